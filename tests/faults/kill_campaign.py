@@ -4,8 +4,9 @@
 protocol in both grades of noise, and prints a table. A server is a forked process with a journal on
 disk. Half of the kills come from outside at a random time; the other half at a point inside: around
 and in the middle of each write, between a draw and its journal line, between a draw and the next
-query, between an answer and its journal line, around the deletion of an exact copy. A third of the
-servers are killed again after the restart. The last restart runs to the end. No exact copy may be
+query, between an answer and its journal line, around the deletion of an exact copy. The sums of a
+round under way are kept after every block. A third of the servers are killed again after the
+restart. The last restart runs to the end. No exact copy, of a whole round or of a part, may be
 found beside a release that was drawn from it.
 """
 
@@ -35,6 +36,7 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from fedhist.session import journal as module
+from fedhist.session import partial_round
 from fedhist.session.codec import summary_arrays
 from fedhist.session.curator import NoiseSource
 from fedhist.session.journal import Journal
@@ -46,6 +48,8 @@ from simulations.runtimes.inline import InlinePopulation
 
 SEED = 31
 Ask = Callable[[Query, int], Summary]
+Make = Callable[[Journal], Ask]
+"""Makes the population that a server with this journal asks."""
 Point = int | tuple[str, int]
 """The number of a point, or a name and how many points of that name come before."""
 
@@ -84,15 +88,15 @@ class Case:
     def users(self) -> Users:
         return protocol_class(self.name).example_users()
 
-    def ask(self) -> Ask:
+    def ask(self, journal: Journal) -> Ask:
         seed = None if self.grade == "secure" else SEED
-        return InlinePopulation(self.users.split(2), seed).ask
+        return InlinePopulation(self.users.split(2), seed, journal=journal).ask
 
     @cached_property
     def reference(self) -> tuple[Estimate, list[bytes]]:
         """A run that nobody kills: its estimate and its journal."""
         with tempfile.TemporaryDirectory() as folder:
-            estimate, _ = finish(self, Path(folder), self.ask())
+            estimate, _ = finish(self, Path(folder), self.ask)
             return estimate, lines_of(Path(folder) / "journal")
 
 
@@ -112,30 +116,37 @@ class Recorded:
 # -- a server --------------------------------------------------------------------------------------
 
 
-def logged(ask: Ask, folder: Path) -> Ask:
+def logged(make: Make, folder: Path) -> Make:
     """Note each answer's digest in a file that no kill takes away."""
 
-    def asked(query: Query, number: int) -> Summary:
-        summary = ask(query, number)
-        digest = hashlib.sha256(str(summary.n_users).encode())
-        for name, a in sorted(summary_arrays(summary).items()):
-            digest.update(f"{name} {a.dtype} {a.shape}".encode() + a.tobytes())
-        append(folder / "asked", f"{number} {digest.hexdigest()}\n".encode())
-        return summary
+    def made(journal: Journal) -> Ask:
+        ask = make(journal)
 
-    return asked
+        def asked(query: Query, number: int) -> Summary:
+            summary = ask(query, number)
+            digest = hashlib.sha256(str(summary.n_users).encode())
+            for name, a in sorted(summary_arrays(summary).items()):
+                digest.update(f"{name} {a.dtype} {a.shape}".encode() + a.tobytes())
+            append(folder / "asked", f"{number} {digest.hexdigest()}\n".encode())
+            return summary
+
+        return asked
+
+    return made
 
 
-def finish(case: Case, folder: Path, ask: Ask) -> tuple[Estimate, Session]:
+def finish(case: Case, folder: Path, make: Make) -> tuple[Estimate, Session]:
     """Run to the end in this process."""
-    session = Session(case.protocol, Recorded(case), Journal(folder / "journal"))
-    return session.run(ask), session
+    journal = Journal(folder / "journal")
+    session = Session(case.protocol, Recorded(case), journal)
+    return session.run(make(journal)), session
 
 
 def written(path: Path) -> str:
     """Name what a file of the journal's folder holds."""
     what = {"journal.jsonl": "a journal line", "tally.json": "a tally"}
-    return what.get(path.name, "an exact copy")
+    copy = "a partial sum" if path.name.startswith("partial-") else "an exact copy"
+    return what.get(path.name, copy)
 
 
 class Points:
@@ -189,21 +200,27 @@ class Points:
             drop(journal, index)
             self.reach("after an exact copy is deleted")
 
+        partial_round.EVERY = partial_round.SHARE = partial_round.COST = 0
         module.write_private = chained_log.write_private = writing
         os.replace = renaming  # type: ignore[assignment]
         Journal.release, Journal.drop_exact = releasing, dropping  # type: ignore[assignment]
 
-    def ask(self, ask: Ask) -> Ask:
-        def asked(query: Query, number: int) -> Summary:
-            self.reach("a query is pending")
-            summary = ask(query, number)
-            self.reach("answered, not journalled")
-            return summary
+    def ask(self, make: Make) -> Make:
+        def made(journal: Journal) -> Ask:
+            ask = make(journal)
 
-        return asked
+            def asked(query: Query, number: int) -> Summary:
+                self.reach("a query is pending")
+                summary = ask(query, number)
+                self.reach("answered, not journalled")
+                return summary
+
+            return asked
+
+        return made
 
 
-def serve(case: Case, folder: Path, ask: Ask, at: Point | None, after: float | None) -> str:
+def serve(case: Case, folder: Path, make: Make, at: Point | None, after: float | None) -> str:
     """Run a server in a process of its own; it dies at a point, or after so many seconds.
 
     Returns
@@ -220,7 +237,7 @@ def serve(case: Case, folder: Path, ask: Ask, at: Point | None, after: float | N
             points = Points(folder, at)
             points.install()
             os.write(start, b".")
-            finish(case, folder, points.ask(logged(ask, folder)))
+            finish(case, folder, points.ask(logged(make, folder)))
             append(folder / "passed", f"{points.passed}\n".encode())
             code = 0
         finally:
@@ -274,13 +291,14 @@ class Trial:
     faults: list[str]
     asked_again: int = 0
     exact_left: int = 0
+    part_left: int = 0
 
 
 def trial(
     case: Case,
     folder: Path,
     moments: list[tuple[Point | None, float | None]],
-    ask: Callable[[], Ask] | None = None,
+    ask: Make | None = None,
 ) -> Trial:
     """Kill a server at each moment in turn, then let a restart end, and check all that must hold.
 
@@ -317,7 +335,7 @@ def trial(
         return after
 
     for at, seconds in moments:
-        killed = serve(case, folder, make(), at, seconds)
+        killed = serve(case, folder, make, at, seconds)
         if not killed:
             break
         done.kills.append(killed)
@@ -325,7 +343,10 @@ def trial(
         files = list(journal.glob("exact-*"))
         done.exact_left += bool(files)
         claim(len(files) <= 1, f"{len(files)} exact copies at once")
-        claim(not outlived(before, files), "an exact copy beside a release drawn from it")
+        parts = list(journal.glob("partial-*"))
+        done.part_left += bool(parts)
+        claim(len(stems(parts)) <= 1, f"partial sums of {len(stems(parts))} rounds")
+        claim(not outlived(before, files + parts), "an exact copy beside a release drawn from it")
     if journal.exists():
         Journal(journal).close()
         wanted = numbers(before, "exact") - numbers(before, "forgotten")
@@ -334,14 +355,21 @@ def trial(
             {f.name for f in files} <= {f"exact-{i}.json" for i in wanted},
             f"{files} outlive what was drawn from them",
         )
+        under_way = numbers(before, "query") - numbers(before, "exact", "summary")
+        parts = list(journal.glob("partial-*"))
+        claim(
+            {f.name for f in parts} <= {f"partial-{i}.json" for i in under_way},
+            f"{parts} outlive their rounds",
+        )
     released = numbers(before, "release")
-    estimate, session = finish(case, folder, logged(make(), folder))
+    estimate, session = finish(case, folder, logged(make, folder))
     final = settle()
     claim(not released & set(session._curator._noise.drawn), "a journalled draw was repeated")
     found = Counter((x["kind"], x["index"]) for x in map(json.loads, final))
     claim(max(found.values()) == 1, "two journal lines with one number")
     claim(numbers(final, "release") == set(range(session._curator._index)), "a release is missing")
     claim(not list(journal.glob("exact-*")), "an exact copy is left")
+    claim(not list(journal.glob("partial-*")), "a partial sum is left")
     answers = defaultdict(list)
     for number, digest in asked_of(folder):
         answers[number].append(digest)
@@ -355,7 +383,7 @@ def trial(
         claim(same(estimate, whole), "another estimate than that of a run that nobody killed")
     else:
         claim(estimate.status in ("ok", "failed"), f"status {estimate.status}")
-    again, replayed = finish(case, folder, logged(make(), folder))
+    again, replayed = finish(case, folder, logged(make, folder))
     claim(same(again, estimate), "the finished journal gives another estimate")
     claim(not replayed._curator._noise.drawn, "the finished journal draws")
     claim(len(asked_of(folder)) == n_asked, "the finished journal asks")
@@ -363,14 +391,19 @@ def trial(
 
 
 def outlived(lines: list[bytes], files: list[Path]) -> set[str]:
-    """Name the exact copies of rounds from which something was released."""
-    found, current = set(), ""
+    """Name the exact copies, whole or in part, of rounds from which something was released."""
+    found, current = set[str](), set[str]()
     for line in map(json.loads, lines):
-        if line["kind"] == "exact":
-            current = f"exact-{line['index']}.json"
-        elif line["kind"] == "release" and current:
-            found.add(current)
-    return found & {f.name for f in files}
+        if line["kind"] in ("exact", "summary"):
+            current = {f"exact-{line['index']}", f"partial-{line['index']}"}
+        elif line["kind"] == "release":
+            found |= current
+    return found & stems(files)
+
+
+def stems(files: list[Path]) -> set[str]:
+    """Name files without what follows the first dot: half written ones count."""
+    return {f.name.partition(".")[0] for f in files}
 
 
 def nameless(lines: list[bytes]) -> list[dict[str, Any]]:
@@ -407,7 +440,7 @@ def scout(case: Case, folder: Path) -> tuple[int, float]:
     """Return how many points a server passes, and how long it takes."""
     folder.mkdir(parents=True)
     started = time.perf_counter()
-    assert serve(case, folder, case.ask(), None, None) == ""
+    assert serve(case, folder, case.ask, None, None) == ""
     return int((folder / "passed").read_text()), time.perf_counter() - started
 
 
@@ -461,11 +494,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         trials = campaign(options.kills, random.Random(options.seed), Path(folder), which)
     print(table(trials))
-    left = sum(t.exact_left for t in trials)
+    left, parts = (sum(getattr(t, x) for t in trials) for x in ("exact_left", "part_left"))
     print(
         f"\n{sum(len(t.kills) for t in trials)} kills of {len(trials)} servers in "
         f"{time.perf_counter() - started:.0f} s; {left} left an exact copy on disk, which the "
-        "restart deleted once everything drawn from it was journalled"
+        f"restart deleted once everything drawn from it was journalled; {parts} a partial sum"
     )
     faults = [fault for t in trials for fault in t.faults]
     print("\n".join(faults) if faults else "nothing was lost, nothing was drawn twice")

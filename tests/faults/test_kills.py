@@ -32,6 +32,8 @@ POINTS = [
     "a tally written, not renamed",
     *("before an exact copy", "in the middle of an exact copy", "after an exact copy"),
     "an exact copy written, not renamed",
+    *("before a partial sum", "in the middle of a partial sum", "after a partial sum"),
+    "a partial sum written, not renamed",
     *("drawn, not journalled", "drawn and journalled, before the next query"),
     *("before an exact copy is deleted", "after an exact copy is deleted"),
     *("a query is pending", "answered, not journalled"),
@@ -40,6 +42,10 @@ LEAVES_A_COPY = {
     *("in the middle of an exact copy", "after an exact copy"),
     *("drawn, not journalled", "before an exact copy is deleted"),
     "an exact copy written, not renamed",
+}
+LEAVES_A_PART = {
+    *("in the middle of a partial sum", "a partial sum written, not renamed"),
+    *("after a partial sum", "answered, not journalled", "before an exact copy"),
 }
 
 
@@ -69,6 +75,8 @@ def test_killed_at_every_point(grade: str, folder: Path) -> None:
         assert found.kills[0] == name
         if name in LEAVES_A_COPY:
             assert found.exact_left
+        if name in LEAVES_A_PART:
+            assert found.part_left
 
 
 def test_what_a_killed_server_left_is_deleted_at_once(folder: Path) -> None:
@@ -90,7 +98,7 @@ def test_a_journal_keeps_its_grade(folder: Path) -> None:
     """A run begun with secure noise is not ended with seeded noise."""
     case = Case("bounded-histogram", "secure")
     (folder / "run").mkdir()
-    assert serve(case, folder / "run", case.ask(), ("drawn, not journalled", 0), None)
+    assert serve(case, folder / "run", case.ask, ("drawn, not journalled", 0), None)
     with pytest.raises(FedhistError, match="another grade of noise than simulated"):
         Session(
             case.protocol,
@@ -140,7 +148,7 @@ def test_a_question_asked_again_gets_the_stored_answer(folder: Path) -> None:
     protocol = case.protocol
     assert protocol.guarantee.trust is Trust.LOCAL
 
-    def population() -> Ask:
+    def population(_: Journal) -> Ask:
         return Owned(protocol, case.users, folder / "guards").ask
 
     run, here = folder / "run", "answered, not journalled"
@@ -176,3 +184,16 @@ def test_the_campaign_sees_an_exact_copy_that_stays(
     monkeypatch.setattr(Journal, "_sweep", lambda self: None)
     found = trial(case, folder / "run", [(points - 1, None)])
     assert any("an exact copy is left" in fault for fault in found.faults)
+
+
+def test_the_campaign_sees_a_partial_sum_that_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case("bounded-histogram", "simulated")
+    monkeypatch.setattr(Journal, "drop_partial", lambda self: None)
+    monkeypatch.setattr(Journal, "_sweep", lambda self: None)
+    found = trial(
+        case, folder / "run", [(("drawn and journalled, before the next query", 0), None)]
+    )
+    told = "an exact copy beside a release", "outlive their rounds", "a partial sum is left"
+    assert all(any(words in fault for fault in found.faults) for words in told)
