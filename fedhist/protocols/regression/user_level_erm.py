@@ -257,7 +257,11 @@ class UserLevelErm(Central):
     # -- evaluation ------------------------------------------------------------------------------
 
     def measure(self) -> AddSquares | None:
-        """Add up products of samples; a logistic risk, and draws near gradients, need them all."""
+        """Add up products of samples, which are all that a quadratic risk depends on.
+
+        None, as all samples are needed, for a logistic risk, whose gradient at each place that the
+        predicted descents come to would be one more pass, and for draws near users' own gradients.
+        """
         rows = self.model != "least-squares" or self.plan.balls is not None
         return None if rows else AddSquares(self)
 
