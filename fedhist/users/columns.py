@@ -35,7 +35,7 @@ class Items:
     count: NDArray[np.unsignedinteger[Any]]
 
     def __post_init__(self) -> None:
-        if not self.count.all():
+        if self.count.min(initial=1) < 1:
             raise PopulationError(f"counts must be positive, got 0 in entry {self.count.argmin()}")
 
 

@@ -29,9 +29,11 @@ LN2_HIGH = 6.93147180369123816490e-01
 LN2_LOW = 1.90821492927058770002e-10
 CENTRAL = 0.425
 """Distance from the median, in probability, up to which one rational function will do [1]_."""
+FAR = 5.0
+"""Depth of a tail, sqrt(-log) of its probability, up to which a second one will do [1]_."""
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)  # type: ignore[untyped-decorator]
 def log1(x: Any) -> Any:
     """Return the natural logarithm of one positive number that is not subnormal."""
     bits = np.float64(x).view(np.int64)
@@ -65,10 +67,14 @@ def exp1(x: Any) -> Any:
     return v * np.int64((np.int64(k) + 1023) << 52).view(np.float64)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def normal1(p: Any) -> Any:
     """Return the p-quantile of the standard normal law, to about 16 digits [1]_."""
-    return central(p - 0.5) if abs(p - 0.5) <= CENTRAL else outer(p)
+    if abs(p - 0.5) <= CENTRAL:
+        return central(p - 0.5)
+    r = tail_depth(p)
+    x = tail(r) if r <= FAR else _far_tail(r)
+    return x if p >= 0.5 else -x
 
 
 @njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
@@ -86,32 +92,39 @@ def central(q: Any) -> Any:
     return a * q / b
 
 
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def tail_depth(p: Any) -> Any:
+    """Return sqrt(-log) of the probability of the tail in which the p-quantile lies."""
+    return math.sqrt(-log1(p if p < 0.5 else 1.0 - p))
+
+
+@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
+def tail(r: Any) -> Any:
+    """Return the size of a quantile where :func:`central` does not hold, at a depth up to FAR."""
+    r -= 1.6
+    a = 7.74545014278341407640e-4 * r + 2.27238449892691845833e-2
+    a = (a * r + 2.41780725177450611770e-1) * r + 1.27045825245236838258e0
+    a = (a * r + 3.64784832476320460504e0) * r + 5.76949722146069140550e0
+    a = (a * r + 4.63033784615654529590e0) * r + 1.42343711074968357734e0
+    b = 1.05075007164441684324e-9 * r + 5.47593808499534494600e-4
+    b = (b * r + 1.51986665636164571966e-2) * r + 1.48103976427480074590e-1
+    b = (b * r + 6.89767334985100004550e-1) * r + 1.67638483018380384940e0
+    b = (b * r + 2.05319162663775882187e0) * r + 1.0
+    return a / b
+
+
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def outer(p: Any) -> Any:
-    """Return the p-quantile where :func:`central` does not hold."""
-    q = p - 0.5
-    r = math.sqrt(-log1(p if q < 0.0 else 1.0 - p))
-    if r <= 5.0:
-        r -= 1.6
-        a = 7.74545014278341407640e-4 * r + 2.27238449892691845833e-2
-        a = (a * r + 2.41780725177450611770e-1) * r + 1.27045825245236838258e0
-        a = (a * r + 3.64784832476320460504e0) * r + 5.76949722146069140550e0
-        a = (a * r + 4.63033784615654529590e0) * r + 1.42343711074968357734e0
-        b = 1.05075007164441684324e-9 * r + 5.47593808499534494600e-4
-        b = (b * r + 1.51986665636164571966e-2) * r + 1.48103976427480074590e-1
-        b = (b * r + 6.89767334985100004550e-1) * r + 1.67638483018380384940e0
-        b = (b * r + 2.05319162663775882187e0) * r + 1.0
-    else:
-        r -= 5.0
-        a = 2.01033439929228813265e-7 * r + 2.71155556874348757815e-5
-        a = (a * r + 1.24266094738807843860e-3) * r + 2.65321895265761230930e-2
-        a = (a * r + 2.96560571828504891230e-1) * r + 1.78482653991729133580e0
-        a = (a * r + 5.46378491116411436990e0) * r + 6.65790464350110377720e0
-        b = 2.04426310338993978564e-15 * r + 1.42151175831644588870e-7
-        b = (b * r + 1.84631831751005468180e-5) * r + 7.86869131145613259100e-4
-        b = (b * r + 1.48753612908506148525e-2) * r + 1.36929880922735805310e-1
-        b = (b * r + 5.99832206555887937690e-1) * r + 1.0
-    return a / b if q >= 0.0 else -a / b
+def _far_tail(r: Any) -> Any:
+    r -= 5.0
+    a = 2.01033439929228813265e-7 * r + 2.71155556874348757815e-5
+    a = (a * r + 1.24266094738807843860e-3) * r + 2.65321895265761232930e-2
+    a = (a * r + 2.96560571828504891230e-1) * r + 1.78482653991729133580e0
+    a = (a * r + 5.46378491116411436990e0) * r + 6.65790464350110377720e0
+    b = 2.04426310338993978564e-15 * r + 1.42151175831644588870e-7
+    b = (b * r + 1.84631831751005468180e-5) * r + 7.86869131145613259100e-4
+    b = (b * r + 1.48753612908506148525e-2) * r + 1.36929880922735805310e-1
+    b = (b * r + 5.99832206555887937690e-1) * r + 1.0
+    return a / b
 
 
 def elementwise(loop: Callable[..., None], *arguments: ArrayLike) -> Floats:

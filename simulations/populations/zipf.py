@@ -15,7 +15,8 @@ from simulations.config.reading import Natural, NonNegative, Positive, Whole
 from simulations.populations.arithmetic import power
 from simulations.populations.base import Plan
 from simulations.populations.differing import SharesDiffer, mirrored_share
-from simulations.populations.draws import Choice, each, unit, words
+from simulations.populations.draws import each, unit, words
+from simulations.populations.item_draws import Choice
 from simulations.populations.synthetic import (
     MOST,
     Synthetic,
@@ -92,11 +93,15 @@ class Zipf(Synthetic):
 
     def make(self, first: int, n: int) -> Users:
         """Make users first, ..., first + n - 1."""
-        drawn = words(self.key("sizes"), first, each(n), 2)
-        scale = self.mean_items * (1.0 if math.isinf(self.tail) else 1.0 - 1.0 / self.tail)
-        # all 64 bits count: the smallest uniforms are the largest users
-        size = scale * power((drawn[:, 0].astype(np.float64) + 0.5) * 2.0**-64, -1.0 / self.tail)
-        return self.hold(first, np.floor(np.minimum(size + unit(drawn[:, 1]), MOST)).astype(int))
+        size: float | Floats = self.mean_items
+        if not math.isinf(self.tail):
+            # all 64 bits count: the smallest uniforms are the largest users
+            level = (
+                words(self.key("sizes"), first, each(n))[:, 0].astype(np.float64) + 0.5
+            ) * 2.0**-64
+            size = size * (1.0 - 1.0 / self.tail) * power(level, -1.0 / self.tail)
+        up = unit(words(self.key("sizes"), first, each(n), after=1))[:, 0]
+        return self.hold(first, np.floor(np.minimum(size + up, MOST)).astype(int))
 
     def hold(self, first: int, sizes: Integers) -> Users:
         """Make users first, first + 1, ... of these sizes, (n,)."""

@@ -23,17 +23,15 @@ from fedhist.users.batch import Users
 from simulations.populations import arithmetic, population
 from simulations.populations.base import Plan
 from simulations.populations.draws import (
-    Choice,
     beta_of,
-    distinct_kernel,
     each,
     gamma_of,
-    items_kernel,
     normal_of,
     poisson_of,
     unit,
     words,
 )
+from simulations.populations.item_draws import Choice, distinct_kernel, items_kernel
 
 KINDS: list[tuple[str, dict[str, Any], str]] = [
     ("zipf", {"d": 30, "mean_items": 10}, "0f53943982768e7e"),
@@ -128,6 +126,8 @@ def test_words_are_those_of_the_counter() -> None:
     rows = [(last, j) for j in range(6)] + [(last + 1, j) for j in range(9)]
     at = [(int(key) + ((u << 32) + j + 1) * GOLDEN) & MASK64 for u, j in rows]
     assert found.reshape(-1).tolist() == mix64(np.array(at, dtype=np.uint64)).tolist()
+    assert words(key, last, each(2))[:, 0].tolist() == found.reshape(-1)[[0, 6]].tolist()
+    assert words(key, last, each(2), after=2)[:, 0].tolist() == found.reshape(-1)[[2, 8]].tolist()
 
 
 def slow_item(weights: np.ndarray, step: int) -> int:
@@ -237,6 +237,9 @@ def test_normals() -> None:
         low, high = scipy.stats.poisson(expected).interval(1 - 1e-6)
         assert low <= np.count_nonzero(np.abs(z) > far) <= high
     ends = normal_of(np.array([0, MASK64], dtype=np.uint64))
+    far = np.arange(3000, dtype=np.uint64) << np.uint64(25)  # on both sides of depth 5, and beyond
+    for some in (np.concatenate([far, ~far]), W[:3000]):
+        assert normal_of(some).tolist() == [arithmetic.normal1(p) for p in unit(some)]
     assert ends == pytest.approx([scipy.stats.norm.ppf(2.0**-53), -scipy.stats.norm.ppf(2.0**-53)])
 
 
