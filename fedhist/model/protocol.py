@@ -116,6 +116,12 @@ class Estimate:
         """Report that the budget is spent and there is no value."""
         return cls("failed", reason=reason, **details)
 
+    def needed(self, what: object) -> Array:
+        """Return the value; ValueError, with ``what`` and the reason, where there is none."""
+        if self.value is None:
+            raise ValueError(f"{what}: {self.status}: {self.reason}")
+        return self.value
+
     def over(self, keys: Keys, one_in: int = 1) -> Self:
         """Return the same estimate with an entry for every key of ``keys``; 0 if not released.
 
@@ -308,13 +314,11 @@ class Protocol(ABC):
         ValueError
             If the estimate has no value.
         """
-        if estimate.value is None:
-            raise ValueError(f"{self.name}: {estimate.status}: {estimate.reason}")
+        value = estimate.needed(self.name)
         known = measured(self, users) if known is None else known
-        keys = known.support
-        value = (estimate if keys is None else estimate.over(keys, known.one_in)).value
-        loss = self.loss(np.asarray(value), known.truth if truth is None else truth)
-        return known.one_in * loss
+        if known.support is not None:
+            value = estimate.over(known.support, known.one_in).needed(self.name)
+        return known.one_in * self.loss(value, known.truth if truth is None else truth)
 
     def resolution(self, users: Users) -> float:
         """Bound the loss that is left without noise, beyond rounding. NOT PRIVATE.

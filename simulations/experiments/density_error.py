@@ -82,10 +82,8 @@ class Task:
     ) -> tuple[float, Floats]:
         """Run once on users drawn anew; the integrated squared error, and the estimate."""
         tag = digest64("density-error", request.seed, repr(self), len(population.theta), k)
-        estimate = population.run(protocol, tag >> 1)
-        if estimate.value is None:
-            raise ValueError(f"n = {self.n}, T = {self.T}: {estimate.reason}")
-        return loss(estimate.value, population), estimate.value
+        value = population.run(protocol, tag >> 1).needed(f"n = {self.n}, T = {self.T}")
+        return loss(value, population), value
 
     def losses(
         self, protocol: Density, population: SeriesUsers, request: Request, runs: int

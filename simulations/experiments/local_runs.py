@@ -166,10 +166,7 @@ def measure(
         users, truth = population(np.random.default_rng(tag))
         # the coins: another seed than that of the users
         options = Options(seed=digest64("coins", tag) >> 1, clients=clients)
-        estimate = execute(protocol, users, options).estimate
-        if estimate.value is None:
-            raise ValueError(f"{protocol}: {estimate.status}: {estimate.reason}")
-        each.append(estimate.value - truth)
+        each.append(execute(protocol, users, options).estimate.needed(protocol) - truth)
     return Errors(np.array(each), reach)
 
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.hashing import digest64
-from fedhist.model.protocol import Estimate
 from fedhist.protocols.distributions.distribution import Distribution
 from fedhist.protocols.distributions.ragged.median_size import RULES
 from fedhist.protocols.distributions.ragged.ragged_distribution import RaggedDistribution
@@ -120,12 +119,6 @@ def run(request: Request) -> Result:
     )
 
 
-def _released(estimate: Estimate, what: Any) -> Estimate:
-    if estimate.value is None:
-        raise ValueError(f"{what}: {estimate.status}: {estimate.reason}")
-    return estimate
-
-
 def lemma_10_users(m_max: int, epsilon: float, beta: float) -> float:
     """Users from which Lemma 10 is about m-hat and s-hat: 16 ln^2(m_max / beta) / epsilon.
 
@@ -158,10 +151,11 @@ def _sizes(found: Findings) -> None:
     for rule in ("dyadic", "em"):
         protocol = crowd.protocol("presence", *budget, median=rule, beta=beta)
         eps = protocol.budgets[0]
-        public = [
-            _released(execute(protocol, users, Options(seed=seed + r)).estimate, rule).public
-            for r in range(runs)
-        ]
+        public = []
+        for r in range(runs):
+            estimate = execute(protocol, users, Options(seed=seed + r)).estimate
+            estimate.needed(rule)
+            public.append(estimate.public)
         held = [lemma_10_holds(sizes, int(x["size"]), x["users"], m_max, eps, beta) for x in public]
         found.check(LEMMA_10, f"share of runs in which it holds, {rule}", float(np.mean(held)))
         if rule == "dyadic":
@@ -194,8 +188,8 @@ def _errors(
             )
             for at, protocol in enumerate((crowd.protocol(mechanism, *budget), alike)):
                 users = crowd.draw(seed, alike=bool(at))[0]
-                estimate = _released(execute(protocol, users, Options(seed=seed)).estimate, setting)
-                losses[at, r] = float(np.abs(np.asarray(estimate.value) - crowd.p).sum())
+                estimate = execute(protocol, users, Options(seed=seed)).estimate
+                losses[at, r] = float(np.abs(estimate.needed(setting) - crowd.p).sum())
         every.append(losses)
     ms = [c.median for c in crowds]
     for at, label in enumerate(("sizes differ", "all users have the median")):
@@ -282,10 +276,11 @@ def _rare(found: Findings) -> None:
     ratios = []
     for r in range(whole(request, "rare_runs")):
         users, _ = crowd.draw(seed + r)
-        estimate = _released(execute(protocol, users, Options(seed=seed + r)).estimate, LEMMA_14)
+        estimate = execute(protocol, users, Options(seed=seed + r)).estimate
+        shares = estimate.needed(LEMMA_14)
         size = int(estimate.public["size"])
         budgets = protocol.budgets[0], protocol.budgets[1] / min(len(crowd.p), 2 * size)
-        for q, value in zip(rare, np.asarray(estimate.value), strict=False):
+        for q, value in zip(rare, shares, strict=False):
             bound = lemma_14(float(q), size, crowd.n_users, m_max, budgets)
             if bound is not None:
                 ratios.append(abs(float(value) - float(q)) / bound)

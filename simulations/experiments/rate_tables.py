@@ -218,8 +218,6 @@ class Tables:
             people = DensitySamples(n_users=n, samples_per_user=T, density="two-bumps", seed=seed)
             protocol = Density(self.epsilon, n, T, smoothness=beta)
             estimate = execute(protocol, people.load().users, Options(seed=seed)).estimate
-            if estimate.value is None:
-                raise ValueError(f"{protocol}: {estimate.status}: {estimate.reason}")
-            exact = people.exact.on_grid(len(estimate.value))
-            out.append(float(np.mean(np.square(estimate.value - exact))))
+            value = estimate.needed(protocol)
+            out.append(float(np.mean(np.square(value - people.exact.on_grid(len(value))))))
         return np.array(out)

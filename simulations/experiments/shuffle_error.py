@@ -111,9 +111,8 @@ def _errors(request: Request, name: str, case: Case, protocol: Protocol, runs: i
         seed = digest64("shuffle-error", request.seed, name, str(case), r) >> 1
         users = TASKS[name].users(case, np.random.default_rng(seed))
         estimate = execute(protocol, users, Options(seed=seed, clients="aggregate")).estimate
-        if estimate.value is None:
-            raise ValueError(f"{case}, {name}: {estimate.status}: {estimate.reason}")
-        out.append(TASKS[name].error(estimate.value, protocol.truth(users)))
+        value = estimate.needed(f"{case}, {name}")
+        out.append(TASKS[name].error(value, protocol.truth(users)))
     return np.array(out)
 
 

@@ -109,9 +109,8 @@ class Regime:
             # the users' draws and the noise: another seed for every run, or points go together
             own = digest64("run", seed, mechanism, m, n_users, r) >> 1
             estimate = execute(protocol, users, Options(seed=own)).estimate
-            if estimate.value is None:
-                raise ValueError(f"{mechanism}, m = {m}: {estimate.status}: {estimate.reason}")
-            out.append(float(np.abs(estimate.value - 1 / k).sum()))
+            shares = estimate.needed(f"{mechanism}, m = {m}")
+            out.append(float(np.abs(shares - 1 / k).sum()))
         return np.array(out)
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from fedhist.base.checks import check_choice, check_integer
-from fedhist.channels.oracles import MAX_MESSAGE_BITS, OracleChannel, oracle_channel
+from fedhist.channels.oracles import MAX_MESSAGE_BITS, oracle_channel
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.shuffler import Shuffler
@@ -51,11 +51,6 @@ class OracleReports(OracleQuery):
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, get_args(Kind))
         super().__post_init__()
-
-    @property
-    def channel(self) -> OracleChannel:
-        """What happens to an item."""
-        return oracle_channel(self.kind, self.epsilon, len(self.domain))
 
 
 def chosen_kind(kind: AnyKind, epsilon: float, n_symbols: int, max_bits: int) -> Kind:

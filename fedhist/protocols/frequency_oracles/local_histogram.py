@@ -43,8 +43,9 @@ from fedhist.protocols.frequency_oracles.oracle import OneVote, OracleQuery
 from fedhist.protocols.frequency_oracles.unary_encoding import UnaryVotes
 from fedhist.protocols.shared.clipped_totals import own_shares
 from fedhist.protocols.shared.domains import check_domain, with_domain
-from fedhist.protocols.shared.histogram_target import DomainHistogram, Found
+from fedhist.protocols.shared.histogram_target import DomainHistogram
 from fedhist.protocols.shared.noninteractive_error import slot_l1
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import Shard
@@ -195,13 +196,13 @@ class LocalHistogram(DomainHistogram, OneVote):
         whole, first, second, _ = own_shares(users, self.domain, float(self.clip))
         return {"whole": whole, "first": first, "second": second}
 
-    def error_of(self, found: Found) -> ErrorBound:
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the l1 error: noise, the draw, and clipping. NOT PRIVATE.
 
         Mean and variance of every total are exact, and its law is taken as normal.
         """
-        sums = found.truth, found["first"], found["second"]
-        n, slots = found.total.n_users, self.clip
+        sums = seen.truth, seen["first"], seen["second"]
+        n, slots = seen.total.n_users, self.clip
         expected = slot_l1(self.query.noise, n, sums, slots, self.nonneg)
         source = f"{self.paper}; exact means and variances, normal approximation"
         return ErrorBound(L1, expected, exact=False, source=source)

@@ -13,6 +13,7 @@ from clients.randomizers.vote_reports import drawn_symbols
 from fedhist.base.arrays import Array, Words
 from fedhist.base.errors import PopulationError
 from fedhist.channels.bit_oracles import SubsetOracle
+from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.channels.symbol_oracles import SymbolOracle
 from fedhist.model.display import Display
 from fedhist.model.error_bounds import ErrorBound, LowerBound
@@ -78,6 +79,16 @@ class OracleQuery(OracleVotes):
 
     def __post_init__(self) -> None:
         _ = self.channel
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """Which of :mod:`fedhist.channels.oracles` it is."""
+
+    @property
+    def channel(self) -> OracleChannel:
+        """What happens to an item."""
+        return oracle_channel(self.kind, self.epsilon, len(self.domain))
 
     @property
     def noise(self) -> tuple[float, float]:

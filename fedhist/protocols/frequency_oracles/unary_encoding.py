@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.model.results import Goal
 from fedhist.protocols.frequency_oracles.oracle import OneItemOracle, OracleQuery
@@ -27,11 +26,7 @@ class UnaryVotes(OracleQuery):
 
     wire_name: ClassVar[str] = "unary-encoding"
     sent: ClassVar[str] = "bits"
-
-    @property
-    def channel(self) -> OracleChannel:
-        """What happens to an item."""
-        return oracle_channel("unary", self.epsilon, len(self.domain))
+    kind: ClassVar[str] = "unary"
 
 
 @register_protocol

@@ -45,7 +45,8 @@ from fedhist.protocols.histograms.bounded_histogram import GRID_STEPS, BoundedHi
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.contributions import MOST_CAP, NormHistogram
 from fedhist.protocols.shared.domains import check_domain
-from fedhist.protocols.shared.histogram_target import DomainHistogram, Found
+from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.protocols.shared.seen import Seen
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -353,7 +354,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
         """Add up counts, and what the law of the choice follows from. NOT PRIVATE."""
         return {**super().sums(users), **tails_for(self, users)}
 
-    def error_of(self, found: Found) -> ErrorBound:
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the expected l1 error, by a second pass over the users. NOT PRIVATE.
 
         Exact where the law of the choice is known (the exponential mechanism): the errors at all
@@ -361,13 +362,13 @@ class AdaptiveHistogram(DomainHistogram, Central):
         thresholds of 200 runs of the rule with its own noise. For ``debias`` that of the release
         before it is scaled up: a rough guide only.
         """
-        parts, exact, source = thresholds_of(self, found)
+        parts, exact, source = thresholds_of(self, seen)
         exact, source = (False, f"{source}; before the ratio") if self.debias else (exact, source)
         expected = 0.0
         for norm, chosen, weights in parts:
             clips = np.array([self.release_clip(float(c)) for c in chosen])
             laws = [self.at(float(c), norm).noise for c in clips]
-            what = found.users, self.domain, clips, weights, laws, norm, self.nonneg, found.truth
+            what = seen.users, self.domain, clips, weights, laws, norm, self.nonneg, seen.truth
             expected += theory_thresholds.mixture_l1(*what)
         return ErrorBound(L1, expected, exact, source)
 

@@ -14,7 +14,7 @@ from fedhist.protocols.clip_choice.measured.norm_index import NormIndex
 from fedhist.protocols.clip_choice.rule import Aim, ThresholdTask
 from fedhist.protocols.clip_choice.two_norms import norm_law
 from fedhist.protocols.shared.clipped_totals import user_norms
-from fedhist.protocols.shared.histogram_target import Found
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 
 if TYPE_CHECKING:
@@ -35,20 +35,20 @@ def tails_for(p: AdaptiveHistogram, users: Users) -> dict[str, Array]:
     }
 
 
-def thresholds_of(p: AdaptiveHistogram, found: Found) -> tuple[Parts, bool, str]:
+def thresholds_of(p: AdaptiveHistogram, seen: Seen) -> tuple[Parts, bool, str]:
     """Return the law of the choice, whether it is exact, and where it comes from. NOT PRIVATE."""
     if len(p.norms) == 2:
         tasks = p.task_in(1), p.task_in(2)
-        law = norm_law(*tasks, (_tails(p, found, 1), _tails(p, found, 2)))
+        law = norm_law(*tasks, (_tails(p, seen, 1), _tails(p, seen, 2)))
         parts = [(t.norm, t.grid, w) for t, w in zip(tasks, law, strict=True)]
         exact, source = True, "mixture over both norms' exponential mechanisms"
     elif p.rule.aim is not None:
         task = p.task
-        weights = law_of(p.rule.aim(task), task, _tails(p, found, task.norm))
+        weights = law_of(p.rule.aim(task), task, _tails(p, seen, task.norm))
         parts = [(task.norm, task.grid, weights)]
         exact, source = True, "mixture over the exponential mechanism; Liu et al. 2023, Sec. 4"
     else:
-        index = NormIndex(found.users, p.domain)
+        index = NormIndex(seen.users, p.domain)
         clips = index.clips(p.rule.search, p.task)
         chosen, times = np.unique(clips, return_counts=True)
         parts = [(p.norm, chosen, times / len(clips))]
@@ -57,9 +57,9 @@ def thresholds_of(p: AdaptiveHistogram, found: Found) -> tuple[Parts, bool, str]
     return parts, exact, source
 
 
-def _tails(p: AdaptiveHistogram, found: Found, norm: int) -> Floats:
+def _tails(p: AdaptiveHistogram, seen: Seen, norm: int) -> Floats:
     """Sum over users above each threshold of what the rule adds up. NOT PRIVATE."""
-    steps: Floats = found[f"tails {norm}"] * theory_thresholds.step_of(_aims(p)[norm][1].radius)
+    steps: Floats = seen[f"tails {norm}"] * theory_thresholds.step_of(_aims(p)[norm][1].radius)
     return steps
 
 

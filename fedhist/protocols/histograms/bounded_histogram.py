@@ -40,7 +40,8 @@ from fedhist.protocols.shared import clipped_totals, trust_rows
 from fedhist.protocols.shared.central import Central, add_noise
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.entries import check_distinct, only_rows
-from fedhist.protocols.shared.histogram_target import DomainHistogram, Found
+from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.protocols.shared.seen import Seen
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -325,10 +326,10 @@ class BoundedHistogram(DomainHistogram, Central):
         whole, kept = clipped_totals.whole_and_kept(users, self.domain, *how)
         return {"whole": whole, "kept": kept}
 
-    def error_of(self, found: Found) -> ErrorBound:
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Compute the exact expected l1 error. NOT PRIVATE."""
-        kept = found["kept"]
-        bias = np.maximum(found.truth - kept, 0.0)
+        kept = seen["kept"]
+        bias = np.maximum(seen.truth - kept, 0.0)
         expected = noise_law.expected_l1(self.noise, bias, kept if self.nonneg else None)
         return ErrorBound(L1, expected, True, "sum of E|Z - b|; Liu et al. 2023, Section 4.1")
 

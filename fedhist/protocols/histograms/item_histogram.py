@@ -23,7 +23,8 @@ from fedhist.protocols.histograms.per_item_counts import MOST_CLIP, PerItemClip
 from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.aggregating import Aggregating
 from fedhist.protocols.shared.domains import check_domain
-from fedhist.protocols.shared.histogram_target import DomainHistogram, Found
+from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.protocols.shared.seen import Seen
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -144,10 +145,10 @@ class ItemHistogram(DomainHistogram, Aggregating):
         cut = clipped_totals.totals(users, self.domain, MOST_CLIP)
         return {**super().sums(users), "cut": cut}
 
-    def error_of(self, found: Found) -> ErrorBound:
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Compute the exact expected l1 error. NOT PRIVATE."""
-        cut = found["cut"]
-        lost = found.truth - cut
+        cut = seen["cut"]
+        lost = seen.truth - cut
         expected = noise_law.expected_l1(self.noise, lost, cut if self.nonneg else None)
         return ErrorBound(L1, expected, exact=True, source="sum of E|Z| and of what is cut")
 

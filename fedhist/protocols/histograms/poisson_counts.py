@@ -53,7 +53,8 @@ from fedhist.protocols.shared.contributions import (
     tail_scores,
 )
 from fedhist.protocols.shared.domains import check_domain, with_domain
-from fedhist.protocols.shared.histogram_target import DomainHistogram, Found
+from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.protocols.shared.seen import Seen
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -329,15 +330,15 @@ class PoissonCounts(DomainHistogram, Central):
         cap = float(self.clip or self.clip_max)
         return out | {"kept": clipped_totals.totals(users, self.domain, cap)[None]}
 
-    def error_of(self, found: Found) -> ErrorBound:
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Compute the exact expected l1 error. NOT PRIVATE.
 
         One integral over the noise per item, averaged over the thresholds that may be chosen.
         """
-        chances = self._chances(found["above"][:, 0]) if self._chooses else np.ones(1)
+        chances = self._chances(seen["above"][:, 0]) if self._chooses else np.ones(1)
         clips = self.edges if self._chooses else (self.clip or self.clip_max,)
-        each = zip(chances.tolist(), found["kept"], clips, strict=True)
-        expected = sum(p * self._error_at(kept, found.truth, int(c)) for p, kept, c in each if p)
+        each = zip(chances.tolist(), seen["kept"], clips, strict=True)
+        expected = sum(p * self._error_at(kept, seen.truth, int(c)) for p, kept, c in each if p)
         return ErrorBound(L1, expected, True, "quadrature; Liu et al. 2023, Algorithm 5")
 
     def _chances(self, above: Array) -> Array:

@@ -175,10 +175,9 @@ class QuantileTarget(SeenProtocol):
         known: Measured | None = None,
     ) -> float:
         """Return the largest rank error of the levels. NOT PRIVATE."""
-        if estimate.value is None:
-            raise ValueError(f"{self.name}: {estimate.status}: {estimate.reason}")
+        value = estimate.needed(self.name)
         seen = known if isinstance(known, Seen) else self.seen(users)
-        return float(self.rank_errors(estimate.value, seen).diagonal().max())
+        return float(self.rank_errors(value, seen).diagonal().max())
 
     def diagnostics_of(self, seen: Seen) -> Mapping[str, float]:
         """Count the users whose record the null record replaces. NOT PRIVATE."""

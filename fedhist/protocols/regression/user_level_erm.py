@@ -337,12 +337,11 @@ class UserLevelErm(Central):
         known: Measured | None = None,
     ) -> float:
         """Return the excess empirical risk over the minimiser. NOT PRIVATE."""
-        if estimate.value is None:
-            raise ValueError(f"{self.name}: {estimate.status}: {estimate.reason}")
+        value = estimate.needed(self.name)
         risk = self.risk(users, known)
         if truth is None:
             truth = risk.minimise(self.radius) if known is None else known.truth
-        return risk.value(estimate.value) - risk.value(truth)
+        return risk.value(value) - risk.value(truth)
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

@@ -6,25 +6,22 @@ Truth and prediction come from sums over the users, which are made in one pass.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 from fedhist.base.arrays import Array
 from fedhist.model.display import Display
-from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import l1
-from fedhist.model.measures import Measure, Measured
+from fedhist.model.measures import Measure
 from fedhist.model.query import Summary
 from fedhist.model.truths import Truth
 from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.displays import HISTOGRAM
 from fedhist.protocols.shared.domains import OnDomain
+from fedhist.protocols.shared.seen import Seeing, Seen, SeenProtocol
 from fedhist.users.batch import Users
 
 
-class DomainHistogram(OnDomain):
+class DomainHistogram(OnDomain, SeenProtocol):
     """A protocol whose estimate has one total count for every item of ``domain``."""
 
     target: ClassVar[str] = "histogram"
@@ -51,47 +48,18 @@ class DomainHistogram(OnDomain):
         """
         return {"whole": clipped_totals.totals(users, self.domain)}
 
-    @abstractmethod
-    def error_of(self, found: Found) -> ErrorBound:
-        """Predict the expected l1 error from the sums of :meth:`sums`. NOT PRIVATE."""
+    def truth_of(self, seen: Seen) -> Array:
+        """Return the total count of every item: (d,). NOT PRIVATE."""
+        return seen["whole"]
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance, in counts."""
         return l1(value, truth)
 
 
-@dataclass(frozen=True)
-class Totals(Measure):
-    """The sums of a histogram's users."""
-
-    protocol: DomainHistogram
+class Totals(Seeing):
+    """The sums of a histogram's users: of a block at once, and not how many samples they hold."""
 
     def of(self, users: Users) -> Summary:
         """Add up a block."""
         return Summary(len(users), self.protocol.sums(users))
-
-    def finish(self, total: Summary) -> Measured:
-        """Read the sums."""
-        return Found(self.protocol, total)
-
-
-@dataclass(frozen=True)
-class Found(Measured):
-    """The sums over all users. NOT PRIVATE."""
-
-    protocol: DomainHistogram
-    total: Summary
-
-    def __getitem__(self, name: str) -> Array:
-        """Return one of the sums."""
-        return self.total.sums[name]
-
-    @property
-    def truth(self) -> Array:
-        """The total count of every item, (d,)."""
-        return self["whole"]
-
-    @cached_property
-    def error(self) -> ErrorBound:
-        """The expected l1 error."""
-        return self.protocol.error_of(self)
