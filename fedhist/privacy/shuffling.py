@@ -312,23 +312,3 @@ def calibrate(epsilon: float, delta: float, n: int, known: Known | None = None) 
 def _check_delta(delta: float) -> None:
     if not 0 < delta < 1:
         raise ValueError(f"shuffling needs a delta in (0, 1), got {delta}")
-
-
-def closed_form(n: int, local: float, delta: float) -> float:
-    """Ceiling of [1, Theorem 3.1] for every randomizer, in closed form: no tight bound, a check.
-
-    Raises
-    ------
-    ValueError
-        Unless epsilon_0 <= ln(n / (16 ln(2 / delta))).
-
-    Examples
-    --------
-    >>> round(closed_form(100_000, 4.0, 1e-6), 3)
-    0.535
-    """
-    if not local <= math.log(n / (16 * math.log(2 / delta))):
-        raise ValueError(f"epsilon_0 = {local:g} is too large for n = {n} and delta = {delta:g}")
-    e = math.exp(local)
-    spread = 8 * math.sqrt(e * math.log(4 / delta) / n) + 8 * e / n
-    return math.log1p((e - 1) / (e + 1) * spread)

@@ -52,27 +52,6 @@ class KSPlan(SelectionPlan):
         _ks_scores(counts, dyadic(self.table * n_users, n_users), out)
         return np.negative(out, out=out)
 
-    @property
-    def gap(self) -> float:
-        """Largest mass of a hypothesis between neighbouring thresholds; 0 if none is left out."""
-        edges = np.array([-1, *self.thresholds, self.grid.m])
-        wide = np.diff(edges) > 1
-        if not wide.any():
-            return 0.0
-        ends = np.vstack((np.zeros(len(self.grid)), self.table, np.ones(len(self.grid))))
-        return float(np.diff(ends, axis=0)[wide].max())
-
-    def tv_bound(self, n_users: int, epsilon: float, beta: float) -> float:
-        """Bound the total variation from the chosen hypothesis to the truth, with chance 1 - beta.
-
-        2 sqrt(log(4 / beta) / (2 s)) by Dvoretzky-Kiefer-Wolfowitz, with no union over hypotheses,
-        + eta of the grid + 2 log(2 d / beta) / (epsilon s) for the selection + :attr:`gap`, what
-        thresholds that were left out can hide.
-        """
-        sampling = 2 * math.sqrt(math.log(4 / beta) / (2 * n_users))
-        selection = 2 * math.log(2 * len(self.grid) / beta) / (epsilon * n_users)
-        return sampling + self.grid.eta + selection + self.gap
-
 
 def arcsine_thresholds(m: int) -> tuple[int, ...]:
     """All of 0, ..., m - 1 where these are few, else integers half a standard deviation apart.

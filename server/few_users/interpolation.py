@@ -101,7 +101,6 @@ def release_ball(
     plan: FewUsersPlan,
     *,
     early_exit: bool = False,
-    label: str = "ball",
 ) -> Floats | int:
     """Draw once with a part's budget: the point, or the number of the bucket."""
     n = len(rows)
@@ -110,7 +109,7 @@ def release_ball(
     else:
         buckets = bucket_params(n, plan.part_epsilon, plan.part_delta, plan.kappa)
     sampler = BallSampler(rows, plan.part_radius, buckets, plan.n_rounds, early_exit)
-    drawn = server.sample(sampler, label=label)
+    drawn = server.sample(sampler, label="ball")
     return np.asarray(drawn[1:]) if drawn[0] == POINT else int(drawn[0])
 
 
@@ -121,7 +120,6 @@ def release_draws(
     *,
     salt: int = 1,
     early_exit: bool = False,
-    label: str = "ball",
 ) -> Released:
     """Release the mean of (n, d) rows by the branch "ball", "blocks" or "boosted" of a plan.
 
@@ -146,7 +144,7 @@ def release_draws(
         ]
     else:
         parts = [rows] * plan.n_parts
-    drawn = [release_ball(server, p, plan, early_exit=early_exit, label=label) for p in parts]
+    drawn = [release_ball(server, p, plan, early_exit=early_exit) for p in parts]
     points = [p for p in drawn if not isinstance(p, int)]
     first = sum(isinstance(p, int) and p == FIRST_BUCKET for p in drawn)
     public = {

@@ -122,16 +122,16 @@ def median_bins(bins: Any, n_bins: Any, slope: Any, uniform: Any, out: Any) -> N
         out[j] = chosen
 
 
-def _draw_medians(server: Curator, bins: MedianBins, label: str) -> NDArray[np.int64]:
+def _draw_medians(server: Curator, bins: MedianBins) -> NDArray[np.int64]:
     """Draw the medians: in doubles, or with secure noise one exact exponential mechanism each."""
     if server.grade != "secure":
-        return server.sample(bins, label=f"{label}: medians")
+        return server.sample(bins, label="large-n: medians")
     return server.exponential_rows(
         bins.scores,
         sensitivity=1.0,
         epsilon_each=bins.epsilon,
         changed=len(bins.bins),
-        label=f"{label}: medians",
+        label="large-n: medians",
     )
 
 
@@ -151,7 +151,7 @@ def clip_to_grid(rows: Floats, radius: float) -> tuple[NDArray[np.int64], float]
 
 
 def release_large_n(
-    server: Curator, rows: Floats, plan: FewUsersPlan, *, salt: int = 1, label: str = "large-n"
+    server: Curator, rows: Floats, plan: FewUsersPlan, *, salt: int = 1
 ) -> Released:
     """Release the mean of (n, d) rows of norm at most ``plan.box`` by medians and a clipped mean.
 
@@ -173,7 +173,7 @@ def release_large_n(
     # the bins are centred; rounding and norms beyond the box end in the outermost ones
     low = -count * width / 2
     places = np.clip(np.floor((turned.T - low) / width), 0, count - 1).astype(np.int32, order="C")
-    medians = _draw_medians(server, MedianBins(places, count, plan.part_epsilon), label)
+    medians = _draw_medians(server, MedianBins(places, count, plan.part_epsilon))
     centre = low + (medians + 0.5) * width
     clip = CLIP_RADII * plan.radius
     whole, step = clip_to_grid(turned - centre, clip)
@@ -182,7 +182,7 @@ def release_large_n(
         l2_sensitivity=2 * clip / step * (1 + 1e-9),
         rho=(1 - MEDIAN_SHARE) * zcdp_rho(plan.epsilon, plan.delta),
         discrete=True,
-        label=f"{label}: mean",
+        label="large-n: mean",
     )
     value = rotation.back((centre + total * (step / len(rows)))[None])[0]
     return Released(value, "", {"bins": float(count)})

@@ -195,16 +195,12 @@ def normal_form(names: pl.Expr) -> pl.Expr:
     )
 
 
-def facts_of(
-    plan: Plan, domain: Keys | None = None, value_range: tuple[float, float] | None = None
-) -> tuple[str, ...]:
+def facts_of(plan: Plan, value_range: tuple[float, float] | None = None) -> tuple[str, ...]:
     """Say in sentences what matters about a population for whoever reads an estimate of it.
 
     Parameters
     ----------
     plan : Plan
-    domain : Keys, optional
-        The items that are counted; default: the population's own.
     value_range : (float, float), optional
         Where samples are clipped to; default: the population's own.
 
@@ -219,7 +215,7 @@ def facts_of(
         ends = value_range or plan.value_range
         told += [] if ends is None else [words_of_range(outside_range(users, *ends), *ends)]
         return tuple(t for t in told if t)
-    domain = plan.domain if domain is None else domain
+    domain = plan.domain
     told += [] if domain is None else [words_of_domain(outside_domain(users, domain))]
     told.append(words_of_names(similar_names(users.none.vocabulary, item_totals(users), domain)))
     return tuple(t for t in told if t)

@@ -118,9 +118,7 @@ def kind_of(path: Path) -> str:
     return str(_marks(path).get("kind", "")) if path.is_dir() else _mark_of_file(path)[0]
 
 
-def write_target(
-    path: str | Path, data: bytes | str, kind: str, *, force: bool = False, mode: int = 0o666
-) -> None:
+def write_target(path: str | Path, data: bytes | str, kind: str, *, force: bool = False) -> None:
     """Write a file with a mark of its kind, whole or not at all.
 
     A text is marked here; bytes have their mark from :func:`mark`, in their metadata.
@@ -136,7 +134,7 @@ def write_target(
         digest = hashlib.sha256(body.encode()).hexdigest()
         data = body + COMMENTS[target.suffix].format(f"{mark(kind)} {digest}") + "\n"
     target.parent.mkdir(parents=True, exist_ok=True)
-    whole_file(target, data, mode=mode)
+    whole_file(target, data)
 
 
 def mark(kind: str) -> str:

@@ -113,7 +113,7 @@ def test_an_older_file_is_written_to(path: Path) -> None:
     rows = db.execute("SELECT key, predicted, mood, target FROM cells ORDER BY key").fetchall()
     assert rows == [("a1", 0.25, "good", ""), ("c3", 0.5, "good", "")]
     with Store(path) as store:
-        assert store.to_frame().height == 2
+        assert frame_of(store.records()).height == 2
         assert store.records({"protocol": "mean"})[0].more == {"carbon": 3}
 
 
@@ -146,7 +146,7 @@ def test_a_file_that_is_just_being_made_is_empty(path: Path) -> None:
     path.touch()
     with Store(path, create=False) as store:
         assert (len(store), store.records({"status": "ok"}), store.statuses()) == (0, [], {})
-        assert store.to_frame().is_empty()
+        assert frame_of(store.records()).is_empty()
     assert path.read_bytes() == b""
 
 

@@ -42,9 +42,9 @@ class Aggregating(Protocol):
         promised = self.guarantee
         return self.shared(query, promised.epsilon, promised.delta)
 
-    def noise_of_shares(self, query: Query, round_index: int = 0) -> NoiseLaw:
+    def noise_of_shares(self, query: Query) -> NoiseLaw:
         """Law of the noise in the sums of a query where all parties answer, in the units sent."""
-        asked = self.asks(query, round_index)
+        asked = self.asks(query, 0)
         if not isinstance(asked, Aggregated):
             raise ValueError(f"{self.name} is not under aggregate trust")
         return asked.noise

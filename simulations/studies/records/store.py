@@ -235,10 +235,6 @@ class Store:
         """Name a column, or find it in the record of a file that has not got it."""
         return name if name in self._columns else _in_json(name)
 
-    def to_frame(self, where: Mapping[str, Any] | None = None) -> pl.DataFrame:
-        """Return the records as a table; see :func:`frame_of`."""
-        return frame_of(self.records(where))
-
 
 def _in_json(name: str) -> str:
     return f"json_extract(record, '$.{name}')"
