@@ -9,7 +9,6 @@ from clients.bounding.contribution import clipped_counts
 from clients.randomizers.scalars import randomize, unary_votes
 from fedhist.channels.bits import count_bits
 from fedhist.channels.catalogue import LaplaceChannel, UnaryChannel
-from fedhist.channels.hadamard import fwht
 from fedhist.model.query import CHUNK
 from fedhist.users.columns import Items
 from fedhist.users.streams import SeededStreams
@@ -19,7 +18,6 @@ from simulations.benchmarks.populations import shoppers
 BINS = 64
 D = 1000
 DRAWS = 100
-SIDE = 32
 CLIP = 10.0
 
 
@@ -31,9 +29,9 @@ def measure(*, quick: bool = False) -> Result:
     for what, task in pairs(n_users).items():
         rows += beside_numpy(what, *task, turns)
     notes = (
-        "Per user; per transform for Hadamard. NumPy's forms are the obvious ones: they agree "
-        "with the compiled loops in distribution or to rounding, and draw from NumPy's generator "
-        "where ours is the users' streams.",
+        "Per user; votes and transforms are in the benchmark local. NumPy's forms are the obvious "
+        "ones: they agree with the compiled loops in distribution or to rounding, and draw from "
+        "NumPy's generator where ours is the users' streams.",
     )
     return Result("kernels", f"{n_users:,} users, one thread", tuple(rows), notes)
 
@@ -44,23 +42,14 @@ def pairs(n_users: int) -> dict[str, tuple[int, Task, Task]]:
     ids = np.arange(n_users, dtype=np.uint64)
     rng = SeededStreams(ids, 1, "bench")
     generator = np.random.default_rng(1)
-    position = generator.integers(0, BINS, n_users)
-    unary, scalar = UnaryChannel(1.0), LaplaceChannel(1.0)
-    votes = unary_votes(position, BINS, unary, rng)
+    scalar = LaplaceChannel(1.0)
+    votes = unary_votes(generator.integers(0, BINS, n_users), BINS, UnaryChannel(1.0), rng)
     u = generator.uniform(-1, 1, n_users)
-    n_rows = max(1, n_users // 50)
-    rows = generator.normal(size=(n_rows, SIDE * SIDE))
-    h = fwht(np.eye(SIDE))
     return {
         "clip and sum": (
             n_users,
             lambda: clipped_counts(items, None, D, CLIP, 2, 0.0, CHUNK),
             lambda: clip_and_sum(items, CLIP),
-        ),
-        "unary votes": (
-            n_users,
-            lambda: unary_votes(position, BINS, unary, rng),
-            lambda: flip_bits(position, unary.flip, generator),
         ),
         "count bits": (n_users, lambda: count_bits(votes, BINS), lambda: sum_unpacked(votes)),
         "Laplace reports": (
@@ -68,7 +57,6 @@ def pairs(n_users: int) -> dict[str, tuple[int, Task, Task]]:
             lambda: randomize(u, scalar, rng),
             lambda: u + generator.laplace(0.0, 2.0 / scalar.epsilon, n_users),
         ),
-        "Hadamard, 1,024": (n_rows, lambda: fwht(rows), lambda: two_products(rows, h)),
     }
 
 
@@ -81,21 +69,7 @@ def clip_and_sum(items: Items, clip: float) -> NDArray[np.float64]:
     return np.asarray(total, dtype=np.float64)
 
 
-def flip_bits(
-    position: NDArray[np.int64], flip: float, generator: np.random.Generator
-) -> NDArray[np.bool_]:
-    """One-hot rows, every bit flipped with a probability: (n, 64) bool."""
-    truth = position[:, None] == np.arange(BINS)
-    return np.asarray(truth ^ (generator.random(truth.shape) < flip))
-
-
 def sum_unpacked(votes: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Unpack every bit and add: (64,)."""
     bits = np.unpackbits(votes.view(np.uint8).reshape(len(votes), -1), axis=1, bitorder="little")
     return np.asarray(bits.sum(axis=0, dtype=np.int64))
-
-
-def two_products(rows: NDArray[np.float64], h: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Transform rows of 32 x 32 numbers by two dense products, one per side."""
-    square = rows.reshape(-1, SIDE, SIDE)
-    return (h @ square @ h).reshape(len(rows), -1)

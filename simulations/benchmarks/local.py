@@ -21,7 +21,6 @@ from fedhist.channels.hadamard import fwht
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from simulations.benchmarks import oracles, ranks
-from simulations.benchmarks.kernels import SIDE, two_products
 from simulations.benchmarks.measuring import (
     Result,
     Row,
@@ -34,6 +33,7 @@ from simulations.benchmarks.measuring import (
 
 BINS = 64
 EPSILON = 1.0
+SIDE = 32
 D = SIDE * SIDE
 BATCH = 1 << 15
 """Users whose votes are asked for at a time."""
@@ -189,6 +189,12 @@ def transform_rows(repeats: int, turns: int) -> list[Row]:
             at_least=2.0,
         )
     return rows
+
+
+def two_products(rows: NDArray[np.float64], h: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Transform rows of 32 x 32 numbers by two dense products, one per side."""
+    square = rows.reshape(-1, SIDE, SIDE)
+    return (h @ square @ h).reshape(len(rows), -1)
 
 
 def timed(tasks: Mapping[str, Task], turns: int) -> dict[str, list[float]]:

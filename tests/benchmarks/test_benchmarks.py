@@ -136,7 +136,7 @@ def test_the_repeated_protocol_asks_different_queries_and_releases_one() -> None
         RepeatedCounts(users.vocabulary, epsilon=1.0, clip=4.0, times=0)
 
 
-@pytest.mark.parametrize("name", ["clip and sum", "count bits", "Hadamard, 1,024"])
+@pytest.mark.parametrize("name", ["clip and sum", "count bits"])
 def test_both_forms_of_a_kernel_compute_the_same(name: str) -> None:
     n, compiled, plain = kernels.pairs(CHUNK // 4)[name]
     assert n > 0
@@ -163,18 +163,15 @@ def test_every_form_of_random_clipping_keeps_every_token_as_often() -> None:
     assert [r.at_least for r in rows] == [None, None, None, 1.1, None]
 
 
-def test_the_numpy_form_of_the_votes_has_the_same_channel() -> None:
+def test_the_numpy_form_of_counting_votes_counts_them() -> None:
     n, flip = 40_000, UnaryChannel(1.0).flip
     position = np.full(n, 5)
-    generator = np.random.default_rng(2)
-    plain = kernels.flip_bits(position, flip, generator).mean(axis=0)
     packed = unary_votes(
         position, 64, UnaryChannel(1.0), SeededStreams(np.arange(n, dtype=np.uint64), 1, "")
     )
     ours = kernels.sum_unpacked(packed) / n
     expected = np.where(np.arange(64) == 5, 1 - flip, flip)
-    # 128 means of 40,000 Bernoulli draws, each within 5.5 deviations: false alarm below 5e-6
-    assert np.abs(plain - expected).max() < 5.5 * np.sqrt(flip * (1 - flip) / n)
+    # 64 means of 40,000 Bernoulli draws, each within 5.5 deviations: false alarm below 3e-6
     assert np.abs(ours - expected).max() < 5.5 * np.sqrt(flip * (1 - flip) / n)
 
 
