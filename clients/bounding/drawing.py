@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit, uint64
 
 from fedhist.base.arrays import Words
-from fedhist.base.hashing import GOLDEN
+from fedhist.base.hashing import GOLDEN, mix
 
 Scratch = tuple[Words, Words, Words, Words, Words]
 
@@ -37,20 +37,12 @@ def scratch_for(largest: int, clip: int) -> Scratch:
 
 
 @njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _word(counter: Any) -> Any:
-    """SplitMix64's finalizer, as in :mod:`fedhist.base.hashing`."""
-    z = (counter ^ (counter >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
-    return z ^ (z >> uint64(31))
-
-
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _below(n: Any, counter: Any) -> Any:
     """Uniform integer in [0, n) for 0 < n < 2^63, and the counter after the words it took [1]."""
     low32 = uint64(0xFFFFFFFF)
     while True:
         counter += uint64(GOLDEN)
-        w = _word(counter)
+        w = mix(counter)
         if n <= low32:
             product = (w >> uint64(32)) * n
             if product & low32 >= n or product & low32 >= (uint64(1 << 32) - n) % n:
@@ -197,7 +189,7 @@ def _draw_counts(
         held = uint64(count[start + k]) >> shift
         tokens -= held
         counter += uint64(GOLDEN)
-        u = (float(_word(counter) >> uint64(12)) + 0.5) * 2.0**-52
+        u = (float(mix(counter) >> uint64(12)) + 0.5) * 2.0**-52
         x = 0.0
         if left > 0.0:
             x = (

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit, uint64
 
 from fedhist.base.arrays import Floats, Integers, Words
+from fedhist.base.hashing import mix
 from fedhist.channels.sphere import SphereChannel
 from fedhist.users.columns import Samples
 from fedhist.users.streams import Streams
@@ -149,10 +150,7 @@ def _ball_means(indptr: Integers, values: Floats, radius: float, out: Floats) ->
 @njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _uniform(counter: Any) -> Any:
     """SplitMix64's word at a counter, as a double strictly inside (0, 1)."""
-    z = (counter ^ (counter >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
-    z ^= z >> uint64(31)
-    return (float(z >> uint64(12)) + 0.5) * 2.0**-52
+    return (float(mix(counter) >> uint64(12)) + 0.5) * 2.0**-52
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -28,7 +28,7 @@ from scipy.special import betaincinv, gammaln, ndtri
 
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.checks import check_within
-from fedhist.base.hashing import GOLDEN, digest64, mix64
+from fedhist.base.hashing import GOLDEN, digest64, mix, mix64
 from fedhist.channels.finite import FiniteChannel
 from fedhist.channels.layers import Layers
 from fedhist.privacy.guarantee import check_budget
@@ -230,14 +230,6 @@ def point_keys(ids: Words, salt: int) -> Words:
     return keyed_hash(ids, digest64("fedhist.points", salt) >> 1)
 
 
-@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
-def word_at(counter: Any) -> Any:
-    """SplitMix64's word at a counter."""
-    z = (counter ^ (counter >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
-    return z ^ (z >> uint64(31))
-
-
 def sum_points(ids: Words, salt: int, symbols: NDArray[np.uint16], channel: RankUnit) -> Integers:
     """Add up the points that were reported; erasures add nothing.
 
@@ -279,7 +271,7 @@ def _sum_points(
         counter = keys[u] + uint64(symbols[u] % blocks + 1) * uint64(0x9E3779B97F4A7C15)
         squares = 0.0
         for k in range(point.shape[0]):
-            point[k] = table[(word_at(counter) >> shift) & uint64(0xFFFF)]
+            point[k] = table[(mix(counter) >> shift) & uint64(0xFFFF)]
             y = np.float64(point[k])
             squares += y * y
             counter += step

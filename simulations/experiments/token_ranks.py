@@ -18,6 +18,7 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
+from fedhist.base.hashing import mix
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 
@@ -41,13 +42,6 @@ def _below(word: Any, bound: Any) -> Any:
     middle = a * d + ((b * d) >> uint64(32))
     other = b * c + (middle & low)
     return a * c + (middle >> uint64(32)) + (other >> uint64(32))
-
-
-@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
-def _word(counter: Any) -> Any:
-    z = (counter ^ (counter >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
-    return z ^ (z >> uint64(31))
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -110,7 +104,7 @@ def add_rank_bins(
                     n += 1
             for r in range(last):
                 counter += golden
-                j = uint64(r) + _below(_word(counter), uint64(n - r))
+                j = uint64(r) + _below(mix(counter), uint64(n - r))
                 j_item = tokens[j]
                 tokens[j] = tokens[r]
                 out[cell[r], j_item] += 1
@@ -120,8 +114,8 @@ def add_rank_bins(
         r = 0
         while r < last:
             counter += golden
-            place = _below(_word(counter), size)
-            slot = _word(place) & mask
+            place = _below(mix(counter), size)
+            slot = mix(place) & mask
             while taken[slot] >= 0 and uint64(taken[slot]) != place:
                 slot = (slot + uint64(1)) & mask
             if taken[slot] >= 0:

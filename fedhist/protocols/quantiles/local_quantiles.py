@@ -22,7 +22,6 @@ from fedhist.protocols.quantiles.results import local_rows
 from fedhist.protocols.quantiles.search import Search
 from fedhist.protocols.quantiles.theory import RANK_ERROR
 from fedhist.protocols.shared.seen import Seen
-from fedhist.users.batch import Users
 from fedhist.users.cohort import MAX_SALT
 
 if TYPE_CHECKING:
@@ -170,10 +169,3 @@ class LocalQuantiles(QuantileTarget):
     def example(cls) -> Self:
         """Build a small instance: the quartiles over 16 bins."""
         return cls(3.0, (0.25, 0.5, 0.75), 0.0, 1.0, n_users=800, n_bins=16)
-
-    @classmethod
-    def example_users(cls) -> Users:
-        """Make users with up to four samples; one has none, one a NaN, one an infinite sample."""
-        rng = np.random.default_rng(7)
-        some = {f"u{i}": rng.beta(2, 3, i % 4 + 1) for i in range(797)}
-        return Users.from_records(some | {"a": [], "b": [0.5, np.nan], "c": [np.inf]})

@@ -184,6 +184,13 @@ class QuantileTarget(SeenProtocol):
         return {"unusable records": float(seen.n_users - seen["usable"][0])}
 
     @classmethod
+    def example_users(cls) -> Users:
+        """Make users with up to four samples; one has none, one a NaN, one an infinite sample."""
+        rng, n = np.random.default_rng(7), cls.example().n_users - 3
+        some = {f"u{i}": rng.beta(2, 3, i % 4 + 1) for i in range(n)}
+        return Users.from_records(some | {"a": [], "b": [0.5, np.nan], "c": [np.inf]})
+
+    @classmethod
     def resolve(
         cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:

@@ -201,13 +201,6 @@ seed = 7
         return cls(2.0, (0.25, 0.5, 0.75), 0.0, 1.0, n_users=120, n_bins=16)
 
     @classmethod
-    def example_users(cls) -> Users:
-        """Make users with up to four samples; one has none, one a NaN, one an infinite sample."""
-        rng = np.random.default_rng(7)
-        some = {f"u{i}": rng.beta(2, 3, i % 4 + 1) for i in range(117)}
-        return Users.from_records(some | {"a": [], "b": [0.5, np.nan], "c": [np.inf]})
-
-    @classmethod
     def neighbours(cls) -> tuple[Users, Users]:
         """Two populations at which one user shows most, for the audit of the example.
 
