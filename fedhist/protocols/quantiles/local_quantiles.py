@@ -15,7 +15,7 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
-from fedhist.protocols.quantiles.local_choice import Plan, planned
+from fedhist.protocols.quantiles.choice import Choice, Method, planned
 from fedhist.protocols.quantiles.quantile_target import QuantileTarget
 from fedhist.protocols.quantiles.quantiles import Quantiles
 from fedhist.protocols.quantiles.results import local_rows
@@ -109,7 +109,7 @@ class LocalQuantiles(QuantileTarget):
             raise ValueError(f"salt must lie in [0, 2^63), got {self.salt}")
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> Choice[Method]:
         """How users are asked; from public numbers only."""
         return planned(self.kind, self.n_users, float(self.epsilon), self.levels, self.n_bins)
 
@@ -127,10 +127,7 @@ class LocalQuantiles(QuantileTarget):
         """Ask every user once; find a bin for each level."""
         plan = self.plan
         if self.n_users < plan.least_users:
-            what = f"{len(self.levels)} levels over {self.n_bins} bins at epsilon {self.epsilon:g}"
-            return Estimate.refused(
-                f"{self.n_users} users are too few for {what}: {plan.least_users} at least"
-            )
+            return self.too_few(plan.least_users, f" at epsilon {self.epsilon:g}")
         bins, answered = yield from plan.method.ask(self.grid, self.salt)
         if not answered:
             return Estimate.failed("nobody answered")

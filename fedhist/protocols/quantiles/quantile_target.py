@@ -154,6 +154,11 @@ class QuantileTarget(SeenProtocol):
         share, square = (seen.again(of)["below"] / int(seen["usable"][0])).tolist()
         return max(square - share**2, 0.0) / (share * (1 - share)) if 0 < share < 1 else 1.0
 
+    def too_few(self, least: int, more: str = "") -> Estimate:
+        """Refuse: so many users would do."""
+        what = f"{len(self.levels)} levels over {self.n_bins} bins{more}"
+        return Estimate.refused(f"{self.n_users} users are too few for {what}: {least} at least")
+
     @staticmethod
     def warned(planned: float) -> tuple[str, ...]:
         """Warn of a rank error that is planned to be large."""

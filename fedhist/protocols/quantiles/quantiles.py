@@ -148,7 +148,7 @@ seed = 7
         return Adjacency(self.adjacency) is Adjacency.ADD_REMOVE_USER
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> Choice[Mechanism]:
         """What is released, and the fewest users that are asked; from public numbers only."""
         given = (float(self.epsilon), float(self.delta), self.levels, self.n_bins, self.adjacency)
         return chosen(self.kind, self.n_users, *given)
@@ -156,21 +156,17 @@ seed = 7
     @property
     def mechanism(self) -> Mechanism:
         """What is released."""
-        return self.choice.mechanism
+        return self.choice.method
 
     def rounds(self, server: Curator) -> Script:
         """Ask once, find a bin for each level."""
         choice = self.choice
-        mechanism, least = choice.mechanism, choice.least_users
-        if self.n_users < least:
-            what = f"{len(self.levels)} levels over {self.n_bins} bins"
-            return Estimate.refused(
-                f"{self.n_users} users are too few for {what}: {least} at least"
-            )
+        if self.n_users < choice.least_users:
+            return self.too_few(choice.least_users)
         summary = yield self.query
-        if summary.n_users > MOST_SUMMED // STEPS and isinstance(mechanism, NoisyCurve):
+        if summary.n_users > MOST_SUMMED // STEPS and isinstance(choice.method, NoisyCurve):
             return Estimate.failed(f"{summary.n_users} users are too many for 64-bit sums")
-        bins = mechanism.draw(summary.sums["shares"], server)
+        bins = choice.method.draw(summary.sums["shares"], server)
         return Estimate.ok(self.grid.midpoints[bins], warnings=self.warned(choice.error))
 
     def resolution_of(self, seen: Seen) -> float:

@@ -19,7 +19,7 @@ from fedhist.base.arrays import Array
 from fedhist.model.query import Query
 from fedhist.model.truths import Truth
 from fedhist.protocols import LocalQuantiles
-from fedhist.protocols.quantiles.local_choice import planned
+from fedhist.protocols.quantiles.choice import planned
 from fedhist.protocols.quantiles.quantile_votes import QuantileVotes
 from fedhist.protocols.quantiles.rank_bits import RankBits
 from fedhist.protocols.quantiles.search import Search
