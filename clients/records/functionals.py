@@ -24,7 +24,7 @@ from clients.records.functional_kernels import (
     rotated_kernel,
 )
 from fedhist.base.arrays import Floats, Integers
-from fedhist.base.checks import check_size, check_within
+from fedhist.base.checks import check_range, check_size, check_within
 from fedhist.base.errors import PopulationError
 from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.part import Functional
@@ -65,10 +65,7 @@ class Coordinates(Functional):
 
     def __post_init__(self) -> None:
         check_within("dimension", self.dimension, 1, MAX_FOLDS)
-        if not (
-            self.low < self.high and math.isfinite(self.low) and math.isfinite(self.half_range)
-        ):
-            raise ValueError(f"need finite low < high, got [{self.low}, {self.high}]")
+        check_range(self.low, self.high)
         _check_items(self.max_items)
         c = self.columns
         if c is None:
@@ -139,8 +136,7 @@ class Rotated(Functional):
         if math.isinf(self.high - self.low):
             raise ValueError(f"the range must be finite, got [{self.low}, {self.high}]")
         _check_items(self.max_items)
-        if not 0 <= self.sign_salt < 1 << 63:
-            raise ValueError(f"sign_salt must lie in [0, 2^63), got {self.sign_salt}")
+        check_within("sign_salt", self.sign_salt, 0, 1 << 63, "[)")
 
     @property
     def n_folds(self) -> int:

@@ -55,13 +55,33 @@ def check_count(name: str, n: float) -> None:
         raise ValueError(f"{name} must be positive, got {n}")
 
 
-def check_size(name: str, x: float) -> None:
-    """Raise ValueError unless the number is positive and finite; NaN is neither."""
-    if not 0 < x < math.inf:
-        raise ValueError(f"{name} must be positive and finite, got {x}")
+def check_size(name: str, x: float, *, zero: bool = False) -> None:
+    """Raise ValueError unless the number is positive, or 0 if that will do, and finite."""
+    if not (0 < x < math.inf or (zero and x == 0)):
+        wanted = "non-negative" if zero else "positive"
+        raise ValueError(f"{name} must be {wanted} and finite, got {x}")
 
 
-def check_within(name: str, x: float, low: float, high: float) -> None:
-    """Raise ValueError unless the number lies in [low, high]; NaN does not."""
-    if not low <= x <= high:
-        raise ValueError(f"{name} must lie in [{low}, {high}], got {x}")
+def check_within(name: str, x: float, low: float, high: float, ends: str = "[]") -> None:
+    """Raise ValueError unless the number lies in an interval; NaN does not.
+
+    >>> check_within("salt", -1, 0, 1 << 63, "[)")
+    Traceback (most recent call last):
+    ValueError: salt must lie in [0, 2^63), got -1
+    """
+    above = low <= x if ends[0] == "[" else low < x
+    if not (above and (x <= high if ends[1] == "]" else x < high)):
+        interval = f"{ends[0]}{_short(low)}, {_short(high)}{ends[1]}"
+        raise ValueError(f"{name} must lie in {interval}, got {x}")
+
+
+def check_range(low: float, high: float) -> None:
+    """Raise ValueError unless [low, high] is a finite interval."""
+    if not (low < high and math.isfinite(high - low)):
+        raise ValueError(f"need finite low < high, got [{low}, {high}]")
+
+
+def _short(end: float) -> str:
+    """Write a large power of two as such."""
+    power = int(end).bit_length() - 1 if math.isfinite(end) else 0
+    return f"2^{power}" if power >= 30 and end == 1 << power else str(end)

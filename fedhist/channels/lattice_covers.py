@@ -21,6 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
+from fedhist.base.checks import check_within
 from fedhist.channels.covers import MAX_CELLS, Cover
 from fedhist.model.registry import register_part
 
@@ -239,8 +240,7 @@ class SobolevLattice(_Ellipsoid):
     smoothness: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.smoothness <= 16:
-            raise ValueError(f"smoothness must lie in (0, 16], got {self.smoothness}")
+        check_within("smoothness", self.smoothness, 0, 16, "(]")
         super().__post_init__()
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from fedhist.base.checks import check_integer
+from fedhist.base.checks import check_integer, check_within
 
 TAU = 0.1
 """Default of each margin."""
@@ -69,8 +69,7 @@ class Aggregation:
         check_integer("max_users", self.max_users)
         for name in ("tau_d", "tau_c"):
             tau = getattr(self, name)
-            if not 0 <= tau < 0.5:
-                raise ValueError(f"{name} must lie in [0, 0.5), got {tau}")
+            check_within(name, tau, 0, 0.5, "[)")
         if 2 * self.honest < self.parties:
             raise ValueError(
                 f"{self}: only {self.honest} of them are certain to be honest and in the sum; at "

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import math
 
-from fedhist.base.checks import check_count
+from fedhist.base.checks import check_count, check_size
 from fedhist.privacy.guarantee import (
     Release,
     gaussian,
@@ -71,8 +71,7 @@ def lattice_std(l2_sensitivity: float, epsilon: float, delta: float, *, rounds: 
     what :func:`rounding_loss` adds.
     """
     check_count("rounds", rounds)
-    if not 0 <= l2_sensitivity < math.inf:
-        raise ValueError(f"a sensitivity must be non-negative and finite, got {l2_sensitivity}")
+    check_size("a sensitivity", l2_sensitivity, zero=True)
     continuous = gaussian_multiplier(epsilon, delta) * l2_sensitivity
     return math.sqrt(rounds * continuous**2 + ROUNDING) if continuous else 0.0
 

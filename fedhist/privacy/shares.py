@@ -32,7 +32,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from fedhist.base.checks import check_choice, check_count
+from fedhist.base.checks import check_choice, check_count, check_size
 from fedhist.privacy.guarantee import Release, check_budget, gaussian_cost, pure
 from fedhist.privacy.lattice_gaussian import lattice_std, rounding_loss, sum_loss
 from fedhist.privacy.noise_law import NoiseLaw
@@ -129,8 +129,7 @@ class ShareNoise:
             return cls(kind, lattice_std(sensitivity, epsilon, delta, rounds=rounds), honest)
         if rounds != 1:
             raise ValueError(f"a series of rounds is for Gaussian shares, got {rounds} rounds")
-        if not 0 <= sensitivity < math.inf:
-            raise ValueError(f"a sensitivity must be non-negative and finite, got {sensitivity}")
+        check_size("a sensitivity", sensitivity, zero=True)
         return cls(kind, sensitivity / epsilon, honest)
 
     @property

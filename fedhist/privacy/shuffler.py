@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from fedhist.base.checks import check_integer
+from fedhist.base.checks import check_integer, check_within
 from fedhist.privacy.guarantee import check_budget
 
 TAU = 0.1
@@ -78,8 +78,7 @@ class Shuffling:
             raise ValueError(f"shuffling needs a delta in (0, 1), got {self.delta}")
         check_integer("n_users", self.n_users, 1 << 40)
         check_integer("colluders", self.colluders, 1 << 40, least=0)
-        if not 0 <= self.tau < 0.5:
-            raise ValueError(f"tau must lie in [0, 0.5), got {self.tau}")
+        check_within("tau", self.tau, 0, 0.5, "[)")
 
     def least(self, share: float = 1.0, batches: int = 1) -> int:
         """Honest users who are certain to report in a batch, the one in question included.

@@ -56,7 +56,7 @@ from functools import lru_cache
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_count
+from fedhist.base.checks import check_count, check_within
 from fedhist.privacy.guarantee import check_budget
 
 TAIL = 1e-18
@@ -125,8 +125,7 @@ def clone_delta(n: int, q: float, local: float, epsilon: float) -> float:
     0.5
     """
     check_count("n", n)
-    if not 0 <= q <= 1:
-        raise ValueError(f"q must lie in [0, 1], got {q}")
+    check_within("q", q, 0, 1)
     if not local >= 0 or not epsilon >= 0:
         raise ValueError(f"epsilons must be at least 0, got {local}, {epsilon}")
     if epsilon >= local:

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from msgspec import field
 
 from fedhist.base.arrays import Array
+from fedhist.base.checks import check_within
 from fedhist.secagg import keys as k
 from fedhist.secagg.attempt import ROUNDS, Attempt, Kept, read_state
 from fedhist.secagg.errors import OutOfOrder, Refused
@@ -88,8 +89,7 @@ class NodeAttempt(Attempt[_State]):
         peers: Collection[bytes] | None = None,
         entropy: Entropy = secrets.token_bytes,
     ) -> None:
-        if not 0 <= node < terms.parties:
-            raise ValueError(f"node must lie in [0, {terms.parties}), got {node}")
+        check_within("node", node, 0, terms.parties, "[)")
         for name, size in [("owner_key", owner_key), *(("peers", peer) for peer in peers or ())]:
             if size is not None and len(size) != 32:
                 raise ValueError(f"{name} must be 32 bytes, got {len(size)}")

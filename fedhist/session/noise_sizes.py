@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 
 import numpy as np
@@ -27,8 +26,7 @@ def weight_of(sensitivity: float, epsilon: float) -> float:
 
 def size_of(sensitivity: float, multiplier: float) -> float:
     """Size of the noise; 0 (no noise) only for sensitivity 0 or a budget without end."""
-    if not 0 <= sensitivity < math.inf:
-        raise ValueError(f"a sensitivity must be non-negative and finite, got {sensitivity}")
+    check_size("a sensitivity", sensitivity, zero=True)
     size = sensitivity * multiplier
     if sensitivity > 0 and multiplier > 0 and size < sys.float_info.min:
         raise ValueError(f"noise of size {sensitivity} x {multiplier} vanishes in doubles")

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
+from fedhist.base.checks import check_within
 from fedhist.users.keys import keyed_hash
 
 MAX_SALT = 1 << 63
@@ -39,8 +40,7 @@ class Cohort:
     hi: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.salt < MAX_SALT:
-            raise ValueError(f"salt must lie in [0, 2^63), got {self.salt}")
+        check_within("salt", self.salt, 0, MAX_SALT, "[)")
         if not 0.0 <= self.lo < self.hi <= 1.0:
             raise ValueError(f"need 0 <= lo < hi <= 1, got [{self.lo}, {self.hi})")
 

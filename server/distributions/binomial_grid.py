@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc
 
 from fedhist.base.arrays import Floats
+from fedhist.base.checks import check_within
 
 Int64s = NDArray[np.int64]
 
@@ -74,8 +75,7 @@ class BinomialGrid:
         """
         if not m >= 1:
             raise ValueError(f"m must be positive, got {m}")
-        if not 0 < eta < 1:
-            raise ValueError(f"eta must lie in (0, 1), got {eta}")
+        check_within("eta", eta, 0, 1, "()")
         n = math.ceil(math.pi * math.sqrt(m) / (4 * eta))
         if n > MOST_HYPOTHESES:
             raise ValueError(f"{n} hypotheses are too many: raise eta = {eta} (m = {m})")

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from scipy.special import ndtri
 
-from fedhist.base.checks import check_choice, check_count, check_scale
+from fedhist.base.checks import check_choice, check_count, check_scale, check_within
 from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.modes import Mode
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
@@ -168,8 +168,7 @@ class Wishes:
             raise ValueError(f"n_rounds must be positive, got {self.n_rounds}")
         if not 0 <= self.corrupted < 0.5:
             raise ValueError(f"corrupted must lie in [0, 1/2), got {self.corrupted}")
-        if not 0 < self.failure < 1:
-            raise ValueError(f"failure must lie in (0, 1), got {self.failure}")
+        check_within("failure", self.failure, 0, 1, "()")
         if self.share + self.corrupted > 1 + 1e-12:
             raise ValueError(
                 f"kappa = {self.share:g} is more than the {1 - self.corrupted:g} of the users that "

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betainccinv, betaincinv
 
 from fedhist.base.arrays import Floats
+from fedhist.base.checks import check_within
 
 TOTAL_ALPHA = 1e-6
 """Most probability that any finding of a whole audit, or of the bank of tests, is a false alarm."""
@@ -140,8 +141,7 @@ def claimed_delta(epsilon: ArrayLike, claim_epsilon: float, claim_delta: float) 
 
 def _counts(hits: ArrayLike, n: ArrayLike, alpha: float) -> tuple[Floats, Floats]:
     h, m = np.broadcast_arrays(np.asarray(hits, dtype=np.float64), np.asarray(n, dtype=np.float64))
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha must lie in (0, 1), got {alpha}")
+    check_within("alpha", alpha, 0, 1, "()")
     if not ((m > 0) & (h >= 0) & (h <= m)).all():
         raise ValueError(f"hits must lie in [0, n] with n positive, got {hits!r} of {n!r}")
     return h, m

@@ -171,8 +171,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_size("effort", self.effort)
-        if not 0 < self.alpha < 1:
-            raise ValueError(f"alpha must lie in (0, 1), got {self.alpha}")
+        check_within("alpha", self.alpha, 0, 1, "()")
         if len(self.records) not in (0, 2):
             raise ValueError(f"two records are compared, got {len(self.records)}")
 

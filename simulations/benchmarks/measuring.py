@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from fedhist.base.checks import check_count
+
 Task = Callable[[], object]
 
 
@@ -129,8 +131,7 @@ def in_turns(tasks: Mapping[str, Task], turns: int, warm: int = 1) -> dict[str, 
     >>> len(found["a"]), len(found["b"])
     (3, 3)
     """
-    if turns < 1:
-        raise ValueError(f"turns must be positive, got {turns}")
+    check_count("turns", turns)
     found: dict[str, list[float]] = {name: [] for name in tasks}
     for turn in range(warm + turns):
         for name, task in tasks.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+from fedhist.base.checks import check_count
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.protocols import BoundedHistogram
@@ -25,8 +26,7 @@ class RepeatedCounts(BoundedHistogram):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.times < 1:
-            raise ValueError(f"times must be positive, got {self.times}")
+        check_count("times", self.times)
 
     @property
     def max_rounds(self) -> int:

@@ -182,11 +182,12 @@ def form_of(path: Path) -> TableFormat:
     tried = [s for s in (usual, ",", "\t", ";", "|") if s is not None]
     rows = {s: first_row(path, s, form) for s in tried}
     best = max(tried, key=lambda s: len(rows[s]))
-    header = not any(map(_is_number, rows[best]))
+    header = not any(map(is_number, rows[best]))
     return replace(form, separator=None if best == usual else best, header=header)
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Say whether a text is a number, as Python reads them."""
     try:
         float(text)
     except ValueError:

@@ -22,7 +22,7 @@ from scipy.special import ndtr
 from clients.records.functionals import Coordinates, samples_of
 from clients.records.user_rows import clipped_points, coordinate_points
 from fedhist.base.arrays import Array, Floats, Integers
-from fedhist.base.checks import check_integer
+from fedhist.base.checks import check_integer, check_range
 from fedhist.channels.catalogue import scalar_channel
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
@@ -31,7 +31,7 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.baselines.sized_votes import SizedVotes
-from fedhist.protocols.localize.queries import ClippedMean, check_range
+from fedhist.protocols.localize.queries import ClippedMean
 from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.sample_sizes import PlannedSizes

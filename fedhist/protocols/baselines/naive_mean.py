@@ -25,7 +25,7 @@ from clients.records.functionals import Coordinates, samples_of
 from clients.records.item_records import each_alone
 from clients.records.user_rows import coordinate_points, user_points
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_choice
+from fedhist.base.checks import check_choice, check_range
 from fedhist.base.text import warned
 from fedhist.channels.sphere import SphereChannel
 from fedhist.model.error_bounds import ErrorBound
@@ -38,7 +38,7 @@ from fedhist.model.truths import Truth
 from fedhist.privacy.shuffler import Shuffler, Shuffling
 from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.baselines.sphere_reports import ItemSpheres, SphereReports
-from fedhist.protocols.localize.queries import ClippedMean, check_range
+from fedhist.protocols.localize.queries import ClippedMean
 from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.noninteractive_error import fold_mse, naive_mse, sphere_mse

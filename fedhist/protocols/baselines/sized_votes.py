@@ -17,11 +17,10 @@ from clients.randomizers.scalars import bin_indices
 from clients.records.functionals import samples_of
 from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Floats, Integers, Words
-from fedhist.base.checks import check_integer, check_within
+from fedhist.base.checks import check_integer, check_range, check_within
 from fedhist.channels.symbol_oracles import KrrOracle
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_query
-from fedhist.protocols.localize.queries import check_range
 from fedhist.protocols.shared.oracle_votes import OracleVotes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import numpy as np
 
 from clients.records.functionals import samples_of
 from fedhist.base.arrays import Bounds, Floats, Integers
-from fedhist.base.checks import check_integer
+from fedhist.base.checks import check_integer, check_range
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
@@ -102,8 +101,7 @@ class MeanBins(_Bins):
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        if not (self.low < self.high and math.isfinite(self.high - self.low)):
-            raise ValueError(f"need finite low < high, got [{self.low}, {self.high}]")
+        check_range(self.low, self.high)
         check_integer("n_bins", self.n_bins, MOST_BINS, least=2)
         check_integer("d", self.d, MOST_DIMENSIONS)
         if self.d * self.n_bins > MOST_COUNTS:

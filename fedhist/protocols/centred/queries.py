@@ -11,7 +11,7 @@ import numpy as np
 
 from clients.randomizers.ranks import rank_symbols
 from fedhist.base.arrays import Array, Bounds, Floats, Integers
-from fedhist.base.checks import check_scale
+from fedhist.base.checks import check_scale, check_within
 from fedhist.base.errors import WireError
 from fedhist.channels.finite import FiniteChannel
 from fedhist.channels.oracles import OracleChannel, oracle_channel
@@ -150,8 +150,7 @@ class RankReports(LocalQuery):
         check_budget(self.epsilon)
         check_centre(self.centre, self.part)
         check_scale("radius", self.radius)
-        if not 0 <= self.salt < 1 << 63:
-            raise ValueError(f"salt must lie in [0, 2^63), got {self.salt}")
+        check_within("salt", self.salt, 0, 1 << 63, "[)")
         _ = self.channel
 
     @property

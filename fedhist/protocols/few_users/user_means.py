@@ -15,6 +15,7 @@ from clients.bounding.contribution import domain_lookup
 from clients.records.functionals import samples_of
 from clients.records.user_rows import mean_rows, share_rows
 from fedhist.base.arrays import Bounds
+from fedhist.base.checks import check_count, check_size
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
@@ -82,10 +83,8 @@ class UserMeans(_Rows):
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        if self.d < 1:
-            raise ValueError(f"the dimension must be positive, got {self.d}")
-        if not 0 < self.box < math.inf:
-            raise ValueError(f"box must be positive and finite, got {self.box}")
+        check_count("the dimension", self.d)
+        check_size("box", self.box)
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send the shortened mean; uses no randomness."""

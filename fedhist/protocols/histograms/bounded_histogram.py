@@ -22,6 +22,7 @@ import numpy as np
 
 from clients.bounding.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
 from fedhist.base.arrays import Array, Bounds
+from fedhist.base.checks import check_size
 from fedhist.base.errors import WireError
 from fedhist.base.text import warned
 from fedhist.model.error_bounds import ErrorBound
@@ -86,8 +87,7 @@ class ClippedCounts(Query):
 
     def __post_init__(self) -> None:
         check_domain(self.domain)
-        if not 0 <= self.clip < math.inf:
-            raise ValueError(f"clip must be non-negative and finite, got {self.clip}")
+        check_size("clip", self.clip, zero=True)
         if self.norm not in (1, 2):
             raise ValueError(f"norm must be 1 or 2, got {self.norm}")
         if not self.grid >= 0 or (self.clip > 0 and self.grid > self.clip):

@@ -10,6 +10,7 @@ import numpy as np
 
 from clients.bounding.contribution import domain_lookup
 from fedhist.base.arrays import Array, Bounds
+from fedhist.base.checks import check_within
 from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Adjacency, Trust
@@ -52,8 +53,7 @@ class PerItemClip(Query):
 
     def __post_init__(self) -> None:
         check_domain(self.domain)
-        if not 1 <= self.clip <= MOST_CLIP:
-            raise ValueError(f"clip must lie in [1, 2^30], got {self.clip}")
+        check_within("clip", self.clip, 1, MOST_CLIP)
 
     @property
     def l1_sensitivity(self) -> float:

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Generator, Sequence
 from typing import ClassVar
 
+from fedhist.base.checks import check_count
 from fedhist.channels.catalogue import KINDS, UnaryChannel, scalar_channel
 from fedhist.channels.hiding import hiding_of
 from fedhist.model.part import Functional
@@ -136,8 +137,7 @@ class FoldProtocol(Shuffles, PlannedSizes):
         """Raise ValueError, with the value, unless the fields that all of them have are valid."""
         check_budget(self.epsilon)
         T, kind = self.samples_per_user, self.kind
-        if self.n_users < 1:
-            raise ValueError(f"n_users must be positive, got {self.n_users}")
+        check_count("n_users", self.n_users)
         if not isinstance(T, int | float):
             raise ValueError(f"samples_per_user must be a number, got {T!r}")
         if not 1 <= T < math.inf:

@@ -11,7 +11,6 @@ References
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,6 +20,7 @@ import numpy as np
 from clients.randomizers.scalars import bin_indices, neighbours, randomize, unary_votes
 from clients.randomizers.vote_kernels import add_votes
 from fedhist.base.arrays import Bounds, Floats, Integers, Words
+from fedhist.base.checks import check_size, check_within
 from fedhist.base.errors import WireError
 from fedhist.channels.bits import BitTally, check_bits, count_bits_by
 from fedhist.channels.catalogue import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
@@ -78,8 +78,7 @@ class BinVotes(LocalQuery):
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
         _check_folds(self.functional, self.fold_salt)
-        if not 1 <= self.n_bins <= MAX_BINS:
-            raise ValueError(f"n_bins must lie in [1, {MAX_BINS}], got {self.n_bins}")
+        check_within("n_bins", self.n_bins, 1, MAX_BINS)
         if self.n_bins * self.functional.n_folds > MAX_CELLS:
             raise ValueError(
                 f"{self.functional.n_folds} folds of {self.n_bins} bins are more than the "
@@ -234,8 +233,7 @@ class ClippedMean(FoldReports):
             )
         if not np.isfinite(c).all():
             raise ValueError(f"centres must be finite, got {c[~np.isfinite(c)][0]}")
-        if not 0 < self.half_width < math.inf:
-            raise ValueError(f"half_width must be positive and finite, got {self.half_width}")
+        check_size("half_width", self.half_width)
         _ = self.channel
 
     @property
@@ -287,14 +285,7 @@ class ClippedMean(FoldReports):
         return self.centres + self.half_width * (np.clip(u, -1.0, 1.0) if clip else u)
 
 
-def check_range(low: float, high: float) -> None:
-    """Raise ValueError unless [low, high] is a finite interval."""
-    if not (low < high and math.isfinite(low) and math.isfinite(high - low)):
-        raise ValueError(f"need finite low < high, got [{low}, {high}]")
-
-
 def _check_folds(functional: Functional, fold_salt: int) -> None:
     if not 1 <= functional.n_folds <= MAX_FOLDS:
         raise ValueError(f"there must be 1 to {MAX_FOLDS} folds, got {functional.n_folds}")
-    if not 0 <= fold_salt < 1 << 63:
-        raise ValueError(f"fold_salt must lie in [0, 2^63), got {fold_salt}")
+    check_within("fold_salt", fold_salt, 0, 1 << 63, "[)")

@@ -24,7 +24,7 @@ import numpy as np
 from clients.records.functionals import Coordinates, samples_of
 from clients.records.user_rows import clipped_points, coordinate_points
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_choice
+from fedhist.base.checks import check_choice, check_range
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.modes import Mode, TwoModes
@@ -33,7 +33,6 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.localize.protocol import FoldProtocol
-from fedhist.protocols.localize.queries import check_range
 from fedhist.protocols.localize.script import PROVEN
 from fedhist.protocols.means.mean_error import Prediction
 from fedhist.protocols.means.mean_steps import Rounds

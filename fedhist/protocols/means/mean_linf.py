@@ -22,6 +22,7 @@ import numpy as np
 from clients.records.functionals import Coordinates, samples_of
 from clients.records.user_rows import clipped_points, coordinate_points
 from fedhist.base.arrays import Array
+from fedhist.base.checks import check_range
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
@@ -32,7 +33,6 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.localize.protocol import FoldProtocol
-from fedhist.protocols.localize.queries import check_range
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.results import fold_row
 from fedhist.protocols.shared.lower_bounds import ParameterSet

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
-from fedhist.base.checks import check_choice
+from fedhist.base.checks import check_choice, check_within
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
@@ -105,8 +105,7 @@ class LocalQuantiles(QuantileTarget):
         check_budget(self.epsilon)
         self.check_levels()
         check_choice("kind", self.kind, get_args(LocalKind))
-        if not 0 <= self.salt < MAX_SALT:
-            raise ValueError(f"salt must lie in [0, 2^63), got {self.salt}")
+        check_within("salt", self.salt, 0, MAX_SALT, "[)")
 
     @property
     def plan(self) -> Choice[Method]:

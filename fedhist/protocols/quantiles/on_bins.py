@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -13,7 +12,7 @@ from clients.records.functionals import samples_of
 from clients.records.item_records import one_value
 from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Floats, Integers, Words
-from fedhist.base.checks import check_choice, check_integer
+from fedhist.base.checks import check_choice, check_integer, check_range
 from fedhist.model.query import Query
 from fedhist.users.batch import Users
 
@@ -42,8 +41,7 @@ class OnBins(Query):
     of: str
 
     def __post_init__(self) -> None:
-        if not (self.low < self.high and math.isfinite(self.high - self.low)):
-            raise ValueError(f"need finite low < high, got [{self.low}, {self.high}]")
+        check_range(self.low, self.high)
         check_integer("n_bins", self.n_bins, MOST_BINS, least=2)
         check_choice("of", self.of, OF)
 

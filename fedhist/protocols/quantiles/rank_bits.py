@@ -9,6 +9,7 @@ import numpy as np
 
 from clients.randomizers.scalars import randomize
 from fedhist.base.arrays import Floats, Integers
+from fedhist.base.checks import check_within
 from fedhist.channels.scalar import OneBitChannel
 from fedhist.model.query import Report, Summary
 from fedhist.model.registry import register_query
@@ -57,8 +58,7 @@ class RankBits(OnBins, FoldReports):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_budget(self.epsilon)
-        if not 0 <= self.fold_salt < 1 << 63:
-            raise ValueError(f"fold_salt must lie in [0, 2^63), got {self.fold_salt}")
+        check_within("fold_salt", self.fold_salt, 0, 1 << 63, "[)")
         b = self.upto
         if b.dtype != np.int64 or b.ndim != 1 or not 1 <= len(b) <= MOST_LEVELS:
             raise ValueError(f"upto must be 1 to {MOST_LEVELS} int64, got {b.dtype}{b.shape}")

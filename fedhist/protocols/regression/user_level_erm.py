@@ -20,6 +20,7 @@ import numpy as np
 
 from clients.records.gradients import MODELS, Model
 from fedhist.base.arrays import Array
+from fedhist.base.checks import check_size, check_within
 from fedhist.model.display import Display
 from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.measures import Measured, measured
@@ -155,12 +156,9 @@ class UserLevelErm(Central):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        if not 0 < self.radius < math.inf:
-            raise ValueError(f"radius must be positive and finite, got {self.radius}")
-        if not 0 <= self.ridge < math.inf:
-            raise ValueError(f"ridge must be non-negative and finite, got {self.ridge}")
-        if not 0 <= self.max_failed < 1:
-            raise ValueError(f"max_failed must lie in [0, 1), got {self.max_failed}")
+        check_size("radius", self.radius)
+        check_size("ridge", self.ridge, zero=True)
+        check_within("max_failed", self.max_failed, 0, 1, "[)")
         if self.step is not None and not 0 < self.step < math.inf:
             raise ValueError(f"step must be positive and finite, got {self.step}")
         choices = {"model": MODELS, "iterate": ("last", "average")}

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from clients.bounding.contribution import domain_lookup
 from clients.bounding.kernels import Columns, columns_of, norm_bins, user_norms
 from fedhist.base.arrays import Bounds, Floats
+from fedhist.base.checks import check_size, check_within
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
@@ -84,8 +85,7 @@ class NormHistogram(Query):
             raise ValueError(f"edges must be non-negative, finite, increasing; got {self.edges}")
         if self.norm not in (1, 2):
             raise ValueError(f"norm must be 1 or 2, got {self.norm}")
-        if not 0 <= self.radius < math.inf:
-            raise ValueError(f"radius must be non-negative and finite, got {self.radius}")
+        check_size("radius", self.radius, zero=True)
 
     @property
     def most(self) -> int:
@@ -219,8 +219,7 @@ class TotalContribution(Query):
     def __post_init__(self) -> None:
         if self.domain is not None:
             check_domain(self.domain)
-        if not 1 <= self.cap <= MOST_CAP:
-            raise ValueError(f"cap must lie in [1, 2^40], got {self.cap}")
+        check_within("cap", self.cap, 1, MOST_CAP)
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send min(m, cap); uses no randomness."""

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fedhist.base.checks import check_size
 from fedhist.model.error_bounds import LowerBound
 from fedhist.model.registry import load_builtin, load_plugin, protocol_class
 from fedhist.model.results import Unknown
@@ -173,8 +174,7 @@ def plan(
         If the target, the unknown or the population cannot be meant, or if the protocol cannot be
         configured at any value.
     """
-    if not 0 < error < math.inf:
-        raise ValueError(f"the target error must be positive and finite, got {error}")
+    check_size("the target error", error)
     load_builtin()
     for plugin in config.run.plugins:
         load_plugin(plugin)

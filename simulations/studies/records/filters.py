@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from fedhist.base.errors import nearest
+from simulations.populations.guessing import is_number
 
 OPERATORS = {
     "=": operator.eq,
@@ -70,21 +71,13 @@ def _expression(frame: pl.DataFrame, test: str) -> pl.Expr:
         if value not in ("true", "false"):
             raise ValueError(f"{name} is true or false, got {text!r}")
         value = value == "true"
-    elif _is_number(text):
+    elif is_number(text):
         # as text, "320" comes before "80" and "80.0" is not "80"
         column, value = column.cast(pl.Float64, strict=False), float(text)
     if sign == "!=":
         return ~(column == pl.lit(value)).fill_null(False)
     result: pl.Expr = OPERATORS[sign](column, pl.lit(value))
     return result
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _column(frame: pl.DataFrame, name: str) -> str:
