@@ -300,8 +300,7 @@ class PoissonCounts(DomainHistogram, Central):
             means = f"with more than {MANY_ITEMS} bounded-histogram needs less noise"
             warnings += (warned(f"{d} items are clipped one by one", means, "take that"),)
         if not self.debias:
-            value = np.maximum(noisy, 0.0)
-            stderr = np.full(d, std)
+            value, stderr = np.maximum(noisy, 0.0), np.full(d, std)
             return Estimate.ok(
                 value, keys=self.domain, stderr=stderr, public=public, warnings=warnings
             )
