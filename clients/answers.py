@@ -72,7 +72,7 @@ def added_up(
         del block
         if steps.tell is not None:
             steps.tell(steps)
-    return steps.tree.total() if steps.walked else of(users.none, 0)
+    return steps.tree.own_total() if steps.walked else of(users.none, 0)
 
 
 def streams(users: Users, seed: int | None, digest: str) -> Streams:

@@ -6,6 +6,7 @@ import math
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from flwr.app import RecordDict
 
 from clients.answers import fold_node, streams
@@ -131,8 +132,10 @@ class Node:
 
     def _admitted(self, question: Question, store: Store) -> Answered | None:
         """Return the entry to keep, None for a question that was answered, or raise Refusal."""
+        if not self.policy.counts_users:
+            return _decided(self.policy, question, store.answered())
         users, cohort = self.setup.users, question.query.cohort
-        ids = users.public_ids() if self.policy.counts_users else users.none.ids
+        ids = users.public_ids()
         if cohort is not None:
             ids = ids[cohort.contains(ids)]
         guard = Guard(self.policy, store.answered())
@@ -188,6 +191,19 @@ class Node:
         users = self.setup.users.select(query.cohort)
         report = query.answer(users, streams(users, self.setup.seed, digest))
         return encode_answer(report, self.setup.index, digest)
+
+
+_decision: tuple[Policy, Question, tuple[Answered, ...], Answered | None] | None = None
+
+
+def _decided(policy: Policy, question: Question, answered: tuple[Answered, ...]) -> Answered | None:
+    """Let the guard decide where that depends on no user: once for nodes that are in one state."""
+    global _decision
+    last = _decision
+    if last is None or last[0] is not policy or last[1] is not question or last[2] != answered:
+        entry = Guard(policy, answered).admit(question, np.zeros(0, np.uint64))
+        last = _decision = policy, question, answered, entry
+    return last[3]
 
 
 _last: tuple[RecordDict, Question] | None = None

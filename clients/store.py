@@ -123,6 +123,51 @@ class Kept(NamedTuple):
     attempt: tuple[str, bytes] | None = None
 
 
+class KeptStore(Store):
+    """What a driver keeps of a node, while that answers a message.
+
+    Parameters
+    ----------
+    kept : Kept
+        What the node remembered before.
+
+    Attributes
+    ----------
+    kept : Kept
+        What it remembers now.
+    """
+
+    def __init__(self, kept: Kept) -> None:
+        self.kept = kept
+
+    def answered(self) -> tuple[Answered, ...]:
+        """All queries answered so far, in order."""
+        return tuple(_entry(line) for line in self.kept.lines)
+
+    def add(self, entry: Answered, reply: RecordDict | None) -> None:
+        """Remember that an answer leaves; the answer itself is not kept."""
+        self.kept = _with_entry(self.kept, entry)
+
+    def reply(self, digest: str) -> None:
+        """Return None: answers are not kept."""
+
+    def attempt(self, digest: str) -> bytes | None:
+        """Return what is kept of the newest attempt, if it is one at this query's sum."""
+        found = self.kept.attempt
+        return found[1] if found is not None and found[0] == digest else None
+
+    def keep_attempt(self, digest: str, body: bytes, *, unmasked: bool) -> None:
+        """Keep an attempt in the place of the one before: a run has one at a time."""
+        done = self.kept.unmasked
+        if unmasked and digest not in done:
+            done = (*done, digest)
+        self.kept = self.kept._replace(unmasked=done, attempt=(digest, body))
+
+    def unmasked(self) -> frozenset[str]:
+        """Digests of the queries whose answers the node has unmasked."""
+        return frozenset(self.kept.unmasked)
+
+
 def kept(state: RecordDict) -> Kept:
     """Return what a Context's state holds of the guard and of sums under masks."""
     done, attempt = state.get(UNMASKED), state.get(ATTEMPT)
@@ -131,17 +176,6 @@ def kept(state: RecordDict) -> Kept:
     if isinstance(attempt, ConfigRecord):
         newest = str(attempt["digest"]), cast(bytes, attempt["body"])
     return Kept(guard_lines(state), tuple(digests), newest)
-
-
-def restore(state: RecordDict, found: Kept) -> None:
-    """Put what was kept elsewhere (by the simulation's driver) into a Context's state."""
-    if found.lines:
-        state[GUARD] = ConfigRecord({"answered": list(found.lines)})
-    if found.unmasked:
-        state[UNMASKED] = ConfigRecord({"digests": list(found.unmasked)})
-    if found.attempt is not None:
-        digest, body = found.attempt
-        state[ATTEMPT] = ConfigRecord({"digest": digest, "body": body})
 
 
 def guard_lines(state: RecordDict) -> tuple[str, ...]:
@@ -155,3 +189,8 @@ def guard_lines(state: RecordDict) -> tuple[str, ...]:
 # The nodes of a worker answer the same queries, so they have the same entries.
 _line = lru_cache(maxsize=1024)(Answered.to_json)
 _entry = lru_cache(maxsize=1024)(Answered.from_json)
+
+
+@lru_cache(maxsize=1024)
+def _with_entry(found: Kept, entry: Answered) -> Kept:
+    return found._replace(lines=(*found.lines, _line(entry)))

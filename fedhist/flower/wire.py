@@ -129,18 +129,29 @@ def question_of(head: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Quest
 
 def encode_answer(body: Summary | Report | str, node: int, digest: str) -> RecordDict:
     """Pack a node's answer: a folded summary, unfolded reports, or a refusal."""
-    head: dict[str, Any] = {"version": WIRE_VERSION, "node": node, "digest": digest}
     if isinstance(body, str):
-        return pack_record(head | {"kind": "refusal", "reason": body, "n": 0}, {})
+        return pack_record(_answer_head("refusal", body, digest, node, 0), {})
     if isinstance(body, Summary):
-        head |= {"kind": "summary", "reason": "", "n": body.n_users}
+        head = _answer_head("summary", "", digest, node, body.n_users)
         return pack_record(head, summary_arrays(body))
     arrays: dict[str, NDArray] = {"ids": body.ids}
     arrays |= {f"rows/{k}": v for k, v in body.arrays.items()}
     if body.indptr is not None:
         arrays["indptr"] = body.indptr
         arrays |= {f"ragged/{k}": v for k, v in body.ragged.items()}
-    return pack_record(head | {"kind": "report", "reason": "", "n": body.n_users}, arrays)
+    return pack_record(_answer_head("report", "", digest, node, body.n_users), arrays)
+
+
+def _answer_head(kind: str, reason: str, digest: str, node: int, n: int) -> ConfigRecord:
+    head = _common_head(kind, reason, digest).copy()
+    head["node"], head["n"] = node, n
+    return head
+
+
+@lru_cache(maxsize=16)  # Flower checks every entry that is set, and thousands of nodes say the same
+def _common_head(kind: str, reason: str, digest: str) -> ConfigRecord:
+    head: dict[str, Any] = {"version": WIRE_VERSION, "node": 0, "digest": digest}
+    return ConfigRecord(head | {"kind": kind, "reason": reason, "n": 0})
 
 
 def decode_answer(record: RecordDict) -> Answer:
@@ -194,12 +205,13 @@ def answer_bytes(record: RecordDict) -> int:
 # -- records ---------------------------------------------------------------------------------------
 
 
-def pack_record(head: dict[str, Any], arrays: dict[str, NDArray]) -> RecordDict:
+def pack_record(head: dict[str, Any] | ConfigRecord, arrays: dict[str, NDArray]) -> RecordDict:
     """Put scalars and arrays into a record."""
     packed = ArrayRecord()
     for name, a in arrays.items():  # one by one: from a dict, Flower builds every Array again
         packed[name] = pack_array(a)
-    return RecordDict({HEAD: ConfigRecord(head), ARRAYS: packed})
+    record = head if isinstance(head, ConfigRecord) else ConfigRecord(head)
+    return RecordDict({HEAD: record, ARRAYS: packed})
 
 
 def unpack_record(record: RecordDict) -> tuple[dict[str, Any], dict[str, NDArray]]:

@@ -204,7 +204,7 @@ class Watched(Shard):
             number += 1
             yield block
             del block
-        self._total = tree.total() if number else self._of(self.none)
+        self._total = tree.own_total() if number else self._of(self.none)
 
     @property
     def none(self) -> Users:

@@ -59,6 +59,10 @@ class Tree:
         WireError
             If nothing was added, or if the parts are not alike.
         """
+        return Summary.merge([self.own_total()])
+
+    def own_total(self) -> Summary:
+        """Return the sum as :meth:`total` does; the part itself, if one was added and has sums."""
         parts, level = dict(self._parts), 0
         while len(parts) > 1:
             here = sorted(i for at, i in parts if at == level)
@@ -71,4 +75,5 @@ class Tree:
                     found = Summary.merge([found, other])
                 parts[level + 1, index >> 1] = found
             level += 1
-        return Summary.merge(parts.values())
+        only = next(iter(parts.values()), None)
+        return only if only is not None and only.linear else Summary.merge(parts.values())

@@ -321,6 +321,9 @@ class Users(Shard):
 
     def blocks(self, size: int = BLOCK) -> Iterator[Users]:
         """Walk the users in order, at most ``size`` at a time."""
+        if 0 < len(self) <= size:
+            yield self
+            return
         for start in range(0, len(self), size):
             yield self.slice(start, min(start + size, len(self)))
 

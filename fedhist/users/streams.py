@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from functools import lru_cache
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
@@ -157,6 +158,10 @@ def clear_tail(bits: Words, n_bits: int) -> Words:
     return bits
 
 
+_digest64 = lru_cache(maxsize=1024, typed=True)(digest64)
+"""Thousands of small nodes of a process draw under the same few names."""
+
+
 class SeededStreams(Streams):
     """Counter-based streams of the simulation.
 
@@ -172,7 +177,7 @@ class SeededStreams(Streams):
 
     def __init__(self, ids: Words, seed: int, context: str) -> None:
         self._ids = ids
-        self._root = digest64("fedhist.streams", seed, context)
+        self._root = _digest64("fedhist.streams", seed, context)
         self.n_users = len(ids)
 
     @classmethod
@@ -190,7 +195,7 @@ class SeededStreams(Streams):
 
     def substream(self, purpose: str) -> SeededStreams:
         """Return independent streams for one named purpose."""
-        return self._of(self._ids, digest64(self._root, purpose))
+        return self._of(self._ids, _digest64(self._root, purpose))
 
     def words(self, n_draws: int) -> Words:
         """Draw uniform 64-bit words: (n_users, n_draws)."""

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice, pairwise
-from operator import length_hint
+from operator import itemgetter, length_hint
 from secrets import token_hex
 from typing import Any, NamedTuple
 
@@ -67,10 +67,11 @@ NO_KEYS = Keys.of([])
 
 
 class Batch(NamedTuple):
-    """Messages of a task, what each one's node remembered, and whether its users are measured."""
+    """Messages of a task, their nodes, what each remembered, and whether users are measured."""
 
-    messages: list[Message]
-    kept: list[Kept]
+    messages: Sequence[Message]
+    nodes: Sequence[int]
+    kept: Sequence[Kept]
     measure: bool
 
 
@@ -259,10 +260,10 @@ class RayGrid(SimulatedGrid):
 
     def _send(self, under_way: UnderWay, messages: list[Message]) -> None:
         """Start a task for every run of messages that have a part and a measure in common."""
-        for (part, measure), group in groupby(messages, self._placed):
-            batch = list(group)
-            kept = [self._kept.get(self.index_of(m), NOTHING) for m in batch]
-            sent = Batch(batch, kept, measure)
+        for (part, measure), group in groupby(map(self._placed, messages), itemgetter(0, 1)):
+            _, _, nodes, batch = zip(*group, strict=True)
+            kept = [self._kept.get(index, NOTHING) for index in nodes]
+            sent = Batch(batch, nodes, kept, measure)
             under_way[self._sent(part, sent)] = sent
 
     def _batch(self) -> int:
@@ -272,12 +273,12 @@ class RayGrid(SimulatedGrid):
         for_all = -(-self.n_nodes // (2 * self._limit))
         return max(1, min(BATCH, by_users, by_bytes, for_all))
 
-    def _placed(self, message: Message) -> tuple[int, bool]:
-        """Return the part that holds a node, and whether its users are measured now: once."""
+    def _placed(self, message: Message) -> tuple[int, bool, int, Message]:
+        """Return the part that holds a node, whether its users are measured now: once; the node."""
         index, measure = self.index_of(message), False
         if self._measured is not None and not self._measured[index]:
             self._measured[index] = measure = True
-        return bisect_right(self._firsts, index) - 1, measure
+        return bisect_right(self._firsts, index) - 1, measure, index, message
 
     def _sent(self, part: int, batch: Batch) -> Any:
         """Start a task; what all its messages say travels once a round, and not with each."""
@@ -287,9 +288,9 @@ class RayGrid(SimulatedGrid):
                 self._content = first, ray.put(first)
             content = self._content[1]
         asked = []
-        for message, kept in zip(batch.messages, batch.kept, strict=True):
+        for message, index, kept in zip(*batch[:3], strict=True):
             own = None if content is not None else message.content
-            asked.append(Asked(self.index_of(message), own, kept))
+            asked.append(Asked(index, own, kept))
         task = Task(self._setup, self._parts[part], content, asked, batch.measure)
         return self._answer.remote(task)
 
@@ -302,8 +303,7 @@ class RayGrid(SimulatedGrid):
         self._pids.add(answers.pid)
         self._beside.join(answers.beside)
         replies, again = [], []
-        for message, before, (body, kept) in zip(*batch[:2], answers.replies, strict=True):
-            index = self.index_of(message)
+        for message, index, before, (body, kept) in zip(*batch[:3], answers.replies, strict=True):
             if self._kept.get(index, NOTHING) != before:  # its guard has not seen what is answered
                 again.append(message)
                 continue
@@ -350,8 +350,8 @@ class RayGrid(SimulatedGrid):
         for ref, batch in under_way.items():
             ray.cancel(ref)
             if self._measured is not None and batch.measure:
-                for message in batch.messages:
-                    self._measured[self.index_of(message)] = False
+                for index in batch.nodes:
+                    self._measured[index] = False
         under_way.clear()
 
 

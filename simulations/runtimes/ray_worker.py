@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ import ray
 from flwr.app import Error, RecordDict
 
 from clients.node import Node, policy_of
-from clients.store import ContextStore, Kept, kept, restore
+from clients.store import Kept, KeptStore
 from fedhist.flower.host import Config, NodeSetup
 from fedhist.model.measures import Watched
 from fedhist.model.query import Summary
@@ -26,7 +25,7 @@ from fedhist.model.registry import load_builtin, load_plugin
 from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.shards import Shard, edge
+from fedhist.users.shards import BLOCK, Shard, edge
 from simulations.runtimes.ray_machines import Likeness
 from simulations.runtimes.simulated_grid import error_of
 
@@ -75,10 +74,14 @@ class Setup:
 
 
 class Part(NamedTuple):
-    """Users of a run from number ``start`` on; if in memory, without their vocabulary."""
+    """Users of a run from number ``start`` on; if in memory, without their vocabulary.
+
+    ``made`` says that a worker has made them for one task.
+    """
 
     start: int
     users: Shard
+    made: bool = False
 
 
 class Asked(NamedTuple):
@@ -124,7 +127,7 @@ def answer(task: Task) -> Answers:
     """Answer the messages of a task."""
     host: Host = _fetched("setup", task.setup, Host)
     content = RecordDict() if task.content is None else _fetched("content", task.content)
-    part, beside, replies = host.part(task.part), Tree(), []
+    part, beside, replies = host.part(task.part, task.asked), Tree(), []
     for index, own, before in task.asked:
         node, watched = host.node(part, index), None
         if task.measure:
@@ -136,17 +139,13 @@ def answer(task: Task) -> Answers:
 
 
 def _answer(node: Node, content: RecordDict, before: Kept) -> Answered:
-    state = RecordDict()
-    restore(state, before)
+    store = KeptStore(before)
     reply: RecordDict | Error
     try:
-        reply = node.answer(content, ContextStore(state))
+        reply = node.answer(content, store)
     except Exception as e:
         reply = error_of(e)
-    after = kept(state)
-    if after == before:
-        return reply, None
-    return reply, after._replace(lines=tuple(sys.intern(x) for x in after.lines))
+    return reply, None if store.kept == before else store.kept
 
 
 _held: dict[str, tuple[str, Any]] = {}
@@ -189,11 +188,24 @@ class Host:
         gc.collect()
         gc.freeze()  # what is imported stays: no need to walk it again while messages are answered
 
-    def part(self, ref: Any) -> Part:
-        """Return a part of the users."""
+    def part(self, ref: Any, asked: Sequence[Asked]) -> Part:
+        """Return a part of the users; those of many small nodes are made at once."""
+        part = self._part(ref)
+        if isinstance(part.users, Users) or len(asked) == 1:
+            return part
+        nodes = [index for index, _, _ in asked]
+        a, b = self._edge(min(nodes)), self._edge(max(nodes) + 1)
+        if b - a > BLOCK:
+            return part
+        try:
+            return Part(a, part.users.slice(a - part.start, b - part.start).in_memory(), made=True)
+        except Exception:
+            return part  # each node then says itself what is wrong with its users
+
+    def _part(self, ref: Any) -> Part:
         name = ref.hex()
         if name not in self._parts:
-            start, users = ray.get(ref)
+            start, users, _ = ray.get(ref)
             if self._setup.vocabulary is not None:
                 items = replace(users.items, vocabulary=self._setup.vocabulary)
                 users = Users(users.ids, items=items)
@@ -211,16 +223,16 @@ class Host:
         """Return the node of an index; those of users in memory stay at hand."""
         if index in self._nodes:
             return self._nodes[index]
-        a, b = (
-            edge(i, self._setup.n_users, self._setup.n_nodes) - part.start
-            for i in (index, index + 1)
-        )
+        a, b = self._edge(index) - part.start, self._edge(index + 1) - part.start
         node = self._node(part.users.slice(a, b), index)
-        if isinstance(node.setup.users, Users):
+        if isinstance(part.users, Users) and not part.made:
             if len(self._nodes) >= CACHED_NODES:
                 self._nodes.clear()
             self._nodes[index] = node
         return node
+
+    def _edge(self, index: int) -> int:
+        return edge(index, self._setup.n_users, self._setup.n_nodes)
 
     def watched(self, node: Node) -> tuple[Node, Watched]:
         """Return a node whose users are measured while they answer."""
