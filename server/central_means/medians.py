@@ -36,7 +36,7 @@ user in twenty far away then counts 25, which :mod:`~server.central_means.radius
 RADIUS_SHARES = 0.08, 0.2
 """Of epsilon. Far users whom the draw does not see cost much more than a twelfth of the budget."""
 
-RHO_SHARES = 0.05, 0.15
+RHO_SHARES = 0.08, 0.2
 """The same of rho, of which an exponential mechanism needs the square of its epsilon only."""
 
 

@@ -79,6 +79,11 @@ class RadiusChoice:
         decay = DECAY * math.log(self.radii[-1] / self.radii[0])
         return self.free + (decay + SPARE) / self.epsilon
 
+    def counts(self, distance: Floats) -> Integers:
+        """Count users between one radius and the next, the last one all beyond too: (K,)."""
+        at = np.minimum(np.searchsorted(self.radii, distance), len(self.radii) - 1)
+        return np.bincount(at, minlength=len(self.radii))
+
     def scores(self, inside: Integers) -> Floats:
         """Score the radii, (K,), from the counts of users between one radius and the next.
 

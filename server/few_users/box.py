@@ -10,7 +10,8 @@ from scipy.special import gammaln
 
 from fedhist.base.arrays import Floats, Integers
 from server.central_means.noise import STEPS, SumNoise, paid_steps
-from server.few_users.box_plan import SHARES, look_noise
+from server.central_means.two_looks import TwoLooks
+from server.few_users.box_plan import SHARES, drawn_looks, look_noise
 from server.few_users.interpolation import Released
 from server.few_users.plan import FewUsersPlan
 
@@ -28,12 +29,16 @@ def release_box(server: Curator, rows: Floats, plan: FewUsersPlan) -> Released:
     -------
     The plan's (epsilon, delta) under replacement: one Gaussian release of a sum that moves by twice
     the radius at most, or two that compose to it exactly; or Laplace noise, where that is less. Of
-    "box-centre" the first is over the box, the second clips rows around what it has found.
+    "box-centre" the first is over the box, the second clips rows around what it has found. "drawn"
+    spends a part of epsilon on the second's radius, by basic composition: see
+    :class:`~server.central_means.radius.RadiusChoice`.
 
     Error
     -----
     sqrt(d) 2 radius z / (n sqrt(share)), z the noise multiplier of (epsilon, delta).
     """
+    if plan.method == "drawn":
+        return _release_drawn(server, rows, plan)
     shares, noise = SHARES[plan.method], _noise(plan, discrete=server.grade == "secure")
     release = paid_steps(server, noise, shares, plan.method)
     centre = np.zeros(plan.dimension)
@@ -41,6 +46,30 @@ def release_box(server: Curator, rows: Floats, plan: FewUsersPlan) -> Released:
         steps = whole_steps(rows - centre, radius)
         centre = centre + release(steps.sum(axis=0)) * (radius / STEPS / len(rows))
     return Released(centre, "", {})
+
+
+def _release_drawn(server: Curator, rows: Floats, plan: FewUsersPlan) -> Released:
+    """Look over the box, draw a radius, look within it; average both by their inverse variances."""
+    two, n = _looks(plan, discrete=server.grade == "secure"), len(rows)
+    release = paid_steps(server, two.noise, two.shares, plan.method)
+
+    def look(centre: Floats, radius: float) -> Floats:
+        total = release(whole_steps(rows - centre, radius).sum(axis=0))
+        return np.asarray(centre + total * (radius / STEPS / n))
+
+    middle = np.zeros(plan.dimension)
+    first = look(middle, plan.box)
+    size = np.linalg.norm(rows - first, axis=1)
+    radius = float(two.choice.radii[two.choice.draw(server, two.choice.counts(size))])
+    second = look(middle if radius >= plan.box else first, radius)
+    w = two.weight(radius)
+    return Released(w * second + (1 - w) * first, "", {"radius": radius})
+
+
+def _looks(plan: FewUsersPlan, *, discrete: bool = False) -> TwoLooks:
+    return drawn_looks(
+        plan.n_users, plan.dimension, plan.box, plan.epsilon, plan.delta, discrete=discrete
+    )
 
 
 def whole_steps(away: Floats, radius: float) -> Integers:
@@ -55,6 +84,8 @@ def box_distance(rows: Floats, plan: FewUsersPlan, times: float = 1.0) -> float:
 
     NOT PRIVATE.
     """
+    if plan.method == "drawn":
+        return _drawn_distance(rows, plan, times) if len(rows) else 0.0
     noise, m, d = _noise(plan), max(1, len(rows)), plan.dimension
     n = m * times
     shares = SHARES[plan.method]
@@ -69,9 +100,33 @@ def box_distance(rows: Floats, plan: FewUsersPlan, times: float = 1.0) -> float:
             size = np.linalg.norm(away, axis=1)
             beyond = 1 - np.minimum(1.0, plan.part_radius / np.maximum(size, 1e-300))
             shift += float(np.square(beyond @ away).sum()) / m**2 / FOLLOWED
-    # E|Z| of d independent normals, in standard deviations
-    length = math.sqrt(2) * math.exp(gammaln((d + 1) / 2) - gammaln(d / 2))
-    return math.hypot(last * length, math.sqrt(shift))
+    return math.hypot(last * normal_length(d), math.sqrt(shift))
+
+
+def normal_length(d: int) -> float:
+    """E|Z| of d independent normals, in standard deviations."""
+    return math.sqrt(2) * math.exp(gammaln((d + 1) / 2) - gammaln(d / 2))
+
+
+def _drawn_distance(rows: Floats, plan: FewUsersPlan, times: float) -> float:
+    """Follow first means and the law of the radius. NOT PRIVATE."""
+    two, n, d = _looks(plan), len(rows) * times, plan.dimension
+    rng, mean = np.random.default_rng(20), rows.mean(axis=0)
+    std, total = plan.box * two.noise.std(two.shares[0]) / n, 0.0
+    for _ in range(FOLLOWED):
+        first = mean + std * rng.standard_normal(d)
+        law = two.choice.law(np.linalg.norm(rows - first, axis=1), times)
+        for j in np.flatnonzero(law > 1e-4):
+            radius = float(two.choice.radii[j])
+            centre = np.zeros(d) if radius >= plan.box else first
+            away = rows - centre
+            size = np.linalg.norm(away, axis=1)
+            second = centre + np.minimum(1.0, radius / np.maximum(size, 1e-300)) @ away / len(rows)
+            w = two.weight(radius)
+            off = float(np.linalg.norm(w * second + (1 - w) * first - mean))
+            each = w * radius * two.noise.std(two.shares[1]) / n * normal_length(d)
+            total += law[j] * math.hypot(off, each)
+    return total / FOLLOWED
 
 
 def _noise(plan: FewUsersPlan, *, discrete: bool = False) -> SumNoise:

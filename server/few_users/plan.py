@@ -19,7 +19,7 @@ from fedhist.base.checks import check_choice, check_count, check_scale, check_wi
 from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.modes import Mode
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
-from server.few_users.box_plan import BOXES, look_noise, looks
+from server.few_users.box_plan import BOXES, drawn_error, drawn_looks, look_noise, looks
 from server.few_users.limits import (
     CLIP_RADII,
     MEDIAN_SHARE,
@@ -34,7 +34,7 @@ from server.few_users.limits import (
 )
 from server.few_users.sampler import paper_params
 
-Method = Literal["auto", "ball", "blocks", "boosted", "large-n", "box", "box-centre"]
+Method = Literal["auto", "ball", "blocks", "boosted", "large-n", "box", "box-centre", "drawn"]
 METHODS = get_args(Method)
 
 LEAST_VOLUME = 1e-9
@@ -53,7 +53,7 @@ class FewUsersPlan:
 
     Attributes
     ----------
-    method : {"ball", "blocks", "boosted", "large-n", "box", "box-centre"}
+    method : {"ball", "blocks", "boosted", "large-n", "box", "box-centre", "drawn"}
     n_users, dimension : int
     radius : float
         r: typical distance of a user's mean from the common mean.
@@ -64,7 +64,7 @@ class FewUsersPlan:
     n_parts : int
         Draws: 1, blocks K, or runs; 0 for the other branches.
     part_epsilon, part_delta : float
-        Budget of each draw; of each median (a pure epsilon) in the large-n branch.
+        Budget of each draw; of each median (a pure epsilon) in the large-n branch; of the radius.
     part_radius : float
         R of the balls of a draw; the width of a bin in the large-n branch; the last clip's radius.
     kappa : float
@@ -119,7 +119,7 @@ class Wishes:
 
     Attributes
     ----------
-    method : {"auto", "ball", "blocks", "boosted", "large-n", "box", "box-centre"}
+    method : {"auto", "ball", "blocks", "boosted", "large-n", "box", "box-centre", "drawn"}
     n_blocks : int or None
         K, a power of two.
     n_runs : int
@@ -136,7 +136,8 @@ class Wishes:
         Probability of no value, or of a wrong one, that the plan accepts.
     mode : {"default", "paper"}
     plain : bool
-        Whether "auto" may take "box" and "box-centre", which never refuse.
+        Whether "auto" may take "box" and "box-centre", which never refuse, or, where a radius can
+        be drawn, "drawn" in place of "box-centre" and "large-n", which take ``radius`` at its word.
     """
 
     method: Method = "auto"
@@ -247,15 +248,40 @@ def _branches(base: FewUsersPlan, w: Wishes, *, boxed: bool) -> Iterator[FewUser
             raise ValueError(f"n_blocks must be at most {padded}, got {w.n_blocks}")
         for k in wanted:
             yield _draws(base, w, "blocks", k, padded // k, r / math.sqrt(k))
-    large = w.method in ("auto", "large-n") and boxed and w.mode == "default"
-    if large and n_bins(r, base.box, padded) <= MOST_BINS:
+    if not boxed or w.mode == "paper":
+        return
+    asked = {w.method}
+    if w.method == "auto":
+        asked = {"large-n"}
+        if w.plain:
+            two = drawn_looks(base.n_users, d, base.box, base.epsilon, base.delta)
+            asked = {"box", "drawn"} if two.worthwhile else {"large-n", "box", "box-centre"}
+    if "large-n" in asked and n_bins(r, base.box, padded) <= MOST_BINS:
         yield _large(base, w)
-    if boxed and w.mode == "default":
-        for method in BOXES:
-            if w.method == method or (w.plain and w.method == "auto"):
-                noise = look_noise(method, base.epsilon, base.delta, d)
-                last, error = looks(method, base.n_users, d, r, base.box, noise, w.corrupted)
-                yield replace(base, method=method, n_parts=0, part_radius=last, error=error)
+    for method in BOXES:
+        if method in asked:
+            yield _plain(base, w, method)
+
+
+def _plain(base: FewUsersPlan, w: Wishes, method: str) -> FewUsersPlan:
+    d, r, least, part = base.dimension, base.radius, 1, base.epsilon
+    if method == "drawn":
+        two = drawn_looks(base.n_users, d, base.box, base.epsilon, base.delta)
+        last, error = drawn_error(two, r, w.corrupted)
+        part = two.choice.epsilon
+        least = 1 if two.worthwhile else max(base.n_users, math.ceil(two.choice.least_users)) + 1
+    else:
+        noise = look_noise(method, base.epsilon, base.delta, d)
+        last, error = looks(method, base.n_users, d, r, base.box, noise, w.corrupted)
+    return replace(
+        base,
+        method=method,
+        n_parts=0,
+        part_epsilon=part,
+        part_radius=last,
+        least_users=least,
+        error=error,
+    )
 
 
 def _draws(

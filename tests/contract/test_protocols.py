@@ -120,6 +120,7 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"method": "large-n", "epsilon": 16.0},
         {"method": "box"},
         {"method": "box-centre"},
+        {"method": "drawn", "epsilon": 16.0},
         {"mode": "paper", "method": "auto", "n_blocks": None},
     ],
     "frequency-oracle": [

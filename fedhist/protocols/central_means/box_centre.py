@@ -19,6 +19,7 @@ from fedhist.base.checks import check_scale
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.central_means.bin_queries import ask_radius, distances
 from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
@@ -26,19 +27,13 @@ from fedhist.protocols.central_means.theory import Rows
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from server.central_means.noise import SumNoise
-from server.central_means.radius import RadiusChoice
+from server.central_means.two_looks import TwoLooks
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
 FIRST = 0.25
-"""Share of the first look."""
-
-RADIUS_SHARES = 0.05, 0.2
-"""Least and largest share of epsilon that the radius is drawn with, where it is not public."""
-
-SPARE = 1.5
-"""How many times the users that the draw needs there are, within these shares."""
+"""Share of the first look, where a public radius says how far the second one reaches."""
 
 FOLLOWED = 48
 """First means that a prediction follows."""
@@ -56,12 +51,12 @@ class BoxCentre(CentralMeans):
     radius : float, optional
         Public: typical l2 distance of a user's own mean from the common mean. The second look then
         clips to 1.2 times that and the first mean's own error. By default the radius is drawn from
-        the users' distances by the exponential mechanism, with a twentieth to a fifth of epsilon.
+        the users' distances by the exponential mechanism, with .08 to .2 of epsilon.
 
     Privacy
     -------
-    (epsilon, delta)-DP for a user's whole record. Two Gaussian releases, with a quarter and three
-    quarters of the whole 1 / std^2, compose to exactly one (Dong, Roth & Su, JRSS B 2022, Corollary
+    (epsilon, delta)-DP for a user's whole record. Two Gaussian releases, with shares of the whole
+    1 / std^2 that add up to 1, compose to exactly one (Dong, Roth & Su, JRSS B 2022, Corollary
     3.3); Laplace noise shares epsilon so where that is less. The sums move by their radius, or by
     twice that under "replace-user"; the second centre and radius are released numbers. The draw of
     the radius: :class:`~server.central_means.radius.RadiusChoice`.
@@ -97,30 +92,33 @@ class BoxCentre(CentralMeans):
         """Two, and one for the radius."""
         return 2 if self.radius is not None else 3
 
+    @cached_property
+    def looks(self) -> TwoLooks:
+        """Budgets where the radius is drawn; from public numbers only."""
+        return TwoLooks(
+            self.n_users,
+            self.dimension,
+            self.half,
+            self.epsilon,
+            self.delta,
+            Adjacency(self.adjacency),
+            discrete=self.discrete,
+        )
+
     @property
     def shares(self) -> tuple[float, float]:
         """Of the two looks."""
-        return FIRST, 1 - FIRST
+        return self.looks.shares if self.radius is None else (FIRST, 1 - FIRST)
 
     @cached_property
-    def radius_share(self) -> float:
-        """Share of epsilon for the draw of the radius: less with more users."""
-        low, high = RADIUS_SHARES
-        if self.radius is not None:
-            return 0.0
-        first = self.box_error(self.noise(self.shares, left=1 - high), FIRST)
-        one = RadiusChoice(self.half, min(self.half, first / 2), 1.0)
-        return min(max(SPARE * one.least_users / (self.n_users * self.epsilon), low), high)
-
-    @property
     def step_noise(self) -> SumNoise:
         """Noise of both looks."""
-        return self.noise(self.shares, left=1 - self.radius_share)
+        return self.looks.noise if self.radius is None else self.noise(self.shares)
 
     @property
     def first_error(self) -> float:
         """Predicted root mean square l2 error of the first mean."""
-        return self.box_error(self.step_noise, FIRST)
+        return self.box_error(self.step_noise, self.shares[0])
 
     @property
     def second_radius(self) -> float:
@@ -128,16 +126,9 @@ class BoxCentre(CentralMeans):
         return min(math.hypot(1.2 * (self.radius or 0.0), self.first_error), self.half)
 
     @property
-    def choice(self) -> RadiusChoice:
-        """Draw of the radius; half of the first mean's error at least."""
-        least = min(self.half, self.first_error / 2)
-        return RadiusChoice(self.half, least, self.radius_share * self.epsilon)
-
-    @property
     def worthwhile(self) -> bool:
         """Whether a second look can help: the first mean is inside, and the radius can be drawn."""
-        enough = self.radius is not None or self.n_users >= self.choice.least_users
-        return enough and self.first_error < self.half / 2
+        return self.looks.worthwhile if self.radius is None else self.first_error < self.half / 2
 
     def steps(self, server: Curator) -> Script:
         """Look twice."""
@@ -148,7 +139,7 @@ class BoxCentre(CentralMeans):
         centre, first_std = found
         radius = self.second_radius
         if self.radius is None:
-            radius = yield from ask_radius(server, centre, self.choice)
+            radius = yield from ask_radius(server, centre, self.looks.choice)
         found = yield from steps.ask(self.clip_centre(centre, radius), radius)
         if isinstance(found, Estimate):
             return found
@@ -166,16 +157,16 @@ class BoxCentre(CentralMeans):
         rng = np.random.default_rng(20)
         noise, n = self.step_noise, rows.divisor
         first = rows.clipped(self.middle, self.half)
-        std = self.half * noise.std(FIRST) / n
+        std = self.half * noise.std(self.shares[0]) / n
         total = 0.0
         for _ in range(FOLLOWED):
             centre = first + drawn_noise(rng, noise, std, self.dimension)
             if self.radius is not None:
                 total += self._second(rows, noise, centre, std, self.second_radius)
                 continue
-            law = self.choice.law(distances(rows.means - centre), rows.times)
+            law = self.looks.choice.law(distances(rows.means - centre), rows.times)
             for j in np.flatnonzero(law > 1e-4):
-                radius = float(self.choice.radii[j])
+                radius = float(self.looks.choice.radii[j])
                 total += law[j] * self._second(rows, noise, centre, std, radius)
         return total / FOLLOWED, False
 
@@ -183,7 +174,7 @@ class BoxCentre(CentralMeans):
         self, rows: Rows, noise: SumNoise, centre: Floats, first_std: float, radius: float
     ) -> float:
         """Predict the error after a first mean and a radius."""
-        std = radius * noise.std(1 - FIRST) / rows.divisor
+        std = radius * noise.std(self.shares[1]) / rows.divisor
         weight = first_std**2 / (first_std**2 + std**2)
         mean = (
             weight * rows.clipped(self.clip_centre(centre, radius), radius) + (1 - weight) * centre

@@ -59,12 +59,15 @@ class FewUsersMean(MeanTarget, FewUsers):
         Instead of ``radius``: r0 with r0^2 >= E|X - mu|^2 and m; r = r0 / sqrt(m).
     box : float, optional
         Public bound on the l2 norm of a user's mean, to which the client shortens it. Needed by the
-        branches "large-n", "box" and "box-centre". (A bound per coordinate would not survive the
-        rotation.) Default: 2^30 r.
-    method : {"auto", "ball", "blocks", "boosted", "large-n", "box", "box-centre"}
+        branches "large-n", "box", "box-centre" and "drawn". (A bound per coordinate would not
+        survive the rotation.) Default: 2^30 r.
+    method : {"auto", "ball", "blocks", "boosted", "large-n", "box", "box-centre", "drawn"}
         "auto": the feasible one of least predicted error, from public numbers. "box" is noise on
         the mean of the rows, "box-centre" spends three quarters of the budget on a second one that
-        clips around the first: with a ``box`` no number of users is refused.
+        clips around the first: with a ``box`` no number of users is refused. "drawn" clips within a
+        radius that is drawn from the users' distances, so that those who differ more than
+        ``radius`` says are seen: "auto" takes it in place of "box-centre" and "large-n" where there
+        are users enough to draw.
     n_blocks : int, optional
         K of "blocks", a power of two; default: the feasible one of least error.
     n_runs : int
@@ -100,7 +103,8 @@ class FewUsersMean(MeanTarget, FewUsers):
     -----
     lam r sqrt(d) for one ball, lam r sqrt(d / K) for K blocks, r sqrt(1/n + 3.2^2 d / (1.4 rho
     n^2)) and b for large n, b the bias of the clip (.08 r for d = 1, nothing from 16 on);
-    sqrt(d) 2 R z / n for a box of R, or for a second look within R; l2.
+    sqrt(d) 2 R z / n for a box of R, or for a second look within R; l2. All but "box" and "drawn"
+    take ``radius`` at its word: where users differ more, no noise tells how far off they are.
 
     Examples
     --------
@@ -200,7 +204,7 @@ class FewUsersMean(MeanTarget, FewUsers):
         """Hold the prediction against runs."""
 
         def row(
-            label: str, n: int, d: int, expected: float, width: float, **how: Any
+            label: str, n: int, d: int, expected: float | None, width: float, **how: Any
         ) -> ResultsRow:
             given = {"epsilon": 1.0, "dimension": d, "radius": 0.1, "box": 0.4, **how}
             scale = given["radius"] / math.sqrt(d)
@@ -231,8 +235,16 @@ class FewUsersMean(MeanTarget, FewUsers):
                 method="box",
             ),
             row(
-                "n=600 d=40 r=3.1 box 10: at most .423", 600, 40, 0.423, 0.15, box=10.0, radius=3.1
+                "n=600 d=40 r=3.1 box 10: at most .423",
+                600,
+                40,
+                0.423,
+                0.15,
+                box=10.0,
+                radius=3.1,
+                method="box-centre",
             ),
+            row("n=600 d=40 box 10, radius drawn", 600, 40, None, 0.15, box=10.0, radius=3.1),
         )
 
     @classmethod

@@ -173,7 +173,7 @@ class FewUsers(TwoModes, Central):
             reason = f'{n} users answered; noise = "secure" does not have method "{plan.method}"'
             return Estimate.failed(reason, public=public)
         released = self._release(server, rows, plan)
-        public |= released.public | {"radius": plan.part_radius, "predicted_error": plan.error}
+        public |= {"radius": plan.part_radius, "predicted_error": plan.error} | released.public
         if released.value is None:
             return Estimate.failed(released.reason, public=public)
         early = self.early_exit and plan.method not in ("large-n", *BOXES)

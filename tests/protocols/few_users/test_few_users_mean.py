@@ -103,24 +103,24 @@ def test_fewer_answers_than_needed_are_a_failure() -> None:
 
 
 def test_the_choice_takes_the_least_error_that_is_feasible() -> None:
-    """Public numbers only: ball, then blocks, then large n, as users get more; or a small box."""
+    """Public numbers only: ball, blocks, a drawn radius, as users get more; or a small box."""
     found = {}
     for n in (50, 100, 400, 2000, 20_000):
         p = FewUsersMean(**BASE | {"n_users": n, "dimension": 1024, "box": 10.0}).plan
         found[n] = (p.method, p.n_parts, round(p.error, 4))
         assert p.feasible
-    assert [v[0] for v in found.values()] == ["box", "ball", "blocks", "blocks", "large-n"]
+    assert [v[0] for v in found.values()] == ["box", "ball", "blocks", "blocks", "drawn"]
     assert [v[1] for v in found.values()] == [0, 1, 4, 64, 0]
     small = [
         FewUsersMean(**BASE | {"n_users": n, "dimension": 1024, "box": 0.4}).plan
         for n in (100, 2000)
     ]
-    assert [p.method for p in small] == ["box", "box-centre"]
+    assert [p.method for p in small] == ["box", "drawn"]
     without_box = FewUsersMean(**BASE | {"n_users": 20_000, "dimension": 1024}).plan
     assert without_box.method == "blocks"
 
 
-@pytest.mark.parametrize("method", ["box", "box-centre"])
+@pytest.mark.parametrize("method", ["box", "box-centre", "drawn"])
 @pytest.mark.parametrize("noise", ["simulated", "secure"])
 def test_plain_branches_answer_with_any_number_of_users(method: str, noise: str) -> None:
     """The distance is as predicted: a mean of 20 normal vectors in 40 dimensions, within 15 %.
@@ -135,6 +135,37 @@ def test_plain_branches_answer_with_any_number_of_users(method: str, noise: str)
     assert loss == pytest.approx(protocol.error(users).expected, rel=0.15)
     assert found[0].ledger is not None
     assert found[0].ledger.spent().epsilon == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.05])
+def test_users_who_differ_more_than_the_radius_says_are_seen(share: float) -> None:
+    """Two clusters, 4 apart where the radius says .1: the draw reaches both, the public one none.
+
+    All of a run's noise is that of a ball of 8 at most: 20 losses lie far below the public one's.
+    """
+    rows = gathered(3000, 16, 0.1)
+    rows[: int(share * 3000)] += 1.0  # 4 in l2
+    users = users_of(rows)
+    losses = {}
+    for method in ("auto", "box-centre", "large-n"):
+        change = {"n_users": 3000, "dimension": 16, "box": 8.0, "method": method}
+        protocol = FewUsersMean(**BASE | change)
+        found = [run(protocol, users, seed) for seed in range(5)]
+        losses[method] = np.mean([protocol.loss_of(e, users) for e in found])
+        if method == "auto":
+            assert protocol.plan.method == "drawn"
+            assert all(e.public["radius"] > 1.0 for e in found)
+            assert losses[method] == pytest.approx(protocol.error(users).expected, rel=0.3)
+    assert losses["auto"] < 0.5 * min(losses["box-centre"], losses["large-n"])
+
+
+def test_too_few_users_to_draw_a_radius_are_told_how_many() -> None:
+    change = {"n_users": 40, "dimension": 4, "box": 8.0, "method": "drawn"}
+    refused = run(FewUsersMean(**BASE | change), users_of(gathered(40, 4, 0.1)))
+    assert refused.status == "refused"
+    assert "users" in refused.reason
+    auto = FewUsersMean(**BASE | change | {"method": "auto"})
+    assert auto.plan.method in ("box", "box-centre")
 
 
 def test_a_box_smaller_than_its_noise_is_told() -> None:
@@ -166,7 +197,7 @@ def test_secure_noise_has_no_branch_that_draws_points() -> None:
 def test_users_who_stay_away_may_change_the_branch_and_secure_noise_fails() -> None:
     """The plan for those who answered is "blocks": the run fails and releases nothing."""
     protocol = FewUsersMean(**BASE | {"n_users": 20_000, "dimension": 1024, "box": 10.0})
-    assert protocol.plan.method == "large-n"
+    assert protocol.plan.method == "drawn"
     assert protocol.plan_for(2000).method == "blocks"
     users = users_of(gathered(2000, 1024, 0.1))
     estimate = run(protocol, users, noise="secure")

@@ -11,9 +11,12 @@ import pytest
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier, zcdp_rho
+from fedhist.protocols.central_means.bin_queries import AwayBins
+from fedhist.users.batch import Users
 from server.central_means.medians import median_scores, plan_interval
 from server.central_means.noise import SumNoise, sum_noise
 from server.central_means.radius import DECAY, RadiusChoice
+from server.central_means.two_looks import TwoLooks
 
 CHOICE = RadiusChoice(1.0, 0.2, 0.8)
 K = len(CHOICE.radii)
@@ -154,3 +157,33 @@ def test_the_plan_spends_its_budget() -> None:
     _, rho, noise = cost(50, 5000)
     assert rho == pytest.approx(zcdp_rho(1.0, 1e-6))
     assert noise.rho > 0
+
+
+@pytest.mark.parametrize("adjacency", [a for a in Adjacency if a is not Adjacency.REPLACE_ITEM])
+@pytest.mark.parametrize(("n", "d", "delta"), [(300, 1, 0.0), (3000, 1, 1e-6), (5000, 64, 1e-6)])
+def test_two_looks_and_the_draw_spend_the_budget(
+    adjacency: Adjacency, n: int, d: int, delta: float
+) -> None:
+    two = TwoLooks(n, d, 32.0, 1.0, delta, adjacency)
+    assert two.choice.epsilon + two.noise.epsilon == pytest.approx(1.0, rel=1e-12)
+    assert two.noise.delta <= delta
+    assert sum(two.shares) == pytest.approx(1.0, rel=1e-12)
+    assert two.worthwhile
+    first, second = (two.noise.std(s) for s in two.shares)
+    for r in (32.0, 1.0):
+        w = two.weight(r)  # what makes the variance of the average least
+        assert w == pytest.approx((32 * first) ** 2 / ((32 * first) ** 2 + (r * second) ** 2))
+
+
+def test_one_record_moves_one_count_between_radii() -> None:
+    """A place for every distance, zero and beyond all too: those of the bins that users send."""
+    distance = np.array([0.0, 0.2, 0.25, 0.5, 1.0, 7.0])
+    counts = CHOICE.counts(distance)
+    assert counts.sum() == len(distance)
+    assert counts[-1] == 2
+    rest = CHOICE.counts(distance[1:])
+    assert np.abs(counts - rest).sum() == 1
+    bins = AwayBins(np.zeros(1), CHOICE.radii).bins(
+        Users.from_samples(np.arange(6), np.arange(7), distance)
+    )
+    assert np.bincount(bins[:, 0], minlength=K).tolist() == counts.tolist()
