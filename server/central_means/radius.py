@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
+from fedhist.base.text import warned
 from fedhist.privacy.adjacency import ONE_COUNT
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ holds everybody raise the mean square of the noise by 27 %."""
 
 FREE = 3.0
 """Users beyond the radius that cost nothing, times epsilon."""
+
+HIDDEN = 0.05
+"""A share of far users that a release tells of, where it would not see them."""
 
 SPARE = 5.0
 """By how much, in logarithms, the weight of a radius without users shall fall short."""
@@ -102,6 +106,25 @@ class RadiusChoice:
             epsilon=self.epsilon,
             label="radius",
             moves=ONE_COUNT,
+        )
+
+    def unseen(self, radius: float) -> float:
+        """How many users at the largest radius a draw of this one leaves out, as a rule."""
+        return (DECAY * math.log(self.largest / radius) + FREE) / self.epsilon
+
+    def told(self, radius: float, n_users: int) -> tuple[str, ...]:
+        """Say what cannot be known, where so few users leave more than one in twenty unseen."""
+        share = self.unseen(radius) / max(n_users, 1)
+        if radius >= self.largest or share < HIDDEN:
+            return ()
+        off = min(share, 1.0) * (self.largest - radius)
+        return (
+            warned(
+                f"users far away, up to {min(share, 1.0):.0%} of them, would not be seen with this "
+                "many users and this epsilon",
+                f"if there are any, the mean is off by up to {off:.3g}, which no stated error has",
+                "box-mean sees all; more users, a larger epsilon or a narrower range lower it",
+            ),
         )
 
     def law(self, distance: Floats, times: float = 1.0) -> Floats:

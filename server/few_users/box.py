@@ -63,7 +63,8 @@ def _release_drawn(server: Curator, rows: Floats, plan: FewUsersPlan) -> Release
     radius = float(two.choice.radii[two.choice.draw(server, two.choice.counts(size))])
     second = look(middle if radius >= plan.box else first, radius)
     w = two.weight(radius)
-    return Released(w * second + (1 - w) * first, "", {"radius": radius})
+    told = two.choice.told(radius, n)
+    return Released(w * second + (1 - w) * first, "", {"radius": radius}, told)
 
 
 def _looks(plan: FewUsersPlan, *, discrete: bool = False) -> TwoLooks:

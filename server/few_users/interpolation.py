@@ -40,11 +40,14 @@ class Released:
         Why there is none. Made of released values only.
     public : dict
         Counts of points and buckets, and other released numbers.
+    warnings : tuple of str
+        Made of released values, too.
     """
 
     value: Floats | None
     reason: str
     public: dict[str, float]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -138,8 +138,10 @@ class BoxCentre(CentralMeans):
             return found
         centre, first_std = found
         radius = self.second_radius
+        told: tuple[str, ...] = ()
         if self.radius is None:
             radius = yield from ask_radius(server, centre, self.looks.choice)
+            told = self.looks.choice.told(radius, self.n_users)
         found = yield from steps.ask(self.clip_centre(centre, radius), radius)
         if isinstance(found, Estimate):
             return found
@@ -149,6 +151,7 @@ class BoxCentre(CentralMeans):
             weight * second + (1 - weight) * centre,
             stderr=np.full(self.dimension, math.sqrt(weight) * std),
             public=steps.public | {"radius": radius},
+            warnings=told,
         )
 
     def risk(self, seen: Seen) -> tuple[float, bool]:

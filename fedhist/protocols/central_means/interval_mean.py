@@ -152,15 +152,20 @@ class IntervalMean(CentralMeans):
         summary = yield bins
         at = draw_medians(server, summary.sums["counts"], self.plan.median_epsilon)
         centre, radius = bins.middles[at], self.public_radius
+        told: tuple[str, ...] = ()
         if self.scale is None:
             radius = yield from ask_radius(server, centre, self.choice)
+            told = self.choice.told(radius, self.n_users)
         steps = Steps(self, server, self.plan.noise, (1.0,))
         found = yield from steps.ask(self.clip_centre(centre, radius), radius)
         if isinstance(found, Estimate):
             return found
         value, std = found
         return Estimate.ok(
-            value, stderr=np.full(self.dimension, std), public=steps.public | {"radius": radius}
+            value,
+            stderr=np.full(self.dimension, std),
+            public=steps.public | {"radius": radius},
+            warnings=told,
         )
 
     def risk(self, seen: Seen) -> tuple[float, bool]:

@@ -49,6 +49,13 @@ TIMED = warned(
 )
 
 
+TRUSTED = warned(
+    "how far users differ was not looked at",
+    "where they differ more than the public radius says, the mean is off by more than predicted",
+    'give method = "box", or more users, with whom a radius is drawn',
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FewUsers(TwoModes, Central):
     """What the protocols of this family share: budget, branch and its constants.
@@ -177,7 +184,9 @@ class FewUsers(TwoModes, Central):
         if released.value is None:
             return Estimate.failed(released.reason, public=public)
         early = self.early_exit and plan.method not in ("large-n", *BOXES)
-        why = [TIMED] * early
+        why = [TIMED] * early + list(released.warnings)
+        if self.plain and self.method == "auto" and plan.method in ("box-centre", "large-n"):
+            why.append(TRUSTED)
         if plan.method in BOXES and plan.error > plan.box / 2:
             what = f"the predicted error, {plan.error:.3g}, is more than half of the box"
             means = "the middle of the box is about as good an estimate"

@@ -191,6 +191,17 @@ def test_noise_beyond_half_of_the_range_is_told() -> None:
     assert "box-mean" in refused.reason
 
 
+def test_few_users_are_told_that_far_ones_would_not_be_seen() -> None:
+    """300 users by two looks, 600 by medians; 20,000 would show one in twenty."""
+    for n, name in ((300, "box-centre"), (600, "interval-mean")):
+        protocol = CentralMean(n_users=n, **LINE)
+        assert protocol.chosen.name == name
+        found = run(protocol, some(n, spread=0.01)).estimate
+        assert "would not be seen" in found.warnings[0]
+        assert "box-mean sees all" in found.warnings[0]
+    assert not run(CentralMean(n_users=20_000, **LINE), some(20_000)).estimate.warnings
+
+
 def test_the_wrong_range_shows_in_the_truth_and_in_the_prediction() -> None:
     users = some(400, mean=0.9, spread=0.01)
     wrong = BoxMean(epsilon=8.0, n_users=400, low=-0.5, high=0.5, delta=0.0)

@@ -187,3 +187,16 @@ def test_one_record_moves_one_count_between_radii() -> None:
         Users.from_samples(np.arange(6), np.arange(7), distance)
     )
     assert np.bincount(bins[:, 0], minlength=K).tolist() == counts.tolist()
+
+
+def test_what_a_draw_leaves_unseen_is_told_from_one_user_in_twenty_on() -> None:
+    """(5 ln(D / r) + 3) / epsilon users: with half as many the draw misses most of them."""
+    choice = RadiusChoice(1.0, 2.0**-8, 0.5)
+    radius = float(choice.radii[0])
+    assert choice.unseen(radius) == pytest.approx((5 * math.log(2.0**8) + 3) / 0.5)
+    near = np.full(1000, radius / 2)
+    some = np.append(near, np.ones(int(choice.unseen(radius) / 2)))
+    assert choice.law(some)[-1] < 1e-3
+    assert "6% of them" in choice.told(radius, 1000)[0]
+    assert not choice.told(radius, 2000)
+    assert not choice.told(1.0, 100)
