@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from numba import int64, njit, uint64
 
 from fedhist.base.arrays import Floats
@@ -43,20 +44,23 @@ def add_clipped(
 ) -> None:
     """Add up counts by item, and what of them a clip to (radius, norm, grid) leaves: (d,) each."""
     clip, norm, grid = law
-    for u in range(indptr.shape[0] - 1):
-        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
+    n = indptr.shape[0] - 1
+    factor = np.empty(n)
+    for u in range(n):  # apart from what follows, which waits for it: the next user's needs not
         size = 0.0
-        for k in range(start, stop):
+        for k in range(uint64(indptr[u]), uint64(indptr[u + 1])):
             if _place(places, item[k]) >= 0:
                 c = float(count[k])
                 size += c if norm == 1 else c * c
         size = size if norm == 1 else math.sqrt(size)
-        factor = clip / max(max(size, clip), 1e-300)
-        for k in range(start, stop):
+        factor[u] = clip / max(max(size, clip), 1e-300)
+    for u in range(n):
+        w = factor[u]
+        for k in range(uint64(indptr[u]), uint64(indptr[u + 1])):
             j = _place(places, item[k])
             if j >= 0:
                 c = float(count[k])
-                part = c * factor
+                part = w * c
                 if grid > 0:
                     part = grid * math.floor(part / grid * (1 + 2e-15))
                 whole[uint64(j)] += c
