@@ -229,7 +229,15 @@ class Watched(Shard):
 
 def walked(of: Callable[[Users], Summary], users: Shard) -> Summary:
     """Add up what ``of`` says of each block of users, as every runtime does."""
-    return Watched(users, of).total
+    return users.added_up(of) if isinstance(users, Elsewhere) else Watched(users, of).total
+
+
+class Elsewhere(Shard):
+    """Users whose blocks others can walk."""
+
+    @abstractmethod
+    def added_up(self, of: Callable[[Users], Summary]) -> Summary:
+        """Return what :func:`walked` would, to the bit: a tree over the blocks by number."""
 
 
 def first_pass(protocol: Protocol) -> Callable[[Users], Summary] | None:

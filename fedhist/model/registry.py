@@ -148,6 +148,22 @@ def load_builtin() -> None:
     ours = importlib.import_module("fedhist.protocols")
     for name in ours.__all__:
         getattr(ours, name)
+    load_like(())
+
+
+def own_modules() -> tuple[str, ...]:
+    """Return the modules of this package that have registered what messages may ask for so far."""
+    known = (*_queries.values(), *_parts.values())
+    return tuple(sorted({c.__module__ for c in known if c.__module__.startswith("fedhist.")}))
+
+
+def load_like(modules: tuple[str, ...]) -> None:
+    """Register what another process has, by its own modules, and what installed packages declare.
+
+    That takes a fraction of :func:`load_builtin` where one protocol is run.
+    """
+    for module in modules:
+        importlib.import_module(module)
     for point in entry_points(group=ENTRY_POINTS):
         point.load()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -13,8 +14,10 @@ from fedhist.base.errors import BudgetExceeded
 from fedhist.model.measures import check_rows, first_pass
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session, claim
+from fedhist.users.batch import Users
+from fedhist.users.shards import Shard
 from simulations.reporting.estimate_files import columns_of
-from simulations.runs.config import Prepared
+from simulations.runs.config import Prepared, RunTable
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.forecast import Forecast, forecast
 from simulations.runs.options import Outcome
@@ -89,13 +92,14 @@ def run_job(
                 book.opened(session)
                 outcomes.append(drive(session, drawn, users, options))
                 book.settle()
+            plan = replace(prepared.plan, users=_walked(users, table))
+            prepared = replace(prepared, plan=plan, total=outcomes[0].measured)
+            started = time.perf_counter()
+            evaluation = evaluate(prepared, outcomes)
+            outcomes[0].seconds["evaluation"] = time.perf_counter() - started
     except BaseException:
         book.give_back()
         raise
-    prepared = replace(prepared, total=outcomes[0].measured)
-    started = time.perf_counter()
-    evaluation = evaluate(prepared, outcomes)
-    outcomes[0].seconds["evaluation"] = time.perf_counter() - started
     folder = folder_for(prepared.config.name, table.out)
     finished = Finished(prepared, outcomes, evaluation, folder)
     try:
@@ -193,6 +197,15 @@ class Reservations:
         for line in self._lines[int(asked) :]:
             self._ledger.settle(line, None)
         self._lines = []
+
+
+def _walked(users: Shard, table: RunTable) -> Shard:
+    """Let Ray's workers make the passes over many users that a prediction takes."""
+    if table.runtime != "ray" or isinstance(users, Users):
+        return users
+    from simulations.runtimes.ray_walk import WalkedOnRay
+
+    return WalkedOnRay(users, tuple(map(os.path.abspath, table.plugins)), table.workers or None)
 
 
 def _runtime(name: str, workers: int, address: str) -> AbstractContextManager[object]:

@@ -30,6 +30,7 @@ from fedhist.base.errors import FedhistError, MissingReplies
 from fedhist.flower.host import Config
 from fedhist.flower.wire import answer_bytes
 from fedhist.model.query import Summary
+from fedhist.model.registry import own_modules
 from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
@@ -143,6 +144,7 @@ class RayGrid(SimulatedGrid):
                 token_hex(8),
                 seed,
                 dict(owner or SIMULATED_OWNER),
+                own_modules(),
                 files,
                 len(users),
                 n_nodes,

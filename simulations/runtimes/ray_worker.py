@@ -21,7 +21,7 @@ from clients.store import Kept, KeptStore
 from fedhist.flower.host import Config, NodeSetup
 from fedhist.model.measures import Watched
 from fedhist.model.query import Summary
-from fedhist.model.registry import load_builtin, load_plugin
+from fedhist.model.registry import load_like, load_plugin
 from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -50,6 +50,8 @@ class Setup:
     seed : int or None
     owner : mapping
         The owner's policy, the same for every simulated node.
+    modules : tuple of str
+        Modules of this package whose queries may be asked for: all that the driver knows.
     plugins : tuple of str
         Files whose protocols may be asked for.
     n_users, n_nodes : int
@@ -65,6 +67,7 @@ class Setup:
     run: str
     seed: int | None
     owner: Config
+    modules: tuple[str, ...]
     plugins: tuple[str, ...]
     n_users: int
     n_nodes: int
@@ -176,7 +179,7 @@ class Host:
     def __init__(self, setup: Setup) -> None:
         if setup.like is not None:
             setup.like.check()  # a machine may have come after the others were compared
-        load_builtin()
+        load_like(setup.modules)
         for plugin in setup.plugins:
             load_plugin(plugin)
         self._setup, self._policy = setup, policy_of(setup.owner)
