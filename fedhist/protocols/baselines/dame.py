@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 from scipy.special import ndtr
 
-from clients.records.functionals import Coordinates, samples_of
-from clients.records.user_rows import clipped_points, coordinate_points
+from clients.records.functionals import Coordinates
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.checks import check_integer, check_range
 from fedhist.channels.catalogue import scalar_channel
@@ -33,7 +32,7 @@ from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.baselines.sized_votes import SizedVotes
 from fedhist.protocols.localize.queries import ClippedMean
 from fedhist.protocols.shared.lower_bounds import ParameterSet
-from fedhist.protocols.shared.mean_target import MeanTarget
+from fedhist.protocols.shared.mean_target import InRange
 from fedhist.protocols.shared.sample_sizes import PlannedSizes
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
@@ -50,7 +49,7 @@ NODES = 400
 
 @register_protocol
 @dataclass(frozen=True)
-class Dame(MeanTarget, PlannedSizes):
+class Dame(InRange, PlannedSizes):
     """One mean from users with different numbers of samples, locally private (a rival).
 
     Half of the users vote for a bin of the range: those with at least ``least_samples`` samples
@@ -135,19 +134,9 @@ class Dame(MeanTarget, PlannedSizes):
         _ = self.vote
 
     @property
-    def value_range(self) -> tuple[float, float]:
-        """Means lie where samples do."""
-        return float(self.low), float(self.high)
-
-    @property
     def enough(self) -> int:
         """Samples from which on a user votes for its own bin."""
         return self.least_samples or int(self.samples_per_user)
-
-    @property
-    def half_range(self) -> float:
-        """Half of high - low."""
-        return float(self.high - self.low) / 2
 
     @property
     def n_bins(self) -> int:
@@ -226,15 +215,6 @@ class Dame(MeanTarget, PlannedSizes):
     def parameter_set(self) -> ParameterSet:
         """The range."""
         return ParameterSet("box", 1, self.half_range, self.samples_per_user)
-
-    def own_means(self, users: Users) -> Array:
-        """Average each user's samples: (n, 1), NaN where they cannot be used. NOT PRIVATE."""
-        return coordinate_points(samples_of(users, 1), float(self.low), float(self.high))
-
-    def clipped_means(self, users: Users) -> Array:
-        """Average each user's clipped samples: (n, 1). NOT PRIVATE."""
-        low, high = float(self.low), float(self.high)
-        return clipped_points(samples_of(users, 1), low, high)
 
     def sums(self, users: Users) -> Mapping[str, Array]:
         """Count the bins that users vote for, too: last those who do so at random."""

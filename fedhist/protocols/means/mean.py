@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from clients.records.functionals import Coordinates, samples_of
-from clients.records.user_rows import clipped_points, coordinate_points
+from clients.records.functionals import Coordinates
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_range
 from fedhist.model.error_bounds import ErrorBound
@@ -38,7 +37,7 @@ from fedhist.protocols.means.mean_error import Prediction
 from fedhist.protocols.means.mean_steps import Rounds
 from fedhist.protocols.means.results import quadrature
 from fedhist.protocols.shared.lower_bounds import ParameterSet
-from fedhist.protocols.shared.mean_target import PlannedMean
+from fedhist.protocols.shared.mean_target import InRange, PlannedMean
 from fedhist.protocols.shared.seen import Seen
 from fedhist.protocols.shared.shuffles import Batch
 from fedhist.users.batch import Users
@@ -55,7 +54,7 @@ T_100 = {"samples_per_user": 100}
 
 @register_protocol
 @dataclass(frozen=True)
-class Mean(TwoModes, PlannedMean, FoldProtocol):
+class Mean(TwoModes, InRange, PlannedMean, FoldProtocol):
     """Mean of samples in [low, high] that all users share, under local differential privacy.
 
     Parameters
@@ -164,11 +163,6 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
         return super().batches
 
     @property
-    def value_range(self) -> tuple[float, float]:
-        """Means lie where samples do."""
-        return float(self.low), float(self.high)
-
-    @property
     def plan(self) -> Plan:
         """Bins, shares and widths of the vote and the clipped reports; from public numbers only."""
         return self.fold_plan(self.n_users, (self.high - self.low) / 2)
@@ -269,19 +263,6 @@ class Mean(TwoModes, PlannedMean, FoldProtocol):
         """The range."""
         half = float(self.high - self.low) / 2
         return ParameterSet("box", 1, half, (half / self.scale) ** 2)
-
-    def own_means(self, users: Users) -> Array:
-        """Average each user's samples: (n, 1); NaN for none, or a NaN among them. NOT PRIVATE.
-
-        An infinite sample stands for the end of the range. A user without usable samples counts
-        in a run as the midpoint of the refined interval.
-        """
-        return coordinate_points(samples_of(users, 1), float(self.low), float(self.high))
-
-    def clipped_means(self, users: Users) -> Array:
-        """Average each user's clipped samples: (n, 1). NOT PRIVATE."""
-        low, high = float(self.low), float(self.high)
-        return clipped_points(samples_of(users, 1), low, high)
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

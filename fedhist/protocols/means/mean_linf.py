@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from clients.records.functionals import Coordinates, samples_of
-from clients.records.user_rows import clipped_points, coordinate_points
+from clients.records.functionals import Coordinates
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_range
 from fedhist.base.search import MOST_USERS, first_true
@@ -36,7 +35,7 @@ from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.results import fold_row
 from fedhist.protocols.shared.lower_bounds import ParameterSet
-from fedhist.protocols.shared.mean_target import MeanTarget, PlannedMean
+from fedhist.protocols.shared.mean_target import InRange, MeanTarget, PlannedMean
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.means.localize import Plan
@@ -102,7 +101,7 @@ class FoldMean(TwoModes, MeanTarget, FoldProtocol):
 
 @register_protocol
 @dataclass(frozen=True)
-class MeanLinf(PlannedMean, FoldMean):
+class MeanLinf(InRange, PlannedMean, FoldMean):
     """Mean in [low, high]^d that all users share, under local differential privacy.
 
     Parameters
@@ -176,11 +175,6 @@ class MeanLinf(PlannedMean, FoldMean):
         return self.dimension
 
     @property
-    def value_range(self) -> tuple[float, float]:
-        """Means lie where samples do."""
-        return float(self.low), float(self.high)
-
-    @property
     def scale(self) -> float:
         """Standard deviation of a coordinate of a user's mean that is planned with."""
         return self.mean_scale or (self.high - self.low) / 2 / math.sqrt(self.samples_per_user)
@@ -188,13 +182,12 @@ class MeanLinf(PlannedMean, FoldMean):
     @property
     def plan(self) -> Plan:
         """Bins, shares and widths of one coordinate; from public numbers only."""
-        return self.fold_plan(self.n_users / self.dimension, (self.high - self.low) / 2)
+        return self.fold_plan(self.n_users / self.dimension, self.half_range)
 
     @property
     def functional(self) -> Coordinates:
         """Fold j is coordinate j."""
-        low, high = float(self.low), float(self.high)
-        return Coordinates(self.dimension, low, high, max_items=self.plan.max_items)
+        return Coordinates(self.dimension, *self.value_range, max_items=self.plan.max_items)
 
     def conclude(self, found: FoldEstimates) -> tuple[Array, Array]:
         """Every fold is a coordinate."""
@@ -203,18 +196,8 @@ class MeanLinf(PlannedMean, FoldMean):
     @property
     def parameter_set(self) -> ParameterSet:
         """The box."""
-        half = float(self.high - self.low) / 2
+        half = self.half_range
         return ParameterSet("box", self.dimension, half, (half / self.scale) ** 2)
-
-    def own_means(self, users: Users) -> Array:
-        """Average each user's samples by coordinate: (n, d); see :class:`Mean`. NOT PRIVATE."""
-        samples = samples_of(users, self.dimension)
-        return coordinate_points(samples, float(self.low), float(self.high))
-
-    def clipped_means(self, users: Users) -> Array:
-        """Average each user's clipped samples by coordinate: (n, d). NOT PRIVATE."""
-        low, high = float(self.low), float(self.high)
-        return clipped_points(samples_of(users, self.dimension), low, high)
 
     def planned_error(self) -> ErrorBound:
         """Predict the mean squared l2 error by the plan."""

@@ -9,6 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from clients.records.functionals import samples_of
+from clients.records.user_rows import clipped_points, coordinate_points
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
 from fedhist.model.display import Display
@@ -18,6 +20,7 @@ from fedhist.model.truths import Truth
 from fedhist.protocols.shared.lower_bounds import ParameterSet, mean_bounds, planned_sizes
 from fedhist.protocols.shared.seen import Seen, SeenProtocol, sum_of_rows
 from fedhist.users.batch import Users
+from fedhist.users.columns import Samples
 from fedhist.users.shards import Shard
 
 
@@ -101,6 +104,40 @@ class MeanTarget(SeenProtocol):
     def diagnostics_of(self, seen: Seen) -> Mapping[str, float]:
         """Count the users whose record, or a coordinate of it, cannot be used. NOT PRIVATE."""
         return {"unusable records": float(seen["unusable"][0])}
+
+
+class InRange(MeanTarget):
+    """The mean of samples that are clipped to a public range; see the fields of subclasses.
+
+    Without a field ``dimension`` of one coordinate.
+    """
+
+    low: float
+    high: float
+
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """Means lie where samples do."""
+        return float(self.low), float(self.high)
+
+    @property
+    def half_range(self) -> float:
+        """Half of high - low."""
+        return float(self.high - self.low) / 2
+
+    def _samples(self, users: Users) -> Samples:
+        return samples_of(users, getattr(self, "dimension", 1))
+
+    def own_means(self, users: Users) -> Array:
+        """Average each user's samples by coordinate: (n, d). NOT PRIVATE.
+
+        NaN for none, or a NaN among them. An infinite sample stands for the end of the range.
+        """
+        return coordinate_points(self._samples(users), *self.value_range)
+
+    def clipped_means(self, users: Users) -> Array:
+        """Average each user's clipped samples by coordinate: (n, d). NOT PRIVATE."""
+        return clipped_points(self._samples(users), *self.value_range)
 
 
 def _average(seen: Seen, name: str) -> Array:
