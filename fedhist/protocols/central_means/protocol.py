@@ -29,11 +29,9 @@ from fedhist.protocols.central_means.theory import Rows, release_risk, shortened
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.central_bounds import central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
-from fedhist.protocols.shared.sample_sizes import resolve_users
+from fedhist.protocols.shared.sample_sizes import PlannedUsers
 from fedhist.protocols.shared.seen import Seen, rows_at_most
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
-from fedhist.users.shards import Shard
 from server.central_means.noise import (
     ADJACENCIES,
     COUNTED_STEPS,
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CentralMeans(MeanTarget, Central):
+class CentralMeans(MeanTarget, Central, PlannedUsers):
     """What the protocols of this family share; a subclass says in which steps it goes.
 
     The number of users is public under "replace-user" and "zero-out-user": sums are divided by it,
@@ -245,13 +243,6 @@ class CentralMeans(MeanTarget, Central):
     def resolution_of(self, seen: Seen) -> float:
         """Return the square of a step in each coordinate."""
         return self.dimension * (2 * self.half / STEPS) ** 2
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Take n_users from the population, where the configuration does not name it."""
-        return resolve_users(parameters, users)
 
 
 class Steps:

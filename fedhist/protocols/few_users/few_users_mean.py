@@ -1,13 +1,6 @@
-"""Means of vectors, and distributions, from few users under central user-level privacy [1]_.
+"""Means of vectors from few users under central user-level privacy.
 
-Each user sends the mean of its own samples. The users' means lie within a typical distance r of the
-common mean, r falling as 1 / sqrt(samples per user); a private point close to most of them is the
-estimate. How many users that takes does not grow with the dimension.
-
-References
-----------
-.. [1] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few users",
-   ICML 2022, Algorithms 1 to 3, Theorems 4, 6, 7, Corollaries 5 and 8.
+See :mod:`fedhist.protocols.few_users.protocol`, also for the papers that are meant.
 """
 
 from __future__ import annotations
@@ -15,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -32,9 +25,6 @@ from fedhist.protocols.shared.central_bounds import WITHIN, central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.seen import Seen, rows_at_most
 from fedhist.users.batch import Users
-
-if TYPE_CHECKING:
-    pass
 
 DEFAULT_BOX = 2.0**30
 """Norm to which a user's mean is shortened where no box is given, in radii."""

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -27,10 +27,8 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.shared.central import Central
-from fedhist.protocols.shared.sample_sizes import resolve_users
+from fedhist.protocols.shared.sample_sizes import PlannedUsers
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
-from fedhist.users.shards import Shard
 from fedhist.users.streams import SeededStreams
 from server.few_users.box import box_distance, release_box
 from server.few_users.box_plan import BOXES
@@ -57,7 +55,7 @@ TRUSTED = warned(
 
 
 @dataclass(frozen=True, kw_only=True)
-class FewUsers(TwoModes, Central):
+class FewUsers(TwoModes, Central, PlannedUsers):
     """What the protocols of this family share: budget, branch and its constants.
 
     A subclass says how users make their rows, in how many coordinates, and how far apart they are.
@@ -112,18 +110,7 @@ class FewUsers(TwoModes, Central):
     @property
     def wishes(self) -> Wishes:
         """What the configuration fixes of the plan."""
-        return Wishes(
-            self.method,
-            self.n_blocks,
-            self.n_runs,
-            self.kappa,
-            self.lam,
-            self.n_rounds,
-            self.corrupted,
-            self.failure,
-            self.mode,
-            self.plain,
-        )
+        return Wishes(**{f.name: getattr(self, f.name) for f in fields(Wishes)})
 
     def plan_for(self, n_users: int) -> FewUsersPlan:
         """Choose the branch for a number of users; from public numbers only."""
@@ -217,10 +204,3 @@ class FewUsers(TwoModes, Central):
             shift = clip_shift(rows, plan, salt=self.salt) if len(rows) else 0.0
             return math.hypot(large_n_noise(plan) * math.sqrt(plan.dimension), shift)
         return plan.error
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Take n_users from the population."""
-        return resolve_users(parameters, users)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,10 +28,9 @@ from fedhist.protocols.quantiles.rank_sums import (
     share_below,
 )
 from fedhist.protocols.quantiles.theory import Ranks
-from fedhist.protocols.shared.sample_sizes import resolve_users
+from fedhist.protocols.shared.sample_sizes import PlannedUsers
 from fedhist.protocols.shared.seen import Seen, SeenProtocol
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
 
 MOST_USERS = 1 << 32
@@ -39,7 +38,7 @@ LARGE = 0.1
 """Planned error from which on an estimate comes with a warning."""
 
 
-class QuantileTarget(SeenProtocol):
+class QuantileTarget(SeenProtocol, PlannedUsers):
     """A protocol whose estimate has an entry for each level: the middle of a public bin.
 
     Subclasses are frozen dataclasses with these fields. The truth is of the average user: every
@@ -194,10 +193,3 @@ class QuantileTarget(SeenProtocol):
         rng, n = np.random.default_rng(7), cls.example().n_users - 3
         some = {f"u{i}": rng.beta(2, 3, i % 4 + 1) for i in range(n)}
         return Users.from_records(some | {"a": [], "b": [0.5, np.nan], "c": [np.inf]})
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Take n_users from the population, where the configuration does not name it."""
-        return resolve_users(parameters, users)

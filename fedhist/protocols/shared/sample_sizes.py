@@ -142,6 +142,17 @@ def resolve_sizes(
     return out, ["samples_per_user is the harmonic mean of the users' numbers of samples"]
 
 
+class PlannedUsers(Protocol):
+    """A protocol with the public planning value n_users."""
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Take n_users from the population, where the configuration does not name it."""
+        return resolve_users(parameters, users)
+
+
 class PlannedSizes(Protocol):
     """A protocol with the public planning values n_users and samples_per_user."""
 
