@@ -17,6 +17,7 @@ import numpy as np
 from fedhist.base.arrays import Floats, Integers
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from simulations.experiments.base import Request, Result
 from simulations.experiments.local_populations import fresh_ids, fresh_key, users_of
 from simulations.experiments.regret import Area, Cell, measure_area
@@ -66,7 +67,7 @@ HIDDEN: Mapping[str, Sequence[str]] = MappingProxyType(
 VECTORS = frozenset({"mean", "mean-l2", "few-users-mean"})
 RAGGED = frozenset({"ragged-distribution", "histogram", "single-count", "unbounded-histogram"})
 """Targets whose users may have different sizes."""
-APPROXIMATE = frozenset({"mean-l2", "few-users-mean"})
+APPROXIMATE = frozenset({"mean-l2", "few-users-mean", "unbounded-histogram"})
 """Targets whose protocols need delta > 0."""
 BINS = 256
 
@@ -118,14 +119,23 @@ class CentralCell(Cell):
 
     @property
     def not_meant(self) -> Sequence[str]:
-        """Sizes that differ are not public; one mean has a range, a vector a bound on its norm."""
+        """Sizes that differ are not public; one mean has a range, a vector a bound on its norm.
+
+        Where users are added and removed, histograms keep their number private.
+        """
         if self.target in RAGGED:
-            return ("samples_per_user",)
+            private = ("n_users",) if self.adjacency == ADD_REMOVE else ()
+            return ("samples_per_user", *private)
         return {
             "mean": ("box",),
             "mean-l2": ("low", "high"),
             "few-users-mean": ("low", "high"),
         }.get(self.target, ())
+
+    @property
+    def keys(self) -> Keys | None:
+        """All items, whether or not anybody holds them."""
+        return numbered_items(self.size) if self.target == "unbounded-histogram" else None
 
     @property
     def facts(self) -> Mapping[str, str | float]:

@@ -21,6 +21,7 @@ from fedhist.model.measures import measured
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import parameters, protocol_class
 from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
 from simulations.experiments.base import Request, Result
 from simulations.experiments.findings import Findings
 from simulations.experiments.heat_maps import HeatMap, Square
@@ -52,6 +53,11 @@ class Cell(ABC):
     def not_meant(self) -> Sequence[str]:
         """Fields of these names mean something else for the target's protocols."""
         return ()
+
+    @property
+    def keys(self) -> Keys | None:
+        """Keys of the truth, where a protocol finds its keys itself."""
+        return None
 
     @abstractmethod
     def draw(self, rng: np.random.Generator) -> tuple[Users, Floats]:
@@ -275,7 +281,7 @@ def measure(
         trivial.append(cell.trivial(truth))
         for label, protocol in protocols.items():
             estimate = one_run(protocol, users, tag, area.options)
-            value = value_of(estimate, protocol, users)
+            value = value_of(estimate, protocol, users, cell.keys)
             loss = math.nan if value is None else cell.loss(value, truth)
             if label == DEFAULT:
                 refused += value is None
@@ -321,11 +327,13 @@ def one_run(protocol: Protocol, users: Users, tag: int, options: Mapping[str, An
     return execute(protocol, users, seeded).estimate
 
 
-def value_of(estimate: Estimate, protocol: Protocol, users: Users) -> Floats | None:
+def value_of(
+    estimate: Estimate, protocol: Protocol, users: Users, keys: Keys | None = None
+) -> Floats | None:
     """Return the value over all keys that the truth has; None where there is none."""
     if estimate.value is None:
         return None
-    keys = protocol.support(users)
+    keys = protocol.support(users) if keys is None else keys
     return np.asarray((estimate if keys is None else estimate.over(keys)).value)
 
 

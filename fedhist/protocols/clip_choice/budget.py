@@ -10,9 +10,17 @@ from fedhist.protocols.clip_choice.rule import ThresholdRule
 CHOICE_SHARE = 1 / 11
 """Share of epsilon that pays for C: 0.1 where the release has 1, as in Liu et al., Section 7.1."""
 
-ITEM_SHARES = ((60.0, 0.7), (200.0, 0.45), (5000.0, 0.36), (math.inf, 0.25))
-"""Share for one item, by n epsilon below a bound: minimax regret, over Poisson, negative binomial,
-Pareto and constant counts, of the exact mixtures."""
+ITEM_SHARES = (
+    (60.0, 0.55),
+    (200.0, 0.4),
+    (700.0, 0.33),
+    (4000.0, 0.4),
+    (40_000.0, 0.3),
+    (math.inf, 0.2),
+)
+"""Share for one item, by n epsilon below a bound: least regret, over Poisson, negative binomial,
+Pareto and constant counts and one user in twenty with fifty times as many, of the exact mixtures.
+"""
 
 RATIO_SHARE = 0.1
 """Share of epsilon that pays for a private total, where there is one."""
@@ -25,7 +33,7 @@ def item_share(n_users: int, epsilon: float) -> float:
     few: the threshold is then among the largest ones, and the noise with it.
 
     >>> [item_share(n, 0.5) for n in (100, 1000, 100_000)]
-    [0.7, 0.36, 0.25]
+    [0.55, 0.33, 0.2]
     """
     return next((s for bound, s in ITEM_SHARES if n_users * epsilon < bound), ITEM_SHARES[-1][1])
 
@@ -33,17 +41,17 @@ def item_share(n_users: int, epsilon: float) -> float:
 def domain_share(d: int, n_users: int | None, epsilon: float) -> float:
     """Share of epsilon that pays for the threshold of a whole histogram over d items.
 
-    The more items, the more users exceed the best threshold, and the easier it is to find: 1.1 /
-    sqrt(d), but an eleventh at least, and at most what one item takes; 0.4 where the number of
-    users is not public. Least regret over constant, Pareto and broad users, of the exact mixtures.
+    The more items, the more users exceed the best threshold, and the easier it is to find: 0.4
+    d^-0.3, but an eleventh at least, and at most what one item takes. Least regret over constant,
+    Pareto and broad users, of the exact mixtures.
 
     >>> [round(domain_share(d, None, 1.0), 3) for d in (5, 30, 5000)]
-    [0.4, 0.201, 0.091]
+    [0.247, 0.144, 0.091]
     >>> [round(domain_share(1, n, 1.0), 3) for n in (50, 10_000)]
-    [0.7, 0.25]
+    [0.55, 0.3]
     """
     most = 0.4 if n_users is None else item_share(n_users, epsilon)
-    return min(max(1.1 / math.sqrt(d), CHOICE_SHARE), most)
+    return min(max(0.4 * math.pow(d, -0.3), CHOICE_SHARE), most)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ needed: one user can raise some gaps by R and lower others by R.
 The drawn point has gap <= min + 2 R ln(K / beta) / epsilon' with probability 1 - beta. A level M
 below that error cannot be told from the empty tail, where S = 0 for however large a C, and
 thresholds there add the most noise. So the level is M, but at least that error for beta = 0.02.
-Where M is below half of it, small thresholds get more weight instead (the project's own): weights
-C^-1.5 before any data, which cost no privacy, need a level of 2 R ln(30) / epsilon' only.
+Where M is below half of it, the gap is what S(C_k) has beyond M alone instead, and small thresholds
+get more weight, C^-2 to C^-6 before any data, which costs no privacy (the project's own). Such gaps
+move one way, within a range of R, so that P(C_k) ~ exp(-epsilon' gap_k / R) is epsilon'-DP, and
+half of the budget tells as much (:func:`~fedhist.protocols.shared.contributions.excess_scores`).
 
 Where users are alike or few, S falls by jumps, and all grid points above the last one have the gap
 L by points: a C far above every norm is as likely as the first. By intervals the point just above a
@@ -28,6 +30,7 @@ References
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from fedhist.base.arrays import Floats
@@ -42,10 +45,11 @@ from fedhist.protocols.clip_choice.rule import (
     ThresholdTask,
     at_the_ends,
 )
-from fedhist.protocols.clip_choice.theory import em_probabilities
+from fedhist.protocols.clip_choice.theory import em_probabilities, excess_probabilities
 from fedhist.protocols.shared.contributions import (
     NormHistogram,
-    light_rank,
+    decay_of,
+    excess_scores,
     safe_rank,
     small_first,
     tail_scores,
@@ -57,6 +61,10 @@ TOLD = 1.1
 
 LIGHT = 0.5
 """Part of the error of equal weights below which M asks for weights that fall with C."""
+
+OFF = 4.0
+"""How many times as small as the best a clip may be, where weights fall with C, before users are
+said to be overlooked."""
 
 
 def slope_aim(task: ThresholdTask) -> Aim:
@@ -75,22 +83,21 @@ def aim_at(task: ThresholdTask, radius: float, interval: bool = True) -> Aim:
     error = size * safe_rank(0.0, len(task.grid), task.epsilon)
     if task.mass >= error:
         return Aim(radius, task.mass, interval)
-    light = interval and task.mass < LIGHT * error
-    if light:
-        error = size * light_rank(0.0, task.epsilon)
-        if task.mass >= error:
-            return Aim(radius, task.mass, interval, light=True)
-    form = "2 R ln(30) / epsilon'" if light else "2 R ln(K / 0.02) / epsilon'"
+    level, decay, form = error, 0.0, "2 R ln(K / 0.02) / epsilon'"
+    if interval and task.mass < LIGHT * error:
+        level, decay = task.mass, decay_of(task.n_users, task.epsilon)
+        error = size * decay * math.log(OFF) / task.epsilon
+        form = f"{decay:g} R ln({OFF:g}) / epsilon'"
     lower = f"lower the sparsity (R = {radius:.4g}), " if radius > 1 else ""
     other = ', or take threshold = "dp-sgd"' if task.norm == 2 else ""
     why = warned(
         f"the choice of the clip has little budget: it finds levels from {error:.4g} = {form} on, "
         f"where the best clip has the level M = {task.mass:.4g}",
-        "a lower clip than the best was looked for, and more of the counts are cut away",
+        "a lower clip than the best may be taken, and more of the counts cut away",
         f"{lower}raise epsilon_choice{other}",
     )
     warnings = (why,) if error > TOLD * task.mass else ()
-    return Aim(radius, error, interval, warnings, light)
+    return Aim(radius, level, interval, warnings, decay)
 
 
 def drawn(
@@ -102,12 +109,14 @@ def drawn(
     label: str,
 ) -> Choice:
     """Draw a threshold by the exponential mechanism: epsilon'-DP."""
-    scores = tail_scores(query.tails(summary), wanted.level / query.unit, interval=wanted.interval)
-    most = float(query.most)
-    if wanted.light:  # logits are scores times epsilon / (2 most)
-        scores = scores + small_first(task.grid) * (2 * most / task.epsilon)
+    tails, level, most = query.tails(summary), wanted.level / query.unit, float(query.most)
+    if wanted.decay:  # half the range of the changes: logits are scores times epsilon / most
+        first = small_first(task.grid, wanted.decay) * (most / task.epsilon)
+        scores, size = excess_scores(tails, level) + first, most / 2
+    else:
+        scores, size = tail_scores(tails, level, interval=wanted.interval), most
     at = server.exponential(
-        scores, sensitivity=most, epsilon=task.epsilon, label=label, moves=ONE_COUNT
+        scores, sensitivity=size, epsilon=task.epsilon, label=label, moves=ONE_COUNT
     )
     clip = float(task.grid[at])
     warnings = (*wanted.warnings, *at_the_ends(clip, task))
@@ -116,10 +125,10 @@ def drawn(
 
 def law_of(wanted: Aim, task: ThresholdTask, tails: Floats) -> Floats:
     """Compute the exact law of :func:`drawn`, (K,), from the tails at the aim's radius."""
-    before = small_first(task.grid) if wanted.light else 0.0
-    return em_probabilities(
-        tails, wanted.level, wanted.sensitivity, task.epsilon, wanted.interval, before
-    )
+    what = tails, wanted.level, wanted.sensitivity, task.epsilon
+    if wanted.decay:
+        return excess_probabilities(*what, small_first(task.grid, wanted.decay))
+    return em_probabilities(*what, wanted.interval)
 
 
 def exponential_rule(name: str, aim: Callable[[ThresholdTask], Aim], source: str) -> ThresholdRule:

@@ -120,16 +120,17 @@ class Aim:
         Whether a grid point is scored by the interval of tails that it closes.
     warnings : tuple of str
         Where M lies below the error of the mechanism.
-    light : bool
-        Whether small thresholds have more weight to begin with
-        (:func:`~fedhist.protocols.shared.contributions.small_first`).
+    decay : float
+        Positive: only what a tail has beyond the level counts against a threshold
+        (:func:`~fedhist.protocols.shared.contributions.excess_scores`), and thresholds have the
+        weights C^-decay to begin with.
     """
 
     radius: float
     level: float
     interval: bool
     warnings: tuple[str, ...] = ()
-    light: bool = False
+    decay: float = 0.0
 
     @property
     def sensitivity(self) -> float:

@@ -103,6 +103,21 @@ def em_probabilities(
     return np.asarray(softmax(before - gap * (epsilon / (2 * sensitivity))))
 
 
+def excess_probabilities(
+    tails: Floats, level: float, sensitivity: float, epsilon: float, before: Floats
+) -> Floats:
+    """Law of the exponential mechanism on what tails have beyond the level, (K,). NOT PRIVATE.
+
+    P(k) ~ exp(before[k] - epsilon (tails[k] - level)^+ / sensitivity), the last tail being 0.
+
+    >>> excess_probabilities(np.array([9.0, 5.0, 0.0]), 4.0, 1.0, math.log(2), np.zeros(3)) * 49
+    array([ 1., 16., 32.])
+    """
+    low = tails.astype(np.float64)
+    low[-1] = 0.0
+    return np.asarray(softmax(before - np.maximum(low - level, 0.0) * (epsilon / sensitivity)))
+
+
 def mixture_l1(
     users: Shard,
     domain: Keys,

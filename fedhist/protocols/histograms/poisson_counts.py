@@ -6,8 +6,8 @@ back what clipping took, so that a small C costs little.
 
 Corrected against the paper: the variance of its Laplace noise is 2 (C / n epsilon)^2, not
 (C / n epsilon)^2 (eq. (16), (17), (19), (22)); and its private rank 1 / epsilon lies below the rank
-error of any mechanism with a small budget, so that it is raised by that error. Counts are integers
-with many ties: a threshold stands for all ranks from the users above it to those at it or above.
+error of any mechanism with a small budget: here small thresholds come first instead. Counts are
+integers with many ties: what counts against a threshold are the users above it, not those at it.
 The budget of the choice follows n epsilon, and the debiasing keeps off totals that no Poisson
 counts explain (:mod:`fedhist.protocols.histograms.poisson_debiasing`).
 
@@ -41,16 +41,16 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.clip_choice.budget import item_share
 from fedhist.protocols.clip_choice.rule import at_the_top
-from fedhist.protocols.clip_choice.theory import em_probabilities
+from fedhist.protocols.clip_choice.theory import excess_probabilities
 from fedhist.protocols.histograms import poisson_debiasing as debias
 from fedhist.protocols.histograms.per_item_counts import MOST_CLIP, PerItemClip
 from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.central import Central, add_noise
 from fedhist.protocols.shared.contributions import (
     NormHistogram,
-    light_rank,
+    decay_of,
+    excess_scores,
     small_first,
-    tail_scores,
 )
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.histogram_target import DomainHistogram
@@ -61,8 +61,8 @@ from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import Shard
 
 PER_OCTAVE = 4
-SLACK = 2 * math.log(100)
-"""Error of the choice in users, times its epsilon: passed once in a hundred times a threshold."""
+SLACK = math.log(100)
+"""Epsilon of the choice, times users above C beyond the rank: more are hardly left there."""
 
 MANY_ITEMS = 20
 
@@ -87,7 +87,7 @@ class PoissonCounts(DomainHistogram, Central):
     clip_max : int
         Public upper end of the private choice.
     epsilon_choice : float, optional
-        Part of ``epsilon`` for the private choice; by default 0.7 to 0.25 of it, by n_users
+        Part of ``epsilon`` for the private choice; by default 0.55 to 0.2 of it, by n_users
         epsilon (:func:`~fedhist.protocols.clip_choice.budget.item_share`).
     delta : float
         0: Laplace noise. Positive: Gaussian noise, better for more than a few items.
@@ -108,8 +108,8 @@ class PoissonCounts(DomainHistogram, Central):
     -------
     (epsilon, delta)-DP per user. Noise for the sensitivities of :class:`PerItemClip`, the same for
     both adjacencies; debiasing is post-processing. A private C is the exponential mechanism on the
-    rank at which clipping costs as much as noise, raised by :func:`light_rank`, with more weight on
-    small thresholds (:func:`small_first`).
+    users above it beyond those at which clipping costs as much as noise (:func:`excess_scores`),
+    with more weight on small thresholds (:func:`small_first`).
 
     Error
     -----
@@ -213,10 +213,9 @@ class PoissonCounts(DomainHistogram, Central):
 
     @property
     def rank(self) -> float:
-        """How many users should exceed C: the mean absolute noise per unit of C, and some more."""
-        choice, release = self.budgets
-        unit = noise_law.noise_per_sensitivity(release, self.delta, discrete=False)
-        return light_rank(unit.mean_absolute, choice)
+        """How many users should exceed C: the mean absolute noise per unit of C."""
+        unit = noise_law.noise_per_sensitivity(self.budgets[1], self.delta, discrete=False)
+        return unit.mean_absolute
 
     def most_rate(self, clip: int) -> float:
         """Public rate from which on a total is released as it is.
@@ -276,15 +275,16 @@ class PoissonCounts(DomainHistogram, Central):
         edges, choice = self.edges, self.budgets[0]
         query = NormHistogram(self.domain, edges, 1)
         summary = yield query
-        # logits are scores times epsilon / 2
-        scores = tail_scores(query.tails(summary), self.rank) + small_first(edges) * (2 / choice)
+        first = small_first(edges, decay_of(self.n_users, choice))
+        scores = excess_scores(query.tails(summary), self.rank) + first / choice
+        # half the range of the changes: logits are scores times epsilon
         at = server.exponential(
-            scores, sensitivity=1.0, epsilon=choice, label="choice of C", moves=ONE_COUNT
+            scores, sensitivity=0.5, epsilon=choice, label="choice of C", moves=ONE_COUNT
         )
         warnings = []
-        if self.rank > self.n_users / 2:
+        if self.rank + SLACK / choice > self.n_users / 2:
             what = f"{self.n_users} users are too few to choose C with epsilon = {choice:.3g}"
-            means = "it is chosen nearly at random, and errors may be much larger"
+            means = "it may be far too small or too large, and errors much larger"
             warnings.append(warned(what, means, "give clip, or more budget"))
         elif at == len(edges) - 1 > 0:
             warnings.append(at_the_top(edges[at]))
@@ -342,8 +342,8 @@ class PoissonCounts(DomainHistogram, Central):
 
     def _chances(self, above: Array) -> Array:
         """Compute the law of the choice from the users above each threshold: (K,)."""
-        first, epsilon = small_first(np.array(self.edges)), self.budgets[0]
-        return em_probabilities(above, self.rank, 1.0, epsilon, interval=True, before=first)
+        first = small_first(self.edges, decay_of(self.n_users, self.budgets[0]))
+        return excess_probabilities(above, self.rank, 1.0, self.budgets[0], first)
 
     def _error_at(self, kept: Array, truth: Array, clip: int) -> float:
         law = self.law(clip)

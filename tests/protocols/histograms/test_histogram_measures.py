@@ -27,7 +27,7 @@ from fedhist.protocols.clip_choice.by_exponential import law_of, slope_aim
 from fedhist.protocols.clip_choice.two_norms import norm_law
 from fedhist.protocols.histograms import poisson_debiasing as debias
 from fedhist.protocols.shared.clipped_totals import whole_and_kept
-from fedhist.protocols.shared.contributions import small_first
+from fedhist.protocols.shared.contributions import decay_of, small_first
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 
@@ -102,8 +102,8 @@ def poisson(p: PoissonCounts, table: np.ndarray) -> float:
         return at(p.clip or p.clip_max)
     edges = np.array(p.edges)
     above = (table > edges).sum(axis=0).astype(float)
-    first = small_first(edges)
-    law = theory.em_probabilities(above, p.rank, 1.0, p.budgets[0], interval=True, before=first)
+    first = small_first(edges, decay_of(p.n_users, p.budgets[0]))
+    law = theory.excess_probabilities(above, p.rank, 1.0, p.budgets[0], first)
     return sum(q * at(int(c)) for c, q in zip(edges, law, strict=True) if q)
 
 

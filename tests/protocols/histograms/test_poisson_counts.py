@@ -154,12 +154,12 @@ def test_the_choice_has_at_most_its_epsilon(adjacency):
 
 def test_the_ledger_holds_the_choice_and_the_release():
     protocol, users = tea([1, 2, 3] * 30, clip=None, epsilon=2.0, delta=1e-6)
-    assert protocol.budgets == pytest.approx((0.9, 1.1))
+    assert protocol.budgets == pytest.approx((0.8, 1.2))
     ledger = run(protocol, users).ledger
     charged = [(e.label, e.release.epsilon, e.release.delta) for e in ledger.entries]
     assert [c[0] for c in charged] == ["choice of C", "gaussian"]
-    assert charged[0][1:] == (pytest.approx(0.9), 0.0)
-    assert charged[1][1:] == (pytest.approx(1.1), 1e-6)
+    assert charged[0][1:] == (pytest.approx(0.8), 0.0)
+    assert charged[1][1:] == (pytest.approx(1.2), 1e-6)
     assert protocol.guarantee.trust is Trust.CENTRAL
 
 
@@ -220,15 +220,19 @@ def test_constant_users_are_released_as_they_are(count):
     """Debiased = raw: no Poisson counts stay below a threshold that hardly anybody exceeds.
 
     Where the slope alone decided (as if C had been given), counts between two thresholds would be
-    raised by 10 % and more. The choice errs at times: three runs of thirty may differ, 1e-6.
+    raised by 10 % and more. Larger thresholds, which are unlikely, explain them: by 3 % at most,
+    and by less than a third of a percent on average over the exact law.
     """
-    protocol, users = tea([count] * 300, clip=None)
-    runs = [(run(p, users, seed=s).value[0]) for s in range(30) for p in (
-        protocol, replace(protocol, debias=False)
-    )]  # fmt: skip
-    ours, plain = np.reshape(runs, (30, 2)).T
-    assert (ours != plain).sum() <= 3
-    table = np.full((300, 1), float(count))
+    protocol, _ = tea([count] * 300, clip=None)
+    table, total = np.full((300, 1), float(count)), np.array([300.0 * count])
+    law = [(c, p) for c, p in thresholds(protocol, table) if c >= count]
+    raised = {
+        c: debias.debiased(total, 300, c, protocol.most_rate(c))[0] / total[0] - 1 for c, _ in law
+    }
+    assert sum(p for _, p in law) > 0.999
+    assert sum(p * raised[c] for c, p in law) < 0.0034
+    assert 0 <= min(raised.values()) <= max(raised.values()) < 0.03
+    assert raised[min(raised)] == 0
     clip = max(thresholds(protocol, table), key=lambda pair: pair[1])[0]
     assert protocol.most_rate(clip) < debias.steepest_rate(clip)
     given = replace(protocol, clip=clip, epsilon=protocol.budgets[1])
@@ -236,7 +240,7 @@ def test_constant_users_are_released_as_they_are(count):
 
 
 def test_the_default_share_is_near_the_best():
-    """Poisson(8), n = 100, epsilon = 1: within twice the best share's; an eleventh has 50 times.
+    """Poisson(8), n = 100, epsilon = 1: within 1.2 times the best share's, from an eleventh to .8.
 
     Exact mixtures, on the users of one seed; the page's share and rank have 0.05 here.
     """
@@ -247,9 +251,8 @@ def test_the_default_share_is_near_the_best():
         replace(protocol, epsilon_choice=share).error(users).expected / size
         for share in (1 / 11, 0.2, 0.4, 0.6, 0.8)
     ]
-    assert ours <= 2 * min(shares)
+    assert ours <= 1.2 * min(shares)
     assert ours < 0.051
-    assert shares[0] > 10 * ours
 
 
 def test_another_number_of_users_than_declared_fails_before_the_release():
@@ -261,7 +264,7 @@ def test_another_number_of_users_than_declared_fails_before_the_release():
         assert estimate.ledger.spent(0.0).epsilon == 0
     chosen = run(replace(protocol, n_users=29, clip=None), users)
     assert chosen.status == "failed"
-    assert chosen.ledger.spent(0.0).epsilon == pytest.approx(0.7)
+    assert chosen.ledger.spent(0.0).epsilon == pytest.approx(0.55)
 
 
 def test_many_items_are_allowed_with_a_warning():
@@ -309,12 +312,10 @@ def test_the_choice_follows_its_law():
     table = users.counts.count.astype(float)[:, None]
     expected = dict(thresholds(protocol, table))
     above = [(table > c).sum() for c in protocol.edges]
-    assert protocol.rank == pytest.approx(1.0 + 50 * math.log(30))
-    # the distance of the rank from the users above the threshold ... at it or above
-    spans = list(zip([*above[:-1], 0], [math.inf, *above[:-1]], strict=True))
-    away = [max(low - protocol.rank, protocol.rank - high, 0.0) for low, high in spans]
-    assert min(away) == 0
-    raw = np.exp(-0.02 * np.array(away)) / np.array(protocol.edges) ** 1.5
+    assert protocol.rank == pytest.approx(1.0)
+    beyond = np.maximum(np.array([*above[:-1], 0]) - protocol.rank, 0.0)
+    assert beyond[0] > 800
+    raw = np.exp(-0.04 * beyond) / np.array(protocol.edges) ** 3  # n epsilon' = 36
     np.testing.assert_allclose(list(expected.values()), raw / raw.sum(), rtol=1e-9)
     found = Counter(int(run(protocol, users, seed=s).public["clip"]) for s in range(800))
     order = sorted(expected, key=expected.get, reverse=True)
@@ -330,21 +331,20 @@ def test_the_choice_stays_out_of_the_empty_tail():
     """The paper's rank 1 / epsilon would put C far beyond all counts; ours does not.
 
     Nor does the distance to the users above C alone, of which ties make a lottery: 380 users have
-    more than 3 and 73 more than 4, so that no threshold is near rank 69. All empty thresholds
-    together are chosen with probability 0.06, of which the first is most.
+    more than 3 and 73 more than 4. All empty thresholds together are chosen with probability 0.24,
+    of which the first is most.
     """
     users = np.random.default_rng(9).poisson(1.0, 20_000)
     protocol, _ = tea(users, clip=None, epsilon=1.1, epsilon_choice=0.1)
     above = np.array([(users > c).sum() for c in protocol.edges])
     found = np.array([p for _, p in thresholds(protocol, users[:, None])])
-    assert protocol.rank == pytest.approx(69, abs=1)
-    assert found[3:5].sum() > 0.9  # 4 and 5, above which 73 and 11 users have more
-    assert found[above == 0].sum() < 0.06
+    assert protocol.rank == pytest.approx(1.0)
+    assert found[3:9].sum() > 0.9  # 4 to 10, above which 69, 14, 2, 1 and no users have more
+    assert found[above == 0].sum() < 0.24
     cost = found @ np.array(protocol.edges)  # noise is in proportion to C
-    assert cost < 1.1 * 5
-    for rank, least in ((1.0, 0.7), (protocol.rank, 0.3)):
-        p = np.exp(-0.05 * np.abs(above - rank))
-        assert p[above == 0].sum() / p.sum() > least
+    assert cost < 1.4 * 5
+    p = np.exp(-0.05 * np.abs(above - protocol.rank))
+    assert p[above == 0].sum() / p.sum() > 0.7
 
 
 def test_few_users_are_warned_of_and_ends_are_named():
