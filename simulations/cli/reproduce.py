@@ -9,7 +9,17 @@ from typing import Annotated
 import typer
 
 from simulations.cli import completion, terminal
-from simulations.cli.options import Count, Force, Item, Json, Top, User, columns_given
+from simulations.cli.options import (
+    Count,
+    Force,
+    Item,
+    Json,
+    RayAddress,
+    Top,
+    User,
+    Workers,
+    columns_given,
+)
 from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
 
 
@@ -46,10 +56,13 @@ def reproduce(
     width: Width = "column",
     json_: Json = False,
     force: Force = False,
+    workers: Workers = None,
+    ray_address: RayAddress = None,
 ) -> None:
     """Measure a paper's table or figure again and say whether it is reproduced.
 
-    Nothing here is private: it compares with the truth.
+    Nothing here is private: it compares with the truth. Of all, experiments are tasks on Ray where
+    --workers or --ray-address is given.
 
     Exit status: 0 every verdict is PASS, 5 some verdict is FAIL, 2 wrong usage or an unreadable
     file, 1 it broke off.
@@ -64,15 +77,25 @@ def reproduce(
 
         print_experiments(terminal.console)
         return
+    on_ray = bool(workers or ray_address)
+    if on_ray and name != "all":
+        raise ValueError(f"{name} is one task: --workers and --ray-address are for all")
     given = columns_given(data, user=user, item=item, count=count, top=top)
     if name == "all":
         if population or data or set_ or json_ or len(out or ()) > 1:
             raise ValueError(
-                "all runs every experiment as it stands; give only --quick, --seed, --out"
+                "all runs every experiment as it stands; give only --quick, --seed, --out, "
+                "--workers, --ray-address"
             )
         terminal.quiet_flower()
         failed, broken = print_all(
-            terminal.console, str(out[0]) if out else "", quick=quick, seed=seed, force=force
+            terminal.console,
+            str(out[0]) if out else "",
+            quick=quick,
+            seed=seed,
+            force=force,
+            workers=workers if on_ray else 0,
+            address=ray_address,
         )
         raise typer.Exit(terminal.RUN_ERROR if broken else terminal.NOT_REPRODUCED if failed else 0)
     found = experiment(name)

@@ -52,9 +52,15 @@ class Done:
 
 
 def reproduce_all(
-    chosen: Iterable[str] = (), *, quick: bool = False, seed: int = 0, report: Report | None = None
+    chosen: Iterable[str] = (),
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    report: Report | None = None,
+    workers: int | None = 0,
+    address: str | None = None,
 ) -> Iterator[Done]:
-    """Run experiments one after another; an error in one does not stop the others.
+    """Run experiments, one after another or as tasks; an error in one does not stop the others.
 
     Parameters
     ----------
@@ -64,35 +70,67 @@ def reproduce_all(
         Small sizes, which are not judged.
     seed : int
     report : callable, optional
-        Called with the name of each experiment before it runs.
+        Called with the name of each experiment before it runs, or on Ray when it has ended.
+    workers : int, optional
+        0: in this process. Else experiments are tasks on Ray, as many at a time; None: as many as
+        Ray has CPUs. They are yielded as they end.
+    address : str, optional
+        Join this Ray cluster.
     """
-    for name in list(chosen) or names():
-        what = experiment(name)
+    asked = [(name, quick, seed) for name in list(chosen) or names()]
+    if workers == 0:
+        for one in asked:
+            if report is not None:
+                report(one[0])
+            yield _reproduced(one)
+        return
+    from simulations.runtimes.ray_tasks import on_ray
+
+    for (name, *_), found in on_ray(_reproduced, asked, workers, address):
         if report is not None:
             report(name)
-        started = time.perf_counter()
-        if not what.without_file:
-            wanted = ", ".join(what.populations)
-            yield Done(what, None, None, 0.0, f"needs the file of {wanted}: give it with --data")
-            continue
-        request = None
-        try:
-            request = what.request(population=what.without_file[0], seed=seed, quick=quick)
-            result = what.run(request)
-        except (FedhistError, PopulationError, ValueError, ArithmeticError, MemoryError) as e:
-            spent = time.perf_counter() - started
-            yield Done(what, request, None, spent, f"{type(e).__name__}: {e}", broken=True)
-            continue
-        found = result.unjudged() if quick else result
-        yield Done(what, request, found, time.perf_counter() - started)
+        if isinstance(found, Exception):
+            why = f"{type(found).__name__}: {found}"
+            found = Done(experiment(name), None, None, 0.0, why, broken=True)
+        yield found
+
+
+def _reproduced(asked: tuple[str, bool, int]) -> Done:
+    """Run one experiment: its name, whether quickly, its seed."""
+    name, quick, seed = asked
+    what, started, request = experiment(name), time.perf_counter(), None
+    if not what.without_file:
+        wanted = ", ".join(what.populations)
+        return Done(what, None, None, 0.0, f"needs the file of {wanted}: give it with --data")
+    try:
+        request = what.request(population=what.without_file[0], seed=seed, quick=quick)
+        result = what.run(request)
+    except (FedhistError, PopulationError, ValueError, ArithmeticError, MemoryError) as e:
+        spent = time.perf_counter() - started
+        return Done(what, request, None, spent, f"{type(e).__name__}: {e}", broken=True)
+    found = result.unjudged() if quick else result
+    return Done(what, request, found, time.perf_counter() - started)
 
 
 def print_all(
-    console: Console, out: str, *, quick: bool, seed: int, force: bool = False
+    console: Console,
+    out: str,
+    *,
+    quick: bool,
+    seed: int,
+    force: bool = False,
+    workers: int | None = 0,
+    address: str | None = None,
 ) -> tuple[bool, bool]:
     """Run everything, write the page and print its overview; whether some row failed, or broke."""
     target = check_folder(out or Path("results") / "reproduction", REPRODUCTION, force=force)
-    done = reproduce_all(quick=quick, seed=seed, report=lambda name: console.print(f"{name} ..."))
+    done = reproduce_all(
+        quick=quick,
+        seed=seed,
+        report=lambda name: console.print(f"{name} ..."),
+        workers=workers,
+        address=address,
+    )
     finished = write_page(done, target, quick=quick, seed=seed, force=force)
     for d in finished:
         if d.result is None:
@@ -120,6 +158,10 @@ def write_page(
             finished.append(d)
             if d.request is not None and d.result is not None:
                 write_result(d.what, d.request, d.result, part / d.what.name)
+        order = names()
+        finished.sort(
+            key=lambda d: order.index(d.what.name) if d.what.name in order else len(order)
+        )
         facts = {"experiment": "all", "quick": quick, "seed": seed, "version": fedhist.__version__}
         facts |= {"revision": git_revision()}
         write_json(part / "config.json", facts)

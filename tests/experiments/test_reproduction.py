@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,3 +71,26 @@ def test_a_quick_run_is_not_judged(three: list[str]) -> None:
     assert not done[0].result.failures
     assert "| 0 | 0 | 3 |" in page(done, quick=True, seed=0)
     assert "too small to be judged" in page(done, quick=True, seed=0)
+
+
+def test_experiments_that_end_as_tasks_are_written_in_their_order(
+    three: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is lost with its worker; the page names it, and the others are as they were."""
+
+    def on_ray(function: Any, tasks: Any, workers: Any, address: Any) -> Any:
+        assert (workers, address) == (2, "somewhere")
+        for task in reversed(tasks):
+            yield task, OSError("lost") if task[0] == "absent" else function(task)
+
+    monkeypatch.setattr("simulations.runtimes.ray_tasks.on_ray", on_ray)
+    ended: list[str] = []
+    found = reproduce_all(workers=2, address="somewhere", report=ended.append)
+    done = write_page(found, tmp_path / "out", quick=False, seed=0)
+    assert ended == ["absent", "breaks", "works"]
+    assert [(d.what.name, d.broken) for d in done] == [
+        ("works", False),
+        ("breaks", True),
+        ("absent", True),
+    ]
+    assert "OSError: lost" in (tmp_path / "out" / PAGE).read_text()
