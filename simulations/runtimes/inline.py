@@ -19,6 +19,7 @@ from fedhist.session.codec import query_digest
 from fedhist.session.journal import Journal
 from fedhist.session.partial_round import PartialRound, State
 from fedhist.users.batch import Users
+from fedhist.users.kept import ROOM, kept
 from fedhist.users.shards import BLOCK, Shard
 from server.intake import Intake
 
@@ -31,7 +32,8 @@ class InlinePopulation:
     Parameters
     ----------
     nodes : sequence of Shard
-        Each walked by blocks; without ``fold`` one node's users are held at a time.
+        Each walked by blocks; without ``fold`` one node's users are held at a time. From the second
+        round on the first users are kept, within :data:`~fedhist.users.kept.ROOM` bytes.
     seed : int or None
         Of the users' coins; None draws them from system entropy.
     fold : bool
@@ -68,11 +70,12 @@ class InlinePopulation:
         journal: Journal | None = None,
         kept_of: str = "",
     ) -> None:
-        self.nodes, self.seed, self.fold, self.progress = nodes, seed, fold, progress
+        self.nodes, self.seed, self.fold, self.progress = list(nodes), seed, fold, progress
         self.aggregate, self.beside = aggregate, beside
         self._journal, self._of = journal if journal is not None else Journal(), kept_of
         self.measured: Summary | None = None
         self.measuring = 0.0
+        self._room = ROOM
         self.rounds: list[dict[str, float]] = []
 
     def ask(self, query: Query, round_index: int) -> Summary:
@@ -104,6 +107,9 @@ class InlinePopulation:
             steps = Steps(tell=functools.partial(told, i))
             if found is not None and found.at == i:
                 steps.tree, steps.walked = found.blocks, found.walked
+            if self.rounds:  # who are asked again may be asked often
+                users, taken = kept(users, self._room)
+                self.nodes[i], self._room = users, self._room - taken
             watched = users if beside is None else Watched(users, beside)
             if not intake.is_in(i):
                 self._answer(intake, i, watched, steps)

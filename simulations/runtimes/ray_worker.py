@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import ray
 from flwr.app import Error, RecordDict
 
@@ -24,6 +25,9 @@ from fedhist.model.query import Summary
 from fedhist.model.registry import load_like, load_plugin
 from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
+from fedhist.users.kept import ROOM, size_of
+from fedhist.users.kept import Kept as Held
+from fedhist.users.kept import kept as keep
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard, edge
 from simulations.runtimes.ray_machines import Likeness
@@ -188,15 +192,17 @@ class Host:
             self._beside = ray.get(setup.beside)
         self._parts: OrderedDict[str, Part] = OrderedDict()
         self._nodes: dict[int, Node] = {}
+        self._asked = np.zeros(setup.n_nodes, dtype=np.bool_)
+        self._room = ROOM
         gc.collect()
         gc.freeze()  # what is imported stays: no need to walk it again while messages are answered
 
     def part(self, ref: Any, asked: Sequence[Asked]) -> Part:
         """Return a part of the users; those of many small nodes are made at once."""
         part = self._part(ref)
-        if isinstance(part.users, Users) or len(asked) == 1:
+        nodes = [index for index, _, _ in asked if index not in self._nodes]
+        if isinstance(part.users, Users) or len(nodes) < 2:
             return part
-        nodes = [index for index, _, _ in asked]
         a, b = self._edge(min(nodes)), self._edge(max(nodes) + 1)
         if b - a > BLOCK:
             return part
@@ -223,16 +229,38 @@ class Host:
         return sum(p.users.nbytes for p in self._parts.values() if isinstance(p.users, Users))
 
     def node(self, part: Part, index: int) -> Node:
-        """Return the node of an index; those of users in memory stay at hand."""
+        """Return the node of an index.
+
+        Those of users in memory stay at hand; so do others that are asked again, with as many of
+        their users as there is room for.
+        """
         if index in self._nodes:
             return self._nodes[index]
         a, b = self._edge(index) - part.start, self._edge(index + 1) - part.start
-        node = self._node(part.users.slice(a, b), index)
-        if isinstance(part.users, Users) and not part.made:
+        users = part.users.slice(a, b)
+        stays = isinstance(users, Users) and not part.made
+        if self._asked[index] and not stays:
+            users, stays = self._kept(users)
+        self._asked[index] = True
+        node = self._node(users, index)
+        if stays:
             if len(self._nodes) >= CACHED_NODES:
                 self._nodes.clear()
+                self._room = ROOM
             self._nodes[index] = node
         return node
+
+    def _kept(self, users: Shard) -> tuple[Shard, bool]:
+        """Keep users for the next round, as far as there is room; say whether any are."""
+        if isinstance(users, Users):  # a view of those made for one task
+            taken = min(size_of(users), self._room)
+            stays = 0 < size_of(users) == taken
+            users = users.copy() if stays else users
+        else:
+            users, taken = keep(users, self._room)
+            stays = isinstance(users, Held)
+        self._room -= taken
+        return users, stays
 
     def _edge(self, index: int) -> int:
         return edge(index, self._setup.n_users, self._setup.n_nodes)

@@ -1,0 +1,92 @@
+"""Users who are made or read once for many rounds, as far as a budget of bytes goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fedhist.base.arrays import Words
+from fedhist.users.batch import Users
+from fedhist.users.shards import BLOCK, Shard
+
+ROOM = 512 << 20
+"""Bytes of users, about, that a process keeps from the second round that asks them on."""
+
+PROBED = 64
+"""Users who tell how many will fit."""
+
+
+@dataclass(frozen=True)
+class Kept(Shard):
+    """Users of whom the first are in memory; the others are made or read anew in every walk.
+
+    Attributes
+    ----------
+    users : Shard
+        All of them.
+    first : Users
+    """
+
+    users: Shard
+    first: Users
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def slice(self, start: int, stop: int) -> Kept:
+        """Return some of the users."""
+        k = len(self.first)
+        first = self.first.slice(min(start, k), min(stop, k))
+        return Kept(self.users.slice(start, stop), first)
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Users]:
+        """Walk the users; a block may be half kept and half made."""
+        k, n = len(self.first), len(self)
+        if k == n:
+            yield from self.first.blocks(size)
+            return
+        a = k // size * size
+        b = min(a + size, n) if k > a else a
+        yield from self.first.slice(0, a).blocks(size)
+        if k > a:
+            yield self.first.slice(a, k).followed_by(self.users.slice(k, b).blocks(size))
+        yield from self.users.slice(b, n).blocks(size)
+
+    @property
+    def none(self) -> Users:
+        """No users of the same kind."""
+        return self.first.none
+
+    @property
+    def digest(self) -> int:
+        """That of the users, wherever they are."""
+        return self.users.digest
+
+    def public_ids(self) -> Words:
+        """Return the users' ids."""
+        return self.users.public_ids()
+
+
+def kept(users: Shard, room: int = ROOM) -> tuple[Shard, int]:
+    """Keep as many of the first users as take about so many bytes.
+
+    Returns
+    -------
+    users : Shard
+        As they are, if they are in memory or kept already, or if nobody fits.
+    taken : int
+        Bytes; all of the room once those probed do not fit, so that nobody is probed again.
+    """
+    if isinstance(users, Users | Kept) or not (len(users) and room):
+        return users, 0
+    some = users.slice(0, min(PROBED, len(users))).in_memory()
+    fit = room * len(some) // size_of(some)
+    if fit < len(some):
+        return users, room
+    first = some if len(some) == len(users) else users.slice(0, min(fit, len(users))).in_memory()
+    return Kept(users, first), size_of(first)
+
+
+def size_of(users: Users) -> int:
+    """Count the bytes of users, vocabulary apart."""
+    return users.nbytes + users.ids.nbytes

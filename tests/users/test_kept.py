@@ -1,0 +1,76 @@
+"""Users kept for many rounds: the same users and blocks as made anew, within a budget."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedhist.protocols.shared.contributions import NormHistogram
+from fedhist.users import kept as module
+from fedhist.users.batch import Users
+from fedhist.users.kept import PROBED, Kept, kept, size_of
+from simulations.populations import population
+from simulations.populations.zipf import Zipf
+from simulations.runtimes import inline
+
+N = 300
+
+
+def same(a: Users, b: Users) -> bool:
+    mine, theirs = ([u.ids, u.counts.indptr, u.counts.item, u.counts.count] for u in (a, b))
+    return all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 1.0, 2.0])
+def test_blocks_and_slices_are_those_of_the_users(share: float) -> None:
+    plan = population("zipf", n_users=N, d=30, mean_items=6, tail=3.0, seed=3).plan()
+    whole = plan.users.in_memory()
+    found, taken = kept(plan.users, int(share * size_of(whole)))
+    assert isinstance(found, Kept)
+    assert taken == size_of(found.first) <= 1.3 * share * size_of(whole)
+    assert min(1.0, share) * N * 0.7 <= len(found.first) <= N
+    assert (found.digest, list(found.public_ids())) == (plan.users.digest, list(whole.ids))
+    for start, stop in ((0, N), (0, 7), (60, 290), (299, 300), (80, 80)):
+        some = found.slice(start, stop)
+        assert same(some.in_memory(), whole.slice(start, stop))
+        for size in (1, 64, 70, N, 1000):
+            blocks = list(some.blocks(size))
+            want = list(whole.slice(start, stop).blocks(size))
+            assert all(same(a, b) for a, b in zip(blocks, want, strict=True))
+    assert kept(found, 10**9) == (found, 0)
+
+
+def test_nobody_fits() -> None:
+    plan = population("zipf", n_users=N, d=30, mean_items=6, seed=3).plan()
+    some = size_of(plan.users.slice(0, PROBED).in_memory())
+    assert kept(plan.users, some - 1) == (plan.users, some - 1)
+    for users, room in ((plan.users, 0), (plan.users.in_memory(), 10**9)):
+        assert kept(users, room) == (users, 0)
+    nobody = plan.users.slice(0, 0)
+    assert kept(nobody, 10**9) == (nobody, 0)
+
+
+@pytest.mark.parametrize(("room", "made"), [(1, [N] * 4), (10**9, [N, N, 0, 0])])
+def test_who_is_asked_again_is_made_once_more(
+    room: int, made: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the second round, for good; who tells how many fit is made besides."""
+    monkeypatch.setattr(inline, "ROOM", room)
+    monkeypatch.setattr(module, "PROBED", 1)
+    makes: list[int] = []
+    make = Zipf.make
+
+    def counted(self: Zipf, first: int, n: int) -> Users:
+        makes.append(n)
+        return make(self, first, n)
+
+    monkeypatch.setattr(Zipf, "make", counted)
+    users = population("zipf", n_users=N, d=30, mean_items=6, seed=3).plan().users
+    query = NormHistogram(None, (1.0, 4.0, 9.0), 1)
+    here = inline.InlinePopulation(users.in_memory().split(2), 1)
+    asked = inline.InlinePopulation(users.split(2), 1)
+    for number, n in enumerate(made):
+        makes.clear()
+        got, want = asked.ask(query, number), here.ask(query, number)
+        assert all(np.array_equal(got.sums[k], want.sums[k]) for k in want.sums)
+        assert sum(makes) == n + (number == 1) * (1 if room == 1 else 2)  # who is probed
