@@ -23,11 +23,7 @@ from simulations.cli.options import (
 from simulations.cli.outputs import Digits, Outs, Width, outputs
 
 
-def register(cli: typer.Typer) -> None:
-    """Add the command to the command line."""
-    cli.command()(spread(compare))
-
-
+@spread
 def compare(
     config: Annotated[
         str | None,

@@ -13,11 +13,7 @@ from simulations.cli.options import NO_FILE, DataFile, Force, Json, Out, Plugin,
 from simulations.config.named_files import toml_value
 
 
-def register(cli: typer.Typer) -> None:
-    """Add the command to the command line."""
-    cli.command()(spread(decide))
-
-
+@spread
 def decide(
     source: Annotated[
         str | None,

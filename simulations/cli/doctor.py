@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from simulations.runs.doctor import Examined
 
 
-def register(cli: typer.Typer) -> None:
-    """Add the command to the command line."""
-    cli.command()(doctor)
-
-
 def doctor(
     limit: Annotated[float, typer.Option(min=1, help="Seconds for each tiny run.")] = 120.0,
     quick: Annotated[bool, typer.Option("--quick", help="Run nothing.")] = False,

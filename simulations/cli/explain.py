@@ -9,11 +9,6 @@ import typer
 from simulations.cli import terminal
 
 
-def register(cli: typer.Typer) -> None:
-    """Add the command to the command line."""
-    cli.command()(explain)
-
-
 def explain(
     word: Annotated[
         list[str] | None,

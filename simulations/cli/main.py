@@ -14,20 +14,12 @@ import typer
 import fedhist
 from fedhist.base.errors import FedhistError, PopulationError
 from fedhist.base.text import visible
-from simulations.cli import compare as cli_compare
 from simulations.cli import completion, terminal
-from simulations.cli import decide as cli_decide
-from simulations.cli import doctor as cli_doctor
-from simulations.cli import explain as cli_explain
-from simulations.cli import plan as cli_plan
-from simulations.cli import profile as cli_profile
-from simulations.cli import report as cli_report
-from simulations.cli import reproduce as cli_reproduce
-from simulations.cli import runs as cli_runs
-from simulations.cli import shard as cli_shard
-from simulations.cli import start as cli_start
-from simulations.cli import sweep as cli_sweep
 from simulations.cli.audit import audit
+from simulations.cli.compare import compare
+from simulations.cli.decide import decide
+from simulations.cli.doctor import doctor
+from simulations.cli.explain import explain
 from simulations.cli.options import (
     NO_FILE,
     DataFile,
@@ -39,6 +31,14 @@ from simulations.cli.options import (
     dotted,
     spread,
 )
+from simulations.cli.plan import plan
+from simulations.cli.profile import profile
+from simulations.cli.report import report
+from simulations.cli.reproduce import reproduce
+from simulations.cli.runs import diff, runs
+from simulations.cli.shard import shard
+from simulations.cli.start import init, new_protocol
+from simulations.cli.sweep import results, sweep
 from simulations.config.named_files import toml_value
 
 cli = typer.Typer(
@@ -304,7 +304,7 @@ def validate(
         raise typer.Exit(terminal.RUN_ERROR)
 
 
-cli_reproduce.register(cli)
+cli.command()(reproduce)
 cli.command()(audit)
 
 
@@ -335,17 +335,12 @@ def bench(
         terminal.print_json({"kind": "benchmarks", "results": plain_results(done)})
 
 
-cli_shard.register(cli)
-cli_sweep.register(cli)
-cli_compare.register(cli)
-cli_plan.register(cli)
-cli_profile.register(cli)
-cli_decide.register(cli)
-cli_report.register(cli)
-cli_runs.register(cli)
-cli_explain.register(cli)
-cli_start.register(cli)
-cli_doctor.register(cli)
+OTHERS = (
+    *(shard, sweep, results, compare, plan, profile, decide, report, runs, diff),
+    *(explain, init, new_protocol, doctor),
+)
+for _other in OTHERS:
+    cli.command()(_other)
 for _registered in cli.registered_commands:
     _registered.cls = terminal.Command
 

@@ -13,11 +13,7 @@ from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
 from simulations.config.named_files import toml_value
 
 
-def register(cli: typer.Typer) -> None:
-    """Add the command to the command line."""
-    cli.command()(spread(plan))
-
-
+@spread
 def plan(
     config: Annotated[
         str | None,

@@ -11,11 +11,6 @@ from simulations.cli import terminal
 from simulations.cli.options import Force, Json
 
 
-def register(cli: typer.Typer) -> None:
-    """Add the command to the command line."""
-    cli.command()(report)
-
-
 def report(
     path: Annotated[
         Path,

@@ -23,11 +23,6 @@ from simulations.cli.options import (
 from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
 
 
-def register(cli: typer.Typer) -> None:
-    """Add the command to the command line."""
-    cli.command()(reproduce)
-
-
 def reproduce(
     name: Annotated[
         str | None,

@@ -21,12 +21,6 @@ Under = Annotated[Path, typer.Option("--under", help="Folder that results lie in
 All = Annotated[bool, typer.Option("--all", help="Show every line.")]
 
 
-def register(cli: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    cli.command()(runs)
-    cli.command()(diff)
-
-
 def runs(
     name: Annotated[
         str | None, typer.Argument(help="One of them, by its name or its path; none lists all.")

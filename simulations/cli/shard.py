@@ -11,11 +11,6 @@ from simulations.cli import terminal
 from simulations.cli.options import Count, Force, Item, Json, RayAddress, User, Workers, column
 
 
-def register(cli: typer.Typer) -> None:
-    """Add the command to the command line."""
-    cli.command()(shard)
-
-
 def shard(
     files: Annotated[list[Path], typer.Argument(help="CSV, TSV or Parquet files.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of the shards.")],

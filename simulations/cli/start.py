@@ -12,12 +12,6 @@ from simulations.cli import terminal
 from simulations.cli.options import Count, Force, Item, Json, User, Value, column
 
 
-def register(cli: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    cli.command("init")(init)
-    cli.command("new-protocol")(new_protocol)
-
-
 def init(
     data: Annotated[Path, typer.Argument(help="Your CSV, TSV or Parquet file.")],
     out: Annotated[

@@ -33,12 +33,7 @@ if TYPE_CHECKING:
 FORMATS = (".parquet", ".csv")
 
 
-def register(cli: typer.Typer) -> None:
-    """Add the commands of the studies to the command line."""
-    cli.command()(spread(sweep))
-    cli.command()(results)
-
-
+@spread
 def sweep(
     config: Annotated[
         str | None,
