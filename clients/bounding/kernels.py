@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from fedhist.base.arrays import Floats, Integers
+from fedhist.base.arrays import Floats, Integers, read_only
 from fedhist.users.columns import Items
 
 Lookup = NDArray[np.int32] | None
@@ -27,8 +27,9 @@ NUDGE = 1.0 + 2.0**-50
 
 
 def columns_of(items: Items, lookup: Lookup) -> Columns:
-    """Return what the loops walk over."""
-    return items.indptr, items.item, items.count, lookup
+    """Return what the loops walk over, read-only: wherever it lies, they are compiled once."""
+    places = None if lookup is None else read_only(lookup)
+    return read_only(items.indptr), read_only(items.item), read_only(items.count), places
 
 
 @njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]

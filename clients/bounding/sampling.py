@@ -23,6 +23,7 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from clients.bounding.drawing import Scratch, draw, draw_set, scratch_for, size_of
+from clients.bounding.kernels import columns_of
 from fedhist.base.arrays import Words
 from fedhist.base.hashing import MASK64
 from fedhist.users.columns import Items
@@ -77,8 +78,9 @@ def random_clip(
     item = np.empty(int(most.sum()) + 1, dtype=items.item.dtype)  # one is written beyond the end
     count = np.empty(len(item), dtype=np.uint64)
     scratch = scratch_for(int(sizes.max(initial=0)), clip)
-    columns = items.indptr, items.item, items.count
-    _clip_rows(*columns, uint64(clip), words, scratch, keep_zeros, indptr, item, count)
+    _clip_rows(
+        *columns_of(items, None)[:3], uint64(clip), words, scratch, keep_zeros, indptr, item, count
+    )
     n = int(indptr[-1])
     return indptr, item[:n], count[:n]
 
@@ -97,7 +99,7 @@ def add_random_clip(
         Set where some user has the item, kept or not.
     """
     scratch = scratch_for(int(np.diff(items.indptr).max(initial=0)), clip)
-    _add_clipped(items.indptr, items.item, items.count, uint64(clip), words, scratch, total)
+    _add_clipped(*columns_of(items, None)[:3], uint64(clip), words, scratch, total)
     if held is not None:
         held[items.item] = True
 

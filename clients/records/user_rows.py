@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from clients.bounding.kernels import Lookup
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, read_only
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items, Samples
 
@@ -32,7 +32,7 @@ def user_points(samples: Samples) -> Floats:
     array([[2. , 0.5],
            [nan, nan]])
     """
-    points: Floats = _means(samples.indptr, samples.values)
+    points: Floats = _means(read_only(samples.indptr), read_only(samples.values))
     return points
 
 
@@ -53,7 +53,9 @@ def coordinate_points(samples: Samples, low: float, high: float) -> Floats:
     >>> coordinate_points(Samples(np.array([0, 2]), x), -1.0, 1.0)
     array([[0.5, nan]])
     """
-    points: Floats = _box_means(samples.indptr, samples.values, low, high, False)
+    points: Floats = _box_means(
+        read_only(samples.indptr), read_only(samples.values), low, high, False
+    )
     return points
 
 
@@ -66,7 +68,9 @@ def clipped_points(samples: Samples, low: float, high: float) -> Floats:
     >>> clipped_points(Samples(np.array([0, 2]), x), -1.0, 1.0)
     array([[0.5, nan]])
     """
-    points: Floats = _box_means(samples.indptr, samples.values, low, high, True)
+    points: Floats = _box_means(
+        read_only(samples.indptr), read_only(samples.values), low, high, True
+    )
     return points
 
 

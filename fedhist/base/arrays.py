@@ -16,6 +16,19 @@ Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 
+def read_only(array: Array) -> Array:
+    """Return a view that cannot be written to: a compiled loop then has one form, not two.
+
+    Numba compiles anew for memory that is read-only, as what Ray and files hand out is.
+
+    >>> read_only(np.zeros(3)).flags.writeable
+    False
+    """
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def offsets(sizes: ArrayLike) -> Integers:
     """Return where rows of these sizes start in one array, and where the last ends: (n + 1,) int64.
 

@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, read_only
 
 LN2_HIGH = 6.93147180369123816490e-01
 """Log 2 to 33 bits: a multiple by an exponent is exact."""
@@ -132,7 +132,7 @@ def elementwise(loop: Callable[..., None], *arguments: ArrayLike) -> Floats:
     # no ufunc: each is linked anew in every process, which takes ten times what loading a loop does
     arrays = [np.asarray(a) for a in arguments]
     out = np.empty(np.broadcast_shapes(*(a.shape for a in arrays)))
-    loop(*(np.broadcast_to(a, out.shape).ravel() for a in arrays), out.reshape(-1))
+    loop(*(read_only(np.broadcast_to(a, out.shape).ravel()) for a in arrays), out.reshape(-1))
     return out
 
 

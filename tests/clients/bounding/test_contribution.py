@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from clients.bounding.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
+from clients.bounding.kernels import sum_clipped
 from fedhist.model.query import CHUNK
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
@@ -197,8 +198,13 @@ def test_the_fused_sum_copies_no_data():
     assert peak < 0.05 * (items.item.nbytes + items.count.nbytes)
 
 
-def test_read_only_columns_are_accepted():
-    items = population(50, 12)
-    for a in (items.indptr, items.item, items.count):
+def test_read_only_columns_are_not_compiled_for_again():
+    items, lookup = population(50, 12), np.arange(12, dtype=np.int32)
+    expected = clipped_counts(items, lookup, 12, 3.0, 1, 0.0, CHUNK)
+    forms = len(sum_clipped.signatures)
+    for a in (items.indptr, items.item, items.count, lookup):
         a.setflags(write=False)
-    assert clipped_counts(items, None, 12, 3.0, 1, 0.0, CHUNK).shape == (12,)
+    np.testing.assert_array_equal(
+        clipped_counts(items, lookup, 12, 3.0, 1, 0.0, CHUNK), expected, strict=True
+    )
+    assert len(sum_clipped.signatures) == forms
