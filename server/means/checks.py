@@ -22,45 +22,73 @@ SHELL_SHARE = 0.15
 CLIPPED = 2 / 3
 """How far, in half widths, a mean outside is thought to lie from the interval's end."""
 
-_SURE = 2.0
-"""Standard errors by which users far away must be seen, to count."""
+SURE, SEEN = 2.0, 1.0
+"""Standard errors by which users far away must be seen, to count; the second is of those whom the
+check has seen beyond its wider interval."""
 _MOST_SHARE, _USERS = 0.2, 70.0
-_LEAST_SHARES = 0.06, 0.15
+_LEAST_SHARES = 0.08, 0.15
 """Of those who have not voted: at small and large budgets; see :func:`least_share`."""
+_WIDE = 2.5
+"""Scales and half a bin: beyond lie hardly any means of users who agree."""
+_FAR = 2.0
+"""Standard errors below what is certain, from which on users are seen to lie far away."""
 
 
 @dataclass(frozen=True)
 class Check:
     """A round that asks some users whether their mean lies near the vote's centre.
 
+    Half of them, where they are enough, are asked about a wider interval: a few users far away are
+    not to be told from the tails of those who agree in the one that is refined.
+
     Attributes
     ----------
     share : float
         Of the users not asked yet, who are asked.
+    half_widths : tuple of float
+        Of the interval that is refined, and of the wider one if somebody is asked about it.
     expected : float
-        Least share of users inside where their means agree, with room for other laws than normal.
-    certain : float
-        The same for normal means, the vote's centre half a bin off.
-    error : float
-        Planned standard error of the share.
+        Least share of users in the first where their means agree, with room for other laws than
+        normal.
+    certain : tuple of float
+        The same of each interval for normal means, the vote's centre half a bin off.
+    n_users : float
+        Planned, who are asked about each interval.
     gain : float
         tanh(epsilon / 2) of the randomised response.
     """
 
     share: float
+    half_widths: tuple[float, ...]
     expected: float
-    certain: float
-    error: float
+    certain: tuple[float, ...]
+    n_users: float
     gain: float
 
-    def threshold(self, n_users: float) -> float:
-        """Return the share inside, of so many who answered, below which the users' means differ.
+    @property
+    def error(self) -> float:
+        """Planned standard error of the share in the first interval."""
+        return share_error(self.n_users, self.gain)
+
+    @property
+    def unnoticed(self) -> float:
+        """Share of the users who may lie far away and are noticed in one run of two only."""
+        least = self.thresholds(np.full(len(self.certain), self.n_users))
+        agree = self.certain[1] if len(self.certain) > 1 else self.expected
+        return 1 - float(least[-1]) / agree
+
+    def thresholds(self, n_users: Floats) -> Floats:
+        """Return the shares, of so many who answered, below which the users' means differ: (g,).
 
         One standard error below what is expected; or, where many answer, three below what is
-        certain: so that few users far away are noticed as well.
+        certain. Of the wider interval two: a false alarm costs the users of one more round.
         """
-        plain = self.expected - share_error(n_users, self.gain)
-        return max(plain, self.certain - 3 * share_error(n_users, self.gain, self.certain))
+        errors = [
+            share_error(n, self.gain, sure) for n, sure in zip(n_users, self.certain, strict=True)
+        ]
+        plain = self.expected - share_error(n_users[0], self.gain)
+        near = max(plain, self.certain[0] - 3 * errors[0])
+        return np.array([near, *(self.certain[1] - _FAR * e for e in errors[1:])])
 
 
 def plan_check(
@@ -82,18 +110,23 @@ def plan_check(
     Returns
     -------
     Check
-        It asks 70 / gain^2 users, but between 6 (see :func:`least_share`) and 20 percent of those
-        who have not voted.
+        It asks 70 / gain^2 users, but between 8 (see :func:`least_share`) and 20 percent of those
+        who have not voted; about two intervals if there are twice as many.
     """
-    rest = n_users * (1 - vote.vote_share)
-    asked = min(_MOST_SHARE * rest, max(least_share(gain) * rest, _USERS / (gain * gain)))
-    half_bin = half_range / vote.n_bins
+    rest, enough = n_users * (1 - vote.vote_share), _USERS / (gain * gain)
+    asked = min(_MOST_SHARE * rest, max(least_share(gain) * rest, enough))
+    half_bin, H = half_range / vote.n_bins, vote.half_width
 
     def inside(off: float) -> float:
-        return 2 * float(ndtr((vote.half_width - off * half_bin) / mean_scale)) - 1
+        return 2 * float(ndtr((H - off * half_bin) / mean_scale)) - 1
 
     expected, certain = min(MOST_EXPECTED, inside(0.5)), min(MOST_CERTAIN, inside(1.0))
-    return Check(asked / rest, expected, certain, share_error(asked, gain), gain)
+    wide = half_bin + _WIDE * mean_scale
+    if asked < 2 * enough or not H < wide < half_range:
+        return Check(asked / rest, (H,), expected, (certain,), asked, gain)
+    tails = ndtr(np.array([-_WIDE, -_WIDE - 2 * half_bin / mean_scale]))
+    sure = certain, min(MOST_CERTAIN, 1 - float(tails.sum()))
+    return Check(asked / rest, (H, wide), expected, sure, asked / 2, gain)
 
 
 def least_share(gain: float) -> float:
@@ -162,6 +195,7 @@ def fitting_interval(
     half_range: float,
     offset: float,
     unit_variance: float,
+    sure: float = SURE,
 ) -> Fit:
     """Choose the interval from the users' distances to its centre.
 
@@ -182,6 +216,8 @@ def fitting_interval(
         is shifted into it, and so reaches farther to the other side.
     unit_variance : float
         Variance of the average of the reports that follow, over an interval of half width 1.
+    sure : float
+        Standard errors by which what lies beyond must be seen.
 
     Examples
     --------
@@ -201,7 +237,7 @@ def fitting_interval(
     first = np.maximum(starts, reach[:, None])
     part = np.maximum(ends - first, 0.0) / np.maximum(ends - starts, 1e-300)
     excess = part * ((first + ends) / 2 - reach[:, None])
-    beyond = excess @ shares - _SURE * math.sqrt(noise) * np.sqrt((excess**2).sum(axis=1))
+    beyond = excess @ shares - sure * math.sqrt(noise) * np.sqrt((excess**2).sum(axis=1))
     risk = unit_variance * widths**2 + np.maximum(beyond, 0.0) ** 2
     risk[within < 1 - MOST_OUTSIDE - 1e-12] = math.inf
     j = int(np.argmin(risk))

@@ -19,6 +19,9 @@ WORTH = 1.5
 A few users far away, too few for the check to see, cost more than one report over the range does;
 so much is not risked for a small gain.
 """
+RISKED = 3.5
+"""Most by which such users may make a vote worse, over what it gains where users agree."""
+_CLOSE = 1.5
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Design:
         Whether signs refine the estimate, unless the vote or the check speaks against it.
     unchecked : bool
         Whether the users' means may differ and there are too few users to ask them.
+    close : str
+        What the users would have to be like for other rounds to be far better; empty if none are.
     """
 
     vote: Plan
@@ -47,6 +52,7 @@ class Design:
     check: Check | None = None
     signs: bool = False
     unchecked: bool = False
+    close: str = ""
 
     @property
     def plain(self) -> bool:
@@ -129,7 +135,17 @@ def plan_mean(
     else:
         signs, risk = False, vote.risk + vote.variance * (rest / left - 1)
     alone = plan_one_round(n_users, mean_scale, half_range, epsilon, kind)
-    if differ and alone.feasible and alone.risk < WORTH * risk:
-        return Design(alone, alone.risk)
+    if not differ or not alone.feasible:
+        return Design(vote, min(risk, half_range**2), None, check, signs, unchecked)
+    gains, share = alone.risk / risk, 0.5 if check is None else min(0.5, check.unnoticed)
+    # noticed in one run of two, and half the range away
+    loses = (share * half_range) ** 2 / 2 / alone.risk
+    if gains < WORTH or (check is not None and loses > RISKED * gains):
+        words = f'close: for users who share a mean users = "same" errs {gains:.2g} times less'
+        return Design(alone, alone.risk, close=words if gains > _CLOSE else "")
+    words = (
+        f"close: {100 * share:.2g} percent of the users half the range away from the others may "
+        f"pass unnoticed, and cost {loses:.2g} times the error of one report over the range"
+    )
     risk = min(risk, half_range**2)
-    return Design(vote, risk, check=check, signs=signs, unchecked=unchecked)
+    return Design(vote, risk, None, check, signs, unchecked, words if loses > _CLOSE else "")

@@ -291,6 +291,7 @@ def measure(
                 own.append(mine)
                 if r < few and not refused:
                     bound = known.error
+                    close |= "close" in bound.source
                     predicted.append(bound.expected)
                     flagged = "bound" in bound.source
             losses[label].append(loss)

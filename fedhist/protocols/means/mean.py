@@ -99,11 +99,11 @@ class Mean(TwoModes, InRange, PlannedMean, FoldProtocol):
     Of order (high - low)^2 (log(n epsilon^2 T) / (n T epsilon^2) + e^{-c n epsilon^2}) for users
     who share a mean and epsilon <= 1 [1, Theorem 6]; ``design.risk`` predicts it with constants.
     Where the users' means differ, one report over the interval that holds them is best possible up
-    to constants. What the check does not see is not put right: 5 percent of the users far from the
-    others cost seven times the error of one report over the range at n = 20,000, epsilon = 2 and
-    T = 30 (measured). A vote, which is a bet on users who agree, is therefore taken only where it
-    lowers the planned error by a third or more. Signs find the median of the users' means: for
-    users who share a mean it lies about skewness / (6 T) sample scales from it.
+    to constants. A vote is a bet on users who agree: of users far away, a share that noise dictates
+    passes the check unnoticed, and may cost several times one report over the range
+    (``design.close`` says how many times). So a vote is taken only where it lowers the planned
+    error by a third or more, and by enough for what it risks. Signs find the median of the users'
+    means: for users who share a mean it lies about skewness / (6 T) sample scales from it.
 
     Examples
     --------
@@ -222,6 +222,7 @@ class Mean(TwoModes, InRange, PlannedMean, FoldProtocol):
     def planned_error(self) -> ErrorBound:
         """Predict the mean squared error by the plan, for users who share a mean."""
         source = "the plan's risk, for the rate of Kent et al., arXiv 2405.11923, Theorem 6"
+        source = "; ".join(filter(None, (source, self.design.close)))
         return ErrorBound(SQUARED_L2, self.design.risk, exact=False, source=source)
 
     def rows(self, users: Users) -> Mapping[str, Array]:
@@ -251,12 +252,9 @@ class Mean(TwoModes, InRange, PlannedMean, FoldProtocol):
             float(self.scale),
             n=len(x) * seen.times,
         )
-        return ErrorBound(
-            SQUARED_L2,
-            given.risk() + self.clipping_of(seen),
-            exact=False,
-            source="the rounds followed with the users' own means in place of messages",
-        )
+        source = "the rounds followed with the users' own means in place of messages"
+        source = "; ".join(filter(None, (source, self.design.close)))
+        return ErrorBound(SQUARED_L2, given.risk() + self.clipping_of(seen), False, source)
 
     @property
     def parameter_set(self) -> ParameterSet:

@@ -20,7 +20,9 @@ from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.channels.oracles import oracle_channel
 from server.means.checks import (
     MOST_OUTSIDE,
+    SEEN,
     SHELL_SHARE,
+    SURE,
     Check,
     fitting_interval,
     share_error,
@@ -132,25 +134,29 @@ class Prediction:
         H, rest, alarm = plan.half_width, self.n * (1 - plan.vote_share), 0.0
         found = 0.0
         if design.check is not None:
-            alarm = self.alarm(centre, design.check, rest)
+            near, far = self.alarms(centre, design.check, rest)
             rest *= 1 - design.check.share
-            if alarm > 1e-6:
-                found = alarm * self.widened(centre, rest)
+            alarm = near + far
+            for chance, sure in ((near, SURE), (far, SEEN)):
+                if chance > 1e-6:
+                    found += chance * self.widened(centre, rest, sure)
         signs = abs(centre - (self.low + self.high) / 2) + 2 * self.scale < self.half_range
         told = self.signs(centre, rest) if design.signs and signs else None
         if told is None:
             told = float(self.clipped(np.array([centre]), H, rest)[0])
         return found + (1 - alarm) * told
 
-    def alarm(self, centre: float, check: Check, rest: float) -> float:
-        """Probability that the check finds too few users inside."""
-        H, asked = self.design.vote.half_width, check.share * rest
-        ends = self.below(np.array([centre - H, np.nextafter(centre + H, math.inf)]))
-        inside = float(ends[1] - ends[0])
-        spread = max(share_error(asked, self.gain, inside), 1e-9)
-        return float(ndtr((check.threshold(asked) - inside) / spread))
+    def alarms(self, centre: float, check: Check, rest: float) -> tuple[float, float]:
+        """Probability that the check misses users near, and that it does so farther out only."""
+        H = np.array(check.half_widths)
+        asked = np.full(len(H), check.share * rest / len(H))
+        ends = self.below(np.stack((centre - H, np.nextafter(centre + H, math.inf))))
+        inside = ends[1] - ends[0]
+        spread = [max(share_error(asked[0], self.gain, x), 1e-9) for x in inside.tolist()]
+        calm = ndtr((inside - check.thresholds(asked)) / spread)
+        return float(1 - calm[0]), float(calm[0] * (1 - calm[1:].prod()))
 
-    def widened(self, centre: float, rest: float) -> float:
+    def widened(self, centre: float, rest: float, sure: float) -> float:
         """Mean squared error after an alarm: over the edges that the shells may choose."""
         R, H = self.half_range, self.design.vote.half_width
         offset = abs(centre - (self.low + self.high) / 2)
@@ -166,7 +172,7 @@ class Prediction:
         z -= z.sum(axis=1, keepdims=True) / (k + 1) * (1 + 1 / math.sqrt(k + 1))
         left = rest * (1 - SHELL_SHARE)
         unit = (4 * scalar_channel(self.kind, self.epsilon).v + 0.25) / left
-        found = [fitting_interval(shares + e, variance, edges, R, offset, unit) for e in z]
+        found = [fitting_interval(shares + e, variance, edges, R, offset, unit, sure) for e in z]
         widths, runs = np.unique([fit.half_width for fit in found], return_counts=True)
         risks = [float(self.clipped(np.array([centre]), w, left)[0]) for w in widths.tolist()]
         return float(runs @ risks) / len(found)

@@ -27,7 +27,9 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.folds import salt_of_folds
 from server.means.checks import (
     MOST_OUTSIDE,
+    SEEN,
     SHELL_SHARE,
+    SURE,
     Check,
     Fit,
     fitting_interval,
@@ -92,6 +94,8 @@ class Rounds:
     asked: float = 0.0
     public: dict[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    near: float = 0.0
+    sure: float = SURE
 
     @property
     def channel(self) -> ScalarChannel:
@@ -192,16 +196,19 @@ class Rounds:
 
     def differing(self, centre: float, check: Check) -> Generator[Query, Summary, bool]:
         """Ask some users whether their mean lies near the centre; say whether too few do."""
-        H = self.design.vote.half_width
-        query = self.bits(centre, [(centre - H, centre + H)], check.share)
+        ends = [(centre - H, centre + H) for H in check.half_widths]
+        query = self.bits(centre, ends, check.share)
         answers = yield query
-        inside = float(query.shares(answers)[0])
+        inside = query.shares(answers)
+        least = check.thresholds(answers.sums["users"].astype(np.float64))
+        j = int(np.argmin(inside - least))  # where most are missed
         self.public |= {
             "n_check": float(answers.n_users),
-            "inside": inside,
-            "inside_expected": check.expected,
+            "inside": float(inside[j]),
+            "inside_expected": check.certain[1] if j else check.expected,
         }
-        return inside < check.threshold(answers.n_users)
+        self.near, self.sure = check.half_widths[j], SURE if inside[0] < least[0] else SEEN
+        return bool(inside[j] < least[j])
 
     def by_distance(self, centre: float) -> Answers:
         """Ask some users how far they are; average the others over an interval that fits."""
@@ -217,7 +224,9 @@ class Rounds:
                 variance = float(query.channel.variance(MOST_OUTSIDE))
                 noise = shell_noise(variance, answers.n_users)
                 left = v / (self.n_users * (1 - self.asked))
-                fit = fitting_interval(query.shares(answers), noise, edges, R, offset, left)
+                fit = fitting_interval(
+                    query.shares(answers), noise, edges, R, offset, left, self.sure
+                )
         width = fit.half_width
         refine = self.clipped(centre, width, self.next_users())
         reports = yield refine
@@ -228,8 +237,8 @@ class Rounds:
         variance = v * width**2 / reports.n_users
         inside, expected = self.public["inside"], self.public["inside_expected"]
         said = warned(
-            f"the users' means differ (a share of {inside:.2f} lies within {H:.3g} of the vote's "
-            f"centre, where {expected:.2f} or more would if they agreed)",
+            f"the users' means differ (a share of {inside:.2f} lies within {self.near:.3g} of the "
+            f"vote's centre, where {expected:.2f} or more would if they agreed)",
             f"their average is taken over +-{width:.3g}, with more noise, and "
             "its standard error is a bound",
             "plan for it by a larger mean_scale",

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import ndtr
 
 from server.means.checks import Fit, fitting_interval, plan_check, share_error, shell_edges
-from server.means.design import WORTH, Design, plan_mean
+from server.means.design import RISKED, WORTH, Design, plan_mean
 from server.means.localize import plan_one_round, plan_univariate
 from server.means.signs import read_signs, sign_variance, sign_worth, weighted
 from server.means.stages import Stage, clipped_normal, plan_stages, stage_risks
@@ -79,7 +79,7 @@ def test_a_vote_of_small_gain_is_not_worth_users_far_away() -> None:
         assert differ.max_rounds == 1
         assert same.vote.n_bins > 1
         assert same.risk < alone == differ.risk < WORTH * same.risk
-    for n, T, epsilon in ((1000, 300, 8.0), (5000, 300, 2.0), (20_000, 30, 2.0)):
+    for n, T, epsilon in ((1000, 300, 4.0), (5000, 300, 2.0), (20_000, 30, 2.0)):
         differ, _, alone = both(n, T, epsilon)
         assert differ.vote.n_bins > 1
         assert alone >= WORTH * differ.risk
@@ -105,9 +105,11 @@ def test_the_check_asks_a_fifth_at_most_and_no_more_than_it_needs() -> None:
     for n in (600, 5000, 100_000):
         vote = plan_univariate(n, 200**-0.5, 1.0, 1.0)
         check, rest = plan_check(vote, n, 200**-0.5, 1.0, gain), n * (1 - vote.vote_share)
-        asked = min(0.2 * rest, max(0.06 * rest, 70 / gain**2))
+        asked = min(0.2 * rest, max(0.08 * rest, 70 / gain**2))
         assert check.share * rest == pytest.approx(asked)
-        assert check.error == pytest.approx(share_error(check.share * rest, gain))
+        each = asked / (1 if asked < 140 / gain**2 else 2)  # two intervals where many are asked
+        assert check.error == pytest.approx(share_error(each, gain))
+        assert len(check.half_widths) == (1 if n < 100_000 else 2)
         assert 0.5 < check.expected <= 0.95
     assert share_error(70 / gain**2, gain) == pytest.approx(0.5 / math.sqrt(70))
     assert share_error(0, gain) == math.inf
@@ -123,15 +125,39 @@ def test_shells_reach_as_far_as_they_must() -> None:
 
 
 def test_few_users_far_away_alarm_where_many_answer() -> None:
-    vote = plan_univariate(20_000, 300**-0.5, 1.0, 4.0)
-    check = plan_check(vote, 20_000, 300**-0.5, 1.0, math.tanh(2.0))
+    gain, scale = math.tanh(2.0), 300**-0.5
+    vote = plan_univariate(20_000, scale, 1.0, 4.0)
+    check = plan_check(vote, 20_000, scale, 1.0, gain)
+    near, wide = check.half_widths
+    assert near == vote.half_width
+    assert wide == pytest.approx(1 / vote.n_bins + 2.5 * scale)
     assert check.expected == 0.95
-    assert check.certain > 0.95
-    assert check.threshold(70) < 0.95
-    assert check.threshold(2000) == pytest.approx(
-        check.certain - 3 * share_error(2000, math.tanh(2.0), check.certain)
-    )
-    assert check.threshold(0) == -math.inf  # nobody answered: no alarm
+    for x, sure in zip((near, wide), check.certain, strict=True):
+        agree = np.random.default_rng(1).normal(1 / vote.n_bins, scale, 400_000)
+        assert sure <= (np.abs(agree) <= x).mean() + 0.001
+    few, many = np.full(2, 70.0), np.full(2, 2000.0)
+    assert check.thresholds(few)[0] < 0.95
+    for least, sure, errors in zip(check.thresholds(many), check.certain, (3, 2), strict=True):
+        assert least == pytest.approx(sure - errors * share_error(2000, gain, sure))
+    assert (check.thresholds(np.zeros(2)) == -math.inf).all()  # nobody answered: no alarm
+    # two percent beyond the wider interval are noticed nearly always; the same in the first not
+    assert check.thresholds(np.full(2, check.n_users))[1] > 0.98
+    assert 0.005 < check.unnoticed < 0.02
+
+
+def test_a_plan_says_which_users_would_be_served_better_otherwise() -> None:
+    """By the squared bias of those who pass unnoticed, over one report; words, and the rule."""
+    design = planned(20_000, 300, 2.0)
+    assert design.check is not None
+    one = plan_one_round(20_000, 300**-0.5, 1.0, 2.0, "onebit").risk
+    loses = design.check.unnoticed**2 / 2 / one
+    assert f"cost {loses:.2g} times the error of one report" in design.close
+    assert loses < RISKED * one / design.risk
+    # a vote gains a factor of 3 where users agree, and may cost 13 where few do not
+    one_report = plan_mean(5000, 300**-0.5, 1.0, 8.0, 300, "piecewise", differ=True, refine=True)
+    assert one_report.vote.n_bins == 1
+    assert one_report.close.endswith("errs 3.2 times less")
+    assert not planned(5000, 200, 1.0, differ=False).close
 
 
 def fit(
