@@ -23,8 +23,9 @@ BINS = 4096
 MOST_SHARE, LEAST_SHARE = 0.15, 0.01
 """Of the budget that the medians of all coordinates get."""
 
-SPARE = 1.2
-"""How many times the floor the medians get, within their shares."""
+SPARE = 2.0
+"""How many times the floor the medians get, within their shares: with just the floor one in a
+hundred lies far off, and its radius with it, which is what the mean square is then made of."""
 
 WRONG = 0.01
 """Probability of a median far off that the floor allows."""

@@ -82,7 +82,7 @@ class IntervalMean(CentralMeans):
     --------
     >>> p = IntervalMean(epsilon=1.0, n_users=500, low=-100.0, high=100.0)
     >>> round(p.plan.floor), p.enough
-    (417, True)
+    (345, True)
     """
 
     name: ClassVar[str] = "interval-mean"
