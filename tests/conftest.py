@@ -7,6 +7,7 @@ import gc
 import inspect
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -49,7 +50,8 @@ def pytest_configure() -> None:
 def pytest_collection() -> Iterator[None]:
     """Workers collect in turn: the first compiles what it imports, the others read that."""
     with Path(__file__).open(encoding="utf-8") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
+        with suppress(OSError):  # where files cannot be locked, all collect at once
+            fcntl.flock(turn, fcntl.LOCK_EX)
         return (yield)
 
 
