@@ -247,6 +247,9 @@ def automatic(task: DistributionTask) -> Mechanism:
 def decide(options: Options, noisy: float, limit: float, largest: float = math.inf) -> Mechanism:
     """Choose from what was released: presence or what may be selected, else what averages.
 
+    A selection needs so many users who fit, :attr:`Mechanism.floor`, to tell the best hypothesis
+    from the others at all.
+
     Parameters
     ----------
     options : Options
@@ -265,7 +268,9 @@ def decide(options: Options, noisy: float, limit: float, largest: float = math.i
         present, counted = presence_and_counts(task, _presence(task), noise, largest)
         if present < min(counted, options.ks_error, centred):
             return PRESENT[bool(task.delta)]
-    if noisy <= limit and options.ks_error < min(KS_GAIN * centred, counts):
+    fitting = task.n_users - max(noisy, 0.0)
+    selects = noisy <= limit and fitting >= SELECTION.floor(task)
+    if selects and options.ks_error < min(KS_GAIN * centred, counts):
         return SELECTION
     return CENTRED if centred < CENTRED_GAIN * counts else options.counts
 
