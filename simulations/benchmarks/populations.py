@@ -22,7 +22,7 @@ MADE: tuple[tuple[str, dict[str, Any], float | None], ...] = (
     ("100 draws of paper-iid", {"kind": "paper-iid"}, None),
     ("one uniform sample", {"kind": "uniform", **ONE}, 10.0),
     ("one two-point sample", {"kind": "two-point", **ONE}, 10.0),
-    ("one Gaussian sample", {"kind": "gaussian", **ONE}, None),
+    ("one Gaussian sample", {"kind": "gaussian", **ONE}, 10.0),
     ("one sample of a density", {"kind": "density", **ONE}, None),
     ("one count of paper-poisson", {"kind": "paper-poisson"}, None),
 )

@@ -20,6 +20,9 @@ from simulations.populations.draws import start_of, unit1
 GUIDE = 16, 18
 """Logarithms of the cells of the least and the largest guide into a table: the first for some 1,000
 items; at 10^5 the last spares a third of the time. Draws do not depend on it."""
+FEW_ITEMS, MANY_ITEMS, SHORT = 1 << 16, 1 << 19, 16
+"""A user's items are put in order by marks up to FEW_ITEMS, by sorting above MANY_ITEMS; in between
+rows of at most SHORT draws are sorted. Marks of many items do not stay in a cache."""
 
 
 class Choice:
@@ -132,7 +135,8 @@ def items_kernel(
     """
     d, shift, most = len(last), _shift(guide), max(1, sizes.max())
     drawn = np.empty(most // 2 + 1, dtype=np.uint64)
-    row = np.empty(2 * len(drawn), dtype=np.uint32)
+    row, other = np.empty((2, 2 * len(drawn)), dtype=np.uint32)
+    bins = np.empty(256, dtype=np.uint32)
     tally = np.zeros(d, dtype=np.uint32)
     # of items, and of words of marks; two sides: what was just written is not read again at once
     marks = np.zeros(((d >> 6) + 1, 2), dtype=np.uint64)
@@ -153,28 +157,89 @@ def items_kernel(
         if turned[u]:
             for i in range(size):
                 row[i] = d - 1 - row[i]
-        for i in range(uint64(0), size):  # unsigned, which spares a test an access
-            j, side = uint64(row[i]), i & uint64(1)
-            high = j >> uint64(6)
-            tally[j] += np.uint32(1)
-            marks[high, side] |= uint64(1) << (j & uint64(63))
-            tops[high >> uint64(6), side] |= uint64(1) << (high & uint64(63))
-        for a in range(uint64(0), uint64(len(tops))):
-            top = tops[a, 0] | tops[a, 1]
-            tops[a] = uint64(0)
-            while top:
-                b = (a << uint64(6)) + uint64(trailing_zeros(top))
-                top &= top - uint64(1)
-                mark = marks[b, 0] | marks[b, 1]
-                marks[b] = uint64(0)
-                while mark:
-                    j = (b << uint64(6)) + uint64(trailing_zeros(mark))
-                    mark &= mark - uint64(1)
-                    item[end] = j
-                    count[end] = tally[j]
-                    tally[j] = np.uint32(0)
-                    end += uint64(1)
+        if d > FEW_ITEMS and (d > MANY_ITEMS or size <= SHORT):
+            sort_row(row, size, other, bins)
+            end = _count_runs(row, size, item, count, end)
+        else:
+            end = _count_marks(row, size, tally, marks, tops, item, count, end)
         indptr[u + 1] = end
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _count_marks(
+    row: Any, size: Any, tally: Any, marks: Any, tops: Any, item: Any, count: Any, end: Any
+) -> Any:
+    """Write a row's items and their counts from ``end`` on, found by marks; clear these."""
+    for i in range(uint64(0), size):  # unsigned, which spares a test an access
+        j, side = uint64(row[i]), i & uint64(1)
+        high = j >> uint64(6)
+        tally[j] += np.uint32(1)
+        marks[high, side] |= uint64(1) << (j & uint64(63))
+        tops[high >> uint64(6), side] |= uint64(1) << (high & uint64(63))
+    for a in range(uint64(len(tops))):
+        top = tops[a, 0] | tops[a, 1]
+        tops[a] = uint64(0)
+        while top:
+            b = (a << uint64(6)) + uint64(trailing_zeros(top))
+            top &= top - uint64(1)
+            mark = marks[b, 0] | marks[b, 1]
+            marks[b] = uint64(0)
+            while mark:
+                j = (b << uint64(6)) + uint64(trailing_zeros(mark))
+                mark &= mark - uint64(1)
+                item[end] = j
+                count[end] = tally[j]
+                tally[j] = np.uint32(0)
+                end += uint64(1)
+    return end
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def sort_row(row: Any, size: Any, other: Any, bins: Any) -> None:
+    """Sort the first ``size`` of a row in place: by insertion, or by one byte after the other."""
+    if size <= SHORT:
+        for i in range(uint64(1), size):
+            x, k = row[i], i
+            while k > uint64(0) and row[k - uint64(1)] > x:
+                row[k] = row[k - uint64(1)]
+                k -= uint64(1)
+            row[k] = x
+        return
+    top, shift = uint64(0), uint64(0)
+    for i in range(uint64(0), size):
+        top |= uint64(row[i])
+    while top >> shift:
+        bins[:] = 0
+        for i in range(uint64(0), size):
+            bins[(uint64(row[i]) >> shift) & uint64(255)] += np.uint32(1)
+        before = np.uint32(0)
+        for byte in range(256):
+            here = bins[byte]
+            bins[byte] = before
+            before += here
+        for i in range(uint64(0), size):
+            byte = (uint64(row[i]) >> shift) & uint64(255)
+            other[uint64(bins[byte])] = row[i]
+            bins[byte] += np.uint32(1)
+        for i in range(uint64(0), size):
+            row[i] = other[i]
+        shift += uint64(8)
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _count_runs(row: Any, size: Any, item: Any, count: Any, end: Any) -> Any:
+    """Write the items of a row in order, and their counts, from ``end`` on."""
+    if size == uint64(0):
+        return end
+    item[end], held = row[0], np.uint32(1)
+    for i in range(uint64(1), size):  # without branches: nobody could foretell them
+        new = row[i] != row[i - uint64(1)]
+        count[end] = held
+        held = np.uint32(1) if new else held + np.uint32(1)
+        end += uint64(new)
+        item[end] = row[i]
+    count[end] = held
+    return end + uint64(1)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -31,7 +31,7 @@ from simulations.populations.draws import (
     unit,
     words,
 )
-from simulations.populations.item_draws import Choice, distinct_kernel, items_kernel
+from simulations.populations.item_draws import Choice, distinct_kernel, items_kernel, sort_row
 
 KINDS: list[tuple[str, dict[str, Any], str]] = [
     ("zipf", {"d": 30, "mean_items": 10}, "0f53943982768e7e"),
@@ -156,6 +156,34 @@ def test_items_are_counted_as_drawn(d: int, concentration: float) -> None:
         part = slice(indptr[u], indptr[u + 1])
         expected = sorted({j: own.count(j) for j in own}.items())
         assert list(zip(item[part].tolist(), count[part].tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("d", [70_000, 600_000])
+def test_rows_of_many_items_are_counted_as_drawn(d: int) -> None:
+    """Against NumPy, at sizes that are sorted, or marked, by either rule."""
+    choice, keys = Choice(1.0 / np.arange(1.0, d + 1)), np.array([5, 6], dtype=np.uint64)
+    sizes = np.array([0, 1, 16, 17, 40, 3000, 5])
+    indptr, room = np.zeros(8, dtype=np.int64), sizes.sum()
+    item, count = np.empty(room, np.uint32), np.empty(room, np.uint32)
+    tables = choice.last, choice.guide, 0.0, np.zeros(7, dtype=np.bool_)
+    items_kernel(keys, np.uint64(9), sizes, *tables, indptr, item, count)
+    for u, size in enumerate(sizes):
+        drawn = words(keys[0], 9 + u, each(1, 1500))[:, 0]
+        halves = np.stack([drawn, drawn << np.uint64(32)], axis=1).reshape(-1)
+        items, counts = np.unique(choice.of(halves[:size]), return_counts=True)
+        part = slice(indptr[u], indptr[u + 1])
+        assert item[part].tolist() == items.tolist()
+        assert count[part].tolist() == counts.tolist()
+
+
+@pytest.mark.parametrize("bits", [3, 8, 9, 32])
+def test_rows_are_sorted(bits: int) -> None:
+    rng = np.random.default_rng(bits)
+    for size in (0, 1, 2, 16, 17, 300):
+        row = rng.integers(0, 1 << bits, size, dtype=np.uint32)
+        expected = sorted(row.tolist())
+        sort_row(row, np.uint64(size), np.empty_like(row), np.empty(256, dtype=np.uint32))
+        assert row.tolist() == expected
 
 
 def test_items_follow_their_law() -> None:
