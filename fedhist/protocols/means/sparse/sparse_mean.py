@@ -256,7 +256,10 @@ class SparseMean(SparsePlan):
 
     def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the expected squared l2 error from the users' means and votes. NOT PRIVATE."""
-        source = "Gaussian scores and estimates; Kent et al., arXiv 2405.11923, Theorem 8"
+        source = (
+            "Gaussian scores, and estimates of users who share a mean (of others it can be far "
+            "too low); Kent et al., arXiv 2405.11923, Theorem 8"
+        )
         if self.close:
             source += f"; {self.close}"
         return ErrorBound(SQUARED_L2, self._expected(seen), exact=False, source=source)
