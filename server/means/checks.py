@@ -74,7 +74,7 @@ class Check:
     def unnoticed(self) -> float:
         """Share of the users who may lie far away and are noticed in one run of two only."""
         least = self.thresholds(np.full(len(self.certain), self.n_users))
-        agree = self.certain[1] if len(self.certain) > 1 else self.expected
+        agree = self.certain[-1] if len(self.certain) > 1 else max(self.expected, self.certain[0])
         return 1 - float(least[-1]) / agree
 
     def thresholds(self, n_users: Floats) -> Floats:

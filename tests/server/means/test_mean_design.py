@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -158,6 +159,19 @@ def test_a_plan_says_which_users_would_be_served_better_otherwise() -> None:
     assert one_report.vote.n_bins == 1
     assert one_report.close.endswith("errs 3.2 times less")
     assert not planned(5000, 200, 1.0, differ=False).close
+
+
+def test_many_users_whose_interval_is_wide_already_are_noticed_in_it() -> None:
+    """One interval, wider than the second would be: who agrees is in it but for the tails."""
+    scale, gain = 0.1, math.tanh(1.0)
+    vote = plan_univariate(10**7, scale, 1.0, 2.0, "onebit")
+    check = plan_check(vote, 10**7, scale, 1.0, gain)
+    assert check.half_widths == (vote.half_width,)
+    agree = check.certain[0]
+    assert agree > check.expected
+    assert check.unnoticed == pytest.approx(3 * share_error(check.n_users, gain, agree) / agree)
+    many = [planned(n, 100, 2.0).risk for n in (10**5, 10**6, 10**7, 10**8)]
+    assert all(more < few / 5 for few, more in pairwise(many))
 
 
 def fit(
