@@ -152,9 +152,9 @@ def load_builtin() -> None:
 
 
 def own_modules() -> tuple[str, ...]:
-    """Return the modules of this package that have registered what messages may ask for so far."""
-    known = (*_queries.values(), *_parts.values())
-    return tuple(sorted({c.__module__ for c in known if c.__module__.startswith("fedhist.")}))
+    """Return our modules that have registered what messages may ask for so far."""
+    known = {c.__module__ for c in (*_queries.values(), *_parts.values())}
+    return tuple(sorted(m for m in known if m.startswith(("fedhist.", "clients."))))
 
 
 def load_like(modules: tuple[str, ...]) -> None:

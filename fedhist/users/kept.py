@@ -77,13 +77,22 @@ def kept(users: Shard, room: int = ROOM) -> tuple[Shard, int]:
     taken : int
         Bytes; all of the room once those probed do not fit, so that nobody is probed again.
     """
-    if isinstance(users, Users | Kept) or not (len(users) and room):
+    if isinstance(users, Users | Kept) or not (len(users) and room > 0):
         return users, 0
     some = users.slice(0, min(PROBED, len(users))).in_memory()
     fit = room * len(some) // size_of(some)
     if fit < len(some):
         return users, room
-    first = some if len(some) == len(users) else users.slice(0, min(fit, len(users))).in_memory()
+    if len(some) == len(users):
+        return Kept(users, some), size_of(some)
+    parts, left = list[Users](), room
+    for block in users.slice(0, min(fit, len(users))).blocks():
+        size = size_of(block)  # those who come later may be larger than those probed
+        parts.append(block if size <= left else block.slice(0, len(block) * left // size))
+        left -= size
+        if left <= 0:
+            break
+    first = users.none.followed_by(parts)
     return Kept(users, first), size_of(first)
 
 

@@ -14,6 +14,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, groupby, islice, pairwise
 from operator import itemgetter, length_hint
 from secrets import token_hex
@@ -152,7 +153,7 @@ class RayGrid(SimulatedGrid):
                 None if beside is None else ray.put(beside),
                 like,
             )
-            self._setup = ray.put(setup)
+            self._said, self._setup = setup, ray.put(setup)
             self._firsts, self._parts = _put(users, n_nodes)
             self._limit = window(workers)
         except BaseException:
@@ -293,6 +294,9 @@ class RayGrid(SimulatedGrid):
         for message, index, kept in zip(*batch[:3], strict=True):
             own = None if content is not None else message.content
             asked.append(Asked(index, own, kept))
+        if (modules := own_modules()) != self._said.modules:  # some were imported meanwhile
+            self._said = replace(self._said, modules=modules)
+            self._setup = ray.put(self._said)
         task = Task(self._setup, self._parts[part], content, asked, batch.measure)
         return self._answer.remote(task)
 

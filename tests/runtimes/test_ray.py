@@ -11,10 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import ray
 import walked_users
 from flwr.app import ArrayRecord, Message
 from ray import cloudpickle
 
+from clients.records.functionals import Coordinates
 from fedhist import Estimate, Keys, MissingReplies, PopulationError, Protocol, Users
 from fedhist.base.errors import BatchWithheld
 from fedhist.flower.wire import MESSAGE_TYPE, decode_answer, encode_question
@@ -402,6 +404,19 @@ def test_messages_are_drawn_some_at_a_time(shoppers: Users) -> None:
         while len(got) < N:
             got += grid.pull_messages(ids)
         assert sorted(m.metadata.reply_to_message_id for m in got) == sorted(ids)
+
+
+def test_what_is_imported_after_a_grid_was_made_may_be_asked_for(
+    shoppers: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers import what has registered a query, or a part of one, when they are asked."""
+    with monkeypatch.context() as before:
+        before.setattr(ray_grid, "own_modules", tuple)
+        grid = RayGrid(shoppers, 3, 5, workers=1)
+    with grid:
+        assert over(grid, cases(shoppers, shoppers)[0][1], 5).value is not None
+        known = ray.get(grid._setup).modules
+    assert {BoundedHistogram.__module__, Coordinates.__module__} <= set(known)
 
 
 def test_fewer_workers_than_cpus_are_a_limit() -> None:

@@ -7,8 +7,10 @@ import pytest
 
 from fedhist.protocols.shared.contributions import NormHistogram
 from fedhist.users import kept as module
+from fedhist.users import shards
 from fedhist.users.batch import Users
 from fedhist.users.kept import PROBED, Kept, kept, size_of
+from fedhist.users.key_sample import Sampled
 from simulations.populations import population
 from simulations.populations.zipf import Zipf
 from simulations.runtimes import inline
@@ -74,3 +76,19 @@ def test_who_is_asked_again_is_made_once_more(
         got, want = asked.ask(query, number), here.ask(query, number)
         assert all(np.array_equal(got.sums[k], want.sums[k]) for k in want.sums)
         assert sum(makes) == n + (number == 1) * (1 if room == 1 else 2)  # who is probed
+
+
+def test_more_than_are_held_at_once_and_larger_ones_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever fits is kept, however many; what those probed tell is no more than a guess."""
+    monkeypatch.setattr(shards, "MOST_IN_MEMORY", PROBED)
+    plan = population("zipf", n_users=N, d=30, mean_items=6, tail=1.5, seed=3).plan()
+    found, taken = kept(plan.users, 10**9)
+    whole = plan.users.none.followed_by(plan.users.blocks())
+    assert isinstance(found, Kept)
+    assert same(found.first, whole)
+    grown = Sampled(whole.take(np.argsort(whole.n_items(), kind="stable")))
+    found, taken = kept(grown, size_of(whole) // 2)
+    assert taken <= 0.6 * size_of(whole)
+    assert same(
+        found.none.followed_by(found.blocks()), grown.users.none.followed_by(grown.blocks())
+    )
