@@ -99,7 +99,7 @@ def box_distance(rows: Floats, plan: FewUsersPlan, times: float = 1.0) -> float:
             centre = mean + std * rng.standard_normal(d)
             away = rows - centre
             size = np.linalg.norm(away, axis=1)
-            beyond = 1 - np.minimum(1.0, plan.part_radius / np.maximum(size, 1e-300))
+            beyond = 1 - plan.part_radius / np.maximum(size, plan.part_radius)
             shift += float(np.square(beyond @ away).sum()) / m**2 / FOLLOWED
     return math.hypot(last * normal_length(d), math.sqrt(shift))
 
@@ -122,7 +122,7 @@ def _drawn_distance(rows: Floats, plan: FewUsersPlan, times: float) -> float:
             centre = np.zeros(d) if radius >= plan.box else first
             away = rows - centre
             size = np.linalg.norm(away, axis=1)
-            second = centre + np.minimum(1.0, radius / np.maximum(size, 1e-300)) @ away / len(rows)
+            second = centre + (radius / np.maximum(size, radius)) @ away / len(rows)
             w = two.weight(radius)
             off = float(np.linalg.norm(w * second + (1 - w) * first - mean))
             each = w * radius * two.noise.std(two.shares[1]) / n * normal_length(d)

@@ -23,10 +23,10 @@ from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.central_means.bin_queries import ask_radius, distances
 from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
-from fedhist.protocols.central_means.theory import Rows
+from fedhist.protocols.central_means.theory import Rows, release_risk
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
-from server.central_means.noise import SumNoise
+from server.central_means.noise import COUNTED, SumNoise
 from server.central_means.two_looks import TwoLooks
 
 if TYPE_CHECKING:
@@ -157,6 +157,8 @@ class BoxCentre(CentralMeans):
     def risk(self, seen: Seen) -> tuple[float, bool]:
         """Follow the steps."""
         rows = self.followed(seen)
+        if not len(rows.means):
+            return 0.0, False
         rng = np.random.default_rng(20)
         noise, n = self.step_noise, rows.divisor
         first = rows.clipped(self.middle, self.half)
@@ -164,6 +166,9 @@ class BoxCentre(CentralMeans):
         total = 0.0
         for _ in range(FOLLOWED):
             centre = first + drawn_noise(rng, noise, std, self.dimension)
+            if self.hidden:  # both sums are divided by a noisy number of users
+                seen_users = 1 + drawn_noise(rng, noise, std / (self.half * COUNTED), 1)
+                centre = self.middle + (centre - self.middle) / np.maximum(seen_users, 1 / n)
             if self.radius is not None:
                 total += self._second(rows, noise, centre, std, self.second_radius)
                 continue
@@ -179,11 +184,12 @@ class BoxCentre(CentralMeans):
         """Predict the error after a first mean and a radius."""
         std = radius * noise.std(self.shares[1]) / rows.divisor
         weight = first_std**2 / (first_std**2 + std**2)
-        mean = (
-            weight * rows.clipped(self.clip_centre(centre, radius), radius) + (1 - weight) * centre
-        )
-        off = float(np.square(mean - rows.truth).sum())
-        return off + weight**2 * self.dimension * std**2
+        around = self.clip_centre(centre, radius)
+        clipped = rows.clipped(around, radius)
+        off = weight * clipped + (1 - weight) * centre - rows.truth
+        each = noise.std(self.shares[1]) / rows.divisor
+        noisy = release_risk(clipped - around, clipped - around, radius, each, hidden=self.hidden)
+        return float(np.square(off).sum()) + weight**2 * noisy
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

@@ -44,6 +44,9 @@ from server.central_means.noise import (
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
+MOST_RANGE = 2.0**340
+"""Of high - low, and of a box: radii of later steps may be much smaller, and can be asked for."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CentralMeans(MeanTarget, Central, PlannedUsers):
@@ -72,11 +75,13 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         check_integer("dimension", self.dimension, MOST_DIMENSIONS)
         check_choice("adjacency", self.adjacency, ADJACENCIES)
         if self.box is not None:
-            check_scale("box", self.box)
+            check_scale("box", self.box, MOST_RANGE)
         elif self.low is None or self.high is None:
             raise ValueError(f"give low and high, or box; got low = {self.low}, high = {self.high}")
         elif not (self.low < self.high and math.isfinite(self.high - self.low)):
             raise ValueError(f"need finite low < high, got [{self.low}, {self.high}]")
+        else:
+            check_scale("high - low", self.high - self.low, MOST_RANGE)
 
     # -- public numbers
 

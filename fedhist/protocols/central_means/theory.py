@@ -62,7 +62,7 @@ class Rows:
 def shortened(away: Floats, radius: float) -> Floats:
     """Scale rows down to a radius: (n, d)."""
     size = np.linalg.norm(away, axis=1, keepdims=True)
-    return np.asarray(away * np.minimum(1.0, radius / np.maximum(size, 1e-300)))
+    return np.asarray(away * (radius / np.maximum(size, radius)))
 
 
 def release_risk(away: Floats, truth: Floats, radius: float, each: float, *, hidden: bool) -> float:

@@ -231,8 +231,9 @@ class WeightedMean(CentralMeans):
             away = means[~np.isnan(means).any(axis=1)] - seen.truth
             w = least / variances(sizes, self.between, self.within, most)
             size = np.linalg.norm(away, axis=1)
-            reach = np.minimum(1.0, self.radius(most) / np.sqrt(w) / np.maximum(size, 1e-300))
-            return {"weight": w.sum(keepdims=True), "away": (w * reach) @ away}
+            reach = self.radius(most) / np.sqrt(w)
+            kept = w * (reach / np.maximum(size, reach))
+            return {"weight": w.sum(keepdims=True), "away": kept @ away}
 
         found = seen.again(weighted)
         total = max(float(found["weight"][0]), 1e-300)

@@ -23,7 +23,7 @@ from fedhist.protocols.few_users.protocol import FewUsers
 from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.shared.central_bounds import WITHIN, central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
-from fedhist.protocols.shared.seen import Seen, rows_at_most
+from fedhist.protocols.shared.seen import Seen, rows_at_most, sum_of_rows
 from fedhist.users.batch import Users
 
 DEFAULT_BOX = 2.0**30
@@ -170,10 +170,19 @@ class FewUsersMean(MeanTarget, FewUsers):
         return {"mean": self.answered(users)}
 
     def error_of(self, seen: Seen) -> ErrorBound:
-        """Predict the l2 distance from the average of the users' means."""
+        """Predict the l2 distance from the average of the users' means.
+
+        With what the box takes from them, and users without a usable mean, who count as 0.
+        """
         source = "lam r sqrt(d / K), or the noise; Narayanan et al. 2022, Theorems 4 and 6"
         distance = self._distance(lambda: (seen.rows["mean"], seen.times))
+        if seen["usable"].all():
+            distance = math.hypot(distance, l2(seen["sent"] / seen.n_users, seen.truth))
         return ErrorBound(L2, distance, exact=False, source=source)
+
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Add up what the users answer, too."""
+        return {**super().sums(users), "sent": sum_of_rows(self.answered(users))}
 
     def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
         """Bound the l2 error of any protocol on users as far apart as r says. NOT PRIVATE."""

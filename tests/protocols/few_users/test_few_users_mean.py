@@ -159,6 +159,25 @@ def test_users_who_differ_more_than_the_radius_says_are_seen(share: float) -> No
     assert losses["auto"] < 0.5 * min(losses["box-centre"], losses["large-n"])
 
 
+def test_a_prediction_knows_what_the_box_and_empty_records_take() -> None:
+    """Every other user has 1, which the box of .5 halves, or nothing, which counts as 0."""
+    rows = {f"u{i}": [1.0] if i % 2 else [] for i in range(400)}
+    users = Users.from_records(rows)
+    change = {"dimension": 1, "n_users": 400, "box": 0.5}
+    for method, epsilon in (("drawn", 8.0), ("box", 8.0), ("box", math.inf)):
+        protocol = FewUsersMean(**BASE | change | {"method": method, "epsilon": epsilon})
+        loss = protocol.loss_of(run(protocol, users), users)
+        assert loss == pytest.approx(0.75, abs=0.02)
+        assert protocol.error(users).expected == pytest.approx(loss, abs=0.02)
+
+
+def test_a_far_box_raises_no_warning_in_a_prediction() -> None:
+    change = {"dimension": 3, "n_users": 400, "box": 1e9, "radius": 1e9}
+    for method in ("drawn", "box-centre"):
+        protocol = FewUsersMean(**BASE | change | {"method": method})
+        assert protocol.error(users_of(np.zeros((400, 3)))).expected > 0
+
+
 def test_too_few_users_to_draw_a_radius_are_told_how_many() -> None:
     change = {"n_users": 40, "dimension": 4, "box": 8.0, "method": "drawn"}
     refused = run(FewUsersMean(**BASE | change), users_of(gathered(40, 4, 0.1)))
