@@ -1,4 +1,4 @@
-"""The plain branches of a mean from few users: noise on the clipped mean, once or twice."""
+"""The plain branches of a mean from few users: noise on the clipped mean, once or more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy.special import gammaln
 
 from fedhist.base.arrays import Floats, Integers
 from server.central_means.noise import STEPS, SumNoise, paid_steps
-from server.central_means.two_looks import TwoLooks
+from server.central_means.two_looks import TwoLooks, averaged
 from server.few_users.box_plan import SHARES, drawn_looks, look_noise
 from server.few_users.interpolation import Released
 from server.few_users.plan import FewUsersPlan
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
 FOLLOWED = 16
-"""First means that a prediction follows."""
+"""First means that a prediction follows; half as many where there are three looks."""
+
+RARE = 3e-4
+"""Probability of a radius that a prediction does not follow."""
 
 
 def release_box(server: Curator, rows: Floats, plan: FewUsersPlan) -> Released:
@@ -28,10 +31,10 @@ def release_box(server: Curator, rows: Floats, plan: FewUsersPlan) -> Released:
     Privacy
     -------
     The plan's (epsilon, delta) under replacement: one Gaussian release of a sum that moves by twice
-    the radius at most, or two that compose to it exactly; or Laplace noise, where that is less. Of
-    "box-centre" the first is over the box, the second clips rows around what it has found. "drawn"
-    spends a part of epsilon on the second's radius, by basic composition: see
-    :class:`~server.central_means.radius.RadiusChoice`.
+    the radius at most, or several that compose to it exactly; or Laplace noise, where that is less.
+    Of "box-centre" the first is over the box, the second clips rows around what it has found.
+    "drawn" spends parts of epsilon on the later looks' radii, by basic composition: see
+    :class:`~server.central_means.two_looks.TwoLooks`.
 
     Error
     -----
@@ -49,27 +52,38 @@ def release_box(server: Curator, rows: Floats, plan: FewUsersPlan) -> Released:
 
 
 def _release_drawn(server: Curator, rows: Floats, plan: FewUsersPlan) -> Released:
-    """Look over the box, draw a radius, look within it; average both by their inverse variances."""
-    two, n = _looks(plan, discrete=server.grade == "secure"), len(rows)
-    release = paid_steps(server, two.noise, two.shares, plan.method)
+    """Look over the box, draw a radius, look within it, and once more where a third look helps.
 
-    def look(centre: Floats, radius: float) -> Floats:
+    All looks are averaged by their inverse variances.
+    """
+    looks, n = _looks(plan, discrete=server.grade == "secure"), len(rows)
+    release = paid_steps(server, looks.noise, looks.shares, plan.method)
+    centre = mean = np.zeros(plan.dimension)
+    radius, std = plan.box, math.inf
+    told: tuple[str, ...] = ()
+    for j, share in enumerate(looks.shares):
+        if j:
+            choice = looks.choice if j == 1 else looks.next_choice(radius, std)
+            size = np.linalg.norm(rows - mean, axis=1)
+            drawn = float(choice.radii[choice.draw(server, choice.counts(size))])
+            told += choice.told(drawn, n)
+            centre, radius = (mean, drawn) if drawn < radius else (centre, radius)
         total = release(whole_steps(rows - centre, radius).sum(axis=0))
-        return np.asarray(centre + total * (radius / STEPS / n))
-
-    middle = np.zeros(plan.dimension)
-    first = look(middle, plan.box)
-    size = np.linalg.norm(rows - first, axis=1)
-    radius = float(two.choice.radii[two.choice.draw(server, two.choice.counts(size))])
-    second = look(middle if radius >= plan.box else first, radius)
-    w = two.weight(radius)
-    told = two.choice.told(radius, n)
-    return Released(w * second + (1 - w) * first, "", {"radius": radius}, told)
+        found = centre + total * (radius / STEPS / n)
+        weight, std = averaged(std, radius * looks.noise.std(share) / n)
+        mean = weight * found + (1 - weight) * mean
+    return Released(mean, "", {"radius": radius}, told)
 
 
 def _looks(plan: FewUsersPlan, *, discrete: bool = False) -> TwoLooks:
     return drawn_looks(
-        plan.n_users, plan.dimension, plan.box, plan.epsilon, plan.delta, discrete=discrete
+        plan.n_users,
+        plan.dimension,
+        plan.radius,
+        plan.box,
+        plan.epsilon,
+        plan.delta,
+        discrete=discrete,
     )
 
 
@@ -110,24 +124,33 @@ def normal_length(d: int) -> float:
 
 
 def _drawn_distance(rows: Floats, plan: FewUsersPlan, times: float) -> float:
-    """Follow first means and the law of the radius. NOT PRIVATE."""
-    two, n, d = _looks(plan), len(rows) * times, plan.dimension
-    rng, mean = np.random.default_rng(20), rows.mean(axis=0)
-    std, total = plan.box * two.noise.std(two.shares[0]) / n, 0.0
-    for _ in range(FOLLOWED):
-        first = mean + std * rng.standard_normal(d)
-        law = two.choice.law(np.linalg.norm(rows - first, axis=1), times)
-        for j in np.flatnonzero(law > 1e-4):
-            radius = float(two.choice.radii[j])
-            centre = np.zeros(d) if radius >= plan.box else first
-            away = rows - centre
-            size = np.linalg.norm(away, axis=1)
-            second = centre + (radius / np.maximum(size, radius)) @ away / len(rows)
-            w = two.weight(radius)
-            off = float(np.linalg.norm(w * second + (1 - w) * first - mean))
-            each = w * radius * two.noise.std(two.shares[1]) / n * normal_length(d)
-            total += law[j] * math.hypot(off, each)
-    return total / FOLLOWED
+    """Follow means and the laws of the radii. NOT PRIVATE."""
+    looks, n, d = _looks(plan), len(rows) * times, plan.dimension
+    rng, truth = np.random.default_rng(20), rows.mean(axis=0)
+
+    def follow(j: int, centre: Floats, mean: Floats, radius: float, std: float) -> float:
+        away = rows - centre
+        size = np.linalg.norm(away, axis=1)
+        found = centre + (radius / np.maximum(size, radius)) @ away / len(rows)
+        each = radius * looks.noise.std(looks.shares[j]) / n
+        weight, std = averaged(std, each)
+        last = j + 1 == len(looks.shares)
+        if not last:
+            found = found + each * rng.standard_normal(d)
+        mean = weight * found + (1 - weight) * mean
+        if last:
+            return math.hypot(np.linalg.norm(mean - truth), weight * each * normal_length(d))
+        choice = looks.next_choice(radius, std) if j else looks.choice
+        law, total = choice.law(np.linalg.norm(rows - mean, axis=1), times), 0.0
+        for k in np.flatnonzero(law > RARE):
+            drawn = float(choice.radii[k])
+            inner = (mean, mean, drawn, std) if drawn < radius else (centre, mean, radius, std)
+            total += law[k] * follow(j + 1, *inner)
+        return total
+
+    middle = np.zeros(d)
+    followed = FOLLOWED // (len(looks.shares) - 1)
+    return sum(follow(0, middle, middle, plan.box, math.inf) for _ in range(followed)) / followed
 
 
 def _noise(plan: FewUsersPlan, *, discrete: bool = False) -> SumNoise:

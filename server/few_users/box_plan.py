@@ -10,13 +10,16 @@ from server.central_means.two_looks import TwoLooks
 
 BOXES = ("box", "box-centre", "drawn")
 """Branches of noise on clipped means: one look over the box, or one there and one around it, within
-a public radius or within a drawn one."""
+a public radius, or one or two within drawn ones."""
 
 SHARES = {"box": (1.0,), "box-centre": (0.25, 0.75)}
 """Of the budget, look by look."""
 
 DRAWN = 1.2
 """By how much a drawn radius and its grid raise the noise, on users who are as they should be."""
+
+THIRD = 0.85
+"""A third look shall lower the noise to this: it costs users who differ more a tenth."""
 
 
 def look_noise(
@@ -60,20 +63,32 @@ def looks(
 def drawn_looks(
     n_users: int,
     dimension: int,
+    radius: float,
     box: float,
     epsilon: float,
     delta: float,
     *,
     discrete: bool = False,
 ) -> TwoLooks:
-    """Share the budget of "drawn" under replacement."""
-    adjacency = Adjacency.REPLACE_USER
-    return TwoLooks(n_users, dimension, box, epsilon, delta, adjacency, discrete=discrete)
+    """Share the budget of "drawn" under replacement: two looks, or three where these do better."""
+    replace = Adjacency.REPLACE_USER
+    two, three = (
+        TwoLooks(n_users, dimension, box, epsilon, delta, replace, discrete=discrete, near=near)
+        for near in (0.0, radius)
+    )
+    better = (
+        three.worthwhile and _last_noise(three, radius)[1] < THIRD * _last_noise(two, radius)[1]
+    )
+    return three if better else two
 
 
-def drawn_error(two: TwoLooks, radius: float, corrupted: float = 0.0) -> tuple[float, float]:
-    """Return the second look's radius and the predicted root mean square l2 error, as above."""
-    far = corrupted * 2 * two.half
-    second = min(math.hypot(1.2 * radius, two.first_error) + far, two.half)
-    noise = DRAWN * two.error(two.noise, two.shares[1]) * second / two.half
-    return second, math.hypot(noise, radius / math.sqrt(two.n_users)) + corrupted * second
+def drawn_error(looks: TwoLooks, radius: float, corrupted: float = 0.0) -> tuple[float, float]:
+    """Return the last look's radius and the predicted root mean square l2 error, as above."""
+    last, noise = _last_noise(looks, radius, corrupted * 2 * looks.half)
+    return last, math.hypot(noise, radius / math.sqrt(looks.n_users)) + corrupted * last
+
+
+def _last_noise(looks: TwoLooks, radius: float, far: float = 0.0) -> tuple[float, float]:
+    last = looks.last_radius if looks.near else math.hypot(1.2 * radius, looks.first_error)
+    last = min(last + far, looks.half)
+    return last, DRAWN * looks.error(looks.noise, looks.shares[-1]) * last / looks.half

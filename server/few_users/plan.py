@@ -254,7 +254,7 @@ def _branches(base: FewUsersPlan, w: Wishes, *, boxed: bool) -> Iterator[FewUser
     if w.method == "auto":
         asked = {"large-n"}
         if w.plain:
-            two = drawn_looks(base.n_users, d, base.box, base.epsilon, base.delta)
+            two = drawn_looks(base.n_users, d, r, base.box, base.epsilon, base.delta)
             asked = {"box", "drawn"} if two.worthwhile else {"large-n", "box", "box-centre"}
     if "large-n" in asked and n_bins(r, base.box, padded) <= MOST_BINS:
         yield _large(base, w)
@@ -266,7 +266,7 @@ def _branches(base: FewUsersPlan, w: Wishes, *, boxed: bool) -> Iterator[FewUser
 def _plain(base: FewUsersPlan, w: Wishes, method: str) -> FewUsersPlan:
     d, r, least, part = base.dimension, base.radius, 1, base.epsilon
     if method == "drawn":
-        two = drawn_looks(base.n_users, d, base.box, base.epsilon, base.delta)
+        two = drawn_looks(base.n_users, d, r, base.box, base.epsilon, base.delta)
         last, error = drawn_error(two, r, w.corrupted)
         part = two.choice.epsilon
         least = 1 if two.worthwhile else max(base.n_users, math.ceil(two.choice.least_users)) + 1

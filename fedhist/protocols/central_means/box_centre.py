@@ -106,7 +106,7 @@ class BoxCentre(CentralMeans):
         )
 
     @property
-    def shares(self) -> tuple[float, float]:
+    def shares(self) -> tuple[float, ...]:
         """Of the two looks."""
         return self.looks.shares if self.radius is None else (FIRST, 1 - FIRST)
 

@@ -56,8 +56,9 @@ class FewUsersMean(MeanTarget, FewUsers):
         the mean of the rows, "box-centre" spends three quarters of the budget on a second one that
         clips around the first: with a ``box`` no number of users is refused. "drawn" clips within a
         radius that is drawn from the users' distances, so that those who differ more than
-        ``radius`` says are seen: "auto" takes it in place of "box-centre" and "large-n" where there
-        are users enough to draw.
+        ``radius`` says are seen, and where the box is much wider than ``radius`` a third time,
+        within a drawn radius down to that: "auto" takes it in place of "box-centre" and "large-n"
+        where there are users enough to draw.
     n_blocks : int, optional
         K of "blocks", a power of two; default: the feasible one of least error.
     n_runs : int
@@ -93,7 +94,7 @@ class FewUsersMean(MeanTarget, FewUsers):
     -----
     lam r sqrt(d) for one ball, lam r sqrt(d / K) for K blocks, r sqrt(1/n + 3.2^2 d / (1.4 rho
     n^2)) and b for large n, b the bias of the clip (.08 r for d = 1, nothing from 16 on);
-    sqrt(d) 2 R z / n for a box of R, or for a second look within R; l2. All but "box" and "drawn"
+    sqrt(d) 2 R z / n for a box of R, or for the last look within R; l2. All but "box" and "drawn"
     take ``radius`` at its word: where users differ more, no noise tells how far off they are.
 
     Examples

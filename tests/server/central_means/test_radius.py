@@ -16,7 +16,7 @@ from fedhist.users.batch import Users
 from server.central_means.medians import median_scores, plan_interval
 from server.central_means.noise import SumNoise, sum_noise
 from server.central_means.radius import DECAY, RadiusChoice
-from server.central_means.two_looks import TwoLooks
+from server.central_means.two_looks import TwoLooks, averaged
 
 CHOICE = RadiusChoice(1.0, 0.2, 0.8)
 K = len(CHOICE.radii)
@@ -171,8 +171,42 @@ def test_two_looks_and_the_draw_spend_the_budget(
     assert two.worthwhile
     first, second = (two.noise.std(s) for s in two.shares)
     for r in (32.0, 1.0):
-        w = two.weight(r)  # what makes the variance of the average least
+        w, std = averaged(32 * first, r * second)  # what makes the variance of the average least
         assert w == pytest.approx((32 * first) ** 2 / ((32 * first) ** 2 + (r * second) ** 2))
+        assert std**2 == pytest.approx((w * r * second) ** 2 + ((1 - w) * 32 * first) ** 2)
+
+
+@pytest.mark.parametrize("adjacency", [a for a in Adjacency if a is not Adjacency.REPLACE_ITEM])
+@pytest.mark.parametrize(
+    ("n", "epsilon", "delta"), [(2000, 1.0, 1e-6), (300, 8.0, 1e-6), (2000, 1.0, 0.0)]
+)
+def test_three_looks_and_both_draws_spend_the_budget(
+    adjacency: Adjacency, n: int, epsilon: float, delta: float
+) -> None:
+    """By zCDP, without delta by basic composition; the last draw costs the same always."""
+    looks = TwoLooks(n, 16, 32.0, epsilon, delta, adjacency, near=0.4)
+    radii = 32.0, looks.reach(looks.first_error), 1.0
+    draws = [looks.choice, *(looks.next_choice(r, 0.01) for r in radii)]
+    assert len({c.epsilon for c in draws[1:]}) == 1
+    spent = [draws[0].epsilon, draws[1].epsilon]
+    assert sum(looks.shares) == pytest.approx(1.0, rel=1e-12)
+    assert looks.noise.delta <= delta
+    assert (looks.noise.rho > 0) == (delta > 0)
+    if looks.noise.rho:
+        rho = sum(e**2 for e in spent) / 8 + looks.noise.rho
+        assert rho == pytest.approx(zcdp_rho(epsilon, delta), rel=1e-12)
+    else:
+        assert sum(spent) + looks.noise.epsilon == pytest.approx(epsilon, rel=1e-12)
+
+
+def test_the_last_radius_goes_down_to_what_is_said_unless_the_second_is_much_larger() -> None:
+    looks = TwoLooks(2000, 16, 32.0, 1.0, 1e-6, Adjacency.REPLACE_USER, near=0.4)
+    near = looks.reach(looks.first_error)
+    last = looks.next_choice(near, 0.01).radii
+    assert last[0] == pytest.approx(looks.reach(0.04))
+    assert near <= last[-1] < near * math.sqrt(2)
+    assert looks.next_choice(4.01 * near, 0.01).radii.tolist() == [4.01 * near]
+    assert looks.next_choice(0.1, 0.01).radii.tolist() == [0.1]
 
 
 def test_one_record_moves_one_count_between_radii() -> None:
