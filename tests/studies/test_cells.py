@@ -18,7 +18,9 @@ from simulations.reporting.json_files import canonical
 from simulations.runs.run import Options, execute
 from simulations.studies.records import cells
 from simulations.studies.records.cells import Cell, Record, error_record, run_cell
+from simulations.studies.records.identity import revision_of
 from simulations.studies.records.metrics import bytes_per_user, distances
+from simulations.studies.records.summary import axes, groups
 
 PLUGIN = str(Path(__file__).with_name("noted.py"))
 ZIPF = {"kind": "zipf", "n_users": 80, "d": 6, "mean_items": 4, "seed": 3}
@@ -233,3 +235,23 @@ def test_bytes_do_not_depend_on_the_user(protocol_name: str) -> None:
     sizes = {bytes_per_user(asked, users.slice(i, i + 1)) for i in range(4)}
     assert all(size > 0 for size in sizes)
     assert keyed or len(sizes) == 1
+
+
+def test_cells_of_another_law_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study that goes on after a protocol's law has changed neither keeps nor mixes its cells."""
+    drinks = {"name": "adaptive-histogram", "epsilon": 1.0, "delta": 1e-6}
+    before = run_cell(Cell(drinks, ZIPF, {"seed": 1}))
+    assert before.versions["revision"] == str(protocol_class(drinks["name"]).revision)
+    monkeypatch.setattr(protocol_class(drinks["name"]), "revision", 99)
+    revision_of.cache_clear()
+    try:
+        after = run_cell(Cell(drinks, ZIPF, {"seed": 1}))
+    finally:
+        revision_of.cache_clear()
+    assert before.key != after.key
+    assert before.cell == after.cell
+    found = groups([before, after])
+    assert [len(g.records) for g in found] == [1, 1]
+    assert axes(found) == ["protocol.revision"]
+    plain = run_cell(cell())  # of a protocol that never had another law
+    assert "revision" not in plain.versions

@@ -3,8 +3,8 @@
 A first part of the script chooses the threshold C by one of several rules, from how much users
 contribute, and whether Laplace or Gaussian noise is the less; the release is then that of
 :mod:`fedhist.protocols.histograms.bounded_histogram` at that C. One run, one ledger. Corrected
-against the paper: noise is calibrated to the adjacency that is declared, and the range of C is
-public (the paper takes the largest contribution in the data).
+against the paper: noise fits the declared adjacency, and the range of C is public (the paper's: up
+to the largest contribution in the data).
 
 References
 ----------
@@ -32,7 +32,7 @@ from fedhist.model.results import Goal, ResultsRow
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.clip_choice import theory as theory_thresholds
-from fedhist.protocols.clip_choice.budget import Shares, domain_share, split_budget
+from fedhist.protocols.clip_choice.budget import Shares, domain_share, split_budget, sums_share
 from fedhist.protocols.clip_choice.by_curve import shared_query
 from fedhist.protocols.clip_choice.by_exponential import EM_SLOPE
 from fedhist.protocols.clip_choice.catalogue import threshold_rule
@@ -65,11 +65,11 @@ class AdaptiveHistogram(DomainHistogram, Central):
     domain : Keys
         Public items.
     epsilon, delta : float
-        The whole budget, choice and release together. ``epsilon = inf`` switches noise off (not
-        private); ``delta = 0``: l1 norm and Laplace noise.
+        The whole budget, choice and release. ``epsilon = inf`` switches noise off (not private);
+        ``delta = 0``: l1 norm and Laplace noise.
     epsilon_choice : float, optional
-        Part of epsilon that pays for the choice of C. Default: 0.7 of it to an eleventh, by the
-        number of items and of users (:func:`~fedhist.protocols.clip_choice.budget.domain_share`).
+        Part of epsilon that pays for the choice of C. Default: by the number of items, for rules by
+        noisy sums the more (:func:`~fedhist.protocols.clip_choice.budget.domain_share`).
     delta_choice : float, optional
         Part of delta for the choice. Default: half for rules with Gaussian noise, otherwise 0.
     threshold : str
@@ -80,10 +80,10 @@ class AdaptiveHistogram(DomainHistogram, Central):
     clip_min, clip_max : float
         Public ends of the search, in counts. A user who has any item has norm 1 at least.
     noise : {"auto", "laplace", "gaussian"}
-        Gaussian noise and clips in the l2 norm, where delta > 0; or Laplace noise and clips in
-        the l1 norm. "auto" (default), with "em-slope": Laplace noise where it is less however broad
-        users are, which public numbers say; otherwise C is chosen for both, and the lesser noise is
-        taken (:mod:`fedhist.protocols.clip_choice.two_norms`). Other rules: as delta says.
+        Gaussian noise and l2 clips, where delta > 0; or Laplace noise and l1 clips. "auto", with
+        "em-slope": Laplace noise where it is less however broad users are, which public numbers
+        say; otherwise C is chosen for both, and the lesser noise is taken
+        (:mod:`fedhist.protocols.clip_choice.two_norms`). Other rules: as delta says.
     sparsity : int, optional
         s: slopes ||N||_1 / ||N||_2 are cut to R = sqrt(s) on the client, for the choice alone.
         Default: a tenth of the domain; s = d cuts nothing and makes the choice noisier.
@@ -94,9 +94,8 @@ class AdaptiveHistogram(DomainHistogram, Central):
     nonneg : bool
         Raise negative totals to zero; never increases the l1 error of Algorithm 1.
     debias : bool
-        Clip at C / 4 and scale up to a private total, see
-        :mod:`fedhist.protocols.clip_choice.ratio_debiasing`. Helps with large domains; not covered
-        by theory.
+        Clip at C / 4 and scale up to a private total; for large domains, and not covered by theory
+        (:mod:`fedhist.protocols.clip_choice.ratio_debiasing`).
     epsilon_ratio : float, optional
         Part of epsilon that pays for that total. Default: a tenth.
     n_users : int, optional
@@ -112,7 +111,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
     Privacy
     -------
     (epsilon, delta)-DP per user, by basic composition of the choice, the total and the release.
-    Each is private by itself for every value that the earlier ones may have taken.
+    Each is private by itself for every value that the earlier ones may have.
 
     Error
     -----
@@ -127,6 +126,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
 
     name: ClassVar[str] = "adaptive-histogram"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithms 1 and 2, Sections 4 and 7.1"
+    revision: ClassVar[int] = 1
     goals: ClassVar[tuple[Goal, ...]] = (Goal(0.15, relative=True, words="C chosen"),)
 
     domain: Keys
@@ -206,11 +206,12 @@ class AdaptiveHistogram(DomainHistogram, Central):
     @property
     def shares(self) -> Shares:
         """How the budget is split."""
+        d, by_sums = len(self.domain), self.rule.aim is None
         return split_budget(
             self.epsilon,
             self.delta,
             self.rule,
-            share=domain_share(len(self.domain), self.n_users, self.epsilon),
+            share=sums_share(d) if by_sums else domain_share(d, self.n_users, self.epsilon),
             epsilon_choice=self.epsilon_choice,
             delta_choice=self.delta_choice,
             epsilon_ratio=self.epsilon_ratio,

@@ -87,8 +87,7 @@ class PoissonCounts(DomainHistogram, Central):
     clip_max : int
         Public upper end of the private choice.
     epsilon_choice : float, optional
-        Part of ``epsilon`` for the private choice; by default 0.55 to 0.2 of it, by n_users
-        epsilon (:func:`~fedhist.protocols.clip_choice.budget.item_share`).
+        Part of it for the choice of C (:func:`~fedhist.protocols.clip_choice.budget.item_share`).
     delta : float
         0: Laplace noise. Positive: Gaussian noise, better for more than a few items.
     adjacency : str
@@ -125,6 +124,7 @@ class PoissonCounts(DomainHistogram, Central):
 
     name: ClassVar[str] = "poisson-counts"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithm 5"
+    revision: ClassVar[int] = 1
     goals: ClassVar[tuple[Goal, ...]] = (
         Goal(
             0.05,

@@ -24,7 +24,12 @@ from simulations.reporting.json_files import canonical, numbers, whole
 from simulations.runs.config import Config, Prepared, RunTable, prepare
 from simulations.runs.options import NOT_SAFE
 from simulations.runs.results import protocol_fields
-from simulations.studies.records.identity import file_digest, population_identity, versions
+from simulations.studies.records.identity import (
+    file_digest,
+    population_identity,
+    revision_of,
+    versions,
+)
 from simulations.studies.records.metrics import measure
 from simulations.studies.records.scale import ZEROS, relative
 
@@ -107,6 +112,9 @@ class Cell:
     @cached_property
     def key(self) -> str:
         """Digest of the tables, in which files are named by their contents; 32 hex digits.
+
+        The format of the users and the revision of the protocol's law are part of it: a study that
+        goes on under another law runs its cells again.
 
         Raises
         ------
@@ -317,6 +325,7 @@ def _key_now(cell: Cell) -> str:
     """Digest a cell's tables with the files as they are now; a cell keeps its first key."""
     tables = cell.to_dict()
     tables["population"] = population_identity(cell.population)
+    tables["protocol"] |= revision_of(str(cell.protocol["name"]))
     if "plugins" in tables["run"]:
         tables["run"]["plugins"] = sorted(file_digest(p) for p in tables["run"]["plugins"])
     return hashlib.blake2b(canonical(tables).encode(), digest_size=16).hexdigest()
@@ -343,7 +352,7 @@ def _known(cell: Cell) -> dict[str, Any]:
         "seed": int(cell.run["seed"]),
         "adversaries": tuple(a.in_words for a in read_adversaries(list(cell.adversary))),
         "warnings": () if cell.run.get("checks", True) else (NOT_SAFE,),
-        "versions": versions(),
+        "versions": versions() | revision_of(str(cell.protocol["name"])),
         "cell": cell.to_dict(),
     }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import fedhist
+from fedhist.model.registry import protocol_class
 from simulations.populations import KINDS
 from simulations.populations.base import existing
 from simulations.reporting.json_files import plain
@@ -28,6 +29,20 @@ def population_identity(table: Mapping[str, Any]) -> dict[str, Any]:
         k: file_digest(v) if isinstance(v, str) and Path in get_args(hints.get(k)) else plain(v)
         for k, v in table.items()
     }
+
+
+@lru_cache(maxsize=64)
+def revision_of(name: str) -> dict[str, str]:
+    """Return the revision of the law of one of this package's protocols, where it had others.
+
+    A plugin's law is that of its file, which a cell names by its contents.
+    """
+    try:
+        cls = protocol_class(name)
+    except ValueError:  # a plugin's, not loaded yet
+        return {}
+    ours = cls.revision and cls.__module__.startswith("fedhist.")
+    return {"revision": str(cls.revision)} if ours else {}
 
 
 def file_digest(path: str) -> str:

@@ -85,8 +85,10 @@ def groups(records: Iterable[Record]) -> list[Group]:
 
 
 def setting_of(record: Record) -> dict[str, Any]:
-    """Return a record's cell by "table.key", without its seeds."""
-    return {k: v for k, v in flat(record.cell).items() if k not in SEEDS}
+    """Return a record's cell by "table.key", without its seeds; under which law, if of several."""
+    setting = {k: v for k, v in flat(record.cell).items() if k not in SEEDS}
+    law = {k: v for k, v in record.versions.items() if k == "revision"}
+    return setting | {f"protocol.{k}": v for k, v in law.items()}
 
 
 def axes(found: Sequence[Group]) -> list[str]:

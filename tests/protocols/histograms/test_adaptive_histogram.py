@@ -75,7 +75,8 @@ def test_every_rule_spends_the_budget_exactly(name, adjacency, more):
     assert (p.guarantee.trust, p.guarantee.adjacency) == (Trust.CENTRAL, Adjacency(adjacency))
     assert p.clip_min <= estimate.public["clip"] <= p.task.c_max
     assert ("n_users" in estimate.public) == (adjacency != ADD)
-    share = 2.0 * (1 - domain_share(8, p.n_users, 2.0) - (0.1 if more else 0.0))
+    choice = domain_share(8, p.n_users, 2.0) if p.rule.aim else 1.1 / math.sqrt(8)
+    share = 2.0 * (1 - choice - (0.1 if more else 0.0))
     assert p.shares.release_epsilon == pytest.approx(share)
 
 
