@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -314,11 +314,17 @@ def measure(
 def _again(
     default: Protocol, cell: Cell, request: Request, area: Area, r: int, runs: int
 ) -> list[float]:
-    """Run the default on the users of run r, with other coins: its losses as runs state them."""
+    """Run the default on the users of run r, with other coins: its losses as runs state them.
+
+    Under another public salt each, where there is one: a prediction is for all of them, and of one
+    salt the same users vote in every run.
+    """
     tag = digest64(area.name, request.seed, repr(cell), r)
     users, _ = cell.draw(np.random.default_rng(tag))
     known = measured(default, users)
-    made = (one_run(default, users, digest64(tag, i), area.options) for i in range(runs))
+    salted = "salt" in parameters(type(default))
+    those = [replace(cast(Any, default), salt=i + 1) if salted else default for i in range(runs)]
+    made = (one_run(p, users, digest64(tag, i), area.options) for i, p in enumerate(those))
     return [default.loss_of(e, users, known=known) for e in made if e.value is not None]
 
 

@@ -54,7 +54,7 @@ HOW = {
     "poisson-counts": ONE,
     "quantiles": SEARCH,
     "ragged-distribution": STAGES,
-    "sparse-mean": ONE,
+    "sparse-mean": ROWS,
     "unary-encoding": ONE,
     "unbounded-histogram": DRAWS,
     "user-level-erm": ONE,

@@ -63,6 +63,8 @@ class Prediction:
         Planned samples of a user, and standard deviation of its mean.
     n : float
         Users, of whom the means may be a sample.
+    population : float, optional
+        Users whose average is sought, where those who are asked are some of them.
     """
 
     design: Design
@@ -74,6 +76,7 @@ class Prediction:
     samples: float
     scale: float
     n: float
+    population: float | None = None
 
     @property
     def half_range(self) -> float:
@@ -110,23 +113,31 @@ class Prediction:
             spread = max(math.sqrt(sampling), 1e-9 * self.half_range)
             stages = design.stages.stages
             return stage_risks(stages, self.n, spread, self.half_range, self.truth - middle)[-1]
+        centres, half_width, n_users = self.reported
         if design.vote.n_bins == 1:
-            return float(
-                self.clipped(np.zeros(1) + (self.low + self.high) / 2, self.half_range, self.n)[0]
-            )
-        centres = self.centres()
+            return float(self.clipped(centres, half_width, n_users)[0])
         return float(np.mean([self.after(c) for c in centres.tolist()]))
 
     def centres(self) -> Floats:
-        """Quasi-random centres that the vote finds: (64,)."""
+        """Centres that the vote finds: (64,)."""
         plan, vote = self.design.vote, UnaryChannel(self.epsilon)
         edges = np.linspace(self.low, self.high, plan.n_bins + 1)[1:-1]
         shares = np.diff(np.concatenate(([0.0], self.below(edges), [1.0])))
-        n_points = min(_CENTRES, max(4, _MOST_CELLS // plan.n_bins))
         noise = vote.bit_variance / vote.tau**2 + shares * (1 - shares)
-        points = _normals(n_points, plan.n_bins)
-        h = shares + points * np.sqrt(noise / (self.n * plan.vote_share))
+        h = shares + self.normals(plan.n_bins) * np.sqrt(noise / (self.n * plan.vote_share))
         return centroid(h, best_window(h), self.low, self.high)
+
+    @property
+    def reported(self) -> tuple[Floats, float, float]:
+        """Centres of the reports, their half width, and how many users report."""
+        vote = self.design.vote
+        if vote.n_bins == 1:
+            return np.array([(self.low + self.high) / 2]), self.half_range, self.n
+        return self.centres(), vote.half_width, self.n * (1 - vote.vote_share)
+
+    def normals(self, n_bins: int) -> Floats:
+        """Quasi-random normals, a row for each centre."""
+        return _normals(min(_CENTRES, max(4, _MOST_CELLS // n_bins)), n_bins)
 
     def after(self, centre: float) -> float:
         """Mean squared error after a vote for this centre."""
@@ -179,7 +190,16 @@ class Prediction:
 
     def clipped(self, centre: Floats, half_width: float, n_users: float) -> Floats:
         """Mean squared error of the average of reports clipped to centre +- half_width."""
-        c = keep_inside(centre, half_width, self.low, self.high)
+        variance, bias = self.moments(centre, half_width, n_users)
+        return np.asarray(variance + bias**2)
+
+    def kept(self, centre: Floats, half_width: float) -> Floats:
+        """Shift intervals into the range."""
+        return keep_inside(centre, half_width, self.low, self.high)
+
+    def moments(self, centre: Floats, half_width: float, n_users: float) -> tuple[Floats, Floats]:
+        """Variance and bias of the average of reports clipped to centre +- half_width."""
+        c = self.kept(centre, half_width)
         low, high = c - half_width, c + half_width
         a, b = np.searchsorted(self.means, low), np.searchsorted(self.means, high)
         (first, second), m = self.sums, len(self.means)
@@ -192,8 +212,8 @@ class Prediction:
         u2 = (variance + (mean + self.truth - c) ** 2) / half_width**2
         noise = half_width**2 * channel.variance(np.sqrt(np.minimum(u2, 1.0)))
         # the users who report are drawn from those whose average is sought
-        drawn = variance * max(0.0, 1 - n_users / self.n)
-        return np.asarray((noise + drawn) / n_users + mean**2)
+        drawn = variance * max(0.0, 1 - n_users / (self.population or self.n))
+        return np.asarray((noise + drawn) / n_users), np.asarray(mean)
 
     def signs(self, centre: float, rest: float) -> float | None:
         """Mean squared error of two rounds of signs; None where they end in clipped reports."""

@@ -76,10 +76,9 @@ class Seen(Measured):
 
         def of(block: Users) -> Summary:
             some = block.select(self.cohort)
-            return _by_chunks(
-                some, lambda c: Summary(len(c), rows=self.protocol.rows(c), ids=c.ids)
-            )
+            return _by_chunks(some, lambda c: Summary(len(c), rows=row(c), ids=c.ids))
 
+        row = self.protocol.rows_after(self)
         return self.walk(of).rows
 
     @property
@@ -143,6 +142,10 @@ class SeenProtocol(Protocol):
     def rows(self, users: Users) -> Mapping[str, Array]:
         """Return a row of each user of a batch, by name. NOT PRIVATE."""
         raise TypeError(f"{self.name} is evaluated without rows of its users")
+
+    def rows_after(self, seen: Seen) -> Callable[[Users], Mapping[str, Array]]:
+        """Return what makes rows, where they depend on sums that are known by now: :meth:`rows`."""
+        return self.rows
 
     @abstractmethod
     def truth_of(self, seen: Seen) -> Array:
