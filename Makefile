@@ -8,6 +8,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+MADE := $(VENV)/.made
 READY := $(VENV)/.ready
 TESTED := $(VENV)/.ready-test
 DOCUMENTED := $(VENV)/.ready-docs
@@ -84,15 +85,21 @@ bench: $(READY)
 	$(BIN)/fedhist bench
 
 # Installing again is needed only when pyproject.toml changes: the install is editable. Modules are
-# compiled when they are first imported: that is a quarter of what is installed.
-$(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+# compiled when they are first imported: that is a quarter of what is installed. One installs at a
+# time, even with --jobs; and only what was made to its end counts as made.
+ifeq ($(MAKELEVEL),0)
+.NOTPARALLEL:
+endif
 
-$(READY): pyproject.toml | $(BIN)/python
+$(MADE):
+	$(PYTHON) -m venv $(VENV)
+	touch $(MADE)
+
+$(READY): pyproject.toml | $(MADE)
 	$(BIN)/python -m pip install --quiet --no-compile --editable .
 	touch $(READY)
 
-$(TESTED): pyproject.toml | $(BIN)/python
+$(TESTED): pyproject.toml | $(MADE)
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[test]'
 	touch $(READY) $(TESTED)
 
