@@ -158,14 +158,15 @@ class Prediction:
         return found + (1 - alarm) * told
 
     def alarms(self, centre: float, check: Check, rest: float) -> tuple[float, float]:
-        """Probability that the check misses users near, and that it does so farther out only."""
+        """Probability that the check misses users near only, and that it does so farther out."""
         H = np.array(check.half_widths)
         asked = np.full(len(H), check.share * rest / len(H))
         ends = self.below(np.stack((centre - H, np.nextafter(centre + H, math.inf))))
         inside = ends[1] - ends[0]
         spread = [max(share_error(asked[0], self.gain, x), 1e-9) for x in inside.tolist()]
         calm = ndtr((inside - check.thresholds(asked)) / spread)
-        return float(1 - calm[0]), float(calm[0] * (1 - calm[1:].prod()))
+        quiet = float(calm[1:].prod())
+        return float(1 - calm[0]) * quiet, 1 - quiet
 
     def widened(self, centre: float, rest: float, sure: float) -> float:
         """Mean squared error after an alarm: over the edges that the shells may choose."""

@@ -207,7 +207,7 @@ class Rounds:
             "inside": float(inside[j]),
             "inside_expected": check.certain[1] if j else check.expected,
         }
-        self.near, self.sure = check.half_widths[j], SURE if inside[0] < least[0] else SEEN
+        self.near, self.sure = check.half_widths[j], SEEN if (inside < least)[1:].any() else SURE
         return bool(inside[j] < least[j])
 
     def by_distance(self, centre: float) -> Answers:

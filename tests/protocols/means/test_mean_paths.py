@@ -207,3 +207,24 @@ def test_one_report_over_the_range_is_the_prediction_without_a_vote() -> None:
     assert predicted == pytest.approx(np.square(errors).mean(), rel=0.3)
     assert predicted == pytest.approx(4 * 1.17 / 3000, rel=0.25)
     assert math.sqrt(predicted) < 0.05
+
+
+def test_users_seen_far_away_are_taken_in_however_many_are_missed_near() -> None:
+    """5 and 8 % at 0.8: both intervals alarm; what the wider has seen is taken at one s.e.
+
+    All users in one report over the range err by 2e-5; with the alarm's interval around the others
+    the squared bias is 1e-3. In 40 runs the mean was 5e-5 and 2e-5; it was 2.1e-4 and 1.1e-4.
+    """
+    protocol = Mean(4.0, 8000, 300, -1.0, 1.0)
+    for share in (0.05, 0.08):
+        rng = np.random.default_rng(6)
+        own = np.where(rng.random(8000) < share, 0.8, 0.1)
+        x = 2 * rng.binomial(300, (1 + own) / 2) / 300 - 1
+        errors, covered = [], []
+        for seed in range(40):
+            estimate, _, _ = drawn(protocol, population(x, seed), seed)
+            assert estimate.public["differ"] == 1
+            errors.append(estimate.value[0] - x.mean())
+            covered.append(abs(errors[-1]) < 1.96 * estimate.stderr[0])
+        assert np.mean(np.square(errors)) < 9e-5
+        assert np.mean(covered) >= 0.85
