@@ -276,6 +276,14 @@ def test_a_prediction_knows_the_noise_on_a_hidden_number_of_users() -> None:
     assert np.mean(losses) == pytest.approx(protocol.error(users).expected, rel=0.6)
 
 
+def test_noise_in_an_empty_bin_of_sizes_is_hardly_ever_taken_for_users() -> None:
+    """2,000 users of two samples: of 2,000 draws .2 are taken for more; 3 of them by 1 in 1000."""
+    protocol = WeightedMean(n_users=2000, within=0.1, **LINE)
+    sizes = np.where(np.arange(24) == 1, 2000.0, 0.0)
+    noise = np.random.default_rng(4).laplace(scale=2 / 0.1, size=(2000, 24))
+    assert sum(protocol.best_cap(sizes + row) > 4 for row in noise) < 3
+
+
 @pytest.mark.parametrize("cls", [BoxCentre, IntervalMean, HuberMean])
 def test_predictions_hold(cls: Any) -> None:
     """The mean of 250 squared errors against the prediction: within a factor of 1.7.
