@@ -341,9 +341,9 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         first = None
         if self.opens_with_an_item:
             # a draw among a user's own items, and the oracle's noise, symbol by symbol
-            squares = np.square(from_sum_zero(spread.some) + 1 / len(truth)).sum(axis=0)
-            squares /= max(len(spread.some), 1)
-            variance = self.oracle.variance(truth) + np.maximum(truth - squares, 0.0)
+            own = from_sum_zero(spread.some) + 1 / len(truth)
+            drawn = (own * (1 - own)).sum(axis=0) / max(len(own), 1)  # 0 for a single item
+            variance = self.oracle.variance(truth) + np.maximum(drawn, 0.0)
             first = Opened(np.sqrt(variance), to_sum_zero)
         return simulated_loss(
             spread,
