@@ -121,9 +121,10 @@ class Aim:
     warnings : tuple of str
         Where M lies below the error of the mechanism.
     decay : float
-        Positive: only what a tail has beyond the level counts against a threshold
-        (:func:`~fedhist.protocols.shared.contributions.excess_scores`), and thresholds have the
-        weights C^-decay to begin with.
+        Thresholds have the weights C^-decay to begin with.
+    excess : bool
+        Whether only what a tail has beyond the level counts against a threshold
+        (:func:`~fedhist.protocols.shared.contributions.excess_scores`).
     """
 
     radius: float
@@ -131,6 +132,7 @@ class Aim:
     interval: bool
     warnings: tuple[str, ...] = ()
     decay: float = 0.0
+    excess: bool = False
 
     @property
     def sensitivity(self) -> float:

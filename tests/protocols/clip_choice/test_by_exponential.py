@@ -72,11 +72,13 @@ def law(name, public, users):
 def predicted(name, public, users):
     aim = AIMS[name](public)
     tails = tails_of(*user_norms(users, public.domain), public.grid, public.norm, aim.radius)
-    if aim.decay:
+    if aim.excess:
         beyond = np.maximum(np.append(tails[:-1], 0.0) - aim.level, 0.0) / aim.sensitivity
         weight = np.exp(-public.epsilon * (beyond - beyond.min())) / public.grid**aim.decay
         return weight / weight.sum()
-    return em_probabilities(tails, aim.level, aim.sensitivity, public.epsilon, aim.interval)
+    assert aim.decay == (0.75 if aim.interval else 0.0)
+    first = -aim.decay * np.log(public.grid)
+    return em_probabilities(tails, aim.level, aim.sensitivity, public.epsilon, aim.interval, first)
 
 
 def random_users(n, d, seed=0):
@@ -111,6 +113,8 @@ def test_law_by_hand(name):
     if name != "em-slope-point":  # by intervals, the last one ending at 0
         gaps = [0, *gaps[:-1]]
     weights = np.exp([-1.5 * g / (2 * unit) for g in gaps])
+    if name != "em-slope-point":
+        weights *= np.array([1, 4, 16]) ** -0.75
     assert law(name, public, users) == pytest.approx(weights / weights.sum(), rel=1e-5)
 
 
@@ -161,13 +165,15 @@ def test_no_smaller_epsilon_would_do(name, radius):
     With intervals one threshold always scores 0: it takes many others that rise to outweigh it.
     """
     epsilon = 2.0
-    top, per_octave = (4.0, 1) if name == "em-slope-point" else (2.0**20, 8)
-    public = task(mass=0.0, radius=radius, ends=(1.0, top), epsilon=epsilon, per_octave=per_octave)
+    ends, per_octave = (1000.0, 4000.0), 1
+    if name != "em-slope-point":  # of nearly equal weights
+        ends, per_octave = (1000.0, 2000.0), 160
+    public = task(mass=0.0, radius=radius, ends=ends, epsilon=epsilon, per_octave=per_octave)
     unit = 1.0 if name == "em-quantile" else radius
     above = math.ceil(safe_rank(0.0, len(public.grid), epsilon))  # where weights begin equal
     public = replace(public, mass=above * unit)
     large = (2**21, 2**21)
-    base = [large] * (above - 1) + [(1, 1)] * 20
+    base = [large] * (above - 1) + [(710, 710)] * 20  # beyond the first threshold alone
     zeroed, replaced = worst_ratio(name, public, base, [(0, 0), large])
     assert zeroed == replaced
     assert zeroed <= epsilon * (1 + 1e-9)
@@ -195,8 +201,9 @@ def test_level_is_the_mass_where_the_mechanism_can_find_it(name):
     assert AIMS[name](public).warnings == ()
     for mass in (0.0, 0.9 * error):
         aim = AIMS[name](replace(public, mass=mass))
-        assert aim.decay == (4.0 if mass == 0 and name != "em-slope-point" else 0.0)
-        assert aim.level == (mass if aim.decay else error)
+        assert aim.excess == (mass == 0 and name != "em-slope-point")
+        assert aim.level == (mass if aim.excess else error)
+        assert aim.decay == (4.0 if aim.excess else 0.75 if aim.interval else 0.0)
         assert "raise epsilon_choice" in aim.warnings[0]
         assert ("sparsity" in aim.warnings[0]) == (name != "em-quantile")
     assert AIMS[name](replace(public, mass=error)).level == error
@@ -220,7 +227,7 @@ def test_level_keeps_out_of_the_empty_tail(name):
         least = 0.0 if aim.interval else np.abs(tails - aim.level).min()
         empty = law(name, public, users)[public.grid >= 100][1:]
         assert len(empty) > 10
-        if aim.decay:
+        if aim.excess:
             assert 0 < empty.sum() <= 0.6
             assert law(name, public, users) @ public.grid < 1.35 * 100
         else:
