@@ -89,6 +89,6 @@ def test_the_right_one_is_as_good_as_it_says(
     name: str, wrong: Protocol, right: Protocol, users: Users
 ) -> None:
     """Its mean loss lies within half of its prediction, or says so: false alarm below 1e-4."""
-    runs = [result(right, users, seed) for seed in range(2 * RUNS)]
+    runs = [result(right, users, seed) for seed in range(10 * RUNS)]
     losses = [right.loss_of(e, users) for e in runs]
     assert float(np.mean(losses)) < 1.5 * right.error(users).expected

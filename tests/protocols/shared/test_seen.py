@@ -32,8 +32,8 @@ from server.means.lower_bounds import Sizes, coins, two_point_bound
 from tests.protocols.running import Cut
 
 load_builtin()
-ITEMS = ("distribution",)
-"""Targets about items: see test_seen_shares."""
+ITEMS = ("distribution", "histogram")
+"""Targets about items: see test_seen_shares and test_histogram_measures."""
 NAMES = sorted(
     n for n, c in own_protocols().items() if issubclass(c, SeenProtocol) and c.target not in ITEMS
 )
