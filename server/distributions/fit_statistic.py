@@ -59,11 +59,16 @@ class FitPlan:
         T, as of the Kolmogorov-Smirnov scores.
     targets : (d, len(T)) int64
         s F_j(t) in steps, falling along the hypotheses.
+    m : int
+    means : (d,) int64
+        - s p_j in steps, falling as well.
     """
 
     eta: float
     thresholds: tuple[int, ...]
     targets: Integers
+    m: int
+    means: Integers
 
     @classmethod
     def of(cls, m: int, n_users: int) -> FitPlan:
@@ -92,6 +97,31 @@ class FitPlan:
             raise ValueError(f"counts must be {want}, got shape {counts.shape}")
         return int(_statistic(counts * STEPS, self.targets))
 
+    def off_mean(self, below: Integers, totals: Integers, slack: int) -> int:
+        """Compute max_i min_j max(max_t |C_i(t) - s F_j(t)| - slack, |X_i / m - s p_j|) in steps.
+
+        Whether hypotheses that fit up to a slack also have the users' average: users who are
+        spread evenly around one share do, and a cluster that the fit would not miss does not.
+        NOT PRIVATE.
+
+        Parameters
+        ----------
+        below : (k, len(T)) int64
+            C_i(t).
+        totals : (k,) int64
+            X_i: how many of symbol i all users hold.
+        slack : int
+            In steps.
+
+        Privacy
+        -------
+        Sensitivity exactly :data:`STEPS` under replacement: X_i moves by at most m.
+        """
+        mean = -(totals * STEPS // self.m)[:, None]
+        counts = np.hstack([below * STEPS, mean - slack, mean + slack])  # |x| + slack, from either
+        targets = np.hstack([self.targets, self.means[:, None], self.means[:, None]])
+        return int(_statistic(np.ascontiguousarray(counts), targets)) - slack
+
 
 def fit_eta(m: int) -> float:
     """Width of the cover, from public numbers: .004, or what fits into memory; inf beyond .02."""
@@ -114,7 +144,8 @@ def _build(m: int, n_users: int) -> FitPlan:
     targets = np.rint(below * (n_users * STEPS)).astype(np.int64)
     np.minimum.accumulate(targets, axis=0, out=targets)  # rounding shall not undo their order
     targets.setflags(write=False)
-    return FitPlan(eta, thresholds, targets)
+    means = -np.rint(grid.p * (n_users * STEPS)).astype(np.int64)
+    return FitPlan(eta, thresholds, targets, m, means)
 
 
 def binomial_below(m: int, p: Floats, q: Floats, thresholds: Integers) -> Floats:

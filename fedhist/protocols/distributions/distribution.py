@@ -38,9 +38,9 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
 from fedhist.protocols.distributions import mechanisms as distribution_mechanisms
 from fedhist.protocols.distributions import selection as binomial_mechanisms
+from fedhist.protocols.distributions.agreement_choice import automatic, doubt
 from fedhist.protocols.distributions.centred_mechanism import CENTRED
 from fedhist.protocols.distributions.distribution_rows import rows
-from fedhist.protocols.distributions.fit_choice import automatic
 from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.clipped_totals import in_domain
@@ -98,9 +98,11 @@ class Distribution(TwoModes, DistributionTarget, Central):
     mechanism : str
         "auto", or "laplace", "gaussian", "one-item", "presence", "presence-laplace", "ks", "phs"
         and the others of ``MECHANISMS``. "auto": where selection or centred counts can be better
-        than noise on counts, a twentieth of epsilon tests whether all users draw from one
-        distribution. If so a hypothesis may be selected; if not, a warning says so, and centred
-        counts or noise on counts estimate the average of the users' own distributions
+        than noise on counts, a twentieth to a fifth of epsilon tests whether all users draw from
+        one distribution. If so a hypothesis may be selected; if not, a warning says so, and centred
+        counts or noise on counts estimate the average of the users' own distributions. Up to 32,768
+        users are compared with each other
+        (:mod:`fedhist.protocols.distributions.agreement_choice`), more with hypotheses
         (:mod:`fedhist.protocols.distributions.fit_choice`).
     mode : {"default", "paper"}
         "paper": the mechanism with its printed budget; ``guarantee`` says what that really spends,
@@ -127,8 +129,8 @@ class Distribution(TwoModes, DistributionTarget, Central):
     Privacy
     -------
     (epsilon, delta)-DP per user under replacement; the mechanisms derive their sensitivities. The
-    projection is free, and so is what public numbers choose; the test of fit costs a twentieth of
-    epsilon, and what it chooses runs with the rest.
+    projection is free, and so is what public numbers choose; a test costs a twentieth to a
+    fifth of epsilon, and what it chooses runs with the rest.
 
     Error
     -----
@@ -148,6 +150,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
     name: ClassVar[str] = "distribution"
     paper: ClassVar[str] = "Liu, Suresh, Yu, Kumar & Riley, NeurIPS 2020"
     mechanisms: ClassVar[Mapping[str, Mechanism]] = MECHANISMS
+    revision: ClassVar[int] = 2
     goals: ClassVar[tuple[Goal, ...]] = (
         Goal(0.05, words="laplace, m = 300", protocol={"mechanism": "laplace"}),
         Goal(0.02, words="ks, m = 300", protocol={"mechanism": "ks"}),
@@ -307,6 +310,8 @@ class Distribution(TwoModes, DistributionTarget, Central):
         expected = mechanism.given(task, seen, self.project)
         exact = not self.project or math.isinf(self.epsilon)
         source = mechanism.source if exact else f"{mechanism.source}; projected, closed form"
+        chooses = self.mechanism == "auto" and self.assume == NOTHING and self.trust is None
+        source += doubt(task) if chooses and task.private else ""
         return ErrorBound(L1, expected, exact, source)
 
     @property

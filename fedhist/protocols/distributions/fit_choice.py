@@ -2,16 +2,18 @@
 
 Selection among binomials is much better than noise on counts where all users draw from one
 distribution, and silently wrong where they do not. So a twentieth of the budget says whether they
-do (:mod:`server.distributions.fit_statistic`): only then a hypothesis is selected. If they do not,
-the statistic says how much wider than binomial their counts are, and with it whether centred counts
-or counts with noise are the better average of the users' own distributions. Where selection and
-centred counts cannot be better than counts whatever the users have, public numbers say so, and
-nothing is tested.
+do (:mod:`server.distributions.fit_statistic`): only then, and where clusters of users would be
+seen, a hypothesis is selected. If they do not, the statistic says how much wider than binomial
+their counts are, and with it whether centred counts or counts with noise are the better average of
+the users' own distributions. Where neither selection nor centred counts can be better than counts,
+public numbers say so, and nothing is tested. Few users have a test of their own:
+:mod:`fedhist.protocols.distributions.agreement_choice`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -25,6 +27,7 @@ from fedhist.protocols.distributions import mechanisms as simple
 from fedhist.protocols.distributions.centred_mechanism import CENTRED, ROUNDING, centred_error
 from fedhist.protocols.distributions.centred_release import CLUSTER, HARM, missed
 from fedhist.protocols.distributions.exceedance_counts import ExceedanceCounts
+from fedhist.protocols.distributions.given_users import noise_of
 from fedhist.protocols.distributions.mechanisms import (
     Additive,
     DistributionTask,
@@ -68,10 +71,10 @@ from server.distributions.ks_scores import arcsine_thresholds
 LEAST_FIT, MOST_FIT = 0.05, 0.15
 """Part of epsilon for the statistic of fit: more than the least where users are few."""
 
-PUBLIC_GAIN, KS_GAIN, CENTRED_GAIN = 0.81, 0.9, 0.95
+PUBLIC_GAIN, KS_GAIN, CENTRED_GAIN = 0.81, 0.9, 0.85
 """A mechanism is taken for one that costs or assumes less only if its predicted error is below
 this part of the other's: to be tested at all, against counts; selection against centred counts;
-centred counts against counts."""
+centred counts against counts, of users whose spread the fit shows a seventh too small."""
 
 PRESENCE, PURE_PRESENCE = Additive("presence", True), Additive("presence", False)
 PRESENT = {
@@ -79,10 +82,6 @@ PRESENT = {
     PURE_PRESENCE.gaussian: next(f for f in simple.MECHANISMS if f.name == "presence-laplace"),
 }
 """Presence with Gaussian noise (True) and with Laplace noise (False)."""
-
-HALVES, HIDDEN = 0.45, 3.0
-"""Part of the users that the statistic of two far halves reaches at least: .5, less sampling; and
-scales of noise by which that shall pass the limit: it stays below with probability .025."""
 
 COUNTS = tuple(found for found in simple.MECHANISMS if found.name in ("laplace", "gaussian"))
 SELECTION = next(found for found in MECHANISMS if found.name == "ks")
@@ -119,37 +118,13 @@ def _options(task: DistributionTask) -> Options:
     return Options(counts, errors[counts], ks, task)
 
 
-def selects(task: DistributionTask, options: Options) -> bool:
-    """Say whether selection may be chosen at all: users elsewhere would be seen.
-
-    Or else what is lost on alike users without it, a factor of counts / ks, is more than what is
-    lost with it on such users, (ks + .06) / counts; and the halves of a divided population would be
-    seen, whose statistic is about s / 2.
-    """
-    ks, counts = options.ks_error, options.counts_error
-    if sees(task):
-        return True
-    halves_seen = _needed_for_halves(task) <= MOST_FIT * task.epsilon
-    return halves_seen and (ks + HARM) * ks < counts**2
-
-
 def fit_epsilon(task: DistributionTask) -> float:
     """Epsilon of the statistic of fit: so much that one user in twenty elsewhere would be seen.
 
-    Where that takes more than the most, so much that the halves of a divided population would be;
-    the least, where that does as well.
+    The least where that takes more than the most.
     """
-    for need in (_needed(task), _needed_for_halves(task)):
-        if need <= MOST_FIT * task.epsilon:
-            return max(need, LEAST_FIT * task.epsilon)
-    return LEAST_FIT * task.epsilon
-
-
-def _needed_for_halves(task: DistributionTask) -> float:
-    """Epsilon with which two far halves are seen; inf where sampling hides them."""
-    eta = fit_eta(task.m)
-    room = HALVES * task.n_users - 2 * fit_sampling(task.k, task.n_users, eta)
-    return (math.log(0.5 / FALSE_ALARM) + HIDDEN) / room if room > 0 else math.inf
+    need = _needed(task)
+    return max(need if sees(task) else 0.0, LEAST_FIT * task.epsilon)
 
 
 def _needed(task: DistributionTask) -> float:
@@ -172,15 +147,10 @@ def sees(task: DistributionTask) -> bool:
 def limits(task: DistributionTask) -> tuple[float, float]:
     """Largest noisy statistics without a warning, and with which a hypothesis may be selected.
 
-    The second is the smaller one. Where clusters are not seen anyway it is twice the sampling's
-    part of the first and all of the noise's: users who differ a little are then better served by
-    what assumes that they do not.
+    The second is the smaller one.
     """
-    eta, epsilon = fit_eta(task.m), fit_epsilon(task)
-    warns = fit_limit(task.k, task.n_users, eta, epsilon)
-    if sees(task):
-        return warns, fit_limit(task.k, task.n_users, eta, epsilon, CAUTION)
-    return warns, warns + fit_sampling(task.k, task.n_users, eta)
+    how = task.k, task.n_users, fit_eta(task.m), fit_epsilon(task)
+    return fit_limit(*how, FALSE_ALARM), fit_limit(*how, CAUTION)
 
 
 def rare_epsilon(task: DistributionTask) -> float:
@@ -189,8 +159,13 @@ def rare_epsilon(task: DistributionTask) -> float:
     Asked for where presence would be best if all symbols were equally probable, and ``p_max`` does
     not say how rare they are.
     """
-    asks = sees(task) and _may_be_rare(task) and not tells(task, task.p_max)
+    asks = asks_for_rare(task) and not tells(task, task.p_max)
     return RARE_SHARE * task.epsilon if asks else 0.0
+
+
+def asks_for_rare(task: DistributionTask) -> bool:
+    """Say whether presence may be chosen: best at p uniform, and a fit would be seen."""
+    return sees(task) and _may_be_rare(task)
 
 
 def _presence(task: DistributionTask) -> Additive:
@@ -207,17 +182,21 @@ def _may_be_rare(task: DistributionTask) -> bool:
 
 
 def rest(task: DistributionTask) -> DistributionTask:
-    """Return what is left after the test: of epsilon by basic composition, of rho in zCDP.
+    """Return what is left after the test."""
+    return remaining(task, fit_epsilon(task), rare_epsilon(task))
 
-    The statistic is pure, and so is the most widespread symbol's number of users: they cost half
-    of their squared epsilon of rho. What was released decides which composition the run holds by,
-    so each has a half of delta: see :class:`fedhist.privacy.ledger.Ledger`.
+
+def remaining(task: DistributionTask, *spent: float) -> DistributionTask:
+    """Return what pure releases leave: of epsilon by basic composition, of rho in zCDP.
+
+    Each costs half of its squared epsilon of rho. What was released decides which composition the
+    run holds by, so each has a half of delta: see :class:`fedhist.privacy.ledger.Ledger`.
     """
-    fit, rare = fit_epsilon(task), rare_epsilon(task)
     rho, delta = task.rho, task.delta / 2
     if task.delta and task.private:
-        rho = max(ROUNDING * zcdp_rho(task.epsilon, delta) - (fit**2 + rare**2) / 2, 0.0)
-    return replace(task, epsilon=task.epsilon - fit - rare, delta=delta, rho=rho)
+        squares = sum(epsilon**2 for epsilon in spent)
+        rho = max(ROUNDING * zcdp_rho(task.epsilon, delta) - squares / 2, 0.0)
+    return replace(task, epsilon=task.epsilon - sum(spent), delta=delta, rho=rho)
 
 
 def testable(task: DistributionTask) -> bool:
@@ -228,9 +207,9 @@ def testable(task: DistributionTask) -> bool:
 
 @lru_cache(maxsize=256)
 def options_left(task: DistributionTask) -> Options:
-    """Return the options after the test; selection only where :func:`selects` allows it."""
+    """Return the options after the test; selection only where clusters would be seen."""
     found = Options.of(rest(task))
-    return found if selects(task, found) else replace(found, ks_error=math.inf)
+    return found if sees(task) else replace(found, ks_error=math.inf)
 
 
 def automatic(task: DistributionTask) -> Mechanism:
@@ -241,10 +220,16 @@ def automatic(task: DistributionTask) -> Mechanism:
         return CENTRED if centred else whole.counts
     left = options_left(task)
     gained = min(left.ks_error, left.centred(1.0)) <= PUBLIC_GAIN * left.counts_error
-    return TESTED if gained or (sees(task) and _may_be_rare(task)) else whole.counts
+    return TESTED if gained or asks_for_rare(task) else whole.counts
 
 
-def decide(options: Options, noisy: float, limit: float, largest: float = math.inf) -> Mechanism:
+def decide(
+    options: Options,
+    noisy: float,
+    limit: float,
+    largest: float = math.inf,
+    elsewhere: float = 0.0,
+) -> Mechanism:
     """Choose from what was released: presence or what may be selected, else what averages.
 
     A selection needs so many users who fit, :attr:`Mechanism.floor`, to tell the best hypothesis
@@ -259,10 +244,13 @@ def decide(options: Options, noisy: float, limit: float, largest: float = math.i
         Up to which nothing speaks against one distribution.
     largest : float
         Bound on every symbol's probability; inf: presence is not considered.
+    elsewhere : float
+        Part of the users who are known to be elsewhere, and whom centred counts may clip.
     """
     task = options.task
     ratio = spread_ratio(noisy, task.k, task.n_users)
-    centred, counts = options.centred(ratio), options.counts_error
+    centred = options.centred(ratio) + HARM / CLUSTER * elsewhere
+    counts = options.counts_error
     if noisy <= limit and tells(task, largest):
         noise = Additive("counts", options.counts.name == "gaussian")
         present, counted = presence_and_counts(task, _presence(task), noise, largest)
@@ -297,7 +285,7 @@ def search(task: DistributionTask, server: Curator) -> Search:
     query = ExceedanceCounts(task.domain, task.m, plan.thresholds)
     summary = yield query
     below = query.below(summary)
-    noisy = _release(plan.statistic(below), task, server)
+    noisy = released(plan.statistic(below), task, server, fit_epsilon(task), "fit")
     warns, limit = limits(task)
     present = summary.n_users - below[:, 0]  # the first threshold is 0
     largest, public = _largest(task, server, present)
@@ -305,10 +293,7 @@ def search(task: DistributionTask, server: Curator) -> Search:
     if chosen in PRESENT.values():
         learned = _presence(task).release(left.task, server, present, "presence")
     elif chosen is SELECTION:
-        each = corrected(left.task).each
-        selection = KS.build(task.m, pick_eta(task.n_users, each))
-        p, found = choose(left.task, server, selection, below, each, "selection")
-        learned = Learned(p, (), found)
+        learned = selected(left.task, server, below)
     else:
         del below, present
         learned = yield from chosen.search(left.task, server)
@@ -323,7 +308,7 @@ def _largest(
     task: DistributionTask, server: Curator, present: Integers
 ) -> tuple[float, dict[str, float]]:
     """Bound the largest probability: publicly, privately, or not at all (inf)."""
-    if not (_may_be_rare(task) and sees(task)):
+    if not asks_for_rare(task):
         return math.inf, {}
     epsilon = rare_epsilon(task)
     if not epsilon:
@@ -340,16 +325,24 @@ def differ_in_words(noisy: float, limit: float, chosen: Mechanism) -> str:
     return warned(misfit(noisy, limit), OWN_AVERAGE, NOTHING)
 
 
-def _release(steps: int, task: DistributionTask, server: Curator) -> float:
-    """Add noise to the statistic; in users."""
+def released(
+    steps: int, task: DistributionTask, server: Curator, epsilon: float, label: str
+) -> float:
+    """Add noise to a statistic in steps that one user moves by :data:`STEPS`; in users."""
     draw = server.discrete_laplace if task.discrete else server.laplace
-    noisy = draw(np.array([steps]), l1_sensitivity=STEPS, epsilon=fit_epsilon(task), label="fit")
+    noisy = draw(np.array([steps]), l1_sensitivity=STEPS, epsilon=epsilon, label=label)
     return float(noisy[0]) / STEPS
 
 
-# -- theory ----------------------------------------------------------------------------------------
+def selected(task: DistributionTask, server: Curator, below: Integers) -> Learned:
+    """Select a hypothesis for every symbol, with the whole budget of the task."""
+    each = corrected(task).each
+    plan = KS.build(task.m, pick_eta(task.n_users, each))
+    p, public = choose(task, server, plan, below, each, "selection")
+    return Learned(p, (), public)
 
-QUANTILES = 64
+
+# -- theory ----------------------------------------------------------------------------------------
 
 
 def error(task: DistributionTask, p: Floats, pooled: bool) -> float:
@@ -370,19 +363,25 @@ def given(task: DistributionTask, seen: SeenShares, project: bool) -> float:
     below = query.below(summary)
     exact = plan.statistic(below) / STEPS
     largest, rare = math.inf, rare_epsilon(task)
-    if sees(task) and _may_be_rare(task):
+    if asks_for_rare(task):
         most = float((seen.n_users - below[:, 0]).max())
         largest = largest_share(task, most + MARGIN / rare) if rare else task.p_max
     limit = limits(task)[1]
-    u = (np.arange(QUANTILES) + 0.5) / QUANTILES - 0.5
-    noise = -np.sign(u) * np.log(1 - 2 * np.abs(u)) / fit_epsilon(task)
-    decided = [decide(left, exact + z, limit, largest) for z in noise.tolist()]
+    noise = noise_of(fit_epsilon(task))
+    decided = [decide(left, exact + z, limit, largest) for z in noise]
+    return averaged(decided, left.task, seen, project)
+
+
+def averaged(
+    decided: Sequence[Mechanism], task: DistributionTask, seen: SeenShares, project: bool
+) -> float:
+    """Average the predictions on known users over equally probable decisions. NOT PRIVATE."""
     total = 0.0
     for mechanism in dict.fromkeys(decided):
         predict = mechanism.given
         if predict is None:
             raise TypeError(f"{mechanism.name} has no prediction on known users")
-        total += decided.count(mechanism) / QUANTILES * predict(left.task, seen, project)
+        total += decided.count(mechanism) / len(decided) * predict(task, seen, project)
     return total
 
 

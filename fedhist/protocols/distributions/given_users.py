@@ -20,6 +20,20 @@ MOST_ATOMS = 1 << 24
 """Atoms of selections that are held at a time."""
 
 
+QUANTILES = 64
+"""Values that stand for the noise on a statistic."""
+
+
+def noise_of(epsilon: float) -> list[float]:
+    """Equally probable values of Lap(1 / epsilon).
+
+    >>> round(sum(x > 0.7 for x in noise_of(1.0)) / 64, 2)  # exp(-0.7) / 2
+    0.25
+    """
+    u = (np.arange(QUANTILES) + 0.5) / QUANTILES - 0.5
+    return list(map(float, -np.sign(u) * np.log(1 - 2 * np.abs(u)) / epsilon))
+
+
 def additive_l1(
     p: Floats, mean: Floats, variance: Floats, whole: float, law: NoiseLaw, project: bool
 ) -> float:

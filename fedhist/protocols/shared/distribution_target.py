@@ -88,16 +88,25 @@ class SeenShares(Seen):
         asked = list(product(queries, seeds))
 
         def one(users: Users) -> Summary:
-            found = (q.answer_folded(users, partial(_streams, seed=s)).sums for q, s in asked)
-            parts = {f"{i} {k}": a for i, sums in enumerate(found) for k, a in sums.items()}
-            return Summary(len(users), parts)
+            found = [q.answer_folded(users, partial(_streams, seed=s)) for q, s in asked]
+            ids = next((a.ids for a in found if a.rows), None)
+            return Summary(len(users), _named(found, "sums"), rows=_named(found, "rows"), ids=ids)
 
         total = self.walk(one)
-        out: list[dict[str, Array]] = [{} for _ in asked]
-        for name, a in total.sums.items():
-            i, key = name.split(" ", 1)
-            out[int(i)][key] = a
-        return [Summary(total.n_users, sums) for sums in out]
+        parts = [({}, {}) for _ in asked]  # type: list[tuple[dict[str, Array], dict[str, Array]]]
+        for kind, arrays in enumerate((total.sums, total.rows)):
+            for name, a in arrays.items():
+                i, key = name.split(" ", 1)
+                parts[int(i)][kind][key] = a
+        return [
+            Summary(total.n_users, sums, rows=rows, ids=total.ids if rows else None)
+            for sums, rows in parts
+        ]
+
+
+def _named(found: Sequence[Summary], kind: str) -> dict[str, Array]:
+    """Put the arrays of all answers side by side, under the answers' numbers."""
+    return {f"{i} {k}": a for i, s in enumerate(found) for k, a in getattr(s, kind).items()}
 
 
 class DistributionTarget(SeenProtocol, OnDomain):
