@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any
 
 import ray
+from ray._private.node import Node
 
 from fedhist.base.errors import FedhistError
 
@@ -34,6 +35,10 @@ asked for, and would throw those away and start others for tasks with one of the
 HEAP = {"MALLOC_TRIM_THRESHOLD_": f"{64 << 20}", "MALLOC_MMAP_THRESHOLD_": f"{32 << 20}"}
 """What is freed of up to so many bytes stays with a worker: the next block's arrays take its place.
 glibc gives arrays of half a megabyte back and asks for them anew, a fifth of a short answer."""
+
+FOR_OTHERS = ("start_monitor", "start_log_monitor", "start_api_server")
+"""What starts Ray's autoscaler, its copying of logs and its dashboard, by the method of Ray's Node.
+A Ray of one run in one machine needs none: each is a Python to start, and to be waited for."""
 
 TASK: dict[str, Any] = {"num_cpus": 1}
 """What a task asks of Ray."""
@@ -60,7 +65,7 @@ def start_ray(workers: int | None, address: str | None) -> bool:
         _reach(address)
         _join(address, quiet | {"runtime_env": {"env_vars": THREADS | HEAP}})
         return True
-    with _inherited(THREADS | HEAP):
+    with _inherited(THREADS | HEAP), _lean():
         # "local": never a cluster of somebody else's that runs on this machine
         ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
     return True
@@ -79,6 +84,19 @@ def _inherited(variables: dict[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _lean() -> Iterator[None]:
+    """Let Ray start what answers, and nothing beside it. Internal to Ray: a test watches it."""
+    before = {name: getattr(Node, name) for name in FOR_OTHERS}
+    for name in FOR_OTHERS:
+        setattr(Node, name, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        for name, method in before.items():
+            setattr(Node, name, method)
 
 
 def _reach(address: str) -> None:
