@@ -18,6 +18,7 @@ from simulations.cli.options import (
     Set,
     Show,
     Workers,
+    place,
     spread,
 )
 from simulations.cli.outputs import Digits, Outs, Width, outputs
@@ -81,16 +82,14 @@ def compare(
     saved = outputs(out, Compared.kind, digits=digits, width=width, force=force)
     if saved.folder is None:
         check_results()
-    if workers is None:
-        table = comparison.run
-        workers = 0 if table.runtime == "inline" else table.workers or None
+    workers, address = place(workers, ray_address, comparison.run)
     ready = set_up(comparison)
     with terminal.progress_bar() as bar:
         task = bar.add_task("runs", total=len(ready.cells))
         found = run_comparison(
             ready,
             workers=workers,
-            address=ray_address or comparison.run.ray_address or None,
+            address=address,
             progress=lambda: bar.advance(task),
         )
     folder = (saved.folder or new_folder(f"compare-{comparison.name}")).absolute()

@@ -29,6 +29,7 @@ from simulations.cli.options import (
     RayAddress,
     Set,
     dotted,
+    place,
     spread,
 )
 from simulations.cli.plan import plan
@@ -109,6 +110,7 @@ def run(
     from simulations.runs.tables import print_job
 
     overrides = data.overrides(plugin)
+    place(workers, ray_address)
     plain = {
         "protocol.epsilon": epsilon,
         "protocol.delta": delta,
@@ -128,6 +130,11 @@ def run(
     overrides += [*dotted(ctx.args, named), *(set_ or [])]
     terminal.quiet_flower()
     loaded = load_config(config, overrides)
+    if ray_address and loaded.run.runtime == "inline":
+        raise ValueError(
+            f'--ray-address {ray_address} is a cluster, the runtime "inline" this process: leave '
+            "the address out, or give --runtime ray"
+        )
     if loaded.run.out:
         check_folder(loaded.run.out, RUN, force=force)  # before anything is asked and spent
     else:

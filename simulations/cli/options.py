@@ -11,12 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from fedhist.base.errors import nearest
 from simulations.config.named_files import toml_value
+
+if TYPE_CHECKING:
+    from simulations.runs.config import RunTable
 
 Set = Annotated[list[str] | None, typer.Option("--set", help="table.key=VALUE; may be repeated.")]
 Data = Annotated[Path | None, typer.Option("--data", help="Your CSV, TSV or Parquet file.")]
@@ -45,6 +48,29 @@ Workers = Annotated[
     typer.Option("--workers", min=0, help="Most Ray tasks at a time; 0 runs in this process."),
 ]
 RayAddress = Annotated[str | None, typer.Option("--ray-address", help="Join this Ray cluster.")]
+
+
+def place(
+    workers: int | None, address: str | None, run: RunTable | None = None
+) -> tuple[int | None, str | None]:
+    """Return how many tasks of a command run at a time, 0 in this process, and on which cluster.
+
+    What no option says, the configuration's [run] does; without one, it is this process.
+
+    Raises
+    ------
+    ValueError
+        If a cluster is named, and tasks are to run in this process.
+    """
+    if workers == 0 and address:
+        raise ValueError(
+            f"--workers 0 runs in this process, --ray-address {address} on a cluster: leave one out"
+        )
+    if workers is None and not address:
+        workers = 0 if run is None or run.runtime == "inline" else run.workers or None
+    if workers != 0 and not address and run is not None:
+        address = run.ray_address
+    return workers, address or None
 
 
 @dataclass(frozen=True)

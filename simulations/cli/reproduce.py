@@ -19,6 +19,7 @@ from simulations.cli.options import (
     User,
     Workers,
     columns_given,
+    place,
 )
 from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
 
@@ -72,8 +73,8 @@ def reproduce(
 
         print_experiments(terminal.console)
         return
-    on_ray = bool(workers or ray_address)
-    if on_ray and name != "all":
+    workers, address = place(workers, ray_address)
+    if workers != 0 and name != "all":
         raise ValueError(f"{name} is one task: --workers and --ray-address are for all")
     given = columns_given(data, user=user, item=item, count=count, top=top)
     if name == "all":
@@ -89,8 +90,8 @@ def reproduce(
             quick=quick,
             seed=seed,
             force=force,
-            workers=workers if on_ray else 0,
-            address=ray_address,
+            workers=workers,
+            address=address,
         )
         raise typer.Exit(terminal.RUN_ERROR if broken else terminal.NOT_REPRODUCED if failed else 0)
     found = experiment(name)

@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from simulations.cli import terminal
-from simulations.cli.options import Count, Force, Item, Json, RayAddress, User, Workers, column
+from simulations.cli.options import (
+    Count,
+    Force,
+    Item,
+    Json,
+    RayAddress,
+    User,
+    Workers,
+    column,
+    place,
+)
 
 
 def shard(
@@ -28,7 +38,7 @@ def shard(
     skip_bad_rows: Annotated[
         bool, typer.Option("--skip-bad-rows", help="Leave bad rows out, and count them.")
     ] = False,
-    workers: Workers = 0,
+    workers: Workers = None,
     ray_address: RayAddress = None,
     force: Force = False,
     json_: Json = False,
@@ -42,6 +52,7 @@ def shard(
     from simulations.runs.results import NOT_PRIVATE
     from simulations.runs.sharding import shard as make
 
+    workers, address = place(workers, ray_address)
     if user is None:
         raise ValueError("name the column of users: --user")
     sources = Sources(
@@ -60,7 +71,7 @@ def shard(
             sources,
             out,
             workers=workers,
-            address=ray_address,
+            address=address,
             force=force,
             progress=lambda done, of: bar.update(task, completed=done, total=of),
         )

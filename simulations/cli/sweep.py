@@ -22,6 +22,7 @@ from simulations.cli.options import (
     Set,
     Show,
     Workers,
+    place,
     spread,
 )
 from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
@@ -94,8 +95,7 @@ def sweep(
     target = stores[0] if stores else Path("results") / f"{loaded.name}.sqlite"
     files = [p for p in out or () if p not in stores]
     saved = outputs(files, Swept.kind, columns=columns, digits=digits, width=width, force=force)
-    if workers is None:
-        workers = 0 if loaded.run.runtime == "inline" else loaded.run.workers or None
+    workers, address = place(workers, ray_address, loaded.run)
     with terminal.progress_bar() as bar:
         task = bar.add_task("cells", total=len(loaded.cells))
 
@@ -107,7 +107,7 @@ def sweep(
                 loaded.cells,
                 target,
                 workers=workers,
-                address=ray_address or loaded.run.ray_address or None,
+                address=address,
                 retry=retry,
                 progress=progress,
             )

@@ -35,7 +35,8 @@ def shard(
     folder : Path
         Appears when it is whole. Until then the work is in a hidden folder beside it.
     workers : int, optional
-        Processes on Ray; 0 works in this process, where polars itself uses all cores.
+        Processes on Ray, at most; 0 without an address works in this process, where polars itself
+        uses all cores.
     address : str, optional
         Join this Ray cluster; its machines must see the same files under the same paths.
     force : bool
@@ -54,7 +55,7 @@ def shard(
     paths = tuple(str(Path(p).resolve()) for p in sources.paths)
     sources = replace(sources, paths=paths).settled()
     work = target.with_name(f".{target.name}.unfinished")
-    each = here if workers == 0 and not address else _on_ray(workers, address)
+    each = _on_ray(workers or None, address) if workers != 0 or address else here
     with _alone(work, folder):
         manifest = make_shards(sources, work, each, progress)
         with whole_folder(target, KIND, force=force) as part:

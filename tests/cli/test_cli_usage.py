@@ -89,6 +89,24 @@ def test_wrong_usage_is_explained(fedhist: Command, case: str, tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "command", ["run quickstart", "sweep clip", "compare mean", "reproduce all", "shard x.csv"]
+)
+def test_a_cluster_and_this_process_exclude_each_other(fedhist: Command, command: str) -> None:
+    """Both are named, before anything is looked for or started."""
+    place = ["--ray-address", "10.0.0.1:1"]
+    more = ["--user", "u", "--out", "y"] if command.startswith("shard") else []
+    answer = fedhist(*command.split(), *more, "--workers", "0", *place)
+    assert (answer.status, answer.out) == (2, "")
+    assert "--workers 0 runs in this process, --ray-address 10.0.0.1:1 on a cluster" in answer.err
+
+
+def test_a_cluster_and_the_inline_runtime_exclude_each_other(fedhist: Command) -> None:
+    answer = fedhist("run", "quickstart", "--runtime", "inline", "--ray-address", "10.0.0.1:1")
+    assert (answer.status, answer.out) == (2, "")
+    assert '--ray-address 10.0.0.1:1 is a cluster, the runtime "inline" this process' in answer.err
+
+
 def test_an_unknown_command_is_answered_once(fedhist: Command) -> None:
     answer = fedhist("pla")
     assert answer.status == 2
