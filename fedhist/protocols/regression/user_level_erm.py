@@ -20,7 +20,7 @@ import numpy as np
 
 from clients.records.gradients import MODELS, Model
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_size, check_within
+from fedhist.base.checks import check_integer, check_size, check_within
 from fedhist.model.display import Display
 from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.measures import Measured, measured
@@ -50,6 +50,9 @@ from server.regression.plan import GradientPlan
 
 EXCESS = "excess risk"
 
+MOST_DIMENSIONS = 1 << 13
+"""Truth and prediction solve systems of d x d numbers: half a gigabyte each."""
+
 
 @register_protocol
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class UserLevelErm(Central):
     n_users : int
         Planning value; the estimate uses the number who answered.
     dimension : int
-        d, the number of features.
+        d, the number of features; at most 8,192.
     radius : float
         The parameters are kept in the l2 ball of this radius around 0, where descent starts.
     gradient_bound : float
@@ -156,6 +159,7 @@ class UserLevelErm(Central):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
+        check_integer("dimension", self.dimension, MOST_DIMENSIONS)
         check_size("radius", self.radius)
         check_size("ridge", self.ridge, zero=True)
         check_within("max_failed", self.max_failed, 0, 1, "[)")

@@ -396,6 +396,7 @@ def test_a_lost_centre_is_announced() -> None:
         {"step": 0.0},
         {"steps": 0},
         {"dimension": 0},
+        {"dimension": 2**31},
         {"n_users": 1.5},
         {"delta": 0.0},
         {"model": "probit"},
