@@ -30,6 +30,7 @@ from clients.node import POLICY_KEYS, policy_of
 from fedhist.base.errors import PopulationError, WireError, nearest
 from fedhist.flower.host import Config as FlatConfig
 from fedhist.flower.host import NodeSetup, ServerSetup
+from fedhist.model.measures import check_rows
 from fedhist.model.registry import load_plugin
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -105,6 +106,7 @@ class FlowerHost:
             raise ValueError(f"Flower's runtimes run once, got run.repeats = {run.repeats}")
         if prepared.plan is not None:
             _seed(prepared.config)
+            check_rows(prepared.protocol, len(prepared.plan.users))
         # as on Ray: messages are sent; and owners' nodes answer under masks only
         aggregation = MASKED if prepared.plan is None else run.aggregation
         options = for_protocol(
