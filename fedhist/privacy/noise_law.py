@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtr
 
 from fedhist.base.arrays import Floats
 from fedhist.privacy.guarantee import gaussian_multiplier
@@ -124,6 +123,8 @@ def excess(law: NoiseLaw, level: Floats) -> Floats:
     if law.kind == "laplace" or (law.kind == "discrete-laplace" and s > WIDE_SCALE):
         return np.asarray(s / 2 * np.exp(-level / s))
     if law.kind == "gaussian" or (law.kind == "discrete-gaussian" and s > WIDE_STD):
+        from scipy.special import ndtr  # for the server's side only
+
         density = np.exp(-0.5 * (level / s) ** 2) / math.sqrt(2 * math.pi)
         return np.asarray(np.maximum(s * density - level * ndtr(-level / s), 0.0))
     first = np.floor(level) + 1  # smallest integer above the level

@@ -27,7 +27,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_ndtr, ndtri
 
 from fedhist.base.arrays import Array, Floats
 from fedhist.base.checks import check_integer
@@ -106,6 +105,8 @@ class WeightedKeys:
         """Noisy weight from which on a key appears, in steps."""
         if not self.std:
             return 1.0
+        from scipy.special import ndtri  # where keys are unknown only
+
         t = np.arange(1, self.limit + 1)
         own = np.array([weight_of(int(k)) for k in t])
         rare = -np.expm1(np.log1p(-self.new_delta) / t)  # 1 - (1 - delta')^(1 / t)
@@ -116,6 +117,8 @@ class WeightedKeys:
 
         ``spread`` is a standard deviation of the weight itself.
         """
+        from scipy.special import log_ndtr
+
         size = np.hypot(self.std, spread)
         over = np.asarray(weight, dtype=np.float64) - self.threshold
         exact = np.asarray(over >= 0, dtype=np.float64)

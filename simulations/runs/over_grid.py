@@ -21,8 +21,7 @@ from fedhist.session.session import Session
 from fedhist.users.shards import Shard
 from server.intake import Intake, Nulls
 from server.strategy import DROPPED, REPLACED, SessionStrategy
-from simulations.adversaries import Assigned, HostileGrid, UncheckedIntake, of_messages
-from simulations.adversaries.corrupted_records import emptied
+from simulations import adversaries
 from simulations.runs.options import NOT_SAFE, Options, Outcome, ended
 from simulations.runtimes.simulated_grid import LocalGrid, Progress, SimulatedGrid
 
@@ -39,7 +38,7 @@ def strategy_of(
     def intake(query: Query, digest: str, on_bad_reply: str) -> Intake:
         if options.watch is not None:
             options.watch(query)
-        take_in = Intake if options.checks else UncheckedIntake
+        take_in = Intake if options.checks else adversaries.UncheckedIntake
         return take_in(query, digest, on_bad_reply, nulls, options.max_users_per_node)
 
     return SessionStrategy(
@@ -64,10 +63,12 @@ def run_over_grid(
     several = any(a.level == "user" for a in options.adversaries)
     if options.runtime == "inline" and several and not sums_only:
         options = replace(options, fold=False)  # who tampers with a message of its own sends one
-    tables = of_messages(options.adversaries, len(users), n_nodes, options.fold)
     assigned = None
     if options.hostile:  # who misbehaves is drawn, and made, from all users' records
-        assigned = Assigned(tables, users.in_memory("a run with adversaries").split(n_nodes))
+        tables = adversaries.of_messages(options.adversaries, len(users), n_nodes, options.fold)
+        assigned = adversaries.Assigned(
+            tables, users.in_memory("a run with adversaries").split(n_nodes)
+        )
     poisoned = users
     if assigned is not None:  # in their order, by which they are cut into nodes
         poisoned = assigned.nodes[0].followed_by(assigned.nodes[1:])
@@ -85,7 +86,7 @@ def run_over_grid(
 
     with _grid(poisoned, n_nodes, seed, options, report) as grid:
         ready = time.perf_counter()
-        hostile = None if assigned is None else HostileGrid(grid, assigned, seed)
+        hostile = None if assigned is None else adversaries.HostileGrid(grid, assigned, seed)
         estimate = _estimate(strategy, hostile or grid, options)
         seconds = {"start": ready - started, "run": time.perf_counter() - ready}
         measured = grid.beside_total()
@@ -135,6 +136,7 @@ def _estimate(strategy: SessionStrategy, grid: Grid, options: Options) -> Estima
 
 def _nulls(nodes: Sequence[Shard], seed: int | None) -> Nulls:
     """Answer for users of a node as if they had no data."""
+    from simulations.adversaries.corrupted_records import emptied
 
     def answer(query: Query, digest: str, node: int, ids: Words) -> Report:
         asked = nodes[node].select(query.cohort) if node < len(nodes) else nodes[0].none
@@ -145,7 +147,7 @@ def _nulls(nodes: Sequence[Shard], seed: int | None) -> Nulls:
 
 
 def _counts(
-    hostile: HostileGrid, rounds: Sequence[Mapping[str, float]]
+    hostile: adversaries.HostileGrid, rounds: Sequence[Mapping[str, float]]
 ) -> dict[str, dict[str, int]]:
     """Count what adversaries did and what became of it, over all rounds. NOT PRIVATE."""
     dropped = Counter(hostile.withheld)

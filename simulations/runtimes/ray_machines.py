@@ -14,10 +14,8 @@ import numpy as np
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from clients.randomizers.scalars import randomize
 from fedhist.base.errors import FedhistError
 from fedhist.base.hashing import digest64
-from fedhist.channels.catalogue import scalar_channel
 from fedhist.model.registry import load_plugin
 from fedhist.users.batch import Users
 from fedhist.users.shards import Shard
@@ -86,6 +84,9 @@ class Likeness:
 
 def facts_of(plugins: Sequence[str]) -> dict[str, str]:
     """Say what the machine that this runs on is like."""
+    from clients.randomizers.scalars import randomize  # with many channels, for clusters only
+    from fedhist.channels.catalogue import scalar_channel
+
     facts = {f"the version of {name}": version(name) for name in PACKAGES}
     for plugin in plugins:
         file = Path(plugin)

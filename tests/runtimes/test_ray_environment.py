@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 
 import pytest
+from ray._private.node import Node
 
 from fedhist.users.shards import BLOCK
 from simulations.runtimes import ray_start
@@ -33,3 +35,22 @@ def test_workers_have_one_thread_each_and_this_process_keeps_its_own(
     assert set(found.values()) == {"1"}
     assert (os.environ["OMP_NUM_THREADS"], os.environ.get("MKL_NUM_THREADS")) == ("4", None)
     assert "runtime_env" not in ray_start.TASK
+
+
+def test_a_ray_of_one_run_starts_nothing_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's own methods start its autoscaler, its logs' copier and its dashboard: not ours."""
+    methods = {name: getattr(Node, name) for name in ray_start.FOR_OTHERS}
+    meanwhile: dict[str, object] = {}
+
+    def init(**_: object) -> None:
+        meanwhile.update({name: getattr(Node, name)(None) for name in methods})
+
+    monkeypatch.setattr(ray_start.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_start.ray, "init", init)
+    assert ray_start.start_ray(2, None)
+    assert set(meanwhile) == set(methods)
+    assert {name: getattr(Node, name) for name in methods} == methods
+    source = inspect.getsource(Node.start_head_processes) + inspect.getsource(
+        Node.start_ray_processes
+    )
+    assert all(f"self.{name}(" in source for name in methods), "Ray starts them by other names"
