@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedhist.base.arrays import Array, Floats
-from fedhist.base.checks import check_choice, check_integer, check_scale
+from fedhist.base.checks import check_choice, check_integer, check_range, check_scale
 from fedhist.base.text import warned
 from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import SQUARED_L2
@@ -78,9 +78,8 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
             check_scale("box", self.box, MOST_RANGE)
         elif self.low is None or self.high is None:
             raise ValueError(f"give low and high, or box; got low = {self.low}, high = {self.high}")
-        elif not (self.low < self.high and math.isfinite(self.high - self.low)):
-            raise ValueError(f"need finite low < high, got [{self.low}, {self.high}]")
         else:
+            check_range(self.low, self.high)
             check_scale("high - low", self.high - self.low, MOST_RANGE)
 
     # -- public numbers
