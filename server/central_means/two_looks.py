@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fedhist.privacy.guarantee import Adjacency, zcdp_rho
-from server.central_means.medians import RADIUS_USERS
+from server.central_means.medians import RADIUS_SHARES, RADIUS_USERS
 from server.central_means.noise import SumNoise, sum_noise
 from server.central_means.radius import RadiusChoice
 
 FIRST_SHARES = 0.1, 0.35
 """Least and largest share of the first look."""
-
-RADIUS_SHARES = 0.08, 0.2
-"""Least and largest share of epsilon that the radius is drawn with."""
 
 SEEN_USERS = 400.0
 """With so many units of epsilon in all users, one user in twenty is seen far away. Where the

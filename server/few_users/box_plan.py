@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from fedhist.privacy.guarantee import Adjacency
 from server.central_means.noise import SumNoise, sum_noise
@@ -60,6 +61,7 @@ def looks(
     return second, math.hypot(error(second, shares[1]), spread) + corrupted * second
 
 
+@lru_cache
 def drawn_looks(
     n_users: int,
     dimension: int,
