@@ -165,7 +165,7 @@ class Mean(TwoModes, InRange, PlannedMean, FoldProtocol):
     @property
     def plan(self) -> Plan:
         """Bins, shares and widths of the vote and the clipped reports; from public numbers only."""
-        return self.fold_plan(self.n_users, (self.high - self.low) / 2)
+        return self.fold_plan(self.n_users, self.half_range)
 
     @property
     def design(self) -> Design:
@@ -175,7 +175,7 @@ class Mean(TwoModes, InRange, PlannedMean, FoldProtocol):
         return plan_mean(
             float(self.n_users),
             float(self.scale),
-            (self.high - self.low) / 2,
+            self.half_range,
             float(self.epsilon),
             float(self.samples_per_user),
             self.channel_kind,
@@ -191,13 +191,13 @@ class Mean(TwoModes, InRange, PlannedMean, FoldProtocol):
     @property
     def scale(self) -> float:
         """Standard deviation of a user's mean that is planned with."""
-        return self.mean_scale or (self.high - self.low) / 2 / math.sqrt(self.samples_per_user)
+        return self.mean_scale or self.half_range / math.sqrt(self.samples_per_user)
 
     def rounds(self, server: Curator) -> Script:
         """Vote, check, refine; or go by stages."""
         design = self.design
         if not design.feasible:
-            return Estimate.refused(self.too_few(1, (self.high - self.low) / 2))
+            return Estimate.refused(self.too_few(1, self.half_range))
         plan = design.vote
         whole = Coordinates(1, float(self.low), float(self.high), max_items=plan.max_items)
         if design.plain:
@@ -222,8 +222,13 @@ class Mean(TwoModes, InRange, PlannedMean, FoldProtocol):
     def planned_error(self) -> ErrorBound:
         """Predict the mean squared error by the plan, for users who share a mean."""
         source = "the plan's risk, for the rate of Kent et al., arXiv 2405.11923, Theorem 6"
-        source = "; ".join(filter(None, (source, self.design.close)))
-        return ErrorBound(SQUARED_L2, self.design.risk, exact=False, source=source)
+        return self._bound(self.design.risk, source)
+
+    def _bound(self, risk: float, source: str) -> ErrorBound:
+        """Say of a prediction where it comes from, and what a vote risks."""
+        return ErrorBound(
+            SQUARED_L2, risk, False, "; ".join(filter(None, (source, self.design.close)))
+        )
 
     def rows(self, users: Users) -> Mapping[str, Array]:
         """Return the users' own means."""
@@ -253,14 +258,12 @@ class Mean(TwoModes, InRange, PlannedMean, FoldProtocol):
             n=len(x) * seen.times,
         )
         source = "the rounds followed with the users' own means in place of messages"
-        source = "; ".join(filter(None, (source, self.design.close)))
-        return ErrorBound(SQUARED_L2, given.risk() + self.clipping_of(seen), False, source)
+        return self._bound(given.risk() + self.clipping_of(seen), source)
 
     @property
     def parameter_set(self) -> ParameterSet:
         """The range."""
-        half = float(self.high - self.low) / 2
-        return ParameterSet("box", 1, half, (half / self.scale) ** 2)
+        return ParameterSet("box", 1, self.half_range, (self.half_range / self.scale) ** 2)
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:
