@@ -9,7 +9,7 @@ estimate and what was charged, of one inline run with a fixed seed. Numbers stan
 in the order of the array; a long array as the sum, the first entries and a digest of its bytes.
 Digests, whole numbers and texts hold everywhere. Floating-point numbers hold to the bit on a
 machine with the recorded :func:`fingerprint`, else to 1e-9 of the array's largest entry: NumPy's
-kernels differ in the last bits from processor to processor.
+kernels differ in the last bits from processor to processor. ``revisions`` are those of the laws.
 
 ``files/`` has what runs left behind: journals, a guard's folder, a data set's ledger, a sweep.
 """
@@ -189,6 +189,11 @@ def estimates(name: str, changes: list[dict[str, Any]] | None = None) -> dict[st
     return {"example": evaluated(example), "runs": runs}
 
 
+def revisions() -> dict[str, int]:
+    """Return the revision of every own protocol's law that has had another one."""
+    return {name: cls.revision for name, cls in own_protocols().items() if cls.revision}
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 
@@ -308,6 +313,7 @@ def write_record(*names: str) -> None:
             shutil.copytree(folder, FILES)
             FILES.chmod(0o755)
     body["protocols"] |= {name: estimates(name) for name in names or own_protocols()}
+    body["revisions"] = revisions()
     text = json.dumps(body, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     ESTIMATES.write_text(text.replace('{"changes"', '\n{"changes"') + "\n", encoding="utf-8")
 

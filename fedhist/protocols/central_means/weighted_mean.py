@@ -93,6 +93,7 @@ class WeightedMean(CentralMeans):
 
     name: ClassVar[str] = "weighted-mean"
     paper: ClassVar[str] = "the model: Cummings et al., NeurIPS 2022; weights and clips are own"
+    revision: ClassVar[int] = 1
     goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="m = 20 to 500"),)
     starter: ClassVar[str] = (
         BoxMean.starter.replace("box-mean", "weighted-mean")

@@ -113,6 +113,7 @@ class Mean(TwoModes, InRange, PlannedMean, FoldProtocol):
 
     name: ClassVar[str] = "mean"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 3.1"
+    revision: ClassVar[int] = 1
     goals: ClassVar[tuple[Goal, ...]] = (
         Goal(1e-4, words="T = 100", protocol=T_100, population=T_100),
         Goal(
