@@ -32,7 +32,7 @@ QUIET = {
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-START_SECONDS, END_SECONDS = 60.0, 10.0
+START_SECONDS, END_SECONDS = 180.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class Loopback:
         run_config: Flat,
         *,
         nodes: int | None = None,
-        timeout: float = 300.0,
+        timeout: float = 900.0,
     ) -> FlowerRun:
         """Submit a run with ``flwr run`` and wait until it has ended.
 

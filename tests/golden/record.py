@@ -22,7 +22,6 @@ import io
 import json
 import math
 import os
-import platform
 import re
 import shutil
 import sqlite3
@@ -30,7 +29,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import chdir, closing, redirect_stdout
-from importlib.metadata import version
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -51,7 +49,11 @@ from simulations.runs.data_ledger import Cap, CapExceeded, DataLedger
 from simulations.runs.run import Options, execute
 
 HERE = Path(__file__).resolve().parent
-FILES, ESTIMATES = HERE / "files", HERE / "estimates.json"
+FILES = HERE / "files"
+sys.path.append(str(HERE.parent))  # run as a script
+
+from processor import ESTIMATES, fingerprint  # noqa: E402
+
 SEED, OTHER_SEED = 20, 21
 LONG, FIRST = 16, 4
 MORE = json.loads((HERE / "more.json").read_text())  # what one or two names cannot say
@@ -62,16 +64,6 @@ OLDER = "sweep-older.sqlite"
 """Of a version whose cells said nothing of trivial answers, and of no adjacency unless asked."""
 
 SWEEP = ("sweep", "sweep.toml", "--out", "sweep.sqlite", "--workers", "0")
-
-
-def fingerprint() -> dict[str, Any]:
-    """Say what the last bits of a floating-point number depend on."""
-    simd = np.show_config(mode="dicts")["SIMD Extensions"]
-    return {
-        "simd": sorted({*simd["baseline"], *simd.get("found", [])}),
-        "machine": [platform.machine(), platform.python_version(), *platform.libc_ver()],
-        "versions": {name: version(name) for name in ("numpy", "numba", "scipy")},
-    }
 
 
 # -- estimates -------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ from simulations.runtimes.inline import InlinePopulation
 APP = Path(fedhist.__file__).resolve().parent.parent
 DOMAIN = ["chai", "maté", "rooibos", "tea", "お茶"]
 REMOTE = {"kind": "remote"}
+PATIENCE = 900.0
+"""Seconds that a run may take which shall end by itself: no test measures time."""
 HISTOGRAM = {"name": "bounded-histogram", "domain": DOMAIN, "epsilon": 1.0, "clip": 7.0}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flower_cases import (
     HISTOGRAM,
+    PATIENCE,
     REMOTE,
     ask,
     inline_estimate,
@@ -51,7 +52,7 @@ def test_same_estimate_as_inline(
     trusting: Loopback, event_files: list[Path], tmp_path: Path, grid: float | None
 ) -> None:
     protocol = HISTOGRAM | ({"grid": grid} if grid else {})
-    run = {"nodes": 2, "seed": 5, "timeout": 60.0}
+    run = {"nodes": 2, "seed": 5, "timeout": PATIENCE}
     config = write_config(tmp_path / "remote.toml", run=run, protocol=protocol, population=REMOTE)
     done = ask(trusting, config, tmp_path / "results")
     assert done.status == "finished:completed", done.log
@@ -61,7 +62,7 @@ def test_same_estimate_as_inline(
 
 @pytest.mark.slow
 def test_a_seed_from_the_server_is_refused(trusting: Loopback, tmp_path: Path) -> None:
-    run = {"nodes": 2, "timeout": 60.0}
+    run = {"nodes": 2, "timeout": PATIENCE}
     config = write_config(tmp_path / "remote.toml", run=run, protocol=HISTOGRAM, population=REMOTE)
     done = ask(trusting, config, tmp_path / "results", run__seed=1)
     assert done.status == "finished:failed"

@@ -42,19 +42,19 @@ def test_interrupt_leaves_nothing_behind(tmp_path: Path, send: Callable[[int, in
         start_new_session=True,
     )
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while not answering.exists() and time.monotonic() < end and process.poll() is None:
             time.sleep(0.1)
         assert answering.exists()
         time.sleep(0.5)  # well inside the 40 seconds that the round takes
         assert len(list(marked_processes(token))) > 2  # this one, Ray's, and a worker
         send(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=120)
         assert process.returncode == 130, errors
         assert "interrupted" in errors
         assert "Traceback" not in errors
 
-        end = time.monotonic() + 15  # Ray's own processes end a moment after their driver
+        end = time.monotonic() + 60  # Ray's own processes end a moment after their driver
         while list(marked_processes(token)) and time.monotonic() < end:
             time.sleep(0.2)
         assert list(marked_processes(token)) == []

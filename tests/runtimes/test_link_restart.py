@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from flower_cases import APP, read_estimate, write_config
+from flower_cases import APP, PATIENCE, read_estimate, write_config
 
 from fedhist.base.errors import FedhistError
 from simulations.runtimes.deployment import Loopback
@@ -50,7 +50,7 @@ def test_the_key_of_a_killed_node_comes_back(tmp_path: Path) -> None:
     again once its heartbeats are missed, and answers what it answered before."""
     config = write_config(
         tmp_path / "remote.toml",
-        run={"nodes": 1, "timeout": 200.0, "min_replies": 1},
+        run={"nodes": 1, "timeout": PATIENCE, "min_replies": 1},
         protocol=PROTOCOL | {"n_users": 60},
         population={"kind": "remote"},
     )
@@ -84,7 +84,7 @@ def test_a_killed_link_comes_back_and_its_nodes_with_it(tmp_path: Path) -> None:
     """Nodes need not be touched; what their users have spent before stays spent."""
     config = write_config(
         tmp_path / "remote.toml",
-        run={"nodes": 2, "timeout": 200.0},
+        run={"nodes": 2, "timeout": PATIENCE},
         protocol=PROTOCOL,
         population={"kind": "remote"},
     )

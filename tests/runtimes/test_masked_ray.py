@@ -40,7 +40,7 @@ class FatalGrid(RayGrid):
         sent = list(messages)
         if kind_of(sent[0].content) == KIND + self.fatal:
             os.kill(self.worker_pids()[0], signal.SIGKILL)
-        return super().send_and_receive(sent, timeout=120.0)
+        return super().send_and_receive(sent, timeout=600.0)
 
 
 @pytest.fixture(scope="module", autouse=True)

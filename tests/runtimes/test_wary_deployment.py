@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flower_cases import APP, HISTOGRAM, REMOTE, ask, read_estimate, write_config
+from flower_cases import APP, HISTOGRAM, PATIENCE, REMOTE, ask, read_estimate, write_config
 
 from simulations.runtimes.deployment import FlowerRun, Loopback
 from simulations.runtimes.processes import marked_processes
@@ -87,7 +87,7 @@ def tampered_app(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def wary(sample_files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wary]:
     folder = tmp_path_factory.mktemp("wary")
-    run = {"nodes": 2, "timeout": 60.0, "fold": "server"}
+    run = {"nodes": 2, "timeout": PATIENCE, "fold": "server"}
     config = write_config(folder / "mean.toml", run=run, protocol=MEAN, population=REMOTE)
     with Loopback(folder / "flower", tls=True) as link:
         wary = Wary(link, sample_files, config, tampered_app(folder / "app"))
@@ -100,7 +100,7 @@ def test_a_node_whose_key_is_not_registered_is_not_admitted(wary: Wary) -> None:
     config = {"data": str(wary.files[0]), "user": "who", "value": "x", "partition-id": 2}
     config["guard-folder"] = str(wary.link.folder / "stranger")
     stranger = wary.link.supernode(config, registered=False)
-    assert stranger.wait(60) != 0
+    assert stranger.wait(PATIENCE) != 0
     wary.link.end(stranger)
     assert "Failed to activate SuperNode" in wary.link.log("supernode-3")
     assert not (wary.link.folder / "stranger").exists()
@@ -116,7 +116,7 @@ def first(wary: Wary, tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
 
 
 def test_a_node_that_trusts_nobody_refuses_central_queries(wary: Wary, tmp_path: Path) -> None:
-    run = {"nodes": 2, "timeout": 60.0}
+    run = {"nodes": 2, "timeout": PATIENCE}
     config = write_config(tmp_path / "counts.toml", run=run, protocol=HISTOGRAM, population=REMOTE)
     done = wary.ask(tmp_path / "results", config)
     assert done.status == "finished:failed"

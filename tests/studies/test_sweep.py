@@ -280,7 +280,7 @@ def test_killed_at_any_moment(cells: list[Cell], tmp_path: Path) -> None:
     for most in kills:
         child = context.Process(target=run_cells, args=(cells, path), kwargs={"workers": 0})
         child.start()
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while time.monotonic() < end and child.is_alive():
             if runs(cells) > before and path.exists():
                 with Store(path, create=False) as store:
@@ -339,7 +339,7 @@ def test_interrupted_while_others_read(write: Write, tmp_path: Path, narrow: Com
         stderr=subprocess.PIPE,
         text=True,
     )
-    end, found = time.monotonic() + 60, 0
+    end, found = time.monotonic() + 300, 0
     while found < 3 and time.monotonic() < end:
         time.sleep(0.05)
         if path.exists():
@@ -352,7 +352,7 @@ def test_interrupted_while_others_read(write: Write, tmp_path: Path, narrow: Com
     status, _, err = narrow("sweep", config, "--out", path, "--set", "sweep.seeds=2")
     assert (status, "another process writes to" in err) == (2, True)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
     assert "nothing was written" not in errors
     assert "Traceback" not in errors
