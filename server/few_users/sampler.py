@@ -27,7 +27,7 @@ from server.few_users.ball_counting import balls_around, reduce_dimension
 POINT, FIRST_BUCKET, LAST_BUCKET = 0, 1, 2
 """What a draw is: a point, G1 (chosen in a round) or G2 (no round accepted)."""
 
-BATCH_NUMBERS = 1 << 22
+BATCH_NUMBERS = 1 << 23
 """Random numbers held at a time."""
 
 GRID_BITS = 24
@@ -214,55 +214,46 @@ class BallSampler(Sampler):
         left = int(rng.geometric(1 / self.n_rounds))
         share, size = self.buckets.garbage_share, max(64, BATCH_NUMBERS // small.shape[1])
         most = float(self.buckets.accept(np.arange(1, n + 1)).max())
-        # what the first accepted round proposed: (is a bucket, owner, scale, direction, tail)
-        found: tuple[bool, int, float, Floats, float] | None = None
-        spare: tuple[bool, int, float, Floats, float] | None = None
+        kind: int | None = None  # what the first accepted round proposed
+        proposal: tuple[int, float, Floats, float] | None = None  # owner, scale, direction, tail
         while left > 0:
             k = min(size, left)
             left -= k
-            bucket = rng.random(k) < share
-            owner = rng.integers(0, n, k)
-            g = rng.standard_normal((k, small.shape[1]))
-            tail = rng.chisquare(d - small.shape[1], k) if basis is not None else np.zeros(k)
+            bucket, coin = rng.random(k) < share, rng.random(k)
+            # a coin that no count would keep needs no proposal: how many there are is nobody's data
+            made = np.flatnonzero(~bucket & (coin < most))
+            owner = rng.integers(0, n, len(made))
+            g = rng.standard_normal((len(made), small.shape[1]))
+            tail = np.zeros(len(made))
+            if basis is not None:
+                tail = rng.chisquare(d - small.shape[1], len(made))
             # a uniform point of the ball: a random direction at distance R U^(1/d)
             length = np.sqrt(np.einsum("ij,ij->i", g, g) + tail)
-            scale = self.radius * rng.random(k) ** (1 / d) / length
-            coin = rng.random(k)
-            # a coin that no count would keep needs none: how many there are is nobody's data
-            open_ = ~bucket & (coin < most)
-            f = self._count(small, np.where(open_, owner, n), scale, g, tail)
-            chance = np.where(bucket, self.buckets.acceptance, self.buckets.accept(f))
-            kept = coin < chance
-            b = int(np.argmax(kept))
-            mine = (bool(bucket[b]), int(owner[b]), float(scale[b]), g[b].copy(), float(tail[b]))
-            spare = mine
-            if kept[b] and found is None:
-                found = mine
+            scale = self.radius * rng.random(len(made)) ** (1 / d) / length
+            kept = bucket & (coin < self.buckets.acceptance)
+            kept[made] = coin[made] < self.buckets.accept(self._count(small, owner, scale, g, tail))
+            first = int(np.argmax(kept))
+            b = int(np.searchsorted(made, first)) % max(1, len(made))
+            if kind is None and len(made):  # any proposal at first: a bucket takes as long
+                proposal = int(owner[b]), float(scale[b]), g[b].copy(), float(tail[b])
+            if kind is None and kept[first]:
+                kind = FIRST_BUCKET if bucket[first] else POINT
                 if self.early_exit:
                     break
-        # the point is made in every case, so that a bucket takes as long as a point
-        chosen = found or spare
+        point = np.zeros(d) if proposal is None else self._point(rng, basis, *proposal)
         out = np.zeros(d + 1)
-        if chosen is None:  # X >= 1, so this cannot be
-            raise RuntimeError("no round was executed")
-        point = self._point(rng, basis, *chosen[1:])
-        if found is None:
-            out[0] = LAST_BUCKET
-        elif found[0]:
-            out[0] = FIRST_BUCKET
-        else:
+        out[0] = LAST_BUCKET if kind is None else kind
+        if kind == POINT:
             out[1:] = point
         return out
 
     def _count(
         self, points: Floats, owner: NDArray[np.int64], scale: Floats, g: Floats, tail: Floats
     ) -> NDArray[np.int64]:
-        """Count the balls that hold each proposal: (B,) int64; 1 for owner n, a bucket."""
-        n = len(points)
+        """Count the balls that hold each proposal: (B,) int64."""
         order = np.argsort(owner, kind="stable")
-        start = np.searchsorted(owner[order], np.arange(n + 1))
-        order = order[: start[-1]]
-        s, f = scale[order], np.ones(len(owner), dtype=np.int64)
+        start = np.searchsorted(owner[order], np.arange(len(points) + 1))
+        s, f = scale[order], np.empty(len(owner), dtype=np.int64)
         outside = s**2 * tail[order]
         f[order] = balls_around(points, start, s, g[order], outside, self.radius**2)
         return f

@@ -1,40 +1,71 @@
-"""DP-Estimate-1 at its default number of rounds: 300 users, 10,000 dimensions, any data."""
+"""Means from few users at the default number of rounds: one draw, and several for one mean."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
-from server.few_users.plan import Wishes, choose_branch
-from server.few_users.sampler import BallSampler, bucket_params
+from fedhist.base.arrays import Array
+from server.few_users.interpolation import release_draws
+from server.few_users.plan import Method, Wishes, choose_branch
+from server.few_users.sampler import BallSampler
 from simulations.benchmarks.measuring import Result, Row, Task, in_turns, scaled
 
 RADIUS = 0.1
 MOST_SECONDS = 30.0
+SEVERAL = 600, 200, 3.0
+"""Users, dimensions and most seconds of the methods that draw several times."""
+
+
+@dataclass(frozen=True)
+class OneSeed:
+    """Draws with one seed, in place of a Curator."""
+
+    seed: int
+
+    def sample(self, sampler: BallSampler, *, label: str) -> Array:
+        """Draw."""
+        return sampler.draw(np.random.default_rng(self.seed))
 
 
 def measure(*, quick: bool = False) -> Result:
     """Measure in turns: users close together, users far apart; all rounds are executed."""
     n, d = (60, 200) if quick else (300, 10_000)
-    plan = choose_branch(n, d, RADIUS, None, 1.0, 1e-6, Wishes(method="ball"))
-    rng = np.random.default_rng(1)
-    data = {
-        "users close together": rng.standard_normal((n, d)) * RADIUS / np.sqrt(d),
-        "users far apart": 1e3 * rng.standard_normal((n, d)),
-    }
-    n_rounds = 200 if quick else plan.n_rounds
-    buckets = bucket_params(n, 1.0, 1e-6, plan.kappa)
+    several, wide, most = (600, 32, 3.0) if quick else SEVERAL
+    turns, fewer = (1, 200) if quick else (3, None)
+    tasks: dict[str, Task] = {}
+    targets: dict[str, float] = {}
 
-    def draw(name: str) -> Task:
-        sampler = BallSampler(data[name], plan.part_radius, buckets, n_rounds)
-        return lambda: sampler.draw(np.random.default_rng(_seed(n_rounds)))
+    def add(method: Method, n: int, d: int, at_most: float) -> str:
+        plan = choose_branch(n, d, RADIUS, None, 1.0, 1e-6, Wishes(method=method, n_rounds=fewer))
+        rng, server = np.random.default_rng(1), OneSeed(_seed(plan.n_rounds))
+        together = rng.standard_normal((n, d)) * RADIUS / np.sqrt(d)
+        apart = 1e3 * rng.standard_normal((n, d))
+        what = f"{method}, n = {n}, d = {d:,}"
+        for name, rows in (("close together", together), ("far apart", apart)):
+            tasks[f"{what}: users {name}"] = _release(server, rows, plan)
+            targets[f"{what}: users {name}"] = at_most
+        return f"{plan.n_parts} x {plan.n_rounds:,}"
 
-    found = in_turns({name: draw(name) for name in data}, 1 if quick else 3)
-    rows = [Row(name, "s", scaled(found[name], 1.0), at_most=MOST_SECONDS) for name in data]
+    rounds = [
+        add("ball", n, d, MOST_SECONDS),
+        add("blocks", several, wide, most),
+        add("boosted", several, wide, most),
+    ]
+    found = in_turns(tasks, turns, clock=time.process_time)
+    rows = [Row(what, "s", scaled(found[what], 1.0), at_most=targets[what]) for what in tasks]
     notes = (
-        f"Both draws use a seed whose number of rounds is within a tenth of N = {n_rounds:,}, the "
-        "mean of its geometric law, and execute all of them.",
+        "CPU seconds of one thread. All draws use seeds whose number of rounds is within a tenth "
+        f"of N, the mean of its geometric law, and execute all of them: {', '.join(rounds)}.",
     )
-    return Result("few-users", f"n = {n}, d = {d:,}, one ball, epsilon = 1", tuple(rows), notes)
+    return Result("few-users", "one mean, epsilon = 1", tuple(rows), notes)
+
+
+def _release(server: Any, rows: Array, plan: Any) -> Task:
+    return lambda: release_draws(server, rows, plan)
 
 
 def _seed(n_rounds: int) -> int:

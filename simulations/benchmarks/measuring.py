@@ -102,15 +102,20 @@ class Result:
         return cls(body["name"], body["setting"], rows, tuple(body["notes"]))
 
 
-def seconds(task: Task) -> float:
+def seconds(task: Task, clock: Callable[[], float] = time.perf_counter) -> float:
     """Time one call; garbage of earlier calls is collected before the clock starts."""
     gc.collect()
-    started = time.perf_counter()
+    started = clock()
     task()
-    return time.perf_counter() - started
+    return clock() - started
 
 
-def in_turns(tasks: Mapping[str, Task], turns: int, warm: int = 1) -> dict[str, list[float]]:
+def in_turns(
+    tasks: Mapping[str, Task],
+    turns: int,
+    warm: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
     """Time tasks in turns: every task once, then every task again, ...
 
     Parameters
@@ -119,6 +124,8 @@ def in_turns(tasks: Mapping[str, Task], turns: int, warm: int = 1) -> dict[str, 
     turns : int
     warm : int
         Turns before the first that counts (compiled loops are loaded, caches filled).
+    clock : callable
+        In seconds; ``time.process_time`` where other programs share the machine.
 
     Returns
     -------
@@ -135,7 +142,7 @@ def in_turns(tasks: Mapping[str, Task], turns: int, warm: int = 1) -> dict[str, 
     found: dict[str, list[float]] = {name: [] for name in tasks}
     for turn in range(warm + turns):
         for name, task in tasks.items():
-            taken = seconds(task)
+            taken = seconds(task, clock)
             if turn >= warm:
                 found[name].append(taken)
     return found
