@@ -21,6 +21,7 @@ from fedhist.users.batch import Users
 from simulations.experiments.heat_maps import write_maps
 from simulations.experiments.local_regret import AREA, SIZES, USERS, LocalCell, cells_of, run
 from simulations.experiments.regret import Measured, measure, protocols_of, square
+from simulations.experiments.regret_axes import Axis
 from simulations.populations.synthetic import numbered_items
 from tests.protocols.running import count_table
 
@@ -142,9 +143,13 @@ def test_a_refusal_counts_as_the_trivial_answer(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_square_shows_the_largest() -> None:
     one, two = found([2.0, 2.0], [1.0, 1.0]), found([1.0, 1.0], [2.0, 2.0])
-    shown = square([two, one], ("T", lambda c: (c.T, str(c.T))), ("n", lambda c: (c.n, "n")))
+    axes: tuple[Axis, Axis] = (("T", lambda c: (c.T, str(c.T))), ("n", lambda c: (c.n, "n")))
+    shown = square([two, one], *axes)
     assert (shown.columns, shown.rows, shown.words) == (["30"], ["n"], [["other"]])
     assert shown.values.tolist() == [[2.0]]
+    said = found([2.0, 2.0], [1.0, 1.0], close=True)
+    assert square([said, one, two], *axes).words == [["other *"]]
+    assert (said.row["close call"], one.row["close call"]) == (1.0, 0.0)
 
 
 def test_maps_are_files(tmp_path: Path) -> None:
