@@ -7,10 +7,10 @@ from typing import Any
 from weakref import ref
 
 from fedhist.users.batch import Users
-from fedhist.users.shards import BLOCK, Shard
+from fedhist.users.shards import BLOCK, Shard, Wrapped
 
 
-class Walked(Shard):
+class Walked(Wrapped):
     """Users in memory, who do not look it.
 
     Parameters
@@ -26,11 +26,11 @@ class Walked(Shard):
     held = 0
     """Most blocks of a walk that were there, or whose records were, when another was made."""
 
-    def __init__(self, users: Users, size: int = BLOCK) -> None:
-        self.users, self.size = users, size
+    users: Users
 
-    def __len__(self) -> int:
-        return len(self.users)
+    def __init__(self, users: Users, size: int = BLOCK) -> None:
+        super().__init__(users)
+        self.size = size
 
     def slice(self, start: int, stop: int) -> Shard:
         return Walked(self.users.slice(start, stop), self.size)
@@ -46,7 +46,3 @@ class Walked(Shard):
             del record
             yield block
             del block
-
-    @property
-    def none(self) -> Users:
-        return self.users.none

@@ -22,7 +22,7 @@ from fedhist.model.query import Summary
 from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.shards import BLOCK, Shard
+from fedhist.users.shards import BLOCK, Shard, Wrapped
 
 if TYPE_CHECKING:
     from fedhist.model.protocol import Protocol
@@ -166,7 +166,7 @@ class Records(Measured):
         return self.protocol.lower_bounds(self.users)
 
 
-class Watched(Shard):
+class Watched(Wrapped):
     """Users who are measured while somebody walks them: to make them costs more than that.
 
     Parameters
@@ -182,34 +182,23 @@ class Watched(Shard):
     """
 
     def __init__(self, users: Shard, of: Callable[[Users], Summary]) -> None:
-        self._users, self._of = users, of
+        super().__init__(users)
+        self._of = of
         self._total: Summary | None = None
         self.seconds = 0.0
-
-    def __len__(self) -> int:
-        return len(self._users)
-
-    def slice(self, start: int, stop: int) -> Shard:
-        """Return some of the users, whom nobody watches."""
-        return self._users.slice(start, stop)
 
     def blocks(self, size: int = BLOCK) -> Iterator[Users]:
         """Walk the users; the first walk to their end measures them."""
         if self._total is not None or size != BLOCK:
-            yield from self._users.blocks(size)
+            yield from self.users.blocks(size)
             return
         tree, number = Tree(), 0
-        for block in self._users.blocks():  # no enumerate: it keeps a block
+        for block in self.users.blocks():  # no enumerate: it keeps a block
             tree.add(number, self._timed(block))
             number += 1
             yield block
             del block
         self._total = tree.own_total() if number else self._of(self.none)
-
-    @property
-    def none(self) -> Users:
-        """No users of the same kind."""
-        return self._users.none
 
     @property
     def total(self) -> Summary:
@@ -232,7 +221,7 @@ def walked(of: Callable[[Users], Summary], users: Shard) -> Summary:
     return users.added_up(of) if isinstance(users, Elsewhere) else Watched(users, of).total
 
 
-class Elsewhere(Shard):
+class Elsewhere(Wrapped):
     """Users whose blocks others can walk."""
 
     @abstractmethod

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from fedhist.base.arrays import Words
 from fedhist.users.batch import Users
-from fedhist.users.shards import BLOCK, Shard
+from fedhist.users.shards import BLOCK, Shard, Wrapped
 
 ROOM = 512 << 20
 """Bytes of users, about, that a process keeps from the second round that asks them on."""
@@ -16,22 +14,19 @@ PROBED = 64
 """Users who tell how many will fit."""
 
 
-@dataclass(frozen=True)
-class Kept(Shard):
+class Kept(Wrapped):
     """Users of whom the first are in memory; the others are made or read anew in every walk.
 
-    Attributes
+    Parameters
     ----------
     users : Shard
         All of them.
     first : Users
     """
 
-    users: Shard
-    first: Users
-
-    def __len__(self) -> int:
-        return len(self.users)
+    def __init__(self, users: Shard, first: Users) -> None:
+        super().__init__(users)
+        self.first = first
 
     def slice(self, start: int, stop: int) -> Kept:
         """Return some of the users."""
@@ -51,20 +46,6 @@ class Kept(Shard):
         if k > a:
             yield self.first.slice(a, k).followed_by(self.users.slice(k, b).blocks(size))
         yield from self.users.slice(b, n).blocks(size)
-
-    @property
-    def none(self) -> Users:
-        """No users of the same kind."""
-        return self.first.none
-
-    @property
-    def digest(self) -> int:
-        """That of the users, wherever they are."""
-        return self.users.digest
-
-    def public_ids(self) -> Words:
-        """Return the users' ids."""
-        return self.users.public_ids()
 
 
 def kept(users: Shard, room: int = ROOM) -> tuple[Shard, int]:

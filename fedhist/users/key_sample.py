@@ -7,7 +7,7 @@ machine and in any order.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedhist.base.hashing import digest64, hash_bytes_kernel
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.shards import BLOCK, Shard
+from fedhist.users.shards import BLOCK, Shard, Wrapped
 
 MOST_KEYS = 10_000_000
 """Items of a vocabulary that are all told apart; of more, those of a sample."""
@@ -48,18 +48,14 @@ def _told_apart(vocabulary: Keys, share: int) -> tuple[Keys, NDArray[np.uint32]]
     return Keys.known(np.append(names.offsets, names.offsets[-1]), names.data), at
 
 
-@dataclass(frozen=True)
-class Sampled(Shard):
+class Sampled(Wrapped):
     """Users whose items outside the sample are all called by one last number.
 
     Records keep their entries, so that a user has as many items and tokens as before; the last
     number stands in a record more than once. Sums of it mean nothing.
     """
 
-    users: Shard
-
-    def __len__(self) -> int:
-        return len(self.users)
+    digest = Shard.digest  # these are other records
 
     def slice(self, start: int, stop: int) -> Shard:
         """Return some of the users."""

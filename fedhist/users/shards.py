@@ -90,6 +90,44 @@ class Shard(ABC):
         return [self.slice(a, b) for a, b in pairwise(edges)]  # type: ignore[misc]
 
 
+class Wrapped(Shard):
+    """Another shard's users, and they are asked for everything that a class does not say itself.
+
+    Parameters
+    ----------
+    users : Shard
+        Who are wrapped; a slice is one of theirs.
+    """
+
+    def __init__(self, users: Shard) -> None:
+        self.users = users
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def slice(self, start: int, stop: int) -> Shard:
+        """Return some of the users, not wrapped."""
+        return self.users.slice(start, stop)
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Users]:
+        """Walk the users."""
+        return self.users.blocks(size)
+
+    @property
+    def none(self) -> Users:
+        """No users of the same kind."""
+        return self.users.none
+
+    @property
+    def digest(self) -> int:
+        """That of the users."""
+        return self.users.digest
+
+    def public_ids(self) -> Words:
+        """Return the users' ids."""
+        return self.users.public_ids()
+
+
 def edge(index: int, n_users: int, n_nodes: int) -> int:
     """Return the number of the first user of node ``index``; that of no node is ``n_users``."""
     return index * n_users // n_nodes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -17,32 +16,24 @@ from fedhist.privacy.noise_source import Noise
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.shards import BLOCK, Shard
+from fedhist.users.shards import BLOCK, Wrapped
 from fedhist.users.streams import SeededStreams
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.runtimes.inline import InlinePopulation
 
 
-@dataclass(frozen=True)
-class Cut(Shard):
+class Cut(Wrapped):
     """Users who come in blocks that end at some of them."""
 
     users: Users
-    ends: tuple[int, ...]
 
-    def __len__(self) -> int:
-        return len(self.users)
-
-    def slice(self, start: int, stop: int) -> Shard:
-        return self.users.slice(start, stop)
+    def __init__(self, users: Users, ends: tuple[int, ...]) -> None:
+        super().__init__(users)
+        self.ends = ends
 
     def blocks(self, size: int = BLOCK) -> Iterator[Users]:
         for a, b in pairwise((0, *self.ends, len(self.users))):
             yield self.users.slice(a, b)
-
-    @property
-    def none(self) -> Users:
-        return self.users.none
 
 
 class Ran(NamedTuple):
