@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit, uint64
 
 from fedhist.base.arrays import Words
-from fedhist.base.hashing import GOLDEN, mix
+from fedhist.base.hashing import GOLDEN, mix, unit1
 
 Scratch = tuple[Words, Words, Words, Words, Words]
 
@@ -189,7 +189,7 @@ def _draw_counts(
         held = uint64(count[start + k]) >> shift
         tokens -= held
         counter += uint64(GOLDEN)
-        u = (float(mix(counter) >> uint64(12)) + 0.5) * 2.0**-52
+        u = unit1(mix(counter))
         x = 0.0
         if left > 0.0:
             x = (

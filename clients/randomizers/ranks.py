@@ -10,7 +10,7 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers, Words
-from fedhist.base.hashing import mix
+from fedhist.base.hashing import GOLDEN, mix
 from fedhist.channels.layers import draw_layers
 from fedhist.channels.rank_unit import RankUnit, Table, normal_cells, point_keys
 from fedhist.users.streams import Streams
@@ -107,8 +107,8 @@ def _members(
         for k in range(d):
             # along the points: every sum has one fixed order, and the loops are vectorised
             for b in range(blocks):
-                words[b] = mix(counter + uint64(b + 1) * uint64(0x9E3779B97F4A7C15))
-            counter += uint64(blocks) * uint64(0x9E3779B97F4A7C15)
+                words[b] = mix(counter + uint64(b + 1) * uint64(GOLDEN))
+            counter += uint64(blocks) * uint64(GOLDEN)
             for lane in range(4):
                 shift = uint64(16 * lane)
                 for b in range(blocks):

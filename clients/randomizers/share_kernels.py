@@ -17,7 +17,7 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers
-from fedhist.base.hashing import mix
+from fedhist.base.hashing import GOLDEN, mix
 
 REACH = 9.3
 """Of the table, in stds: beyond it lies less than 2^-66."""
@@ -116,13 +116,13 @@ def _jumps(key: np.uint64, log_stop: float, gap: float, out: Integers) -> None:
     """Walk over X and Y of every entry, a jump each ``gap`` of them on average."""
     counter, at, end = key, 0.0, 2.0 * out.shape[0]
     while True:
-        counter += uint64(0x9E3779B97F4A7C15)
+        counter += uint64(GOLDEN)
         at -= gap * math.log(_unit(mix(counter)))
         if at >= end:
             return
-        counter += uint64(0x9E3779B97F4A7C15)
+        counter += uint64(GOLDEN)
         stop = math.exp(log_stop * _unit(mix(counter)))
-        counter += uint64(0x9E3779B97F4A7C15)
+        counter += uint64(GOLDEN)
         size = np.int64(1)
         if stop < 1.0:
             size += np.int64(math.floor(math.log(_unit(mix(counter))) / math.log1p(-stop)))
@@ -142,7 +142,7 @@ def _inverted(
     """Find each draw's cell, then an integer of it: uniform, kept as often as its mass says."""
     counter = key
     for i in range(out.shape[0]):
-        counter += uint64(0x9E3779B97F4A7C15)
+        counter += uint64(GOLDEN)
         word = mix(counter)
         u = np.float64(word >> uint64(11)) * 2.0**-53
         cell = guide[word >> uint64(52)]
@@ -153,14 +153,14 @@ def _inverted(
             first = cell << shift
             low = np.float64(first)
             while True:
-                counter += uint64(0x9E3779B97F4A7C15)
+                counter += uint64(GOLDEN)
                 inner = mix(counter)
                 k = first + np.int64(inner & uint64((1 << shift) - 1))
                 x = np.float64(k)
                 chance = math.exp((low * low - x * x) * curve)
                 if k == 0:  # half as likely as the integers beside it, which stand for two signs
                     chance = 0.5
-                counter += uint64(0x9E3779B97F4A7C15)
+                counter += uint64(GOLDEN)
                 if _unit(mix(counter)) <= chance:
                     break
         out[i] = -k if word & uint64(1) else k

@@ -15,12 +15,10 @@ import numpy as np
 from numba import njit, uint64
 
 from fedhist.base.arrays import Floats, Integers, Words
-from fedhist.base.hashing import mix
+from fedhist.base.hashing import GOLDEN, mix, unit1
 from fedhist.channels.sphere import SphereChannel
 from fedhist.users.columns import Samples
 from fedhist.users.streams import Streams
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def ball_means(samples: Samples, radius: float) -> Floats:
@@ -147,12 +145,6 @@ def _ball_means(indptr: Integers, values: Floats, radius: float, out: Floats) ->
             out[u, j] = out[u, j] / (stop - start) if usable and stop > start else 0.0
 
 
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _uniform(counter: Any) -> Any:
-    """SplitMix64's word at a counter, as a double strictly inside (0, 1)."""
-    return (float(mix(counter) >> uint64(12)) + 0.5) * 2.0**-52
-
-
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _reports(
     x: Floats, indptr: Integers, agree: Any, words: Words, length: float, out: Floats
@@ -168,9 +160,9 @@ def _reports(
             counter = words[k]
             squares = 0.0
             for j in range(0, d, 2):
-                radius = math.sqrt(-2.0 * math.log(_uniform(counter + _GOLDEN)))
-                counter += _GOLDEN + _GOLDEN
-                angle = 2.0 * math.pi * _uniform(counter)
+                radius = math.sqrt(-2.0 * math.log(unit1(mix(counter + uint64(GOLDEN)))))
+                counter += uint64(GOLDEN) + uint64(GOLDEN)
+                angle = 2.0 * math.pi * unit1(mix(counter))
                 y[j] = radius * math.cos(angle)
                 y[j + 1] = radius * math.sin(angle)
                 squares += y[j] * y[j]

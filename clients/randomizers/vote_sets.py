@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit, uint64
 
 from fedhist.base.arrays import Floats, Integers, Words
-from fedhist.base.hashing import mix
+from fedhist.base.hashing import GOLDEN, mix
 from fedhist.users.columns import Samples
 
 
@@ -160,4 +160,4 @@ def _farthest(key: Any, max_votes: int, far: Floats, column: Integers) -> Any:
 def _tie_hash(key: Any, column: Any) -> Any:
     """Return the word at a column of a user's public stream: a bijection of the column."""
     column = ~column if column < 0 else column
-    return mix(key + uint64(column + 1) * uint64(0x9E3779B97F4A7C15))
+    return mix(key + uint64(column + 1) * uint64(GOLDEN))

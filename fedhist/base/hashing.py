@@ -76,13 +76,19 @@ def mix(z: Any) -> Any:
     return z ^ (z >> uint64(31))
 
 
+@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
+def unit1(word: Any) -> Any:
+    """Map one word strictly inside (0, 1), 52 bits, as ``unit_interval`` of the streams does."""
+    return (float(word >> uint64(12)) + 0.5) * 2.0**-52
+
+
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def counter_words_kernel(keys: Words, out: Words) -> None:
     """Fill ``out`` (n, n_draws) with the words of :func:`counter_words`."""
     for u in range(out.shape[0]):
         counter = keys[u]
         for j in range(out.shape[1]):
-            counter += uint64(0x9E3779B97F4A7C15)
+            counter += uint64(GOLDEN)
             out[u, j] = mix(counter)
 
 
@@ -90,7 +96,7 @@ def counter_words_kernel(keys: Words, out: Words) -> None:
 def user_keys_kernel(ids: Words, root: np.uint64, out: Words) -> None:
     """Fill ``out`` with the users' keys: mix64(mix64(id + GOLDEN) ^ root)."""
     for u in range(ids.shape[0]):
-        out[u] = mix(mix(ids[u] + uint64(0x9E3779B97F4A7C15)) ^ root)
+        out[u] = mix(mix(ids[u] + uint64(GOLDEN)) ^ root)
 
 
 BLOCK = 256
@@ -105,7 +111,7 @@ def _later_bits(counter: Any, rest: Any, undecided: Any) -> Any:
     """Decide the lanes that the first words have left undecided."""
     hit = uint64(0)
     while undecided != uint64(0) and rest != uint64(0):
-        counter += uint64(0x9E3779B97F4A7C15)
+        counter += uint64(GOLDEN)
         word = mix(counter)
         if rest >> uint64(63):
             hit |= undecided & ~word
@@ -129,7 +135,7 @@ def bernoulli_bits_kernel(keys: Words, threshold: np.uint64, out: Words) -> None
     undecided = np.empty(BLOCK, dtype=np.uint64)
     hit = np.empty(BLOCK, dtype=np.uint64)
     for b in range(out.shape[1]):
-        start = uint64(b) * uint64(64) * uint64(0x9E3779B97F4A7C15)
+        start = uint64(b) * uint64(64) * uint64(GOLDEN)
         for first in range(0, keys.shape[0], BLOCK):
             size = min(BLOCK, keys.shape[0] - first)
             for i in range(size):
@@ -138,7 +144,7 @@ def bernoulli_bits_kernel(keys: Words, threshold: np.uint64, out: Words) -> None
                 hit[i] = uint64(0)
             rest, step = threshold, uint64(0)
             for _ in range(LEVELS):
-                step += uint64(0x9E3779B97F4A7C15)
+                step += uint64(GOLDEN)
                 if rest >> uint64(63):
                     for i in range(size):
                         word = mix(counter[i] + step)
@@ -159,14 +165,14 @@ def hash_bytes_kernel(
     """Hash each byte string ``data[offsets[i]:offsets[i+1]]`` to 64 bits under a public key."""
     for i in range(offsets.shape[0] - 1):
         start, stop = offsets[i], offsets[i + 1]
-        h = mix(key ^ (uint64(stop - start) * uint64(0x9E3779B97F4A7C15)))
+        h = mix(key ^ (uint64(stop - start) * uint64(GOLDEN)))
         word = uint64(0)
         shift = uint64(0)
         for k in range(start, stop):
             word |= uint64(data[k]) << shift
             shift += uint64(8)
             if shift == uint64(64):
-                h = mix(h ^ word) + uint64(0x9E3779B97F4A7C15)
+                h = mix(h ^ word) + uint64(GOLDEN)
                 word = uint64(0)
                 shift = uint64(0)
         out[i] = mix(h ^ word)

@@ -263,12 +263,12 @@ def _sum_points(
     keys: Words, symbols: Integers, size: int, table: Table, point: Table, out: Integers
 ) -> None:
     blocks = size // _LANES
-    step = uint64(blocks) * uint64(0x9E3779B97F4A7C15)
+    step = uint64(blocks) * uint64(GOLDEN)
     for u in range(keys.shape[0]):
         if symbols[u] >= size:
             continue
         shift = uint64(16 * (symbols[u] // blocks))
-        counter = keys[u] + uint64(symbols[u] % blocks + 1) * uint64(0x9E3779B97F4A7C15)
+        counter = keys[u] + uint64(symbols[u] % blocks + 1) * uint64(GOLDEN)
         squares = 0.0
         for k in range(point.shape[0]):
             point[k] = table[(mix(counter) >> shift) & uint64(0xFFFF)]

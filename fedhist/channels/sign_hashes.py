@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Integers, Words
 from fedhist.base.checks import check_count
-from fedhist.base.hashing import counter_words, digest64, mix
+from fedhist.base.hashing import GOLDEN, counter_words, digest64, mix
 from fedhist.channels.bits import LANES, n_words
 from fedhist.channels.hadamard import fwht, hadamard_entry, next_power_of_two
 from fedhist.users.keys import keyed_hash
@@ -236,7 +236,7 @@ def _word_sums(keys: Words, indptr: Integers, columns: Integers, out: Integers) 
             column = columns[k] if columns[k] >= 0 else ~columns[k]
             w = column >> 6
             if w != last:
-                word = mix(keys[u] + uint64(w + 1) * uint64(0x9E3779B97F4A7C15))
+                word = mix(keys[u] + uint64(w + 1) * uint64(GOLDEN))
                 last = w
             sign = 1 - 2 * np.int64((word >> uint64(column & 63)) & uint64(1))
             total += sign if columns[k] >= 0 else -sign
@@ -277,7 +277,7 @@ def _add_numbers(keys: Words, z: Any, totals: Any) -> None:
     for u in range(keys.shape[0]):
         counter = keys[u]
         for w in range(totals.shape[0] // 64):
-            counter += uint64(0x9E3779B97F4A7C15)
+            counter += uint64(GOLDEN)
             word = mix(counter)
             for b in range(64):
                 totals[w * 64 + b] += z[u] if (word >> uint64(b)) & uint64(1) == 0 else -z[u]
@@ -299,7 +299,7 @@ def _add_units(keys: Words, z: NDArray[np.int8], totals: Integers) -> None:
     """
     n, n_w = keys.shape[0], totals.shape[0] // 64
     planes = np.zeros((10, n_w), dtype=np.uint64)
-    step = uint64(0x9E3779B97F4A7C15)
+    step = uint64(GOLDEN)
     key, flip = np.zeros(7, dtype=np.uint64), np.zeros(7, dtype=np.uint64)
     held = 0
     for first in range(0, n, 7):

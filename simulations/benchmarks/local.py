@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clients.randomizers.scalars import randomize, unary_votes
 from clients.randomizers.vote_kernels import add_votes
 from clients.records.functionals import Rotated
-from fedhist.base.hashing import mix
+from fedhist.base.hashing import GOLDEN, mix
 from fedhist.channels.bits import BitTally
 from fedhist.channels.catalogue import CHANNELS, UnaryChannel, scalar_channel
 from fedhist.channels.hadamard import fwht
@@ -229,7 +229,7 @@ def fused_integers(keys: NDArray[np.uint64], position: Counts, threshold: Any) -
     total = np.zeros(BINS, dtype=np.int64)
     for u in range(keys.shape[0]):
         for b in range(BINS):
-            word = mix(keys[u] + uint64(b + 1) * uint64(0x9E3779B97F4A7C15))
+            word = mix(keys[u] + uint64(b + 1) * uint64(GOLDEN))
             total[b] += np.int64(word < threshold) ^ np.int64(b == position[u])
     return total
 
@@ -240,7 +240,7 @@ def fused_doubles(keys: NDArray[np.uint64], position: Counts, flip: float) -> Co
     total = np.zeros(BINS, dtype=np.int64)
     for u in range(keys.shape[0]):
         for b in range(BINS):
-            word = mix(keys[u] + uint64(b + 1) * uint64(0x9E3779B97F4A7C15))
+            word = mix(keys[u] + uint64(b + 1) * uint64(GOLDEN))
             x = float(word >> uint64(11)) * 2.0**-53
             total[b] += np.int64(x < flip) ^ np.int64(b == position[u])
     return total
@@ -254,7 +254,7 @@ def fused_bytes(state: Any, position: Counts, threshold: np.uint8) -> Counts:
     drawn = words.view(np.uint8)
     for u in range(position.shape[0]):
         for w in range(BINS // 8):
-            state += uint64(0x9E3779B97F4A7C15)
+            state += uint64(GOLDEN)
             words[w] = mix(state)
         for b in range(BINS):
             total[b] += np.int64(drawn[b] < threshold)

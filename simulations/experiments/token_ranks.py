@@ -18,7 +18,7 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
-from fedhist.base.hashing import mix
+from fedhist.base.hashing import GOLDEN, mix
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 
@@ -80,7 +80,6 @@ def add_rank_bins(
     taken : scratch, a power of two of at least 4 r_max entries: positions drawn already
     out : (bins, d) int64
     """
-    golden = uint64(0x9E3779B97F4A7C15)
     most = cell.shape[0]
     mask = uint64(taken.shape[0] - 1)
     for u in range(indptr.shape[0] - 1):
@@ -103,7 +102,7 @@ def add_rank_bins(
                     tokens[n] = item[k]
                     n += 1
             for r in range(last):
-                counter += golden
+                counter += uint64(GOLDEN)
                 j = uint64(r) + _below(mix(counter), uint64(n - r))
                 j_item = tokens[j]
                 tokens[j] = tokens[r]
@@ -113,7 +112,7 @@ def add_rank_bins(
         taken[:] = -1
         r = 0
         while r < last:
-            counter += golden
+            counter += uint64(GOLDEN)
             place = _below(mix(counter), size)
             slot = mix(place) & mask
             while taken[slot] >= 0 and uint64(taken[slot]) != place:

@@ -15,7 +15,7 @@ import numpy as np
 from numba import int64, njit, uint64
 
 from fedhist.base.arrays import Floats, Integers, Words
-from fedhist.base.hashing import GOLDEN, MASK64, mix
+from fedhist.base.hashing import GOLDEN, MASK64, mix, unit1
 from simulations.populations.arithmetic import (
     CENTRAL,
     FAR,
@@ -52,12 +52,6 @@ def each(n: int, size: int = 1) -> Integers:
 def start_of(key: Any, user: Any) -> Any:
     """Return the counter before a user's first word."""
     return uint64(key) + (uint64(user) << uint64(32)) * uint64(GOLDEN)
-
-
-@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
-def unit1(word: Any) -> Any:
-    """Return a number strictly inside (0, 1), of 52 bits."""
-    return (float(word >> uint64(12)) + 0.5) * 2.0**-52
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -13,9 +13,9 @@ from numba import njit, uint64
 from numba.cpython.unsafe.numbers import trailing_zeros
 
 from fedhist.base.arrays import Array, Floats, Integers, Words
-from fedhist.base.hashing import GOLDEN, mix
+from fedhist.base.hashing import GOLDEN, mix, unit1
 from simulations.populations.arithmetic import log1
-from simulations.populations.draws import start_of, unit1
+from simulations.populations.draws import start_of
 
 GUIDE = 16, 18
 """Logarithms of the cells of the least and the largest guide into a table: the first for some 1,000
