@@ -55,10 +55,17 @@ def no_formula(cell: str) -> str:
     >>> no_formula("=1+1"), no_formula("-5"), no_formula("tea"), no_formula("@a")
     ("'=1+1", '-5', 'tea', "'@a")
     """
-    if not cell.startswith(_FORMULA):
-        return cell
+    return f"'{cell}" if cell.startswith(_FORMULA) and not is_number(cell) else cell
+
+
+def is_number(text: str) -> bool:
+    """Say whether a text is a number, as Python reads them.
+
+    >>> [text for text in ("-5", "1e3", " 7 ", "nan", "tea", "") if is_number(text)]
+    ['-5', '1e3', ' 7 ', 'nan']
+    """
     try:
-        float(cell)
+        float(text)
     except ValueError:
-        return f"'{cell}"
-    return cell
+        return False
+    return True

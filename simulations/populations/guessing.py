@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedhist.base.errors import nearest
+from fedhist.base.text import is_number
 from fedhist.users.frames import collected
 from simulations.populations.base import existing
 from simulations.populations.tables import (
@@ -184,15 +185,6 @@ def form_of(path: Path) -> TableFormat:
     best = max(tried, key=lambda s: len(rows[s]))
     header = not any(map(is_number, rows[best]))
     return replace(form, separator=None if best == usual else best, header=header)
-
-
-def is_number(text: str) -> bool:
-    """Say whether a text is a number, as Python reads them."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def look(path: Path, form: TableFormat) -> list[Seen]:

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from fedhist.base.errors import nearest
-from simulations.populations.guessing import is_number
+from fedhist.base.text import is_number
 
 OPERATORS = {
     "=": operator.eq,
