@@ -90,22 +90,22 @@ class ContextStore(Store):
 
     def attempt(self, digest: str) -> bytes | None:
         """Return what is kept of the newest attempt, if it is one at this query's sum."""
-        found = kept(self._state).attempt
+        found = memory_of(self._state).attempt
         return found[1] if found is not None and found[0] == digest else None
 
     def keep_attempt(self, digest: str, body: bytes, *, unmasked: bool) -> None:
         """Keep an attempt in the place of the one before: a run has one at a time."""
         self._state[ATTEMPT] = ConfigRecord({"digest": digest, "body": body})
-        before = kept(self._state).unmasked
+        before = memory_of(self._state).unmasked
         if unmasked and digest not in before:
             self._state[UNMASKED] = ConfigRecord({"digests": [*before, digest]})
 
     def unmasked(self) -> frozenset[str]:
         """Digests of the queries whose answers the node has unmasked."""
-        return frozenset(kept(self._state).unmasked)
+        return frozenset(memory_of(self._state).unmasked)
 
 
-class Kept(NamedTuple):
+class NodeMemory(NamedTuple):
     """What a driver keeps of a node between messages.
 
     Attributes
@@ -123,59 +123,59 @@ class Kept(NamedTuple):
     attempt: tuple[str, bytes] | None = None
 
 
-class KeptStore(Store):
+class MemoryStore(Store):
     """What a driver keeps of a node, while that answers a message.
 
     Parameters
     ----------
-    kept : Kept
+    memory : NodeMemory
         What the node remembered before.
 
     Attributes
     ----------
-    kept : Kept
+    memory : NodeMemory
         What it remembers now.
     """
 
-    def __init__(self, kept: Kept) -> None:
-        self.kept = kept
+    def __init__(self, memory: NodeMemory) -> None:
+        self.memory = memory
 
     def answered(self) -> tuple[Answered, ...]:
         """All queries answered so far, in order."""
-        return tuple(_entry(line) for line in self.kept.lines)
+        return tuple(_entry(line) for line in self.memory.lines)
 
     def add(self, entry: Answered, reply: RecordDict | None) -> None:
         """Remember that an answer leaves; the answer itself is not kept."""
-        self.kept = _with_entry(self.kept, entry)
+        self.memory = _with_entry(self.memory, entry)
 
     def reply(self, digest: str) -> None:
         """Return None: answers are not kept."""
 
     def attempt(self, digest: str) -> bytes | None:
         """Return what is kept of the newest attempt, if it is one at this query's sum."""
-        found = self.kept.attempt
+        found = self.memory.attempt
         return found[1] if found is not None and found[0] == digest else None
 
     def keep_attempt(self, digest: str, body: bytes, *, unmasked: bool) -> None:
         """Keep an attempt in the place of the one before: a run has one at a time."""
-        done = self.kept.unmasked
+        done = self.memory.unmasked
         if unmasked and digest not in done:
             done = (*done, digest)
-        self.kept = self.kept._replace(unmasked=done, attempt=(digest, body))
+        self.memory = self.memory._replace(unmasked=done, attempt=(digest, body))
 
     def unmasked(self) -> frozenset[str]:
         """Digests of the queries whose answers the node has unmasked."""
-        return frozenset(self.kept.unmasked)
+        return frozenset(self.memory.unmasked)
 
 
-def kept(state: RecordDict) -> Kept:
+def memory_of(state: RecordDict) -> NodeMemory:
     """Return what a Context's state holds of the guard and of sums under masks."""
     done, attempt = state.get(UNMASKED), state.get(ATTEMPT)
     digests = cast(list[str], done["digests"]) if isinstance(done, ConfigRecord) else []
     newest = None
     if isinstance(attempt, ConfigRecord):
         newest = str(attempt["digest"]), cast(bytes, attempt["body"])
-    return Kept(guard_lines(state), tuple(digests), newest)
+    return NodeMemory(guard_lines(state), tuple(digests), newest)
 
 
 def guard_lines(state: RecordDict) -> tuple[str, ...]:
@@ -192,5 +192,5 @@ _entry = lru_cache(maxsize=1024)(Answered.from_json)
 
 
 @lru_cache(maxsize=1024)
-def _with_entry(found: Kept, entry: Answered) -> Kept:
+def _with_entry(found: NodeMemory, entry: Answered) -> NodeMemory:
     return found._replace(lines=(*found.lines, _line(entry)))

@@ -12,7 +12,7 @@ from fedhist.secagg.terms import Terms
 ROUNDS = ("keys", "shares", "masked", "unmask")
 
 
-class Kept(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class AttemptState(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What a side keeps between rounds."""
 
     nonce: bytes
@@ -20,7 +20,7 @@ class Kept(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     done: int = 0
 
 
-K = TypeVar("K", bound=Kept)
+K = TypeVar("K", bound=AttemptState)
 
 
 class Attempt(Generic[K]):
@@ -29,7 +29,7 @@ class Attempt(Generic[K]):
     Parameters
     ----------
     terms : Terms
-    state : Kept
+    state : AttemptState
     """
 
     def __init__(self, terms: Terms, state: K) -> None:
@@ -66,4 +66,4 @@ def read_state(state: bytes, kind: type[K], terms: Terms) -> K:
     return kept
 
 
-__all__ = ["ROUNDS", "Attempt", "Kept", "read_state"]
+__all__ = ["ROUNDS", "Attempt", "AttemptState", "read_state"]

@@ -17,7 +17,7 @@ from msgspec import field
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_within
 from fedhist.secagg import keys as k
-from fedhist.secagg.attempt import ROUNDS, Attempt, Kept, read_state
+from fedhist.secagg.attempt import ROUNDS, Attempt, AttemptState, read_state
 from fedhist.secagg.errors import OutOfOrder, Refused
 from fedhist.secagg.graph import Graph
 from fedhist.secagg.masks import WORDS, add_masks
@@ -27,7 +27,7 @@ from fedhist.secagg.shamir import SHARE, Entropy, draw, split
 from fedhist.secagg.terms import Terms
 
 
-class _State(Kept):
+class _State(AttemptState):
     """What a node keeps between rounds; all of it secret until it has unmasked."""
 
     node: int

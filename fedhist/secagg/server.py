@@ -12,7 +12,7 @@ from msgspec import field
 
 from fedhist.base.arrays import Array
 from fedhist.secagg import keys as k
-from fedhist.secagg.attempt import Attempt, Kept, read_state
+from fedhist.secagg.attempt import Attempt, AttemptState, read_state
 from fedhist.secagg.errors import OutOfOrder, Refused, RoundFailed
 from fedhist.secagg.graph import Graph
 from fedhist.secagg.masks import WORDS, add_masks
@@ -25,7 +25,7 @@ Answers = Iterable[tuple[int, Mapping[str, Any]]]
 """(node, its answer): an iterator is read one answer at a time, so vectors need not all be held."""
 
 
-class _State(Kept):
+class _State(AttemptState):
     """What a server keeps between rounds; the masked sum is safe to keep, shares unmask it."""
 
     keys: dict[int, bytes] = field(default_factory=dict)

@@ -14,7 +14,7 @@ PROBED = 64
 """Users who tell how many will fit."""
 
 
-class Kept(Wrapped):
+class FirstInMemory(Wrapped):
     """Users of whom the first are in memory; the others are made or read anew in every walk.
 
     Parameters
@@ -28,11 +28,11 @@ class Kept(Wrapped):
         super().__init__(users)
         self.first = first
 
-    def slice(self, start: int, stop: int) -> Kept:
+    def slice(self, start: int, stop: int) -> FirstInMemory:
         """Return some of the users."""
         k = len(self.first)
         first = self.first.slice(min(start, k), min(stop, k))
-        return Kept(self.users.slice(start, stop), first)
+        return FirstInMemory(self.users.slice(start, stop), first)
 
     def blocks(self, size: int = BLOCK) -> Iterator[Users]:
         """Walk the users; a block may be half kept and half made."""
@@ -48,7 +48,7 @@ class Kept(Wrapped):
         yield from self.users.slice(b, n).blocks(size)
 
 
-def kept(users: Shard, room: int = ROOM) -> tuple[Shard, int]:
+def keep_first(users: Shard, room: int = ROOM) -> tuple[Shard, int]:
     """Keep as many of the first users as take about so many bytes.
 
     Returns
@@ -58,14 +58,14 @@ def kept(users: Shard, room: int = ROOM) -> tuple[Shard, int]:
     taken : int
         Bytes; all of the room once those probed do not fit, so that nobody is probed again.
     """
-    if isinstance(users, Users | Kept) or not (len(users) and room > 0):
+    if isinstance(users, Users | FirstInMemory) or not (len(users) and room > 0):
         return users, 0
     some = users.slice(0, min(PROBED, len(users))).in_memory()
     fit = room * len(some) // size_of(some)
     if fit < len(some):
         return users, room
     if len(some) == len(users):
-        return Kept(users, some), size_of(some)
+        return FirstInMemory(users, some), size_of(some)
     parts, left = list[Users](), room
     for block in users.slice(0, min(fit, len(users))).blocks():
         size = size_of(block)  # those who come later may be larger than those probed
@@ -74,7 +74,7 @@ def kept(users: Shard, room: int = ROOM) -> tuple[Shard, int]:
         if left <= 0:
             break
     first = users.none.followed_by(parts)
-    return Kept(users, first), size_of(first)
+    return FirstInMemory(users, first), size_of(first)
 
 
 def size_of(users: Users) -> int:

@@ -19,7 +19,7 @@ from fedhist.session.codec import query_digest
 from fedhist.session.journal import Journal
 from fedhist.session.partial_round import PartialRound, State
 from fedhist.users.batch import Users
-from fedhist.users.kept import ROOM, kept
+from fedhist.users.kept import ROOM, keep_first
 from fedhist.users.shards import BLOCK, Shard
 from server.intake import Intake
 
@@ -108,7 +108,7 @@ class InlinePopulation:
             if found is not None and found.at == i:
                 steps.tree, steps.walked = found.blocks, found.walked
             if self.rounds:  # who are asked again may be asked often
-                users, taken = kept(users, self._room)
+                users, taken = keep_first(users, self._room)
                 self.nodes[i], self._room = users, self._room - taken
             watched = users if beside is None else Watched(users, beside)
             if not intake.is_in(i):

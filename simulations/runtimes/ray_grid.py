@@ -25,7 +25,7 @@ import ray
 from flwr.app import Error, Message, RecordDict
 
 from clients.guard import SIMULATED_OWNER
-from clients.store import Kept
+from clients.store import NodeMemory
 from fedhist.base.arrays import offsets
 from fedhist.base.errors import FedhistError, MissingReplies
 from fedhist.flower.host import Config
@@ -64,7 +64,7 @@ NO_ANSWER = 5
 MOST_NAMED = 5
 """Missing nodes that an error names."""
 
-NOTHING = Kept()
+NOTHING = NodeMemory()
 NO_KEYS = Keys.of([])
 
 
@@ -73,7 +73,7 @@ class Batch(NamedTuple):
 
     messages: Sequence[Message]
     nodes: Sequence[int]
-    kept: Sequence[Kept]
+    kept: Sequence[NodeMemory]
     measure: bool
 
 
@@ -126,8 +126,8 @@ class RayGrid(SimulatedGrid):
         super().__init__(n_nodes, progress)
         check_nodes(len(users), n_nodes)
         self._n_users, self._workers = len(users), workers
-        self._kept: dict[int, Kept] = {}
-        self._same: dict[Kept, Kept] = {}
+        self._kept: dict[int, NodeMemory] = {}
+        self._same: dict[NodeMemory, NodeMemory] = {}
         self._measured = None if beside is None else bytearray(n_nodes)
         self._beside, self._pids = Tree(), set[int]()
         self._reply_bytes = 0

@@ -18,16 +18,14 @@ import ray
 from flwr.app import Error, RecordDict
 
 from clients.node import Node, policy_of
-from clients.store import Kept, KeptStore
+from clients.store import MemoryStore, NodeMemory
 from fedhist.flower.host import Config, NodeSetup
 from fedhist.model.measures import Watched
 from fedhist.model.query import Summary
 from fedhist.model.registry import load_like, load_plugin
 from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
-from fedhist.users.kept import ROOM, size_of
-from fedhist.users.kept import Kept as Held
-from fedhist.users.kept import kept as keep
+from fedhist.users.kept import ROOM, FirstInMemory, keep_first, size_of
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard, edge
 from simulations.runtimes.ray_machines import Likeness
@@ -96,7 +94,7 @@ class Asked(NamedTuple):
 
     node: int
     content: RecordDict | None
-    kept: Kept
+    kept: NodeMemory
 
 
 class Task(NamedTuple):
@@ -118,7 +116,7 @@ class Task(NamedTuple):
     measure: bool
 
 
-Answered = tuple[RecordDict | Error, Kept | None]
+Answered = tuple[RecordDict | Error, NodeMemory | None]
 """A reply, and what the node remembers now: None if that is nothing new."""
 
 
@@ -145,14 +143,14 @@ def answer(task: Task) -> Answers:
     return Answers(replies, beside, os.getpid())
 
 
-def _answer(node: Node, content: RecordDict, before: Kept) -> Answered:
-    store = KeptStore(before)
+def _answer(node: Node, content: RecordDict, before: NodeMemory) -> Answered:
+    store = MemoryStore(before)
     reply: RecordDict | Error
     try:
         reply = node.answer(content, store)
     except Exception as e:
         reply = error_of(e)
-    return reply, None if store.kept == before else store.kept
+    return reply, None if store.memory == before else store.memory
 
 
 _held: dict[str, tuple[str, Any]] = {}
@@ -257,8 +255,8 @@ class Host:
             stays = 0 < size_of(users) == taken
             users = users.copy() if stays else users
         else:
-            users, taken = keep(users, self._room)
-            stays = isinstance(users, Held)
+            users, taken = keep_first(users, self._room)
+            stays = isinstance(users, FirstInMemory)
         self._room -= taken
         return users, stays
 

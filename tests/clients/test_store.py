@@ -10,7 +10,7 @@ from flwr.app import RecordDict
 
 from clients.guard_folder import FolderStore
 from clients.spending import Answered
-from clients.store import ContextStore, Kept, KeptStore, Store, guard_lines
+from clients.store import ContextStore, MemoryStore, NodeMemory, Store, guard_lines
 from fedhist.flower.wire import ARRAYS, HEAD, decode_answer, encode_answer
 from fedhist.model.query import Report, Summary
 
@@ -61,21 +61,21 @@ def test_replies_that_can_be_recomputed_are_not_kept(store: Store) -> None:
 
 def test_a_driver_keeps_what_a_context_would() -> None:
     """The lines go to the next worker; a run's attempt and what it unmasked go with them."""
-    state, kept = RecordDict(), Kept()
+    state, kept = RecordDict(), NodeMemory()
     for entry in ENTRIES:
         ContextStore(state).add(entry, None)
-        store = KeptStore(kept)
+        store = MemoryStore(kept)
         store.add(entry, replies()[0])
-        kept = store.kept
+        kept = store.memory
     assert kept.lines == guard_lines(state)
-    assert KeptStore(kept).answered() == ContextStore(state).answered() == tuple(ENTRIES)
-    assert KeptStore(kept).reply("aa") is None
+    assert MemoryStore(kept).answered() == ContextStore(state).answered() == tuple(ENTRIES)
+    assert MemoryStore(kept).reply("aa") is None
     for digest, unmasked in (("aa", False), ("aa", True), ("bb", True)):
-        stores = KeptStore(kept), ContextStore(state)
+        stores = MemoryStore(kept), ContextStore(state)
         for each in stores:
             each.keep_attempt(digest, b"secret", unmasked=unmasked)
             assert each.attempt(digest) == b"secret"
             assert each.attempt("other") is None
         assert stores[0].unmasked() == stores[1].unmasked()
-        kept = stores[0].kept
-    assert kept == Kept(guard_lines(state), ("aa", "bb"), ("bb", b"secret"))
+        kept = stores[0].memory
+    assert kept == NodeMemory(guard_lines(state), ("aa", "bb"), ("bb", b"secret"))

@@ -9,7 +9,7 @@ from fedhist.protocols.shared.contributions import NormHistogram
 from fedhist.users import kept as module
 from fedhist.users import shards
 from fedhist.users.batch import Users
-from fedhist.users.kept import PROBED, Kept, kept, size_of
+from fedhist.users.kept import PROBED, FirstInMemory, keep_first, size_of
 from fedhist.users.key_sample import Sampled
 from simulations.populations import population
 from simulations.populations.zipf import Zipf
@@ -27,8 +27,8 @@ def same(a: Users, b: Users) -> bool:
 def test_blocks_and_slices_are_those_of_the_users(share: float) -> None:
     plan = population("zipf", n_users=N, d=30, mean_items=6, tail=3.0, seed=3).plan()
     whole = plan.users.in_memory()
-    found, taken = kept(plan.users, int(share * size_of(whole)))
-    assert isinstance(found, Kept)
+    found, taken = keep_first(plan.users, int(share * size_of(whole)))
+    assert isinstance(found, FirstInMemory)
     assert taken == size_of(found.first) <= 1.3 * share * size_of(whole)
     assert min(1.0, share) * N * 0.7 <= len(found.first) <= N
     assert (found.digest, list(found.public_ids())) == (plan.users.digest, list(whole.ids))
@@ -39,17 +39,17 @@ def test_blocks_and_slices_are_those_of_the_users(share: float) -> None:
             blocks = list(some.blocks(size))
             want = list(whole.slice(start, stop).blocks(size))
             assert all(same(a, b) for a, b in zip(blocks, want, strict=True))
-    assert kept(found, 10**9) == (found, 0)
+    assert keep_first(found, 10**9) == (found, 0)
 
 
 def test_nobody_fits() -> None:
     plan = population("zipf", n_users=N, d=30, mean_items=6, seed=3).plan()
     some = size_of(plan.users.slice(0, PROBED).in_memory())
-    assert kept(plan.users, some - 1) == (plan.users, some - 1)
+    assert keep_first(plan.users, some - 1) == (plan.users, some - 1)
     for users, room in ((plan.users, 0), (plan.users.in_memory(), 10**9)):
-        assert kept(users, room) == (users, 0)
+        assert keep_first(users, room) == (users, 0)
     nobody = plan.users.slice(0, 0)
-    assert kept(nobody, 10**9) == (nobody, 0)
+    assert keep_first(nobody, 10**9) == (nobody, 0)
 
 
 @pytest.mark.parametrize(("room", "made"), [(1, [N] * 4), (10**9, [N, N, 0, 0])])
@@ -82,12 +82,12 @@ def test_more_than_are_held_at_once_and_larger_ones_later(monkeypatch: pytest.Mo
     """Whoever fits is kept, however many; what those probed tell is no more than a guess."""
     monkeypatch.setattr(shards, "MOST_IN_MEMORY", PROBED)
     plan = population("zipf", n_users=N, d=30, mean_items=6, tail=1.5, seed=3).plan()
-    found, taken = kept(plan.users, 10**9)
+    found, taken = keep_first(plan.users, 10**9)
     whole = plan.users.none.followed_by(plan.users.blocks())
-    assert isinstance(found, Kept)
+    assert isinstance(found, FirstInMemory)
     assert same(found.first, whole)
     grown = Sampled(whole.take(np.argsort(whole.n_items(), kind="stable")))
-    found, taken = kept(grown, size_of(whole) // 2)
+    found, taken = keep_first(grown, size_of(whole) // 2)
     assert taken <= 0.6 * size_of(whole)
     assert same(
         found.none.followed_by(found.blocks()), grown.users.none.followed_by(grown.blocks())
