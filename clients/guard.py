@@ -145,10 +145,7 @@ _LIMIT = re.compile(r"([a-z0-9-]+)\.([a-z_]+)(<=|>=)([-+.0-9e]+)")
 
 _FREE = float("inf")
 SIMULATED_OWNER = {"trust": "central", "epsilon": _FREE, "delta": _FREE, "simulated": True}
-"""A simulated node's configuration of the guard; it makes :data:`SIMULATION`."""
-
-SIMULATION = Policy(trust="central", epsilon=_FREE, delta=_FREE, simulated=True)
-"""What the simulation allows: everything; the run's own ledger limits it."""
+"""A simulated node's configuration of the guard: everything; the run's own ledger limits it."""
 
 
 class Guard:

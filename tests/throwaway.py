@@ -39,8 +39,6 @@ from fedhist.model.protocol import Script
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
 from fedhist.session.curator import Curator
 
-Arrays = Mapping[str, Array]
-
 # -- (a) a private choice, then a release over string keys -----------------------------------------
 
 

@@ -214,7 +214,7 @@ def _members(
 
 
 @njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _digits(rank: Any, q: Any, powers: Any, first: Any, digits: Any) -> Any:
+def _digits(rank: Any, q: Any, first: Any, digits: Any) -> Any:
     """Write out the digits of a point; return how many there are."""
     top = 0
     while first[top + 1] <= rank:
@@ -235,7 +235,7 @@ def _along_lines(
     digits, times = np.empty(len(powers), np.int64), np.empty(len(powers), np.int64)
     columns = half.shape[1]
     for i in range(out.shape[0]):
-        n_digits = _digits(start + i, q, powers, first, digits)
+        n_digits = _digits(start + i, q, first, digits)
         times[:n_digits] = 0
         out[i, 0] = half[0, 0]
         for a in range(1, columns):
@@ -260,7 +260,7 @@ def _onto_points(
     """Hand value -1 / s of a line through y to the point (1, s y), s = 1, ..., q - 1."""
     digits, times = np.empty(len(powers), np.int64), np.empty(len(powers), np.int64)
     for i in range(values.shape[0]):
-        n_digits = _digits(start + i, q, powers, first, digits)
+        n_digits = _digits(start + i, q, first, digits)
         times[:n_digits] = 0
         for s in range(1, q):
             code = 0

@@ -92,13 +92,6 @@ def steps(size: int, chosen: int, overlap: int, third: int, epsilon: float) -> S
     return Steps(apart * one, apart * low * one, aside)
 
 
-def steps_of(channel: SymbolOracle) -> Steps:
-    """Return the steps of a channel of :func:`wide_channel`."""
-    if isinstance(channel, ProjectiveOracle):
-        return space_steps(channel.space, channel.epsilon)
-    return steps(channel.layers.size, 1, 0, 0, channel.epsilon)
-
-
 def space_steps(space: ProjectiveSpace, epsilon: float) -> Steps:
     """Return the steps of the points of a space.
 
@@ -147,7 +140,7 @@ def wide_channel(epsilon: float, n_bins: int) -> SymbolOracle:
     Examples
     --------
     >>> channel = wide_channel(2.0, 999_999)
-    >>> channel.space, round(steps_of(channel).z, 3)
+    >>> channel.space, round(wide_steps(2.0, 999_999)[0].z, 3)
     (ProjectiveSpace(q=3, t=14), 0.727)
     """
     space = wide_steps(epsilon, n_bins)[1]

@@ -140,7 +140,7 @@ TABLES: dict[str, Show] = {
     ),
     "plan": lambda c: print_plans(c, ANSWERS),
     "verified": lambda c: print_verified(
-        c, [Verified(a, (0.01, 0.02), {"ok": 2}, 12345.0, 0.1, 1) for a in ANSWERS]
+        c, [Verified(a, (0.01, 0.02), {"ok": 2}, 12345.0, 0.1) for a in ANSWERS]
     ),
     "reproduce": lambda c: print_result(c, RESULT),
 }

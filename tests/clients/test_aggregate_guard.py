@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from clients.guard import SIMULATED_OWNER, SIMULATION, Guard, Policy, Refusal
+from clients.guard import SIMULATED_OWNER, Guard, Policy, Refusal
 from clients.node import Node, policy_of
 from clients.spending import Answered, Spending
 from clients.store import ContextStore
@@ -122,7 +122,7 @@ def test_what_protects_no_user_is_refused() -> None:
     asked = items.asks(items.query, 0)
     assert isinstance(asked, Aggregated)
     assert "under replace-item says nothing under zero-out-user" in refusal(OWNER, asked)
-    for policy in (OWNER, SIMULATION):
+    for policy in (OWNER, policy_of(SIMULATED_OWNER)):
         with pytest.raises(Refusal, match="sends its sum, not its users' reports"):
             Guard(policy).admit(replace(ask(gauss), fold=False), IDS)
     written = {"trust": "aggregate", "min-parties": 7, "max-delta": 1, "delta": "0.5"}

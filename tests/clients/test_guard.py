@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from clients.guard import SIMULATED_OWNER, SIMULATION, Guard, Policy, Refusal
+from clients.guard import SIMULATED_OWNER, Guard, Policy, Refusal
 from clients.guard_folder import FolderStore, GuardDamaged
 from clients.node import Node, policy_of
 from clients.records.functionals import Coordinates, Rotated
@@ -60,7 +60,8 @@ def test_trust() -> None:
 
 
 def test_simulated_nodes_have_the_simulation_policy() -> None:
-    assert policy_of(SIMULATED_OWNER) == SIMULATION
+    free = Policy(trust="central", epsilon=math.inf, delta=math.inf, simulated=True)
+    assert policy_of(SIMULATED_OWNER) == free
 
 
 def test_epsilon_of_one_query() -> None:
@@ -86,7 +87,7 @@ def test_wire_names_and_salts() -> None:
 def test_no_answer_without_noise() -> None:
     for policy in (Policy(), Policy(epsilon=math.inf), Policy(trust="central", epsilon=math.inf)):
         assert "without noise" in refusal(Guard(policy), votes(math.inf))
-    assert Guard(SIMULATION).admit(ask(votes(math.inf)), IDS) is not None
+    assert Guard(policy_of(SIMULATED_OWNER)).admit(ask(votes(math.inf)), IDS) is not None
     with pytest.raises(ValueError, match="'false'"):
         Policy(simulated="false")  # type: ignore[arg-type]
 
@@ -350,5 +351,5 @@ def test_floating_point_noise_stays_in_the_simulation(
     guard = Guard(Policy(epsilon=5.0))
     assert guard.admit(ask(query), IDS) is not None  # lattices: exact as drawn
     monkeypatch.setattr(ClippedMean, "exact", False)
-    assert Guard(SIMULATION).admit(ask(query), IDS) is not None
+    assert Guard(policy_of(SIMULATED_OWNER)).admit(ask(query), IDS) is not None
     assert "floating-point" in refusal(guard, query)

@@ -11,7 +11,6 @@ from fedhist.secagg import Message, Refused, RoundFailed
 from fedhist.secagg.messages import LAYOUT, seal, unseal
 from tests.secagg.attempts import Play, entropy, terms_of
 
-ROUNDS = ("keys", "shares", "masked", "unmask")
 VICTIM = 1
 EVERY = [(kind, field) for kind in LAYOUT for field in ("session", "node", "check", *LAYOUT[kind])]
 

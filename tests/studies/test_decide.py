@@ -179,12 +179,12 @@ def test_clips_go_down_from_the_largest_user() -> None:
 
     loaded = Zipf(n_users=50, d=5, mean_items=40, tail=1.5, seed=1).load()
     largest = max(loaded.users.counts.count.reshape(-1).cumsum()[-1:].tolist())
-    clips = [c["clip"] for c in variants("local-histogram", loaded, {}, 1e-6, {})]
+    clips = [c["clip"] for c in variants("local-histogram", loaded, 1e-6, {})]
     assert clips == sorted(clips)
     assert all(isinstance(c, int) and 1 <= c <= largest for c in clips)
-    both = variants("bounded-histogram", loaded, {}, 1e-6, {})
+    both = variants("bounded-histogram", loaded, 1e-6, {})
     assert {c.get("delta") for c in both} == {None, 0.0}
-    assert variants("bounded-histogram", loaded, {}, 1e-6, {"clip": 3}) == [{}]
+    assert variants("bounded-histogram", loaded, 1e-6, {"clip": 3}) == [{}]
 
 
 @pytest.mark.parametrize(

@@ -336,7 +336,7 @@ def test_tables_fit(capsys: pytest.CaptureFixture[str]) -> None:
     answers = plans(base, ["mean", "few-users-distribution"], 1e-2)
     console = Console(width=80)
     print_plans(console, answers)
-    done = Verified(answers[0], (0.01, 0.02), {"ok": 2, "failed": 1}, 100.0, 0.1, 1)
+    done = Verified(answers[0], (0.01, 0.02), {"ok": 2, "failed": 1}, 100.0, 0.1)
     print_verified(console, [done])
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80

@@ -88,15 +88,10 @@ def whole_and_kept(
     return whole, kept
 
 
-def clipped_totals(users: Shard, domain: Keys, clip: float, norm: int, grid: float = 0.0) -> Floats:
-    """Compute the totals after clipping each user to a norm (and rounding down to a grid), (d,)."""
-    return whole_and_kept(users, domain, clip, norm, grid)[1]
-
-
 def clipped_at(
     users: Shard, domain: Keys, how: Sequence[tuple[float, float]], norm: int
 ) -> list[Floats]:
-    """Compute :func:`clipped_totals` for each of several (clip, grid), in one pass."""
+    """Compute the totals after clipping for each of several (clip, grid), in one pass."""
     kept = [np.zeros(len(domain)) for _ in how]
     whole = np.zeros(len(domain))
     for block in users.blocks():

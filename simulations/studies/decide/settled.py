@@ -294,7 +294,7 @@ def settle(question: Question) -> Settled:
             out.append((c.label, "; ".join(c.flags)))
             continue
         entry = next(e for e in comparison.entries if e.label == c.label)
-        for own in variants(str(c.table["name"]), loaded, common, question.delta, question.common):
+        for own in variants(str(c.table["name"]), loaded, question.delta, question.common):
             entry_now = replace(entry, table={**entry.table, **own}, named=True)
             title = c.label.removesuffix(suffix(c.level))
             found.append(Candidate(title, c.level, entry_now, {**c.table, **own}, own))

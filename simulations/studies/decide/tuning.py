@@ -64,7 +64,7 @@ def user_sizes(loaded: Loaded) -> Floats:
 
 
 def variants(
-    name: str, loaded: Loaded, common: Mapping[str, Any], delta: float, given: Mapping[str, Any]
+    name: str, loaded: Loaded, delta: float, given: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Return settings of a protocol that are worth trying; one empty dict where none is open."""
     known = parameters(protocol_class(name))

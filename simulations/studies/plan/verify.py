@@ -42,7 +42,6 @@ class Verified(Compared):
         In all rounds.
     seconds : float
         Mean wall time of a run, without making its population.
-    first_seed : int
     """
 
     answer: Answer
@@ -50,7 +49,6 @@ class Verified(Compared):
     statuses: Mapping[str, int]
     bytes_per_user: float
     seconds: float
-    first_seed: int
 
     @property
     def predicted(self) -> float:
@@ -133,7 +131,7 @@ def verify(
             losses.append(loss / size)
         if progress is not None:
             progress()
-    return Verified(answer, tuple(losses), dict(statuses), sent, spent / seeds, first_seed)
+    return Verified(answer, tuple(losses), dict(statuses), sent, spent / seeds)
 
 
 def _loss(

@@ -22,7 +22,7 @@ from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.frequency_oracles.frequency_oracle import AnyKind
 from fedhist.protocols.frequency_oracles.local_histogram import LocalHistogram
-from fedhist.protocols.shared.clipped_totals import clipped_totals
+from fedhist.protocols.shared.clipped_totals import whole_and_kept
 from fedhist.protocols.shared.noninteractive_error import slot_l1
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -138,7 +138,7 @@ def test_mean_and_variance_by_the_enumerated_law(oracle: AnyKind) -> None:
     means, second = votes @ laws @ one, votes @ laws @ one**2
     clipped = counts * np.minimum(1, 4 / np.maximum(counts.sum(axis=1), 1))[:, None]
     assert means == pytest.approx(clipped, abs=1e-10)
-    assert clipped_totals(users, NINE, 4, 1) == pytest.approx(clipped.sum(axis=0))
+    assert whole_and_kept(users, NINE, 4, 1)[1] == pytest.approx(clipped.sum(axis=0))
     std = np.sqrt((second - means**2).sum(axis=0))
     truth, kept = counts.sum(axis=0), clipped.sum(axis=0)
     assert truth == pytest.approx(protocol.truth(users))

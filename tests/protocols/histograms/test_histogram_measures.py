@@ -132,7 +132,6 @@ def adaptive(p: AdaptiveHistogram, table: np.ndarray) -> float:
     return error
 
 
-FIVE = Keys.of(["a", "b", "d", "elsewhere", "f"])
 CASES: list[tuple[Protocol, Callable[..., float]]] = [
     (BoundedHistogram(DOMAIN, 1.0, 7.0, 1e-6), bounded),
     (BoundedHistogram(DOMAIN, 0.5, 9.0, nonneg=False), bounded),
