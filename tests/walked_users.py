@@ -1,10 +1,12 @@
-"""Users who are handed out by blocks only, as populations that are made or read are."""
+"""Users handed out by blocks only, as populations that are made or read; and who are the same."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 from weakref import ref
+
+import numpy as np
 
 from fedhist.users.batch import Users
 from fedhist.users.shards import BLOCK, Shard, Wrapped
@@ -46,3 +48,12 @@ class Walked(Wrapped):
             del record
             yield block
             del block
+
+
+def same_users(a: Users, b: Users) -> None:
+    """Check that two are the same users, in every array and name."""
+    np.testing.assert_array_equal(a.ids, b.ids)
+    mine, theirs = (u.reals if u.items is None else u.items for u in (a, b))
+    assert type(mine) is type(theirs)
+    for name, value in vars(mine).items():
+        np.testing.assert_equal(value, getattr(theirs, name), name)

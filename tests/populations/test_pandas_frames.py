@@ -5,23 +5,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from walked_users import same_users
 
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 
 pd = pytest.importorskip("pandas")
-
-
-def same(a: Users, b: Users) -> None:
-    np.testing.assert_array_equal(a.ids, b.ids)
-    if a.samples is not None:
-        np.testing.assert_array_equal(a.reals.indptr, b.reals.indptr)
-        np.testing.assert_array_equal(a.reals.values, b.reals.values)
-        return
-    assert a.vocabulary == b.vocabulary
-    for x, y in [(a.counts.indptr, b.counts.indptr), (a.counts.item, b.counts.item)]:
-        np.testing.assert_array_equal(x, y)
-    np.testing.assert_array_equal(a.counts.count, b.counts.count)
 
 
 def test_pandas_equals_polars() -> None:
@@ -32,18 +21,20 @@ def test_pandas_equals_polars() -> None:
         "v": [1.0, float("nan"), 2.0, 3.0],
     }
     left, right = pd.DataFrame(data, index=[5, 5, 7, 8]), pl.DataFrame(data)
-    same(
+    same_users(
         Users.from_frame(left, user="u", item="i", count="c"),
         Users.from_frame(right, user="u", item="i", count="c"),
     )
-    same(Users.from_frame(left, user="u", value="v"), Users.from_frame(right, user="u", value="v"))
+    same_users(
+        Users.from_frame(left, user="u", value="v"), Users.from_frame(right, user="u", value="v")
+    )
 
 
 @pytest.mark.parametrize("dtype", ["category", "string", "object"])
 def test_dtypes_of_names(dtype: str) -> None:
     names = ["b", "a", "b"]
     frame = pd.DataFrame({"u": pd.Series(names, dtype=dtype), "i": pd.Series(names, dtype=dtype)})
-    same(
+    same_users(
         Users.from_frame(frame, user="u", item="i"),
         Users.from_frame(pl.DataFrame({"u": names, "i": names}), user="u", item="i"),
     )

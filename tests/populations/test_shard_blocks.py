@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+from walked_users import same_users
 
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
@@ -95,15 +96,6 @@ def in_memory(data: Path, what: str, **more: Any) -> Users:
     return population(kind, **table).load().users
 
 
-def same(a: Users, b: Users) -> None:
-    np.testing.assert_array_equal(a.ids, b.ids)
-    mine, theirs = (u.counts if u.samples is None else u.reals for u in (a, b))
-    for name, value in vars(mine).items():
-        if isinstance(value, np.ndarray):
-            np.testing.assert_array_equal(value, getattr(theirs, name), name)
-    assert a.samples is not None or list(a.vocabulary) == list(b.vocabulary)
-
-
 @pytest.mark.parametrize("what", COLUMNS)
 @pytest.mark.parametrize("k", [1, 5, 40])
 def test_any_blocks_and_slices_are_the_file_in_memory(
@@ -115,16 +107,16 @@ def test_any_blocks_and_slices_are_the_file_in_memory(
     for size in (1, 7, GROUP, 50, n - 1, n, n + 1, 1 << 16):
         blocks = list(users.blocks(size))
         assert [len(b) for b in blocks] == [len(b) for b in want.blocks(size)]
-        same(users.none.followed_by(blocks), want)
+        same_users(users.none.followed_by(blocks), want)
     cuts = [0, 0, 1, 2, GROUP, GROUP + 1, 100, n - 1, n, n]
     for a, b in pairwise(cuts):
         part = users.slice(a, b)
-        same(part.in_memory(), want.slice(a, b))
+        same_users(part.in_memory(), want.slice(a, b))
         again = pickle.loads(pickle.dumps(part))
-        same(again.slice(0, len(part)).in_memory(), want.slice(a, b))
+        same_users(again.slice(0, len(part)).in_memory(), want.slice(a, b))
     inner = users.slice(20, 250).slice(30, 200)
-    same(inner.in_memory(), want.slice(50, 220))
-    same(inner.slice(5, 6).in_memory(), want.slice(55, 56))
+    same_users(inner.in_memory(), want.slice(50, 220))
+    same_users(inner.slice(5, 6).in_memory(), want.slice(55, 56))
     assert list(users.slice(n, n).blocks()) == []
 
 

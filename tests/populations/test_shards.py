@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from walked_users import same_users
 
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
@@ -17,18 +18,6 @@ from simulations.populations.shard_files import MANIFEST, VOCABULARY, Manifest
 from simulations.populations.sharding import Sources
 from simulations.populations.tables import TableFormat
 from simulations.runs.sharding import shard
-
-
-def same(a: Users, b: Users) -> None:
-    """Two populations are the same users, in every array and name."""
-    np.testing.assert_array_equal(a.ids, b.ids)
-    if a.items is not None:
-        for name in ("indptr", "item", "count"):
-            np.testing.assert_array_equal(getattr(a.items, name), getattr(b.counts, name), name)
-        assert list(a.vocabulary) == list(b.vocabulary)
-    else:
-        np.testing.assert_array_equal(a.reals.indptr, b.reals.indptr)
-        np.testing.assert_array_equal(a.reals.values, b.reals.values)
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +53,9 @@ def test_items_are_the_same_users_as_in_memory(n: int, events: Path, tmp_path: P
     memory = population("events", path=events, **table, **more).load()
     assert len(manifest.shards) == n
     assert there.domain == memory.domain
-    same(there.users, memory.users)
+    same_users(there.users, memory.users)
     whole = population("shards", path=tmp_path / "out").load().users
-    same(whole, population("events", path=events, **table).load().users)
+    same_users(whole, population("events", path=events, **table).load().users)
     assert manifest.n_users == len(whole)
     left = [p.name for p in tmp_path.iterdir()]
     assert left == ["out"], "the unfinished work is gone"
@@ -81,7 +70,7 @@ def test_a_user_in_several_files(events: Path, tmp_path: Path) -> None:
     shard(halves, tmp_path / "halves")
     shard(sources(events, n_shards=3), tmp_path / "one")
     load = [population("shards", path=tmp_path / name).load().users for name in ("halves", "one")]
-    same(*load)
+    same_users(*load)
 
 
 @pytest.mark.parametrize("n", [1, 5])
@@ -100,7 +89,7 @@ def test_samples_stay_in_the_order_of_the_rows(n: int, tmp_path: Path) -> None:
     )
     shard(files, tmp_path / "out")
     memory = population("samples", path=tmp_path / "all.csv", user="user", value=["x", "y"]).load()
-    same(population("shards", path=tmp_path / "out").load().users, memory.users)
+    same_users(population("shards", path=tmp_path / "out").load().users, memory.users)
     with pytest.raises(PopulationError, match="top and domain are for items"):
         population("shards", path=tmp_path / "out", top=3).load()
 
@@ -118,7 +107,7 @@ def test_bad_rows_are_named_as_in_memory(events: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     manifest = shard(sources(bad, n_shards=4, skip_bad_rows=True), tmp_path / "out2")
     assert manifest.dropped == {"missing user": 1, "bad count": 2}
-    same(
+    same_users(
         population("shards", path=tmp_path / "out2").load().users,
         population("events", path=bad, skip_bad_rows=True, **table).load().users,
     )
@@ -174,7 +163,7 @@ def test_what_is_done_is_not_done_again(
     monkeypatch.undo()
     shard(sources(events, n_shards=6), tmp_path / "again")
     load = [population("shards", path=tmp_path / name).load().users for name in ("out", "again")]
-    same(*load)
+    same_users(*load)
 
 
 def test_unfinished_work_of_other_settings_begins_anew(events: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from walked_users import same_users
 
 from fedhist.protocols.shared.contributions import NormHistogram
 from fedhist.users import kept as module
@@ -18,11 +19,6 @@ from simulations.runtimes import inline
 N = 300
 
 
-def same(a: Users, b: Users) -> bool:
-    mine, theirs = ([u.ids, u.counts.indptr, u.counts.item, u.counts.count] for u in (a, b))
-    return all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
-
-
 @pytest.mark.parametrize("share", [0.25, 0.5, 1.0, 2.0])
 def test_blocks_and_slices_are_those_of_the_users(share: float) -> None:
     plan = population("zipf", n_users=N, d=30, mean_items=6, tail=3.0, seed=3).plan()
@@ -34,11 +30,12 @@ def test_blocks_and_slices_are_those_of_the_users(share: float) -> None:
     assert (found.digest, list(found.public_ids())) == (plan.users.digest, list(whole.ids))
     for start, stop in ((0, N), (0, 7), (60, 290), (299, 300), (80, 80)):
         some = found.slice(start, stop)
-        assert same(some.in_memory(), whole.slice(start, stop))
+        same_users(some.in_memory(), whole.slice(start, stop))
         for size in (1, 64, 70, N, 1000):
             blocks = list(some.blocks(size))
             want = list(whole.slice(start, stop).blocks(size))
-            assert all(same(a, b) for a, b in zip(blocks, want, strict=True))
+            for a, b in zip(blocks, want, strict=True):
+                same_users(a, b)
     assert keep_first(found, 10**9) == (found, 0)
 
 
@@ -85,10 +82,8 @@ def test_more_than_are_held_at_once_and_larger_ones_later(monkeypatch: pytest.Mo
     found, taken = keep_first(plan.users, 10**9)
     whole = plan.users.none.followed_by(plan.users.blocks())
     assert isinstance(found, FirstInMemory)
-    assert same(found.first, whole)
+    same_users(found.first, whole)
     grown = Sampled(whole.take(np.argsort(whole.n_items(), kind="stable")))
     found, taken = keep_first(grown, size_of(whole) // 2)
     assert taken <= 0.6 * size_of(whole)
-    assert same(
-        found.none.followed_by(found.blocks()), grown.users.none.followed_by(grown.blocks())
-    )
+    same_users(found.none.followed_by(found.blocks()), grown.users.none.followed_by(grown.blocks()))

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from walked_users import Walked
+from walked_users import Walked, same_users
 
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
-
-
-def same(a: Users, b: Users) -> bool:
-    ra, rb = a.items or a.samples, b.items or b.samples
-    return all(
-        np.array_equal(x, y)
-        for x, y in [(a.ids, b.ids), *((getattr(ra, k), getattr(rb, k)) for k in vars(ra))]
-        if isinstance(x, np.ndarray)
-    )
 
 
 @pytest.fixture(params=["items", "samples"])
@@ -29,7 +20,7 @@ def users(request: pytest.FixtureRequest) -> Users:
 
 def test_blocks_put_together_are_the_users(users: Users) -> None:
     walked = Walked(users, 3)
-    assert same(walked.in_memory(), users)
+    same_users(walked.in_memory(), users)
     assert np.array_equal(walked.public_ids(), users.ids)
     assert len(walked.none) == 0
     assert walked.slice(0, 0).in_memory().n_items().size == 0
@@ -38,7 +29,7 @@ def test_blocks_put_together_are_the_users(users: Users) -> None:
 @pytest.mark.parametrize("n_nodes", [1, 2, 3, 4])
 def test_nodes_are_cut_alike(users: Users, n_nodes: int) -> None:
     for mine, theirs in zip(Walked(users, 3).split(n_nodes), users.split(n_nodes), strict=True):
-        assert same(mine.in_memory(), theirs)
+        same_users(mine.in_memory(), theirs)
 
 
 def test_no_node_without_users(users: Users) -> None:
