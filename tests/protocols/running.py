@@ -79,6 +79,24 @@ def result(
     return run(protocol, users, seed, noise=noise).estimate
 
 
+def recorded(kind: str, seed: int = 1) -> tuple[Noise, list[tuple[Any, float]]]:
+    """Draw noise as simulations do; list the shape and scale or std of all that is of a kind."""
+    drawn: list[tuple[Any, float]] = []
+
+    def source(index: int) -> SimulatedNoise:
+        noise = SimulatedNoise(seed, index)
+        plain = getattr(noise, kind)
+
+        def draw(shape: Any, size: float) -> Any:
+            drawn.append((shape, size))
+            return plain(shape, size)
+
+        setattr(noise, kind, draw)
+        return noise
+
+    return source, drawn
+
+
 def secure(index: int) -> SecureNoise:
     """Draw the noise of a release from the operating system."""
     return SecureNoise()

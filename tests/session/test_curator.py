@@ -20,6 +20,7 @@ from fedhist.session.unknown_keys import key_threshold, laplace_key_threshold, p
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
+from tests.protocols.running import recorded
 
 
 class Recorded(NoiseSource):
@@ -540,18 +541,12 @@ def test_a_discrete_gaussian_series_is_one_of_the_two_in_all_its_rounds() -> Non
         ((0.1, 3.0), [0.2 * zcdp, 6 * zcdp]),
         ((0.0, 3.0), [0.0, math.hypot(6 * z, 2)]),
     ):
-        drawn: list[float] = []
-
-        class Recording(SimulatedNoise):
-            def discrete_gaussian(self, shape, std, drawn=drawn):  # type: ignore[no-untyped-def]
-                drawn.append(std)
-                return super().discrete_gaussian(shape, std)
-
-        server = Curator(Ledger(guarantee()), lambda i: Recording(5, i), Journal())
+        noise, drawn = recorded("discrete_gaussian")
+        server = Curator(Ledger(guarantee()), noise, Journal())
         release = server.gaussian_series(4, epsilon=1.0, delta=1e-6, discrete=True)
         for size in sizes:
             release(np.zeros(3, dtype=np.int64), size)
-        assert drawn == pytest.approx([w for w in wanted if w], rel=1e-12)
+        assert [z for _, z in drawn] == pytest.approx([w for w in wanted if w], rel=1e-12)
         assert server.ledger.spent().epsilon <= 1.0 + 1e-9
 
 

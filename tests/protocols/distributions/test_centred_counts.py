@@ -22,7 +22,7 @@ from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
-from tests.protocols.running import result, run, secure, streams, table_users
+from tests.protocols.running import recorded, result, run, secure, streams, table_users
 
 DOMAIN = Keys.of(["b", "a", "お茶"])
 CENTRE = np.array([0.5, 0.25, 0.25])
@@ -190,22 +190,14 @@ def _drive(script, users):
 
 def test_the_noise_is_for_the_radius():
     """The recorded std of the offsets: at least the multiplier times twice 2^20 steps."""
-    stds = []
-
-    class Recording(SimulatedNoise):
-        def gaussian(self, shape, std):
-            stds.append(std)
-            return super().gaussian(shape, std)
-
-        def discrete_gaussian(self, shape, std):
-            stds.append(std)
-            return super().discrete_gaussian(shape, std)
-
     protocol = settings(10, 400, 5000)
     task = centred_task(protocol.task)
     users = population(10, 400, 5000, 0)
-    run(protocol, users, noise=lambda i: Recording(1, i))
-    run(replace(protocol, discrete=False), users, noise=lambda i: Recording(1, i))
+    stds = []
+    for discrete in (True, False):
+        noise, drawn = recorded("discrete_gaussian" if discrete else "gaussian")
+        run(replace(protocol, discrete=discrete), users, noise=noise)
+        stds += [size for _, size in drawn]
     left = zcdp_rho(1.0, 1e-6) - (task.first**2 + task.far**2) / 2 - task.second**2 / 8
     zcdp, analytic = math.sqrt(0.5 / left), gaussian_multiplier(task.third, 1e-6)
     wanted = [min(zcdp, analytic)] * 2  # whole numbers, of many steps, and real ones

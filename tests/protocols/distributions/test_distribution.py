@@ -20,8 +20,8 @@ from fedhist.session.journal import Journal
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from server.noise import SimulatedNoise
+from tests.protocols.running import recorded, secure, table_users
 from tests.protocols.running import result as run
-from tests.protocols.running import secure, table_users
 
 NAMES = sorted(
     [*((m.name, "default") for m in SIMPLE), ("gaussian", "paper"), ("presence-laplace", "paper")]
@@ -54,18 +54,8 @@ def log_laplace(x, scale):
     ],
 )
 def test_laplace_noise_is_exactly_enough(name, worst):
-    """Two-sided: for the worst pair of users the log-ratio reaches epsilon, and no more.
-
-    The probabilities of outputs are those of the noise that the run draws, seen through a source
-    that records its scale.
-    """
-    scales = []
-
-    class Recording(SimulatedNoise):
-        def discrete_laplace(self, shape, scale):
-            scales.append(scale)
-            return super().discrete_laplace(shape, scale)
-
+    """Two-sided: for the worst pair of users the log-ratio reaches epsilon, and no more."""
+    noise, drawn = recorded("discrete_laplace")
     epsilon, sums = 0.7, []
     for table in worst:
         users = table_users(np.array(table))
@@ -74,11 +64,11 @@ def test_laplace_noise_is_exactly_enough(name, worst):
         query = next(protocol.rounds(Curator(Ledger(), lambda i: SimulatedNoise(1, i), Journal())))
         streams = lambda u: SeededStreams(u.ids, 1, "q")  # noqa: E731
         sums.append(next(iter(query.answer_folded(users, streams).sums.values())))
-        run(protocol, users, noise=lambda i: Recording(1, i))
-    assert len(set(scales)) == 1
+        run(protocol, users, noise=noise)
+    (scale,) = {size for _, size in drawn}
     at = np.arange(-40, 41)
     ratio = [
-        (log_laplace(at - a, scales[0]) - log_laplace(at - b, scales[0])).max()
+        (log_laplace(at - a, scale) - log_laplace(at - b, scale)).max()
         for a, b in zip(*sums, strict=True)
     ]
     assert sum(ratio) == pytest.approx(epsilon, rel=1e-12)
@@ -87,19 +77,14 @@ def test_laplace_noise_is_exactly_enough(name, worst):
 @pytest.mark.parametrize("name", ["gaussian", "presence"])
 def test_gaussian_noise_is_exactly_enough(name):
     """The worst move of the sums against the recorded std: rho-zCDP, attained."""
-    stds = []
-
-    class Recording(SimulatedNoise):
-        def discrete_gaussian(self, shape, std):
-            stds.append(std)
-            return super().discrete_gaussian(shape, std)
-
+    noise, drawn = recorded("discrete_gaussian")
     move = {"gaussian": 2 * 3**2, "presence": 6}[name]  # k = 6 symbols, m = 3
     users = table_users(np.array([[1, 1, 1, 0, 0, 0]]))
     protocol = base(users, 3, mechanism=name)
-    estimate = run(protocol, users, noise=lambda i: Recording(1, i))
+    estimate = run(protocol, users, noise=noise)
     rounded = move * gaussian_multiplier(1.0, 1e-6) ** 2 + 4
-    assert stds[0] ** 2 == pytest.approx(min(rounded, move / (2 * zcdp_rho(1.0, 1e-6))), rel=1e-11)
+    ((_, std),) = drawn
+    assert std**2 == pytest.approx(min(rounded, move / (2 * zcdp_rho(1.0, 1e-6))), rel=1e-11)
     assert estimate.ledger.spent().epsilon == pytest.approx(1.0)
 
 

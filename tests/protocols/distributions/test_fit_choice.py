@@ -30,7 +30,7 @@ from fedhist.session.journal import Journal
 from fedhist.users.keys import Keys
 from server.distributions.fit_statistic import STEPS
 from server.noise import SimulatedNoise
-from tests.protocols.running import run, secure, streams, table_users
+from tests.protocols.running import recorded, run, secure, streams, table_users
 
 
 def population(k, m, s, concentration, seed=3):
@@ -89,22 +89,16 @@ def drive(script, users):
 
 def test_the_statistic_is_noised_for_one_user():
     """The recorded scale is 1024 steps, one user's move, over the statistic's epsilon."""
-    scales = []
-
-    class Recording(SimulatedNoise):
-        def discrete_laplace(self, shape, scale):
-            scales.append((shape, scale))
-            return super().discrete_laplace(shape, scale)
-
+    noise, drawn = recorded("discrete_laplace")
     users = population(10, 1000, 1000, 0)
     protocol = auto(users, 1000)
-    run(protocol, users, noise=lambda i: Recording(1, i))
-    assert scales.pop(0) == ((1,), pytest.approx(STEPS / terms_of(protocol.task).epsilon))
+    run(protocol, users, noise=noise)
+    assert drawn[0] == ((1,), pytest.approx(STEPS / terms_of(protocol.task).epsilon))
     users = population(10, 400, 5000, 0)
     protocol = auto(users, 400)
-    scales.clear()
-    run(protocol, users, noise=lambda i: Recording(1, i))
-    assert scales[0] == ((1,), pytest.approx(STEPS / fit_epsilon(protocol.task)))
+    drawn.clear()
+    run(protocol, users, noise=noise)
+    assert drawn[0] == ((1,), pytest.approx(STEPS / fit_epsilon(protocol.task)))
 
 
 def test_users_who_differ_are_told_of_and_averaged():

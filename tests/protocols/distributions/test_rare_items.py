@@ -20,8 +20,7 @@ from fedhist.protocols.distributions.rare_items import (
     zipf_of,
 )
 from fedhist.users.keys import Keys
-from server.noise import SimulatedNoise
-from tests.protocols.running import run, secure, table_users
+from tests.protocols.running import recorded, run, secure, table_users
 
 K, M, S = 600, 30, 10_000
 
@@ -79,15 +78,9 @@ def test_its_error_is_as_predicted_and_less_than_of_counts(rare):
 
 
 def test_the_bound_has_the_noise_of_one_user(rare):
-    scales = []
-
-    class Recording(SimulatedNoise):
-        def discrete_laplace(self, shape, scale):
-            scales.append(scale)
-            return super().discrete_laplace(shape, scale)
-
-    run(auto(rare), rare, noise=lambda i: Recording(1, i))
-    assert scales[1] == pytest.approx(1 / RARE_SHARE)
+    noise, drawn = recorded("discrete_laplace")
+    run(auto(rare), rare, noise=noise)
+    assert drawn[1][1] == pytest.approx(1 / RARE_SHARE)
 
 
 def test_a_public_bound_is_not_asked_for_again(rare):

@@ -20,8 +20,8 @@ from fedhist.protocols.shared.contributions import TotalContribution
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
+from tests.protocols.running import recorded, secure, table_users
 from tests.protocols.running import result as run
-from tests.protocols.running import secure, table_users
 
 ZERO, REPLACE, ADD = "zero-out-user", "replace-user", "add-remove-user"
 INF = math.inf
@@ -313,17 +313,11 @@ def test_ratio_says_what_it_used():
 
 def test_noise_of_the_total_fits_its_cap():
     """Half of epsilon_ratio for a sum that one user moves by up to the cap."""
-    scales = []
-
-    class Watched(SimulatedNoise):
-        def discrete_laplace(self, shape, scale):
-            scales.append((shape, scale))
-            return super().discrete_laplace(shape, scale)
-
+    noise, drawn = recorded("discrete_laplace")
     users = heavy_users(500, 5)
     p = AdaptiveHistogram(users.vocabulary, 2.0, 1e-6, debias=True, epsilon_ratio=0.5)
-    public = run(p, users, noise=lambda i: Watched(1, i)).public
-    assert scales == [((1,), public["cap"] / 0.25)]
+    public = run(p, users, noise=noise).public
+    assert drawn == [((1,), public["cap"] / 0.25)]
     rows = [[int(public["cap"]), 0, 0, 0, 0], [10**6, 0, 0, 0, 0], [0] * 5]
     query = TotalContribution(Keys.range(5), int(public["cap"]))
     sums = [int(query.answer(users_of([r], 5), None).arrays["total"][0]) for r in rows]
