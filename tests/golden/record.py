@@ -290,21 +290,21 @@ def write_files() -> dict[str, Any]:
 def write_record(*names: str) -> None:
     """Rewrite the entries of the protocols named, and files/ where one of them wrote these; or all.
 
-    The fingerprint is that of the last whole record: renew single entries on such a machine.
+    The fingerprint is that of the last whole record; an entry that another machine renews has one
+    of its own.
     """
     load_builtin()
     body: dict[str, Any] = {"fingerprint": fingerprint(), "protocols": {}}
     if names:
         body = json.loads(ESTIMATES.read_text(encoding="utf-8"))
-        if body["fingerprint"] != fingerprint():
-            raise SystemExit("the record is another machine's: it can only be renewed as a whole")
     if not names or {*names} & {*JOURNALLED}:
         with tempfile.TemporaryDirectory() as folder, chdir(folder):
             body["files"] = write_files()
             shutil.rmtree(FILES)
             shutil.copytree(folder, FILES)
             FILES.chmod(0o755)
-    body["protocols"] |= {name: estimates(name) for name in names or own_protocols()}
+    here = {} if body["fingerprint"] == fingerprint() else {"fingerprint": fingerprint()}
+    body["protocols"] |= {name: estimates(name) | here for name in names or own_protocols()}
     body["revisions"] = revisions()
     text = json.dumps(body, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     ESTIMATES.write_text(text.replace('{"changes"', '\n{"changes"') + "\n", encoding="utf-8")

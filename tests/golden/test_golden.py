@@ -23,6 +23,7 @@ from simulations.runs.data_ledger import DataLedger
 
 RECORD = json.loads(record.ESTIMATES.read_text(encoding="utf-8"))
 EXACT = rounds_as_recorded()
+"""On another processor floats agree to 1e-9, and a query may differ in a last bit."""
 load_builtin()
 
 
@@ -60,7 +61,7 @@ def test_the_same_protocols() -> None:
 
 @pytest.mark.parametrize("name", RECORD["protocols"])
 def test_estimates(name: str) -> None:
-    wanted = RECORD["protocols"][name]
+    wanted = dict(RECORD["protocols"][name])
     found = record.estimates(name, [r["changes"] for r in wanted["runs"]])
     try:
         assert_runs_same(found, wanted)
@@ -75,7 +76,8 @@ def assert_runs_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
     There a query may hold a number with another last bit, and other noise is drawn; so it may be
     in the draws that stand for many users at once.
     """
-    if EXACT:
+    made_on = wanted.pop("fingerprint", RECORD["fingerprint"])  # of an entry that was renewed
+    if made_on == record.fingerprint():
         return assert_same(found, wanted)
     alike = True
     for i, (run, recorded) in enumerate(zip(found["runs"], wanted["runs"], strict=True)):
