@@ -20,8 +20,9 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments.base import Request, Result
 from simulations.experiments.local_populations import fresh_ids, fresh_key, users_of
-from simulations.experiments.regret import Area, Cell, measure_area
+from simulations.experiments.regret import measure_area
 from simulations.experiments.regret_axes import Axis, lattice, pairs_of_axes
+from simulations.experiments.regret_cells import Area, Cell
 from simulations.experiments.settings import positives, whole, wholes
 from simulations.populations.differing import MeansDiffer, own_means
 from simulations.populations.synthetic import item_users, log_uniform, numbered_items

@@ -19,8 +19,9 @@ from fedhist.base.arrays import Floats, Integers
 from fedhist.users.batch import Users
 from simulations.experiments.base import Request, Result
 from simulations.experiments.local_populations import fresh_ids, fresh_key, users_of
-from simulations.experiments.regret import Area, Cell, measure_area
+from simulations.experiments.regret import measure_area
 from simulations.experiments.regret_axes import Axis, lattice, pairs_of_axes
+from simulations.experiments.regret_cells import Area, Cell
 from simulations.experiments.settings import positives, whole, wholes
 from simulations.populations.density_samples import DensitySamples
 from simulations.populations.differing import MeansDiffer, SharesDiffer, own_means

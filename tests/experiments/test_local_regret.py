@@ -20,8 +20,9 @@ from fedhist.protocols.means.mean import Mean
 from fedhist.users.batch import Users
 from simulations.experiments.heat_maps import write_maps
 from simulations.experiments.local_regret import AREA, SIZES, USERS, LocalCell, cells_of, run
-from simulations.experiments.regret import Measured, measure, protocols_of, square
+from simulations.experiments.regret import measure, protocols_of, square
 from simulations.experiments.regret_axes import Axis
+from simulations.experiments.regret_cells import Measured
 from simulations.populations.synthetic import numbered_items
 from tests.protocols.running import count_table
 

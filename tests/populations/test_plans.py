@@ -184,7 +184,7 @@ def test_a_node_of_flwr_run_makes_its_own_users_only(
     asked = {"config": str(file)}
     setups = [simulated_node(asked, {"partition-id": i, "num-partitions": 8}) for i in (0, 5)]
     assert Walked.made == 0
-    ids = [setup.users.public_ids() for setup in setups]
+    ids = [setup.users.in_memory().ids for setup in setups]
     assert Walked.made == 2
     assert [i.tolist() for i in ids] == [whole[:12].tolist(), whole[62:75].tolist()]
     with pytest.raises(PopulationError, match="has 8 nodes, Flower has 9"):
