@@ -36,7 +36,13 @@ from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.central_means.queries import WeightedMeans, check_spreads, variances
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
-from server.central_means.medians import BINS, IntervalPlan, draw_medians, plan_interval
+from server.central_means.medians import (
+    BINS,
+    IntervalPlan,
+    draw_medians,
+    median_scores,
+    plan_interval,
+)
 from server.central_means.noise import COUNTED
 
 if TYPE_CHECKING:
@@ -49,6 +55,9 @@ SIZE_BINS = 24
 MISTAKES = 5000
 """Noise passes for users in an empty bin of sizes once in twice as many runs. Beside users of 2^20
 samples whom nobody is, the others weigh next to nothing: once in twenty was what errors were."""
+
+FOLLOWED = 64
+"""Draws of the noise on sizes that a prediction follows."""
 
 SCALES = 3.0
 """Radius of a user's clip, in its own standard deviations."""
@@ -128,6 +137,17 @@ class WeightedMean(CentralMeans):
         """The question about sizes."""
         return SizeBins(SIZE_BINS, self.dimension)
 
+    @property
+    def size_noise(self) -> float:
+        """Scale of the noise on the number of users in a bin of sizes."""
+        replaced = self.adjacency == Adjacency.REPLACE_USER.value
+        return (2.0 if replaced else 1.0) / (SIZE_SHARE * self.epsilon)
+
+    @property
+    def bins(self) -> MeanBins:
+        """The question about medians."""
+        return MeanBins(*self.edges, BINS, self.dimension)
+
     @cached_property
     def plan(self) -> IntervalPlan:
         """Budgets of medians and mean; from public numbers only."""
@@ -163,10 +183,7 @@ class WeightedMean(CentralMeans):
         At most what the largest bin holds that is no mere noise.
         """
         known, sizes = np.maximum(counts, 0.0), self.sizes.sizes
-        noise = (2.0 if self.adjacency == Adjacency.REPLACE_USER.value else 1.0) / (
-            SIZE_SHARE * self.epsilon
-        )
-        seen = np.flatnonzero(known > noise * math.log(MISTAKES * SIZE_BINS))
+        seen = np.flatnonzero(known > self.size_noise * math.log(MISTAKES * SIZE_BINS))
         known[(seen[-1] if len(seen) else 0) + 1 :] = 0.0
         caps = 2.0 ** np.arange((seen[-1] if len(seen) else 0) + 2)
         return float(min(caps, key=lambda most: self.spread_and_noise(known, sizes, float(most))))
@@ -179,21 +196,19 @@ class WeightedMean(CentralMeans):
                 f"{math.ceil(self.plan.floor)} at least; box-mean has equal weights and no floor"
             )
         summary = yield self.sizes
-        replaced = self.adjacency == Adjacency.REPLACE_USER.value
         add = server.discrete_laplace if self.discrete else server.laplace
         counts = add(
             summary.sums["counts"][0],
-            l1_sensitivity=2.0 if replaced else 1.0,
+            l1_sensitivity=2.0 if self.adjacency == Adjacency.REPLACE_USER.value else 1.0,
             epsilon=SIZE_SHARE * self.epsilon,
             label="sizes",
         )
-        bins = MeanBins(*self.edges, BINS, self.dimension)
-        summary = yield bins
+        summary = yield self.bins
         at = draw_medians(server, summary.sums["counts"], self.plan.median_epsilon)
         most = self.best_cap(np.asarray(counts, dtype=np.float64))
         steps = Steps(self, server, self.plan.noise, (1.0,))
         query = WeightedMeans(
-            bins.middles[at],
+            self.bins.middles[at],
             self.radius(most),
             between=float(self.between),
             within=float(self.within),
@@ -211,10 +226,12 @@ class WeightedMean(CentralMeans):
         return self.whole_risk(seen)
 
     def sums(self, users: Users) -> Mapping[str, Array]:
-        """Count users by the powers of two of their sizes, too."""
+        """Count users by the powers of two of their sizes, and by the bins of means, too."""
         at = np.log2(np.maximum(self._sizes(users), 1)).astype(np.int64)
         table = np.bincount(np.minimum(at, SIZE_BINS - 1), minlength=SIZE_BINS)
-        return {**super().sums(users), "powers": table}
+        placed = self.bins.place(self.own_means(users)).T
+        bins = np.stack([np.bincount(at[at >= 0], minlength=BINS) for at in placed])
+        return {**super().sums(users), "powers": table, "bins": bins}
 
     def _sizes(self, users: Users) -> Floats:
         """Count the samples of those who have a usable mean."""
@@ -224,29 +241,39 @@ class WeightedMean(CentralMeans):
     def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the mean squared l2 error around the average of users' means. NOT PRIVATE.
 
-        With the sizes and means of these users, around their true average.
+        With the sizes and means of these users, clipped around their medians.
         """
         if not self.guarantee.private:
             return super().error_of(seen)
-        most = self.best_cap(seen["powers"].astype(np.float64))
-        least = float(variances(np.array([most]), self.between, self.within, most)[0])
+        caps, chance = self._caps(seen["powers"].astype(np.float64))
+        least = variances(caps, self.between, self.within, math.inf)
+        radii = np.array([self.radius(most) for most in caps.tolist()])
+        centre = self.bins.middles[np.argmax(median_scores(seen["bins"]), axis=1)]
 
         def weighted(users: Users) -> Mapping[str, Array]:
             means, sizes = self.own_means(users), self._sizes(users)
-            away = means[~np.isnan(means).any(axis=1)] - seen.truth
-            w = least / variances(sizes, self.between, self.within, most)
-            size = np.linalg.norm(away, axis=1)
-            reach = self.radius(most) / np.sqrt(w)
+            away = means[~np.isnan(means).any(axis=1)] - centre
+            v = np.stack([variances(sizes, self.between, self.within, m) for m in caps.tolist()])
+            w, size = least[:, None] / v, np.linalg.norm(away, axis=1)
+            reach = radii[:, None] / np.sqrt(w)
             kept = w * (reach / np.maximum(size, reach))
-            return {"weight": w.sum(keepdims=True), "away": kept @ away}
+            return {"weight": w.sum(axis=1), "away": kept @ away}
 
         found = seen.again(weighted)
-        total = max(float(found["weight"][0]), 1e-300)
-        mean = found["away"] / total
-        noise = self.dimension * (self.radius(most) * self.plan.noise.std() / total) ** 2
-        along = float(mean @ mean) * (self.plan.noise.std() / COUNTED / total) ** 2
-        source = "weights of these users around their average, and the noise of the ratio"
-        return ErrorBound(SQUARED_L2, float(mean @ mean) + noise + along, False, source)
+        total = np.maximum(found["weight"], 1e-300)
+        mean = found["away"] / total[:, None]
+        std = self.plan.noise.std() / total
+        along = np.square(mean).sum(axis=1) * (std / COUNTED) ** 2
+        bias = np.square(mean - (seen.truth - centre)).sum(axis=1)
+        expected = float(chance @ (bias + self.dimension * (radii * std) ** 2 + along))
+        source = "weights of these users around their medians, and the noise of the ratio"
+        return ErrorBound(SQUARED_L2, expected, False, source)
+
+    def _caps(self, counts: Floats) -> tuple[Floats, Floats]:
+        """Draw the caps that noisy sizes lead to, and how often each: (c,) both."""
+        noise = np.random.default_rng(20).laplace(0.0, self.size_noise, (FOLLOWED, len(counts)))
+        caps, times = np.unique([self.best_cap(row) for row in counts + noise], return_counts=True)
+        return caps, times / FOLLOWED
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

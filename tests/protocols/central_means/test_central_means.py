@@ -235,6 +235,21 @@ def test_sizes_that_go_with_the_mean_separate_the_average_of_users_from_the_pool
     assert local.truth(users) == pytest.approx(BoxMean(**given).truth(users), rel=1e-12)
 
 
+@pytest.mark.parametrize("share", [0.05, 0.2])
+def test_weights_among_outliers_err_by_what_the_clip_around_the_median_takes(share: float) -> None:
+    """30 runs; the mean loss lies within 5 standard errors, a false alarm has probability 1e-6."""
+    rng = np.random.default_rng(2)
+    sizes = np.exp(rng.uniform(0.0, 5.3, 1000)).astype(np.int64)
+    own = np.repeat(np.where(rng.random(1000) < share, 0.5, 0.0), sizes)
+    values = own + 0.1 * rng.standard_normal(own.size)
+    users = Users.from_samples(np.arange(1000), np.append(0, np.cumsum(sizes)), values)
+    protocol = WeightedMean(within=0.1, n_users=1000, **LINE)
+    losses = [protocol.loss_of(run(protocol, users, seed=s).estimate, users) for s in range(30)]
+    scatter = float(np.std(losses, ddof=1)) / math.sqrt(30)
+    assert abs(protocol.error(users).expected - np.mean(losses)) <= 5 * scatter
+    assert scatter < 0.06 * np.mean(losses)
+
+
 def test_users_without_samples_count_as_the_middle_unless_users_are_hidden() -> None:
     indptr = np.minimum(np.arange(4001), 2000)
     users = Users.from_samples(np.arange(4000), indptr, np.full(2000, 0.5))
