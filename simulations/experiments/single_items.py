@@ -28,8 +28,8 @@ from simulations.runs.run import NoiseFactory
 from simulations.runtimes.inline import InlinePopulation
 
 HOW = (
-    "relative error |estimate - N| / N of one item's total N; C is chosen privately, so that about "
-    "as many users exceed it as the mechanism can tell from none",
+    "relative error |estimate - N| / N of one item's total N; C is the paper's privately estimated "
+    '"top 1 / epsilon count", its rank raised by the error of the estimate (choice = "quantile")',
     "expected errors are exact given the users' counts: an integral over the noise, averaged over "
     "the thresholds that the choice can take",
     "real runs with and without debiasing share the choice of C and the noise: they differ by the "
@@ -74,16 +74,18 @@ def only(users: Users, item: str) -> Users:
     )
 
 
-def protocol_for(users: Users, settings: Mapping[str, Any], clip: int = 0) -> PoissonCounts:
+def protocol_for(
+    users: Users, settings: Mapping[str, Any], clip: int = 0, choice: str = "quantile"
+) -> PoissonCounts:
     """Build the debiasing protocol for the one item of these users; ``clip`` 0: chosen privately.
 
-    As in the paper, it debiases whatever comes. The release gets ``epsilon``, a private choice of C
-    ``epsilon_choice`` on top of it.
+    As in the paper, it debiases whatever comes, and C is a quantile. The release gets ``epsilon``,
+    a private choice of C ``epsilon_choice`` on top of it.
     """
-    epsilon, choice = float(settings["epsilon"]), float(settings["epsilon_choice"])
+    epsilon, budget = float(settings["epsilon"]), float(settings["epsilon_choice"])
     how: dict[str, Any] = {"clip": clip, "epsilon": epsilon}
     if not clip:
-        how = {"epsilon": epsilon + choice, "epsilon_choice": choice}
+        how = {"epsilon": epsilon + budget, "epsilon_choice": budget, "choice": choice}
         how["clip_max"] = int(settings["clip_max"])
     return PoissonCounts(users.vocabulary, n_users=len(users), guarded=False, **how)
 

@@ -86,11 +86,9 @@ def test_errors_by_clip_are_those_of_the_single_thresholds():
 def test_figure4_small():
     result = experiment("figure4").run(small("figure4", alphas=[0.3, 1000.0]))
     judged = {c.quantity: c for c in result.checks if c.claim}
-    greatly = judged["debiasing / clipping"]
-    assert greatly.ours < 0.8  # the paper's "greatly", .5, needs a clip that takes more away
-    assert (greatly.verdict, greatly.cause != "") == ("FAIL", True)
+    assert judged["debiasing / clipping"].verdict == "PASS"
     assert judged["largest debiasing / clipping"].verdict == "PASS"
-    assert len(result.curves) == 4
+    assert len(result.curves) == 5
     assert result.population == "Poisson counts of one item: 5,000 users, mean 1"
 
 

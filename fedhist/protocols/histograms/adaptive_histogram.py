@@ -126,7 +126,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
 
     name: ClassVar[str] = "adaptive-histogram"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithms 1 and 2, Sections 4 and 7.1"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     goals: ClassVar[tuple[Goal, ...]] = (Goal(0.15, relative=True, words="C chosen"),)
 
     domain: Keys

@@ -328,7 +328,7 @@ def small_first(edges: ArrayLike, decay: float) -> Floats:
     return -decay * np.log(np.asarray(edges, dtype=np.float64))
 
 
-DECAYS = ((20.0, 2.0), (1500.0, 3.0), (12_000.0, 4.0), (math.inf, 6.0))
+DECAYS = ((25.0, 2.0), (900.0, 3.0), (8000.0, 4.0), (math.inf, 6.0))
 
 
 def decay_of(n_users: int | None, epsilon: float) -> float:
