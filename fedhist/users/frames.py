@@ -1,14 +1,14 @@
 """From a table of rows to users: the polars half of ``Users.from_frame``.
 
 Rows are grouped by user in polars' streaming engine, so a lazy frame over a file is never held
-in memory as a whole: what remains is one row per distinct (user, item) pair. Users and items
-are dictionary-encoded before grouping and numbered afterwards, users by id and items by bytes, so
-the result does not depend on the order of the rows or on the number of threads.
+in memory as a whole: what remains is one row per distinct (user, item) pair. Before grouping, users
+are hashed to their ids, or dictionary-encoded, as items are; afterwards they are numbered, users by
+id and items by bytes, so the result does not depend on the order of the rows or on the number of
+threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words, offsets
 from fedhist.base.errors import PopulationError, nearest
+from fedhist.base.hashing import digest64, hash_bytes_kernel
 from fedhist.users.columns import Items, Samples
-from fedhist.users.keys import Keys, user_ids_of_bytes
+from fedhist.users.keys import USER_ID_KEY, Keys, user_ids_of_bytes
+from fedhist.users.rows import TOTAL_LIMIT, checked_events, checked_samples, collected, judged
 
-TOTAL_LIMIT = float(1 << 53)  # below it a float64 sum of non-negative integers is exact
-
-# What can be wrong with a row; 0 is a good row. The words are the keys of `dropped`.
-FAULTS = ("good", "too many fields", "missing user", "missing item", "bad count", "bad value")
+OTHER_KEY = digest64("fedhist.other-user-hash")
+"""Of a second hash of users' names, by which two names with one id are told apart."""
 
 
 def columns_of_frame(
@@ -90,22 +90,35 @@ def items_of_rows(
     Raises
     ------
     PopulationError
-        For a bad row (unless skipped), a table without rows, and totals of 2^53 or more.
+        For a bad row (unless skipped), a table without rows, totals of 2^53 or more, and two users
+        with one id.
     """
     table = checked_events(rows, user=user, item=item, count=count, overflow=overflow)
+    other = pl.col("other")
     pairs = collected(
-        table.with_columns(pl.col("user", "item").cast(pl.Categorical(pl.Categories.random())))
-        .group_by("user", "item", "fault")
-        .agg(pl.len().alias("rows"), pl.col("amount").sum())
+        table.select(
+            "fault",
+            "amount",
+            pl.col("item").cast(pl.Categorical(pl.Categories.random())),
+            id=user_ids(pl.col("user")),
+            other=user_ids(pl.col("user"), OTHER_KEY),
+        )
+        .group_by("id", "item", "fault")
+        .agg(
+            pl.len().alias("rows"),
+            pl.col("amount").sum(),
+            other.min(),
+            alike=other.min() == other.max(),
+        )
     )
     dropped = judged(table, pairs, skip_bad_rows)
-    pairs = pairs.filter(pl.col("fault") == 0)
+    pairs = pairs.filter(pl.col("fault") == 0).drop("fault", "rows").sort("id")
     if not len(pairs):
         raise PopulationError("no rows: there is not a single user")
     total = pairs["amount"].to_numpy()
     if float(total.max()) >= TOTAL_LIMIT:
         raise PopulationError(f"one user's total of one item must be below 2^53, got {total.max()}")
-    ids, u = _number_users(pairs["user"])
+    ids, u = _number_ids(pairs, table)
     keep = total > 0
     vocabulary, j = _number_items(pairs["item"].filter(pl.Series(keep)))
     key = (u[keep].astype(np.uint64) << np.uint64(32)) | j.astype(np.uint64)
@@ -167,70 +180,6 @@ def samples_of_rows(
     return ids, Samples(_indptr(u, len(ids)), np.ascontiguousarray(x[order])), dropped
 
 
-def checked_events(
-    rows: pl.LazyFrame,
-    *,
-    user: str,
-    item: str,
-    count: str | None = None,
-    overflow: str | None = None,
-) -> pl.LazyFrame:
-    """Find the events and their faults; parameters as in :func:`items_of_rows`.
-
-    Returns
-    -------
-    polars.LazyFrame
-        Columns user and item (text), amount (float64), fault (an index into :data:`FAULTS`), and
-        what an error shows.
-    """
-    schema = _require(rows, [user, item, count, overflow])
-    amount = pl.lit(1.0) if count is None else _number(count, schema[count], "counts")
-    table = rows.select(
-        user=_text(user, schema[user]),
-        item=_text(item, schema[item]),
-        amount=amount,
-        shown=pl.lit("") if count is None else pl.col(count).cast(pl.String, strict=False),
-        overflow=pl.lit(False) if overflow is None else pl.col(overflow).is_not_null(),
-    )
-    integral = pl.col("amount") == pl.col("amount").floor()
-    good_count = (pl.col("amount") >= 0) & (pl.col("amount") < TOTAL_LIMIT) & integral
-    faults = {1: pl.col("overflow"), 2: pl.col("user").is_null(), 3: pl.col("item").is_null()} | (
-        {4: ~good_count.fill_null(False)} if count is not None else {}
-    )
-    return table.with_columns(_fault(faults))
-
-
-def checked_samples(
-    rows: pl.LazyFrame, *, user: str, value: list[str], overflow: str | None = None
-) -> tuple[pl.LazyFrame, list[str]]:
-    """Find the samples and their faults; parameters as in :func:`samples_of_rows`.
-
-    Returns
-    -------
-    rows : polars.LazyFrame
-        Columns user (text), value0, value1, ... (float64), fault (an index into :data:`FAULTS`),
-        and what an error shows.
-    names : list of str
-        Of the columns of values.
-    """
-    schema = _require(rows, [user, *value, overflow])
-    names = [f"value{k}" for k in range(len(value))]
-    shown = [pl.col(v).cast(pl.String, strict=False).str.strip_chars() for v in value]
-    values = [_number(v, schema[v], "values").alias(x) for v, x in zip(value, names, strict=True)]
-    unread = [x.is_null() & s.is_not_null() for x, s in zip(values, shown, strict=True)]
-    table = rows.select(
-        pl.lit(None).alias("item"),
-        *values,
-        user=_text(user, schema[user]),
-        unread=pl.any_horizontal(unread),
-        shown=pl.concat_str(shown, separator=", ", ignore_nulls=True),
-        overflow=pl.lit(False) if overflow is None else pl.col(overflow).is_not_null(),
-    ).with_columns(
-        _fault({1: pl.col("overflow"), 2: pl.col("user").is_null(), 5: pl.col("unread")})
-    )
-    return table, names
-
-
 def _lazy(frame: Any, text: list[str], numbers: list[str]) -> pl.LazyFrame:
     """Take the wanted columns of a polars or pandas frame."""
     if isinstance(frame, pl.LazyFrame):
@@ -257,79 +206,32 @@ def _lazy(frame: Any, text: list[str], numbers: list[str]) -> pl.LazyFrame:
     return pl.DataFrame(columns).lazy()
 
 
-def _require(rows: pl.LazyFrame, names: list[str | None]) -> Mapping[str, pl.DataType]:
-    schema = rows.collect_schema()
-    for name in names:
-        if name is not None and name not in schema:
-            raise PopulationError(f"no column {name!r}" + nearest(name, schema))
-    return schema
+def user_ids(names: pl.Expr, key: int = USER_ID_KEY) -> pl.Expr:
+    """Hash the names of users to their ids, or by another key, uint64."""
+
+    def hashed(some: pl.Series) -> pl.Series:
+        found, data = utf8(some)
+        ids = np.empty(len(some), dtype=np.uint64)
+        hash_bytes_kernel(found, data, np.uint64(key), ids)
+        return pl.Series(ids)
+
+    return names.map_batches(hashed, return_dtype=pl.UInt64, is_elementwise=True)
 
 
-def _text(name: str, dtype: pl.DataType) -> pl.Expr:
-    column = pl.col(name).fill_nan(None) if dtype.is_float() else pl.col(name)
-    return column.cast(pl.String)
+def _number_ids(pairs: pl.DataFrame, table: pl.LazyFrame) -> tuple[Words, NDArray[np.int64]]:
+    """Return the ids of grouped events, which are sorted by them, and each row's place among them.
 
-
-def _number(name: str, dtype: pl.DataType, what: str) -> pl.Expr:
-    """Read numbers, or text that spells them, as float64; null where there is no number."""
-    if dtype == pl.String:
-        return pl.col(name).str.strip_chars().cast(pl.Float64, strict=False)
-    if not (dtype.is_numeric() or dtype == pl.Null):
-        raise PopulationError(f"{what} must be numbers, but column {name!r} is of type {dtype}")
-    return pl.col(name).cast(pl.Float64)
-
-
-def _fault(conditions: Mapping[int, pl.Expr]) -> pl.Expr:
-    """Code the first fault of each row, 0 for none."""
-    code = pl.lit(0, dtype=pl.UInt8)
-    for number, condition in sorted(conditions.items(), reverse=True):
-        code = pl.when(condition).then(pl.lit(number, dtype=pl.UInt8)).otherwise(code)
-    return code.alias("fault")
-
-
-def judged(table: pl.LazyFrame, tally: pl.DataFrame, skip_bad_rows: bool) -> dict[str, int]:
-    """Count the bad rows by fault, or refuse the first of them.
-
-    Parameters
-    ----------
-    table : polars.LazyFrame
-        Of :func:`checked_events` or :func:`checked_samples`, in the order of the rows.
-    tally : polars.DataFrame
-        Columns fault and rows: how many have it.
-    skip_bad_rows : bool
+    Raises
+    ------
+    PopulationError
+        If two names have one id; they are looked up in the table.
     """
-    bad = tally.filter(pl.col("fault") > 0).group_by("fault").agg(pl.col("rows").sum())
-    if not len(bad):
-        return {}
-    if skip_bad_rows:
-        return {FAULTS[code]: int(k) for code, k in sorted(bad.select("fault", "rows").rows())}
-    first = collected(
-        table.with_row_index("row")
-        .filter(pl.col("fault") > 0)
-        .select("row", "fault", "user", "item", "shown")
-        .head(1)
-    ).row(0, named=True)
-    fault, shown = FAULTS[first["fault"]], first["shown"]
-    detail = {
-        "too many fields": f" (user {first['user']!r})",
-        "missing user": f" (item {first['item']!r})" if first["item"] is not None else "",
-        "missing item": f" (user {first['user']!r})",
-        "bad count": f" {shown!r}: counts must be non-negative integers below 2^53",
-        "bad value": f" {shown!r}: values must be numbers",
-    }[fault]
-    n_bad = int(bad["rows"].sum())
-    more = f" ({n_bad} bad rows in all)" if n_bad > 1 else ""
-    way_out = "; skip_bad_rows = true drops and counts such rows"
-    raise PopulationError(f"row {first['row'] + 1}: {fault}{detail}{more}{way_out}")
-
-
-def collected(rows: pl.LazyFrame) -> pl.DataFrame:
-    """Compute a lazy frame, streaming; PopulationError where its source cannot be read."""
-    try:
-        return rows.collect(engine="streaming")
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise PopulationError(f"the rows cannot be read: {reason}") from error
+    ids, other = pairs["id"].to_numpy(), pairs["other"].to_numpy()
+    first = np.append(True, ids[1:] != ids[:-1])
+    if not (pairs["alike"].all() and (first[1:] | (other[1:] == other[:-1])).all()):
+        good = table.filter(pl.col("fault") == 0)
+        user_ids_of_bytes(*utf8(collected(good.select(pl.col("user").unique()))["user"]))
+    return ids[first], np.cumsum(first) - 1
 
 
 def _number_users(column: pl.Series) -> tuple[Words, NDArray[np.int64]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedhist.base.errors import nearest
 from fedhist.base.text import is_number
-from fedhist.users.frames import collected
+from fedhist.users.rows import collected
 from simulations.populations.base import existing
 from simulations.populations.tables import (
     SEPARATORS,

@@ -23,19 +23,11 @@ import polars as pl
 
 from fedhist.base.errors import PopulationError
 from fedhist.base.files import whole_file
-from fedhist.base.hashing import hash_bytes_kernel
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
-from fedhist.users.frames import (
-    checked_events,
-    checked_samples,
-    collected,
-    items_of_rows,
-    judged,
-    samples_of_rows,
-    utf8,
-)
-from fedhist.users.keys import USER_ID_KEY, Keys
+from fedhist.users.frames import items_of_rows, samples_of_rows, user_ids, utf8
+from fedhist.users.keys import Keys
+from fedhist.users.rows import checked_events, checked_samples, collected, judged
 from simulations.populations.shard_files import (
     FORMAT,
     VOCABULARY,
@@ -46,7 +38,7 @@ from simulations.populations.shard_files import (
 )
 from simulations.populations.tables import Column, TableFormat, scan_table, told_of
 
-SHARD_BYTES = 1 << 28
+SHARD_BYTES = 1 << 27
 """Text that one shard is made of, about: what a task of the second step holds in memory."""
 
 UNPACKED = {".gz": 5, ".zst": 6, ".parquet": 4, ".pq": 4}
@@ -296,13 +288,11 @@ def _read_vocabulary(work: Path) -> Keys:
 def _shard_of(n: int) -> pl.Expr:
     """Say in which of n shards a row's user is."""
 
-    def number(names: pl.Series) -> pl.Series:
-        offsets, data = utf8(names)
-        ids = np.empty(len(names), dtype=np.uint64)
-        hash_bytes_kernel(offsets, data, np.uint64(USER_ID_KEY), ids)
-        return pl.Series(shard_of(ids, n))
+    def number(ids: pl.Series) -> pl.Series:
+        return pl.Series(shard_of(ids.to_numpy(), n))
 
-    return pl.col("user").map_batches(number, return_dtype=pl.UInt32, is_elementwise=True)
+    ids = user_ids(pl.col("user"))
+    return ids.map_batches(number, return_dtype=pl.UInt32, is_elementwise=True)
 
 
 def _written(write: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedhist.base.errors import PopulationError, nearest
+from fedhist.base.hashing import hash_bytes_kernel
+from fedhist.users import frames, keys
 from fedhist.users.batch import Users
 from fedhist.users.frames import items_of_rows
-from fedhist.users.keys import Keys, user_ids
+from fedhist.users.keys import USER_ID_KEY, Keys, user_ids
 
 NAMES = st.sampled_from(["ann", "bob", "a", "ab", "é", "日本", "😀", "\uffff", "", " ", "0", "00"])
 
@@ -110,6 +112,28 @@ def test_ids_are_those_of_the_names_even_from_a_slice() -> None:
     frame = pl.DataFrame({"u": ["zoe", "ann", "日本", "bob"], "i": ["x"] * 4})
     users = Users.from_frame(frame[1:3], user="u", item="i")
     assert users.ids.tolist() == sorted([id_of("ann"), id_of("日本")])
+
+
+@pytest.mark.parametrize("item", ["tea", "rye"], ids=["of one item", "of two items"])
+@pytest.mark.parametrize("column", ["item", "value"])
+def test_two_users_of_one_id_are_found_among_rows(
+    monkeypatch: pytest.MonkeyPatch, item: str, column: str
+) -> None:
+    """Ids that are the lengths of names collide; a third user's do not."""
+
+    def by_length(found: np.ndarray, data: np.ndarray, key: np.uint64, out: np.ndarray) -> None:
+        hash_bytes_kernel(found, data, key, out)
+        if key == np.uint64(USER_ID_KEY):
+            out[:] = np.diff(found)
+
+    for module in (frames, keys):
+        monkeypatch.setattr(module, "hash_bytes_kernel", by_length)
+    rows = {"user": ["ann", "anna", "bob", "anna"], "item": ["tea", "tea", item, "rye"]}
+    frame = pl.DataFrame(rows | {"value": [1.0, 2.0, 3.0, 4.0]})
+    with pytest.raises(PopulationError, match=r"'(ann|bob)' and '(ann|bob)' have the same 64-bit"):
+        Users.from_frame(frame, user="user", **{column: column})
+    alone = Users.from_frame(frame.head(2), user="user", **{column: column})
+    assert alone.ids.tolist() == [3, 4]
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_names_that_collide_are_found(
     events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both lie in one shard: so few ids that some must be the same."""
-    from fedhist.users import keys
+    from fedhist.users import frames, keys
 
     real = keys.hash_bytes_kernel
 
@@ -132,7 +132,7 @@ def test_names_that_collide_are_found(
         out %= np.uint64(100)
 
     monkeypatch.setattr(keys, "hash_bytes_kernel", short)
-    monkeypatch.setattr(sharding, "hash_bytes_kernel", short)
+    monkeypatch.setattr(frames, "hash_bytes_kernel", short)
     with pytest.raises(PopulationError, match=r"u[0-9]+.*u[0-9]+"):
         shard(sources(events, n_shards=5), tmp_path / "out")
 
