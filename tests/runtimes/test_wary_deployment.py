@@ -5,6 +5,7 @@ A deployment of its own file: the processes of one that is no longer asked would
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,13 @@ import numpy as np
 import pytest
 from flower_cases import APP, HISTOGRAM, PATIENCE, REMOTE, ask, read_estimate, write_config
 
+from clients.guard_folder import FolderStore
+from clients.node import Node
+from fedhist.flower.wire import encode_question
+from fedhist.session.session import Session
+from simulations.runs.config import load_config, prepare
+from simulations.runs.flower_host import HOST
+from simulations.runs.run import noise_source
 from simulations.runtimes.deployment import FlowerRun, Loopback
 from simulations.runtimes.processes import marked_processes
 
@@ -45,27 +53,27 @@ class Wary:
         for node in self.nodes:
             self.link.end(node)
         self.nodes = [
-            self.link.supernode(
-                {
-                    **{"data": str(file), "user": "who", "value": "x", "partition-id": i},
-                    **{
-                        "trust": "local",
-                        "epsilon": 4.0,
-                        "guard-folder": str(self.guard(guards, i)),
-                    },
-                },
-                pinned=True,
-            )
-            for i, file in enumerate(self.files)
+            self.link.supernode(self.owner(guards, i), pinned=True) for i in range(len(self.files))
         ]
+
+    def owner(self, guards: str, index: int) -> dict[str, str | int | float]:
+        """Return what the owner of one node configures."""
+        return {
+            **{"data": str(self.files[index]), "user": "who", "value": "x"},
+            **{"partition-id": index, "trust": "local", "epsilon": 4.0},
+            **{"guard-folder": str(self.guard(guards, index))},
+        }
 
     def ask(self, out: Path, config: Path | None = None, **overrides: object) -> FlowerRun:
         return ask(self.link, config or self.config, out, self.app, **overrides)
 
-    def replies(self, guards: str) -> list[str]:
-        """Return what the nodes keep of their answers."""
-        folders = [self.guard(guards, i) for i in range(2)]
-        return [f.read_text() for g in folders for f in sorted(g.glob("reply-*.json"))]
+    def replies(self, guards: str) -> dict[str, list[dict[str, object]]]:
+        """Return the arrays that the nodes keep of their answers, by the question."""
+        found: dict[str, list[dict[str, object]]] = {}
+        for i in range(len(self.files)):
+            for file in self.guard(guards, i).glob("reply-*.json"):
+                found.setdefault(file.name, []).append(json.loads(file.read_text())["arrays"])
+        return found
 
     def guard(self, guards: str, index: int) -> Path:
         return self.link.folder / guards / str(index)
@@ -140,12 +148,22 @@ def test_a_spent_budget_outlives_the_node(wary: Wary, first: np.ndarray, tmp_pat
 
 
 @pytest.mark.usefixtures("first")
-def test_noise_is_drawn_from_the_system(wary: Wary, tmp_path: Path) -> None:
-    """The same query to the same 80 users, a coin each; equal with a chance below 2^-50."""
-    wary.restart("other-guards")
-    fresh = wary.ask(tmp_path / "fresh")
-    assert fresh.status == "finished:completed", fresh.log
-    assert wary.replies("other-guards") != wary.replies("guards") != []
+def test_noise_is_drawn_from_the_system(wary: Wary) -> None:
+    """The same query to the same 80 users, a coin each; equal with a chance below 2^-50.
+
+    Asked again of nodes that are set up in this process as a SuperNode's client process does it.
+    """
+    protocol = prepare(load_config(wary.config)).protocol
+    query = Session(protocol, noise_source("secure", 0, protocol)).query
+    question = encode_question(query, 0, fold=False)
+    for i in range(len(wary.files)):
+        node = Node(HOST.node({}, wary.owner("other-guards", i)))
+        node.answer(question, FolderStore(wary.guard("other-guards", i), i))
+    sent, again = wary.replies("guards"), wary.replies("other-guards")
+    (before,), (after,) = sent.values(), again.values()
+    assert sent.keys() == again.keys()
+    assert [reply.keys() for reply in before] == [reply.keys() for reply in after]
+    assert before != after
 
 
 @pytest.mark.slow
