@@ -8,8 +8,10 @@ import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from commands import Answer, Command
@@ -27,18 +29,66 @@ collect_ignore = [
 ]
 
 
+SHARED_RAY = "one_ray"
 LONGEST = ("test_readme.py", "runtimes/", "benchmarks/", "studies/", "contract/", "faults/")
 """Files of a few long tests each, the longest first: begun last they would keep one worker busy."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files; whoever runs files side by side ends when all do."""
+    """Begin with the longest files; whoever runs files side by side ends when all do.
 
-    def place(item: pytest.Item) -> int:
+    Tests that share a Ray are together, behind the others of their files.
+    """
+
+    def place(item: pytest.Item) -> tuple[bool, int]:
         path = item.path.as_posix()
-        return next((i for i, part in enumerate(LONGEST) if f"/tests/{part}" in path), len(LONGEST))
+        places = (i for i, part in enumerate(LONGEST) if f"/tests/{part}" in path)
+        return shares_ray(item), next(places, len(LONGEST))
 
     items.sort(key=place)
+
+
+def shares_ray(item: pytest.Item | None) -> bool:
+    """Say whether a test asks for the Ray that others use, too."""
+    return SHARED_RAY in getattr(item, "fixturenames", ())
+
+
+@cache
+def scope_of(file: Path) -> str:
+    """Return what runs in one process: a file, or all those with a test that shares a Ray."""
+    return SHARED_RAY if SHARED_RAY in file.read_text(encoding="utf-8") else str(file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share out files as ``--dist loadfile`` does, those that share a Ray to one worker."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByRay(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return scope_of(config.rootpath / super()._split_scope(nodeid))
+
+    return ByRay(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.fixture
+def one_ray() -> None:
+    """Start Ray with two workers, unless it is up: its start takes as long as most tests on it."""
+    from simulations.runtimes.ray_start import start_ray
+
+    start_ray(2, None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Stop the Ray that tests share behind the last of them."""
+    try:
+        return (yield)
+    finally:
+        if shares_ray(item) and not shares_ray(nextitem):
+            import ray
+
+            ray.shutdown()
 
 
 def pytest_configure() -> None:

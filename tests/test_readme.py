@@ -89,11 +89,10 @@ def run_shell(body: str, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[None]:
-    """Let commands run in this process: 80 columns wide, over a Ray that all of them share."""
+    """Let commands run in this process, 80 columns wide."""
     from simulations.cli import terminal
-    from simulations.runtimes.ray_start import ray_session
 
-    with pytest.MonkeyPatch.context() as patch, ray_session(workers=2):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "80")
         patch.setattr(terminal, "console", Console(width=80, highlight=False))
         patch.setattr(terminal, "errors", Console(width=80, highlight=False, stderr=True))
@@ -225,7 +224,7 @@ def test_output_is_compared() -> None:
 
 @pytest.mark.readme
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("here", "one_ray")
 def test_the_page_runs(page: Path, tmp_path: Path) -> None:
     """Every block that is not excepted runs, and prints what the page shows."""
     names: dict[str, Any] = {}

@@ -95,6 +95,7 @@ def test_too_few_honest_nodes_end_the_run() -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("one_ray")
 @pytest.mark.parametrize(
     "options", [{"on_bad_reply": "null"}, {"checks": False}, {"min_replies": 8}], ids=str
 )

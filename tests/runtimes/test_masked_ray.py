@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -19,9 +19,8 @@ from fedhist.protocols import BoundedHistogram
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 from simulations.runtimes.ray_grid import RayGrid
-from simulations.runtimes.ray_start import ray_session
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("one_ray")]
 N = 20
 USERS = Users.from_records({f"user-{i}": {"tea": 1 + i % 3, "rye": i % 2} for i in range(100)})
 PROTOCOL = BoundedHistogram(
@@ -41,12 +40,6 @@ class FatalGrid(RayGrid):
         if kind_of(sent[0].content) == KIND + self.fatal:
             os.kill(self.worker_pids()[0], signal.SIGKILL)
         return super().send_and_receive(sent, timeout=600.0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_ray() -> Iterator[None]:
-    with ray_session(workers=2):
-        yield
 
 
 @pytest.mark.parametrize("fatal", ["", ROUNDS[2]])

@@ -45,18 +45,19 @@ from server.strategy import SessionStrategy
 from simulations.runs.run import Options, execute, open_session
 from simulations.runtimes import ray_grid
 from simulations.runtimes.ray_grid import RayGrid
-from simulations.runtimes.ray_start import AHEAD, ray_session, window
+from simulations.runtimes.ray_start import AHEAD, window
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("one_ray")]
 PLUGIN = str(Path(__file__).with_name("faulty.py"))
 N = 3000
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_ray() -> Iterator[None]:
-    cloudpickle.register_pickle_by_value(walked_users)  # workers have no folder of tests
-    with ray_session(workers=2):
-        yield
+def no_folder_of_tests() -> Iterator[None]:
+    """Workers have none: what they need of this one travels by value."""
+    cloudpickle.register_pickle_by_value(walked_users)
+    yield
+    cloudpickle.unregister_pickle_by_value(walked_users)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -19,15 +18,6 @@ from fedhist.users.batch import Users
 from simulations.runs.run import Options, execute
 
 PLUGIN = str(Path(__file__).resolve().parents[1] / "throwaway.py")
-
-
-@pytest.fixture(scope="module")
-def one_ray() -> Iterator[None]:
-    """One Ray for the tests of this file."""
-    from simulations.runtimes.ray_start import ray_session
-
-    with ray_session(2):
-        yield
 
 
 # -- (a) a private choice, then a release over string keys -----------------------------------------

@@ -377,6 +377,7 @@ def test_the_same_seeds_give_the_same_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("one_ray")
 def test_workers_give_the_same_table(tmp_path: Path) -> None:
     path = written(tmp_path, histograms(LAPLACE.format(60), GAUSSIAN.format(20)))
     inline = compared(path, "compare.seeds=3")

@@ -363,6 +363,7 @@ def test_interrupted_while_others_read(write: Write, tmp_path: Path, narrow: Com
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("one_ray")
 def test_ray_gives_the_same(cells: list[Cell], tmp_path: Path) -> None:
     """Bit for bit, also for sums of real numbers. A cell that kills its worker is an error."""
     mean = {"name": "mean", "epsilon": 1, "low": -1, "high": 1, "samples_per_user": 5}
