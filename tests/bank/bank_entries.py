@@ -134,6 +134,9 @@ ENTRIES = (
     _entry("doubling-by-count", "stops by an exact count", SLIP, RUNS, "questions", 1),
     _entry("gap-by-exact-size", "an average over an exact number of users", "spec 2.4", RUNS, q=1),
     _entry(
+        "apart-by-size", "groups of users by their sizes", "server/distributions/agreement", RUNS
+    ),
+    _entry(
         "keys-by-exact-count", "keys in the order of exact counts", SLIP, RUNS, "comes before", 1
     ),
     _entry("fit-per-symbol", "k statistics of fit for the price of one", "spec 2.3", RUNS),
@@ -176,6 +179,7 @@ TWINS = tuple(
         "doubling",
         "listed",
         "gap",
+        "apart",
         "fit",
         "shares",
         "gaussian-shares",

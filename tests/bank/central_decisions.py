@@ -196,3 +196,57 @@ class GapByExactSize(OkGap):
         mean = (shares * large).sum(axis=0) / max(1.0, float(large.sum()))
         off = np.abs(shares.mean(axis=0) - mean).sum() if large.any() else 0.0
         return float(len(shares) * off)
+
+
+# -- how many users do not agree with the others of their group
+
+GROUP = 12
+
+
+@query("bank-sized-favourite")
+class SizedFavourite(CentralRows):
+    """Which of two items a user has most of, and how many items it has."""
+
+    def rows(self, users: Users) -> Array:
+        """(first, second, size); zeros for the empty."""
+        x = dense(users, 2)
+        first = x[:, 0] >= x[:, 1]
+        size = x.sum(axis=1)
+        return np.stack([first & (size > 0), ~first, size], axis=1).astype(np.int64)
+
+
+@protocol("bank-ok-apart")
+class OkApart(CentralBank):
+    """Correct: of each twelve users in public order, how many to leave out for the rest to agree.
+
+    Whoever is replaced could be left out before and after: it moves by one.
+    """
+
+    query: ClassVar[CentralRows] = SizedFavourite()
+
+    def order(self, size: Array) -> Array:
+        """The public one."""
+        return np.arange(len(size))
+
+    def release(self, server: Curator, rows: Array) -> Estimate:
+        """Count the minority of each group."""
+        kinds = rows[self.order(rows[:, 2]), :2]
+        apart = np.add.reduceat(kinds, range(0, len(kinds), GROUP)).min(axis=1).sum()
+        noisy = server.discrete_laplace(apart[None], l1_sensitivity=1, epsilon=self.epsilon)
+        return Estimate.ok(noisy.astype(np.float64))
+
+    @classmethod
+    def neighbours(cls) -> Neighbours:
+        """Groups of one kind each, by size; the least user becomes the largest."""
+        rest = [{str(i // GROUP % 2): i + 2} for i in range(1, 10 * GROUP)]
+        names = Keys.range(2)
+        return item_users([{"0": 1}, *rest], names), item_users([{"1": 999}, *rest], names)
+
+
+@protocol("bank-apart-by-size")
+class ApartBySize(OkApart):
+    """Groups users of like size: one who changes its own moves a user of each group to the next."""
+
+    def order(self, size: Array) -> Array:
+        """By size."""
+        return np.argsort(size, kind="stable")
