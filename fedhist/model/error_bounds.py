@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
@@ -18,13 +19,33 @@ class ErrorBound:
     exact : bool
         Whether ``expected`` is an exact formula rather than a rate or an approximation.
     source : str
-        Paper and equation, or the derivation.
+        Paper and equation, or the derivation; after it, if so, "a bound", and "close: ..." or
+        "... close: ..." with the reason.
+
+    Examples
+    --------
+    >>> told = ErrorBound("l1", 0.25, False, "closed form: a bound; close: no test tells")
+    >>> told.is_bound, told.is_close
+    (True, True)
+    >>> said = ErrorBound("l1", 0.25, False, "closed form of an unbounded-histogram")
+    >>> said.is_bound, said.is_close
+    (False, False)
     """
 
     loss: str
     expected: float
     exact: bool
     source: str
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the source says that the expected loss may be less."""
+        return bool(re.search(r"\ba bound\b", self.source))
+
+    @property
+    def is_close(self) -> bool:
+        """Whether the source says that another choice may be as good, or better."""
+        return bool(re.search(r"\bclose:", self.source))
 
 
 @dataclass(frozen=True)

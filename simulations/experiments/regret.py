@@ -67,7 +67,7 @@ def measure_area(area: Area, request: Request) -> Result:
             "regret: mean loss of the default over the least mean loss of all methods, on the same "
             "users in each run; the least of noisy means is too low, so that regret is overstated",
             "regrets are shown with their standard errors, and judged less two of them; a cell is "
-            "a close call where the default's plan or a warning says that two methods are close",
+            "a close call where the default's prediction says that two methods are close",
             "where the default refuses, the answer that needs no users stands in",
             "measured / predicted: as a run states both, from the truth that it takes from users; "
             "in more runs of the default where the first ones disagree with its prediction",
@@ -124,15 +124,14 @@ def measure(
             loss = math.nan if value is None else cell.loss(value, truth)
             if label == DEFAULT:
                 refused += value is None
-                close |= any("close" in w for w in estimate.warnings)
                 loss = trivial[-1] if value is None else loss
                 mine = math.nan if value is None else default.loss_of(estimate, users, None, known)
                 own.append(mine)
                 if r < few and not refused:
                     bound = known.error
-                    close |= "close" in bound.source
+                    close |= bound.is_close
                     predicted.append(bound.expected)
-                    flagged = "bound" in bound.source
+                    flagged = bound.is_bound
             losses[label].append(loss)
         if r + 1 >= few:
             usable = {m: np.array(x) for m, x in losses.items() if not np.isnan(x).any()}
