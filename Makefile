@@ -14,6 +14,8 @@ TESTED := $(VENV)/.ready-test
 DOCUMENTED := $(VENV)/.ready-docs
 export RAY_USAGE_STATS_ENABLED := 0
 export FLWR_TELEMETRY_ENABLED := 0
+# One thread of BLAS, as fedhist's own processes have: threads that wait for a core spin.
+export OMP_NUM_THREADS := 1
 # Empty is off: hundreds of processes would compile the same modules again.
 export PYTHONDONTWRITEBYTECODE :=
 

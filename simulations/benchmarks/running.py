@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from simulations.benchmarks.measuring import Result
+from simulations.runtimes.threads import THREADS
 
 MODULES = {
     "messages": "messages",
@@ -39,7 +40,6 @@ MODULES = {
 """Every benchmark, and the module beside this one whose ``measure`` runs it."""
 
 NAMES = tuple(MODULES)
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 PACKAGES = ("fedhist", "flwr", "ray", "numpy", "numba")
 
 
@@ -98,7 +98,7 @@ def run_benchmarks(
 
 def _in_child(asked: dict[str, Any]) -> Result:
     """Start a fresh interpreter: thread counts are read when NumPy loads, and memory is its own."""
-    environment = os.environ | dict.fromkeys(THREADS, "1")
+    environment = os.environ | THREADS
     with tempfile.TemporaryDirectory(prefix="fedhist-bench-") as folder:
         out = Path(folder) / "result.json"
         task = json.dumps(asked | {"out": str(out)})

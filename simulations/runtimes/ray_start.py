@@ -15,6 +15,7 @@ import ray
 from ray._private.node import Node
 
 from fedhist.base.errors import FedhistError
+from simulations.runtimes.threads import THREADS
 
 REACHED_SECONDS = 5.0
 """How long something has to listen at a cluster's address."""
@@ -27,10 +28,6 @@ AHEAD = 2
 
 RETRIES = 20
 """Times that a task is started again where its worker or its machine died."""
-
-THREADS = {v: "1" for v in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-"""What workers run with. Not an environment of tasks: Ray starts its workers before they are
-asked for, and would throw those away and start others for tasks with one of their own."""
 
 HEAP = {"MALLOC_TRIM_THRESHOLD_": f"{64 << 20}", "MALLOC_MMAP_THRESHOLD_": f"{32 << 20}"}
 """What is freed of up to so many bytes stays with a worker: the next block's arrays take its place.
@@ -65,6 +62,8 @@ def start_ray(workers: int | None, address: str | None) -> bool:
         _reach(address)
         _join(address, quiet | {"runtime_env": {"env_vars": THREADS | HEAP}})
         return True
+    # what workers run with is no environment of tasks: Ray starts its workers before they are asked
+    # for, and would throw those away and start others for tasks with one of their own
     with _inherited(THREADS | HEAP), _lean():
         # "local": never a cluster of somebody else's that runs on this machine
         ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import os
+import subprocess
+import sys
 
 import pytest
 from ray._private.node import Node
 
 from fedhist.users.shards import BLOCK
 from simulations.runtimes import ray_start
+from simulations.runtimes.threads import THREADS
 
 
 def test_workers_have_one_thread_each_and_this_process_keeps_its_own(
@@ -23,7 +26,7 @@ def test_workers_have_one_thread_each_and_this_process_keeps_its_own(
 
     def init(**options: object) -> None:
         assert "runtime_env" not in options
-        found.update({name: os.environ.get(name) for name in ray_start.THREADS})
+        found.update({name: os.environ.get(name) for name in THREADS})
         heap = {name: int(os.environ[name]) for name in ray_start.HEAP}
         assert min(heap.values()) > 8 * BLOCK
 
@@ -54,3 +57,16 @@ def test_a_ray_of_one_run_starts_nothing_for_others(monkeypatch: pytest.MonkeyPa
         Node.start_ray_processes
     )
     assert all(f"self.{name}(" in source for name in methods), "Ray starts them by other names"
+
+
+@pytest.mark.parametrize("asked", [None, "4"])
+def test_the_command_line_has_one_thread_unless_asked_for_more(asked: str | None) -> None:
+    """In a process of its own: NumPy reads the number when it is imported, hence not before."""
+    code = (
+        "import os, sys, simulations.cli; assert 'numpy' not in sys.modules; "
+        "print(os.environ.get('OMP_NUM_THREADS'), os.environ.get('OPENBLAS_NUM_THREADS'))"
+    )
+    mine = {name: value for name, value in os.environ.items() if name not in THREADS}
+    given = mine | ({} if asked is None else {"OMP_NUM_THREADS": asked})
+    found = subprocess.check_output([sys.executable, "-c", code], env=given, text=True)
+    assert found.split() == ([asked, "None"] if asked else ["1", "1"])
