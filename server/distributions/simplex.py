@@ -22,17 +22,17 @@ CMAX = 4.0
 
 
 def project_simplex(x: ArrayLike) -> Floats:
-    """Return the point of the probability simplex nearest to ``x`` in l2 [2].
+    """Return the point of the probability simplex nearest to ``x`` in l2, row by row [2].
 
     Parameters
     ----------
-    x : (k,) float64
+    x : (..., k) float64
         Finite, k >= 1.
 
     Returns
     -------
-    (k,) float64
-        Non-negative, with sum 1 up to rounding.
+    (..., k) float64
+        Non-negative, with sums of 1 up to rounding.
 
     Examples
     --------
@@ -40,13 +40,14 @@ def project_simplex(x: ArrayLike) -> Floats:
     array([0.75, 0.25, 0.  ])
     """
     v = np.asarray(x, dtype=np.float64)
-    if v.ndim != 1 or not len(v) or not np.isfinite(v).all():
-        raise ValueError(f"a finite vector is needed, got shape {v.shape}: {v[:5]}")
-    v = v - v.max()  # the projection ignores a common shift; sums then do not cancel
-    down = np.sort(v)[::-1]
-    level = (np.cumsum(down) - 1) / np.arange(1, len(v) + 1)
-    last = int(np.flatnonzero(down > level)[-1])
-    return np.asarray(np.maximum(v - level[last], 0.0))
+    if not (v.ndim and v.shape[-1]) or not np.isfinite(v).all():
+        raise ValueError(f"finite vectors are needed, got shape {v.shape}: {v.ravel()[:5]}")
+    v = v - v.max(axis=-1, keepdims=True)  # it ignores a common shift; sums then do not cancel
+    k = v.shape[-1]
+    down = np.sort(v, axis=-1)[..., ::-1]
+    level = (np.cumsum(down, axis=-1) - 1) / np.arange(1, k + 1)
+    last = k - 1 - np.argmax((down > level)[..., ::-1], axis=-1, keepdims=True)
+    return np.asarray(np.maximum(v - np.take_along_axis(level, last, axis=-1), 0.0))
 
 
 def presence_to_probability(

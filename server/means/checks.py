@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Floats, Integers
 from server.distributions.simplex import project_simplex
 from server.means.localize import Plan
 
@@ -188,28 +188,16 @@ class Fit:
     bias: float
 
 
-def fitting_interval(
-    shares: Floats,
-    noise: float,
-    edges: Floats,
-    half_range: float,
-    offset: float,
-    unit_variance: float,
-    sure: float = SURE,
-) -> Fit:
-    """Choose the interval from the users' distances to its centre.
+@dataclass(frozen=True)
+class Shells:
+    """What an interval is chosen by: how much it costs to leave out what lies in a shell.
 
-    The least edge with at most MOST_OUTSIDE of the users beyond; or a larger one, if what lies
-    beyond the first is surely worth the noise.
-
-    Parameters
+    Attributes
     ----------
-    shares : (k,) float64
-        Unbiased, of the users in each shell.
-    noise : float
-        Variance of one of them, from :func:`shell_noise`.
     edges : (k,) float64
         Outer edges of the shells; the last shell holds the range.
+    noise : float
+        Variance of one shell's share, from :func:`shell_noise`.
     half_range : float
     offset : float
         Distance of the centre from the middle of the range. An interval that would leave the range
@@ -222,27 +210,71 @@ def fitting_interval(
     Examples
     --------
     >>> three, edges = np.array([0.5, 0.4, 0.1]), np.array([0.25, 0.5, 1.0])
-    >>> fit = fitting_interval(three, 0.0, edges, 1.0, 0.0, 0.01)
+    >>> fit = Shells(edges, 0.0, 1.0, 0.0, 0.01).fit(three)
     >>> fit.half_width, fit.outside, round(fit.bias, 4)
     (0.5, 0.1, 0.0333)
-    >>> fitting_interval(three, 0.0, edges, 1.0, 0.0, 1e-6).half_width
-    1.0
+    >>> Shells(edges, 0.0, 1.0, 0.0, 1e-6).half_widths(three)
+    array(1.)
     """
-    within = np.cumsum(project_simplex(shares))
-    widths = np.minimum(edges, half_range)
-    reach = widths + np.maximum(0.0, offset + widths - half_range)
-    ends = np.minimum(edges, half_range + offset)
-    starts = np.append(0.0, ends[:-1])
-    # users uniform in their shell: how far they lie beyond the interval, on average
-    first = np.maximum(starts, reach[:, None])
-    part = np.maximum(ends - first, 0.0) / np.maximum(ends - starts, 1e-300)
-    excess = part * ((first + ends) / 2 - reach[:, None])
-    beyond = excess @ shares - sure * math.sqrt(noise) * np.sqrt((excess**2).sum(axis=1))
-    risk = unit_variance * widths**2 + np.maximum(beyond, 0.0) ** 2
-    risk[within < 1 - MOST_OUTSIDE - 1e-12] = math.inf
-    j = int(np.argmin(risk))
-    if reach[j] >= half_range + offset:
-        return Fit(float(widths[j]), 0.0, 0.0)
-    outside = max(0.0, 1 - float(np.interp(reach[j], np.append(0.0, edges), np.append(0, within))))
-    seen = CLIPPED * float(widths[j]) * math.hypot(outside, math.sqrt(noise))
-    return Fit(float(widths[j]), round(outside, 12), max(seen, float(beyond[j])))
+
+    edges: Floats
+    noise: float
+    half_range: float
+    offset: float
+    unit_variance: float
+    sure: float = SURE
+
+    @property
+    def widths(self) -> Floats:
+        """Half widths that an interval may have: (k,)."""
+        return np.minimum(self.edges, self.half_range)
+
+    @property
+    def reach(self) -> Floats:
+        """Distances from the centre up to which they reach: (k,)."""
+        return self.widths + np.maximum(0.0, self.offset + self.widths - self.half_range)
+
+    def half_widths(self, shares: Floats) -> Floats:
+        """Choose for each row of shares, see :meth:`fit`: (...) for (..., k) shares."""
+        within, beyond = np.cumsum(project_simplex(shares), axis=-1), self.beyond(shares)
+        return np.asarray(self.widths[self.choice(within, beyond)])
+
+    def fit(self, shares: Floats) -> Fit:
+        """Choose the interval from the users' distances to its centre.
+
+        The least edge with at most MOST_OUTSIDE of the users beyond; or a larger one, if what lies
+        beyond the first is surely worth the noise.
+
+        Parameters
+        ----------
+        shares : (k,) float64
+            Unbiased, of the users in each shell.
+        """
+        within, beyond = np.cumsum(project_simplex(shares)), self.beyond(shares)
+        j = int(self.choice(within, beyond))
+        width, reach = float(self.widths[j]), self.reach[j]
+        if reach >= self.half_range + self.offset:
+            return Fit(width, 0.0, 0.0)
+        inside = np.interp(reach, np.append(0.0, self.edges), np.append(0, within))
+        outside = max(0.0, 1 - float(inside))
+        seen = CLIPPED * width * math.hypot(outside, math.sqrt(self.noise))
+        return Fit(width, round(outside, 12), max(seen, float(beyond[j])))
+
+    def beyond(self, shares: Floats) -> Floats:
+        """How far users lie beyond each interval, on average, surely: (..., k).
+
+        Users are taken for uniform in their shell.
+        """
+        ends, reach = np.minimum(self.edges, self.half_range + self.offset), self.reach[:, None]
+        starts = np.append(0.0, ends[:-1])
+        first = np.maximum(starts, reach)
+        part = np.maximum(ends - first, 0.0) / np.maximum(ends - starts, 1e-300)
+        excess = part * ((first + ends) / 2 - reach)
+        sure = self.sure * math.sqrt(self.noise) * np.sqrt((excess**2).sum(axis=1))
+        return np.asarray((excess @ shares[..., None])[..., 0] - sure)
+
+    def choice(self, within: Floats, beyond: Floats) -> Integers:
+        """Return the number of the interval, from shares up to each edge and what lies beyond."""
+        risk = self.unit_variance * self.widths**2 + np.maximum(beyond, 0.0) ** 2
+        risk[within < 1 - MOST_OUTSIDE - 1e-12] = math.inf
+        return np.asarray(np.argmin(risk, axis=-1))

@@ -24,7 +24,7 @@ from server.means.checks import (
     SHELL_SHARE,
     SURE,
     Check,
-    fitting_interval,
+    Shells,
     share_error,
     shell_edges,
     shell_noise,
@@ -184,8 +184,8 @@ class Prediction:
         z -= z.sum(axis=1, keepdims=True) / (k + 1) * (1 + 1 / math.sqrt(k + 1))
         left = rest * (1 - SHELL_SHARE)
         unit = (4 * scalar_channel(self.kind, self.epsilon).v + 0.25) / left
-        found = [fitting_interval(shares + e, variance, edges, R, offset, unit, sure) for e in z]
-        widths, runs = np.unique([fit.half_width for fit in found], return_counts=True)
+        found = Shells(edges, variance, R, offset, unit, sure).half_widths(shares + z)
+        widths, runs = np.unique(found, return_counts=True)
         risks = [float(self.clipped(np.array([centre]), w, left)[0]) for w in widths.tolist()]
         return float(runs @ risks) / len(found)
 

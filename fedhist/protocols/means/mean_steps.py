@@ -32,7 +32,7 @@ from server.means.checks import (
     SURE,
     Check,
     Fit,
-    fitting_interval,
+    Shells,
     shell_edges,
     shell_noise,
 )
@@ -224,9 +224,8 @@ class Rounds:
                 variance = float(query.channel.variance(MOST_OUTSIDE))
                 noise = shell_noise(variance, answers.n_users)
                 left = v / (self.n_users * (1 - self.asked))
-                fit = fitting_interval(
-                    query.shares(answers), noise, edges, R, offset, left, self.sure
-                )
+                shells = Shells(edges, noise, R, offset, left, self.sure)
+                fit = shells.fit(query.shares(answers))
         width = fit.half_width
         refine = self.clipped(centre, width, self.next_users())
         reports = yield refine

@@ -36,12 +36,13 @@ def test_projection(k, scale):
         assert (p >= 0).all()
         assert p.sum() == pytest.approx(1, abs=1e-9)
         assert p == pytest.approx(projected_by_bisection(v), abs=1e-6 * max(1.0, scale * 1e-6))
+        assert project_simplex([v / 2, v])[1].tolist() == p.tolist()
 
 
 def test_projection_leaves_distributions_alone_and_refuses_what_is_not_finite():
     assert project_simplex([0.25, 0.75, 0.0]).tolist() == [0.25, 0.75, 0.0]
     assert project_simplex([-3.0]).tolist() == [1.0]
-    for bad in ([], [math.nan], [math.inf, 0], [[1.0]]):
+    for bad in ([], [math.nan], [math.inf, 0], 1.0, [[0.0, math.nan]]):
         with pytest.raises(ValueError, match="finite vector"):
             project_simplex(bad)
 

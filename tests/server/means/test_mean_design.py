@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from server.means.checks import Fit, fitting_interval, plan_check, share_error, shell_edges
+from server.means.checks import Fit, Shells, plan_check, share_error, shell_edges
 from server.means.design import RISKED, WORTH, Design, plan_mean
 from server.means.localize import plan_one_round, plan_univariate
 from server.means.signs import read_signs, sign_variance, sign_worth, weighted
@@ -178,7 +178,7 @@ def fit(
     shares: list[float], *, noise: float = 1e-3, offset: float = 0.0, unit: float = 1e-2
 ) -> Fit:
     edges = np.array([0.1, 0.2, 0.4, 0.8, 1.6])
-    return fitting_interval(np.array(shares), noise, edges, 1.0, offset, unit)
+    return Shells(edges, noise, 1.0, offset, unit).fit(np.array(shares))
 
 
 def test_the_width_after_an_alarm() -> None:
@@ -202,6 +202,17 @@ def test_a_wide_interval_where_what_is_clipped_is_surely_worth_it() -> None:
     far = fit([0.88, 0.0, 0.0, 0.0, 0.12], noise=1e-6, unit=1.0)
     assert far.half_width == 0.1
     assert far.bias == pytest.approx(0.12 * (0.9 - 0.1), abs=2e-3)
+
+
+def test_many_rows_of_shares_get_the_widths_of_each() -> None:
+    rows = np.random.default_rng(1).dirichlet([3.0, 1.0, 0.5, 0.3, 0.2], 200)
+    noisy = rows + np.random.default_rng(2).normal(0, 0.05, rows.shape)
+    edges = np.array([0.1, 0.2, 0.4, 0.8, 1.6])
+    for offset, unit in ((0.0, 1e-2), (0.5, 1e-4)):
+        shells = Shells(edges, 0.05**2, 1.0, offset, unit)
+        one_by_one = [shells.fit(row).half_width for row in noisy]
+        assert shells.half_widths(noisy).tolist() == one_by_one
+        assert len(set(one_by_one)) > 2
 
 
 def test_an_interval_that_is_shifted_into_the_range_reaches_farther() -> None:
