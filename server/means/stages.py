@@ -24,6 +24,8 @@ _REACH = 1.85
 _BETTER = 0.97
 """A further stage must lower the variance to this share."""
 _POINTS = 801
+_LEAST_LOG = -300.0
+"""Less than that is nothing; and denormal numbers, which are slow, stay away."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +161,9 @@ def stage_risks(
         told = centre + clipped_normal(-centre, mean_scale, s.half_width)
         moved = error + part * (told - error)
         spread = max(part * math.sqrt(noise), grid[1] - grid[0])
-        density = np.exp(-(((grid[:, None] - moved) / spread) ** 2) / 2)
-        weight, error = (density / density.sum(axis=0)) @ weight, grid
+        z = (grid[:, None] - moved) / spread
+        density = np.exp(np.maximum(z * z / -2, _LEAST_LOG))
+        weight, error = density @ (weight / density.sum(axis=0)), grid
         precision += 1 / noise
         risks.append(float(weight @ grid**2))
     return risks
