@@ -23,11 +23,11 @@ from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.central_means.bin_queries import ask_radius, distances
 from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
-from fedhist.protocols.central_means.theory import Rows, release_risk
+from fedhist.protocols.central_means.theory import Rows, Settling, drawn_noise, release_risk
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from server.central_means.noise import COUNTED, SumNoise
-from server.central_means.two_looks import TwoLooks
+from server.central_means.two_looks import TwoLooks, averaged
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -64,7 +64,8 @@ class BoxCentre(CentralMeans):
     Error
     -----
     Predicted by following the steps with the users' own means in place of messages, for 48 first
-    means. Where the users fill the range both looks are averaged by inverse variance.
+    means. Where the users fill the range both looks are averaged by inverse variance. The first
+    centre, and the average, are settled as ``box-mean`` settles its estimate.
 
     Examples
     --------
@@ -75,7 +76,7 @@ class BoxCentre(CentralMeans):
 
     name: ClassVar[str] = "box-centre"
     paper: ClassVar[str] = "own: two Gaussian means, the second one around the first"
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="one mean in [-1, 1]"),)
     starter: ClassVar[str] = BoxMean.starter.replace("box-mean", "box-centre").replace(
         "over the whole of a public range", "over the range and then around what was found"
@@ -137,7 +138,8 @@ class BoxCentre(CentralMeans):
         found = yield from steps.ask(self.middle, self.half)
         if isinstance(found, Estimate):
             return found
-        centre, first_std = found
+        first, first_std = found
+        centre = self.settled(first, first_std)
         radius = self.second_radius
         told: tuple[str, ...] = ()
         if self.radius is None:
@@ -147,10 +149,10 @@ class BoxCentre(CentralMeans):
         if isinstance(found, Estimate):
             return found
         second, std = found
-        weight = first_std**2 / (first_std**2 + std**2)
+        weight, std = averaged(first_std, std)
         return Estimate.ok(
-            weight * second + (1 - weight) * centre,
-            stderr=np.full(self.dimension, math.sqrt(weight) * std),
+            self.settled(weight * second + (1 - weight) * first, std),
+            stderr=np.full(self.dimension, std),
             public=steps.public | {"radius": radius},
             warnings=told,
         )
@@ -162,35 +164,39 @@ class BoxCentre(CentralMeans):
             return 0.0, False
         rng = np.random.default_rng(20)
         noise, n = self.step_noise, rows.divisor
-        first = rows.clipped(self.middle, self.half)
+        settling = Settling(noise.kind, self.dimension, self.half)
+        inside = rows.clipped(self.middle, self.half)
         std = self.half * noise.std(self.shares[0]) / n
         total = 0.0
         for _ in range(FOLLOWED):
-            centre = first + drawn_noise(rng, noise, std, self.dimension)
+            first = inside + std * drawn_noise(rng, noise.kind, self.dimension)
             if self.hidden:  # both sums are divided by a noisy number of users
-                seen_users = 1 + drawn_noise(rng, noise, std / (self.half * COUNTED), 1)
-                centre = self.middle + (centre - self.middle) / np.maximum(seen_users, 1 / n)
+                seen_users = 1 + std / (self.half * COUNTED) * drawn_noise(rng, noise.kind, 1)
+                first = self.middle + (first - self.middle) / np.maximum(seen_users, 1 / n)
             if self.radius is not None:
-                total += self._second(rows, noise, centre, std, self.second_radius)
+                total += self._second(rows, settling, first, std, self.second_radius)
                 continue
-            law = self.looks.choice.law(distances(rows.means - centre), rows.times)
+            away = rows.means - self.settled(first, std)
+            law = self.looks.choice.law(distances(away), rows.times)
             for j in np.flatnonzero(law > 1e-4):
                 radius = float(self.looks.choice.radii[j])
-                total += law[j] * self._second(rows, noise, centre, std, radius)
+                total += law[j] * self._second(rows, settling, first, std, radius)
         return total / FOLLOWED, False
 
     def _second(
-        self, rows: Rows, noise: SumNoise, centre: Floats, first_std: float, radius: float
+        self, rows: Rows, settling: Settling, first: Floats, first_std: float, radius: float
     ) -> float:
         """Predict the error after a first mean and a radius."""
-        std = radius * noise.std(self.shares[1]) / rows.divisor
-        weight = first_std**2 / (first_std**2 + std**2)
-        around = self.clip_centre(centre, radius)
+        each = self.step_noise.std(self.shares[1]) / rows.divisor
+        weight, std = averaged(first_std, radius * each)
+        around = self.clip_centre(self.settled(first, first_std), radius)
         clipped = rows.clipped(around, radius)
-        off = weight * clipped + (1 - weight) * centre - rows.truth
-        each = noise.std(self.shares[1]) / rows.divisor
+        mean = weight * clipped + (1 - weight) * first
         noisy = release_risk(clipped - around, clipped - around, radius, each, hidden=self.hidden)
-        return float(np.square(off).sum()) + weight**2 * noisy
+        change = settling.change(
+            mean - self.middle, rows.truth - self.middle, weight * radius * each, std
+        )
+        return float(np.square(mean - rows.truth).sum()) + weight**2 * noisy + change
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:
@@ -231,10 +237,3 @@ class BoxCentre(CentralMeans):
     def example_users(cls) -> Users:
         """Make users of two samples around (.3, .3, .3)."""
         return some_users(120, 3)
-
-
-def drawn_noise(rng: np.random.Generator, noise: SumNoise, std: float, d: int) -> Floats:
-    """Draw noise of a standard deviation, as a prediction follows it: (d,)."""
-    if noise.kind == "gaussian":
-        return std * rng.standard_normal(d)
-    return rng.laplace(scale=std / math.sqrt(2), size=d)

@@ -23,9 +23,10 @@ from fedhist.base.checks import check_integer, check_scale
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
-from fedhist.protocols.central_means.box_centre import FOLLOWED, drawn_noise
+from fedhist.protocols.central_means.box_centre import FOLLOWED
 from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
+from fedhist.protocols.central_means.theory import drawn_noise
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 
@@ -158,7 +159,7 @@ class HuberMean(CentralMeans):
             for _ in range(self.looks - 1):
                 moved = rows.clipped(centre, self.reach)
                 std = self.reach * unit / rows.divisor
-                centre = moved + drawn_noise(rng, noise, std, self.dimension)
+                centre = moved + std * drawn_noise(rng, noise.kind, self.dimension)
             total += rows.risk(centre, self.reach, unit)
         return total / (FOLLOWED if self.looks > 1 else 1), self.looks == 1 and not self.hidden
 

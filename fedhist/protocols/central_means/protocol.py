@@ -25,7 +25,7 @@ from fedhist.protocols.central_means.queries import (
     SummedMeans,
     means_of,
 )
-from fedhist.protocols.central_means.theory import Rows, release_risk, shortened
+from fedhist.protocols.central_means.theory import Rows, Settling, release_risk, shortened
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.central_bounds import central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
@@ -40,6 +40,7 @@ from server.central_means.noise import (
     paid_steps,
     sum_noise,
 )
+from server.central_means.settling import settled
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -122,6 +123,12 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         """Return what a clip goes around: ``centre``, or the middle if it goes over the range."""
         return self.middle if radius >= self.half else centre
 
+    def settled(self, mean: Floats, std: float) -> Floats:
+        """Return what a noisy mean over the range is taken for: (..., d)."""
+        if not std:
+            return mean
+        return self.middle + settled(mean - self.middle, std, self.half)
+
     def noise(self, shares: Sequence[float] = (1.0,), *, left: float = 1.0) -> SumNoise:
         """Noise of the steps that share what is left of epsilon, and all of delta."""
         return sum_noise(
@@ -175,7 +182,7 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
                 ),
             )
         return Estimate.ok(
-            value,
+            self.settled(value, std),
             stderr=np.full(self.dimension, std),
             public=steps.public | {"radius": self.half},
             warnings=told,
@@ -217,11 +224,15 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         usable = int(seen["usable"][0])
         if not usable:
             return 0.0, not self.hidden
-        std, n = self.noise().std() if self.guarantee.private else 0.0, seen.n_users
-        n = usable if self.hidden else n
-        truth = seen.truth - self.middle
-        risk = release_risk(seen["inside"] / n, truth, self.half, std / n, hidden=self.hidden)
-        return risk, not self.hidden
+        n, truth = usable if self.hidden else seen.n_users, seen.truth - self.middle
+        inside = seen["inside"] / n
+        if not self.guarantee.private:
+            return release_risk(inside, truth, self.half, 0.0, hidden=self.hidden), not self.hidden
+        noise = self.noise()
+        std = self.half * noise.std() / n
+        risk = release_risk(inside, truth, self.half, std / self.half, hidden=self.hidden)
+        change = Settling(noise.kind, self.dimension, self.half).change(inside, truth, std, std)
+        return risk + change, not self.hidden and not change
 
     def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the mean squared l2 error from the users' own means. NOT PRIVATE."""

@@ -191,6 +191,23 @@ def test_noise_beyond_half_of_the_range_is_told() -> None:
     assert "box-mean" in refused.reason
 
 
+def test_noise_longer_than_the_mean_costs_no_more_than_the_middle() -> None:
+    """Where plain noise has the mean square 250, and the middle is off by 9 in square.
+
+    By |x|^2 a mixture of chi^2 the error is at most that of the middle and 2 std^2 = 7.8 [Efron &
+    Morris 1973]. The mean of 200 has a relative standard deviation of about .03: 5 of them.
+    """
+    given: dict[str, Any] = {"epsilon": 3.0, "delta": 1e-6, "n_users": 50, "box": 32.0}
+    users = some(50, mean=3 / 8, spread=0.001, d=64)
+    for cls in (BoxMean, BoxCentre):
+        protocol = cls(dimension=64, **given)
+        truth, stated = protocol.truth(users), protocol.error(users).expected
+        found = (run(protocol, users, seed).estimate for seed in range(200))
+        losses = [protocol.loss_of(estimate, users, truth) for estimate in found]
+        assert stated < 9 + 8
+        assert np.mean(losses) == pytest.approx(stated, rel=0.15)
+
+
 def test_few_users_are_told_that_far_ones_would_not_be_seen() -> None:
     """300 users by two looks, 600 by medians; 20,000 would show one in twenty."""
     for n, name in ((300, "box-centre"), (600, "interval-mean")):
