@@ -259,10 +259,13 @@ class Request:
     def judge(
         self, setting: str, quantity: str, ours: float, stderr: float | None = None
     ) -> Check | None:
-        """Compare a measurement with its [[value]] row; None if there is no such row."""
+        """Compare a measurement with its first [[value]] row; None if there is no such row.
+
+        A row of the setting "*" is one of every setting.
+        """
         for v in self.values:
-            if (v.setting, v.quantity) == (setting, quantity):
-                return replace(v, ours=ours, stderr=stderr)
+            if v.quantity == quantity and v.setting in (setting, "*"):
+                return replace(v, setting=setting, ours=ours, stderr=stderr)
         return None
 
     def only_shown(self) -> Request:

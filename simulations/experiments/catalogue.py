@@ -7,9 +7,9 @@ A file has the tables
 - ``[tolerance]``: numbers the verdicts of claims in words depend on;
 - ``[population.NAME]``, one per population it can run on, the first being the default: the fields
   of the population's kind, ``kind`` where it is not NAME, and ``quick``, a table of overrides;
-- ``[[value]]``: setting, quantity, the value the paper prints and how near ours must be
-  (``relative``, ``absolute``, ``low`` and ``high``, or ``shown = true``: not judged by itself),
-  ``claim``, ``cause``, ``populations``.
+- ``[[value]]``: setting ("*": any that has no row before), quantity, the value the paper prints and
+  how near ours must be (``relative``, ``absolute``, ``low`` and ``high``, or ``shown = true``: not
+  judged by itself), ``claim``, ``cause``, ``populations``.
 """
 
 from __future__ import annotations

@@ -107,9 +107,10 @@ def test_tolerances_are_read_as_written() -> None:
         '[[value]]\nsetting="a"\nquantity="d"\nclaim="large"\nlow=3\n'
         '[[value]]\nsetting="a"\nquantity="e"\npaper=1\nabsolute=1\npopulations=["sentiment140"]\n'
         '[[value]]\nsetting="a"\nquantity="f"\npaper=1\nshown=true\n'
+        '[[value]]\nsetting="*"\nquantity="c"\nclaim="small"\nhigh=1\n'
     )
     request = catalogue.parse("x", text).request()
-    b, c, d, f = request.values
+    b, c, d, f, _ = request.values
     assert (f.paper, f.low, f.high) == (1.0, -math.inf, math.inf)
     assert (b.low, b.high) == (-2.5, -1.5)
     assert (c.low, c.high, c.cause) == (1.5, 2.5, "known")
@@ -118,6 +119,9 @@ def test_tolerances_are_read_as_written() -> None:
     assert check is not None
     assert (check.verdict, check.cause, check.stderr) == ("FAIL", "known", 0.1)
     assert request.judge("a", "e", 1.0) is None
+    other = request.judge("b", "c", 2.0)  # of every setting that has no row of its own before it
+    assert other is not None
+    assert (other.setting, other.verdict, other.claim) == ("b", "FAIL", "small")
 
 
 @pytest.mark.parametrize(
