@@ -53,9 +53,9 @@ class TwoLooks:
         Of all steps together.
     adjacency : Adjacency
     discrete : bool
-    near : float
-        Public: how far users' vectors typically are from their mean. Where positive there are three
-        looks; it matters for the error only.
+    near : float, optional
+        Public: how far users' vectors typically are from their mean; 0 where nothing is known.
+        Where given there are three looks; it matters for the error only.
 
     Privacy
     -------
@@ -73,7 +73,7 @@ class TwoLooks:
     delta: float
     adjacency: Adjacency
     discrete: bool = False
-    near: float = 0.0
+    near: float | None = None
 
     def _noise(self, left: float, shares: tuple[float, ...]) -> SumNoise:
         return sum_noise(
@@ -96,7 +96,7 @@ class TwoLooks:
         u = self.error(noise, 1.0) / self.half
         wanted = 1.8 * math.sqrt(u) if noise.kind == "laplace" else 0.5 * u**0.25
         first = min(max(wanted, low), high)
-        if not self.near:
+        if self.near is None:
             return first, 1 - first
         return first, SECOND * (1 - first), (1 - SECOND) * (1 - first)
 
@@ -113,15 +113,17 @@ class TwoLooks:
     @cached_property
     def near_share(self) -> float:
         """Share of epsilon for the draw of a third look's radius."""
+        if self.near is None:
+            return 0.0
         low, high = NEAR_SHARES
-        return min(max(NEAR_USERS / (self.n_users * self.epsilon), low), high) if self.near else 0.0
+        return min(max(NEAR_USERS / (self.n_users * self.epsilon), low), high)
 
     @cached_property
     def noise(self) -> SumNoise:
         """Noise of all looks."""
         drawn = self.radius_share, self.near_share
         basic = self._noise(1 - sum(drawn), self.shares)
-        if not (self.near and self.delta):
+        if self.near is None or not self.delta:
             return basic
         rho = zcdp_rho(self.epsilon, self.delta)
         rho -= sum((share * self.epsilon) ** 2 for share in drawn) / 8
@@ -147,7 +149,7 @@ class TwoLooks:
     def reach(self, error: float) -> float:
         """Radius that holds users who differ as is said, around a mean with such an error."""
         wide = 1 + AROUND / math.sqrt(2 * self.dimension)
-        return min(wide * math.hypot(self.near, error), self.half)
+        return min(wide * math.hypot(self.near or 0.0, error), self.half)
 
     def next_choice(self, radius: float, std: float) -> RadiusChoice:
         """Draw of the last of three radii: from the second one down to what is said to do.
@@ -166,16 +168,21 @@ class TwoLooks:
     def worthwhile(self) -> bool:
         """Whether more looks can help: the first mean is inside, and radii can be drawn."""
         least = self.choice.least_users
-        if self.near:
-            last = self.next_choice(self.reach(self.first_error), 0.0)
+        if self.near is not None:
+            found = 0.0 if self.near else self.second_error / math.sqrt(self.dimension)
+            last = self.next_choice(self.reach(self.first_error), found)
             least = max(least, last.least_users)
         return self.n_users >= least and self.first_error < self.half / 2
 
     @property
+    def second_error(self) -> float:
+        """Predict the root mean square l2 error of a second look, if users differ as is said."""
+        return self.error(self.noise, self.shares[1]) * self.reach(self.first_error) / self.half
+
+    @property
     def last_radius(self) -> float:
         """Predict the last of three radii, where users differ as is said."""
-        second = self.reach(self.first_error) / self.half
-        return self.reach(self.error(self.noise, self.shares[1]) * second)
+        return self.reach(self.second_error)
 
 
 def averaged(std: float, each: float) -> tuple[float, float]:

@@ -76,7 +76,7 @@ def drawn_looks(
     replace = Adjacency.REPLACE_USER
     two, three = (
         TwoLooks(n_users, dimension, box, epsilon, delta, replace, discrete=discrete, near=near)
-        for near in (0.0, radius)
+        for near in (None, radius)
     )
     better = (
         three.worthwhile and _last_noise(three, radius)[1] < THIRD * _last_noise(two, radius)[1]
@@ -91,6 +91,7 @@ def drawn_error(looks: TwoLooks, radius: float, corrupted: float = 0.0) -> tuple
 
 
 def _last_noise(looks: TwoLooks, radius: float, far: float = 0.0) -> tuple[float, float]:
-    last = looks.last_radius if looks.near else math.hypot(1.2 * radius, looks.first_error)
+    two = looks.near is None
+    last = math.hypot(1.2 * radius, looks.first_error) if two else looks.last_radius
     last = min(last + far, looks.half)
     return last, DRAWN * looks.error(looks.noise, looks.shares[-1]) * last / looks.half

@@ -27,6 +27,7 @@ from fedhist.protocols.central_means.theory import Rows, Settling, drawn_noise, 
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from server.central_means.noise import COUNTED, SumNoise
+from server.central_means.radius import RadiusChoice
 from server.central_means.two_looks import TwoLooks, averaged
 
 if TYPE_CHECKING:
@@ -52,20 +53,25 @@ class BoxCentre(CentralMeans):
         Public: typical l2 distance of a user's own mean from the common mean. The second look then
         clips to 1.2 times that and the first mean's own error. By default the radius is drawn from
         the users' distances by the exponential mechanism, with .08 to .2 of epsilon.
+    n_looks : int
+        2, or 3: a second look finds a centre for a third one, whose radius is drawn with .03 to .1
+        of epsilon, down to the second one's error. Users who are much closer to each other than the
+        first mean's error are seen as close as they are.
 
     Privacy
     -------
-    (epsilon, delta)-DP for a user's whole record. Two Gaussian releases, with shares of the whole
+    (epsilon, delta)-DP for a user's whole record. Gaussian releases, with shares of the whole
     1 / std^2 that add up to 1, compose to exactly one (Dong, Roth & Su, JRSS B 2022, Corollary
-    3.3); Laplace noise shares epsilon so where that is less. The sums move by their radius, or by
-    twice that under "replace-user"; the second centre and radius are released numbers. The draw of
-    the radius: :class:`~server.central_means.radius.RadiusChoice`.
+    3.3); Laplace noise shares epsilon so where that is less, and three looks with their draws share
+    zCDP where that leaves less noise. The sums move by their radius, or by twice that under
+    "replace-user"; later centres and radii are released numbers. Shares and draws:
+    :class:`~server.central_means.two_looks.TwoLooks`.
 
     Error
     -----
     Predicted by following the steps with the users' own means in place of messages, for 48 first
-    means. Where the users fill the range both looks are averaged by inverse variance. The first
-    centre, and the average, are settled as ``box-mean`` settles its estimate.
+    means. All looks are averaged by inverse variance, which matters where the users fill the range.
+    Later centres, and the average, are settled as ``box-mean`` settles its estimate.
 
     Examples
     --------
@@ -83,16 +89,21 @@ class BoxCentre(CentralMeans):
     )
 
     radius: float | None = None
+    n_looks: int = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.n_looks not in (2, 3):
+            raise ValueError(f"n_looks must be 2 or 3, got {self.n_looks}")
         if self.radius is not None:
             check_scale("radius", self.radius)
+            if self.n_looks == 3:
+                raise ValueError("a public radius is that of the second look: set n_looks = 2")
 
     @property
     def max_rounds(self) -> int:  # type: ignore[override]
-        """Two, and one for the radius."""
-        return 2 if self.radius is not None else 3
+        """The looks, and one for every radius."""
+        return 2 if self.radius is not None else 2 * self.n_looks - 1
 
     @cached_property
     def looks(self) -> TwoLooks:
@@ -105,16 +116,17 @@ class BoxCentre(CentralMeans):
             self.delta,
             Adjacency(self.adjacency),
             discrete=self.discrete,
+            near=0.0 if self.n_looks == 3 else None,
         )
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Of the two looks."""
+        """Of the looks."""
         return self.looks.shares if self.radius is None else (FIRST, 1 - FIRST)
 
     @cached_property
     def step_noise(self) -> SumNoise:
-        """Noise of both looks."""
+        """Noise of all looks."""
         return self.looks.noise if self.radius is None else self.noise(self.shares)
 
     @property
@@ -133,29 +145,35 @@ class BoxCentre(CentralMeans):
         return self.looks.worthwhile if self.radius is None else self.first_error < self.half / 2
 
     def steps(self, server: Curator) -> Script:
-        """Look twice."""
+        """Look two or three times."""
         steps = Steps(self, server, self.step_noise, self.shares)
-        found = yield from steps.ask(self.middle, self.half)
-        if isinstance(found, Estimate):
-            return found
-        first, first_std = found
-        centre = self.settled(first, first_std)
-        radius = self.second_radius
+        mean, std = self.middle, math.inf
+        centre, radius = self.middle, self.half
         told: tuple[str, ...] = ()
-        if self.radius is None:
-            radius = yield from ask_radius(server, centre, self.looks.choice)
-            told = self.looks.choice.told(radius, self.n_users)
-        found = yield from steps.ask(self.clip_centre(centre, radius), radius)
-        if isinstance(found, Estimate):
-            return found
-        second, std = found
-        weight, std = averaged(first_std, std)
+        for j in range(len(self.shares)):
+            if j:
+                around, drawn = self.settled(mean, std), self.second_radius
+                if self.radius is None:
+                    choice = self._choice(j, radius, std)
+                    drawn = yield from ask_radius(server, around, choice)
+                    told = told or choice.told(drawn, self.n_users)
+                if drawn < radius:
+                    centre, radius = around, drawn
+            found = yield from steps.ask(centre, radius)
+            if isinstance(found, Estimate):
+                return found
+            weight, std = averaged(std, found[1])
+            mean = weight * found[0] + (1 - weight) * mean
         return Estimate.ok(
-            self.settled(weight * second + (1 - weight) * first, std),
+            self.settled(mean, std),
             stderr=np.full(self.dimension, std),
             public=steps.public | {"radius": radius},
             warnings=told,
         )
+
+    def _choice(self, j: int, radius: float, std: float) -> RadiusChoice:
+        """Draw of the radius of look ``j``, after one within ``radius``."""
+        return self.looks.choice if j == 1 else self.looks.next_choice(radius, std)
 
     def risk(self, seen: Seen) -> tuple[float, bool]:
         """Follow the steps."""
@@ -163,36 +181,58 @@ class BoxCentre(CentralMeans):
         if not len(rows.means):
             return 0.0, False
         rng = np.random.default_rng(20)
-        noise, n = self.step_noise, rows.divisor
-        settling = Settling(noise.kind, self.dimension, self.half)
-        inside = rows.clipped(self.middle, self.half)
-        std = self.half * noise.std(self.shares[0]) / n
+        settling = Settling(self.step_noise.kind, self.dimension, self.half)
         total = 0.0
         for _ in range(FOLLOWED):
-            first = inside + std * drawn_noise(rng, noise.kind, self.dimension)
-            if self.hidden:  # both sums are divided by a noisy number of users
-                seen_users = 1 + std / (self.half * COUNTED) * drawn_noise(rng, noise.kind, 1)
-                first = self.middle + (first - self.middle) / np.maximum(seen_users, 1 / n)
-            if self.radius is not None:
-                total += self._second(rows, settling, first, std, self.second_radius)
-                continue
-            away = rows.means - self.settled(first, std)
-            law = self.looks.choice.law(distances(away), rows.times)
-            for j in np.flatnonzero(law > 1e-4):
-                radius = float(self.looks.choice.radii[j])
-                total += law[j] * self._second(rows, settling, first, std, radius)
+            mean, std = self._drawn(rows, rng, self.middle, self.half, self.shares[0])
+            centre, radius = self.middle, self.half
+            for j in range(1, len(self.shares)):
+                around = self.settled(mean, std)
+                radii, law = np.array([self.second_radius]), np.ones(1)
+                if self.radius is None:
+                    choice = self._choice(j, radius, std)
+                    away = distances(rows.means - around)
+                    radii, law = choice.radii, choice.law(away, rows.times)
+                if j == len(self.shares) - 1:
+                    break
+                drawn = float(rng.choice(radii, p=law))
+                centre, radius = (around, drawn) if drawn < radius else (centre, radius)
+                found, each = self._drawn(rows, rng, centre, radius, self.shares[j])
+                weight, std = averaged(std, each)
+                mean = weight * found + (1 - weight) * mean
+            for i in np.flatnonzero(law > 1e-4):
+                last = (around, float(radii[i])) if radii[i] < radius else (centre, radius)
+                total += law[i] * self._last(rows, settling, mean, std, *last)
         return total / FOLLOWED, False
 
-    def _second(
-        self, rows: Rows, settling: Settling, first: Floats, first_std: float, radius: float
+    def _drawn(
+        self, rows: Rows, rng: np.random.Generator, centre: Floats, radius: float, share: float
+    ) -> tuple[Floats, float]:
+        """Draw the mean that a look finds, and return it with its noise."""
+        noise = self.step_noise
+        each = noise.std(share) / rows.divisor
+        away = rows.clipped(centre, radius) - centre
+        away = away + radius * each * drawn_noise(rng, noise.kind, self.dimension)
+        if self.hidden:  # both sums are divided by a noisy number of users
+            seen_users = 1 + each / COUNTED * drawn_noise(rng, noise.kind, 1)
+            away = away / np.maximum(seen_users, 1 / rows.divisor)
+        return centre + away, radius * each
+
+    def _last(
+        self,
+        rows: Rows,
+        settling: Settling,
+        before: Floats,
+        std: float,
+        centre: Floats,
+        radius: float,
     ) -> float:
-        """Predict the error after a first mean and a radius."""
-        each = self.step_noise.std(self.shares[1]) / rows.divisor
-        weight, std = averaged(first_std, radius * each)
-        around = self.clip_centre(self.settled(first, first_std), radius)
-        clipped = rows.clipped(around, radius)
-        mean = weight * clipped + (1 - weight) * first
-        noisy = release_risk(clipped - around, clipped - around, radius, each, hidden=self.hidden)
+        """Predict the error after the last look, from the mean ``before`` it."""
+        each = self.step_noise.std(self.shares[-1]) / rows.divisor
+        weight, std = averaged(std, radius * each)
+        clipped = rows.clipped(centre, radius)
+        mean = weight * clipped + (1 - weight) * before
+        noisy = release_risk(clipped - centre, clipped - centre, radius, each, hidden=self.hidden)
         change = settling.change(
             mean - self.middle, rows.truth - self.middle, weight * radius * each, std
         )
