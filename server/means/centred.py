@@ -82,13 +82,18 @@ class CentredPlan:
         """2 K - 1: a stage and the vote before it, which the stage has to wait for."""
         return 2 * len(self.shares) - 1
 
-    def opens(self, stage: int, radius: float) -> bool:
-        """Whether a stage asks for the first report, where that is another than of the vector.
+    @property
+    def open_radius(self) -> float:
+        """Radius from which the first report, which shortens nobody's vector, is as good as one."""
+        return math.sqrt(self.first_v / self.v) * (1 - 1e-12) if self.v > 0 else 0.0
 
-        The first stage does; a later one where that report is the better one at the radius that was
+    def opens(self, stage: int, radius: float) -> bool:
+        """Whether a stage asks for the first report: of an item, or around the middle of the ball.
+
+        The first stage does; a later one where that report is as good at the radius that was
         learned, because users differ more than was planned.
         """
-        return stage == 0 or self.first_v < self.v * radius**2
+        return stage == 0 or radius >= self.open_radius
 
     def intervals(self, lo: float = 0.0, hi: float = 1.0) -> tuple[tuple[float, float], ...]:
         """Divide the users whose hash lies in [lo, hi): stage, vote, stage, vote, ..., stage."""
@@ -257,11 +262,13 @@ def learned_radius(
     precision: float,
     reports: float,
     clip_mass: float = CLIP_MASS,
+    open_radius: float = math.inf,
 ) -> Learned:
     """Weigh the noise of a wide radius against the bias of a short one.
 
     Of the edges that leave few users outside, that of least 1 / (precision + reports / radius^2)
     + (share of the stage in that sum times the bias)^2 is taken; of equal ones the shortest.
+    ``open_radius`` has no bias, and nothing wider has more noise.
 
     Parameters
     ----------
@@ -280,6 +287,8 @@ def learned_radius(
         Expected reports over v: 1 / variance of their mean in a ball of radius 1.
     clip_mass : float
         Most of the users with a vector that may lie outside, where nothing else is seen.
+    open_radius : float
+        That of :attr:`CentredPlan.open_radius`.
 
     Examples
     --------
@@ -301,10 +310,11 @@ def learned_radius(
     middles[0] = (edges[0] + edges[1]) / 2
     best, least = Learned(before), math.inf
     for radius in dict.fromkeys(np.minimum(edges[: allowed + 1], before).tolist()):
-        out = ends[1:] >= radius  # bins that lie outside altogether; bin 0 begins at edge 1
+        # bins that lie outside altogether; bin 0 begins at edge 1
+        out = (ends[1:] >= radius) & (radius < open_radius)
         far = np.where(out, middles - radius, 0.0)
         bias = max(0.0, float(far @ mass) - _DOUBT * float(np.linalg.norm(far * noise)))
-        gained = reports / radius**2
+        gained = reports / min(radius, open_radius) ** 2
         variance = 1 / (precision + gained)
         risk = variance + (gained * variance * bias) ** 2
         if risk <= least:

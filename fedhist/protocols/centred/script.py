@@ -1,15 +1,16 @@
 """Centred reports: the script that estimates the mean of users' vectors in one to four stages.
 
 The users of the first stage report their vector, those of every later one what is left of it after
-the estimate so far, inside a ball whose radius other users have voted for in between. Each user
-answers one query only. One stage is one report of every user over the whole ball.
+the estimate so far, inside a ball whose radius other users have voted for in between; or their
+vector again, where that radius is no shorter than the whole ball's. Each user answers one query
+only. One stage is one report of every user over the whole ball.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -131,7 +132,7 @@ def centred_mean(
     whole = (lo, hi) == (0.0, 1.0) and plan.n_stages == 1
     cohorts = [None if whole else Cohort(salt, *ends) for ends in plan.intervals(lo, hi)]
     points = digest64("fedhist.centred", salt) >> 1
-    value = np.zeros(part.n_coordinates)
+    value = middle = np.zeros(part.n_coordinates)
     precision, learned, n_report, share = 0.0, Learned(plan.radius), 0, 1.0
     before = math.inf
     for stage in range(plan.n_stages):
@@ -149,17 +150,19 @@ def centred_mean(
                     precision=precision,
                     reports=votes.n_users * plan.shares[stage] / plan.vote_share / plan.v,
                     clip_mass=clip_mass,
+                    open_radius=plan.open_radius,
                 )
             before = 1 / precision if precision else math.inf
-        cohort = cohorts[2 * stage]
-        if opening is not None and plan.opens(stage, learned.radius):
+        cohort, opens = cohorts[2 * stage], plan.opens(stage, learned.radius)
+        if opens and opening is not None:
             reports = yield opening.ask(cohort)
-            n, variance, learned = reports.n_users, plan.first_v, replace(learned, bias=0.0)
+            n, variance = reports.n_users, plan.first_v
             found = opening.read(reports) if n else value
-        else:
-            query = RankReports(part, value, learned.radius, float(epsilon), cohort, points)
+        else:  # around the middle the ball holds everybody; around the estimate it may not
+            centre, radius = (middle, plan.radius) if opens else (value, learned.radius)
+            query = RankReports(part, centre, radius, float(epsilon), cohort, points)
             reports = yield query
-            n, variance = reports.n_users, plan.v * learned.radius**2
+            n, variance = reports.n_users, plan.v * radius**2
             found = query.estimate(reports)
         if n == 0:
             continue

@@ -146,6 +146,7 @@ def simulated_loss(
                     precision=precision,
                     reports=n / plan.v,
                     clip_mass=clip_mass,
+                    open_radius=plan.open_radius,
                 ).radius
             opens = plan.opens(stage, radius)
             if not opens:

@@ -97,7 +97,13 @@ def test_edges_go_down_to_half_of_the_planned_distance() -> None:
 
 
 def brute_force(
-    shares: np.ndarray, stds: np.ndarray, edges: np.ndarray, before: float, P: float, n: float
+    shares: np.ndarray,
+    stds: np.ndarray,
+    edges: np.ndarray,
+    before: float,
+    P: float,
+    n: float,
+    opens: float,
 ) -> float:
     """The rule of the docstring, bin by bin."""
     mass = project_simplex(shares)
@@ -109,12 +115,13 @@ def brute_force(
         radius, b, s = min(edge, before), 0.0, 0.0
         for j in range(len(edges)):
             low = edges[j + 1] if j + 1 < len(edges) else 0.0
-            if low >= radius:
+            if low >= radius < opens:
                 far = (edges[j] + low) / 2 - radius
                 b, s = b + far * mass[j], s + (far * stds[j]) ** 2
         b = max(0.0, b - math.sqrt(s) / 2)
-        V = 1 / (P + n / radius**2)
-        risk = V + (n / radius**2 * V * b) ** 2
+        told = n / min(radius, opens) ** 2
+        V = 1 / (P + told)
+        risk = V + (told * V * b) ** 2
         best = min(best, (risk, radius))
     return best[1]
 
@@ -128,9 +135,11 @@ def test_the_radius_weighs_bias_against_noise() -> None:
         shares = rng.dirichlet(np.full(len(edges) + 1, 0.3)) + stds * rng.standard_normal(
             len(edges) + 1
         )
-        P, n = rng.choice([0.0, 50.0]), 10 ** rng.uniform(1, 6)
-        learned = learned_radius(shares, stds, edges, before, precision=P, reports=n)
-        assert learned.radius == brute_force(shares, stds, edges, before, P, n)
+        P, n, opens = rng.choice([0.0, 50.0]), 10 ** rng.uniform(1, 6), rng.choice([0.3, 1.0])
+        learned = learned_radius(
+            shares, stds, edges, before, precision=P, reports=n, open_radius=opens
+        )
+        assert learned.radius == brute_force(shares, stds, edges, before, P, n, opens)
         assert learned.radius <= before
         assert 0 <= learned.outside <= 1
 
@@ -157,3 +166,23 @@ def test_votes_that_say_nothing_leave_the_radius() -> None:
     nobody[-1] = 1.0
     learned = learned_radius(nobody, nobody, edges, 1.0, precision=0.0, reports=100)
     assert (learned.radius, learned.outside, learned.bias) == (1.0, 0.0, 0.0)
+
+
+def test_a_report_that_cuts_nobody_has_no_bias() -> None:
+    """Where the ball around the estimate is as wide as all of it, that is asked for again."""
+    edges = radius_edges(1.0, 1.0, 0.2)
+    far = np.zeros(len(edges) + 1)
+    far[0] = 1.0
+    around = learned_radius(far, 0 * far, edges, 1.0, precision=0.0, reports=1e4)
+    whole = learned_radius(far, 0 * far, edges, 1.0, precision=0.0, reports=1e4, open_radius=1.0)
+    assert (around.radius, around.outside, around.bias > 0.2) == (1.0, 1.0, True)
+    assert (whole.radius, whole.outside, whole.bias) == (1.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("radius", [0.1, 0.3, 1.0, 7.0])
+def test_the_whole_ball_is_where_a_plan_opens_again(radius: float) -> None:
+    plan = plan_centred(20_000, 0.1 * radius, radius, 1.0, 64)
+    assert plan.n_stages > 1
+    assert plan.opens(1, radius)
+    assert not plan.opens(1, 0.999 * radius)
+    assert plan.opens(0, 0.0)
