@@ -10,10 +10,17 @@ References
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from fedhist.base.arrays import Floats
+from server.central_means.noise import Kind
+
+MOST_DRAWS, LEAST_DRAWS, DRAWN_NUMBERS = 1024, 16, 1 << 16
+"""Draws of noise that a prediction settles; the fewer the more numbers each has: their length then
+hardly differs."""
 
 
 def settled(away: Floats, std: float, radius: float) -> Floats:
@@ -46,3 +53,59 @@ def settled(away: Floats, std: float, radius: float) -> Floats:
     noise = math.sqrt(max(away.shape[-1] - 2, 0)) * std
     kept = 1 - np.square(np.minimum(noise / np.maximum(size, 1e-300), 1.0))
     return np.asarray(away * np.minimum(kept, radius / np.maximum(size, 1e-300)))
+
+
+@dataclass(frozen=True)
+class Settling:
+    """What settling a noisy mean changes of its expected l2 error, squared or not.
+
+    Attributes
+    ----------
+    kind : {"laplace", "gaussian"}
+    dimension : int
+    half : float
+        Radius of the ball around the middle.
+    """
+
+    kind: Kind
+    dimension: int
+    half: float
+
+    @cached_property
+    def _noise(self) -> Floats:
+        """Noise of standard deviation 1 in each coordinate: (draws, d)."""
+        draws = min(max(DRAWN_NUMBERS // self.dimension, LEAST_DRAWS), MOST_DRAWS)
+        return drawn_noise(np.random.default_rng(21), self.kind, (draws, self.dimension))
+
+    def change(
+        self, mean: Floats, truth: Floats, std: float, stated: float, *, power: int = 2
+    ) -> float:
+        """Predict it: 0 where no draw is moved.
+
+        The square before is known: what the draws' own squares are off by is regressed out.
+
+        Parameters
+        ----------
+        mean, truth : (d,) float64
+            Of the noisy mean, and what it is of; from the middle.
+        std, stated : float
+            Of its noise in each coordinate, and that which it is settled with.
+        power : {1, 2}
+            Of the error: 1 is of the expected l2 distance.
+        """
+        plain = mean + std * self._noise
+        moved = settled(plain, stated, self.half)
+        before, after = (np.square(x - truth).sum(axis=1) for x in (plain, moved))
+        gain, off = after ** (power / 2) - before ** (power / 2), before - before.mean()
+        if not gain.any() or not off.any():
+            return float(gain.mean())
+        known = float(np.square(mean - truth).sum()) + self.dimension * std**2
+        slope = float(off @ gain / (off @ off))
+        return float(gain.mean()) + slope * (known - float(before.mean()))
+
+
+def drawn_noise(rng: np.random.Generator, kind: Kind, shape: int | tuple[int, ...]) -> Floats:
+    """Draw noise of standard deviation 1, as predictions follow it."""
+    if kind == "gaussian":
+        return rng.standard_normal(shape)
+    return rng.laplace(scale=np.sqrt(0.5), size=shape)

@@ -11,6 +11,7 @@ from scipy.special import erfcx, gammaln, ndtr
 
 from fedhist.base.arrays import Floats, Integers
 from server.central_means.noise import STEPS, Kind, SumNoise, paid_steps
+from server.central_means.settling import Settling, drawn_noise, settled
 from server.central_means.two_looks import TwoLooks, averaged
 from server.few_users.box_plan import SHARES, drawn_looks, look_noise
 from server.few_users.interpolation import Released
@@ -33,6 +34,8 @@ RARE = 3e-4
 def release_box(server: Curator, rows: Floats, plan: FewUsersPlan) -> Released:
     """Release the mean of (n, d) rows of norm at most ``plan.box`` by noise on clipped sums.
 
+    Means are settled before they are clipped around, and before the last one is released.
+
     Privacy
     -------
     The plan's (epsilon, delta) under replacement: one Gaussian release of a sum that moves by twice
@@ -43,16 +46,18 @@ def release_box(server: Curator, rows: Floats, plan: FewUsersPlan) -> Released:
 
     Error
     -----
-    sqrt(d) 2 radius z / (n sqrt(share)), z the noise multiplier of (epsilon, delta).
+    sqrt(d) 2 radius z / (n sqrt(share)) at most, z the noise multiplier of (epsilon, delta): noise
+    that is longer than the mean is mostly taken away.
     """
     if plan.method == "drawn":
         return _release_drawn(server, rows, plan)
     shares, noise = SHARES[plan.method], _noise(plan, discrete=server.grade == "secure")
     release = paid_steps(server, noise, shares, plan.method)
     centre = np.zeros(plan.dimension)
-    for radius in (plan.box, plan.part_radius)[: len(shares)]:
-        steps = whole_steps(rows - centre, radius)
-        centre = centre + release(steps.sum(axis=0)) * (radius / STEPS / len(rows))
+    for radius, share in zip((plan.box, plan.part_radius), shares, strict=False):
+        total = release(whole_steps(rows - centre, radius).sum(axis=0))
+        found = centre + total * (radius / STEPS / len(rows))
+        centre = settled(found, radius * noise.std(share) / len(rows), plan.box)
     return Released(centre, "", {})
 
 
@@ -63,21 +68,22 @@ def _release_drawn(server: Curator, rows: Floats, plan: FewUsersPlan) -> Release
     """
     looks, n = _looks(plan, discrete=server.grade == "secure"), len(rows)
     release = paid_steps(server, looks.noise, looks.shares, plan.method)
-    centre = mean = np.zeros(plan.dimension)
+    centre = mean = around = np.zeros(plan.dimension)
     radius, std = plan.box, math.inf
     told: tuple[str, ...] = ()
     for j, share in enumerate(looks.shares):
         if j:
             choice = looks.choice if j == 1 else looks.next_choice(radius, std)
-            size = np.linalg.norm(rows - mean, axis=1)
+            size = np.linalg.norm(rows - around, axis=1)
             drawn = float(choice.radii[choice.draw(server, choice.counts(size))])
             told += choice.told(drawn, n)
-            centre, radius = (mean, drawn) if drawn < radius else (centre, radius)
+            centre, radius = (around, drawn) if drawn < radius else (centre, radius)
         total = release(whole_steps(rows - centre, radius).sum(axis=0))
         found = centre + total * (radius / STEPS / n)
         weight, std = averaged(std, radius * looks.noise.std(share) / n)
         mean = weight * found + (1 - weight) * mean
-    return Released(mean, "", {"radius": radius}, told)
+        around = settled(mean, std, plan.box)
+    return Released(around, "", {"radius": radius}, told)
 
 
 def _looks(plan: FewUsersPlan, *, discrete: bool = False) -> TwoLooks:
@@ -107,28 +113,26 @@ def box_distance(rows: Floats, plan: FewUsersPlan, times: float = 1.0) -> float:
     if plan.method == "drawn":
         return _drawn_distance(rows, plan, times) if len(rows) else 0.0
     noise, m, d = _noise(plan), max(1, len(rows)), plan.dimension
-    n = m * times
-    shares = SHARES[plan.method]
+    n, zero = m * times, np.zeros(plan.dimension)
+    shares, settling = SHARES[plan.method], Settling(noise.kind, d, plan.box)
+    truth = rows.mean(axis=0) if len(rows) else zero
     last = plan.part_radius * noise.std(shares[-1]) / n
-    if plan.method == "box" or not len(rows):
-        return last * noise_length(noise.kind, d)
-    rng, mean, total = np.random.default_rng(20), rows.mean(axis=0), 0.0
+    if plan.method == "box":
+        change = settling.change(truth, truth, last, last, power=1)
+        return last * noise_length(noise.kind, d) + change
+    rng, total = np.random.default_rng(20), 0.0
     std = plan.box * noise.std(shares[0]) / n
-    followed = min(max(FOLLOWED_NUMBERS // rows.size, FOLLOWED), MOST_FOLLOWED)
+    followed = min(max(FOLLOWED_NUMBERS // max(rows.size, 1), FOLLOWED), MOST_FOLLOWED)
     for _ in range(followed):
-        away = rows - mean - std * _drawn(rng, noise.kind, d)
+        first = settled(truth + std * drawn_noise(rng, noise.kind, d), std, plan.box)
+        away = rows - first
         size = np.linalg.norm(away, axis=1)
         beyond = 1 - plan.part_radius / np.maximum(size, plan.part_radius)
-        shift = float(np.linalg.norm(beyond @ away)) / m
-        total += shifted_length(noise.kind, d, last, shift) / followed
-    return total
-
-
-def _drawn(rng: np.random.Generator, kind: Kind, d: int) -> Floats:
-    """Draw noise of standard deviation 1 as a prediction follows it: (d,)."""
-    if kind == "gaussian":
-        return rng.standard_normal(d)
-    return rng.laplace(scale=math.sqrt(0.5), size=d)
+        mean = truth - beyond @ away / m
+        shift = float(np.linalg.norm(mean - truth))
+        total += shifted_length(noise.kind, d, last, shift)
+        total += settling.change(mean, truth, last, last, power=1)
+    return total / followed
 
 
 @lru_cache
@@ -171,6 +175,7 @@ def _drawn_distance(rows: Floats, plan: FewUsersPlan, times: float) -> float:
     """Follow means and the laws of the radii. NOT PRIVATE."""
     looks, n, d = _looks(plan), len(rows) * times, plan.dimension
     rng, truth = np.random.default_rng(20), rows.mean(axis=0)
+    settling = Settling(looks.noise.kind, d, plan.box)
 
     def follow(j: int, centre: Floats, mean: Floats, radius: float, std: float) -> float:
         away = rows - centre
@@ -180,16 +185,18 @@ def _drawn_distance(rows: Floats, plan: FewUsersPlan, times: float) -> float:
         weight, std = averaged(std, each)
         last = j + 1 == len(looks.shares)
         if not last:
-            found = found + each * _drawn(rng, looks.noise.kind, d)
+            found = found + each * drawn_noise(rng, looks.noise.kind, d)
         mean = weight * found + (1 - weight) * mean
         if last:
             shift = float(np.linalg.norm(mean - truth))
-            return shifted_length(looks.noise.kind, d, weight * each, shift)
+            change = settling.change(mean, truth, weight * each, std, power=1)
+            return shifted_length(looks.noise.kind, d, weight * each, shift) + change
+        around = settled(mean, std, plan.box)
         choice = looks.next_choice(radius, std) if j else looks.choice
-        law, total = choice.law(np.linalg.norm(rows - mean, axis=1), times), 0.0
+        law, total = choice.law(np.linalg.norm(rows - around, axis=1), times), 0.0
         for k in np.flatnonzero(law > RARE):
             drawn = float(choice.radii[k])
-            inner = (mean, mean, drawn, std) if drawn < radius else (centre, mean, radius, std)
+            inner = (around, mean, drawn, std) if drawn < radius else (centre, mean, radius, std)
             total += law[k] * follow(j + 1, *inner)
         return total
 

@@ -23,11 +23,12 @@ from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.central_means.bin_queries import ask_radius, distances
 from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
-from fedhist.protocols.central_means.theory import Rows, Settling, drawn_noise, release_risk
+from fedhist.protocols.central_means.theory import Rows, release_risk
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from server.central_means.noise import COUNTED, SumNoise
 from server.central_means.radius import RadiusChoice
+from server.central_means.settling import Settling, drawn_noise
 from server.central_means.two_looks import TwoLooks, averaged
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.protocols.central_means.box_centre import FOLLOWED
 from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
-from fedhist.protocols.central_means.theory import drawn_noise
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
+from server.central_means.settling import drawn_noise
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator

@@ -25,7 +25,7 @@ from fedhist.protocols.central_means.queries import (
     SummedMeans,
     means_of,
 )
-from fedhist.protocols.central_means.theory import Rows, Settling, release_risk, shortened
+from fedhist.protocols.central_means.theory import Rows, release_risk, shortened
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.central_bounds import central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
@@ -40,7 +40,7 @@ from server.central_means.noise import (
     paid_steps,
     sum_noise,
 )
-from server.central_means.settling import settled
+from server.central_means.settling import Settling, settled
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator

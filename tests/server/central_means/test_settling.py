@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from fedhist.protocols.central_means.theory import Settling, drawn_noise
 from server.central_means.noise import Kind
-from server.central_means.settling import settled
+from server.central_means.settling import Settling, drawn_noise, settled
 
 
 @pytest.mark.parametrize(("d", "length"), [(3, 0.0), (5, 2.0), (64, 3.5), (64, 80.0)])

@@ -58,6 +58,9 @@ def test_plain_branches_err_as_predicted(method: Method, delta: float, d: int) -
             short = away * np.minimum(1, radius / np.linalg.norm(away, axis=1))[:, None]
             std = radius * law.std(share) / n
             centre = centre + short.mean(axis=0) + std * noise(law.kind, (d,), rng)
+            length = float(np.linalg.norm(centre))
+            kept = max(0.0, 1 - max(d - 2, 0) * std**2 / length**2)
+            centre = centre * min(kept, box / length)
         errors.append(float(np.linalg.norm(centre - rows.mean(axis=0))))
     mean, stderr = float(np.mean(errors)), float(np.std(errors)) / math.sqrt(len(errors))
     assert box_distance(rows, plan) == pytest.approx(mean, abs=0.1 * mean + 5 * stderr)
