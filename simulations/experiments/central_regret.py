@@ -33,6 +33,9 @@ USERS = ("alike", "differ", "two-clusters", "outliers", "tied", "tails")
 means, heavy tails of the users' own. The others have equal sizes where these are public."""
 MOST_EVENTS = 4_000_000
 """Cells with more samples in all are left out."""
+FEW = 10_000
+"""Users of ``few-users-mean`` at most: "blocks" looks at all of them in each of 100,000 rounds, and
+errs a hundred times as much as noise on their mean."""
 BOX, SCALE = 32.0, 3.0
 """Means: public range [-32, 32] of samples with the standard deviation 3."""
 CONCENTRATION = 20.0
@@ -270,7 +273,8 @@ def _rank_error(value: Floats, truth: Floats, levels: Sequence[float]) -> float:
 
 def cells_of(target: str, request: Request) -> list[CentralCell]:
     """List the cells of a target: all that are small enough, or a fraction of them."""
-    n, m = wholes(request, "n"), wholes(request, "m")
+    most = FEW if target == "few-users-mean" else math.inf
+    n, m = [x for x in wholes(request, "n") if x <= most], wholes(request, "m")
     epsilon, sizes = positives(request, "epsilon"), SIZES[target]
     least = 1e-300 if target in APPROXIMATE else 0.0
     delta = [x for x in map(float, request.settings["delta"]) if x >= least]
@@ -304,7 +308,8 @@ AREA = Area(
         "count everything",
         "loss: l1 for distributions, l1 over the total for histograms, squared l2 for means, the "
         "largest rank error for quantiles",
-        f"cells of more than {MOST_EVENTS:,} samples are left out",
+        f"cells of more than {MOST_EVENTS:,} samples, and of few-users-mean those of more than "
+        f"{FEW:,} users, are left out",
     ),
     options={"clients": "aggregate"},
 )
