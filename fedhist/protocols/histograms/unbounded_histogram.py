@@ -126,7 +126,7 @@ class UnboundedHistogram(TwoModes, Central):
 
     name: ClassVar[str] = "unbounded-histogram"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithms 3 and 4"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     target: ClassVar[str] = "histogram"
     needs_server: ClassVar[str] = "which items there are is decided on exact counts by key"
     display: ClassVar[Display | None] = HISTOGRAM

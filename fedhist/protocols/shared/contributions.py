@@ -336,13 +336,15 @@ def decay_of(n_users: int | None, epsilon: float) -> float:
 
     Weights that fall fast keep out of the thresholds that nobody exceeds, and take small ones where
     few users have much. Least regret over populations as of
-    :data:`fedhist.protocols.clip_choice.budget.ITEM_SHARES`.
+    :data:`fedhist.protocols.clip_choice.budget.ITEM_SHARES`. Where their number is private 2.5:
+    it errs up to 1.25 times as much as 4 among users who are alike, and down to a third as much
+    where one in twenty has fifty times as many.
 
     >>> [decay_of(n, 0.4) for n in (None, 40, 1000, 10_000, 100_000)]
-    [4.0, 2.0, 3.0, 4.0, 6.0]
+    [2.5, 2.0, 3.0, 4.0, 6.0]
     """
     if n_users is None:
-        return 4.0
+        return 2.5
     return next(decay for bound, decay in DECAYS if n_users * epsilon <= bound)
 
 

@@ -124,7 +124,7 @@ def test_it_is_near_the_better_noise(broad, n, d):
     else:
         table = np.eye(d, dtype=int)[np.arange(n) % d] * 7
     users = table_users(table, Keys.range(d))
-    protocol = AdaptiveHistogram(Keys.range(d), 1.0, 1e-6)
+    protocol = AdaptiveHistogram(Keys.range(d), 1.0, 1e-6, n_users=n)
     ours, laplace, gaussian = (
         replace(protocol, noise=noise).error(users).expected
         for noise in ("auto", "laplace", "gaussian")

@@ -379,7 +379,9 @@ def test_one_item_and_unicode():
 
 def test_warns_where_the_choice_is_noise():
     users = heavy_users(100, 20)
-    p = AdaptiveHistogram(users.vocabulary, 1.0, 1e-6, noise="gaussian", sparsity=20)
+    p = AdaptiveHistogram(
+        users.vocabulary, 1.0, 1e-6, epsilon_choice=0.1, noise="gaussian", sparsity=20
+    )
     estimate = run(p, users)
     assert "finds levels from" in estimate.warnings[0]
     assert "sparsity" in estimate.warnings[0]
