@@ -102,15 +102,10 @@ class RankUnit:
             return 2
         return MANY_POINTS if self.epsilon >= MANY_FROM else POINTS
 
-    @cached_property
+    @property
     def law_of_symbols(self) -> Layers:
         """The law of the index: c maximises g."""
-        if math.isinf(self.epsilon):
-            return Layers(self.epsilon, self.size, 1)
-        held = np.arange(1, self.size)
-        more = held * math.expm1(min(self.epsilon, 64.0))
-        gains = more / (self.size + more) * top_means(self.size, self.dimension)[:-1]
-        return Layers(self.epsilon, self.size, int(held[np.argmax(gains)]))
+        return best_law(self.epsilon, self.size, self.dimension)
 
     @property
     def chosen(self) -> int:
@@ -145,6 +140,20 @@ class RankUnit:
     def law(self) -> FiniteChannel | None:
         """Return the law of a report for two records whose sets differ; None without noise."""
         return self.law_of_symbols.law()
+
+
+@lru_cache(maxsize=256)
+def best_law(epsilon: float, size: int, dimension: int) -> Layers:
+    """Return the law of an index with the c that maximises g.
+
+    Kept, as a node that is sent a question would else spend more on it than on its answer.
+    """
+    if math.isinf(epsilon):
+        return Layers(epsilon, size, 1)
+    held = np.arange(1, size)
+    more = held * math.expm1(min(epsilon, 64.0))
+    gains = more / (size + more) * top_means(size, dimension)[:-1]
+    return Layers(epsilon, size, int(held[np.argmax(gains)]))
 
 
 @lru_cache(maxsize=256)

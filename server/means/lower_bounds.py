@@ -98,11 +98,11 @@ def binomial_distance(T: float, d: Floats) -> Floats:
     >>> bool(np.isclose(*(binomial_distance(T, np.array([0.5])) for T in (3, 4)))[0])
     True
     """
-    from scipy.stats import binom
+    from scipy.special import betainc  # scipy.stats takes a second to be imported
 
-    p, half = (1 + d) / 2, math.floor(T / 2)
-    below = binom.cdf(math.ceil(T / 2) - 1, T, p)
-    return np.asarray(binom.sf(half, T, p) - below)
+    more, rest = math.floor(T / 2) + 1, math.ceil(T / 2)
+    above, below = (betainc(more, rest, (1 + s * d) / 2) for s in (1, -1))
+    return np.asarray(above - below)
 
 
 def waves(most: float) -> TwoPoints:
