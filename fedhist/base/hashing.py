@@ -99,6 +99,13 @@ def user_keys_kernel(ids: Words, root: np.uint64, out: Words) -> None:
         out[u] = mix(mix(ids[u] + uint64(GOLDEN)) ^ root)
 
 
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def keyed_hash_kernel(ids: Words, key: np.uint64, salt: np.uint64, out: Words) -> None:
+    """Fill ``out`` with mix64(mix64(id ^ key) + salt)."""
+    for u in range(ids.shape[0]):
+        out[u] = mix(mix(ids[u] ^ key) + salt)
+
+
 BLOCK = 256
 """Users whose bits are drawn side by side: their state stays in the first-level cache."""
 

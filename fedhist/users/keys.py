@@ -8,7 +8,7 @@ also how it travels. ``user_ids`` turns original user names into public 64-bit i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
 from fedhist.base.errors import PopulationError
-from fedhist.base.hashing import digest64, hash_bytes_kernel, mix64
+from fedhist.base.hashing import digest64, hash_bytes_kernel, keyed_hash_kernel, mix64
 
 USER_ID_KEY = digest64("fedhist.user-id")
 
@@ -203,7 +203,14 @@ def user_ids_of_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> Wo
 
 def keyed_hash(ids: Words, salt: int) -> Words:
     """Hash user ids under a public salt (cohorts, folds, hash rows): (n,) uint64."""
-    return mix64(mix64(ids ^ np.uint64(digest64("fedhist.salt", salt))) + np.uint64(salt))
+    out = np.empty(len(ids), dtype=np.uint64)
+    keyed_hash_kernel(np.ascontiguousarray(ids), _key_of_salt(salt), np.uint64(salt), out)
+    return out
+
+
+@lru_cache(maxsize=1024)
+def _key_of_salt(salt: int) -> np.uint64:
+    return np.uint64(digest64("fedhist.salt", salt))
 
 
 def public_signs(key: int, shape: tuple[int, ...]) -> NDArray[np.int8]:
