@@ -34,6 +34,7 @@ EXCEPTED = {
     "data": "needs a file that does not come with fedhist",
     "cluster": "needs a running Ray cluster",
     "deploy": "needs Flower's own processes",
+    "again": "runs what other blocks run, with other settings",
     "slow": "takes a minute on an idle machine",
 }
 BLOCK = re.compile(

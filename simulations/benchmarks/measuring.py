@@ -131,12 +131,6 @@ def in_turns(
     -------
     dict of str to list of float
         Seconds of each task in each turn.
-
-    Examples
-    --------
-    >>> found = in_turns({"a": lambda: 1, "b": lambda: 2}, turns=3)
-    >>> len(found["a"]), len(found["b"])
-    (3, 3)
     """
     check_count("turns", turns)
     found: dict[str, list[float]] = {name: [] for name in tasks}

@@ -131,7 +131,7 @@ ENTRIES = (
     _entry("rerouted-weights", "rerouted weights taken as counts", "spec 9, MAD", RUNS, q=1),
     _entry("guard-by-exact-counts", "debiases by an exact look", "spec 3, the guard", RUNS, q=1),
     _entry("forgets-normalizer", "epsilon0 = epsilon", f"{NARAYANAN}, Prop. 15, erratum 1", RUNS),
-    _entry("doubling-by-count", "stops by an exact count", SLIP, RUNS, "questions", 1),
+    _entry("doubling-by-count", "stops by an exact count", SLIP, RUNS, "questions"),
     _entry("gap-by-exact-size", "an average over an exact number of users", "spec 2.4", RUNS, q=1),
     _entry(
         "apart-by-size", "groups of users by their sizes", "server/distributions/agreement", RUNS

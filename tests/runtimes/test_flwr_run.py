@@ -54,7 +54,7 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     [
         pytest.param(HISTOGRAM, 1, id="integers", marks=pytest.mark.slow),
         pytest.param(SHARES, 1, id="shares of noise", marks=pytest.mark.slow),
-        pytest.param(MEAN, 2, id="reals"),
+        pytest.param(MEAN, 2, id="reals", marks=pytest.mark.slow),
     ],
 )
 def test_same_estimate_as_inline(

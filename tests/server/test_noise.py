@@ -95,7 +95,7 @@ def test_exponential_law(make, logits):
     x = np.array(logits)
     p = np.exp(x - x.max())
     p /= p.sum()
-    n = 3000
+    n = 1000
     if make is SecureNoise:
         noise = SecureNoise()
         draws = [noise.exponential(x) for _ in range(n)]

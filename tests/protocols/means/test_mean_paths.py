@@ -39,6 +39,7 @@ CASES = (
     Case("0.2", 5000, 200, 1.0, 1.58e-5, SIGNS),
     Case("-0.5", 3000, 1000, 2.0, 1.19e-6, SIGNS),
 )
+AT_ONCE = (CASES[0], CASES[4], CASES[6])
 
 
 def means_of(users: str, n: int, T: int, rng: np.random.Generator) -> np.ndarray:
@@ -60,7 +61,13 @@ def protocol_of(case: Case) -> Mean:
     return Mean(case.epsilon, case.n, case.T, low, 1.0)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.users} n={c.n}")
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(c, id=f"{c.users} n={c.n}", marks=() if c in AT_ONCE else pytest.mark.slow)
+        for c in CASES
+    ],
+)
 def test_the_settings_that_must_be_reached(case: Case) -> None:
     """The page's errors, an interval that covers, a prediction that holds; 200 runs in law.
 

@@ -118,7 +118,9 @@ PLACES = ((0, -1), (-1, 0), (0, None), (-1, None))
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
-@pytest.mark.parametrize("q", LEVELS)
+@pytest.mark.parametrize(
+    "q", [pytest.param(q, marks=() if q in (0.02, 0.9) else pytest.mark.slow) for q in LEVELS]
+)
 def test_no_smaller_epsilon_holds(adjacency: str, q: float) -> None:
     """Over many bins, most of them empty, one user shows for 0.97 of epsilon and never for more."""
     K, most = 2000, 0.0

@@ -127,7 +127,11 @@ def test_too_few_users_and_tiny_budgets_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("n", "K", "epsilon", "J", "most"),
-    [(2000, 256, 1.0, 9, 0.0094), (2000, 256, 1.0, 31, 0.0126), (10_000, 1024, 0.5, 9, 0.0044)],
+    [
+        (2000, 256, 1.0, 9, 0.0094),
+        (2000, 256, 1.0, 31, 0.0126),
+        pytest.param(10_000, 1024, 0.5, 9, 0.0044, marks=pytest.mark.slow),
+    ],
 )
 def test_the_errors_that_are_promised(n: int, K: int, epsilon: float, J: int, most: float) -> None:
     """Normal in the middles of the bins, as measured before: within 15% of it, 30 populations.

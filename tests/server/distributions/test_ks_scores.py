@@ -103,7 +103,15 @@ def select(m: int, p: float, s: int, epsilon: float, n: int, eta: float, seed: i
     )
 
 
-@pytest.mark.parametrize(("p", "epsilon"), [(0.01, 0.01), (0.1, 0.01), (0.5, 0.01), (0.1, 0.05)])
+@pytest.mark.parametrize(
+    ("p", "epsilon"),
+    [
+        (0.01, 0.01),
+        pytest.param(0.1, 0.01, marks=pytest.mark.slow),
+        (0.5, 0.01),
+        pytest.param(0.1, 0.05, marks=pytest.mark.slow),
+    ],
+)
 def test_the_error_of_a_selection_is_as_predicted(p: float, epsilon: float) -> None:
     """m = 300, s = 10^4: hypot(.8 / sqrt(s), 5.01 / (epsilon s)) sqrt(p (1 - p) / m), within 20 %.
 
