@@ -127,7 +127,7 @@ def mixture_l1(
     norm: int,
     nonneg: bool,
     truth: Floats | None = None,
-) -> float:
+) -> tuple[float, float]:
     """Compute the expected l1 error of a release whose threshold is random. NOT PRIVATE.
 
     Exact but for thresholds of probability below 10^-12: the choice and the noise of the release
@@ -152,7 +152,8 @@ def mixture_l1(
 
     Returns
     -------
-    float
+    expected, least : float
+        The mixture, and the expected error at the best of the thresholds that may be chosen.
 
     Cost
     ----
@@ -170,9 +171,10 @@ def mixture_l1(
     if on_grid:
         how = [(float(clips[i]), laws[i].step) for i in on_grid]
         kept |= zip(on_grid, clipped_at(users, domain, how, norm), strict=True)
-    error = 0.0
+    expected, least = 0.0, math.inf
     for i in likely:
         bias = np.maximum(truth - kept[i], 0.0)
         at_this = expected_l1(laws[i], bias, kept[i] if nonneg else None)
-        error += float(probabilities[i]) * at_this
-    return error
+        expected += float(probabilities[i]) * at_this
+        least = min(least, at_this)
+    return expected, least

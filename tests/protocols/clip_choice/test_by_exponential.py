@@ -11,6 +11,7 @@ from scipy.stats import chi2
 
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.ledger import Ledger
+from fedhist.protocols.clip_choice.by_exponential import law_of, slope_aim
 from fedhist.protocols.clip_choice.catalogue import AIMS, RULES
 from fedhist.protocols.clip_choice.rule import ThresholdTask
 from fedhist.protocols.clip_choice.theory import em_probabilities, tails_of
@@ -232,6 +233,40 @@ def test_level_keeps_out_of_the_empty_tail(name):
             assert law(name, public, users) @ public.grid < 1.6 * 100
         else:
             assert 0 < empty.sum() <= 0.02 * math.exp(epsilon * least / 2)
+
+
+def least_regret(d, share, times, k):
+    """Bound below the larger regret of any private choice: users alike, or k with so much more.
+
+    Of noise plus what is cut, at epsilon = 1, for clips from 1 to ``times``. Both losses are linear
+    in the clip C, and the mean of (C - 1) / (times - 1) is p where users are alike, with the k
+    users e^(share k) p at most, since one user after the other is changed.
+    """
+    p = np.append(0.0, np.geomspace(1e-6, 1.0, 1000))
+    noise = d / (1 - share)
+    alike = noise / d * (1 + p * (times - 1))
+    clip = 1 + np.minimum(p * math.exp(share * k), 1.0) * (times - 1)
+    few = (noise * clip + k * (times - clip)) / min(d * times, d + k * (times - 1))
+    return np.maximum(alike, few).min()
+
+
+@pytest.mark.parametrize(("d", "least"), [(2, 2.96), (5, 2.01), (10, 1.60), (50, 1.16)])
+def test_no_private_choice_sees_few_users_who_hold_much(d, least):
+    """The figures of docs/central.md; and no law of ours is below the bound."""
+    shares, many = np.arange(0.02, 0.6, 0.02), np.unique(np.geomspace(1, 150, 60).round())
+    found = [max(least_regret(d, s, 50, k) for k in many) for s in shares]
+    assert min(found) == pytest.approx(least, abs=0.02)
+    for share in (0.1, 0.3):
+        noise = d / (1 - share)
+        public = task(mass=noise, norm=1, ends=(1.0, 50.0), epsilon=share)
+        for k in (4, 16, 64):
+            worst = 0.0
+            for tails in (np.zeros(len(public.grid)), np.where(public.grid < 50, k, 0.0)):
+                p = law_of(slope_aim(public), public, tails)
+                loss = noise * public.grid + tails[0] * (50 - public.grid)
+                best = min(d * 50, d + tails[0] * 49)
+                worst = max(worst, float(p @ loss) / best)
+            assert worst >= 0.99 * least_regret(d, share, 50, k)
 
 
 # -- edges -----------------------------------------------------------------------------------------

@@ -240,8 +240,20 @@ def test_raised_level_helps():
     tails = tails_of(*user_norms(users, p.domain), clips, 2, p.radius)
     as_is = em_probabilities(tails, p.task.mass, p.radius, p.task.epsilon)
     laws = [p.at(c).noise for c in clips]
-    blind = mixture_l1(users, p.domain, clips, as_is, laws, 2, True)
+    blind, _ = mixture_l1(users, p.domain, clips, as_is, laws, 2, True)
     assert p.error(users).expected < 0.5 * blind
+
+
+def test_a_prediction_says_where_a_given_clip_would_err_far_less():
+    """Fifteen users of 300 with fifty times as much, two items; half of the users have as much."""
+    few, many = ([[10, 5]] * (300 - k) + [[500, 250]] * k for k in (15, 150))
+    p = AdaptiveHistogram(Keys.range(2), 1.0, n_users=300)
+    bound = p.error(users_of(few, 2))
+    assert bound.exact
+    assert bound.is_close
+    grid = [p.at(float(c)).error(users_of(few, 2)).expected for c in p.task.grid]
+    assert f"err {bound.expected / min(grid):.2g} times less" in bound.source
+    assert not p.error(users_of(many, 2)).is_close
 
 
 def test_identical_users_cost_little_with_intervals():
