@@ -72,7 +72,7 @@ def random_clip(
     O(s + c log s) time for a user of s items, c = min(clip, m - clip) tokens being drawn (those
     that stay, or those that go); O(s sqrt(c / s)) for c beyond 16 (s + 4). O(s) memory.
     """
-    sizes = np.diff(items.indptr)
+    sizes = items.indptr[1:] - items.indptr[:-1]
     most = sizes if keep_zeros else np.minimum(sizes, clip)
     indptr = np.zeros(len(sizes) + 1, dtype=np.int64)
     item = np.empty(int(most.sum()) + 1, dtype=items.item.dtype)  # one is written beyond the end

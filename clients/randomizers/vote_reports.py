@@ -33,7 +33,7 @@ def drawn_symbols(items: Items, domain: Keys, words: Words) -> Integers:
     """
     indptr, item, _ = cut_rows(items, domain, 1, words)
     out = np.full(len(indptr) - 1, -1, dtype=np.int64)
-    out[np.diff(indptr) > 0] = item
+    out[indptr[1:] > indptr[:-1]] = item
     return out
 
 
@@ -96,7 +96,7 @@ def optimal_unary(symbols: Integers, channel: OptimalUnaryChannel, rng: Streams)
     if math.isinf(channel.epsilon):
         coin[:] = 1
     rows = np.flatnonzero(symbols >= 0)
-    lane, shift = symbols[rows] >> 6, (symbols[rows] & 63).astype(np.uint64)
-    bits[rows, lane] &= ~(np.uint64(1) << shift)
-    bits[rows, lane] |= coin[rows] << shift
+    own = symbols[rows]
+    at, shift = (rows, own >> 6), (own & 63).astype(np.uint64)
+    bits[at] = bits[at] & ~(np.uint64(1) << shift) | coin[rows] << shift
     return bits

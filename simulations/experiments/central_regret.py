@@ -33,9 +33,9 @@ USERS = ("alike", "differ", "two-clusters", "outliers", "tied", "tails")
 means, heavy tails of the users' own. The others have equal sizes where these are public."""
 MOST_EVENTS = 4_000_000
 """Cells with more samples in all are left out."""
-FEW = 10_000
+FEW = 2_000
 """Users of ``few-users-mean`` at most: "blocks" looks at all of them in each of 100,000 rounds, and
-errs a hundred times as much as noise on their mean."""
+errs several times as much as noise on their mean."""
 BOX, SCALE = 32.0, 3.0
 """Means: public range [-32, 32] of samples with the standard deviation 3."""
 CONCENTRATION = 20.0
