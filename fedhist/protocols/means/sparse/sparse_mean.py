@@ -1,8 +1,9 @@
 """Mean with few non-zero coordinates under user-level local differential privacy [1]_.
 
-Two procedures. Selection: half of the users name the coordinates where their own mean is not 0,
-by one hashed number each, and the others estimate the mean there only. Thresholding: all users
-estimate all coordinates in folds, and what noise explains becomes 0.
+Two procedures. Selection: some of the users name the coordinates where their own mean is not 0, by
+one hashed number each, and the others estimate the mean there only. Thresholding: all users
+estimate all coordinates in folds, and what noise explains becomes 0. Between the two, refining:
+some of the users do that, and the others estimate again what is left.
 
 References
 ----------
@@ -72,7 +73,7 @@ class SparseMean(SparsePlan):
         s, the most coordinates of the estimate that are not 0; from d on nothing is selected.
     radius : float
         Every coordinate of a sample is clipped to [-radius, radius] before averaging.
-    method : {"auto", "select", "threshold"}
+    method : {"auto", "select", "threshold", "refine"}
         "auto" takes the one of least regret over all amplitudes of the signals; where it may err
         more than 1.8 times as much as another choice the estimate says "declare min_signal".
     min_signal : float, optional
@@ -106,8 +107,9 @@ class SparseMean(SparsePlan):
     -----
     Selection: of order s log(d) / T + s^2 log(.) / (n T epsilon^2) + e^{-c n epsilon^2 / s}, with
     d in logarithms only; it needs about s log(d) / epsilon^2 users. Thresholding: s d log(.) /
-    (n T epsilon^2) + d e^{-c n epsilon^2 / d} [1, Theorem 8]. The votes are signed, which the
-    paper's are not: those of noise cancel, and with more of them than s weaker signals are found.
+    (n T epsilon^2) + d e^{-c n epsilon^2 / d} [1, Theorem 8]. Refining has s^2 in place of s d where
+    the finders see the signals, and needs as many of them. The votes are signed, which the paper's
+    are not: those of noise cancel, and with more of them than s weaker signals are found.
     If more than s coordinates are not 0 some are lost: the smaller ones where a user has s votes.
 
     Examples
@@ -118,6 +120,7 @@ class SparseMean(SparsePlan):
     """
 
     name: ClassVar[str] = "sparse-mean"
+    revision: ClassVar[int] = 1
     unshuffled: ClassVar[str] = "votes are read by signs that belong to a user's id"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 4.1"
     goals: ClassVar[tuple[Goal, ...]] = (
@@ -164,10 +167,11 @@ class SparseMean(SparsePlan):
         useless = self.useless()
         if useless:
             return Estimate.refused(useless)
-        if self.procedure == "threshold":
-            found = yield from super().rounds(server)
+        if self.procedure != "select":
+            again = 0 < self.first < 1
+            found = yield from (self._refine() if again else super().rounds(server))
         elif not self.selects:
-            found = yield from self._estimate(np.arange(self.dimension), 0.0, {})
+            found = yield from self._estimate(np.arange(self.dimension), {})
         else:
             found = yield from self._select_and_estimate()
         told = (self.close,) if self.close else ()
@@ -180,22 +184,15 @@ class SparseMean(SparsePlan):
         if votes.n_users == 0:
             return Estimate.failed("nobody selected")
         support = self.select(query, votes)
-        public = {"n_select": float(votes.n_users), "selected": float(len(support))}
-        if not len(support):
-            none = np.zeros(self.dimension)
-            return Estimate.ok(
-                none,
-                stderr=none.copy(),
-                public=public,
-                warnings=(
-                    warned(
-                        "no coordinate was selected",
-                        "the estimate is 0 everywhere, since no signal was seen above the noise",
-                        "more users or a larger epsilon show smaller signals",
-                    ),
-                ),
-            )
-        return (yield from self._estimate(support, self.vote_share, public))
+        return (yield from self._estimate(support, {"n_select": float(votes.n_users)}))
+
+    def _refine(self) -> Generator[Query, Summary, Estimate]:
+        """Estimate all coordinates with some of the users, and with the others what is left."""
+        found = yield from self.ask(self.functional, self.plan, hi=self.first)
+        if isinstance(found, Estimate):
+            return found
+        support = np.flatnonzero(self.conclude(found)[0])
+        return (yield from self._estimate(support, {}))
 
     def select(self, query: HashedVotes, votes: Summary) -> NDArray[np.int64]:
         """Pick the coordinates whose score is no noise: (k,) int64, increasing, k <= s.
@@ -216,11 +213,26 @@ class SparseMean(SparsePlan):
         return value, np.where(value != 0, found.stderr, 0.0)
 
     def _estimate(
-        self, support: NDArray[np.int64], lo: float, public: dict[str, float]
+        self, support: NDArray[np.int64], public: dict[str, float]
     ) -> Generator[Query, Summary, Estimate]:
-        """Estimate the selected coordinates from the other users; the rest stays 0."""
+        """Estimate the coordinates that were found from the other users; the rest stays 0."""
+        public |= {"selected": float(len(support))} if self.selects else {}
+        if not len(support):
+            none = np.zeros(self.dimension)
+            return Estimate.ok(
+                none,
+                stderr=none.copy(),
+                public=public,
+                warnings=(
+                    warned(
+                        "no coordinate was selected",
+                        "the estimate is 0 everywhere, since no signal was seen above the noise",
+                        "more users or a larger epsilon show smaller signals",
+                    ),
+                ),
+            )
         plan = self.plan_of(len(support))
-        found = yield from self.ask(self.coordinates(support, plan.max_items), plan, lo)
+        found = yield from self.ask(self.coordinates(support, plan.max_items), plan, self.first)
         if isinstance(found, Estimate):
             return found
         value, stderr = np.zeros(self.dimension), np.zeros(self.dimension)
@@ -249,7 +261,7 @@ class SparseMean(SparsePlan):
     def sums(self, users: Users) -> Mapping[str, Array]:
         """Add up what the votes of the users say on average, too, where there are any."""
         found = super().sums(users)
-        if self.procedure == "threshold" or not self.selects:
+        if self.procedure != "select" or not self.selects:
             return found
         indptr, columns = self.vote_query.votes(users)
         sizes = np.diff(indptr)
@@ -311,8 +323,10 @@ class SparseMean(SparsePlan):
 
         own = np.sort(seen.rows["means"].T, axis=1)
         followed = Followed(seen.truth, columns, own, fold)
-        if self.procedure == "threshold":
-            return followed.thresholded(self.plan, min(self.sparsity, d), n / d)
+        if self.procedure != "select":
+            first = self.first or 1.0
+            again = None if first == 1 else (self.plan_of, n * (1 - first))
+            return followed.thresholded(self.plan, min(self.sparsity, d), n * first / d, again)
         if not self.selects:
             return followed.estimated(self.plan_of(d), n / d)
         n_vote = n * self.vote_share
@@ -320,7 +334,7 @@ class SparseMean(SparsePlan):
         return followed.selected(z, Z_MIN, self.sparsity, self.plan_of, n - n_vote)
 
     def _roughly(self, seen: Seen) -> float:
-        if self.procedure == "threshold":
+        if self.procedure != "select":
             return thresholding_error(seen.truth, self.plan, self.sparsity, self.radius)
         if not self.selects:
             return self.dimension * self.plan_of(self.dimension).risk
@@ -354,6 +368,7 @@ class SparseMean(SparsePlan):
             row("n=32000 d=16 T=100 s=4 eps=1 threshold", threshold, 40),
             row("n=6000 d=300 T=200 s=16 eps=4 +-.4 auto", strong, 20, 4.0, 0.4),
             row("n=60000 d=32 T=20 s=8 eps=2 +-.15 auto", weak, 20, 2.0, 0.15),
+            row("n=20000 d=40 T=4 s=4 eps=8 +-.3 auto", (20_000, 40, 4, 4), 40, 8.0, 0.3),
             row(edge_label, edge, 60),
         )
 
