@@ -107,9 +107,9 @@ class SparseMean(SparsePlan):
     -----
     Selection: of order s log(d) / T + s^2 log(.) / (n T epsilon^2) + e^{-c n epsilon^2 / s}, with
     d in logarithms only; it needs about s log(d) / epsilon^2 users. Thresholding: s d log(.) /
-    (n T epsilon^2) + d e^{-c n epsilon^2 / d} [1, Theorem 8]. Refining has s^2 in place of s d where
-    the finders see the signals, and needs as many of them. The votes are signed, which the paper's
-    are not: those of noise cancel, and with more of them than s weaker signals are found.
+    (n T epsilon^2) + d e^{-c n epsilon^2 / d} [1, Theorem 8]. Refining has s^2 in place of s d,
+    where the finders see the signals, and needs as many of them. The votes are signed, which the
+    paper's are not: those of noise cancel, and with more than s of them weaker signals are found.
     If more than s coordinates are not 0 some are lost: the smaller ones where a user has s votes.
 
     Examples
