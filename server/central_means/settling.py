@@ -57,7 +57,7 @@ def settled(away: Floats, std: float, radius: float) -> Floats:
 
 @dataclass(frozen=True)
 class Settling:
-    """What settling a noisy mean changes of its expected l2 error, squared or not.
+    """The expected l2 error of a noisy mean that is settled, squared or not.
 
     Attributes
     ----------
@@ -73,16 +73,27 @@ class Settling:
 
     @cached_property
     def _noise(self) -> Floats:
-        """Noise of standard deviation 1 in each coordinate: (draws, d)."""
+        """Noise of standard deviation 1 in each coordinate, and along a line: (draws, d + 1)."""
         draws = min(max(DRAWN_NUMBERS // self.dimension, LEAST_DRAWS), MOST_DRAWS)
-        return drawn_noise(np.random.default_rng(21), self.kind, (draws, self.dimension))
+        rng, shape = np.random.default_rng(21), (draws, self.dimension)
+        return np.column_stack([drawn_noise(rng, self.kind, s) for s in (shape, draws)])
 
-    def change(
-        self, mean: Floats, truth: Floats, std: float, stated: float, *, power: int = 2
+    def error(
+        self,
+        mean: Floats,
+        truth: Floats,
+        std: float,
+        stated: float,
+        before: float,
+        *,
+        power: int = 2,
+        along: Floats | float = 0.0,
     ) -> float:
-        """Predict it: 0 where no draw is moved.
+        """Predict it: that of before, exactly, where no draw is moved.
 
-        The square before is known: what the draws' own squares are off by is regressed out.
+        The error before is known: what the draws' own errors are off by is regressed out. Noise
+        that is much longer than the ball says nothing of where it ends up, so that it is the draws'
+        own error then, however long the noise.
 
         Parameters
         ----------
@@ -90,18 +101,22 @@ class Settling:
             Of the noisy mean, and what it is of; from the middle.
         std, stated : float
             Of its noise in each coordinate, and that which it is settled with.
+        before : float
+            Its expected error before.
         power : {1, 2}
             Of the error: 1 is of the expected l2 distance.
+        along : (d,) float64, optional
+            Standard deviation, and direction, of what a noisy number of users adds.
         """
-        plain = mean + std * self._noise
+        plain = mean + std * self._noise[:, :-1] + self._noise[:, -1:] * along
         moved = settled(plain, stated, self.half)
-        before, after = (np.square(x - truth).sum(axis=1) for x in (plain, moved))
-        gain, off = after ** (power / 2) - before ** (power / 2), before - before.mean()
-        if not gain.any() or not off.any():
-            return float(gain.mean())
-        known = float(np.square(mean - truth).sum()) + self.dimension * std**2
-        slope = float(off @ gain / (off @ off))
-        return float(gain.mean()) + slope * (known - float(before.mean()))
+        old, new = (np.linalg.norm(x - truth, axis=1) ** power for x in (plain, moved))
+        off = old - old.mean()
+        if np.array_equal(old, new):
+            return before
+        if not off.any():
+            return float(new.mean())
+        return float(new.mean() + off @ new / (off @ off) * (before - old.mean()))
 
 
 def drawn_noise(rng: np.random.Generator, kind: Kind, shape: int | tuple[int, ...]) -> Floats:

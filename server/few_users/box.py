@@ -118,8 +118,8 @@ def box_distance(rows: Floats, plan: FewUsersPlan, times: float = 1.0) -> float:
     truth = rows.mean(axis=0) if len(rows) else zero
     last = plan.part_radius * noise.std(shares[-1]) / n
     if plan.method == "box":
-        change = settling.change(truth, truth, last, last, power=1)
-        return last * noise_length(noise.kind, d) + change
+        length = last * noise_length(noise.kind, d)
+        return settling.error(truth, truth, last, last, length, power=1)
     rng, total = np.random.default_rng(20), 0.0
     std = plan.box * noise.std(shares[0]) / n
     followed = min(max(FOLLOWED_NUMBERS // max(rows.size, 1), FOLLOWED), MOST_FOLLOWED)
@@ -130,8 +130,8 @@ def box_distance(rows: Floats, plan: FewUsersPlan, times: float = 1.0) -> float:
         beyond = 1 - plan.part_radius / np.maximum(size, plan.part_radius)
         mean = truth - beyond @ away / m
         shift = float(np.linalg.norm(mean - truth))
-        total += shifted_length(noise.kind, d, last, shift)
-        total += settling.change(mean, truth, last, last, power=1)
+        length = shifted_length(noise.kind, d, last, shift)
+        total += settling.error(mean, truth, last, last, length, power=1)
     return total / followed
 
 
@@ -189,8 +189,8 @@ def _drawn_distance(rows: Floats, plan: FewUsersPlan, times: float) -> float:
         mean = weight * found + (1 - weight) * mean
         if last:
             shift = float(np.linalg.norm(mean - truth))
-            change = settling.change(mean, truth, weight * each, std, power=1)
-            return shifted_length(looks.noise.kind, d, weight * each, shift) + change
+            length = shifted_length(looks.noise.kind, d, weight * each, shift)
+            return settling.error(mean, truth, weight * each, std, length, power=1)
         around = settled(mean, std, plan.box)
         choice = looks.next_choice(radius, std) if j else looks.choice
         law, total = choice.law(np.linalg.norm(rows - around, axis=1), times), 0.0

@@ -233,11 +233,16 @@ class BoxCentre(CentralMeans):
         weight, std = averaged(std, radius * each)
         clipped = rows.clipped(centre, radius)
         mean = weight * clipped + (1 - weight) * before
-        noisy = release_risk(clipped - centre, clipped - centre, radius, each, hidden=self.hidden)
-        change = settling.change(
-            mean - self.middle, rows.truth - self.middle, weight * radius * each, std
+        away = clipped - centre
+        noisy = release_risk(away, away, radius, each, hidden=self.hidden)
+        return settling.error(
+            mean - self.middle,
+            rows.truth - self.middle,
+            weight * radius * each,
+            std,
+            float(np.square(mean - rows.truth).sum()) + weight**2 * noisy,
+            along=weight * away * (each / COUNTED if self.hidden else 0.0),
         )
-        return float(np.square(mean - rows.truth).sum()) + weight**2 * noisy + change
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

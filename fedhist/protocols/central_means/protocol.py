@@ -34,6 +34,7 @@ from fedhist.protocols.shared.seen import Seen, rows_at_most
 from fedhist.users.batch import Users
 from server.central_means.noise import (
     ADJACENCIES,
+    COUNTED,
     COUNTED_STEPS,
     STEPS,
     SumNoise,
@@ -229,10 +230,12 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         if not self.guarantee.private:
             return release_risk(inside, truth, self.half, 0.0, hidden=self.hidden), not self.hidden
         noise = self.noise()
-        std = self.half * noise.std() / n
-        risk = release_risk(inside, truth, self.half, std / self.half, hidden=self.hidden)
-        change = Settling(noise.kind, self.dimension, self.half).change(inside, truth, std, std)
-        return risk + change, not self.hidden and not change
+        each = noise.std() / n
+        plain = release_risk(inside, truth, self.half, each, hidden=self.hidden)
+        std, along = self.half * each, inside * (each / COUNTED if self.hidden else 0.0)
+        settling = Settling(noise.kind, self.dimension, self.half)
+        risk = settling.error(inside, truth, std, std, plain, along=along)
+        return risk, not self.hidden and risk == plain
 
     def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the mean squared l2 error from the users' own means. NOT PRIVATE."""
