@@ -204,7 +204,9 @@ def user_ids_of_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> Wo
 def keyed_hash(ids: Words, salt: int) -> Words:
     """Hash user ids under a public salt (cohorts, folds, hash rows): (n,) uint64."""
     out = np.empty(len(ids), dtype=np.uint64)
-    keyed_hash_kernel(np.ascontiguousarray(ids), _key_of_salt(salt), np.uint64(salt), out)
+    # the kernel would take signed ids, and shift their signs in
+    words = ids.astype(np.uint64, order="C", casting="safe", copy=False)
+    keyed_hash_kernel(words, _key_of_salt(salt), np.uint64(salt), out)
     return out
 
 

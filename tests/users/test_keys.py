@@ -143,6 +143,11 @@ def test_keyed_hash_is_the_slow_one() -> None:
         key = digest64("fedhist.salt", salt)
         slow = [slow_mix(slow_mix(int(i) ^ key) + salt & MASK64) for i in ids]
         assert keyed_hash(ids, salt).tolist() == slow
+        assert keyed_hash(np.repeat(ids, 3)[::3], salt).tolist() == slow
+        assert keyed_hash(ids.astype(">u8"), salt).tolist() == slow
+    assert keyed_hash(ids[:0], 1).shape == (0,)
+    with pytest.raises(TypeError, match="int64"):
+        keyed_hash(np.arange(3), 1)
 
 
 def test_signs() -> None:

@@ -168,7 +168,8 @@ class AwayBins(_Bins):
 
     def bins(self, users: Users) -> Integers:
         """Place the distance."""
-        away = distances(means_of(users, len(self.centre)) - self.centre)[:, None]
+        with np.errstate(over="ignore", invalid="ignore"):  # who overflows is private
+            away = distances(means_of(users, len(self.centre)) - self.centre)[:, None]
         at = np.minimum(np.searchsorted(self.radii, away), len(self.radii) - 1)
         return np.where(np.isnan(away), -1, at).astype(np.int64)
 

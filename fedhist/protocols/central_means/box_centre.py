@@ -169,7 +169,7 @@ class BoxCentre(CentralMeans):
             self.settled(mean, std),
             stderr=np.full(self.dimension, std),
             public=steps.public | {"radius": radius},
-            warnings=told,
+            warnings=told + self.drowned(std),
         )
 
     def _choice(self, j: int, radius: float, std: float) -> RadiusChoice:

@@ -166,7 +166,7 @@ class IntervalMean(CentralMeans):
             value,
             stderr=np.full(self.dimension, std),
             public=steps.public | {"radius": radius},
-            warnings=told,
+            warnings=told + self.drowned(std),
         )
 
     def risk(self, seen: Seen) -> tuple[float, bool]:

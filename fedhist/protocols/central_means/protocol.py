@@ -172,21 +172,24 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         if isinstance(found, Estimate):
             return found
         value, std = found
-        error = math.sqrt(self.dimension) * std
-        told: tuple[str, ...] = ()
-        if error > self.half / 2:
-            told = (
-                warned(
-                    f"the noise, {error:.3g}, is more than half of the range's {self.half:.3g}",
-                    "the middle of the range is about as good an estimate",
-                    "more users, a larger epsilon or a narrower range lower it",
-                ),
-            )
         return Estimate.ok(
             self.settled(value, std),
             stderr=np.full(self.dimension, std),
             public=steps.public | {"radius": self.half},
-            warnings=told,
+            warnings=self.drowned(std),
+        )
+
+    def drowned(self, std: float) -> tuple[str, ...]:
+        """Warn where noise of ``std`` in each coordinate is much of the range."""
+        error = math.sqrt(self.dimension) * std
+        if error <= self.half / 2:
+            return ()
+        return (
+            warned(
+                f"the noise, {error:.3g}, is more than half of the range's {self.half:.3g}",
+                "the middle of the range is about as good an estimate",
+                "more users, a larger epsilon or a narrower range lower it",
+            ),
         )
 
     # -- evaluation

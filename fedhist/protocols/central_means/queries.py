@@ -87,7 +87,8 @@ class ClippedMeans(Query):
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send vector and weight; uses no randomness."""
-        away = means_of(users, self.d) - self.centre
+        with np.errstate(over="ignore"):  # who overflows is private
+            away = means_of(users, self.d) - self.centre
         usable = np.isfinite(away).all(axis=1)
         away[~usable] = 0.0
         radii = self.radius * self.radii(users)[:, None]

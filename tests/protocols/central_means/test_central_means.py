@@ -64,6 +64,25 @@ def test_records_that_cannot_be_used_are_null_and_huge_ones_are_clipped() -> Non
         assert sorted(asked(bins, users).arrays["bins"][:, 0].tolist())[:3] == [-1, -1, -1]
 
 
+@pytest.mark.filterwarnings("error")
+def test_whose_mean_is_huge_is_not_told_by_a_warning() -> None:
+    rows = np.array([[1.7e308] * 3, [-1.7e308, 1.7e308, 0.0], [0.1] * 3])
+    users = Users.from_samples(np.arange(3), np.arange(4), rows)
+    far = AwayBins(np.full(3, 0.5), np.array([0.5, 1.0]))
+    assert asked(far, users).arrays["bins"][:, 0].tolist() == [1, 1, 1]
+    for centre in (np.full(3, 1e308), np.full(3, -1e308)):
+        asked(AwayBins(centre, np.array([0.5, 1.0])), users)
+        asked(ClippedMeans(centre, 0.5), users)
+
+
+@pytest.mark.parametrize("n_looks", [2, 3])
+def test_looks_that_find_noise_alone_say_so(n_looks: int) -> None:
+    """Five users in two dimensions at epsilon 1/2: the noise is several times the range."""
+    p = BoxCentre(epsilon=0.5, n_users=5, box=1.0, dimension=2, n_looks=n_looks)
+    told = run(p, some(5, d=2)).estimate.warnings
+    assert any("more than half of the range" in why for why in told)
+
+
 @pytest.mark.parametrize("d", [1, 3])
 def test_no_record_moves_the_sum_by_more_than_is_charged(d: int) -> None:
     """Extreme, ordinary and empty records against each other: 2 radii, or 1 from the empty one."""
