@@ -214,9 +214,10 @@ class BoxCentre(CentralMeans):
         each = noise.std(share) / rows.divisor
         away = rows.clipped(centre, radius) - centre
         away = away + radius * each * drawn_noise(rng, noise.kind, self.dimension)
-        if self.hidden:  # both sums are divided by a noisy number of users
-            seen_users = 1 + each / COUNTED * drawn_noise(rng, noise.kind, 1)
-            away = away / np.maximum(seen_users, 1 / rows.divisor)
+        if self.hidden:  # a noisy number of users divides both sums, and what is stated
+            seen_users = 1 + each / COUNTED * float(drawn_noise(rng, noise.kind, 1)[0])
+            by = max(seen_users, 1 / rows.divisor)
+            away, each = away / by, each / by
         return centre + away, radius * each
 
     def _last(

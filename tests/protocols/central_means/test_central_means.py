@@ -83,6 +83,19 @@ def test_looks_that_find_noise_alone_say_so(n_looks: int) -> None:
     assert any("more than half of the range" in why for why in told)
 
 
+def test_a_first_look_that_saw_hardly_any_users_weighs_as_little_in_predictions() -> None:
+    """One first look in ninety divides by next to nothing, and states as much noise.
+
+    300 runs: most of the error is that of few of them, so that its relative standard error is a
+    quarter; a factor of 3 is five of them.
+    """
+    p = CentralMean(epsilon=0.5, n_users=300, box=1.0, delta=0.0, adjacency="add-remove-user")
+    users = some(300, 0.2, 0.01)
+    truth = float(users.reals.values.mean())
+    errors = [(np.ravel(run(p, users, seed).estimate.value)[0] - truth) ** 2 for seed in range(300)]
+    assert 1 / 3 < p.error(users).expected / np.mean(errors) < 3
+
+
 @pytest.mark.parametrize("d", [1, 3])
 def test_no_record_moves_the_sum_by_more_than_is_charged(d: int) -> None:
     """Extreme, ordinary and empty records against each other: 2 radii, or 1 from the empty one."""
