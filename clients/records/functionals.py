@@ -67,13 +67,8 @@ class Coordinates(Functional):
         check_within("dimension", self.dimension, 1, MAX_FOLDS)
         check_range(self.low, self.high)
         _check_items(self.max_items)
-        c = self.columns
-        if c is None:
-            return
-        if c.dtype != np.int64 or c.ndim != 1 or not 1 <= len(c) <= MAX_FOLDS:
-            raise ValueError(f"columns must be (k,) int64 with k >= 1, got {c.dtype} {c.shape}")
-        if c.min() < 0 or c.max() >= self.dimension:
-            raise ValueError(f"columns must lie in [0, {self.dimension}), got {c.min()}, {c.max()}")
+        if self.columns is not None:
+            check_columns(self.columns, self.dimension)
 
     @property
     def n_folds(self) -> int:
@@ -89,6 +84,15 @@ class Coordinates(Functional):
         low, high = float(self.low), float(self.high)
         coordinates_kernel(samples.indptr, samples.values, column, low, high, self.max_items, out)
         return out
+
+
+def check_columns(columns: Integers, dimension: int) -> None:
+    """Raise ValueError unless (k,) int64 with k >= 1 columns of so many."""
+    c = columns
+    if c.dtype != np.int64 or c.ndim != 1 or not 1 <= len(c) <= MAX_FOLDS:
+        raise ValueError(f"columns must be (k,) int64 with k >= 1, got {c.dtype} {c.shape}")
+    if c.min() < 0 or c.max() >= dimension:
+        raise ValueError(f"columns must lie in [0, {dimension}), got {c.min()}, {c.max()}")
 
 
 @register_part

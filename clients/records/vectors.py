@@ -10,15 +10,18 @@ import numpy as np
 
 from clients.bounding.contribution import domain_lookup
 from clients.randomizers.sphere import ball_means
-from clients.records.functionals import samples_of
-from clients.records.user_rows import share_rows
-from fedhist.base.arrays import Array, Floats, offsets
+from clients.records.functionals import check_columns, samples_of
+from clients.records.user_rows import clipped_points, share_rows
+from fedhist.base.arrays import Array, Floats, Integers, offsets
 from fedhist.base.checks import check_scale, check_within
 from fedhist.channels.rank_unit import MAX_DIMENSION
 from fedhist.model.part import VectorPart
 from fedhist.model.registry import register_part
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+
+MOST_LEAN = 300.0
+"""sinh is finite there."""
 
 
 @register_part
@@ -64,6 +67,115 @@ class BallMean(VectorPart):
         unusable = (np.diff(indptr) == 0) | (bad[indptr[1:]] > bad[indptr[:-1]])
         means[unusable] = np.nan
         return means
+
+
+@register_part
+@dataclass(frozen=True)
+class BoxMean(VectorPart):
+    """Some coordinates of the mean of a user's samples, each of which is clipped to a box first.
+
+    Parameters
+    ----------
+    dimension : int
+        Columns of the samples.
+    radius : float
+        Of the box [-radius, radius]^d.
+    columns : (k,) int64
+        The coordinates, in this order.
+
+    Notes
+    -----
+    A user with a NaN in one of these coordinates is unusable; an infinity is clipped.
+    """
+
+    wire_name: ClassVar[str] = "box-mean"
+    dimension: int
+    radius: float
+    columns: Integers
+
+    def __post_init__(self) -> None:
+        check_within("dimension", self.dimension, 1, MAX_DIMENSION)
+        check_scale("radius", self.radius)
+        check_columns(self.columns, self.dimension)
+
+    @property
+    def n_coordinates(self) -> int:
+        """The columns."""
+        return len(self.columns)
+
+    @property
+    def bound(self) -> float:
+        """Norm of a corner of the box."""
+        return float(self.radius) * math.sqrt(self.n_coordinates)
+
+    def vectors(self, users: Users) -> Floats:
+        """Average each user's clipped samples: (n, k); NaN for none, or a NaN among them."""
+        R = float(self.radius)
+        rows = clipped_points(samples_of(users, self.dimension), -R, R)[:, self.columns]
+        rows[np.isnan(rows).any(axis=1)] = np.nan
+        return rows
+
+
+@register_part
+@dataclass(frozen=True)
+class Leaning(VectorPart):
+    """Where a user's mean leans beyond noise: the direction of sinh(lean min(|x|, most) / scale).
+
+    Coordinate by coordinate, with the sign of x. sinh is the score of a Gaussian mean that is
+    0 or +-lean scales: small coordinates, which are noise, hardly count, and none counts for more
+    than one that noise does not reach.
+
+    Parameters
+    ----------
+    dimension : int
+        Columns of the samples.
+    radius : float
+        Samples are clipped to [-radius, radius]^d.
+    scale : float
+        Standard deviation of a coordinate of a user's mean.
+    lean : float
+    most : float
+        In scales.
+
+    Notes
+    -----
+    A user with a NaN is unusable; one with the mean 0 leans nowhere.
+    """
+
+    wire_name: ClassVar[str] = "leaning"
+    dimension: int
+    radius: float
+    scale: float
+    lean: float
+    most: float
+
+    def __post_init__(self) -> None:
+        check_within("dimension", self.dimension, 1, MAX_DIMENSION)
+        for name in ("radius", "scale", "lean", "most"):
+            check_scale(name, getattr(self, name))
+        if self.lean * self.most > MOST_LEAN:
+            raise ValueError(f"lean most must be at most {MOST_LEAN}, got {self.lean * self.most}")
+
+    @property
+    def n_coordinates(self) -> int:
+        """The samples' columns."""
+        return self.dimension
+
+    @property
+    def bound(self) -> float:
+        """Of a direction."""
+        return 1.0
+
+    def vectors(self, users: Users) -> Floats:
+        """Compute each user's direction: (n, d); NaN for a user without samples, or with a NaN."""
+        R = float(self.radius)
+        rows = clipped_points(samples_of(users, self.dimension), -R, R)
+        size = np.minimum(np.abs(rows) / self.scale, self.most)
+        rows = np.sign(rows) * np.sinh(self.lean * size)
+        norm = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        rows /= np.where(norm > 0, norm, 1.0)[:, None]
+        rows[np.isnan(norm)] = np.nan
+        return np.asarray(rows)
 
 
 @register_part

@@ -67,14 +67,14 @@ class Task:
         return SparseCoins(self.n, self.T, theta)
 
     def protocol(self, **wishes: Any) -> SparseMean:
-        """Build the protocol of the sparse mean."""
+        """Build the protocol of the sparse mean; by default the best by folds and votes."""
         return SparseMean(
             epsilon=self.epsilon,
             n_users=self.n,
             dimension=self.d,
             samples_per_user=self.T,
             sparsity=self.s,
-            **wishes,
+            **{"method": "auto", **wishes},
         )
 
     def seed(self, request: Request, label: str, k: int) -> int:

@@ -201,6 +201,7 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"mechanism": "auto", "median": "dyadic", "mode": "paper"},
     ],
     "sparse-mean": [
+        {"method": "vectors"},
         {"method": "threshold", "kind": "onebit"},
         {"hash": "hadamard"},
         {"vote": "laplace", "kind": "laplace"},

@@ -105,6 +105,11 @@ class SparseMeanAsPrinted(FoldsAsPrinted, SparseMean):
         super().__post_init__()
 
     @property
+    def reports_vectors(self) -> bool:
+        """Never: the paper has two procedures."""
+        return False
+
+    @property
     def best_procedure(self) -> str:
         """Select where n epsilon^2 < d log d, the only rule that the paper's regimes allow."""
         strength, d = self.n_users * (self.epsilon * self.epsilon), self.dimension

@@ -7,7 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from clients.records.vectors import BallMean, CentredShares, from_sum_zero, to_sum_zero
+from clients.records.vectors import (
+    BallMean,
+    BoxMean,
+    CentredShares,
+    Leaning,
+    from_sum_zero,
+    to_sum_zero,
+)
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from tests.protocols.running import table_users
@@ -54,7 +61,40 @@ def test_means_of_a_ball() -> None:
     assert np.isnan(rows[1:]).all()
 
 
+SAMPLES = np.array([[3.0, 0.2, 0.0], [1.0, 0.4, 0.0], [np.nan, 0.0, 0.1], [0.0, 0.0, 0.0]])
+
+
+def some_users() -> Users:
+    """Of two samples, of one with a NaN, of a zero, and of none."""
+    return Users.from_samples([1, 2, 3, 4], [0, 2, 3, 4, 4], SAMPLES)
+
+
+def test_means_of_a_box() -> None:
+    """Samples are clipped first; a NaN matters where it is in one of the columns."""
+    part = BoxMean(3, 1.0, np.array([2, 0]))
+    rows = part.vectors(some_users())
+    assert rows[[0, 2]].tolist() == [[0.0, 1.0], [0.0, 0.0]]
+    assert np.isnan(rows[[1, 3]]).all()
+    assert part.bound == pytest.approx(math.sqrt(2))
+    assert BoxMean(3, 1.0, np.array([2])).vectors(some_users())[1].tolist() == [0.1]
+
+
+def test_where_users_lean() -> None:
+    """sinh coordinate by coordinate, the largest held back; a mean of 0 leans nowhere."""
+    rows = Leaning(3, 1.0, 0.25, 1.25, 2.0).vectors(some_users())
+    written = np.array([math.sinh(1.25 * 2.0), math.sinh(1.25 * 0.3 / 0.25), 0.0])
+    assert rows[0] == pytest.approx(written / np.linalg.norm(written))
+    assert not rows[2].any()
+    assert np.isnan(rows[[1, 3]]).all()
+
+
 def test_bad_parameters() -> None:
+    with pytest.raises(ValueError, match="columns must lie in"):
+        BoxMean(3, 1.0, np.array([3]))
+    with pytest.raises(ValueError, match="lean most must be at most"):
+        Leaning(3, 1.0, 0.1, 100.0, 4.0)
+    with pytest.raises(ValueError, match="scale must"):
+        Leaning(3, 1.0, 0.0, 1.0, 4.0)
     with pytest.raises(ValueError, match="dimension must lie in"):
         BallMean(0, 1.0)
     with pytest.raises(ValueError, match="radius must"):

@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 from clients.records.functionals import Coordinates
 from fedhist.base.checks import check_integer, check_scale
 from fedhist.base.hashing import digest64
+from fedhist.base.text import warned
 from fedhist.channels.sign_hashes import HASHES
 from fedhist.protocols.means.mean_linf import FoldMean
 from fedhist.protocols.means.sparse.queries import VOTES, HashedVotes, vote_channel
+from fedhist.protocols.means.sparse.vectors import MOST_DIMENSION, MOST_ROUNDS, VectorSetting
 from fedhist.users.cohort import Cohort
 from server.means.localize import Plan
 from server.means.sparse_rule import VOTE_SHARES, Choice, SparseSetting, sparse_rule
 from server.means.support import REACH, VoteLaw, vote_threshold
 
-METHODS = ("select", "threshold", "refine")
+METHODS = ("vectors", "select", "threshold", "refine")
 HADAMARD_FROM = 1 << 14
 """From so many coordinates on, "auto" hashes by Hadamard rows: a fold then costs one addition."""
 
@@ -33,7 +35,7 @@ class SparsePlan(FoldMean):
     auto_vote: ClassVar[str] = "sign"
     sparsity: int = field(kw_only=True)
     radius: float = 1.0
-    method: Literal["auto", "select", "threshold", "refine"] = "auto"
+    method: Literal["vectors", "auto", "select", "threshold", "refine"] = "vectors"
     min_signal: float | None = None
     max_votes: int | None = None
     mean_scale: float | None = None
@@ -53,6 +55,9 @@ class SparsePlan(FoldMean):
             got = getattr(self, name)
             if got not in ("auto", *options):
                 raise ValueError(f"{name} must be auto or one of {options}, got {got!r}")
+        if self.procedure == "vectors":
+            _ = self.vectors.part
+            return
         _ = self.vote_query if self.procedure == "select" else self.functional
         if self.first < 1:
             _ = self.plan_of(1), self.plan_of(min(self.sparsity, self.dimension))
@@ -69,10 +74,30 @@ class SparsePlan(FoldMean):
 
     @property
     def procedure(self) -> str:
-        """The procedure in use: "select", "threshold" or "refine"."""
-        if self.method != "auto":
+        """The procedure in use: "vectors", "select", "threshold" or "refine"."""
+        if self.method not in ("vectors", "auto"):
             return self.method
+        if self.method == "vectors" and self.reports_vectors:
+            return "vectors"
         return self.best_procedure if self.selects else "select"
+
+    @property
+    def reports_vectors(self) -> bool:
+        """Whether whole vectors can be reported: with noise, of not too many coordinates."""
+        return self.selects and self.dimension <= MOST_DIMENSION and not math.isinf(self.epsilon)
+
+    @property
+    def vectors(self) -> VectorSetting:
+        """Public numbers of the reports of whole vectors."""
+        return VectorSetting(
+            float(self.n_users),
+            self.scale,
+            self.dimension,
+            self.sparsity,
+            float(self.radius),
+            float(self.epsilon),
+            self.salt,
+        )
 
     @property
     def best_procedure(self) -> str:
@@ -82,7 +107,21 @@ class SparsePlan(FoldMean):
     @cached_property
     def choice(self) -> Choice:
         """The procedure and the number of votes: by regret, of those that the fields allow."""
-        return sparse_rule(self.setting, self.method, self.min_signal, self.max_votes)
+        method = "auto" if self.method == "vectors" else self.method
+        return sparse_rule(self.setting, method, self.min_signal, self.max_votes)
+
+    @property
+    def close(self) -> str:
+        """Say where the automatic choice may be another one than the signals'; else empty."""
+        given = self.procedure == "vectors" or self.method not in ("vectors", "auto")
+        if given or not self.selects or not self.choice.close:
+            return ""
+        return warned(
+            f"two procedures come close: at some amplitude of the signals another than "
+            f"{self.procedure} errs {self.choice.worst:.2g} times less",
+            "the error may be so much larger than it need be",
+            "declare min_signal",
+        )
 
     @property
     def selection(self) -> Choice:
@@ -169,7 +208,9 @@ class SparsePlan(FoldMean):
 
     @property
     def max_rounds(self) -> int:
-        """Up to two for the means, and before them one for selection, or up to two for all."""
+        """Ten for vectors; two for the means, and before them one for selection, or two for all."""
+        if self.procedure == "vectors":
+            return MOST_ROUNDS
         if self.procedure == "select":
             return 3 if self.selects else 2
         return super().max_rounds + (2 if 0 < self.first < 1 else 0)
@@ -183,10 +224,12 @@ class SparsePlan(FoldMean):
         if self.procedure == "select" and not self.selects:
             d = self.dimension
             return "" if self.plan_of(d).feasible else self.too_few(d, self.radius)
-        if self.choice.useful:
+        vectors = self.procedure == "vectors"
+        if self.vectors.useful if vectors else self.choice.useful:
             return ""
+        what = "find" if vectors else self.procedure
         return (
             f"{self.n_users} users with {self.samples_per_user:g} samples each are too few to "
-            f"{self.procedure} {self.sparsity} of {self.dimension} coordinates at epsilon = "
+            f"{what} {self.sparsity} of {self.dimension} coordinates at epsilon = "
             f"{self.epsilon:g}: 0 is expected to be the better estimate"
         )

@@ -36,6 +36,8 @@ def sse(estimate: Estimate, truth: np.ndarray) -> float:
 
 
 def settings(n: int, d: int, T: int, s: int, **more: Any) -> SparseMean:
+    """One of the paper's two procedures."""
+    more = {"method": "auto", **more}
     return SparseMean(epsilon=1.0, n_users=n, dimension=d, samples_per_user=T, sparsity=s, **more)
 
 
