@@ -5,6 +5,8 @@ References
 .. [1] James & Stein, "Estimation with quadratic loss", Berkeley Symposium 1961.
 .. [2] Efron & Morris, "Stein's estimation rule and its competitors: an empirical Bayes approach",
    JASA 1973: the positive part.
+.. [3] Donoho, Liu & MacGibbon, "Minimax risk over hyperrectangles, and implications", Annals of
+   Statistics 1990: linear rules over bounded sets.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ def settled(away: Floats, std: float, radius: float) -> Floats:
 
     With x a vector in d >= 3 dimensions and Gaussian noise of ``std`` in each coordinate,
     (1 - (d - 2) std^2 / |x|^2)_+ x has a smaller expected squared l2 error than x, whatever it is
-    an unbiased estimate of [1, 2]: about that of the origin where noise is all there is, and that
-    of x where there is next to none. What lies in a ball is no farther from the nearest point of
+    an unbiased estimate of [1, 2]. Of a mean no longer than R no multiple larger than
+    R^2 / (R^2 + d std^2) is best [3], in any dimension: where noise is longer than R, what is left
+    errs about as much as the origin. What lies in a ball is no farther from the nearest point of
     the ball than from x. Laplace noise is shrunk likewise.
 
     Parameters
@@ -46,13 +49,13 @@ def settled(away: Floats, std: float, radius: float) -> Floats:
 
     Examples
     --------
-    >>> settled(np.array([3.0, 4.0, 0.0]), 1.0, 2.4).round(2), settled(np.array([3.0]), 9.0, 2.0)
-    (array([1.44, 1.92, 0.  ]), array([2.]))
+    >>> [settled(np.array(x), std, 2.4).round(2) for x, std in (([3.0, 4.0, 0.0], 1.0), ([3.0], 9.0))]
+    [array([1.44, 1.92, 0.  ]), array([0.2])]
     """
-    size = np.linalg.norm(away, axis=-1, keepdims=True)
-    noise = math.sqrt(max(away.shape[-1] - 2, 0)) * std
-    kept = 1 - np.square(np.minimum(noise / np.maximum(size, 1e-300), 1.0))
-    return np.asarray(away * np.minimum(kept, radius / np.maximum(size, 1e-300)))
+    size, d = np.maximum(np.linalg.norm(away, axis=-1, keepdims=True), 1e-300), away.shape[-1]
+    kept = 1 - np.square(np.minimum(math.sqrt(max(d - 2, 0)) * std / size, 1.0))
+    linear = 1 / (1 + d * (std / radius) ** 2)
+    return np.asarray(away * np.minimum(np.minimum(kept, linear), radius / size))
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class BoxCentre(CentralMeans):
 
     name: ClassVar[str] = "box-centre"
     paper: ClassVar[str] = "own: two Gaussian means, the second one around the first"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="one mean in [-1, 1]"),)
     starter: ClassVar[str] = BoxMean.starter.replace("box-mean", "box-centre").replace(
         "over the whole of a public range", "over the range and then around what was found"

@@ -80,7 +80,7 @@ class BoxMean(CentralMeans):
 
     name: ClassVar[str] = "box-mean"
     paper: ClassVar[str] = "noise on the clipped mean: Laplace, or Balle & Wang, ICML 2018"
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="one mean in [-1, 1]"),)
     starter: ClassVar[str] = """\
 # One mean with a trusted server, over the whole of a public range:

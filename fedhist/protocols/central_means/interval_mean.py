@@ -87,7 +87,7 @@ class IntervalMean(CentralMeans):
 
     name: ClassVar[str] = "interval-mean"
     paper: ClassVar[str] = "the idea: Levy et al., NeurIPS 2021; constants and the radius are own"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-5, words="one mean in [-1, 1]"),)
     starter: ClassVar[str] = BoxMean.starter.replace("box-mean", "interval-mean").replace(
         "over the whole of a public range", "in an interval that holds most users"

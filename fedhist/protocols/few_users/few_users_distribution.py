@@ -65,7 +65,7 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
     name: ClassVar[str] = "few-users-distribution"
     paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Corollary 8"
     needs_server: ClassVar[str] = "its estimator reads every user's own row"
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     goals: ClassVar[tuple[Goal, ...]] = (
         Goal(
             0.7,

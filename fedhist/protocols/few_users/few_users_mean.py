@@ -105,7 +105,7 @@ class FewUsersMean(MeanTarget, FewUsers):
 
     name: ClassVar[str] = "few-users-mean"
     paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Algorithms 1 to 3"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     needs_server: ClassVar[str] = "its estimator reads every user's own row"
     plain: ClassVar[bool] = True
     goals: ClassVar[tuple[Goal, ...]] = (
