@@ -49,7 +49,7 @@ def settled(away: Floats, std: float, radius: float) -> Floats:
 
     Examples
     --------
-    >>> [settled(np.array(x), std, 2.4).round(2) for x, std in (([3.0, 4.0, 0.0], 1.0), ([3.0], 9.0))]
+    >>> [settled(np.array(x), s, 2.4).round(2) for x, s in (([3.0, 4.0, 0.0], 1.0), ([3.0], 9.0))]
     [array([1.44, 1.92, 0.  ]), array([0.2])]
     """
     size, d = np.maximum(np.linalg.norm(away, axis=-1, keepdims=True), 1e-300), away.shape[-1]

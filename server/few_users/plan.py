@@ -40,6 +40,13 @@ METHODS = get_args(Method)
 LEAST_VOLUME = 1e-9
 """Share of proposals in a crowd below which a draw would take 10^9 rounds and more."""
 
+SEEING = ("box", "drawn")
+"""Branches that take users as they are; the others fail, or err more than they say, where users
+differ more than the public radius."""
+
+WARY = 1.5
+"""By how much the least predicted error may be passed for one of those."""
+
 SMALL_BLOCK = 16
 """Below this dimension the radius is not shrunk: distances do not concentrate yet."""
 
@@ -209,6 +216,7 @@ def choose_branch(
 ) -> FewUsersPlan:
     """Take the feasible branch of least predicted error, from public numbers only.
 
+    Rather than one that takes the radius at its word, one that does not and errs little more.
     Where none is feasible, return the one that needs the fewest users; its ``least_users`` says
     how many would do. Without a ``box`` the large-n branch is out.
     """
@@ -230,8 +238,11 @@ def choose_branch(
     plans = list(_branches(base, w, boxed=box is not None))
     if not plans:
         raise ValueError(f"method {w.method!r} needs a box, and fewer than {MOST_BINS} bins")
-    good = [p for p in plans if p.feasible]
-    return min(good, key=lambda p: p.error) if good else min(plans, key=lambda p: p.least_users)
+    good = sorted((p for p in plans if p.feasible), key=lambda p: p.error)
+    if not good:
+        return min(plans, key=lambda p: p.least_users)
+    seeing = (p for p in good if p.method in SEEING and p.error <= WARY * good[0].error)
+    return next(seeing, good[0])
 
 
 def _branches(base: FewUsersPlan, w: Wishes, *, boxed: bool) -> Iterator[FewUsersPlan]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,9 +26,14 @@ from fedhist.protocols.shared.central_bounds import WITHIN, central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.seen import Seen, rows_at_most, sum_of_rows
 from fedhist.users.batch import Users
+from server.few_users.plan import SEEING, Method
 
 DEFAULT_BOX = 2.0**30
 """Norm to which a user's mean is shortened where no box is given, in radii."""
+
+TRUSTING: tuple[Method, ...] = ("ball", "blocks", "large-n", "box-centre")
+CLOSE = 1.12
+"""A prediction tells of one of those that errs so many times less on users who are alike."""
 
 
 @register_protocol
@@ -95,7 +101,8 @@ class FewUsersMean(MeanTarget, FewUsers):
     lam r sqrt(d) for one ball, lam r sqrt(d / K) for K blocks, r sqrt(1/n + 3.2^2 d / (1.4 rho
     n^2)) and b for large n, b the bias of the clip (.08 r for d = 1, nothing from 16 on);
     sqrt(d) 2 R z / n for a box of R, or for the last look within R; l2. All but "box" and "drawn"
-    take ``radius`` at its word: where users differ more, no noise tells how far off they are.
+    take ``radius`` at its word: where users differ more, no noise tells how far off they are. So
+    "auto" takes one of those two where it errs at most 1.5 times as much by the plan.
 
     Examples
     --------
@@ -177,10 +184,30 @@ class FewUsersMean(MeanTarget, FewUsers):
         With what the box takes from them, and users without a usable mean, who count as 0.
         """
         source = "lam r sqrt(d / K), or the noise; Narayanan et al. 2022, Theorems 4 and 6"
+        if self.method == "auto" and self.row_box is not None:
+            source += f"; {self._close}" if self._close else ""
         distance = self._distance(lambda: (seen.rows["mean"], seen.times))
         if seen["usable"].all():
             distance = math.hypot(distance, l2(seen["sent"] / seen.n_users, seen.truth))
         return ErrorBound(L2, distance, exact=False, source=source)
+
+    @property
+    def _close(self) -> str:
+        """Say what the choice of a branch rests on, where another one may err less."""
+        plan = self.plan
+        if plan.method not in SEEING:
+            return "close: users who differ more than the radius says make it fail, or err more"
+        least = math.inf
+        for method in TRUSTING:
+            with suppress(ValueError):  # one that a box of so many bins has not
+                other = replace(self, method=method).plan
+                least = min(least, other.error if other.feasible else math.inf)
+        if least > plan.error / CLOSE:
+            return ""
+        return (
+            "close: one that takes the radius at its word errs "
+            f"{plan.error / least:.2g} times less, where users are that much alike"
+        )
 
     def sums(self, users: Users) -> Mapping[str, Array]:
         """Add up what the users answer, too."""
