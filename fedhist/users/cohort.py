@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
-from fedhist.base.checks import check_within
+from fedhist.base.checks import check_integer
 from fedhist.users.keys import keyed_hash
 
 MAX_SALT = 1 << 63
@@ -40,7 +40,7 @@ class Cohort:
     hi: float = 1.0
 
     def __post_init__(self) -> None:
-        check_within("salt", self.salt, 0, MAX_SALT, "[)")
+        check_integer("salt", self.salt, MAX_SALT - 1, least=0)
         if not 0.0 <= self.lo < self.hi <= 1.0:
             raise ValueError(f"need 0 <= lo < hi <= 1, got [{self.lo}, {self.hi})")
 

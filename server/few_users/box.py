@@ -105,33 +105,36 @@ def whole_steps(away: Floats, radius: float) -> Integers:
     return np.asarray(np.trunc(inside / np.maximum(norm, 1.0) * STEPS), dtype=np.int64)
 
 
-def box_distance(rows: Floats, plan: FewUsersPlan, times: float = 1.0) -> float:
-    """Predict the expected l2 distance from the average of the rows, each of ``times`` users.
+def box_distance(
+    rows: Floats, plan: FewUsersPlan, times: float = 1.0, truth: Floats | None = None
+) -> float:
+    """Predict the expected l2 distance from ``truth``, by default the average of the rows.
 
-    NOT PRIVATE.
+    Each row is that of so many ``times`` users. NOT PRIVATE.
     """
+    own = rows.mean(axis=0) if len(rows) else np.zeros(plan.dimension)
+    truth = own if truth is None else truth
     if plan.method == "drawn":
-        return _drawn_distance(rows, plan, times) if len(rows) else 0.0
+        return _drawn_distance(rows, plan, times, truth) if len(rows) else 0.0
     noise, m, d = _noise(plan), max(1, len(rows)), plan.dimension
-    n, zero = m * times, np.zeros(plan.dimension)
-    shares, settling = SHARES[plan.method], Settling(noise.kind, d, plan.box)
-    truth = rows.mean(axis=0) if len(rows) else zero
+    n, shares, settling = m * times, SHARES[plan.method], Settling(noise.kind, d, plan.box)
     last = plan.part_radius * noise.std(shares[-1]) / n
+
+    def distance(mean: Floats) -> float:
+        length = shifted_length(noise.kind, d, last, float(np.linalg.norm(mean - truth)))
+        return settling.error(mean, truth, last, last, length, power=1)
+
     if plan.method == "box":
-        length = last * noise_length(noise.kind, d)
-        return settling.error(truth, truth, last, last, length, power=1)
+        return distance(own)
     rng, total = np.random.default_rng(20), 0.0
     std = plan.box * noise.std(shares[0]) / n
     followed = min(max(FOLLOWED_NUMBERS // max(rows.size, 1), FOLLOWED), MOST_FOLLOWED)
     for _ in range(followed):
-        first = settled(truth + std * drawn_noise(rng, noise.kind, d), std, plan.box)
+        first = settled(own + std * drawn_noise(rng, noise.kind, d), std, plan.box)
         away = rows - first
         size = np.linalg.norm(away, axis=1)
         beyond = 1 - plan.part_radius / np.maximum(size, plan.part_radius)
-        mean = truth - beyond @ away / m
-        shift = float(np.linalg.norm(mean - truth))
-        length = shifted_length(noise.kind, d, last, shift)
-        total += settling.error(mean, truth, last, last, length, power=1)
+        total += distance(own - beyond @ away / m)
     return total / followed
 
 
@@ -171,10 +174,10 @@ def shifted_length(kind: Kind, d: int, std: float, shift: float) -> float:
     return shift * (1 - 2 * float(ndtr(-t))) + std * noise_length(kind, 1) * math.exp(-t * t / 2)
 
 
-def _drawn_distance(rows: Floats, plan: FewUsersPlan, times: float) -> float:
+def _drawn_distance(rows: Floats, plan: FewUsersPlan, times: float, truth: Floats) -> float:
     """Follow means and the laws of the radii. NOT PRIVATE."""
     looks, n, d = _looks(plan), len(rows) * times, plan.dimension
-    rng, truth = np.random.default_rng(20), rows.mean(axis=0)
+    rng = np.random.default_rng(20)
     settling = Settling(looks.noise.kind, d, plan.box)
 
     def follow(j: int, centre: Floats, mean: Floats, radius: float, std: float) -> float:

@@ -284,6 +284,7 @@ def _plain(base: FewUsersPlan, w: Wishes, method: str) -> FewUsersPlan:
     else:
         noise = look_noise(method, base.epsilon, base.delta, d)
         last, error = looks(method, base.n_users, d, r, base.box, noise, w.corrupted)
+    error /= math.sqrt(1 + (error / base.box) ** 2)  # of a mean of the box no more is kept
     return replace(
         base,
         method=method,

@@ -26,6 +26,7 @@ from fedhist.protocols.shared.central_bounds import WITHIN, central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.seen import Seen, rows_at_most, sum_of_rows
 from fedhist.users.batch import Users
+from server.few_users.box_plan import BOXES
 from server.few_users.plan import SEEING, Method
 
 DEFAULT_BOX = 2.0**30
@@ -186,8 +187,11 @@ class FewUsersMean(MeanTarget, FewUsers):
         source = "lam r sqrt(d / K), or the noise; Narayanan et al. 2022, Theorems 4 and 6"
         if self.method == "auto" and self.row_box is not None:
             source += f"; {self._close}" if self._close else ""
-        distance = self._distance(lambda: (seen.rows["mean"], seen.times))
-        if seen["usable"].all():
+        usable = seen["usable"].all()
+        boxed = self.plan.method in BOXES and not math.isinf(self.epsilon)
+        truth = seen.truth if usable and boxed else None
+        distance = self._distance(lambda: (seen.rows["mean"], seen.times), truth)
+        if usable and not boxed:
             distance = math.hypot(distance, l2(seen["sent"] / seen.n_users, seen.truth))
         return ErrorBound(L2, distance, exact=False, source=source)
 

@@ -174,11 +174,18 @@ class FewUsers(TwoModes, Central, PlannedUsers):
         why = [TIMED] * early + list(released.warnings)
         if self.plain and self.method == "auto" and plan.method in ("box-centre", "large-n"):
             why.append(TRUSTED)
-        if plan.method in BOXES and plan.error > plan.box / 2:
+        if self.row_box is not None and plan.error > plan.box / 2:
             what = f"the predicted error, {plan.error:.3g}, is more than half of the box"
             means = "the middle of the box is about as good an estimate"
             why.append(warned(what, means, "more users or a larger epsilon lower it"))
-        return Estimate.ok(self.finish(released.value), public=public, warnings=tuple(why))
+        value = self.inside(released.value)
+        return Estimate.ok(self.finish(value), public=public, warnings=tuple(why))
+
+    def inside(self, mean: Array) -> Array:
+        """Return the nearest point of the box, which holds all rows."""
+        if self.row_box is None:
+            return mean
+        return np.asarray(mean * min(1.0, self.row_box / max(float(np.linalg.norm(mean)), 1e-300)))
 
     def _release(self, server: Curator, rows: Array, plan: FewUsersPlan) -> Released:
         if plan.method == "large-n":
@@ -192,15 +199,20 @@ class FewUsers(TwoModes, Central, PlannedUsers):
         nothing = SeededStreams(users.ids, 0, "error")  # the answer draws nothing
         return self.query.answer(users, nothing).arrays["mean"]
 
-    def _distance(self, rows_of: Callable[[], tuple[Array, float]]) -> float:
-        """Predicted l2 distance from the average of rows, each of so many users. NOT PRIVATE."""
+    def _distance(
+        self, rows_of: Callable[[], tuple[Array, float]], truth: Array | None = None
+    ) -> float:
+        """Predicted l2 distance from ``truth``, or the average of rows. NOT PRIVATE.
+
+        Each row is that of so many users; only branches of noise on clipped means take a truth.
+        """
         plan = self.plan
         if math.isinf(self.epsilon):
             return 0.0
         if plan.method in ("large-n", *BOXES):
             rows, times = rows_of()
             if plan.method in BOXES:
-                return box_distance(rows, plan, times)
+                return box_distance(rows, plan, times, truth)
             shift = clip_shift(rows, plan, salt=self.salt) if len(rows) else 0.0
             return math.hypot(large_n_noise(plan) * math.sqrt(plan.dimension), shift)
-        return plan.error
+        return plan.error if self.row_box is None else min(plan.error, 2 * self.row_box)

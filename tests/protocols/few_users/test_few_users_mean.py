@@ -438,3 +438,33 @@ def test_in_few_dimensions_the_clip_is_in_the_prediction(d: int, mean: float) ->
     public = {1: 0.0838, 2: 0.0417, 4: 0.0168}[d]
     spread = math.hypot(public, 1 / math.sqrt(n), large_n_noise(protocol.plan) * math.sqrt(d))
     assert protocol.plan.error == pytest.approx(spread, rel=0.01)
+
+
+def test_with_a_box_no_estimate_lies_outside() -> None:
+    """A ball of 1.6 around users of a box of 1: the nearest point of the box, and a warning.
+
+    "auto" takes noise that is shrunk: it errs like the middle of the box, .2.
+    """
+    x = np.zeros((150, 1000))
+    x[:, 0] = 0.2
+    users = users_of(x)
+    change = {"n_users": 150, "dimension": 1000, "box": 1.0, "radius": 0.1}
+    for method in ("auto", "ball"):
+        protocol = FewUsersMean(**BASE | change | {"epsilon": 1.0, "method": method})
+        found = run(protocol, users)
+        assert np.linalg.norm(found.value) <= 1 + 1e-9
+        assert any("more than half of the box" in told for told in found.warnings)
+        if method == "auto":
+            assert protocol.plan.method == "box"
+            assert protocol.loss_of(found, users) < 0.3
+
+
+def test_what_the_box_takes_and_what_shrinks_pull_the_same_way() -> None:
+    """Users of length 3 in a box of 1, in noise that leaves nothing: 3, not hypot(2, 1)."""
+    x = np.zeros((20, 64))
+    x[:, 0] = 3.0
+    users = users_of(x)
+    change = {"n_users": 20, "dimension": 64, "box": 1.0, "radius": 0.1, "method": "box"}
+    protocol = FewUsersMean(**BASE | change | {"epsilon": 0.01})
+    loss = np.mean([protocol.loss_of(run(protocol, users), users) for _ in range(5)])
+    assert protocol.error(users).expected == pytest.approx(loss, rel=0.02)

@@ -141,7 +141,10 @@ def test_rounds_are_followed_with_everybody() -> None:
 
 @pytest.mark.parametrize("adjacency", ["replace-user", "add-remove-user"])
 def test_a_release_is_followed_with_everybody(adjacency: str) -> None:
-    """Over the whole range: the clip's bias and the noise, of users one after the other."""
+    """Over the whole range: the clip's bias and the noise, of users one after the other.
+
+    Of the mean all but d std^2 / R^2, less than a hundredth, is kept.
+    """
     users, cut = people(2), cuts(people(2))[1]
     protocol = BoxMean(epsilon=1.0, n_users=300, box=0.8, dimension=2, adjacency=adjacency)
     p, x = users.reals.indptr, users.reals.values
@@ -154,7 +157,7 @@ def test_a_release_is_followed_with_everybody(adjacency: str) -> None:
     expected = bias @ bias + 2 * (0.8 * std / n) ** 2
     expected += hidden * (short / n) @ (short / n) * (std / COUNTED / n) ** 2
     found = measured(protocol, cut)
-    assert found.error.expected == pytest.approx(float(expected), rel=1e-12)
+    assert found.error.expected == pytest.approx(float(expected), rel=5e-3)
     far = np.mean([np.square(m - np.mean(means, axis=0)).sum() for m in means])
     assert found.lower_bounds[0].value == pytest.approx(
         central_mean_bounds(protocol.guarantee, 300, 2, math.sqrt(far), "squared l2", 2)[0].value
@@ -256,7 +259,6 @@ def test_of_many_users_some_are_followed(monkeypatch: pytest.MonkeyPatch) -> Non
         assert some.expected == pytest.approx(all_of_them.expected, rel=0.1)
         assert protocol.seen(found).truth == pytest.approx(protocol.truth(users), rel=1e-12)
         if isinstance(protocol, BoxMean):
-            assert some.exact
             assert some.expected == pytest.approx(all_of_them.expected, rel=1e-12)
         if not isinstance(
             protocol, MeanL2 | WeightedMean | BoxMean
