@@ -2,9 +2,8 @@
 
 Neither selection nor thresholding is best for every signal, nor is one number of votes a user:
 strong signals are found by few votes, those that no user sees in its own mean by many, or by the
-average of many reports. Where the reports of a share of the users are enough to find them, the
-others estimate again what was found. The amplitude is not known beforehand, so that the choice of
-least regret over a grid of amplitudes is made. Public numbers decide.
+average of many reports. The amplitude is not known beforehand, so that the choice of least regret
+over a grid of amplitudes is made. Public numbers decide.
 
 References
 ----------
@@ -19,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtr, pdtr
+from scipy.special import ndtr
 
 from fedhist.base.arrays import Floats
 from server.means.localize import Plan, plan_univariate
@@ -27,8 +26,6 @@ from server.means.support import REACH, VoteLaw, kept_noise, selection_level, vo
 
 VOTE_SHARES = (0.5, 0.3, 0.15)
 """Of the users, who select: one of these."""
-FINDERS = (1.0, 0.7, 0.5, 0.3)
-"""Of the users, who estimate all coordinates for a threshold; the others estimate again."""
 AMPLITUDES = 40
 CLOSE = 1.8
 """A choice is close if at some amplitude another one errs so many times less."""
@@ -43,10 +40,9 @@ class Choice:
     Attributes
     ----------
     votes : int
-        Most votes of a user who selects; 0 where coordinates are found by estimates.
+        Most votes of a user who selects; 0 for thresholding.
     share : float
-        Expected share of the users who are asked first: who select, or who estimate all
-        coordinates; 1 where nobody estimates again what they found.
+        Expected share of the users who select.
     regret : float
         Geometric mean, over the amplitudes, of its error over the least error of all choices.
     worst : float
@@ -63,10 +59,8 @@ class Choice:
 
     @property
     def method(self) -> str:
-        """The procedure: "select", "threshold" or "refine"."""
-        if self.votes:
-            return "select"
-        return "threshold" if self.share == 1 else "refine"
+        """The procedure: "select" or "threshold"."""
+        return "select" if self.votes else "threshold"
 
     @property
     def close(self) -> bool:
@@ -123,39 +117,31 @@ class SparseSetting:
         refined = self._plan(self.n_users * (1 - share) / s).risk
         return np.asarray(s * (b**2 * (1 - h) + h * refined))
 
-    def threshold(self, b: Floats, share: float = 1.0) -> Floats:
+    def threshold(self, b: Floats) -> Floats:
         """Predict the summed squared error of thresholding, (k,).
 
         Of signals, and of what noise puts beside them where there is room. A failed vote puts a
-        coordinate among the s largest. Where a share of the users finds, both cost what the others
-        err, and a failed vote the place of a signal. One voter of a fold is as good as none.
+        coordinate among the s largest.
         """
         d, s = self.dimension, self.sparsity
-        n = self.n_users * share / d
-        plan = self._plan(n)
-        seen = 1 - float(pdtr(1, n * plan.vote_share)) if plan.n_bins > 1 else 1.0
-        kept, noise = (seen * x for x in kept_noise(b, plan.variance, d))
+        plan = self._plan(self.n_users / d)
+        kept, noise = kept_noise(b, plan.variance, d)
         null_kept, null_noise = (float(x) for x in kept_noise(0.0, plan.variance, d))
-        room = np.minimum(1.0, s * (1 - kept) / max((d - s) * null_kept, 1e-300))
-        failed = min(s, d * plan.failure)
-        if share < 1:
-            refined = self._plan(self.n_users * (1 - share) / s).risk
-            found = s * kept + room * (d - s) * null_kept
-            return np.asarray(found * refined + s * (1 - kept) * b**2 + failed * kept * b**2)
-        nulls = room * (d - s) * null_noise + WRONG_FOLD * failed * self.radius**2
-        return np.asarray(s * (noise + (1 - kept) * b**2) + nulls)
+        room = s * (1 - kept) / max((d - s) * null_kept, 1e-300)
+        nulls = np.minimum(1.0, room) * (d - s) * null_noise
+        wrong = WRONG_FOLD * min(s, d * plan.failure) * self.radius**2
+        return np.asarray(s * (noise + (1 - kept) * b**2) + nulls + wrong)
 
     def choices(
         self, min_signal: float | None = None, max_votes: int | None = None
     ) -> list[Choice]:
-        """Return what finds by estimates, and selections with s, 2 s, 4 s ... votes; regrets."""
+        """Return thresholding, and selection with s, 2 s, 4 s ... votes, each with its regret."""
         b = self.amplitudes(min_signal)
         zero = self.sparsity * b**2
         doublings = int(math.log2(self.dimension / self.sparsity))
         votes = {self.sparsity << i for i in range(doublings + 1)} | {max_votes or self.sparsity}
-        how = [(0, share) for share in FINDERS]
-        how += [(w, share) for w in sorted(votes) for share in VOTE_SHARES]
-        errors = np.array([self.select(b, w, p) if w else self.threshold(b, p) for w, p in how])
+        how = [(0, 0.0), *((w, share) for w in sorted(votes) for share in VOTE_SHARES)]
+        errors = np.array([self.select(b, w, p) if w else self.threshold(b) for w, p in how])
         ratio = errors / np.minimum(errors.min(axis=0), zero)
         mean = np.exp(np.log(ratio).mean(axis=1))
         return [
@@ -202,7 +188,7 @@ def sparse_rule(
     Parameters
     ----------
     setting : SparseSetting
-    method : {"auto", "select", "threshold", "refine"}
+    method : {"auto", "select", "threshold"}
     min_signal : float, optional
         Declared least amplitude: smaller ones are not looked at.
     max_votes : int, optional
@@ -211,7 +197,7 @@ def sparse_rule(
     Returns
     -------
     Choice
-        Of several equal ones thresholding, then refining, then that of the fewest votes.
+        Of several equal ones thresholding, then that of the fewest votes.
     """
     allowed = [
         c

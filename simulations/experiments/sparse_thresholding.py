@@ -104,9 +104,9 @@ def _choice(found: Findings, base: Task) -> None:
     best, paper, chosen, close = [], [], [], []
     for amplitude in positives(request, "choice_amplitudes"):
         tasks = [replace(base, n=n, amplitude=amplitude, T=whole(request, "choice_T")) for n in ns]
-        sse = {m: _errors(found, tasks, m) for m in ("select", "threshold", "refine")}
+        sse = {m: _errors(found, tasks, m) for m in ("select", "threshold")}
         panel = f"the choice: signals of +-{amplitude:g}, T = {tasks[0].T}"
-        for (method, row), marker in zip(sse.items(), "os^", strict=True):
+        for (method, row), marker in zip(sse.items(), "os", strict=True):
             found.draw_means(panel, method, ns, row, marker, x_label="n, users")
         nothing = base.s * amplitude**2
         found.draw(panel, "nothing, 0", ns, nothing, style=":", x_label="n, users")

@@ -109,9 +109,9 @@ class FoldProtocol(Shuffles, PlannedSizes):
         return self.plan.risk
 
     def ask(
-        self, functional: Functional, plan: Plan, lo: float = 0.0, hi: float = 1.0
+        self, functional: Functional, plan: Plan, lo: float = 0.0
     ) -> Generator[Query, Summary, FoldEstimates | Estimate]:
-        """Localize and refine with the users whose hash is in [lo, hi)."""
+        """Localize and refine with the users whose hash is lo or more."""
         return localize_and_refine(
             functional,
             plan,
@@ -120,7 +120,6 @@ class FoldProtocol(Shuffles, PlannedSizes):
             salt=self.salt,
             n_users=self.n_users,
             lo=lo,
-            hi=hi,
             steps=self.steps,
         )
 

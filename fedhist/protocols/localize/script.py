@@ -103,16 +103,15 @@ def localize_and_refine(
     salt: int,
     n_users: int,
     lo: float = 0.0,
-    hi: float = 1.0,
     steps: Steps = PROVEN,
 ) -> Generator[Query, Summary, FoldEstimates | Estimate]:
-    """Ask the users whose hash under ``salt`` is in [lo, hi): vote, find the windows, refine.
+    """Ask the users whose hash under ``salt`` is lo or more: vote, find the windows, refine.
 
     Parameters
     ----------
     functional : Functional
     plan : Plan
-        Of one fold, for n_users (hi - lo) / k users.
+        Of one fold, for n_users (1 - lo) / k users.
     epsilon : float
         Of each of the two queries; no user answers both.
     kind : str
@@ -121,8 +120,8 @@ def localize_and_refine(
         Public salt of the split into voters and reporters; that of the folds follows from it.
     n_users : int
         Planned users of the whole population, for the standard errors.
-    lo, hi : float
-        The others do not take part.
+    lo : float
+        Share of the population that does not take part.
     steps : Steps
 
     Returns
@@ -136,7 +135,7 @@ def localize_and_refine(
     """
     k, folds = functional.n_folds, salt_of_folds(salt)
     middle = (functional.low + functional.high) / 2
-    whole = Cohort(salt, lo, hi) if hi - lo < 1 else None
+    whole = Cohort(salt, lo, 1.0) if lo else None
     refine = ClippedMean(
         functional,
         np.full(k, middle),
@@ -148,7 +147,7 @@ def localize_and_refine(
     )
     found = FoldEstimates(np.full(k, middle), np.full(k, np.inf), np.zeros(k, dtype=np.int64))
     if plan.n_bins > 1:
-        split = lo + plan.vote_share * (hi - lo)
+        split = lo + plan.vote_share * (1.0 - lo)
         vote = BinVotes(
             functional,
             plan.n_bins,
@@ -162,9 +161,9 @@ def localize_and_refine(
             return windows
         found, middles = windows
         centres = keep_inside(middles, plan.half_width, functional.low, functional.high)
-        refine = replace(refine, centres=centres, cohort=Cohort(salt, split, hi))
+        refine = replace(refine, centres=centres, cohort=Cohort(salt, split, 1.0))
     reports = yield refine
-    return averaged(found, refine, reports, plan, n_users * (hi - lo), steps)
+    return averaged(found, refine, reports, plan, n_users * (1.0 - lo), steps)
 
 
 def find_windows(

@@ -98,8 +98,6 @@ class SparseMeanAsPrinted(FoldsAsPrinted, SparseMean):
     def __post_init__(self) -> None:
         if self.vote == "sign":
             raise ValueError(f'mode "paper" reports sums with Laplace noise, got {self.vote!r}')
-        if self.method == "refine":
-            raise ValueError('mode "paper" selects or thresholds, got method = "refine"')
         if self.max_votes is not None:
             raise ValueError(f'in mode "paper" every vote counts, got max_votes = {self.max_votes}')
         super().__post_init__()
@@ -138,11 +136,6 @@ class SparseMeanAsPrinted(FoldsAsPrinted, SparseMean):
     def vote_share(self) -> float:
         """Half of the users [1, eq. (38)]."""
         return 0.5
-
-    @property
-    def first(self) -> float:
-        """Half of the users select, all of them threshold."""
-        return super().first if self.procedure == "select" else 1.0
 
     @property
     def close(self) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedhist.channels.catalogue import scalar_channel
-from server.means.sparse_rule import AMPLITUDES, FINDERS, VOTE_SHARES, SparseSetting, sparse_rule
+from server.means.sparse_rule import AMPLITUDES, VOTE_SHARES, SparseSetting, sparse_rule
 from server.means.support import VoteLaw, keep_largest, vote_threshold
 
 
@@ -83,22 +83,6 @@ def test_error_of_thresholding_by_simulation() -> None:
         assert predicted - wrong == pytest.approx(measured, rel=0.12)
 
 
-def test_error_of_what_is_estimated_again_by_simulation() -> None:
-    """As above; the s largest that half of the users found have the error of the others' folds."""
-    rng = np.random.default_rng(4)
-    d, s, n, share = 40, 4, 20_000, 0.5
-    rule = setting(d, s, n, 4, 8.0)
-    sd, refined = math.sqrt(rule._plan(n * share / d).variance), rule._plan(n * share / s).risk
-    for b in (0.05, 0.09, 0.12, 0.3):
-        theta = np.zeros(d)
-        theta[:s] = b
-        x = theta + sd * rng.normal(size=(4000, d))
-        found = np.array([keep_largest(row, np.full(d, sd), s) for row in x]) != 0
-        measured = (found * refined + ~found * theta**2).sum(axis=1).mean()
-        predicted = float(rule.threshold(np.array([b]), share)[0])
-        assert predicted == pytest.approx(measured, rel=0.12)
-
-
 def test_regret_by_hand() -> None:
     """Mean log ratios over the grid, and the choice of the least of them."""
     rule = setting(32, 8, 60_000, 20, 2.0)
@@ -106,7 +90,7 @@ def test_regret_by_hand() -> None:
     assert b.shape == (AMPLITUDES,)
     assert (b[0], b[-1]) == (pytest.approx(1 / (8 * math.sqrt(20))), 1.0)
     assert np.diff(np.log(b)) == pytest.approx(np.log(b[1] / b[0]))
-    rows = {(0, p): rule.threshold(b, p) for p in FINDERS}
+    rows = {(0, 0.0): rule.threshold(b)}
     rows |= {(w, p): rule.select(b, w, p) for w in (8, 16, 32) for p in VOTE_SHARES}
     least = np.min([*rows.values(), 8 * b**2], axis=0)
     choices = rule.choices()

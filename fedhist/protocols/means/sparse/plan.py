@@ -23,7 +23,7 @@ from server.means.localize import Plan
 from server.means.sparse_rule import VOTE_SHARES, Choice, SparseSetting, sparse_rule
 from server.means.support import REACH, VoteLaw, vote_threshold
 
-METHODS = ("vectors", "select", "threshold", "refine")
+METHODS = ("vectors", "select", "threshold")
 HADAMARD_FROM = 1 << 14
 """From so many coordinates on, "auto" hashes by Hadamard rows: a fold then costs one addition."""
 
@@ -35,7 +35,7 @@ class SparsePlan(FoldMean):
     auto_vote: ClassVar[str] = "sign"
     sparsity: int = field(kw_only=True)
     radius: float = 1.0
-    method: Literal["vectors", "auto", "select", "threshold", "refine"] = "vectors"
+    method: Literal["vectors", "auto", "select", "threshold"] = "vectors"
     min_signal: float | None = None
     max_votes: int | None = None
     mean_scale: float | None = None
@@ -57,10 +57,10 @@ class SparsePlan(FoldMean):
                 raise ValueError(f"{name} must be auto or one of {options}, got {got!r}")
         if self.procedure == "vectors":
             _ = self.vectors.part
-            return
-        _ = self.vote_query if self.procedure == "select" else self.functional
-        if self.first < 1:
-            _ = self.plan_of(1), self.plan_of(min(self.sparsity, self.dimension))
+        elif self.procedure == "threshold":
+            _ = self.functional
+        else:
+            _ = self.vote_query, self.plan_of(1), self.plan_of(min(self.sparsity, self.dimension))
 
     @property
     def scale(self) -> float:
@@ -74,7 +74,7 @@ class SparsePlan(FoldMean):
 
     @property
     def procedure(self) -> str:
-        """The procedure in use: "vectors", "select", "threshold" or "refine"."""
+        """The procedure in use: "vectors", "select" or "threshold"."""
         if self.method not in ("vectors", "auto"):
             return self.method
         if self.method == "vectors" and self.reports_vectors:
@@ -153,13 +153,6 @@ class SparsePlan(FoldMean):
         return self.selection.share if self.selects else VOTE_SHARES[0]
 
     @property
-    def first(self) -> float:
-        """Expected share of the users who are asked what to estimate; 1: nobody is asked again."""
-        if not self.selects:
-            return 0.0
-        return self.vote_share if self.procedure == "select" else self.choice.share
-
-    @property
     def law(self) -> VoteLaw:
         """Gain and noise of a selecting user's report."""
         return self.law_of(self.votes)
@@ -192,9 +185,8 @@ class SparsePlan(FoldMean):
 
     @property
     def plan(self) -> Plan:
-        """The plan of one of all d coordinates, where they are found by estimates."""
-        share = 1.0 if self.procedure == "select" else self.first
-        return self.fold_plan(self.n_users * (share or 1.0) / self.dimension, self.radius)
+        """The plan of one of all d coordinates, for thresholding."""
+        return self.fold_plan(self.n_users / self.dimension, self.radius)
 
     @property
     def functional(self) -> Coordinates:
@@ -208,16 +200,17 @@ class SparsePlan(FoldMean):
 
     @property
     def max_rounds(self) -> int:
-        """Ten for vectors; two for the means, and before them one for selection, or two for all."""
+        """Ten for vectors; up to two for the means, and one for selection before them."""
         if self.procedure == "vectors":
             return MOST_ROUNDS
-        if self.procedure == "select":
-            return 3 if self.selects else 2
-        return super().max_rounds + (2 if 0 < self.first < 1 else 0)
+        if self.procedure == "threshold":
+            return super().max_rounds
+        return 3 if self.selects else 2
 
     def plan_of(self, n_selected: int) -> Plan:
-        """Plan the means of so many coordinates that were found."""
-        return self.fold_plan(self.n_users * (1 - self.first) / n_selected, self.radius)
+        """Plan the means of so many selected coordinates."""
+        share = 1 - self.vote_share if self.selects else 1.0
+        return self.fold_plan(self.n_users * share / n_selected, self.radius)
 
     def useless(self) -> str:
         """Say why 0 is expected to be the better estimate; empty where it is not."""

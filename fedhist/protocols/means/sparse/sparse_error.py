@@ -141,7 +141,7 @@ class Followed:
         n_users : float
             In all folds.
         """
-        rng, d, s = np.random.default_rng(7), len(z), sparsity
+        rng, d, k, s = np.random.default_rng(7), len(z), len(self.columns), sparsity
         scores = np.abs(z + rng.normal(size=(_runs(d), d)))
         top = -np.partition(-scores, s, axis=1)[:, : s + 1]
         top.sort(axis=1)  # the (s + 1)-st largest first
@@ -154,35 +154,12 @@ class Followed:
         many = (scores >= level).sum(axis=1)
         strangers = many - (first >= level).sum(axis=1)
 
-        return self._estimated_again(found, strangers, many, plan_of, n_users)
-
-    def _estimated_again(
-        self,
-        found: Floats,
-        strangers: Integers,
-        many: Integers,
-        plan_of: Callable[[int], Plan],
-        n_users: float,
-    ) -> float:
-        """Predict the squared error where others estimate what was found.
-
-        Parameters
-        ----------
-        found : (runs, k) float64
-            Chance that a column is.
-        strangers, many : (runs,) int64
-            How many of the other columns are, and of all.
-        plan_of, n_users
-            As for :meth:`selected`.
-        """
-        k = len(self.columns)
-
         @cache
         def risk(i: int, n_selected: int) -> float:
             truth = self.truth[self.columns[i]] if i < k else 0.0
             return self.law(i, plan_of(n_selected), n_users / n_selected).error(truth)
 
-        counts = np.bincount(many)
+        counts = np.bincount(many, minlength=s + 1)
         counts[0] = 0
         usual = np.flatnonzero(counts >= _RARE * counts.sum()) if counts.any() else np.array([1])
         as_if = usual[np.argmin(np.abs(many[:, None] - usual), axis=1)]
@@ -198,17 +175,10 @@ class Followed:
                 error += share * float(strangers[here].mean()) * risk(k, m)
         return error
 
-    def thresholded(
-        self,
-        plan: Plan,
-        sparsity: int,
-        n_users: float,
-        again: tuple[Callable[[int], Plan], float] | None = None,
-    ) -> float:
+    def thresholded(self, plan: Plan, sparsity: int, n_users: float) -> float:
         """Predict the squared error of the s largest estimates that noise does not explain.
 
-        Each is made by so many users; ``again`` are the plan and the number of those who estimate
-        them anew.
+        Each is made by so many users.
         """
         rng, d, k = np.random.default_rng(7), len(self.truth), len(self.columns)
         runs = _runs(d)
@@ -221,12 +191,6 @@ class Followed:
             values[:, k:] = self.law(k, plan, n_users).draws((runs, d - k), rng)
         stderr = np.full(d, math.sqrt(plan.variance))
         kept = np.array([keep_largest(x, stderr, sparsity) for x in values])
-        if again is not None:
-            found = kept != 0
-            strangers = found[:, k:].sum(axis=1)
-            return self._estimated_again(
-                found[:, :k].astype(np.float64), strangers, found.sum(axis=1), *again
-            )
         return float(np.square(kept - truth).sum(axis=1).mean() + left)
 
 

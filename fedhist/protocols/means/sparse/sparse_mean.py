@@ -2,9 +2,8 @@
 
 Whole vectors by default, see :mod:`~fedhist.protocols.means.sparse.vectors`, and two procedures.
 Selection: some of the users name the coordinates where their own mean is not 0, by one hashed
-number each, and the others estimate the mean there only. Thresholding: all users
-estimate all coordinates in folds, and what noise explains becomes 0. Between the two, refining:
-some of the users do that, and the others estimate again what is left.
+number each, and the others estimate the mean there only. Thresholding: all users estimate all
+coordinates in folds, and what noise explains becomes 0.
 
 References
 ----------
@@ -74,7 +73,7 @@ class SparseMean(SparsePlan):
         s, the most coordinates of the estimate that are not 0; from d on nothing is selected.
     radius : float
         Every coordinate of a sample is clipped to [-radius, radius] before averaging.
-    method : {"vectors", "auto", "select", "threshold", "refine"}
+    method : {"vectors", "auto", "select", "threshold"}
         "vectors": reports of whole vectors find the coordinates and refine them; up to 4096
         coordinates, beyond which it is "auto". "auto" takes the other one of least regret over all
         amplitudes of the signals; where it may err more than 1.8 times as much as another choice
@@ -112,9 +111,8 @@ class SparseMean(SparsePlan):
     half to nine tenths of the users; and the squares of those that were not.
     Selection: of order s log(d) / T + s^2 log(.) / (n T epsilon^2) + e^{-c n epsilon^2 / s}, with
     d in logarithms only; it needs about s log(d) / epsilon^2 users. Thresholding: s d log(.) /
-    (n T epsilon^2) + d e^{-c n epsilon^2 / d} [1, Theorem 8]. Refining has s^2 in place of s d,
-    where the finders see the signals, and needs as many of them. The votes are signed, which the
-    paper's are not: those of noise cancel, and with more than s of them weaker signals are found.
+    (n T epsilon^2) + d e^{-c n epsilon^2 / d} [1, Theorem 8]. The votes are signed, which the
+    paper's are not: those of noise cancel, and with more of them than s weaker signals are found.
     If more than s coordinates are not 0 some are lost: the smaller ones where a user has s votes.
 
     Examples
@@ -162,11 +160,10 @@ class SparseMean(SparsePlan):
             return Estimate.refused(useless)
         if self.procedure == "vectors":
             found = yield from self.vectors.rounds()
-        elif self.procedure != "select":
-            again = 0 < self.first < 1
-            found = yield from (self._refine() if again else super().rounds(server))
+        elif self.procedure == "threshold":
+            found = yield from super().rounds(server)
         elif not self.selects:
-            found = yield from self._estimate(np.arange(self.dimension), {})
+            found = yield from self._estimate(np.arange(self.dimension), 0.0, {})
         else:
             found = yield from self._select_and_estimate()
         told = (self.close,) if self.close else ()
@@ -179,15 +176,10 @@ class SparseMean(SparsePlan):
         if votes.n_users == 0:
             return Estimate.failed("nobody selected")
         support = self.select(query, votes)
-        return (yield from self._estimate(support, {"n_select": float(votes.n_users)}))
-
-    def _refine(self) -> Generator[Query, Summary, Estimate]:
-        """Estimate all coordinates with some of the users, and with the others what is left."""
-        found = yield from self.ask(self.functional, self.plan, hi=self.first)
-        if isinstance(found, Estimate):
-            return found
-        support = np.flatnonzero(self.conclude(found)[0])
-        return (yield from self._estimate(support, {}))
+        public = {"n_select": float(votes.n_users), "selected": float(len(support))}
+        if not len(support):
+            return none_found(self.dimension, public)
+        return (yield from self._estimate(support, self.vote_share, public))
 
     def select(self, query: HashedVotes, votes: Summary) -> NDArray[np.int64]:
         """Pick the coordinates whose score is no noise: (k,) int64, increasing, k <= s.
@@ -208,14 +200,11 @@ class SparseMean(SparsePlan):
         return value, np.where(value != 0, found.stderr, 0.0)
 
     def _estimate(
-        self, support: NDArray[np.int64], public: dict[str, float]
+        self, support: NDArray[np.int64], lo: float, public: dict[str, float]
     ) -> Generator[Query, Summary, Estimate]:
-        """Estimate the coordinates that were found from the other users; the rest stays 0."""
-        public |= {"selected": float(len(support))} if self.selects else {}
-        if not len(support):
-            return none_found(self.dimension, public)
+        """Estimate the selected coordinates from the other users; the rest stays 0."""
         plan = self.plan_of(len(support))
-        found = yield from self.ask(self.coordinates(support, plan.max_items), plan, self.first)
+        found = yield from self.ask(self.coordinates(support, plan.max_items), plan, lo)
         if isinstance(found, Estimate):
             return found
         value, stderr = np.zeros(self.dimension), np.zeros(self.dimension)
@@ -247,7 +236,7 @@ class SparseMean(SparsePlan):
         if self.procedure == "vectors":
             rows = np.nan_to_num(self.vectors.part.vectors(users))
             return {**found, "votes": rows.sum(axis=0)}
-        if self.procedure != "select" or not self.selects:
+        if self.procedure == "threshold" or not self.selects:
             return found
         indptr, columns = self.vote_query.votes(users)
         sizes = np.diff(indptr)
@@ -314,10 +303,8 @@ class SparseMean(SparsePlan):
 
         own = np.sort(seen.rows["means"].T, axis=1)
         followed = Followed(seen.truth, columns, own, fold)
-        if self.procedure != "select":
-            first = self.first or 1.0
-            again = None if first == 1 else (self.plan_of, n * (1 - first))
-            return followed.thresholded(self.plan, min(self.sparsity, d), n * first / d, again)
+        if self.procedure == "threshold":
+            return followed.thresholded(self.plan, min(self.sparsity, d), n / d)
         if not self.selects:
             return followed.estimated(self.plan_of(d), n / d)
         n_vote = n * self.vote_share
@@ -325,7 +312,7 @@ class SparseMean(SparsePlan):
         return followed.selected(z, Z_MIN, self.sparsity, self.plan_of, n - n_vote)
 
     def _roughly(self, seen: Seen) -> float:
-        if self.procedure != "select":
+        if self.procedure == "threshold":
             return thresholding_error(seen.truth, self.plan, self.sparsity, self.radius)
         if not self.selects:
             return self.dimension * self.plan_of(self.dimension).risk
@@ -359,7 +346,6 @@ class SparseMean(SparsePlan):
             row("n=32000 d=16 T=100 s=4 eps=1 threshold", threshold, 40),
             row("n=6000 d=300 T=200 s=16 eps=4 +-.4 vectors", strong, 20, 4.0, 0.4),
             row("n=60000 d=32 T=20 s=8 eps=2 +-.15 vectors", weak, 20, 2.0, 0.15),
-            row("n=20000 d=40 T=4 s=4 eps=8 +-.3 refine", (20_000, 40, 4, 4), 40, 8.0, 0.3),
             row(edge_label, edge, 60),
         )
 

@@ -11,7 +11,6 @@ import fedhist
 from fedhist.model.protocol import Estimate
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
 from fedhist.users.batch import Users
-from tests.protocols.running import drawn
 
 
 def population(
@@ -209,42 +208,6 @@ def test_relabelled_columns_have_the_same_law() -> None:
 
 
 # -- edges ----------------------------------------------------------------------------
-
-
-def test_what_some_users_found_others_estimate_again() -> None:
-    """n = 20,000, d = 40, T = 4, s = 4, epsilon = 8: at most a third of all users' estimates.
-
-    The error has the mean 2.5e-4 times the coordinates' 4, by sampling alone; eight runs of one
-    threshold for all have 2.6e-3.
-    """
-    protocol = replace(settings(20_000, 40, 4, 4, method="refine"), epsilon=8.0)
-    assert protocol.first < 1
-    assert protocol.max_rounds == 3
-    found, predicted = [], 0.0
-    for seed in range(6):
-        truth, users = population(20_000, 40, 4, signals(4, 0.3), seed)
-        estimate = fedhist.run(protocol, users, seed=seed)
-        assert set(np.flatnonzero(estimate.value)) == set(np.flatnonzero(truth))
-        assert np.array_equal(estimate.stderr > 0, truth != 0)
-        found.append(sse(estimate, truth))
-        predicted += protocol.error(users).expected / 6
-    assert np.mean(found) < 8e-4
-    assert np.mean(found) == pytest.approx(predicted, rel=0.5)
-
-
-def test_nobody_answers_in_two_stages() -> None:
-    """Finders, and those who estimate again: all users, each of them once, by their ids."""
-    protocol = replace(settings(20_000, 40, 4, 4, method="refine"), epsilon=8.0)
-    _, users = population(20_000, 40, 4, signals(4, 0.3))
-    _, queries, summaries = drawn(protocol, users, 1)
-    times = np.zeros(len(users), dtype=int)
-    for query, summary in zip(queries, summaries, strict=True):
-        assert query.cohort is not None
-        inside = query.cohort.contains(users.ids)
-        assert inside.sum() == summary.n_users
-        times += inside
-    assert (times == 1).all()
-    assert 2 == len(queries) <= protocol.max_rounds
 
 
 def test_nothing_to_select_gives_zero_with_a_warning() -> None:
