@@ -137,8 +137,8 @@ def measure(
             usable = {m: np.array(x) for m, x in losses.items() if not np.isnan(x).any()}
             expected = float(np.mean(predicted)) if predicted and not refused else math.nan
             found = Measured(
-                cell, usable, np.array(own), expected, flagged, float(np.mean(trivial)), refused,
-                close,
+                cell, usable, np.array(own), expected, in_loss_of(expected, own, losses[DEFAULT]),
+                flagged, float(np.mean(trivial)), refused, close,
             )  # fmt: skip
             if found.regret < SMALL or found.stderr < UNDECIDED * found.regret:
                 break
@@ -147,6 +147,19 @@ def measure(
         again = [x for r in range(few) for x in _again(default, cell, request, area, r, runs)]
         found = replace(found, own=np.array(again))
     return found
+
+
+def in_loss_of(expected: float, own: Sequence[float], losses: Sequence[float]) -> float:
+    """Turn what a run predicts of its own loss into the cell's: squared, or in proportion.
+
+    >>> in_loss_of(2.0, [1.0, 3.0], [1.0, 9.0]), in_loss_of(2.0, [1.0, 3.0], [10.0, 30.0])
+    (4.0, 20.0)
+    """
+    if math.isnan(expected):
+        return expected
+    if np.allclose(np.square(own), losses):
+        return expected**2
+    return float(expected * np.mean(losses) / max(float(np.mean(own)), 1e-300))
 
 
 def _again(

@@ -99,6 +99,8 @@ class Measured:
         its prediction.
     predicted : float
         Mean prediction of the default's loss; NaN where it refuses.
+    stated : float
+        The same in the loss of the cell, which may be the square of the run's, or a multiple of it.
     flagged : bool
         Whether the prediction is said to be a bound.
     trivial : float
@@ -113,6 +115,7 @@ class Measured:
     losses: Mapping[str, Floats]
     own: Floats
     predicted: float
+    stated: float
     flagged: bool
     trivial: float
     refused: int
@@ -166,7 +169,7 @@ class Measured:
         """Whether the default loses to the trivial answer by more than the error it states."""
         one = self.losses[DEFAULT]
         mean, error = float(one.mean()), float(one.std(ddof=1)) / math.sqrt(len(one))
-        stated = 0.0 if math.isnan(self.predicted) else self.predicted
+        stated = 0.0 if math.isnan(self.stated) else self.stated
         return mean - 2 * error > self.trivial + stated
 
     @property

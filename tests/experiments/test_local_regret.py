@@ -85,7 +85,14 @@ def test_populations_have_the_truth_on_average(target: str, users: str) -> None:
 
 def found(default: list[float], other: list[float], **facts: float | bool) -> Measured:
     cell = LocalCell("mean", 1000, 30, 1.0, "alike", 1)
-    given = {"predicted": 1.0, "flagged": False, "trivial": 10.0, "refused": 0, "close": False}
+    given: dict[str, float | bool] = {
+        "predicted": 1.0,
+        "flagged": False,
+        "trivial": 10.0,
+        "refused": 0,
+        "close": False,
+    }
+    given["stated"] = facts.get("predicted", 1.0)
     losses = {"default": np.array(default), "other": np.array(other)}
     return Measured(cell, losses, losses["default"], **(given | facts))  # type: ignore[arg-type]
 
@@ -111,6 +118,7 @@ def test_regret_and_its_error() -> None:
         ({"predicted": math.nan, "trivial": 1.9}, False, True),
         ({"predicted": 1.9, "trivial": 0.5}, False, False),
         ({"predicted": 1.0, "trivial": 0.5}, True, True),
+        ({"predicted": 1.9, "trivial": 0.5, "stated": 1.0}, False, True),
     ],
 )
 def test_predictions_and_the_trivial_answer(

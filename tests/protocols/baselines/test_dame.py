@@ -157,7 +157,7 @@ def test_few_bins_are_not_worth_a_vote() -> None:
         ({"samples_per_user": 0.5}, "samples_per_user must be a number of at least 1, got 0.5"),
         ({"least_samples": 0}, "least_samples.*got 0"),
         ({"low": 1.0, "high": 1.0}, "need finite low < high"),
-        ({"salt": -1}, "salt must lie in"),
+        ({"salt": -1}, "salt must be an integer in"),
     ],
 )
 def test_bad_fields(changes: dict[str, Any], message: str) -> None:
