@@ -83,20 +83,25 @@ def unit1(word: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def counter_words_kernel(keys: Words, out: Words) -> None:
-    """Fill ``out`` (n, n_draws) with the words of :func:`counter_words`."""
-    for u in range(out.shape[0]):
-        counter = keys[u]
-        for j in range(out.shape[1]):
-            counter += uint64(GOLDEN)
-            out[u, j] = mix(counter)
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def user_keys_kernel(ids: Words, root: np.uint64, out: Words) -> None:
     """Fill ``out`` with the users' keys: mix64(mix64(id + GOLDEN) ^ root)."""
     for u in range(ids.shape[0]):
         out[u] = mix(mix(ids[u] + uint64(GOLDEN)) ^ root)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def user_words_kernel(ids: Words, root: np.uint64, out: Words) -> None:
+    """Fill ``out`` (n, n_draws) with the words of :func:`counter_words` under the users' keys."""
+    if out.shape[1] == 1:  # most reports take one word: a loop over users alone is vectorised
+        first = out.reshape(out.shape[0])
+        for u in range(ids.shape[0]):
+            first[u] = mix(mix(mix(ids[u] + uint64(GOLDEN)) ^ root) + uint64(GOLDEN))
+        return
+    for u in range(ids.shape[0]):
+        counter = mix(mix(ids[u] + uint64(GOLDEN)) ^ root)
+        for j in range(out.shape[1]):
+            counter += uint64(GOLDEN)
+            out[u, j] = mix(counter)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

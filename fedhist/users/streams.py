@@ -23,10 +23,10 @@ from fedhist.base.arrays import Floats, Words, offsets
 from fedhist.base.hashing import (
     GOLDEN,
     bernoulli_bits_kernel,
-    counter_words_kernel,
     digest64,
     mix64,
     user_keys_kernel,
+    user_words_kernel,
 )
 
 LANES = 64
@@ -200,7 +200,7 @@ class SeededStreams(Streams):
     def words(self, n_draws: int) -> Words:
         """Draw uniform 64-bit words: (n_users, n_draws)."""
         words = np.empty((self.n_users, n_draws), dtype=np.uint64)
-        counter_words_kernel(self.keys, words)
+        user_words_kernel(self._ids, np.uint64(self._root), words)
         return words
 
     def ragged_words(self, indptr: NDArray[np.int64]) -> Words:

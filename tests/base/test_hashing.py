@@ -11,11 +11,11 @@ from fedhist.base.hashing import (
     MASK64,
     bernoulli_bits_kernel,
     counter_words,
-    counter_words_kernel,
     digest64,
     hash_bytes_kernel,
     mix64,
     user_keys_kernel,
+    user_words_kernel,
 )
 
 
@@ -105,14 +105,6 @@ def test_digests_separate_their_parts() -> None:
     assert 0 <= digest64("x") <= MASK64
 
 
-def test_the_compiled_words_are_the_obvious_ones() -> None:
-    keys = np.array([0, 1, 2**64 - 1, 12345], dtype=np.uint64)
-    for n_draws in (0, 1, 7):
-        words = np.empty((4, n_draws), dtype=np.uint64)
-        counter_words_kernel(keys, words)
-        assert np.array_equal(words, counter_words(keys, n_draws))
-
-
 def slow_bits(key: int, word: int, threshold: int) -> int:
     """Compare 64 uniform numbers, whose bits are those of the user's words, with a threshold."""
     hit = 0
@@ -142,3 +134,12 @@ def test_user_keys_equal_numpy() -> None:
     keys = np.empty_like(ids)
     user_keys_kernel(ids, np.uint64(99), keys)
     assert np.array_equal(keys, mix64(mix64(ids + np.uint64(GOLDEN)) ^ np.uint64(99)))
+
+
+@pytest.mark.parametrize("n_draws", [0, 1, 7])
+def test_user_words_are_the_counter_words_under_the_users_keys(n_draws: int) -> None:
+    ids = np.array([0, 1, 2**64 - 1, 12345], dtype=np.uint64)
+    words = np.empty((4, n_draws), dtype=np.uint64)
+    user_words_kernel(ids, np.uint64(99), words)
+    keys = mix64(mix64(ids + np.uint64(GOLDEN)) ^ np.uint64(99))
+    assert np.array_equal(words, counter_words(keys, n_draws))
