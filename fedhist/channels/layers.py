@@ -18,7 +18,6 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -210,41 +209,69 @@ def draw_layers(words: Words, law: Layers) -> Integers:
     [-1, -2]
     """
     out = np.empty(len(words), dtype=np.int64)
-    _draw_layers(words, law.size, law.chosen, np.uint64(law.lower), np.uint64(law.upper), out)
+    size, chosen, lower, upper = law.size, law.chosen, np.uint64(law.lower), np.uint64(law.upper)
+    if min(law.levels) <= 1 << 32:
+        _draw_by_division(words, size, chosen, lower, upper, out)
+    else:
+        reciprocals = *_reciprocal(law.lower), *_reciprocal(law.upper)
+        _draw_by_product(words, size, chosen, lower, upper, *reciprocals, out)
     return out
 
 
-@njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator]
-def layer_of(word: Any, size: Any, chosen: Any, lower: Any, upper: Any) -> Any:
-    """Return what one word says; see :func:`draw_layers`."""
-    floor = np.uint64(size) * lower
-    if word < floor:
-        return np.int64(word // lower)
-    rank = (word - floor) // upper
-    if rank < np.uint64(chosen):
-        return -1 - np.int64(rank)
-    return size
+def _reciprocal(divisor: int) -> tuple[np.uint64, np.uint64]:
+    """Return m < 2^32 and s >= 32: x // divisor is (x >> 32) m >> s, or 1 or 2 more.
+
+    m is floor(2^(32 + s) / divisor). The high half of x is below x / 2^32 by less than 1, and m too
+    small by less than 1: together they take less than 2^32 / divisor + 2^(32 - s) <= 2 from the
+    quotient, for a divisor above 2^32.
+    """
+    shift = divisor.bit_length() - 1
+    while (1 << (32 + shift)) // divisor >= 1 << 32:
+        shift -= 1
+    return np.uint64((1 << (32 + shift)) // divisor), np.uint64(shift)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _draw_layers(
+def _draw_by_division(
     words: Words, size: int, chosen: int, lower: np.uint64, upper: np.uint64, out: Integers
 ) -> None:
-    if max(lower, upper) >= np.uint64(1 << 62):
-        for i in range(words.shape[0]):
-            out[i] = layer_of(words[i], size, chosen, lower, upper)
-        return
-    # the same without branches and divisions, in a loop that the compiler vectorises: a quotient
-    # by doubles is below 2^31 and off by one at most, which its integer remainder shows
+    """Fill ``out`` where a level is so low that its quotients need all 64 bits."""
     floor = np.uint64(size) * lower
-    by_lower, by_upper = 1.0 / max(float(lower), 1.0), 1.0 / float(upper)
+    for i in range(words.shape[0]):
+        if words[i] < floor:
+            out[i] = np.int64(words[i] // lower)
+        else:
+            rank = (words[i] - floor) // upper
+            out[i] = -1 - np.int64(rank) if rank < np.uint64(chosen) else size
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _draw_by_product(
+    words: Words,
+    size: int,
+    chosen: int,
+    lower: np.uint64,
+    upper: np.uint64,
+    lower_factor: np.uint64,
+    lower_shift: np.uint64,
+    upper_factor: np.uint64,
+    upper_shift: np.uint64,
+    out: Integers,
+) -> None:
+    """Fill ``out`` without branches and divisions, in a loop that the compiler vectorises."""
+    floor = np.uint64(size) * lower
     for i in range(words.shape[0]):
         below = np.int64(words[i] < floor)
         mask = np.uint64(-below)
-        over = words[i] - (floor & ~mask)
+        rest = words[i] - (floor & ~mask)
         divisor = (lower & mask) | (upper & ~mask)
-        quotient = np.int64(float(over) * (by_lower if below else by_upper))
-        rest = np.int64(over - np.uint64(quotient) * divisor)
-        quotient += np.int64(rest >= np.int64(divisor)) - np.int64(rest < 0)
-        rank = quotient ^ (below - 1)  # -1 - quotient above the floor
+        factor = (lower_factor & mask) | (upper_factor & ~mask)
+        shift = (lower_shift & mask) | (upper_shift & ~mask)
+        quotient = ((rest >> np.uint64(32)) * factor) >> shift
+        rest -= quotient * divisor
+        for _ in range(2):
+            short = np.uint64(-np.int64(rest >= divisor))
+            quotient -= short
+            rest -= divisor & short
+        rank = np.int64(quotient) ^ (below - 1)  # -1 - quotient above the floor
         out[i] = rank if rank >= -chosen else size
