@@ -16,16 +16,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.special import ndtri
 
 from fedhist.base.arrays import Floats
-from server.central_means.noise import Kind
+from server.central_means.noise import COUNTED, Kind
+from server.central_means.two_looks import averaged
 
 MOST_DRAWS, LEAST_DRAWS, DRAWN_NUMBERS = 1024, 16, 1 << 16
 """Draws of noise that a prediction settles; the fewer the more numbers each has: their length then
 hardly differs."""
 
 
-def settled(away: Floats, std: float, radius: float) -> Floats:
+def settled(away: Floats, std: float | Floats, radius: float) -> Floats:
     """Shrink noisy vectors towards the origin, and into the ball that holds all means.
 
     With x a vector in d >= 3 dimensions and Gaussian noise of ``std`` in each coordinate,
@@ -39,7 +41,7 @@ def settled(away: Floats, std: float, radius: float) -> Floats:
     ----------
     away : (..., d) float64
         Released vectors, from the middle of the public range.
-    std : float
+    std : float, or (..., 1) float64
     radius : float
         No user's vector is longer, nor is their mean.
 
@@ -56,6 +58,63 @@ def settled(away: Floats, std: float, radius: float) -> Floats:
     kept = 1 - np.square(np.minimum(math.sqrt(max(d - 2, 0)) * std / size, 1.0))
     linear = 1 / (1 + d * (std / radius) ** 2)
     return np.asarray(away * np.minimum(np.minimum(kept, linear), radius / size))
+
+
+@dataclass(frozen=True)
+class Look:
+    """A noisy mean around a centre, beside what was known before it.
+
+    Attributes
+    ----------
+    centre : (d,) float64
+    away : (d,) float64
+        Average of the clipped vectors around it.
+    radius, each : float
+        Of the clip, and the noise in radii over the number of users.
+    least : float
+        Where that number is noisy too: the least, over the real one, that sums are divided by.
+        0 where it is public.
+    before : (d,) float64 or 0
+        The mean found before.
+    std : float
+        Of the noise that is in it.
+    """
+
+    centre: Floats
+    away: Floats
+    radius: float
+    each: float
+    least: float = 0.0
+    before: Floats | float = 0.0
+    std: float = math.inf
+
+    def found(self, noise: Floats, counted: Floats) -> tuple[Floats, Floats]:
+        """Return means with their stated noise, from standard noise on sums and numbers of users.
+
+        (..., d) and (..., 1) both times.
+        """
+        by = np.ones_like(counted)
+        if self.least:
+            by = np.maximum(1 + self.each / COUNTED * counted, self.least)
+        weight, std = averaged(self.std, self.radius * self.each / by)
+        mean = self.centre + (self.away + self.radius * self.each * noise) / by
+        return weight * mean + (1 - weight) * self.before, std
+
+    def drawn(self, rng: np.random.Generator, kind: Kind) -> tuple[Floats, float]:
+        """Draw a mean, and return it with its stated noise."""
+        noise = drawn_noise(rng, kind, len(self.away))
+        counted = drawn_noise(rng, kind, 1) if self.least else np.zeros(1)
+        mean, std = self.found(noise, counted)
+        return mean, float(std[0])
+
+    def linear(self, noise: Floats, counted: Floats, truth: Floats) -> tuple[Floats, float]:
+        """Return means that are linear in the noise, and their expected squared l2 error."""
+        weight, _ = averaged(self.std, self.radius * self.each)
+        mean = weight * (self.centre + self.away) + (1 - weight) * self.before
+        along = weight * self.away * (self.each / COUNTED if self.least else 0.0)
+        std = weight * self.radius * self.each
+        squares = np.square(mean - truth).sum() + len(truth) * std**2 + np.square(along).sum()
+        return mean + std * noise - counted * along, float(squares)
 
 
 @dataclass(frozen=True)
@@ -76,10 +135,16 @@ class Settling:
 
     @cached_property
     def _noise(self) -> Floats:
-        """Noise of standard deviation 1 in each coordinate, and along a line: (draws, d + 1)."""
+        """Noise of standard deviation 1 in each coordinate, and on a number: (draws, d + 1).
+
+        The latter has its own quantiles, for ratios follow its tail.
+        """
         draws = min(max(DRAWN_NUMBERS // self.dimension, LEAST_DRAWS), MOST_DRAWS)
-        rng, shape = np.random.default_rng(21), (draws, self.dimension)
-        return np.column_stack([drawn_noise(rng, self.kind, s) for s in (shape, draws)])
+        rng = np.random.default_rng(21)
+        noise = drawn_noise(rng, self.kind, (draws, self.dimension))
+        return np.column_stack(
+            [noise, quantiles(self.kind, (rng.permutation(draws) + 0.5) / draws)]
+        )
 
     def error(
         self,
@@ -90,7 +155,6 @@ class Settling:
         before: float,
         *,
         power: int = 2,
-        along: Floats | float = 0.0,
     ) -> float:
         """Predict it: that of before, exactly, where no draw is moved.
 
@@ -108,11 +172,25 @@ class Settling:
             Its expected error before.
         power : {1, 2}
             Of the error: 1 is of the expected l2 distance.
-        along : (d,) float64, optional
-            Standard deviation, and direction, of what a noisy number of users adds.
         """
-        plain = mean + std * self._noise[:, :-1] + self._noise[:, -1:] * along
-        moved = settled(plain, stated, self.half)
+        plain = mean + std * self._noise[:, :-1]
+        return self._moved(plain, before, settled(plain, stated, self.half), truth, power)
+
+    def look_error(self, look: Look, truth: Floats, middle: Floats | float = 0.0) -> float:
+        """Predict the mean squared l2 error of what is settled after a last look.
+
+        A noisy number of users makes a ratio of it. That is drawn as it is, and what is known is
+        the error of its linear part.
+        """
+        noise, counted = self._noise[:, :-1], self._noise[:, -1:]
+        plain, before = look.linear(noise, counted, truth)
+        found, stated = look.found(noise, counted)
+        moved = middle + settled(found - middle, stated, self.half)
+        return self._moved(plain, before, moved, truth)
+
+    def _moved(
+        self, plain: Floats, before: float, moved: Floats, truth: Floats, power: int = 2
+    ) -> float:
         old, new = (np.linalg.norm(x - truth, axis=1) ** power for x in (plain, moved))
         off = old - old.mean()
         if np.array_equal(old, new):
@@ -127,3 +205,10 @@ def drawn_noise(rng: np.random.Generator, kind: Kind, shape: int | tuple[int, ..
     if kind == "gaussian":
         return rng.standard_normal(shape)
     return rng.laplace(scale=np.sqrt(0.5), size=shape)
+
+
+def quantiles(kind: Kind, at: Floats) -> Floats:
+    """Return those of that noise."""
+    if kind == "gaussian":
+        return np.asarray(ndtri(at))
+    return np.asarray(-np.sign(at - 0.5) * np.log(1 - 2 * np.abs(at - 0.5)) * math.sqrt(0.5))

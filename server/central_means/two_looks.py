@@ -10,11 +10,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
+from fedhist.base.arrays import Floats
 from fedhist.privacy.guarantee import Adjacency, zcdp_rho
 from server.central_means.medians import RADIUS_SHARES, RADIUS_USERS
 from server.central_means.noise import SumNoise, sum_noise
 from server.central_means.radius import RadiusChoice
+
+Real = TypeVar("Real", float, Floats)
 
 FIRST_SHARES = 0.1, 0.35
 """Least and largest share of the first look."""
@@ -185,11 +189,13 @@ class TwoLooks:
         return self.reach(self.second_error)
 
 
-def averaged(std: float, each: float) -> tuple[float, float]:
+def averaged(std: float, each: Real) -> tuple[Real, Real]:
     """Weight of a new mean beside those before, by inverse variances, and their common deviation.
+
+    One new mean, or many.
 
     >>> averaged(math.inf, 2.0), averaged(3.0, 3.0)[0]
     ((1.0, 2.0), 0.5)
     """
     weight = 1 / (1 + (each / std) ** 2)
-    return weight, math.sqrt(weight) * each
+    return weight, weight**0.5 * each

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_scale
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
@@ -23,12 +22,11 @@ from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.central_means.bin_queries import ask_radius, distances
 from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
-from fedhist.protocols.central_means.theory import Rows, release_risk
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
-from server.central_means.noise import COUNTED, SumNoise
+from server.central_means.noise import SumNoise
 from server.central_means.radius import RadiusChoice
-from server.central_means.settling import Settling, drawn_noise
+from server.central_means.settling import Settling
 from server.central_means.two_looks import TwoLooks, averaged
 
 if TYPE_CHECKING:
@@ -72,7 +70,8 @@ class BoxCentre(CentralMeans):
     -----
     Predicted by following the steps with the users' own means in place of messages, for 48 first
     means. All looks are averaged by inverse variance, which matters where the users fill the range.
-    Later centres, and the average, are settled as ``box-mean`` settles its estimate.
+    Later centres, and the average, are settled as ``box-mean`` settles its estimate; under
+    "add-remove-user" every look is the ratio of two noisy sums, and followed as such.
 
     Examples
     --------
@@ -181,69 +180,30 @@ class BoxCentre(CentralMeans):
         rows = self.followed(seen)
         if not len(rows.means):
             return 0.0, False
-        rng = np.random.default_rng(20)
-        settling = Settling(self.step_noise.kind, self.dimension, self.half)
+        rng, kind = np.random.default_rng(20), self.step_noise.kind
+        settling = Settling(kind, self.dimension, self.half)
+        stds = [self.step_noise.std(share) for share in self.shares]
         total = 0.0
         for _ in range(FOLLOWED):
-            mean, std = self._drawn(rows, rng, self.middle, self.half, self.shares[0])
             centre, radius = self.middle, self.half
-            for j in range(1, len(self.shares)):
+            mean, std = rows.look(centre, radius, stds[0]).drawn(rng, kind)
+            for j in range(1, len(stds)):
                 around = self.settled(mean, std)
                 radii, law = np.array([self.second_radius]), np.ones(1)
                 if self.radius is None:
                     choice = self._choice(j, radius, std)
                     away = distances(rows.means - around)
                     radii, law = choice.radii, choice.law(away, rows.times)
-                if j == len(self.shares) - 1:
+                if j == len(stds) - 1:
                     break
                 drawn = float(rng.choice(radii, p=law))
                 centre, radius = (around, drawn) if drawn < radius else (centre, radius)
-                found, each = self._drawn(rows, rng, centre, radius, self.shares[j])
-                weight, std = averaged(std, each)
-                mean = weight * found + (1 - weight) * mean
+                mean, std = rows.look(centre, radius, stds[j], (mean, std)).drawn(rng, kind)
             for i in np.flatnonzero(law > 1e-4):
                 last = (around, float(radii[i])) if radii[i] < radius else (centre, radius)
-                total += law[i] * self._last(rows, settling, mean, std, *last)
+                look = rows.look(*last, stds[-1], (mean, std))
+                total += law[i] * settling.look_error(look, rows.truth, self.middle)
         return total / FOLLOWED, False
-
-    def _drawn(
-        self, rows: Rows, rng: np.random.Generator, centre: Floats, radius: float, share: float
-    ) -> tuple[Floats, float]:
-        """Draw the mean that a look finds, and return it with its noise."""
-        noise = self.step_noise
-        each = noise.std(share) / rows.divisor
-        away = rows.clipped(centre, radius) - centre
-        away = away + radius * each * drawn_noise(rng, noise.kind, self.dimension)
-        if self.hidden:  # a noisy number of users divides both sums, and what is stated
-            seen_users = 1 + each / COUNTED * float(drawn_noise(rng, noise.kind, 1)[0])
-            by = max(seen_users, 1 / rows.divisor)
-            away, each = away / by, each / by
-        return centre + away, radius * each
-
-    def _last(
-        self,
-        rows: Rows,
-        settling: Settling,
-        before: Floats,
-        std: float,
-        centre: Floats,
-        radius: float,
-    ) -> float:
-        """Predict the error after the last look, from the mean ``before`` it."""
-        each = self.step_noise.std(self.shares[-1]) / rows.divisor
-        weight, std = averaged(std, radius * each)
-        clipped = rows.clipped(centre, radius)
-        mean = weight * clipped + (1 - weight) * before
-        away = clipped - centre
-        noisy = release_risk(away, away, radius, each, hidden=self.hidden)
-        return settling.error(
-            mean - self.middle,
-            rows.truth - self.middle,
-            weight * radius * each,
-            std,
-            float(np.square(mean - rows.truth).sum()) + weight**2 * noisy,
-            along=weight * away * (each / COUNTED if self.hidden else 0.0),
-        )
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

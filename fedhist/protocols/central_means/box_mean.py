@@ -69,7 +69,7 @@ class BoxMean(CentralMeans):
     more noise is taken out again by the rule of James and Stein, towards the middle of the range:
     where it is longer than the mean, the error is about that of the middle. The estimate lies
     within B. What both save is predicted by draws; ``stderr`` is that of the noise before. Under
-    "add-remove-user" the ratio of two noisy sums is linearized.
+    "add-remove-user" the draws are of the ratio of two noisy sums.
 
     Examples
     --------

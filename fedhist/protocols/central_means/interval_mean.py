@@ -175,15 +175,15 @@ class IntervalMean(CentralMeans):
             return self.whole_risk(seen)
         rows = self.followed(seen)
         rng = np.random.default_rng(20)
-        std, total = self.plan.noise.std(), 0.0
+        noise, total = self.plan.noise, 0.0
         for centre in self._centres(rows, rng):
             if self.scale is not None:
-                total += rows.risk(centre, self.public_radius, std)
+                total += rows.risk(centre, self.public_radius, noise)
                 continue
             law = self.choice.law(distances(rows.means - centre), rows.times)
             for j in np.flatnonzero(law > 1e-5):
                 radius = float(self.choice.radii[j])
-                total += law[j] * rows.risk(self.clip_centre(centre, radius), radius, std)
+                total += law[j] * rows.risk(self.clip_centre(centre, radius), radius, noise)
         return total / FOLLOWED, False
 
     def _centres(self, rows: Rows, rng: np.random.Generator) -> Floats:

@@ -34,14 +34,13 @@ from fedhist.protocols.shared.seen import Seen, rows_at_most
 from fedhist.users.batch import Users
 from server.central_means.noise import (
     ADJACENCIES,
-    COUNTED,
     COUNTED_STEPS,
     STEPS,
     SumNoise,
     paid_steps,
     sum_noise,
 )
-from server.central_means.settling import Settling, settled
+from server.central_means.settling import Look, Settling, settled
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -231,14 +230,16 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         n, truth = usable if self.hidden else seen.n_users, seen.truth - self.middle
         inside = seen["inside"] / n
         if not self.guarantee.private:
-            return release_risk(inside, truth, self.half, 0.0, hidden=self.hidden), not self.hidden
+            return release_risk(inside, truth, self.half, 0.0), not self.hidden
         noise = self.noise()
         each = noise.std() / n
-        plain = release_risk(inside, truth, self.half, each, hidden=self.hidden)
-        std, along = self.half * each, inside * (each / COUNTED if self.hidden else 0.0)
         settling = Settling(noise.kind, self.dimension, self.half)
-        risk = settling.error(inside, truth, std, std, plain, along=along)
-        return risk, not self.hidden and risk == plain
+        if self.hidden:
+            look = Look(np.zeros(self.dimension), inside, self.half, each, least=1 / n)
+            return settling.look_error(look, truth), False
+        plain = release_risk(inside, truth, self.half, each)
+        risk = settling.error(inside, truth, self.half * each, self.half * each, plain)
+        return risk, risk == plain
 
     def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the mean squared l2 error from the users' own means. NOT PRIVATE."""

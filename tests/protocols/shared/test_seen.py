@@ -28,6 +28,7 @@ from fedhist.users.batch import Users
 from fedhist.users.folds import fold_of, salt_of_folds
 from fedhist.users.shards import Shard
 from server.central_means.noise import COUNTED
+from server.central_means.settling import drawn_noise
 from server.means.lower_bounds import Sizes, coins, two_point_bound
 from tests.protocols.running import Cut
 
@@ -143,7 +144,8 @@ def test_rounds_are_followed_with_everybody() -> None:
 def test_a_release_is_followed_with_everybody(adjacency: str) -> None:
     """Over the whole range: the clip's bias and the noise, of users one after the other.
 
-    Of the mean all but d std^2 / R^2, less than a hundredth, is kept.
+    Of the mean all but d std^2 / R^2, less than a hundredth, is kept. A ratio of two noisy sums is
+    drawn 400,000 times: the standard error is .3 %, a false alarm has probability 1e-4.
     """
     users, cut = people(2), cuts(people(2))[1]
     protocol = BoxMean(epsilon=1.0, n_users=300, box=0.8, dimension=2, adjacency=adjacency)
@@ -155,9 +157,13 @@ def test_a_release_is_followed_with_everybody(adjacency: str) -> None:
     n, std = (len(means) if hidden else 300), protocol.noise().std()
     bias = short / n - np.mean(means, axis=0)
     expected = bias @ bias + 2 * (0.8 * std / n) ** 2
-    expected += hidden * (short / n) @ (short / n) * (std / COUNTED / n) ** 2
+    if hidden:
+        rng, kind = np.random.default_rng(4), protocol.noise().kind
+        noise, counted = (std * drawn_noise(rng, kind, (400_000, j)) for j in (2, 1))
+        ratios = (short + 0.8 * noise) / np.maximum(n + counted / COUNTED, 1.0)
+        expected = np.square(ratios - np.mean(means, axis=0)).sum(axis=1).mean()
     found = measured(protocol, cut)
-    assert found.error.expected == pytest.approx(float(expected), rel=5e-3)
+    assert found.error.expected == pytest.approx(float(expected), rel=2e-2 if hidden else 5e-3)
     far = np.mean([np.square(m - np.mean(means, axis=0)).sum() for m in means])
     assert found.lower_bounds[0].value == pytest.approx(
         central_mean_bounds(protocol.guarantee, 300, 2, math.sqrt(far), "squared l2", 2)[0].value
