@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import erfcx, gammaln, ndtr
+from scipy.special import betaincinv, erfcx, gammaln, ndtr
 
 from fedhist.base.arrays import Floats, Integers
 from server.central_means.noise import STEPS, Kind, SumNoise, paid_steps
@@ -136,6 +136,37 @@ def box_distance(
         beyond = 1 - plan.part_radius / np.maximum(size, plan.part_radius)
         total += distance(own - beyond @ away / m)
     return total / followed
+
+
+DIRECTIONS = 64
+"""Directions of an error, of equal probability, that a prediction averages over."""
+
+
+def held_distance(distance: float, length: float, box: float, d: int) -> float:
+    """Predict the expected l2 distance of an estimate that is held in the ball of radius ``box``.
+
+    Parameters
+    ----------
+    distance : float
+        Before, from a point of the ball in a uniformly random direction.
+    length : float
+        Norm of that point.
+    box : float
+    d : int
+
+    Examples
+    --------
+    >>> held_distance(0.1, 0.2, 0.4, 2), round(held_distance(0.8, 0.2, 0.4, 256), 3)
+    (0.1, 0.401)
+    """
+    if length + distance <= box:
+        return distance
+    middles = (np.arange(DIRECTIONS) + 0.5) / DIRECTIONS
+    half = (d - 1) / 2  # (1 + cos) / 2 has the law Beta((d - 1) / 2, (d - 1) / 2)
+    cos = 2 * betaincinv(half, half, middles) - 1 if d > 1 else np.sign(2 * middles - 1)
+    along, across = length + distance * cos, distance * np.sqrt(1 - cos**2)
+    keep = np.minimum(1.0, box / np.maximum(np.hypot(along, across), 1e-300))
+    return float(np.hypot(keep * along - length, keep * across).mean())
 
 
 @lru_cache

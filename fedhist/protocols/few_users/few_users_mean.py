@@ -26,6 +26,7 @@ from fedhist.protocols.shared.central_bounds import WITHIN, central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.seen import Seen, rows_at_most, sum_of_rows
 from fedhist.users.batch import Users
+from server.few_users.box import held_distance
 from server.few_users.box_plan import BOXES
 from server.few_users.plan import SEEING, Method
 
@@ -192,7 +193,11 @@ class FewUsersMean(MeanTarget, FewUsers):
         truth = seen.truth if usable and boxed else None
         distance = self._distance(lambda: (seen.rows["mean"], seen.times), truth)
         if usable and not boxed:
-            distance = math.hypot(distance, l2(seen["sent"] / seen.n_users, seen.truth))
+            sent = seen["sent"] / seen.n_users
+            if self.row_box is not None:
+                length = float(np.linalg.norm(sent))
+                distance = held_distance(distance, length, self.row_box, self.dimension)
+            distance = math.hypot(distance, l2(sent, seen.truth))
         return ErrorBound(L2, distance, exact=False, source=source)
 
     @property
@@ -246,13 +251,16 @@ class FewUsersMean(MeanTarget, FewUsers):
                 label, given, people, 30, within(width), expected=expected, may_fail=True
             )
 
+        blocks = {"method": "blocks", "n_blocks": 4}
         # lam r sqrt(d / K), up to the reciprocal of a block's dimension, or the noise
         one = 0.5 * 0.1 * math.sqrt(256)
         rho = 0.0243560  # zCDP budget of (1, 1e-6)
         noise = 3.2 * 0.1 * math.sqrt(64 / (1.4 * rho)) / 1700
         return (
-            row("EDGE n=73 d=256 eps=1 ball", 73, 256, one, 0.04, method="ball"),
-            row("n=400 d=256 eps=1 K=4", 400, 256, one / 2, 0.08, method="blocks", n_blocks=4),
+            row("EDGE n=73 d=256 eps=1 ball", 73, 256, one, 0.04, method="ball", box=2.0),
+            row("n=73 d=256 eps=1 ball, box .4", 73, 256, None, 0.04, method="ball"),
+            row("n=400 d=256 eps=1 K=4", 400, 256, one / 2, 0.08, box=2.0, **blocks),
+            row("n=400 d=256 eps=1 K=4, box .4", 400, 256, None, 0.08, **blocks),
             row("n=1700 d=64 eps=1 large-n", 1700, 64, noise, 0.08, method="large-n"),
             row(
                 "n=150 d=40 (2, 1e-5) box 10: at most 1.656",

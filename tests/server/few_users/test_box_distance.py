@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from server.central_means.noise import Kind
-from server.few_users.box import box_distance, noise_length, shifted_length
+from server.few_users.box import box_distance, held_distance, noise_length, shifted_length
 from server.few_users.box_plan import SHARES, look_noise
 from server.few_users.plan import Method, Wishes, choose_branch
 
@@ -64,3 +64,19 @@ def test_plain_branches_err_as_predicted(method: Method, delta: float, d: int) -
         errors.append(float(np.linalg.norm(centre - rows.mean(axis=0))))
     mean, stderr = float(np.mean(errors)), float(np.std(errors)) / math.sqrt(len(errors))
     assert box_distance(rows, plan) == pytest.approx(mean, abs=0.1 * mean + 5 * stderr)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 256])
+def test_estimates_held_in_a_ball_err_as_predicted(d: int) -> None:
+    """100,000 directions: beyond six standard errors by chance 2e-9 each; 1 % is quadrature."""
+    u = np.random.default_rng(61).standard_normal((100_000 // d + 100, d))
+    u /= np.linalg.norm(u, axis=1, keepdims=True)
+    for distance, length, box in ((0.8, 0.2, 0.4), (0.3, 0.4, 0.4), (5.0, 0.0, 1.0), (0.1, 0.2, 1)):
+        x = distance * u
+        x[:, 0] += length
+        x *= np.minimum(1, box / np.linalg.norm(x, axis=1))[:, None]
+        x[:, 0] -= length
+        error = np.linalg.norm(x, axis=1)
+        six = 6 * error.std() / math.sqrt(len(error))
+        found = held_distance(distance, length, box, d)
+        assert abs(found - error.mean()) <= six + 0.01 * error.mean()
