@@ -246,11 +246,14 @@ class Learned:
     bias : float
         How far that may move their mean: if all of them lie in one direction. What could be the
         noise of the votes is left out.
+    kept : float
+        Share of the centre's own error that stays in a mean of shortened vectors.
     """
 
     radius: float
     outside: float = 0.0
     bias: float = 0.0
+    kept: float = 0.0
 
 
 def learned_radius(
@@ -261,6 +264,7 @@ def learned_radius(
     *,
     precision: float,
     reports: float,
+    dimension: int = 1,
     clip_mass: float = CLIP_MASS,
     open_radius: float = math.inf,
 ) -> Learned:
@@ -285,6 +289,8 @@ def learned_radius(
         1 / variance of the centre.
     reports : float
         Expected reports over v: 1 / variance of their mean in a ball of radius 1.
+    dimension : int
+        Of the vectors.
     clip_mass : float
         Most of the users with a vector that may lie outside, where nothing else is seen.
     open_radius : float
@@ -318,5 +324,8 @@ def learned_radius(
         variance = 1 / (precision + gained)
         risk = variance + (gained * variance * bias) ** 2
         if risk <= least:
-            best, least = Learned(radius, float(mass[out].sum()), bias), risk
+            # moving the centre moves r y / |y| by r / |y| across y, and not along it
+            across = np.minimum(1.0, radius / middles[out]) * (1 - 1 / dimension)
+            kept = float(mass[out] @ (1 - across))
+            best, least = Learned(radius, float(mass[out].sum()), bias, kept), risk
     return best

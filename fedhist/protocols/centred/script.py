@@ -54,7 +54,8 @@ class VectorEstimate:
     ----------
     value : (d,) float64
     variance : float
-        Total variance of the value, all coordinates added, by the reports that came.
+        Total variance of the value, all coordinates added, by the reports that came: with what
+        stays of earlier stages' errors where vectors around their estimate were shortened.
     clipping : float
         What shortening the vectors outside the last radius may add to the squared error, by the
         votes: if all of these lie in one direction. Zero in one stage.
@@ -134,7 +135,7 @@ def centred_mean(
     points = digest64("fedhist.centred", salt) >> 1
     value = middle = np.zeros(part.n_coordinates)
     precision, learned, n_report, share = 0.0, Learned(plan.radius), 0, 1.0
-    before = math.inf
+    before, spread = math.inf, 0.0
     for stage in range(plan.n_stages):
         if project is not None and precision:
             value = project(value)
@@ -149,6 +150,7 @@ def centred_mean(
                     learned.radius,
                     precision=precision,
                     reports=votes.n_users * plan.shares[stage] / plan.vote_share / plan.v,
+                    dimension=part.n_coordinates,
                     clip_mass=clip_mass,
                     open_radius=plan.open_radius,
                 )
@@ -156,13 +158,14 @@ def centred_mean(
         cohort, opens = cohorts[2 * stage], plan.opens(stage, learned.radius)
         if opens and opening is not None:
             reports = yield opening.ask(cohort)
-            n, variance = reports.n_users, plan.first_v
+            n, variance, kept = reports.n_users, plan.first_v, 0.0
             found = opening.read(reports) if n else value
         else:  # around the middle the ball holds everybody; around the estimate it may not
             centre, radius = (middle, plan.radius) if opens else (value, learned.radius)
             query = RankReports(part, centre, radius, float(epsilon), cohort, points)
             reports = yield query
             n, variance = reports.n_users, plan.v * radius**2
+            kept = 0.0 if opens else learned.kept
             found = query.estimate(reports)
         if n == 0:
             continue
@@ -170,13 +173,14 @@ def centred_mean(
         gained = n / variance if variance else math.inf
         share = 1.0 if math.isinf(gained) else gained / (precision + gained)
         value = value + share * (found - value)
+        spread = (1 - share * (1 - kept)) ** 2 * spread + share**2 * variance / n
         precision += gained
     public = {"stages": float(plan.n_stages), "radius": learned.radius, "n_report": float(n_report)}
     if n_report == 0:
         return Estimate.failed("nobody reported", public=public)
     return VectorEstimate(
         value,
-        1 / precision,
+        spread,
         (share * learned.bias) ** 2,
         learned.radius,
         n_report,

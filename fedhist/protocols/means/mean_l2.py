@@ -138,7 +138,7 @@ class MeanL2(PlannedMean, FoldMean):
         "own stages of PrivUnit (Bhowmick et al., arXiv 1812.00984) by ranks; "
         "folds: Kent, Berrett & Yu, arXiv 2405.11923, Section 3.3"
     )
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     goals: ClassVar[tuple[Goal, ...]] = (
         Goal(
             0.05,

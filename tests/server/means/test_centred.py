@@ -186,3 +186,23 @@ def test_the_whole_ball_is_where_a_plan_opens_again(radius: float) -> None:
     assert plan.opens(1, radius)
     assert not plan.opens(1, 0.999 * radius)
     assert plan.opens(0, 0.0)
+
+
+@pytest.mark.parametrize("d", [1, 2, 8])
+def test_what_is_kept_of_the_centres_error_is_the_slope_of_shortened_means(d: int) -> None:
+    """Of 200,000 drawn vectors, by differences; a bin of the grid is a factor of sqrt 2 wide."""
+    points = np.random.default_rng(62).standard_normal((200_000, d)) * 0.12 / math.sqrt(d)
+    size = np.linalg.norm(points, axis=1)
+    edges = radius_edges(0.5, 1.0, 0.1)
+    shares = np.bincount(len(edges) - 1 - np.searchsorted(edges[:0:-1], size), minlength=len(edges))
+    shares = np.append(shares / len(points), 0.0)
+    learned = learned_radius(shares, 0 * shares, edges, 0.5, precision=0.0, reports=20, dimension=d)
+    assert learned.outside > 0.02
+
+    def shortened(centre: float) -> float:
+        left = points - np.eye(d)[0] * centre
+        keep = np.minimum(1, learned.radius / np.linalg.norm(left, axis=1))
+        return centre + float((keep * left[:, 0]).mean())
+
+    slope = (shortened(0.02) - shortened(-0.02)) / 0.04
+    assert learned.kept == pytest.approx(slope, rel=0.35)
