@@ -14,7 +14,7 @@ from clients.randomizers.vote_reports import optimal_unary
 from fedhist.base.arrays import Array, Integers, Words
 from fedhist.channels.bit_oracles import SubsetOracle, UnaryOracle
 from fedhist.channels.bits import count_bits, n_words
-from fedhist.channels.layers import draw_layers
+from fedhist.channels.layers import draw_layers, layer_of
 from fedhist.channels.oracle_base import OracleChannel
 from fedhist.channels.projective import member_of
 from fedhist.channels.summed_oracles import draw_counts
@@ -59,15 +59,15 @@ def report_symbols(symbols: Integers, channel: OracleChannel, rng: Streams) -> A
         return _subsets(own, coin < np.uint64(channel.threshold), channel, rng)
     if not isinstance(channel, SymbolOracle):
         raise TypeError(f"no reports are known for a channel of kind {channel.kind!r}")
-    said = draw_layers(rng.substream("layers").words(1)[:, 0], channel.layers)
+    words, law = rng.substream("layers").words(1)[:, 0], channel.layers
     out = np.empty(len(symbols), dtype=np.uint32)
     if isinstance(channel, ProjectiveOracle):
-        space = channel.space
+        said, space = draw_layers(words, law), channel.space
         _send_points(said, symbols, channel.n_symbols, space.q, space.t, *space.tables, out)
     elif isinstance(channel, HadamardOracle):
-        _send_halves(said, symbols, channel.n_symbols, out)
+        _send_halves(words, law.numbers, symbols, channel.n_symbols, out)
     else:
-        _send_own(said, symbols, channel.n_symbols, out)
+        _send_own(words, law.numbers, symbols, channel.n_symbols, out)
     return out
 
 
@@ -95,20 +95,22 @@ def fold_reports(reports: Array, channel: OracleChannel) -> Integers:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _send_own(said: Integers, symbols: Integers, null: int, out: Any) -> None:
+def _send_own(words: Words, numbers: Any, symbols: Integers, null: int, out: Any) -> None:
     """Send symbols; a rank stands for the own one."""
-    for i in range(said.shape[0]):
+    for i in range(words.shape[0]):
+        said = layer_of(words[i], numbers)
         own = symbols[i] if symbols[i] >= 0 else null
-        out[i] = own if said[i] < 0 else said[i]
+        out[i] = own if said < 0 else said
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _send_halves(said: Integers, symbols: Integers, null: int, out: Any) -> None:
+def _send_halves(words: Words, numbers: Any, symbols: Integers, null: int, out: Any) -> None:
     """Send indices; a rank stands for a member of the own half."""
-    for i in range(said.shape[0]):
+    for i in range(words.shape[0]):
+        said = layer_of(words[i], numbers)
         own = symbols[i] if symbols[i] >= 0 else null
-        member = half_member_of(own, ~said[i])
-        out[i] = member if said[i] < 0 else said[i]
+        member = half_member_of(own, ~said)
+        out[i] = member if said < 0 else said
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

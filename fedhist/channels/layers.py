@@ -18,6 +18,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -150,6 +151,13 @@ class Layers:
         """Bits of a message: ceil(log2(N + 1))."""
         return self.size.bit_length()
 
+    @cached_property
+    def numbers(self) -> tuple[np.uint64, ...]:
+        """What :func:`layer_of` takes: N, N B, c X, and divisions by B and by X."""
+        n, c = self.size, self.chosen
+        divisions = *_division(max(self.lower, 1), n), *_division(self.upper, c)
+        return tuple(map(np.uint64, (n, n * self.lower, c * self.upper, *divisions)))
+
     def hit(self, overlap: int) -> float:
         """P(report in S | record's set has ``overlap`` symbols in common with S), |S| = c."""
         return (self.chosen * self.lower + overlap * self.upper) / WORDS
@@ -209,69 +217,49 @@ def draw_layers(words: Words, law: Layers) -> Integers:
     [-1, -2]
     """
     out = np.empty(len(words), dtype=np.int64)
-    size, chosen, lower, upper = law.size, law.chosen, np.uint64(law.lower), np.uint64(law.upper)
-    if min(law.levels) <= 1 << 32:
-        _draw_by_division(words, size, chosen, lower, upper, out)
-    else:
-        reciprocals = *_reciprocal(law.lower), *_reciprocal(law.upper)
-        _draw_by_product(words, size, chosen, lower, upper, *reciprocals, out)
+    _draw(words, law.numbers, out)
     return out
 
 
-def _reciprocal(divisor: int) -> tuple[np.uint64, np.uint64]:
-    """Return m < 2^32 and s >= 32: x // divisor is (x >> 32) m >> s, or 1 or 2 more.
+def _division(divisor: int, count: int) -> tuple[int, int, int, int]:
+    """Return l, D, m < 2^32 and s: x // divisor is ((x << l) >> 32) m >> s, or 1 more.
 
-    m is floor(2^(32 + s) / divisor). The high half of x is below x / 2^32 by less than 1, and m too
-    small by less than 1: together they take less than 2^32 / divisor + 2^(32 - s) <= 2 from the
-    quotient, for a divisor above 2^32.
+    For x below divisor times count, count at most 2^30. D is divisor << l, with l so large that
+    2^63 <= D count < 2^64: x << l does not overflow, and D is at least 2^33. m is floor(2^(32 + s)
+    / D). The high half of x << l is below (x << l) / 2^32 by less than 1, and m too small by less
+    than 1 (by nothing where D is a power of two): together they take less than 2^32 / D +
+    2^(32 - s) <= 1 from the quotient.
     """
-    shift = divisor.bit_length() - 1
-    while (1 << (32 + shift)) // divisor >= 1 << 32:
+    left = 64 - (divisor * count).bit_length()
+    shifted = divisor << left
+    shift = shifted.bit_length() - 1
+    if (1 << shift) == shifted:  # m would be 2^32
         shift -= 1
-    return np.uint64((1 << (32 + shift)) // divisor), np.uint64(shift)
+    return left, shifted, (1 << (32 + shift)) // shifted, shift
+
+
+@njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator]
+def layer_of(word: Any, numbers: Any) -> Any:
+    """Turn one word into a symbol or a rank, without branches and divisions.
+
+    A loop over words is then vectorised. 64-bit masks choose between the layers.
+    """
+    size, floor, reach = numbers[0], numbers[1], numbers[2]
+    below = np.uint64(word < floor)
+    low = np.uint64(0) - below
+    high = ~low
+    rest = word - (floor & high)
+    divisor = (numbers[4] & low) | (numbers[8] & high)
+    factor = (numbers[5] & low) | (numbers[9] & high)
+    shift = (numbers[6] & low) | (numbers[10] & high)
+    said = np.uint64(0) - np.uint64(rest < reach) | low
+    rest <<= (numbers[3] & low) | (numbers[7] & high)
+    quotient = (((rest >> np.uint64(32)) * factor) >> shift) & np.uint64(0xFFFFFFFF)
+    quotient += np.uint64(rest - quotient * divisor >= divisor)
+    return np.int64(((quotient ^ high) & said) | (size & ~said))  # ~quotient above the floor
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _draw_by_division(
-    words: Words, size: int, chosen: int, lower: np.uint64, upper: np.uint64, out: Integers
-) -> None:
-    """Fill ``out`` where a level is so low that its quotients need all 64 bits."""
-    floor = np.uint64(size) * lower
+def _draw(words: Words, numbers: Any, out: Integers) -> None:
     for i in range(words.shape[0]):
-        if words[i] < floor:
-            out[i] = np.int64(words[i] // lower)
-        else:
-            rank = (words[i] - floor) // upper
-            out[i] = -1 - np.int64(rank) if rank < np.uint64(chosen) else size
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _draw_by_product(
-    words: Words,
-    size: int,
-    chosen: int,
-    lower: np.uint64,
-    upper: np.uint64,
-    lower_factor: np.uint64,
-    lower_shift: np.uint64,
-    upper_factor: np.uint64,
-    upper_shift: np.uint64,
-    out: Integers,
-) -> None:
-    """Fill ``out`` without branches and divisions, in a loop that the compiler vectorises."""
-    floor = np.uint64(size) * lower
-    for i in range(words.shape[0]):
-        below = np.int64(words[i] < floor)
-        mask = np.uint64(-below)
-        rest = words[i] - (floor & ~mask)
-        divisor = (lower & mask) | (upper & ~mask)
-        factor = (lower_factor & mask) | (upper_factor & ~mask)
-        shift = (lower_shift & mask) | (upper_shift & ~mask)
-        quotient = ((rest >> np.uint64(32)) * factor) >> shift
-        rest -= quotient * divisor
-        for _ in range(2):
-            short = np.uint64(-np.int64(rest >= divisor))
-            quotient -= short
-            rest -= divisor & short
-        rank = np.int64(quotient) ^ (below - 1)  # -1 - quotient above the floor
-        out[i] = rank if rank >= -chosen else size
+        out[i] = layer_of(words[i], numbers)

@@ -126,6 +126,22 @@ def draw_medians(server: Curator, counts: Integers, epsilon_each: float) -> Inte
     )
 
 
+def some_medians(
+    counts: Integers, epsilon_each: float, n_draws: int, rng: np.random.Generator, times: float = 1
+) -> Integers:
+    """Return quantiles of the law of the released bins, for predictions: (n_draws, d). NOT PRIVATE.
+
+    In random order. Each of the counted is that of so many ``times`` users.
+    """
+    found = np.empty((n_draws, len(counts)), dtype=np.int64)
+    for j, score in enumerate(median_scores(counts) * times):
+        weight = np.exp(epsilon_each / 2 * (score - score.max()))
+        upto = np.cumsum(weight)
+        at = (rng.permutation(n_draws) + 0.5) / n_draws
+        found[:, j] = np.searchsorted(upto, at * upto[-1])
+    return found
+
+
 def interval_radius(half: float, n_bins: int, epsilon: float) -> RadiusChoice:
     """Draw a radius around medians: half a bin at least."""
     return RadiusChoice(half, half / n_bins, epsilon)

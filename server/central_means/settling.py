@@ -100,11 +100,9 @@ class Look:
         mean = self.centre + (self.away + self.radius * self.each * noise) / by
         return weight * mean + (1 - weight) * self.before, std
 
-    def drawn(self, rng: np.random.Generator, kind: Kind) -> tuple[Floats, float]:
-        """Draw a mean, and return it with its stated noise."""
-        noise = drawn_noise(rng, kind, len(self.away))
-        counted = drawn_noise(rng, kind, 1) if self.least else np.zeros(1)
-        mean, std = self.found(noise, counted)
+    def drawn(self, noise: Floats) -> tuple[Floats, float]:
+        """Return the mean and its stated noise, from standard noise on sum and number: (d + 1,)."""
+        mean, std = self.found(noise[:-1], noise[-1:])
         return mean, float(std[0])
 
     def linear(self, noise: Floats, counted: Floats, truth: Floats) -> tuple[Floats, float]:
@@ -142,9 +140,7 @@ class Settling:
         draws = min(max(DRAWN_NUMBERS // self.dimension, LEAST_DRAWS), MOST_DRAWS)
         rng = np.random.default_rng(21)
         noise = drawn_noise(rng, self.kind, (draws, self.dimension))
-        return np.column_stack(
-            [noise, quantiles(self.kind, (rng.permutation(draws) + 0.5) / draws)]
-        )
+        return np.column_stack([noise, spread_noise(rng, self.kind, (draws, 1))])
 
     def error(
         self,
@@ -205,6 +201,15 @@ def drawn_noise(rng: np.random.Generator, kind: Kind, shape: int | tuple[int, ..
     if kind == "gaussian":
         return rng.standard_normal(shape)
     return rng.laplace(scale=np.sqrt(0.5), size=shape)
+
+
+def spread_noise(rng: np.random.Generator, kind: Kind, shape: tuple[int, int]) -> Floats:
+    """Return such noise whose every column holds its law's quantiles, in random order.
+
+    A mean over few rows of what follows the tail of one number is then not made by chance.
+    """
+    order = np.argsort(rng.random(shape), axis=0)
+    return quantiles(kind, (order + 0.5) / len(order))
 
 
 def quantiles(kind: Kind, at: Floats) -> Floats:

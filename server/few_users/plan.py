@@ -108,6 +108,14 @@ class FewUsersPlan:
         return self.n_users >= self.least_users
 
     @property
+    def own_error(self) -> float:
+        """Predicted l2 distance from the average of the users' own means: branches differ in that.
+
+        What this average is away from the common mean, r / sqrt(n), is the same for all.
+        """
+        return math.sqrt(max(self.error**2 - self.radius**2 / self.n_users, 0.0))
+
+    @property
     def padded(self) -> int:
         """D, the smallest power of two that is at least d."""
         return next_power_of_two(self.dimension)
@@ -238,10 +246,10 @@ def choose_branch(
     plans = list(_branches(base, w, boxed=box is not None))
     if not plans:
         raise ValueError(f"method {w.method!r} needs a box, and fewer than {MOST_BINS} bins")
-    good = sorted((p for p in plans if p.feasible), key=lambda p: p.error)
+    good = sorted((p for p in plans if p.feasible), key=lambda p: p.own_error)
     if not good:
         return min(plans, key=lambda p: p.least_users)
-    seeing = (p for p in good if p.method in SEEING and p.error <= WARY * good[0].error)
+    seeing = (p for p in good if p.method in SEEING and p.own_error <= WARY * good[0].own_error)
     return next(seeing, good[0])
 
 

@@ -127,11 +127,11 @@ def measure(
                 loss = trivial[-1] if value is None else loss
                 mine = math.nan if value is None else default.loss_of(estimate, users, None, known)
                 own.append(mine)
-                if r < few and not refused:
+                if r < few:
                     bound = known.error
                     close |= bound.is_close
-                    predicted.append(bound.expected)
                     flagged = bound.is_bound
+                    predicted.append(bound.expected)
             losses[label].append(loss)
         if r + 1 >= few:
             usable = {m: np.array(x) for m, x in losses.items() if not np.isnan(x).any()}

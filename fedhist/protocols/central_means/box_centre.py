@@ -26,7 +26,7 @@ from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from server.central_means.noise import SumNoise
 from server.central_means.radius import RadiusChoice
-from server.central_means.settling import Settling
+from server.central_means.settling import Settling, spread_noise
 from server.central_means.two_looks import TwoLooks, averaged
 
 if TYPE_CHECKING:
@@ -183,10 +183,11 @@ class BoxCentre(CentralMeans):
         rng, kind = np.random.default_rng(20), self.step_noise.kind
         settling = Settling(kind, self.dimension, self.half)
         stds = [self.step_noise.std(share) for share in self.shares]
-        total = 0.0
-        for _ in range(FOLLOWED):
+        d, total = self.dimension, 0.0
+        for noise in spread_noise(rng, kind, (FOLLOWED, (len(stds) - 1) * (d + 1))):
+            each = noise.reshape(-1, d + 1)
             centre, radius = self.middle, self.half
-            mean, std = rows.look(centre, radius, stds[0]).drawn(rng, kind)
+            mean, std = rows.look(centre, radius, stds[0]).drawn(each[0])
             for j in range(1, len(stds)):
                 around = self.settled(mean, std)
                 radii, law = np.array([self.second_radius]), np.ones(1)
@@ -198,7 +199,7 @@ class BoxCentre(CentralMeans):
                     break
                 drawn = float(rng.choice(radii, p=law))
                 centre, radius = (around, drawn) if drawn < radius else (centre, radius)
-                mean, std = rows.look(centre, radius, stds[j], (mean, std)).drawn(rng, kind)
+                mean, std = rows.look(centre, radius, stds[j], (mean, std)).drawn(each[j])
             for i in np.flatnonzero(law > 1e-4):
                 last = (around, float(radii[i])) if radii[i] < radius else (centre, radius)
                 look = rows.look(*last, stds[-1], (mean, std))
@@ -225,7 +226,7 @@ class BoxCentre(CentralMeans):
                 expected=0.423**2,
             ),
             ResultsRow("n=600 d=40 m=50 box 10, radius drawn", given, people, 100, within(0.15)),
-            ResultsRow("n=400 eps=1 Laplace", line, one | wide, 800, within(0.15)),
+            ResultsRow("n=400 eps=1 Laplace", line, one | wide, 4000, within(0.15)),
             ResultsRow(
                 "EDGE n=400 eps=1 users fill the range",
                 line | {"low": 2.0, "high": 4.0},

@@ -40,10 +40,10 @@ from server.central_means.medians import (
     BINS,
     IntervalPlan,
     draw_medians,
-    median_scores,
     plan_interval,
+    some_medians,
 )
-from server.central_means.noise import COUNTED
+from server.central_means.settling import Look, Settling
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -57,7 +57,7 @@ MISTAKES = 5000
 samples whom nobody is, the others weigh next to nothing: once in twenty was what errors were."""
 
 FOLLOWED = 64
-"""Draws of the noise on sizes that a prediction follows."""
+"""Draws of the noise on sizes, and of medians, that a prediction follows."""
 
 SCALES = 3.0
 """Radius of a user's clip, in its own standard deviations."""
@@ -84,7 +84,7 @@ class WeightedMean(CentralMeans):
     Laplace noise on the counts of sizes (l1 1, or 2 under "replace-user"); exponential mechanisms
     for medians, as in ``interval-mean``; and one release of the weighted sum, whose vectors are at
     most the radius long, with .2 times the sum of weights: l2 sqrt(1.04), under "replace-user"
-    twice that. The estimate is their ratio.
+    twice that. The estimate is their ratio, settled as that of ``box-mean``.
 
     Error
     -----
@@ -102,7 +102,7 @@ class WeightedMean(CentralMeans):
 
     name: ClassVar[str] = "weighted-mean"
     paper: ClassVar[str] = "the model: Cummings et al., NeurIPS 2022; weights and clips are own"
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="m = 20 to 500"),)
     starter: ClassVar[str] = (
         BoxMean.starter.replace("box-mean", "weighted-mean")
@@ -219,7 +219,8 @@ class WeightedMean(CentralMeans):
             return found
         value, std = found
         public = steps.public | {"radius": query.radius, "samples that count, at most": most}
-        return Estimate.ok(value, stderr=np.full(self.dimension, std), public=public)
+        value, stderr = self.settled(value, std), np.full(self.dimension, std)
+        return Estimate.ok(value, stderr=stderr, public=public)
 
     def risk(self, seen: Seen) -> tuple[float, bool]:
         """Return that of equal weights, without noise: :meth:`error` knows the sizes."""
@@ -245,35 +246,44 @@ class WeightedMean(CentralMeans):
         """
         if not self.guarantee.private:
             return super().error_of(seen)
-        caps, chance = self._caps(seen["powers"].astype(np.float64))
+        rng = np.random.default_rng(20)
+        caps = self._caps(seen["powers"].astype(np.float64), rng)
         least = variances(caps, self.between, self.within, math.inf)
         radii = np.array([self.radius(most) for most in caps.tolist()])
-        centre = self.bins.middles[np.argmax(median_scores(seen["bins"]), axis=1)]
+        centres = self.bins.middles[
+            some_medians(seen["bins"], self.plan.median_epsilon, FOLLOWED, rng)
+        ]
 
         def weighted(users: Users) -> Mapping[str, Array]:
             means, sizes = self.own_means(users), self._sizes(users)
-            away = means[~np.isnan(means).any(axis=1)] - centre
-            v = np.stack([variances(sizes, self.between, self.within, m) for m in caps.tolist()])
-            w, size = least[:, None] / v, np.linalg.norm(away, axis=1)
-            reach = radii[:, None] / np.sqrt(w)
-            kept = w * (reach / np.maximum(size, reach))
-            return {"weight": w.sum(axis=1), "away": kept @ away}
+            means = means[~np.isnan(means).any(axis=1)]
+            weight, total = np.zeros(FOLLOWED), np.zeros((FOLLOWED, self.dimension))
+            for i in range(FOLLOWED):
+                w = least[i] / variances(sizes, self.between, self.within, caps[i])
+                away, reach = means - centres[i], radii[i] / np.sqrt(w)
+                kept = w * (reach / np.maximum(np.linalg.norm(away, axis=1), reach))
+                weight[i], total[i] = w.sum(), kept @ away
+            return {"weight": weight, "away": total}
 
         found = seen.again(weighted)
         total = np.maximum(found["weight"], 1e-300)
         mean = found["away"] / total[:, None]
-        std = self.plan.noise.std() / total
-        along = np.square(mean).sum(axis=1) * (std / COUNTED) ** 2
-        bias = np.square(mean - (seen.truth - centre)).sum(axis=1)
-        expected = float(chance @ (bias + self.dimension * (radii * std) ** 2 + along))
-        source = "weights of these users around their medians, and the noise of the ratio"
+        noise, middle = self.plan.noise, self.middle
+        settling = Settling(noise.kind, self.dimension, self.half)
+        errors = [
+            settling.look_error(
+                Look(centre, away, radius, noise.std() / by, least=1 / by), seen.truth, middle
+            )
+            for centre, away, radius, by in zip(centres, mean, radii, total, strict=True)
+        ]
+        expected = float(np.mean(errors))
+        source = "weights of these users around medians by their law, and the noise of the ratio"
         return ErrorBound(SQUARED_L2, expected, False, source)
 
-    def _caps(self, counts: Floats) -> tuple[Floats, Floats]:
-        """Draw the caps that noisy sizes lead to, and how often each: (c,) both."""
-        noise = np.random.default_rng(20).laplace(0.0, self.size_noise, (FOLLOWED, len(counts)))
-        caps, times = np.unique([self.best_cap(row) for row in counts + noise], return_counts=True)
-        return caps, times / FOLLOWED
+    def _caps(self, counts: Floats, rng: np.random.Generator) -> Floats:
+        """Draw the caps that noisy sizes lead to: (FOLLOWED,)."""
+        noise = rng.laplace(0.0, self.size_noise, (FOLLOWED, len(counts)))
+        return np.array([self.best_cap(row) for row in counts + noise])
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:
@@ -305,7 +315,7 @@ class WeightedMean(CentralMeans):
             )
 
         return (
-            row("n=20000 sizes 1 to 200, zero-out", hidden, 20_000, 60),
+            row("n=20000 sizes 1 to 200, zero-out", hidden, 20_000, 240),
             row("n=2000 sizes 1 to 200, zero-out", hidden, 2000, 300),
             row("EDGE n=500 sizes 1 to 200", {}, 500, 400),
         )

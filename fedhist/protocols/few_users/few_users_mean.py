@@ -37,6 +37,10 @@ TRUSTING: tuple[Method, ...] = ("ball", "blocks", "large-n", "box-centre")
 CLOSE = 1.12
 """A prediction tells of one of those that errs so many times less on users who are alike."""
 
+FAR, FAR_USERS = 2.0, 0.01
+"""A larger share of users, so many radii from their median, are not what draws near most promise
+to serve."""
+
 
 @register_protocol
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +196,11 @@ class FewUsersMean(MeanTarget, FewUsers):
         boxed = self.plan.method in BOXES and not math.isinf(self.epsilon)
         truth = seen.truth if usable and boxed else None
         distance = self._distance(lambda: (seen.rows["mean"], seen.times), truth)
+        if self.plan.n_parts and not math.isinf(self.epsilon):
+            rows = seen.rows["mean"]
+            away = np.linalg.norm(rows - np.median(rows, axis=0), axis=1)
+            if (away > FAR * self.row_radius).mean() > FAR_USERS:
+                source += "; a bound for users who are alike as the radius says, unlike these"
         if usable and not boxed:
             sent = seen["sent"] / seen.n_users
             if self.row_box is not None:
@@ -210,12 +219,12 @@ class FewUsersMean(MeanTarget, FewUsers):
         for method in TRUSTING:
             with suppress(ValueError):  # one that a box of so many bins has not
                 other = replace(self, method=method).plan
-                least = min(least, other.error if other.feasible else math.inf)
-        if least > plan.error / CLOSE:
+                least = min(least, other.own_error if other.feasible else math.inf)
+        if least > plan.own_error / CLOSE:
             return ""
         return (
             "close: one that takes the radius at its word errs "
-            f"{plan.error / least:.2g} times less, where users are that much alike"
+            f"{plan.own_error / least:.2g} times less, where users are that much alike"
         )
 
     def sums(self, users: Users) -> Mapping[str, Array]:

@@ -280,6 +280,19 @@ def test_few_users_are_told_that_far_ones_would_not_be_seen() -> None:
     assert not run(CentralMean(n_users=20_000, **LINE), some(20_000)).estimate.warnings
 
 
+def test_a_long_tail_that_a_drawn_radius_does_not_hold_is_told_beforehand() -> None:
+    """At epsilon 8 noise on the whole range is less than what one far user brings."""
+    n = 10_000
+    rows = 0.03 * np.random.default_rng(2).standard_t(2.5, (n, 1))
+    users = Users.from_samples(np.arange(n), np.arange(n + 1), np.clip(rows, -1, 1))
+    given = {"epsilon": 8.0, "low": -1.0, "high": 1.0, "n_users": n, "adjacency": "zero-out-user"}
+    tails = CentralMean(**given).error(users)
+    assert tails.is_close
+    assert "box-mean would err" in tails.source
+    assert BoxMean(**given).error(users).expected < tails.expected / 1.5
+    assert not CentralMean(**given).error(some(n)).is_close
+
+
 def test_the_wrong_range_shows_in_the_truth_and_in_the_prediction() -> None:
     users = some(400, mean=0.9, spread=0.01)
     wrong = BoxMean(epsilon=8.0, n_users=400, low=-0.5, high=0.5, delta=0.0)

@@ -1,11 +1,13 @@
 """Shrinkage of noisy vectors against the closed form of its gain, and against the ball."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
 from server.central_means.noise import COUNTED, Kind
-from server.central_means.settling import Look, Settling, drawn_noise, settled
+from server.central_means.settling import Look, Settling, drawn_noise, settled, spread_noise
 
 
 @pytest.mark.parametrize(("d", "length"), [(3, 0.0), (5, 2.0), (64, 3.5), (64, 80.0)])
@@ -131,3 +133,12 @@ def test_the_error_of_two_noisy_sums_ratio_is_that_of_many_draws(
         look = Look(centre, away, 1.0, s * COUNTED, 1 / n, before, std)
         predicted = Settling(kind, d, 1.0).look_error(look, centre + away)
         assert predicted == pytest.approx(real, rel=0.15)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_spread_noise_has_the_quantiles_of_its_law_in_every_column(kind: Kind) -> None:
+    law = stats.norm() if kind == "gaussian" else stats.laplace(scale=math.sqrt(0.5))
+    noise = spread_noise(np.random.default_rng(1), kind, (40, 3))
+    wanted = law.ppf((np.arange(40) + 0.5) / 40)
+    assert np.allclose(np.sort(noise, axis=0), wanted[:, None])
+    assert len({tuple(np.argsort(column)) for column in noise.T}) == 3
