@@ -241,8 +241,8 @@ class Learned:
     ----------
     radius : float
         To report in.
-    outside : float
-        Share of the users whose vectors are longer, and shortened.
+    outside, outside_std : float
+        Share of the users whose vectors are longer, and shortened; and how well votes tell it.
     bias : float
         How far that may move their mean: if all of them lie in one direction. What could be the
         noise of the votes is left out.
@@ -252,6 +252,7 @@ class Learned:
 
     radius: float
     outside: float = 0.0
+    outside_std: float = 0.0
     bias: float = 0.0
     kept: float = 0.0
 
@@ -327,5 +328,6 @@ def learned_radius(
             # moving the centre moves r y / |y| by r / |y| across y, and not along it
             across = np.minimum(1.0, radius / middles[out]) * (1 - 1 / dimension)
             kept = float(mass[out] @ (1 - across))
-            best, least = Learned(radius, float(mass[out].sum()), bias, kept), risk
+            told = float(np.linalg.norm(noise[out]))
+            best, least = Learned(radius, float(mass[out].sum()), told, bias, kept), risk
     return best

@@ -37,7 +37,7 @@ HOW = {
     "density": ERROR,
     "distribution": ERROR,
     "few-users-distribution": ONE,
-    "few-users-mean": ONE,
+    "few-users-mean": ROWS,
     "frequency-oracle": ONE,
     "hadamard-response": ONE,
     "huber-mean": ROWS,

@@ -178,13 +178,14 @@ def centred_mean(
     public = {"stages": float(plan.n_stages), "radius": learned.radius, "n_report": float(n_report)}
     if n_report == 0:
         return Estimate.failed("nobody reported", public=public)
+    outside = {"outside": learned.outside, "outside_stderr": learned.outside_std}
     return VectorEstimate(
         value,
         spread,
         (share * learned.bias) ** 2,
         learned.radius,
         n_report,
-        public if plan.n_stages == 1 else public | {"outside": learned.outside},
+        public if plan.n_stages == 1 else public | outside,
         _doubts(plan, learned.radius, before),
     )
 

@@ -155,6 +155,7 @@ def test_users_far_out_are_left_out_where_noise_is_more_than_they_are() -> None:
     assert few.radius < 0.1
     assert few.outside == pytest.approx(0.05)
     assert few.bias == pytest.approx(0.05 * 0.83, rel=0.15)
+    assert few.outside_std == pytest.approx(0.001 * np.sqrt(np.sum(edges[1:] >= few.radius)))
     assert many.radius > 0.7
     unsure = learned_radius(shares, 50 * stds, edges, 1.0, precision=0.0, reports=1e4)
     assert unsure.radius < 1.0
