@@ -95,6 +95,10 @@ class CentredPlan:
         """
         return stage == 0 or radius >= self.open_radius
 
+    def left(self, stage: int) -> float:
+        """Share of the users who have not reported a vector before a stage."""
+        return math.fsum(self.shares[stage:])
+
     def intervals(self, lo: float = 0.0, hi: float = 1.0) -> tuple[tuple[float, float], ...]:
         """Divide the users whose hash lies in [lo, hi): stage, vote, stage, vote, ..., stage."""
         sizes = [self.shares[0]]
@@ -272,8 +276,10 @@ def learned_radius(
     """Weigh the noise of a wide radius against the bias of a short one.
 
     Of the edges that leave few users outside, that of least 1 / (precision + reports / radius^2)
-    + (share of the stage in that sum times the bias)^2 is taken; of equal ones the shortest.
-    ``open_radius`` has no bias, and nothing wider has more noise.
+    + (share of the reports in that sum times the bias)^2 is taken; of equal ones the shortest.
+    ``open_radius`` has no bias, and nothing wider has more noise. A radius is weighed as if all
+    users who are left reported in it: one that is too short for a cluster far away is never passed
+    again, and alone in its stage the bias would be little beside the noise of few reports.
 
     Parameters
     ----------
@@ -289,7 +295,8 @@ def learned_radius(
     precision : float
         1 / variance of the centre.
     reports : float
-        Expected reports over v: 1 / variance of their mean in a ball of radius 1.
+        Expected ones of all users who are left, over v: 1 / variance of their mean in a ball of
+        radius 1.
     dimension : int
         Of the vectors.
     clip_mass : float

@@ -149,7 +149,7 @@ def centred_mean(
                     edges,
                     learned.radius,
                     precision=precision,
-                    reports=votes.n_users * plan.shares[stage] / plan.vote_share / plan.v,
+                    reports=votes.n_users / plan.vote_share * plan.left(stage) / plan.v,
                     dimension=part.n_coordinates,
                     clip_mass=clip_mass,
                     open_radius=plan.open_radius,

@@ -144,7 +144,7 @@ def simulated_loss(
                     edges,
                     radius,
                     precision=precision,
-                    reports=n / plan.v,
+                    reports=plan.left(stage) * spread.n_users / plan.v,
                     clip_mass=clip_mass,
                     open_radius=plan.open_radius,
                 ).radius

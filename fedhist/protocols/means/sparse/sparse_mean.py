@@ -123,7 +123,7 @@ class SparseMean(SparsePlan):
     """
 
     name: ClassVar[str] = "sparse-mean"
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     unshuffled: ClassVar[str] = "votes are read by signs that belong to a user's id"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 4.1"
     goals: ClassVar[tuple[Goal, ...]] = (
