@@ -198,8 +198,9 @@ class FewUsersMean(MeanTarget, FewUsers):
         distance = self._distance(lambda: (seen.rows["mean"], seen.times), truth)
         if self.plan.n_parts and not math.isinf(self.epsilon):
             rows = seen.rows["mean"]
-            away = np.linalg.norm(rows - np.median(rows, axis=0), axis=1)
-            if (away > FAR * self.row_radius).mean() > FAR_USERS:
+            middle = np.median(rows, axis=0) if len(rows) else 0.0
+            away = np.linalg.norm(rows - middle, axis=1)
+            if (away > FAR * self.row_radius).sum() > FAR_USERS * len(rows):
                 source += "; a bound for users who are alike as the radius says, unlike these"
         if usable and not boxed:
             sent = seen["sent"] / seen.n_users
