@@ -29,6 +29,10 @@ CLIP_MASS = 0.3
 _DOUBT = 0.5
 """Standard errors by which a bias must be seen, before a longer radius is paid for."""
 
+_SURE = 2.0
+"""Standard errors by which a bias must be seen, before it is stated: users who are alike hardly
+have any, and what the votes' noise makes of it would be a third of their stated variance."""
+
 MOST_BINS = 15
 _LEAST_SHARE, _MOST_VOTERS, _FEWEST_VOTERS = 0.02, 0.08, 300.0
 _SHARPNESS = 2.0
@@ -248,8 +252,8 @@ class Learned:
     outside, outside_std : float
         Share of the users whose vectors are longer, and shortened; and how well votes tell it.
     bias : float
-        How far that may move their mean: if all of them lie in one direction. What could be the
-        noise of the votes is left out.
+        How far that may move their mean: if all of them lie in one direction. Zero where it could
+        be the noise of the votes.
     kept : float
         Share of the centre's own error that stays in a mean of shortened vectors.
     """
@@ -327,14 +331,15 @@ def learned_radius(
         # bins that lie outside altogether; bin 0 begins at edge 1
         out = (ends[1:] >= radius) & (radius < open_radius)
         far = np.where(out, middles - radius, 0.0)
-        bias = max(0.0, float(far @ mass) - _DOUBT * float(np.linalg.norm(far * noise)))
+        bias, error = float(far @ mass), float(np.linalg.norm(far * noise))
         gained = reports / min(radius, open_radius) ** 2
         variance = 1 / (precision + gained)
-        risk = variance + (gained * variance * bias) ** 2
+        risk = variance + (gained * variance * max(0.0, bias - _DOUBT * error)) ** 2
         if risk <= least:
             # moving the centre moves r y / |y| by r / |y| across y, and not along it
             across = np.minimum(1.0, radius / middles[out]) * (1 - 1 / dimension)
             kept = float(mass[out] @ (1 - across))
-            told = float(np.linalg.norm(noise[out]))
-            best, least = Learned(radius, float(mass[out].sum()), told, bias, kept), risk
+            outside = float(mass[out].sum()), float(np.linalg.norm(noise[out]))
+            stated = bias if bias > _SURE * error else 0.0
+            best, least = Learned(radius, *outside, stated, kept), risk
     return best

@@ -57,8 +57,8 @@ class VectorEstimate:
         Total variance of the value, all coordinates added, by the reports that came: with what
         stays of earlier stages' errors where vectors around their estimate were shortened.
     clipping : float
-        What shortening the vectors outside the last radius may add to the squared error, by the
-        votes: if all of these lie in one direction. Zero in one stage.
+        What shortening the vectors outside the last radius adds to the squared error, where the
+        votes see it: if all of these lie in one direction. Zero in one stage.
     radius : float
         Of the last stage.
     n_report : int
@@ -77,8 +77,8 @@ class VectorEstimate:
 
     @property
     def stderr(self) -> float:
-        """Standard error of a coordinate, on average over all directions."""
-        return math.sqrt(self.variance / len(self.value))
+        """Standard error of a coordinate, on average over all directions, clipping included."""
+        return math.sqrt(self.error / len(self.value))
 
     @property
     def error(self) -> float:

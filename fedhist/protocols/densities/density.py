@@ -283,7 +283,7 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
             "bins": float(planned.n_bins),
             "predicted_ise": found.error + planned.energy,
         }
-        stderr = stages.stderr(found.variance)
+        stderr = stages.stderr(found.error)
         return self.density(found.value, stderr, found.public | public, found.warnings)
 
     def _folds(self) -> Generator[Query, Summary, Estimate]:

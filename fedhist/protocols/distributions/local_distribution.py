@@ -278,7 +278,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         p = from_sum_zero(found.value) + 1 / k
         return Estimate.ok(
             project_simplex(p) if self.project else p,
-            stderr=np.full(k, math.sqrt(found.variance / k)),
+            stderr=np.full(k, math.sqrt(found.error / k)),
             keys=self.domain,
             public=found.public | {"clipping": found.clipping},
             warnings=found.warnings,
