@@ -30,8 +30,8 @@ _DOUBT = 0.5
 """Standard errors by which a bias must be seen, before a longer radius is paid for."""
 
 _SURE = 2.0
-"""Standard errors by which a bias must be seen, before it is stated: users who are alike hardly
-have any, and what the votes' noise makes of it would be a third of their stated variance."""
+"""Standard errors by which users without a vector, or a bias, must be seen before they count: users
+who are alike hardly have any, and the votes' noise would be a third of their stated variance."""
 
 MOST_BINS = 15
 _LEAST_SHARE, _MOST_VOTERS, _FEWEST_VOTERS = 0.02, 0.08, 300.0
@@ -256,6 +256,9 @@ class Learned:
         be the noise of the votes.
     kept : float
         Share of the centre's own error that stays in a mean of shortened vectors.
+    usable, usable_error : float
+        Share of the users who have a vector, where others are seen, and its relative error. Others
+        report the centre.
     """
 
     radius: float
@@ -263,6 +266,8 @@ class Learned:
     outside_std: float = 0.0
     bias: float = 0.0
     kept: float = 0.0
+    usable: float = 1.0
+    usable_error: float = 0.0
 
 
 def learned_radius(
@@ -320,13 +325,14 @@ def learned_radius(
     if total <= 0:
         return Learned(before)
     mass, noise = mass / total, stds[:-1] / total
+    usable = (total, stds[-1] / total) if shares[-1] > _SURE * stds[-1] else (1.0, 0.0)
     # nobody counts as outside the first edge: the second is as far as the votes can tell
     beyond = np.concatenate(([0.0], np.cumsum(mass[:-1])))
     allowed = int(np.flatnonzero(beyond <= clip_mass)[-1])
     ends = np.append(edges, 0.0)
     middles = (ends[:-1] + ends[1:]) / 2
     middles[0] = (edges[0] + edges[1]) / 2
-    best, least = Learned(before), math.inf
+    best, least = Learned(before, 0.0, 0.0, 0.0, 0.0, *usable), math.inf
     for radius in dict.fromkeys(np.minimum(edges[: allowed + 1], before).tolist()):
         # bins that lie outside altogether; bin 0 begins at edge 1
         out = (ends[1:] >= radius) & (radius < open_radius)
@@ -341,5 +347,5 @@ def learned_radius(
             kept = float(mass[out] @ (1 - across))
             outside = float(mass[out].sum()), float(np.linalg.norm(noise[out]))
             stated = bias if bias > _SURE * error else 0.0
-            best, least = Learned(radius, *outside, stated, kept), risk
+            best, least = Learned(radius, *outside, stated, kept, *usable), risk
     return best

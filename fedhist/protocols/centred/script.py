@@ -154,6 +154,13 @@ def centred_mean(
                     clip_mass=clip_mass,
                     open_radius=plan.open_radius,
                 )
+                if stage == 1 and opening is None and learned.usable < 1:
+                    # who has no vector reported the middle
+                    value = value / learned.usable
+                    spread /= learned.usable**2
+                    spread += float(value @ value) * learned.usable_error**2
+                    precision = 1 / spread if spread else precision
+                    value = value if project is None else project(value)
             before = 1 / precision if precision else math.inf
         cohort, opens = cohorts[2 * stage], plan.opens(stage, learned.radius)
         if opens and opening is not None:
@@ -164,9 +171,11 @@ def centred_mean(
             centre, radius = (middle, plan.radius) if opens else (value, learned.radius)
             query = RankReports(part, centre, radius, float(epsilon), cohort, points)
             reports = yield query
-            n, variance = reports.n_users, plan.v * radius**2
-            kept = 0.0 if opens else learned.kept
+            n, variance = reports.n_users, plan.v * (radius / learned.usable) ** 2
+            kept = 0.0 if opens else learned.kept + learned.usable_error
             found = query.estimate(reports)
+            if learned.usable < 1:  # who has no vector reports the centre
+                found = centre + (found - centre) / learned.usable
         if n == 0:
             continue
         n_report += n

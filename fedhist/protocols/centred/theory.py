@@ -21,7 +21,13 @@ from fedhist.model.query import CHUNK, Summary
 from fedhist.protocols.centred.script import Project
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
-from server.means.centred import CLIP_MASS, CentredPlan, learned_radius, radius_edges
+from server.means.centred import (
+    CLIP_MASS,
+    CentredPlan,
+    Learned,
+    learned_radius,
+    radius_edges,
+)
 
 SIMULATED = "the stages on the given users, in normal noise of the channels' variances"
 RUNS = 96
@@ -128,28 +134,35 @@ def simulated_loss(
     found = []
     first_held = spread.square if plan.first_v > 0 else 0.0
     for _ in range(runs if plan.first_v > 0 else 1):
-        value, precision, radius = np.zeros(len(spread.mean)), 0.0, plan.radius
+        value, precision, learned = np.zeros(len(spread.mean)), 0.0, Learned(plan.radius)
         for stage, share in enumerate(plan.shares):
             n, mean = share * spread.n_users, spread.mean
             variance = plan.first_v - share * first_held
             if stage > 0:
                 value = project(value)
-                left = spread.some - value
-                distance = np.sqrt(np.einsum("ij,ij->i", left, left))
-                edges = radius_edges(radius, plan.radius, plan.sigma)
+                distance = _lengths(spread.some - value)
+                edges = radius_edges(learned.radius, plan.radius, plan.sigma)
                 bins, stds = _noisy_bins(distance, edges, spread, plan, epsilon, rng)
-                radius = learned_radius(
+                learned = learned_radius(
                     bins,
                     stds,
                     edges,
-                    radius,
+                    learned.radius,
                     precision=precision,
                     reports=plan.left(stage) * spread.n_users / plan.v,
                     clip_mass=clip_mass,
                     open_radius=plan.open_radius,
-                ).radius
-            opens = plan.opens(stage, radius)
+                )
+                if stage == 1 and opened is None and learned.usable < 1:
+                    value = value / learned.usable
+                    more = learned.usable**-2 / precision if precision else 0.0
+                    more += float(value @ value) * learned.usable_error**2
+                    precision, value = 1 / more if more else precision, project(value)
+            opens, usable = plan.opens(stage, learned.radius), learned.usable
+            centre = np.zeros(len(value)) if opens else value
             if not opens:
+                radius, left = learned.radius, spread.some - value
+                distance = _lengths(left)
                 inside = np.minimum(distance, radius)
                 shorter = inside / np.maximum(distance, 1e-300)
                 # what shortening moves, on the drawn users; all of them have the exact mean
@@ -160,6 +173,8 @@ def simulated_loss(
                 # of all users, of whom the stage has a share
                 held = spread.usable * float(np.square(inside).mean()) if len(left) else 0.0
                 variance = plan.v * radius**2 - share * held
+            if usable < 1 and (not opens or opened is None):
+                mean, variance = centre + (mean - centre) / usable, variance / usable**2
             gained = n / variance if variance > 0 else np.inf  # rounding may leave it below
             weight = 1.0 if np.isinf(gained) else gained / (precision + gained)
             if opens and opened is not None:
@@ -171,6 +186,10 @@ def simulated_loss(
             precision += gained
         found.append(loss(value))
     return float(np.mean(found))
+
+
+def _lengths(rows: Floats) -> Floats:
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
 
 
 def _noisy_bins(

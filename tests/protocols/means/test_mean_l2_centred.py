@@ -101,6 +101,27 @@ def test_a_cluster_far_away_costs_no_more_than_a_few_times_one_report() -> None:
     assert np.mean(losses) < 3.5 * protocol.centred_plan.v / n
 
 
+def test_users_without_samples_neither_pull_the_estimate_nor_shrink_its_stated_error() -> None:
+    """Three in ten, who report the centre of their stage: twenty runs.
+
+    Measured over stated squared errors were .5 to .9 in four sets of twenty runs. Where the votes'
+    share of them was thrown away it was 8 to 14, and the error ten times as large.
+    """
+    n, rng = 6_000, np.random.default_rng(7)
+    points = rng.standard_normal((n, 8)) * 0.01
+    points[:, 0] += 0.4
+    held = rng.random(n) > 0.3
+    users = Users.from_samples(np.arange(n), np.append(0, np.cumsum(held)), points[held])
+    losses, stated = [], []
+    for salt in range(1, 21):
+        protocol = MeanL2(2.0, n, 8, 200, salt=salt)
+        estimate = drawn(protocol, users, salt).estimate
+        losses.append(protocol.loss_of(estimate, users))
+        stated.append(np.square(estimate.stderr).sum())
+    assert np.mean(losses) < 2 * np.mean(stated)
+    assert protocol.error(users).expected == pytest.approx(np.mean(losses), rel=0.5)
+
+
 def test_too_few_users_are_refused_with_the_number_that_is_enough() -> None:
     protocol = MeanL2(0.1, 50, 7, 64)
     estimate = run(protocol, one_sample(np.zeros((50, 7))), 0).estimate

@@ -166,6 +166,17 @@ def test_users_far_out_are_left_out_where_noise_is_more_than_they_are() -> None:
     assert unsure.radius < 1.0
 
 
+def test_users_without_a_vector_count_where_votes_see_them() -> None:
+    edges = radius_edges(1.0, 1.0, 0.2)
+    shares = np.zeros(len(edges) + 1)
+    shares[-2:] = 0.7, 0.3
+    for std, usable in ((0.1, 0.7), (0.2, 1.0)):
+        stds = np.full(len(shares), std)
+        learned = learned_radius(shares, stds, edges, 1.0, precision=0.0, reports=100)
+        assert learned.usable == pytest.approx(usable)
+        assert learned.usable_error == pytest.approx(std / 0.7 if usable < 1 else 0.0)
+
+
 def test_votes_that_say_nothing_leave_the_radius() -> None:
     edges = radius_edges(1.0, 1.0, 0.2)
     nobody = np.zeros(len(edges) + 1)
