@@ -249,8 +249,10 @@ class Learned:
     ----------
     radius : float
         To report in.
-    outside, outside_std : float
-        Share of the users whose vectors are longer, and shortened; and how well votes tell it.
+    outside : float
+        Share of the users whose vectors are longer, and shortened.
+    unseen : float
+        Share of the users, beside those that ``bias`` is of, who may be shortened all the same.
     bias : float
         How far that may move their mean: if all of them lie in one direction. Zero where it could
         be the noise of the votes.
@@ -263,7 +265,7 @@ class Learned:
 
     radius: float
     outside: float = 0.0
-    outside_std: float = 0.0
+    unseen: float = 0.0
     bias: float = 0.0
     kept: float = 0.0
     usable: float = 1.0
@@ -345,7 +347,8 @@ def learned_radius(
             # moving the centre moves r y / |y| by r / |y| across y, and not along it
             across = np.minimum(1.0, radius / middles[out]) * (1 - 1 / dimension)
             kept = float(mass[out] @ (1 - across))
-            outside = float(mass[out].sum()), float(np.linalg.norm(noise[out]))
-            stated = bias if bias > _SURE * error else 0.0
-            best, least = Learned(radius, *outside, stated, kept, *usable), risk
+            outside, unseen = float(mass[out].sum()), _SURE * float(np.linalg.norm(noise[out]))
+            if bias <= _SURE * error:
+                bias, unseen = 0.0, outside + unseen
+            best, least = Learned(radius, outside, unseen, bias, kept, *usable), risk
     return best

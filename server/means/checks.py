@@ -181,11 +181,14 @@ class Fit:
         Share of the users beyond it.
     bias : float
         Bound on what clipping to it costs, as a standard error.
+    unseen : float
+        How far users beyond it, two standard errors more than were seen, may move the mean.
     """
 
     half_width: float
     outside: float
     bias: float
+    unseen: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -258,7 +261,9 @@ class Shells:
         inside = np.interp(reach, np.append(0.0, self.edges), np.append(0, within))
         outside = max(0.0, 1 - float(inside))
         seen = CLIPPED * width * math.hypot(outside, math.sqrt(self.noise))
-        return Fit(width, round(outside, 12), max(seen, float(beyond[j])))
+        missed = SURE * math.sqrt((len(self.edges) - 1 - j) * self.noise)
+        unseen = missed * (self.half_range + self.offset - float(reach))
+        return Fit(width, round(outside, 12), max(seen, float(beyond[j])), unseen)
 
     def beyond(self, shares: Floats) -> Floats:
         """How far users lie beyond each interval, on average, surely: (..., k).

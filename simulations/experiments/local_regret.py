@@ -154,8 +154,11 @@ class LocalCell(Cell):
         """Measure an estimate: squared l2; l1 for distributions; integrated for densities."""
         if self.target == "distribution":
             return float(np.abs(value - truth).sum())
-        squared = np.square(value - truth)
-        return float(squared.mean() if self.target == "density" else squared.sum())
+        return self.squared(value - truth)
+
+    def squared(self, off: Floats) -> float:
+        """Return the squared l2 norm; that of a density is an average over its grid."""
+        return super().squared(off) / (GRID if self.target == "density" else 1)
 
     def trivial(self, truth: Floats) -> float:
         """Return the loss of what needs no users: the middle, zero, the uniform distribution."""

@@ -71,6 +71,7 @@ def measure_area(area: Area, request: Request) -> Result:
             "where the default refuses, the answer that needs no users stands in",
             "measured / predicted: as a run states both, from the truth that it takes from users; "
             "in more runs of the default where the first ones disagree with its prediction",
+            "stated errors: of the default's estimates, against the truth of the cell",
             *area.notes,
         ),
         population=area.population,
@@ -109,6 +110,7 @@ def measure(
     default = protocols[DEFAULT]
     losses: dict[str, list[float]] = {label: [] for label in protocols}
     own: list[float] = []
+    errors: list[tuple[float, float, float]] = []
     predicted: list[float] = []
     trivial: list[float] = []
     refused, close, flagged = 0, False, False
@@ -124,6 +126,9 @@ def measure(
             loss = math.nan if value is None else cell.loss(value, truth)
             if label == DEFAULT:
                 refused += value is None
+                stderr = estimate.stderr
+                if value is not None and stderr is not None and stderr.shape == truth.shape:
+                    errors.append(squares(cell, estimate, truth))
                 loss = trivial[-1] if value is None else loss
                 mine = math.nan if value is None else default.loss_of(estimate, users, None, known)
                 own.append(mine)
@@ -138,7 +143,7 @@ def measure(
             expected = float(np.mean(predicted)) if predicted and not refused else math.nan
             found = Measured(
                 cell, usable, np.array(own), expected, in_loss_of(expected, own, losses[DEFAULT]),
-                flagged, float(np.mean(trivial)), refused, close,
+                flagged, float(np.mean(trivial)), refused, close, np.reshape(errors, (-1, 3)),
             )  # fmt: skip
             if found.regret < SMALL or found.stderr < UNDECIDED * found.regret:
                 break
@@ -147,6 +152,16 @@ def measure(
         again = [x for r in range(few) for x in _again(default, cell, request, area, r, runs)]
         found = replace(found, own=np.array(again))
     return found
+
+
+def squares(cell: Cell, estimate: Estimate, truth: Floats) -> tuple[float, float, float]:
+    """Return the squared error, what is stated of it, and what unseen users may add to that.
+
+    Of a density all of it is stated, with what its series leaves out; of others by standard errors.
+    """
+    off = np.asarray(estimate.value) - truth
+    stated, public = cell.squared(np.asarray(estimate.stderr)), estimate.public
+    return cell.squared(off), public.get("predicted_ise", stated), public.get("unseen", 0.0) ** 2
 
 
 def in_loss_of(expected: float, own: Sequence[float], losses: Sequence[float]) -> float:
@@ -207,6 +222,8 @@ def judge(found: Findings, target: str, cells: Sequence[Measured]) -> None:
     off = sum(m.mispredicted for m in cells)
     quantity = "share of the cells predicted within 15 %, or flagged"
     found.check(target, quantity, 1 - off / len(cells))
+    low = sum(m.understated for m in cells)
+    found.check(target, "cells whose squared error passes the stated one by 15 %", float(low))
     worst = sorted(cells, key=lambda m: -m.least)[: whole(found.request, "shown")]
     for m in worst:
         if m.least > 1.0:
@@ -214,6 +231,8 @@ def judge(found: Findings, target: str, cells: Sequence[Measured]) -> None:
     for m in sorted(cells, key=lambda m: -abs(math.log(m.ratio)) if m.mispredicted else 0.0)[:3]:
         if m.mispredicted:
             found.show(target, f"{m.cell}: measured / predicted", m.ratio, m.ratio_error)
+    for m in [m for m in cells if m.understated][:3]:
+        found.show(target, f"{m.cell}: squared error over the stated one", m.stated_ratio)
     share = (np.arange(len(cells)) + 1) / len(cells)
     plain = np.sort([m.regret for m in cells])
     found.draw("regret at most", target, share, plain, style="-")

@@ -47,6 +47,10 @@ class Cell(ABC):
     def loss(self, value: Floats, truth: Floats) -> float:
         """Measure an estimate."""
 
+    def squared(self, off: Floats) -> float:
+        """Return the squared norm that standard errors are of: l2."""
+        return float(np.square(off).sum())
+
     @abstractmethod
     def trivial(self, truth: Floats) -> float:
         """Return the loss of the answer that needs no users."""
@@ -109,6 +113,9 @@ class Measured:
         Runs in which the default had no value; the trivial answer took its place.
     close : bool
         Whether the default's plan says that two methods are close.
+    errors : (r, 3) float64
+        Of the default's runs that state a standard error: squared error, what is stated of it, and
+        what users whom a run cannot see may add.
     """
 
     cell: Cell
@@ -120,6 +127,7 @@ class Measured:
     trivial: float
     refused: int
     close: bool
+    errors: Floats = field(default_factory=lambda: np.zeros((0, 3)))
 
     @property
     def best(self) -> str:
@@ -165,6 +173,21 @@ class Measured:
         return self.ratio + off < 0.85 or self.ratio - off > 1.15
 
     @property
+    def stated_ratio(self) -> float:
+        """Measured squared error over what standard errors state; NaN without them."""
+        squared, stated, _ = self.errors.mean(axis=0) if len(self.errors) else (math.nan,) * 3
+        return float(squared / stated) if stated > 0 else math.nan
+
+    @property
+    def understated(self) -> bool:
+        """Whether that is 15 % and three standard errors above all that is stated."""
+        if not len(self.errors):
+            return False
+        squared, stated, unseen = self.errors.T
+        off = squared - 1.15 * stated - unseen
+        return float(off.mean()) > 3 * float(off.std()) / math.sqrt(len(off))
+
+    @property
     def worse_than_trivial(self) -> bool:
         """Whether the default loses to the trivial answer by more than the error it states."""
         one = self.losses[DEFAULT]
@@ -186,6 +209,8 @@ class Measured:
             "trivial loss": self.trivial,
             "predicted": self.predicted,
             "measured / predicted": self.ratio,
+            "measured / stated": self.stated_ratio,
+            "unseen": float(np.sqrt(self.errors[:, 2].mean())) if len(self.errors) else 0.0,
             "runs": float(len(self.losses[DEFAULT])),
             "refused": float(self.refused),
             "all": "; ".join(f"{m} {x.mean():.3g}" for m, x in self.losses.items()),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +127,19 @@ def test_predictions_and_the_trivial_answer(
 ) -> None:
     m = found([2.0, 2.01, 1.99], [1.0, 1.0, 1.0], **facts)
     assert (m.mispredicted, m.worse_than_trivial) == (off, worse)
+
+
+@pytest.mark.parametrize(
+    ("stated", "unseen", "low"), [(1.0, 0.0, True), (1.8, 0.0, False), (1.0, 1.0, False)]
+)
+def test_stated_errors_hold_with_what_unseen_users_add(
+    stated: float, unseen: float, low: bool
+) -> None:
+    errors = np.array([[2.0, stated, unseen], [2.02, stated, unseen], [1.98, stated, unseen]])
+    m = replace(found([2.0, 2.0], [1.0, 1.0]), errors=errors)
+    assert m.stated_ratio == pytest.approx(2 / stated)
+    assert m.understated == low
+    assert not found([2.0, 2.0], [1.0, 1.0]).understated
 
 
 def test_methods_get_what_is_public() -> None:

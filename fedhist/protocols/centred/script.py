@@ -187,7 +187,8 @@ def centred_mean(
     public = {"stages": float(plan.n_stages), "radius": learned.radius, "n_report": float(n_report)}
     if n_report == 0:
         return Estimate.failed("nobody reported", public=public)
-    outside = {"outside": learned.outside, "outside_stderr": learned.outside_std}
+    beyond = max(0.0, plan.radius + float(np.linalg.norm(value)) - learned.radius)
+    outside = {"outside": learned.outside, "unseen": learned.unseen * beyond}
     return VectorEstimate(
         value,
         spread,

@@ -137,6 +137,11 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
     and projection several stages have about 16 J^2 / (n T epsilon^2), and the bins of one sample
     about 7 J^2 / (n epsilon^2), for epsilon <= 1.
 
+    ``stderr`` is that of the series, before shrinkage and projection. ``predicted_ise`` adds what
+    the series leaves out of a density as smooth as declared; ``unseen`` is how far, in l2, users
+    may move the series whom the votes for a radius cannot see, as in
+    :class:`~fedhist.protocols.means.mean_l2.MeanL2`.
+
     Examples
     --------
     >>> protocol = Density(epsilon=1.0, n_users=20_000, samples_per_user=100)

@@ -107,7 +107,8 @@ class Mean(TwoModes, InRange, PlannedMean, FoldProtocol):
 
     ``stderr`` is a bound: it takes the channel's noise where it is largest, and users as far apart
     as the interval is wide; measured errors are .54 to 1 of it. It knows nothing of users far away
-    who passed the check: ``design.close`` says beforehand what these cost.
+    who passed the check: ``design.close`` says beforehand what these cost, and ``unseen`` of an
+    estimate how far so many as the answers leave open may move it, two standard errors of them.
 
     Examples
     --------

@@ -118,11 +118,11 @@ class MeanL2(PlannedMean, FoldMean):
     small epsilon, whoever the users are; more stages have less where users are alike. Where their
     means differ much the radius stays, and the votes for it cost up to 8 % of the users a stage.
     Squared l2 error of an estimate: d stderr^2, of which ``clipping`` is what shortening those
-    outside the last radius adds, where the votes see it. They tell the share of the users out
-    there, ``outside``, with an error of ``outside_stderr``: a small cluster far away passes unseen
-    where voters are few. Of 4,000 users (d = 2, T = 30, epsilon = 2) 5 % at 1.2 radii from the
-    others, one such error, moved estimates by .04, 2.3 times what was stated, and one run in
-    three warned; of 50,000 all were taken in. ``error(users)``, which is given the users, knows it.
+    outside the last radius adds, where the votes see it. A small cluster far away passes unseen
+    where voters are few: it may move the estimate by up to ``unseen``, two standard errors of the
+    votes. Of 4,000 users (d = 2, T = 30, epsilon = 2) 5 % at 1.2 radii from the others moved
+    estimates by .04, 2.3 times what was stated, and one run in three warned; of 50,000 all were
+    taken in. ``error(users)``, which is given the users, knows it.
 
     "folds": of order d log(n epsilon^2 T) / (n T epsilon^2) + e^{-c n epsilon^2 / d} in squared l2,
     for epsilon <= 1 and radius 1 [1, Theorem 6]; d2 ``plan.risk`` predicts it with constants,

@@ -33,6 +33,7 @@ from server.means.checks import (
     Check,
     Fit,
     Shells,
+    share_error,
     shell_edges,
     shell_noise,
 )
@@ -207,6 +208,10 @@ class Rounds:
             "inside": float(inside[j]),
             "inside_expected": check.certain[1] if j else check.expected,
         }
+        reach = self.half_range + abs(centre - self.middle)
+        error = share_error(float(answers.sums["users"][-1]), self.gain, check.certain[-1])
+        missed = max(0.0, check.certain[-1] - float(inside[-1])) + SURE * error
+        self.public["unseen"] = min(1.0, missed) * reach
         self.near, self.sure = check.half_widths[j], SEEN if (inside < least)[1:].any() else SURE
         return bool(inside[j] < least[j])
 
@@ -229,7 +234,7 @@ class Rounds:
         width = fit.half_width
         refine = self.clipped(centre, width, self.next_users())
         reports = yield refine
-        self.public |= {"differ": 1.0, "outside": fit.outside}
+        self.public |= {"differ": 1.0, "outside": fit.outside, "unseen": fit.unseen}
         if reports.n_users == 0:
             return Estimate.failed("nobody reported", public=self.public)
         self.public |= interval(refine, reports)

@@ -216,6 +216,24 @@ def test_one_report_over_the_range_is_the_prediction_without_a_vote() -> None:
     assert math.sqrt(predicted) < 0.05
 
 
+def test_what_may_pass_unseen_is_stated() -> None:
+    """5 % of the users .9 away pass the check: .03 to .05 off, ten times the standard error."""
+    protocol, off, stated, unseen = Mean(0.5, 5000, 300, -1.0, 1.0), [], [], []
+    rng = np.random.default_rng(3)
+    for seed in range(20):
+        own = np.where(rng.random(5000) < 0.05, 1.0, 0.1)
+        x = 2 * rng.binomial(300, (1 + own) / 2) / 300 - 1
+        estimate = drawn(protocol, population(x, seed), seed=seed).estimate
+        if "differ" not in estimate.public:
+            off.append((float(estimate.value[0]) - 0.145) ** 2)
+            stated.append(float(estimate.stderr[0]) ** 2)
+            unseen.append(estimate.public["unseen"])
+    assert len(off) >= 10
+    assert np.mean(off) > 3 * np.mean(stated)
+    assert np.mean(off) < np.mean(stated) + np.mean(unseen) ** 2
+    assert max(unseen) < 0.5
+
+
 def test_users_seen_far_away_are_taken_in_however_many_are_missed_near() -> None:
     """5 and 8 % at 0.8: both intervals alarm; what the wider has seen is taken at one s.e.
 

@@ -155,12 +155,13 @@ def test_users_far_out_are_left_out_where_noise_is_more_than_they_are() -> None:
     assert few.radius < 0.1
     assert few.outside == pytest.approx(0.05)
     assert few.bias == pytest.approx(0.05 * 0.83, rel=0.15)
-    assert few.outside_std == pytest.approx(0.001 * np.sqrt(np.sum(edges[1:] >= few.radius)))
+    assert few.unseen == pytest.approx(0.002 * np.sqrt(np.sum(edges[1:] >= few.radius)))
     assert many.radius > 0.7
     # what could be the votes' noise is not stated: of twelve bins, .02 a share
     blurred = learned_radius(shares, 20 * stds, edges, 1.0, precision=0.0, reports=20)
     assert blurred.outside == pytest.approx(0.05)
-    assert blurred.outside_std > 0.05 / 2
+    beyond = np.sqrt(np.sum(edges[1:] >= blurred.radius))
+    assert blurred.unseen == pytest.approx(0.05 + 0.04 * beyond)
     assert blurred.bias == 0.0
     unsure = learned_radius(shares, 50 * stds, edges, 1.0, precision=0.0, reports=1e4)
     assert unsure.radius < 1.0
