@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
+from fedhist.base.text import warned
 from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.privacy.guarantee import Adjacency, zcdp_rho
 from server.central_means.noise import SumNoise, sum_noise
@@ -123,6 +124,20 @@ def draw_medians(server: Curator, counts: Integers, epsilon_each: float) -> Inte
         changed=len(counts),
         label="medians",
         moves=ONE_COUNT,
+    )
+
+
+def few_counted(n_users: float, floor: float) -> tuple[str, ...]:
+    """Warn where a released number of users is less than medians needed."""
+    if n_users >= floor:
+        return ()
+    return (
+        warned(
+            f"medians were drawn among some {max(n_users, 0.0):.0f} users, fewer than the "
+            f"{math.ceil(floor)} that they need",
+            "they may lie anywhere in the range, and the mean with them, which no stated error has",
+            "box-mean needs no medians; more users or a larger epsilon make them safe",
+        ),
     )
 
 

@@ -112,7 +112,7 @@ class RadiusChoice:
         """How many users at the largest radius a draw of this one leaves out, as a rule."""
         return (DECAY * math.log(self.largest / radius) + FREE) / self.epsilon
 
-    def told(self, radius: float, n_users: int) -> tuple[str, ...]:
+    def told(self, radius: float, n_users: float) -> tuple[str, ...]:
         """Say what cannot be known, where so few users leave more than one in twenty unseen."""
         share = self.unseen(radius) / max(n_users, 1)
         if radius >= self.largest or share < HIDDEN:

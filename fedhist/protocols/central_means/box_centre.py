@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -71,7 +71,11 @@ class BoxCentre(CentralMeans):
     Predicted by following the steps with the users' own means in place of messages, for 48 first
     means. All looks are averaged by inverse variance, which matters where the users fill the range.
     Later centres, and the average, are settled as ``box-mean`` settles its estimate; under
-    "add-remove-user" every look is the ratio of two noisy sums, and followed as such.
+    "add-remove-user" every look is the ratio of two noisy sums, and followed as such. Where fewer
+    answer than are planned, and that is public, a public radius holds the first error that they
+    have, and one that so few would draw from anywhere is not drawn. ``stderr`` holds the noise
+    only: not those whom a radius leaves out, nor users without a usable mean, who count as the
+    centre.
 
     Examples
     --------
@@ -82,7 +86,7 @@ class BoxCentre(CentralMeans):
 
     name: ClassVar[str] = "box-centre"
     paper: ClassVar[str] = "own: two Gaussian means, the second one around the first"
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="one mean in [-1, 1]"),)
     starter: ClassVar[str] = BoxMean.starter.replace("box-mean", "box-centre").replace(
         "over the whole of a public range", "over the range and then around what was found"
@@ -149,14 +153,14 @@ class BoxCentre(CentralMeans):
         steps = Steps(self, server, self.step_noise, self.shares)
         mean, std = self.middle, math.inf
         centre, radius = self.middle, self.half
-        told: tuple[str, ...] = ()
+        along, told = np.zeros(self.dimension), tuple[str, ...]()
         for j in range(len(self.shares)):
             if j:
-                around, drawn = self.settled(mean, std), self.second_radius
-                if self.radius is None:
-                    choice = self._choice(j, radius, std)
+                around, drawn = self.settled(mean, std), self._known_radius(radius, steps.users)
+                choice = self._choice(j, radius, std, steps.users)
+                if choice is not None:
                     drawn = yield from ask_radius(server, around, choice)
-                    told = told or choice.told(drawn, self.n_users)
+                    told = told or choice.told(drawn, steps.users)
                 if drawn < radius:
                     centre, radius = around, drawn
             found = yield from steps.ask(centre, radius)
@@ -164,16 +168,34 @@ class BoxCentre(CentralMeans):
                 return found
             weight, std = averaged(std, found[1])
             mean = weight * found[0] + (1 - weight) * mean
+            along = np.hypot(weight * steps.along, (1 - weight) * along)
         return Estimate.ok(
             self.settled(mean, std),
-            stderr=np.full(self.dimension, std),
+            stderr=np.hypot(std, along),
             public=steps.public | {"radius": radius},
             warnings=told + self.drowned(std),
         )
 
-    def _choice(self, j: int, radius: float, std: float) -> RadiusChoice:
-        """Draw of the radius of look ``j``, after one within ``radius``."""
-        return self.looks.choice if j == 1 else self.looks.next_choice(radius, std)
+    def _fewer(self, n_users: float) -> bool:
+        """Whether fewer answered than are planned, where that is public."""
+        return not self.hidden and n_users < self.n_users
+
+    def _known_radius(self, radius: float, n_users: float) -> float:
+        """Radius of a look after one within ``radius``, where none is drawn."""
+        if self.radius is None:
+            return radius
+        seen = replace(self, n_users=int(n_users)) if self._fewer(n_users) else self
+        return seen.second_radius
+
+    def _choice(self, j: int, radius: float, std: float, n_users: float) -> RadiusChoice | None:
+        """Draw of the radius of look ``j``, after one within ``radius``, if so many answered.
+
+        None where there is none, or fewer than are planned would draw anything.
+        """
+        if self.radius is not None:
+            return None
+        choice = self.looks.choice if j == 1 else self.looks.next_choice(radius, std)
+        return None if self._fewer(n_users) and n_users < choice.least_users else choice
 
     def risk(self, seen: Seen) -> tuple[float, bool]:
         """Follow the steps."""
@@ -190,9 +212,9 @@ class BoxCentre(CentralMeans):
             mean, std = rows.look(centre, radius, stds[0]).drawn(each[0])
             for j in range(1, len(stds)):
                 around = self.settled(mean, std)
-                radii, law = np.array([self.second_radius]), np.ones(1)
-                if self.radius is None:
-                    choice = self._choice(j, radius, std)
+                radii, law = np.array([self._known_radius(radius, rows.n_users)]), np.ones(1)
+                choice = self._choice(j, radius, std, rows.n_users)
+                if choice is not None:
                     away = distances(rows.means - around)
                     radii, law = choice.radii, choice.law(away, rows.times)
                 if j == len(stds) - 1:

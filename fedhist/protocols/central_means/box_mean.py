@@ -69,7 +69,9 @@ class BoxMean(CentralMeans):
     more noise is taken out again by the rule of James and Stein, towards the middle of the range:
     where it is longer than the mean, the error is about that of the middle. The estimate lies
     within B. What both save is predicted by draws; ``stderr`` is that of the noise before. Under
-    "add-remove-user" the draws are of the ratio of two noisy sums.
+    "add-remove-user" the draws are of the ratio of two noisy sums, and ``stderr`` is that of both.
+    A user without samples, or with a NaN or an infinity, counts as the middle, under
+    "add-remove-user" as nobody: predictions know how many there are, ``stderr`` does not.
 
     Examples
     --------

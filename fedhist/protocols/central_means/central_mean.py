@@ -60,7 +60,7 @@ class CentralMean(CentralMeans):
 
     name: ClassVar[str] = "central-mean"
     paper: ClassVar[str] = "own choice of interval-mean, box-centre and box-mean"
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
     goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="one mean in [-1, 1]"),)
     starter: ClassVar[str] = """\
 # One mean with a trusted server: 5,000 users of 20 to 500 samples each.

@@ -76,7 +76,8 @@ class HuberMean(CentralMeans):
     steps with the users' own means, for 48 draws of the noise. Centres, and the estimate, are
     settled as ``box-mean`` settles its estimate; under "add-remove-user" every step takes the ratio
     of two noisy sums, and where these count hardly anybody, now and then, the prediction is a bound
-    for most runs.
+    for most runs. ``stderr`` is that of the last step's noise: not what clips take away, nor what
+    the steps before have left to go.
 
     Examples
     --------
@@ -157,8 +158,9 @@ class HuberMean(CentralMeans):
             centre, std = self.settled(*found), found[1]
         return Estimate.ok(
             centre,
-            stderr=np.full(self.dimension, std),
+            stderr=np.hypot(std, steps.along),
             public=steps.public | {"radius": self.reach},
+            warnings=self.drowned(std),
         )
 
     def risk(self, seen: Seen) -> tuple[float, bool]:

@@ -34,6 +34,7 @@ from server.central_means.medians import (
     BINS,
     IntervalPlan,
     draw_medians,
+    few_counted,
     interval_radius,
     plan_interval,
     some_medians,
@@ -76,7 +77,9 @@ class IntervalMean(CentralMeans):
     -----
     Below a floor of users, (4 / e) ln(100 d bins) with e the epsilon of a median, medians are drawn
     from anywhere and nothing would show it: the mean over the whole range is then released instead,
-    by public numbers. Predicted by the laws of medians and radius, with the users' own means.
+    if fewer are planned, or answer, by public numbers; under "add-remove-user" a noisy number below
+    it warns. Users without a usable mean are among those planned, and no help. Predicted by the
+    laws of medians and radius, with the users' own means; ``stderr`` holds the noise only.
 
     Examples
     --------
@@ -87,7 +90,7 @@ class IntervalMean(CentralMeans):
 
     name: ClassVar[str] = "interval-mean"
     paper: ClassVar[str] = "the idea: Levy et al., NeurIPS 2021; constants and the radius are own"
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-5, words="one mean in [-1, 1]"),)
     starter: ClassVar[str] = BoxMean.starter.replace("box-mean", "interval-mean").replace(
         "over the whole of a public range", "in an interval that holds most users"
@@ -128,10 +131,18 @@ class IntervalMean(CentralMeans):
         return interval_radius(self.half, self.n_bins, self.plan.radius_epsilon)
 
     @property
+    def least_users(self) -> float:
+        """Fewest users for medians, and for a radius."""
+        return max(self.plan.floor, 0.0 if self.scale is not None else self.choice.least_users)
+
+    @property
     def enough(self) -> bool:
-        """Whether there are enough users for medians, and for a radius."""
-        radius = 0.0 if self.scale is not None else self.choice.least_users
-        return self.n_users >= max(self.plan.floor, radius)
+        """Whether as many are planned."""
+        return self.n_users >= self.least_users
+
+    def _whole(self, n_users: int) -> bool:
+        """Whether the mean over the whole range it is, if so many answer."""
+        return not self.enough or (not self.hidden and n_users < self.least_users)
 
     @property
     def public_radius(self) -> float:
@@ -151,27 +162,30 @@ class IntervalMean(CentralMeans):
             return (yield from self.whole(server))
         bins = MeanBins(*self.edges, self.n_bins, self.dimension)
         summary = yield bins
+        if self._whole(summary.n_users):  # nothing is spent yet
+            return (yield from self.whole(server))
         at = draw_medians(server, summary.sums["counts"], self.plan.median_epsilon)
         centre, radius = bins.middles[at], self.public_radius
-        told: tuple[str, ...] = ()
         if self.scale is None:
             radius = yield from ask_radius(server, centre, self.choice)
-            told = self.choice.told(radius, self.n_users)
         steps = Steps(self, server, self.plan.noise, (1.0,))
         found = yield from steps.ask(self.clip_centre(centre, radius), radius)
         if isinstance(found, Estimate):
             return found
         value, std = found
+        told = few_counted(steps.users, self.plan.floor)
+        if self.scale is None:
+            told += self.choice.told(radius, steps.users)
         return Estimate.ok(
             value,
-            stderr=np.full(self.dimension, std),
+            stderr=np.hypot(std, steps.along),
             public=steps.public | {"radius": radius},
             warnings=told + self.drowned(std),
         )
 
     def risk(self, seen: Seen) -> tuple[float, bool]:
         """Follow the laws of the medians and of the radius."""
-        if not self.enough:
+        if self._whole(seen.n_users):
             return self.whole_risk(seen)
         rows = self.followed(seen)
         rng = np.random.default_rng(20)

@@ -34,6 +34,7 @@ from fedhist.protocols.shared.seen import Seen, rows_at_most
 from fedhist.users.batch import Users
 from server.central_means.noise import (
     ADJACENCIES,
+    COUNTED,
     COUNTED_STEPS,
     STEPS,
     SumNoise,
@@ -173,7 +174,7 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         value, std = found
         return Estimate.ok(
             self.settled(value, std),
-            stderr=np.full(self.dimension, std),
+            stderr=np.hypot(std, steps.along),
             public=steps.public | {"radius": self.half},
             warnings=self.drowned(std),
         )
@@ -268,7 +269,17 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
 
 
 class Steps:
-    """The releases of clipped means of one script, which share a budget."""
+    """The releases of clipped means of one script, which share a budget.
+
+    Attributes
+    ----------
+    public : dict
+    users : float
+        Who answered the last question: their number, or a noisy one; a sum of weights.
+    along : (d,) float64
+        Standard error that noise on that number makes of the last mean, along what lies between it
+        and the centre; 0 where the number is public.
+    """
 
     def __init__(
         self, protocol: CentralMeans, server: Curator, noise: SumNoise, shares: Sequence[float]
@@ -277,6 +288,8 @@ class Steps:
         self._shares = list(shares)
         self._made = 0
         self.public: dict[str, float] = {}
+        self.users = 0.0
+        self.along = np.zeros(protocol.dimension)
 
     @cached_property
     def _release(self) -> Any:
@@ -317,5 +330,9 @@ class Steps:
             *total, seen = self._release(counted)
             by = max(float(seen) / COUNTED_STEPS, 1.0)
             self.public["users, with noise"] = by
-        mean = query.centre + query.radius * (np.asarray(total, dtype=np.float64) / STEPS / by)
-        return mean, std * query.radius / by
+        away = query.radius * (np.asarray(total, dtype=np.float64) / STEPS / by)
+        self.users, each = by, std * query.radius / by
+        if p.counted:  # what is away is noise, too, and no longer than the radius
+            square = np.clip(np.square(away) - each**2, 0.0, query.radius**2)
+            self.along = np.sqrt(square) * (std / COUNTED / by)
+        return query.centre + away, each

@@ -40,6 +40,7 @@ from server.central_means.medians import (
     BINS,
     IntervalPlan,
     draw_medians,
+    few_counted,
     plan_interval,
     some_medians,
 )
@@ -90,8 +91,10 @@ class WeightedMean(CentralMeans):
     -----
     sum w^2 v / (sum w)^2 around the common mean, v a user's variance, and noise of radius over sum
     w: samples beyond the number that minimises it, under the released histogram, count no more.
-    Refuses where there are too few users for medians. NOT the average of the users' own means
-    where sizes and means go together.
+    Refuses where there are too few users for medians; fails, before anything is spent, if too few
+    answer, and warns if noisy sizes tell of fewer with samples. NOT the average of the users' own
+    means where sizes and means go together. ``stderr`` holds the noise only, and takes ``within``
+    and ``between`` at their word: where users differ more, what the clip takes is not in it.
 
     Examples
     --------
@@ -102,7 +105,7 @@ class WeightedMean(CentralMeans):
 
     name: ClassVar[str] = "weighted-mean"
     paper: ClassVar[str] = "the model: Cummings et al., NeurIPS 2022; weights and clips are own"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="m = 20 to 500"),)
     starter: ClassVar[str] = (
         BoxMean.starter.replace("box-mean", "weighted-mean")
@@ -196,6 +199,12 @@ class WeightedMean(CentralMeans):
                 f"{math.ceil(self.plan.floor)} at least; box-mean has equal weights and no floor"
             )
         summary = yield self.sizes
+        n = summary.n_users
+        if not self.hidden and n < self.plan.floor:  # nothing is spent yet
+            return Estimate.failed(
+                f"{n} users answered; at least {math.ceil(self.plan.floor)} are needed",
+                public={"n_users": float(n)},
+            )
         add = server.discrete_laplace if self.discrete else server.laplace
         counts = add(
             summary.sums["counts"][0],
@@ -219,8 +228,9 @@ class WeightedMean(CentralMeans):
             return found
         value, std = found
         public = steps.public | {"radius": query.radius, "samples that count, at most": most}
-        value, stderr = self.settled(value, std), np.full(self.dimension, std)
-        return Estimate.ok(value, stderr=stderr, public=public)
+        value, stderr = self.settled(value, std), np.hypot(std, steps.along)
+        told = few_counted(float(np.sum(counts)), self.plan.floor) + self.drowned(std)
+        return Estimate.ok(value, stderr=stderr, public=public, warnings=told)
 
     def risk(self, seen: Seen) -> tuple[float, bool]:
         """Return that of equal weights, without noise: :meth:`error` knows the sizes."""
