@@ -20,6 +20,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_integer, check_scale
+from fedhist.base.text import warned
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
@@ -41,6 +42,9 @@ RARE = 0.08
 """Noise on a hidden number of users, in parts of it, from which on it may come close to none: so
 rarely that the runs that are followed need not show it, with errors that are much of the mean."""
 
+MOVING = 0.75
+"""Share of the radius that a last step does not move by where steps have come to the users."""
+
 SCALES = 3.0
 """Radius of the clip, in standard deviations of a user's mean."""
 
@@ -61,8 +65,9 @@ class HuberMean(CentralMeans):
     start : float, optional
         Public: first centre, in every coordinate; default the middle of the range.
     n_steps : int, optional
-        J. Default: what comes from any end of the range, one more; 1 is right where the start is
-        good.
+        J. Default: what comes from any end of the range, one more, but 64 at most; 1 is right where
+        the start is good. Where the last step still moved by much of the radius, the estimate says
+        that it has not come to the users.
 
     Privacy
     -------
@@ -109,6 +114,11 @@ class HuberMean(CentralMeans):
             raise ValueError("give radius or samples_per_user; got neither")
         if self.radius is not None:
             check_scale("radius", self.radius)
+            if m is not None:
+                raise ValueError(
+                    f"give radius or samples_per_user; got radius = {self.radius} and "
+                    f"samples_per_user = {m}"
+                )
         if m is not None and not 1 <= m < math.inf:
             raise ValueError(f"samples_per_user must be a number of at least 1, got {m}")
         if self.start is not None and not math.isfinite(self.start):
@@ -150,17 +160,31 @@ class HuberMean(CentralMeans):
     def steps(self, server: Curator) -> Script:
         """Take the steps."""
         steps = Steps(self, server, self.noise(self.shares), self.shares)
-        centre, std = self.first, 0.0
+        centre, std, moved = self.first, 0.0, 0.0
         for _ in range(self.looks):
             found = yield from steps.ask(centre, self.reach)
             if isinstance(found, Estimate):
                 return found
+            moved = float(np.linalg.norm(found[0] - centre))
             centre, std = self.settled(*found), found[1]
         return Estimate.ok(
             centre,
             stderr=np.hypot(std, steps.along),
             public=steps.public | {"radius": self.reach},
-            warnings=self.drowned(std),
+            warnings=self._moving(moved, std) + self.drowned(std),
+        )
+
+    def _moving(self, moved: float, std: float) -> tuple[str, ...]:
+        """Warn where a last step is most of the radius, beyond what noise in two centres makes."""
+        noise = math.sqrt(2 * self.dimension) * std
+        if self.reach >= self.half or moved <= MOVING * self.reach + 3 * noise:
+            return ()
+        return (
+            warned(
+                f"the last of {self.looks} steps moved by {moved:.3g}, of {self.reach:.3g} at most",
+                "most users are farther away, which no stated error has",
+                "more steps, a larger radius or a start that is nearer come to them",
+            ),
         )
 
     def risk(self, seen: Seen) -> tuple[float, bool]:

@@ -24,7 +24,13 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.central_means.bin_queries import MOST_BINS, MeanBins, ask_radius, distances
+from fedhist.protocols.central_means.bin_queries import (
+    MOST_BINS,
+    MOST_COUNTS,
+    MeanBins,
+    ask_radius,
+    distances,
+)
 from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.central_means.theory import Rows
@@ -63,7 +69,8 @@ class IntervalMean(CentralMeans):
     scale : float, optional
         Public bound on the standard deviation of a user's mean, in each coordinate: medians are
         then found in bins of that width, and the clip is 3 scales, sqrt(d) times as much in d
-        dimensions. By default there are 4,096 bins, and the radius of the clip is drawn privately.
+        dimensions. There are 4,096 bins at most: the clip is larger by what they are wider. By
+        default there are as many, and the radius of the clip is drawn privately.
 
     Privacy
     -------
@@ -137,8 +144,9 @@ class IntervalMean(CentralMeans):
 
     @property
     def enough(self) -> bool:
-        """Whether as many are planned."""
-        return self.n_users >= self.least_users
+        """Whether as many are planned, and there is room for the counts of all bins."""
+        room = self.dimension * self.n_bins <= MOST_COUNTS
+        return room and self.n_users >= self.least_users
 
     def _whole(self, n_users: int) -> bool:
         """Whether the mean over the whole range it is, if so many answer."""
@@ -146,8 +154,11 @@ class IntervalMean(CentralMeans):
 
     @property
     def public_radius(self) -> float:
-        """The clip where the scale is public."""
-        return min(SCALES * (self.scale or 0.0) * math.sqrt(self.dimension), self.half)
+        """The clip where the scale is public; around the middle of a bin that may be wider."""
+        low, high = self.edges
+        scale = self.scale or 0.0
+        reach = SCALES * scale + max((high - low) / self.n_bins - scale, 0.0)
+        return min(reach * math.sqrt(self.dimension), self.half)
 
     @property
     def max_rounds(self) -> int:  # type: ignore[override]

@@ -22,7 +22,7 @@ import numpy as np
 
 from clients.records.functionals import samples_of
 from fedhist.base.arrays import Array, Floats
-from fedhist.base.checks import check_size
+from fedhist.base.checks import check_integer, check_size
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import Estimate, Protocol, Script
@@ -30,7 +30,7 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.central_means.bin_queries import MeanBins, SizeBins
+from fedhist.protocols.central_means.bin_queries import MOST_COUNTS, MeanBins, SizeBins
 from fedhist.protocols.central_means.box_mean import BoxMean
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.central_means.queries import WeightedMeans, check_spreads, variances
@@ -122,6 +122,7 @@ class WeightedMean(CentralMeans):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_integer("dimension", self.dimension, MOST_COUNTS // BINS)
         check_size("within", self.within)
         check_spreads(self.between, self.within)
 
