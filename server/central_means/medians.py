@@ -31,6 +31,9 @@ hundred lies far off, and its radius with it, which is what the mean square is t
 WRONG = 0.01
 """Probability of a median far off that the floor allows."""
 
+RARE = 0.01
+"""Probability of each tail of medians, in all coordinates, that predictions follow by itself."""
+
 RADIUS_USERS = 500.0
 """The radius is drawn with so many units of epsilon in all users together, within its shares: one
 user in twenty far away then counts 25, which :mod:`~server.central_means.radius` sees."""
@@ -143,18 +146,34 @@ def few_counted(n_users: float, floor: float) -> tuple[str, ...]:
 
 def some_medians(
     counts: Integers, epsilon_each: float, n_draws: int, rng: np.random.Generator, times: float = 1
-) -> Integers:
-    """Return quantiles of the law of the released bins, for predictions: (n_draws, d). NOT PRIVATE.
+) -> tuple[Integers, Floats]:
+    """Return quantiles of the law of the released bins, for predictions. NOT PRIVATE.
 
-    In random order. Each of the counted is that of so many ``times`` users.
+    In random order. Each of the counted is that of so many ``times`` users. Medians far off are
+    rare, and errors with them large: three more are of each tail, down to what one run in ten
+    thousand draws, in one coordinate at a time, whichever it is.
+
+    Returns
+    -------
+    bins : (n_draws + 6, d) int64
+    law : (n_draws + 6,) float64
+        What each stands for; 1 in all.
     """
-    found = np.empty((n_draws, len(counts)), dtype=np.int64)
+    d = len(counts)
+    # law: a body of equal parts between the tails, and each tail in three
+    ends = np.array([1.0, 0.1, 0.01, 0.0]) * RARE / d
+    middle = ends[:-1] * math.sqrt(0.1)
+    tails = np.concatenate([middle, 1 - middle])
+    whose = rng.integers(0, d, len(tails))
+    bins = np.empty((n_draws + len(tails), d), dtype=np.int64)
     for j, score in enumerate(median_scores(counts) * times):
-        weight = np.exp(epsilon_each / 2 * (score - score.max()))
-        upto = np.cumsum(weight)
-        at = (rng.permutation(n_draws) + 0.5) / n_draws
-        found[:, j] = np.searchsorted(upto, at * upto[-1])
-    return found
+        upto = np.cumsum(np.exp(epsilon_each / 2 * (score - score.max())))
+        order = np.append(rng.permutation(n_draws), rng.integers(0, n_draws, len(tails)))
+        at = ends[0] + (1 - 2 * ends[0]) * (order + 0.5) / n_draws
+        at[n_draws:][whose == j] = tails[whose == j]
+        bins[:, j] = np.searchsorted(upto, at * upto[-1])
+    law = np.tile(-d * np.diff(ends), 2)
+    return bins, np.append(np.full(n_draws, (1 - law.sum()) / n_draws), law)
 
 
 def interval_radius(half: float, n_bins: int, epsilon: float) -> RadiusChoice:

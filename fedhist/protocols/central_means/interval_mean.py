@@ -201,23 +201,24 @@ class IntervalMean(CentralMeans):
         rows = self.followed(seen)
         rng = np.random.default_rng(20)
         noise, total = self.plan.noise, 0.0
-        for centre in self._centres(rows, rng):
+        for centre, chance in zip(*self._centres(rows, rng), strict=True):
             if self.scale is not None:
-                total += rows.risk(centre, self.public_radius, noise)
+                total += chance * rows.risk(centre, self.public_radius, noise)
                 continue
             law = self.choice.law(distances(rows.means - centre), rows.times)
             for j in np.flatnonzero(law > 1e-5):
                 radius = float(self.choice.radii[j])
-                total += law[j] * rows.risk(self.clip_centre(centre, radius), radius, noise)
-        return total / FOLLOWED, False
+                risk = rows.risk(self.clip_centre(centre, radius), radius, noise)
+                total += chance * law[j] * risk
+        return total, False
 
-    def _centres(self, rows: Rows, rng: np.random.Generator) -> Floats:
-        """Draw centres from the law of the medians: (FOLLOWED, d)."""
+    def _centres(self, rows: Rows, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Draw centres, (draws, d), from the law of the medians, and say what each stands for."""
         bins = MeanBins(*self.edges, self.n_bins, self.dimension)
         at = bins.place(rows.means).T
         counts = np.stack([np.bincount(column, minlength=self.n_bins) for column in at])
-        drawn = some_medians(counts, self.plan.median_epsilon, FOLLOWED, rng, rows.times)
-        return np.asarray(bins.middles[drawn])
+        drawn, law = some_medians(counts, self.plan.median_epsilon, FOLLOWED, rng, rows.times)
+        return bins.middles[drawn], law
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:

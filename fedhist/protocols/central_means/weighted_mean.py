@@ -258,18 +258,17 @@ class WeightedMean(CentralMeans):
         if not self.guarantee.private:
             return super().error_of(seen)
         rng = np.random.default_rng(20)
-        caps = self._caps(seen["powers"].astype(np.float64), rng)
+        at, law = some_medians(seen["bins"], self.plan.median_epsilon, FOLLOWED, rng)
+        centres = self.bins.middles[at]
+        caps = np.resize(self._caps(seen["powers"].astype(np.float64), rng), len(law))
         least = variances(caps, self.between, self.within, math.inf)
         radii = np.array([self.radius(most) for most in caps.tolist()])
-        centres = self.bins.middles[
-            some_medians(seen["bins"], self.plan.median_epsilon, FOLLOWED, rng)
-        ]
 
         def weighted(users: Users) -> Mapping[str, Array]:
             means, sizes = self.own_means(users), self._sizes(users)
             means = means[~np.isnan(means).any(axis=1)]
-            weight, total = np.zeros(FOLLOWED), np.zeros((FOLLOWED, self.dimension))
-            for i in range(FOLLOWED):
+            weight, total = np.zeros(len(law)), np.zeros(centres.shape)
+            for i in range(len(law)):
                 w = least[i] / variances(sizes, self.between, self.within, caps[i])
                 away, reach = means - centres[i], radii[i] / np.sqrt(w)
                 kept = w * (reach / np.maximum(np.linalg.norm(away, axis=1), reach))
@@ -287,7 +286,7 @@ class WeightedMean(CentralMeans):
             )
             for centre, away, radius, by in zip(centres, mean, radii, total, strict=True)
         ]
-        expected = float(np.mean(errors))
+        expected = float(law @ errors)
         source = "weights of these users around medians by their law, and the noise of the ratio"
         return ErrorBound(SQUARED_L2, expected, False, source)
 
