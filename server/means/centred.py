@@ -326,8 +326,10 @@ def learned_radius(
     total = float(mass.sum())
     if total <= 0:
         return Learned(before)
-    mass, noise = mass / total, stds[:-1] / total
-    usable = (total, stds[-1] / total) if shares[-1] > _SURE * stds[-1] else (1.0, 0.0)
+    # a share below its standard error is as likely that: dividing by less than it adds noise only
+    seen = max(total, float(stds[-1]))
+    usable = (seen, float(stds[-1]) / seen) if shares[-1] > _SURE * stds[-1] else (1.0, 0.0)
+    mass, noise = mass / total, stds[:-1] / seen
     # nobody counts as outside the first edge: the second is as far as the votes can tell
     beyond = np.concatenate(([0.0], np.cumsum(mass[:-1])))
     allowed = int(np.flatnonzero(beyond <= clip_mass)[-1])
@@ -350,5 +352,5 @@ def learned_radius(
             outside, unseen = float(mass[out].sum()), _SURE * float(np.linalg.norm(noise[out]))
             if bias <= _SURE * error:
                 bias, unseen = 0.0, outside + unseen
-            best, least = Learned(radius, outside, unseen, bias, kept, *usable), risk
+            best, least = Learned(radius, outside, min(1.0, unseen), bias, kept, *usable), risk
     return best

@@ -94,8 +94,8 @@ def centred_mean(
     salt: int,
     lo: float = 0.0,
     hi: float = 1.0,
+    project: Project = np.asarray,
     clip_mass: float = CLIP_MASS,
-    project: Project | None = None,
     opening: Opening | None = None,
 ) -> Generator[Query, Summary, VectorEstimate | Estimate]:
     """Ask the users whose hash under ``salt`` lies in [lo, hi), stage by stage.
@@ -111,12 +111,12 @@ def centred_mean(
         Public salt of the cohorts; that of the points follows from it.
     lo, hi : float
         Which part of the population takes part.
+    project : callable
+        Maps an estimate to the nearest vector that a mean can be, before the next stage goes on
+        from there; the last stage's estimate is left as it is.
     clip_mass : float
         Most of the users that may lie outside the radius of a stage; fewer where the votes see
         more bias than noise.
-    project : callable, optional
-        Maps an estimate to the nearest vector that a mean can be, before the next stage goes on
-        from there; the last stage's estimate is left as it is.
     opening : Opening, optional
         What the users of the first stage report in place of their vector.
 
@@ -137,7 +137,7 @@ def centred_mean(
     precision, learned, n_report, share = 0.0, Learned(plan.radius), 0, 1.0
     before, spread = math.inf, 0.0
     for stage in range(plan.n_stages):
-        if project is not None and precision:
+        if precision:
             value = project(value)
         if stage > 0:
             edges = radius_edges(learned.radius, plan.radius, plan.sigma)
@@ -156,11 +156,10 @@ def centred_mean(
                 )
                 if stage == 1 and opening is None and learned.usable < 1:
                     # who has no vector reported the middle
-                    value = value / learned.usable
+                    value = project(value / learned.usable)
                     spread /= learned.usable**2
                     spread += float(value @ value) * learned.usable_error**2
                     precision = 1 / spread if spread else precision
-                    value = value if project is None else project(value)
             before = 1 / precision if precision else math.inf
         cohort, opens = cohorts[2 * stage], plan.opens(stage, learned.radius)
         if opens and opening is not None:

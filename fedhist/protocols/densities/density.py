@@ -154,7 +154,7 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
         "own stages on the cosine basis (Efromovich 1999); folds: Kent, Berrett & Yu, "
         "arXiv 2405.11923, Section 5"
     )
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     goals: ClassVar[tuple[Goal, ...]] = (Goal(0.05, words="two bumps"),)
     epsilon: float
     n_users: int

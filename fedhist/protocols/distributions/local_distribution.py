@@ -147,7 +147,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         "own stages of PrivUnit (Bhowmick et al., arXiv 1812.00984) by ranks; "
         "folds: Kent, Berrett & Yu, arXiv 2405.11923, Section 3.2, on Hadamard rows"
     )
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     goals: ClassVar[tuple[Goal, ...]] = (Goal(0.1, words="k = 50, m = 300"),)
     domain: Keys
     epsilon: float

@@ -117,6 +117,8 @@ class MeanL2(PlannedMean, FoldMean):
     "centred": one stage has radius^2 / (g^2 n), some 1.6 d radius^2 coth^2(epsilon / 2) / n for
     small epsilon, whoever the users are; more stages have less where users are alike. Where their
     means differ much the radius stays, and the votes for it cost up to 8 % of the users a stage.
+    Users without samples report the middle: of one stage, which has no votes that see them, the
+    estimate is so much shorter as they are many, which no number states.
     Squared l2 error of an estimate: d stderr^2, of which ``clipping`` is what shortening those
     outside the last radius adds, where the votes see it. A small cluster far away passes unseen
     where voters are few: it may move the estimate by up to ``unseen``, two standard errors of the
@@ -139,7 +141,7 @@ class MeanL2(PlannedMean, FoldMean):
         "own stages of PrivUnit (Bhowmick et al., arXiv 1812.00984) by ranks; "
         "folds: Kent, Berrett & Yu, arXiv 2405.11923, Section 3.3"
     )
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     goals: ClassVar[tuple[Goal, ...]] = (
         Goal(
             0.05,

@@ -178,6 +178,15 @@ def test_users_without_a_vector_count_where_votes_see_them() -> None:
         assert learned.usable_error == pytest.approx(std / 0.7 if usable < 1 else 0.0)
 
 
+def test_nothing_is_divided_by_a_share_below_its_standard_error() -> None:
+    edges = radius_edges(1.0, 1.0, 0.2)
+    shares, stds = np.zeros(len(edges) + 1), np.full(len(edges) + 1, 0.3)
+    shares[-2:] = 0.01, 0.99
+    learned = learned_radius(shares, stds, edges, 1.0, precision=0.0, reports=100)
+    assert (learned.usable, learned.usable_error) == (0.3, 1.0)
+    assert learned.unseen <= 1.0
+
+
 def test_votes_that_say_nothing_leave_the_radius() -> None:
     edges = radius_edges(1.0, 1.0, 0.2)
     nobody = np.zeros(len(edges) + 1)

@@ -123,7 +123,7 @@ class SparseMean(SparsePlan):
     """
 
     name: ClassVar[str] = "sparse-mean"
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
     unshuffled: ClassVar[str] = "votes are read by signs that belong to a user's id"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 4.1"
     goals: ClassVar[tuple[Goal, ...]] = (
@@ -275,13 +275,16 @@ class SparseMean(SparsePlan):
         return said, np.sort(np.argsort(-np.abs(said), kind="stable")[:n_followed])
 
     def rows_after(self, seen: Seen) -> Callable[[Users], Mapping[str, Array]]:
-        """Return what finds users' own means in the columns that matter, and in another one."""
+        """Return what finds users' own means in the columns that matter, and in another one.
+
+        NaN where a user has none.
+        """
         radius, columns = float(self.radius), self._columns(seen)[1]
         others = np.setdiff1d(np.arange(self.dimension), columns)
 
         def rows(users: Users) -> Mapping[str, Array]:
             own, i = self.own_means(users), np.arange(len(users))
-            own = np.clip(np.nan_to_num(own), -radius, radius)  # the null record is 0
+            own = np.clip(own, -radius, radius)
             which = keyed_hash(users.ids, digest64("fedhist.others")) % max(len(others), 1)
             one = [own[i, others[which]]] if len(others) else []
             return {"means": np.column_stack([own[:, columns], *one])}
@@ -301,7 +304,7 @@ class SparseMean(SparsePlan):
                 self.channel_kind, float(self.samples_per_user), self.scale, n_users, n,
             )  # fmt: skip
 
-        own = np.sort(seen.rows["means"].T, axis=1)
+        own = np.sort(np.nan_to_num(seen.rows["means"]).T, axis=1)  # the null record is 0
         followed = Followed(seen.truth, columns, own, fold)
         if self.procedure == "threshold":
             return followed.thresholded(self.plan, min(self.sparsity, d), n / d)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
@@ -133,8 +133,12 @@ class VectorSetting:
         most = s + max(0, s - self.sure(z))
         return pick_support(np.abs(z), most, DOUBTFUL)
 
+    def project(self, value: Floats) -> Floats:
+        """Clip a vector to the box, which holds the mean."""
+        return np.clip(value, -self.radius, self.radius)
+
     def kept(self, value: Floats, z: Floats, stderr: float) -> Floats:
-        """Zero what both rounds leave to noise, and all but the s largest: (k,).
+        """Zero what both rounds leave to noise, and all but the s largest: (k,), in the box.
 
         Parameters
         ----------
@@ -147,7 +151,7 @@ class VectorSetting:
         good = (size >= least) | (np.abs(z) >= self.level)
         found = pick_support(np.where(good, size, -1.0), self.sparsity, 0.0)
         out = np.zeros_like(value)
-        out[found] = value[found]
+        out[found] = self.project(value[found])
         return out
 
     def rounds(self) -> Generator[Query, Summary, Estimate]:
@@ -160,7 +164,7 @@ class VectorSetting:
         plan = self.plan(len(columns), 1 - share)
         part = BoxMean(self.dimension, self.radius, columns)
         found = yield from centred_mean(
-            part, plan, epsilon=self.epsilon, salt=self.salt, lo=share, hi=1.0
+            part, plan, epsilon=self.epsilon, salt=self.salt, lo=share, hi=1.0, project=self.project
         )
         if isinstance(found, Estimate):
             return found
@@ -187,7 +191,7 @@ class VectorSetting:
         columns : (k,) int64
             Those whose means are at hand; another one stands for all of the rest.
         own : (n, k + 1) float64
-            Users' own means in these, and in another one.
+            Users' own means in these, and in another one; NaN for none.
         n_users : int
         """
         rng, d = np.random.default_rng(11), self.dimension
@@ -220,15 +224,18 @@ class VectorSetting:
                 for i, c in enumerate(some)
             ]
             vectors = np.column_stack(rows)
+            good = ~np.isnan(vectors).any(axis=1)
+            usable = float(good.mean())
             plan, z = self.plan(len(some), 1 - share), scores[key][at]
-            spread = Spread(truth[at], vectors, 1.0, round(n_users * (1 - share)))
+            n = round(n_users * (1 - share))
+            spread = Spread(usable * truth[at], vectors[good], usable, n)
             stderr = math.sqrt(plan.risk / len(some))
 
             def loss(value: Floats) -> float:
                 return float(np.square(self.kept(value, z, stderr) - truth[at]).sum())
 
             return simulated_loss(
-                spread, plan, loss, epsilon=self.epsilon, project=_same, runs=_REFINED
+                spread, plan, loss, epsilon=self.epsilon, project=self.project, runs=_REFINED
             )
 
         def missed(key: tuple[float, tuple[int, ...]]) -> float:
@@ -250,6 +257,3 @@ def none_found(
         "more users or a larger epsilon show smaller signals",
     )
     return Estimate.ok(zero, stderr=zero.copy(), public=public, warnings=(*warnings, told))
-
-
-_same: Callable[[Floats], Floats] = np.asarray
