@@ -70,6 +70,7 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
     discrete: bool = False
 
     max_rounds: ClassVar[int] = 1
+    divisor: ClassVar[str] = "users, with noise"
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -329,7 +330,7 @@ class Steps:
             counted = np.append(points, weight * COUNTED_STEPS // STEPS)
             *total, seen = self._release(counted)
             by = max(float(seen) / COUNTED_STEPS, 1.0)
-            self.public["users, with noise"] = by
+            self.public[p.divisor] = by
         away = query.radius * (np.asarray(total, dtype=np.float64) / STEPS / by)
         self.users, each = by, std * query.radius / by
         if p.counted:  # what is away is noise, too, and no longer than the radius

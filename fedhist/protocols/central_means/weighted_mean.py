@@ -116,6 +116,7 @@ class WeightedMean(CentralMeans):
         )
     )
     max_rounds: ClassVar[int] = 3
+    divisor: ClassVar[str] = "weights, with noise"
 
     within: float
     between: float = 0.0

@@ -108,7 +108,8 @@ class FewUsersMean(MeanTarget, FewUsers):
     n^2)) and b for large n, b the bias of the clip (.08 r for d = 1, nothing from 16 on);
     sqrt(d) 2 R z / n for a box of R, or for the last look within R; l2. All but "box" and "drawn"
     take ``radius`` at its word: where users differ more, no noise tells how far off they are. So
-    "auto" takes one of those two where it errs at most 1.5 times as much by the plan.
+    "auto" takes one of those two where it errs at most 1.5 times as much by the plan. Users without
+    samples, or with a NaN or an infinity, count as 0: predictions know them, estimates do not.
 
     Examples
     --------

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedhist.protocols import CentralMean, HuberMean, IntervalMean, WeightedMean
+from fedhist.users.batch import Users
 from tests.protocols.running import one_sample, run
 
 WIDE: dict[str, Any] = {"epsilon": 1.0, "n_users": 4000, "low": -1000.0, "high": 1000.0}
@@ -58,3 +59,15 @@ def test_steps_that_have_not_come_to_the_users_say_so() -> None:
     ):
         why = run(HuberMean(**WIDE, **how), around(500.0)).estimate.warnings
         assert any("steps moved by" in words for words in why) == told, how
+
+
+def test_a_sum_of_weights_is_not_called_a_number_of_users() -> None:
+    """A tenth of 2,000 users have 400 samples; the others' one is worth 1 / 512 of what counts."""
+    sizes = np.where(np.arange(2000) % 10 == 0, 400, 1)
+    values = 0.5 + 0.2 * np.random.default_rng(1).standard_normal(sizes.sum())
+    users = Users.from_samples(np.arange(2000), np.cumsum([0, *sizes]), values)
+    given = WIDE | {"epsilon": 4.0, "n_users": 2000, "low": -1.0, "high": 1.0}
+    public = run(WeightedMean(**given, within=0.2), users).estimate.public
+    assert "users, with noise" not in public
+    assert public["samples that count, at most"] == 512
+    assert 50 < public["weights, with noise"] < 300  # 160, and noise of 5 in each
