@@ -229,7 +229,9 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         usable = int(seen["usable"][0])
         if not usable:
             return 0.0, not self.hidden
-        n, truth = usable if self.hidden else seen.n_users, seen.truth - self.middle
+        weighed = self.hidden or not (self.guarantee.private or self.trust is not None)
+        n = usable if weighed else seen.n_users
+        truth = seen.truth - self.middle
         inside = seen["inside"] / n
         if not self.guarantee.private:
             return release_risk(inside, truth, self.half, 0.0), not self.hidden

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedhist.protocols import CentralMean, HuberMean, IntervalMean, WeightedMean
+from fedhist.privacy.aggregation import Aggregation
+from fedhist.protocols import BoxMean, CentralMean, HuberMean, IntervalMean, WeightedMean
 from fedhist.users.batch import Users
 from tests.protocols.running import one_sample, run
 
@@ -71,3 +73,14 @@ def test_a_sum_of_weights_is_not_called_a_number_of_users() -> None:
     assert "users, with noise" not in public
     assert public["samples that count, at most"] == 512
     assert 50 < public["weights, with noise"] < 300  # 160, and noise of 5 in each
+
+
+def test_without_noise_users_without_samples_are_left_out_and_predicted_so() -> None:
+    """The prediction said exactly (.3 / 2)^2; the nodes' one sum does count them as the middle."""
+    given = WIDE | {"epsilon": math.inf, "low": -1.0, "high": 1.0}
+    users = one_sample(np.where(np.arange(4000) % 2, 0.3, np.nan)[:, None])
+    summed = BoxMean(**given, discrete=True, trust=Aggregation(20))
+    for protocol, error in ((BoxMean(**given), 0.0), (CentralMean(**given), 0.0), (summed, 0.0225)):
+        found = np.ravel(run(protocol, users, nodes=20).estimate.value)[0]
+        assert (found - 0.3) ** 2 == pytest.approx(error, abs=1e-6)
+        assert protocol.error(users).expected == pytest.approx(error, abs=1e-6)
