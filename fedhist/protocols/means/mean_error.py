@@ -65,6 +65,8 @@ class Prediction:
         Users, of whom the means may be a sample.
     population : float, optional
         Users whose average is sought, where those who are asked are some of them.
+    usable : float
+        Share of the n users who have a mean; the others vote for no bin and report the centre.
     """
 
     design: Design
@@ -77,6 +79,7 @@ class Prediction:
     scale: float
     n: float
     population: float | None = None
+    usable: float = 1.0
 
     @property
     def half_range(self) -> float:
@@ -122,7 +125,7 @@ class Prediction:
         """Centres that the vote finds: (64,)."""
         plan, vote = self.design.vote, UnaryChannel(self.epsilon)
         edges = np.linspace(self.low, self.high, plan.n_bins + 1)[1:-1]
-        shares = np.diff(np.concatenate(([0.0], self.below(edges), [1.0])))
+        shares = self.usable * np.diff(np.concatenate(([0.0], self.below(edges), [1.0])))
         noise = vote.bit_variance / vote.tau**2 + shares * (1 - shares)
         h = shares + self.normals(plan.n_bins) * np.sqrt(noise / (self.n * plan.vote_share))
         return centroid(h, best_window(h), self.low, self.high)
@@ -208,6 +211,9 @@ class Prediction:
         x, y = low - self.truth, high - self.truth
         mean = (first[b] - first[a]) / m + left * x + right * y
         square = (second[b] - second[a]) / m + left * x * x + right * y * y
+        pull = c - self.truth
+        mean = self.usable * mean + (1 - self.usable) * pull
+        square = self.usable * square + (1 - self.usable) * pull**2
         variance = np.maximum(square - mean**2, 0.0)
         channel = scalar_channel(self.kind, self.epsilon)
         u2 = (variance + (mean + self.truth - c) ** 2) / half_width**2

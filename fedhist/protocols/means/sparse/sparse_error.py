@@ -93,7 +93,8 @@ class Followed:
     columns : (k,) int64
         Followed one by one.
     own : (k + 1, n) float64
-        Users' own means in these columns, and in one of the others, in increasing order.
+        Users' own means in these columns, and in one of the others, in increasing order; NaN,
+        for none, comes last.
     fold : callable of ((n,) float64, Plan, float)
         Makes a prediction for a fold of so many users with these means.
     """

@@ -299,12 +299,14 @@ class SparseMean(SparsePlan):
             return self.vectors.error(seen.truth, said, columns, seen.rows["means"], int(n))
 
         def fold(own: Floats, plan: Plan, n_users: float) -> Fold:
+            held = own[: len(own) - np.count_nonzero(np.isnan(own))]
             return Fold(
-                Design(plan, plan.risk), own, -radius, radius, float(self.epsilon),
-                self.channel_kind, float(self.samples_per_user), self.scale, n_users, n,
+                Design(plan, plan.risk), held if len(held) else np.zeros(1), -radius, radius,
+                float(self.epsilon), self.channel_kind, float(self.samples_per_user), self.scale,
+                n_users, n, len(held) / max(len(own), 1),
             )  # fmt: skip
 
-        own = np.sort(np.nan_to_num(seen.rows["means"]).T, axis=1)  # the null record is 0
+        own = np.sort(seen.rows["means"].T, axis=1)  # NaN last
         followed = Followed(seen.truth, columns, own, fold)
         if self.procedure == "threshold":
             return followed.thresholded(self.plan, min(self.sparsity, d), n / d)
