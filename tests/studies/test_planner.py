@@ -133,6 +133,16 @@ def test_samples_reach_population_and_protocol() -> None:
     assert setting.n_users == 500
 
 
+def test_a_search_that_ends_at_users_who_are_not_made_says_so() -> None:
+    """Twelve million values: asked from some epsilon on, and no prediction above it is made."""
+    sparse = {"name": "sparse-mean", "n_users": 3_000, "dimension": 200, "sparsity": 2}
+    people = GAUSSIAN | {"n_users": 3_000, "samples_per_user": 20, "dimension": 200}
+    found = plan(config(sparse | {"samples_per_user": 20}, people), 0.05, "epsilon")
+    assert found.x is None
+    assert found.refused_below is None
+    assert any(note.endswith("--most looks further") for note in found.notes)
+
+
 class Bumpy(Oracle):
     """An oracle whose error falls, rises and falls again; 0.2 from 10 to 20 and from 300 on."""
 

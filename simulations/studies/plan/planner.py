@@ -309,6 +309,9 @@ def _unreached(oracle: Oracle, found: Answer, walked: list[Point]) -> Answer:
     """Say how near the error comes to a target that is not reached, and what would do."""
     finite = [p for p in walked if math.isfinite(p.error)]
     notes = [n for n in (_dip(walked, found.target),) if n]
+    if oracle.cut:
+        most = f"more than {oracle.template.most_entries:,} values in all"
+        notes.append(f"beyond that the users, with {most}, were not made: --most looks further")
     if len(finite) > 1:
         a, b = finite[-2:]
         slope = math.log(b.error / a.error) / math.log(b.x / a.x) if a.error and b.error else 0.0

@@ -67,13 +67,15 @@ class Oracle:
     ----------
     read : bool
         Whether a prediction has looked at users so far.
+    cut : bool
+        Whether a population was too large to make.
     points : dict of float to Point
         All that was asked; ``bounds`` has the predictions themselves.
     """
 
     def __init__(self, template: Template, *, relative: bool = False, loss: str = "") -> None:
         self.template, self.relative, self.loss = template, relative, loss
-        self.read = False
+        self.read = self.cut = False
         self.points: dict[float, Point] = {}
         self.bounds: dict[float, ErrorBound] = {}
         self._clipping: float | None = None
@@ -196,6 +198,7 @@ def walk(oracle: Oracle, target: float, low: float, high: float, *, whole: bool)
         try:
             out.append(oracle(x))
         except TooLarge:
+            oracle.cut = True
             out += _up_to(oracle, target, out, x, whole=whole)
             break
         falls = len(out) > 1 and out[-1].error < out[-2].error
