@@ -113,6 +113,7 @@ def simulated_loss(
     clip_mass: float = CLIP_MASS,
     opened: Opened | None = None,
     runs: int = RUNS,
+    seed: int = 1,
 ) -> float:
     """Average a loss over runs of the stages in normal noise. NOT PRIVATE.
 
@@ -129,8 +130,9 @@ def simulated_loss(
     opened : Opened, optional
     runs : int
         One is enough without noise.
+    seed : int
     """
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(seed)
     found = []
     first_held = spread.square if plan.first_v > 0 else 0.0
     for _ in range(runs if plan.first_v > 0 else 1):

@@ -210,10 +210,11 @@ class VectorSetting:
             key = before, tuple(self.candidates(z).tolist())
             seen[key] += 1
             scores[key] = z
-        most = seen.most_common(_SETS)
+        most = seen.most_common()
+        often, others = most[:_SETS], most[_SETS:]  # near the level of noise most sets come up once
         squares, place = np.square(truth), {int(c): i for i, c in enumerate(columns)}
 
-        def refined(key: tuple[float, tuple[int, ...]]) -> float:
+        def refined(key: tuple[float, tuple[int, ...]], seed: int = 1) -> float:
             """Error in these columns."""
             share, some = key
             if not some:
@@ -235,15 +236,27 @@ class VectorSetting:
                 return float(np.square(self.kept(value, z, stderr) - truth[at]).sum())
 
             return simulated_loss(
-                spread, plan, loss, epsilon=self.epsilon, project=self.project, runs=_REFINED
+                spread,
+                plan,
+                loss,
+                epsilon=self.epsilon,
+                project=self.project,
+                runs=_REFINED,
+                seed=seed,
             )
 
         def missed(key: tuple[float, tuple[int, ...]]) -> float:
             return float(squares.sum() - squares[list(key[1])].sum())
 
-        counts = np.array([count for _, count in most])
-        within = counts @ [refined(key) for key, _ in most] / counts.sum()
-        return float(within) + sum(count * missed(key) for key, count in seen.items()) / _RUNS
+        within = sum(count * refined(key) for key, count in often)
+        if others:
+            some = others[:: math.ceil(len(others) / _SETS)]
+            counts = [count for _, count in some]
+            rest = sum(count for _, count in others)
+            # the same noise in all of them would not average out
+            found = [refined(key, seed) for seed, (key, _) in enumerate(some, 2)]
+            within += rest * float(np.average(found, weights=counts))
+        return (within + sum(count * missed(key) for key, count in most)) / _RUNS
 
 
 def none_found(

@@ -99,6 +99,23 @@ def test_predicted_error_of_users_some_of_whom_have_no_samples(missing: float) -
     assert protocol.error(users).expected == pytest.approx(runs.mean(), rel=0.5)
 
 
+def test_predicted_error_where_noise_decides_which_columns_are_refined() -> None:
+    """193 users, whose votes name another set of columns nearly every time: 120 runs.
+
+    The sets that come up most are the smallest, and alone were predicted .65 to .75 of the error;
+    with others it is 1.1 to 1.3 in three populations. The runs' standard error is a tenth: false
+    alarm 5e-2, of the fixed seeds none.
+    """
+    n, d, rng = 193, 200, np.random.default_rng(0)
+    mean = np.zeros(d)
+    mean[[1, 3, 5]] = 0.6, -0.4, 0.5
+    points = np.clip(mean + 0.2 * rng.normal(size=(n, 6, d)), -1, 1).mean(axis=1)
+    users = Users.from_samples(np.arange(n, dtype=np.uint64), np.arange(n + 1), points)
+    protocol = settings(n, d, 6, 2.0, sparsity=3, mean_scale=0.082)
+    runs = losses(protocol, users, points.mean(axis=0), 120)
+    assert 0.8 < protocol.error(users).expected / runs.mean() < 1.5
+
+
 def test_estimates_stay_in_the_box() -> None:
     """Of hardly enough users: without it they went out to 2.3 radii, for a fifth of the error."""
     _, users = population(468, 40, 30, 0.9)
