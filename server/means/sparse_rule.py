@@ -112,7 +112,7 @@ class SparseSetting:
         h is the chance that a signal of amplitude b (k,) is found: its lead in deviations, by a
         share of the users with so many votes each, passes the level of noise.
         """
-        s, lead = self.sparsity, self._lead(b, votes) * math.sqrt(self.n_users * share)
+        s, lead = self.sparsity, self.lead(b, votes) * math.sqrt(self.n_users * share)
         h = ndtr(lead - selection_level(self.dimension, s))
         refined = self._plan(self.n_users * (1 - share) / s).risk
         return np.asarray(s * (b**2 * (1 - h) + h * refined))
@@ -152,7 +152,7 @@ class SparseSetting:
     def _plan(self, n_users: float) -> Plan:
         return plan_univariate(n_users, self.mean_scale, self.radius, self.epsilon, self.kind)
 
-    def _lead(self, b: Floats, votes: int) -> Floats:
+    def lead(self, b: Floats, votes: int) -> Floats:
         """Mean score of a signal, for signed votes, in deviations of one user's.
 
         A user's means are Gaussian around b and 0; those of its largest that get its votes are

@@ -37,7 +37,7 @@ def test_lead_of_a_signal_by_simulation(votes: int) -> None:
     vote = np.where(total == 0, rng.choice([-1, 1], n), np.sign(total))
     z = np.where(rng.random(n) < 1 / (1 + math.e), -vote, vote)
     score = (v * z[:, None]).mean(axis=0)
-    expected = float(rule._lead(np.array([b]), votes)[0])
+    expected = float(rule.lead(np.array([b]), votes)[0])
     assert np.abs(score[:s] - expected).max() < 0.05 * expected + 6 / math.sqrt(n)
     assert np.abs(score[s:]).max() < 6 / math.sqrt(n)  # votes of noise cancel
 
@@ -52,7 +52,7 @@ def test_error_of_selection_by_simulation() -> None:
     rule = setting(d, s, n, 12)
     refined = rule._plan(n / 2 / s).risk
     for b in (0.12, 0.17, 0.25):
-        lead = float(rule._lead(np.array([b]), votes)[0]) * math.sqrt(n / 2)
+        lead = float(rule.lead(np.array([b]), votes)[0]) * math.sqrt(n / 2)
         z = rng.normal(size=(40_000, d))
         z[:, :s] += lead
         least = np.partition(np.abs(z), -s, axis=1)[:, -s]

@@ -17,15 +17,22 @@ from fedhist.base.text import warned
 from fedhist.channels.sign_hashes import HASHES
 from fedhist.protocols.means.mean_linf import FoldMean
 from fedhist.protocols.means.sparse.queries import VOTES, HashedVotes, vote_channel
-from fedhist.protocols.means.sparse.vectors import MOST_DIMENSION, MOST_ROUNDS, VectorSetting
+from fedhist.protocols.means.sparse.vectors import (
+    LOOKS,
+    MOST_DIMENSION,
+    MOST_ROUNDS,
+    VectorSetting,
+)
 from fedhist.users.cohort import Cohort
 from server.means.localize import Plan
 from server.means.sparse_rule import VOTE_SHARES, Choice, SparseSetting, sparse_rule
-from server.means.support import REACH, VoteLaw, vote_threshold
+from server.means.support import REACH, VoteLaw, selection_level, vote_threshold
 
 METHODS = ("vectors", "select", "threshold")
 HADAMARD_FROM = 1 << 14
 """From so many coordinates on, "auto" hashes by Hadamard rows: a fold then costs one addition."""
+NOT_LOST = 2.0
+"""Deviations above the level of noise of a signal that is found in 39 runs of 40."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +52,7 @@ class SparsePlan(FoldMean):
     def __post_init__(self) -> None:
         self._check(self.mean_scale)
         check_scale("radius", self.radius)
-        if self.sparsity < 1:
-            raise ValueError(f"sparsity must be positive, got {self.sparsity}")
+        check_integer("sparsity", self.sparsity)
         if self.min_signal is not None and not 0 <= self.min_signal <= self.radius:
             raise ValueError(f"min_signal must lie in [0, {self.radius}], got {self.min_signal}")
         if self.max_votes is not None:
@@ -211,6 +217,19 @@ class SparsePlan(FoldMean):
         """Plan the means of so many selected coordinates."""
         share = 1 - self.vote_share if self.selects else 1.0
         return self.fold_plan(self.n_users * share / n_selected, self.radius)
+
+    @property
+    def missable(self) -> float:
+        """Amplitude up to which a signal may be lost in one run of forty; the radius at most."""
+        b = np.geomspace(min(self.scale / 8, self.radius), self.radius, 200)
+        if self.procedure == "vectors":
+            lead = self.vectors.lead(b, LOOKS[-1]) - self.vectors.level
+        elif self.procedure == "select":
+            lead = self.setting.lead(b, self.votes) * math.sqrt(self.n_users * self.vote_share)
+            lead -= selection_level(self.dimension, self.sparsity)
+        else:
+            lead = b / math.sqrt(self.plan.variance) - math.sqrt(2 * math.log(2 * self.dimension))
+        return float(b[lead < NOT_LOST].max(initial=0.0))
 
     def useless(self) -> str:
         """Say why 0 is expected to be the better estimate; empty where it is not."""

@@ -114,6 +114,8 @@ class SparseMean(SparsePlan):
     (n T epsilon^2) + d e^{-c n epsilon^2 / d} [1, Theorem 8]. The votes are signed, which the
     paper's are not: those of noise cancel, and with more of them than s weaker signals are found.
     If more than s coordinates are not 0 some are lost: the smaller ones where a user has s votes.
+    Where fewer than s are found ``unseen`` of an estimate says, in l2, how far signals that were
+    lost may lie from it; ``stderr``, 0 where the estimate is 0, knows nothing of them.
 
     Examples
     --------
@@ -167,7 +169,12 @@ class SparseMean(SparsePlan):
         else:
             found = yield from self._select_and_estimate()
         told = (self.close,) if self.close else ()
-        return replace(found, warnings=(*found.warnings, *told))
+        public = found.public
+        if found.value is not None and self.selects:
+            lost = self.sparsity - np.count_nonzero(found.value)
+            unseen = math.hypot(self.missable * math.sqrt(lost), public.get("unseen", 0.0))
+            public = {**public, "unseen": unseen}
+        return replace(found, public=public, warnings=(*found.warnings, *told))
 
     def _select_and_estimate(self) -> Generator[Query, Summary, Estimate]:
         """Ask for votes, then about the coordinates that they name."""

@@ -95,13 +95,17 @@ class VectorSetting:
 
         Signals of the radius, by half of the users each: found, and refined to that.
         """
-        d, s, part = self.dimension, self.sparsity, self.part
-        x = min(self.radius / self.scale, part.most)
-        noise = min(x, 1.0)
-        signal, other = math.sinh(LEAN * x) ** 2, math.sinh(LEAN * noise) ** 2
-        lead = signal / (s * signal + (d - s) * other) * self.n_users * LOOKS[-1] / self.unit
-        found = math.sqrt(lead) >= self.level
-        return found and 2 * self.plan(s, 1 - LOOKS[-1]).risk < s * self.radius**2
+        s, last = self.sparsity, LOOKS[-1]
+        found = self.lead(np.array([self.radius]), last)[0] >= self.level
+        return bool(found) and 2 * self.plan(s, 1 - last).risk < s * self.radius**2
+
+    def lead(self, b: Floats, share: float) -> Floats:
+        """Planned scores of s signals of amplitudes b by a share of the users: (k,) deviations."""
+        d, s, R = self.dimension, self.sparsity, self.radius / self.scale
+        x, noise = np.minimum(b / self.scale, self.part.most), min(R, self.part.most, 1.0)
+        signal, other = np.sinh(LEAN * x) ** 2, math.sinh(LEAN * noise) ** 2
+        told = self.n_users * share / self.unit
+        return np.asarray(np.sqrt(told * signal / (s * signal + (d - s) * other)))
 
     # -- the script
 

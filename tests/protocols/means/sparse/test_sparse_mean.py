@@ -354,7 +354,8 @@ def test_unusable_records_only_cost_accuracy() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sparsity": 0}, "sparsity must be positive, got 0"),
+        ({"sparsity": 0}, "sparsity must be a positive integer, got 0"),
+        ({"sparsity": 1.5}, r"sparsity must be a positive integer, got 1\.5"),
         ({"dimension": 0}, "dimension must be positive, got 0"),
         ({"radius": 0.0}, "radius.*got 0"),
         ({"min_signal": 2.0}, "min_signal must lie in .*got 2"),
