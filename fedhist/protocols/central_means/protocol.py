@@ -49,6 +49,12 @@ if TYPE_CHECKING:
 MOST_RANGE = 2.0**340
 """Of high - low, and of a box: radii of later steps may be much smaller, and can be asked for."""
 
+WITHOUT = 0.1
+"""Share of users without a usable record from which on a prediction of several steps is a bound.
+
+They count as the centre, which later steps see as users who are there.
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CentralMeans(MeanTarget, Central, PlannedUsers):
@@ -250,6 +256,9 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         found = self.risk if self.guarantee.private else self.whole_risk
         expected, exact = found(seen)
         source = "the noise and what the clip takes away, on the mechanisms' own law"
+        without = seen.n_users - float(seen["usable"][0])
+        if not exact and self.max_rounds > 1 and without > WITHOUT * seen.n_users:
+            source += "; a bound for users who all have samples, unlike these"
         return ErrorBound(SQUARED_L2, expected, exact, source)
 
     def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:

@@ -197,7 +197,8 @@ class FewUsersMean(MeanTarget, FewUsers):
         boxed = self.plan.method in BOXES and not math.isinf(self.epsilon)
         truth = seen.truth if usable and boxed else None
         distance = self._distance(lambda: (seen.rows["mean"], seen.times), truth)
-        if self.plan.n_parts and not math.isinf(self.epsilon):
+        trusting = self.plan.n_parts or self.plan.method == "large-n"
+        if trusting and not math.isinf(self.epsilon):
             rows = seen.rows["mean"]
             middle = np.median(rows, axis=0) if len(rows) else 0.0
             away = np.linalg.norm(rows - middle, axis=1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.protocols import BoxMean, CentralMean, HuberMean, IntervalMean, WeightedMean
+from fedhist.protocols import BoxCentre, BoxMean, CentralMean, HuberMean, IntervalMean, WeightedMean
 from fedhist.users.batch import Users
 from tests.protocols.running import one_sample, run
 
@@ -84,3 +84,14 @@ def test_without_noise_users_without_samples_are_left_out_and_predicted_so() -> 
         found = np.ravel(run(protocol, users, nodes=20).estimate.value)[0]
         assert (found - 0.3) ** 2 == pytest.approx(error, abs=1e-6)
         assert protocol.error(users).expected == pytest.approx(error, abs=1e-6)
+
+
+@pytest.mark.parametrize("cls", [BoxCentre, IntervalMean, CentralMean])
+def test_predictions_of_several_steps_say_that_they_are_of_users_with_samples(cls: Any) -> None:
+    """The middle of the range, where half the users are counted, draws later steps to it."""
+    protocol = cls(epsilon=1.0, n_users=4000, low=-1.0, high=1.0)
+    values = 0.3 + 0.05 * np.random.default_rng(1).standard_normal(4000)
+    for without, told in ((0, False), (200, False), (2000, True)):
+        sizes = (np.arange(4000) >= without).astype(np.int64)
+        users = Users.from_samples(np.arange(4000), np.cumsum([0, *sizes]), values[: sizes.sum()])
+        assert protocol.error(users).is_bound == told, without
