@@ -55,7 +55,8 @@ class VectorEstimate:
     value : (d,) float64
     variance : float
         Total variance of the value, all coordinates added, by the reports that came: with what
-        stays of earlier stages' errors where vectors around their estimate were shortened.
+        stays of earlier stages' errors where vectors around their estimate were shortened. Never
+        more than the squared distance to the far end of the ball.
     clipping : float
         What shortening the vectors outside the last radius adds to the squared error, where the
         votes see it: if all of these lie in one direction. Zero in one stage.
@@ -186,11 +187,12 @@ def centred_mean(
     public = {"stages": float(plan.n_stages), "radius": learned.radius, "n_report": float(n_report)}
     if n_report == 0:
         return Estimate.failed("nobody reported", public=public)
-    beyond = max(0.0, plan.radius + float(np.linalg.norm(value)) - learned.radius)
+    furthest = plan.radius + float(np.linalg.norm(value))  # that the mean may lie from the value
+    beyond = max(0.0, furthest - learned.radius)
     outside = {"outside": learned.outside, "unseen": learned.unseen * beyond}
     return VectorEstimate(
         value,
-        spread,
+        min(spread, furthest**2),
         (share * learned.bias) ** 2,
         learned.radius,
         n_report,

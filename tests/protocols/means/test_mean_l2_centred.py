@@ -126,8 +126,7 @@ def test_users_without_samples_whom_few_voters_count_do_not_make_stated_errors_e
     """Half of 2,000: the votes tell their share to +-.33. Sixty runs, and no law but the ball's.
 
     Estimates divided by what was left, a hundredth of a share, stated 140 on average, which two
-    vectors of the ball differ by 4 of at most. Of 240 runs now one states more than 4 (4.8), the
-    others less than 1.3; the mean is .07.
+    vectors of the ball differ by 4 of at most.
     """
     n, rng = 2_000, np.random.default_rng(2)
     points = rng.standard_normal((n, 2)) * 0.11 + np.array([0.5, 0.0])
@@ -137,7 +136,7 @@ def test_users_without_samples_whom_few_voters_count_do_not_make_stated_errors_e
         np.square(drawn(MeanL2(0.5, n, 2, 30, salt=salt), users, salt).estimate.stderr).sum()
         for salt in range(1, 61)
     ]
-    assert np.mean(stated) < 1
+    assert max(stated) < 4
 
 
 def test_too_few_users_are_refused_with_the_number_that_is_enough() -> None:
