@@ -23,7 +23,11 @@ ESTIMATES = Path(__file__).parent / "golden" / "estimates.json"
 def fingerprint() -> dict[str, Any]:
     """Say what the last bits of a floating-point number depend on."""
     simd = np.show_config(mode="dicts")["SIMD Extensions"]
-    blas = {x["architecture"] for x in threadpool_info() if x["user_api"] == "blas"}
+    blas = {
+        x.get("architecture", x["internal_api"])
+        for x in threadpool_info()
+        if x["user_api"] == "blas"
+    }
     return {
         "kernels": [*sorted(blas), get_host_cpu_name()],
         "simd": sorted({*simd["baseline"], *simd.get("found", [])}),
