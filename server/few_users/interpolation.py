@@ -18,7 +18,7 @@ from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from server.few_users.plan import FewUsersPlan
-from server.few_users.sampler import FIRST_BUCKET, POINT, BallSampler, bucket_params, paper_params
+from server.few_users.sampler import FIRST_BUCKET, POINT, BallSampler
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -107,10 +107,7 @@ def release_ball(
 ) -> Floats | int:
     """Draw once with a part's budget: the point, or the number of the bucket."""
     n = len(rows)
-    if plan.mode == "paper":
-        buckets = paper_params(n, plan.part_epsilon, plan.part_delta)
-    else:
-        buckets = bucket_params(n, plan.part_epsilon, plan.part_delta, plan.kappa)
+    buckets = plan.buckets(n, plan.part_epsilon, plan.part_delta, plan.kappa)
     sampler = BallSampler(rows, plan.part_radius, buckets, plan.n_rounds, early_exit)
     drawn = server.sample(sampler, label="ball")
     return np.asarray(drawn[1:]) if drawn[0] == POINT else int(drawn[0])

@@ -22,7 +22,7 @@ from scipy.special import ndtr, ndtri
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.hadamard import next_power_of_two
 from fedhist.privacy.guarantee import zcdp_rho
-from server.few_users.sampler import bucket_params, least_inside
+from server.few_users.sampler import BucketsOf, bucket_params, least_inside
 
 CLIP_RADII = 1.6
 """Radius of the large-n branch's clip, in typical distances r."""
@@ -63,6 +63,7 @@ def finite_volume(lam: float, kappa: float, corrupted: float, n_users: int) -> f
 def few_n_min(
     epsilon: float,
     delta: float,
+    buckets: BucketsOf = bucket_params,
     *,
     kappa: float = 0.6,
     lam: float = 0.5,
@@ -82,7 +83,7 @@ def few_n_min(
 
     def enough(n: int) -> bool:
         v = finite_volume(lam, kappa, corrupted, n)
-        b = bucket_params(1, epsilon, delta, kappa)
+        b = buckets(1, epsilon, delta, kappa)
         first = (b.log_garbage - math.log(v * failure)) / (kappa * b.epsilon0)
         wrong = -math.log(v * failure) / ((kappa - corrupted) * b.epsilon0) if corrupted else 0.0
         return n >= max(first, wrong) and least_inside(n, kappa) <= n - math.floor(corrupted * n)

@@ -15,9 +15,8 @@ from typing import Literal, get_args
 
 from scipy.special import ndtri
 
-from fedhist.base.checks import check_choice, check_count, check_scale, check_within
+from fedhist.base.checks import check_count, check_scale, check_within
 from fedhist.channels.hadamard import next_power_of_two
-from fedhist.model.modes import Mode
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
 from server.few_users.box_plan import BOXES, drawn_error, drawn_looks, look_noise, looks
 from server.few_users.limits import (
@@ -32,7 +31,7 @@ from server.few_users.limits import (
     part_budget,
     rounds_needed,
 )
-from server.few_users.sampler import paper_params
+from server.few_users.sampler import BucketsOf, bucket_params
 
 Method = Literal["auto", "ball", "blocks", "boosted", "large-n", "box", "box-centre", "drawn"]
 METHODS = get_args(Method)
@@ -82,7 +81,8 @@ class FewUsersPlan:
         Fewest users with which the branch succeeds with probability 1 - failure.
     error : float
         Predicted l2 distance.
-    mode : {"default", "paper"}
+    buckets : callable
+        Sets the constants of a draw, by n, epsilon, delta and kappa.
     """
 
     method: str
@@ -100,7 +100,7 @@ class FewUsersPlan:
     n_rounds: int
     least_users: int
     error: float
-    mode: Mode = "default"
+    buckets: BucketsOf = bucket_params
 
     @property
     def feasible(self) -> bool:
@@ -149,7 +149,8 @@ class Wishes:
         Share of users whose rows may be anything, below 1/2.
     failure : float
         Probability of no value, or of a wrong one, that the plan accepts.
-    mode : {"default", "paper"}
+    buckets : callable
+        Sets the constants of a draw.
     plain : bool
         Whether "auto" may take "box" and "box-centre", which never refuse, or, where a radius can
         be drawn, "drawn" in place of "box-centre" and "large-n", which take ``radius`` at its word.
@@ -163,15 +164,12 @@ class Wishes:
     n_rounds: int | None = None
     corrupted: float = 0.0
     failure: float = 0.01
-    mode: Mode = "default"
+    buckets: BucketsOf = bucket_params
     plain: bool = False
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
-        check_choice("mode", self.mode, get_args(Mode))
-        if self.mode == "paper" and self.method not in ("auto", "ball"):
-            raise ValueError(f'mode "paper" is Algorithm 1: one ball, got method {self.method!r}')
         k = self.n_blocks
         if k is not None and (k < 1 or k & (k - 1)):
             raise ValueError(f"n_blocks must be a power of two, got {k}")
@@ -194,17 +192,13 @@ class Wishes:
     @property
     def share(self) -> float:
         """The kappa in use."""
-        if self.mode == "paper":
-            return 2 / 3
         return self.kappa or (0.6 if self.corrupted <= 0.35 else 0.51)
 
     def size(self, dimension: int) -> float:
         """Return the lam in use for balls of a dimension."""
         if self.lam is not None:
             return self.lam
-        if self.mode == "paper" or dimension < SMALL_BLOCK or self.share < 0.55:
-            return 1.0
-        return 0.5
+        return 1.0 if dimension < SMALL_BLOCK or self.share < 0.55 else 0.5
 
 
 def large_n_noise(plan: FewUsersPlan) -> float:
@@ -239,7 +233,7 @@ def choose_branch(
         raise ValueError(f"delta must be positive: a garbage bucket needs it, got {delta}")
     base = FewUsersPlan(
         w.method, n_users, dimension, radius, math.inf if box is None else box, epsilon, delta,
-        1, epsilon, delta, radius, w.share, 1, 1, 0.0, w.mode,
+        1, epsilon, delta, radius, w.share, 1, 1, 0.0, w.buckets,
     )  # fmt: skip
     if math.isinf(epsilon):
         return base
@@ -259,7 +253,7 @@ def _branches(base: FewUsersPlan, w: Wishes, *, boxed: bool) -> Iterator[FewUser
         yield _draws(base, w, "ball", 1, d, r)
     if w.method == "boosted":
         yield _draws(base, w, "boosted", w.n_runs, d, r)
-    if w.method in ("auto", "blocks") and w.mode == "default":
+    if w.method in ("auto", "blocks"):
         every = [2**j for j in range(1, padded.bit_length())]
         some = every if w.method == "blocks" else [k for k in every if padded // k >= SMALL_BLOCK]
         wanted = some if w.n_blocks is None else [w.n_blocks]
@@ -267,7 +261,7 @@ def _branches(base: FewUsersPlan, w: Wishes, *, boxed: bool) -> Iterator[FewUser
             raise ValueError(f"n_blocks must be at most {padded}, got {w.n_blocks}")
         for k in wanted:
             yield _draws(base, w, "blocks", k, padded // k, r / math.sqrt(k))
-    if not boxed or w.mode == "paper":
+    if not boxed:
         return
     asked = {w.method}
     if w.method == "auto":
@@ -313,12 +307,10 @@ def _draws(
     if finite_volume(lam, kappa, w.corrupted, n) < LEAST_VOLUME:
         raise ValueError(f"lam = {lam:g} is too small: balls of that radius hardly ever meet")
     eps, delta = part_budget(base.epsilon, base.delta, parts)
-    if w.mode == "paper":
-        paper_params(n, eps, delta)  # raises where the printed procedure is not one
-        double = 2 * eps, 2 * delta * math.exp(-eps)  # G = e^eps0 / delta is then 4 / delta, nearly
-        least = few_n_min(*double, kappa=kappa, lam=lam, corrupted=w.corrupted, failure=failure)
-    else:
-        least = few_n_min(eps, delta, kappa=kappa, lam=lam, corrupted=w.corrupted, failure=failure)
+    w.buckets(n, eps, delta, kappa)  # raises where there are none
+    least = few_n_min(
+        eps, delta, w.buckets, kappa=kappa, lam=lam, corrupted=w.corrupted, failure=failure
+    )
     v = finite_volume(lam, kappa, w.corrupted, max(n, least))
     size = lam * radius * math.sqrt(block)
     return replace(

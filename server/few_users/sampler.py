@@ -13,6 +13,7 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,6 +73,10 @@ class Buckets:
         x = np.asarray(f, dtype=np.float64)
         weight = np.exp(self.epsilon0 * (np.minimum(x, self.ceiling) - self.ceiling))
         return np.asarray(self.acceptance * self.n_users / x * weight)
+
+
+BucketsOf = Callable[[int, float, float, float], Buckets]
+"""Sets the constants of a draw: by n, epsilon, delta and kappa."""
 
 
 def bucket_params(n_users: int, epsilon: float, delta: float, kappa: float) -> Buckets:

@@ -195,7 +195,7 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
     @property
     def uses_folds(self) -> bool:
         """Whether users report a coefficient each, and not all of them."""
-        return self.method == "folds" or self.mode == "paper"
+        return self.method == "folds"
 
     @property
     def series(self) -> Basis:

@@ -193,7 +193,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
         named = self.mechanisms[self.mechanism]
         if not (self.delta or named.pure):
             raise ValueError(f"mechanism {self.mechanism!r} needs delta > 0, got {self.delta}")
-        if self.trust is not None and (named.linear is None or self.mode == "paper"):
+        if self.trust is not None and named.linear is None:
             names = ", ".join(m.name for m in MECHANISMS.values() if m.linear)
             raise ValueError(
                 f"mechanism {self.mechanism!r} in mode {self.mode!r} needs exact sums, of which "

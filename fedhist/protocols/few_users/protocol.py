@@ -110,7 +110,8 @@ class FewUsers(TwoModes, Central, PlannedUsers):
     @property
     def wishes(self) -> Wishes:
         """What the configuration fixes of the plan."""
-        return Wishes(**{f.name: getattr(self, f.name) for f in fields(Wishes)})
+        mine = (f.name for f in fields(Wishes) if f.name != "buckets")
+        return Wishes(**{name: getattr(self, name) for name in mine})
 
     def plan_for(self, n_users: int) -> FewUsersPlan:
         """Choose the branch for a number of users; from public numbers only."""

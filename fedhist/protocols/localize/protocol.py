@@ -78,17 +78,20 @@ class FoldProtocol(Shuffles, PlannedSizes):
         return 1
 
     @property
+    def uses_folds(self) -> bool:
+        """Whether users report about one thing each; if not, they report their whole vector."""
+        return True
+
+    @property
     def batches(self) -> Sequence[Batch]:
         """Voters and reporters of every fold, as they are planned.
 
         Raises
         ------
         ValueError
-            For the procedure as printed, which is a local one, and where vectors are reported.
+            Where vectors are reported.
         """
-        if self.steps is not PROVEN:
-            raise ValueError(f'{self.name}: mode "paper" is not shuffled')
-        if not getattr(self, "uses_folds", True):
+        if not self.uses_folds:
             raise ValueError(
                 f"{self.name}: vectors are reported by points that belong to a user's id, which a "
                 'shuffler takes off: set method = "folds"'

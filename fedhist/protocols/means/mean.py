@@ -32,7 +32,6 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.localize.protocol import FoldProtocol
-from fedhist.protocols.localize.script import PROVEN
 from fedhist.protocols.means.mean_error import Prediction
 from fedhist.protocols.means.mean_steps import Rounds
 from fedhist.protocols.means.results import quadrature
@@ -243,9 +242,9 @@ class Mean(TwoModes, InRange, PlannedMean, FoldProtocol):
     def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the mean squared error from the users' own means. NOT PRIVATE.
 
-        As printed, and without noise, by the plan.
+        Without noise, by the plan.
         """
-        if self.steps is not PROVEN or math.isinf(self.epsilon) or not self.design.feasible:
+        if math.isinf(self.epsilon) or not self.design.feasible:
             return super().error_of(seen)
         x = seen.rows["means"]
         x = x[~np.isnan(x)]

@@ -175,9 +175,9 @@ class MeanL2(PlannedMean, FoldMean):
     @property
     def uses_folds(self) -> bool:
         """Whether users report a coordinate each, and not their vector."""
-        if self.mode == "paper" or self.method == "folds":
-            return True
-        return self.method == "auto" and self.fold_risk < self.centred_plan.risk
+        return self.method == "folds" or (
+            self.method == "auto" and self.fold_risk < self.centred_plan.risk
+        )
 
     @property
     def centred_plan(self) -> CentredPlan:

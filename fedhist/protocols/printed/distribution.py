@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -80,9 +80,12 @@ _SOURCE = "Liu et al., NeurIPS 2020, Algorithm {} with its printed budget"
 AS_PRINTED: Mapping[str, tuple[Mechanism, Spends]] = MappingProxyType(
     {
         found.name: (found, spends)
-        for found, spends in (
-            (additive("gaussian", _GAUSSIAN, LEMMA), _GAUSSIAN.spends),
-            (additive("presence-laplace", _PRESENCE, ALGORITHM), _PRESENCE.spends),
+        for found, spends in (  # no sums with noise of a known law, to be shared: nothing is linear
+            (replace(additive("gaussian", _GAUSSIAN, LEMMA), linear=None), _GAUSSIAN.spends),
+            (
+                replace(additive("presence-laplace", _PRESENCE, ALGORITHM), linear=None),
+                _PRESENCE.spends,
+            ),
             (selection("phs", PHS, dense, _SOURCE.format(3)), _spends(dense)),
             (selection("sparse", PHS, sparse, f"{_SOURCE.format(5)}s"), _spends(sparse)),
         )

@@ -9,7 +9,7 @@ References
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedhist.model.modes import Mode
 from fedhist.model.registry import register_printed
@@ -18,11 +18,30 @@ from fedhist.protocols.few_users.few_users_distribution import FewUsersDistribut
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean
 from fedhist.protocols.few_users.protocol import FewUsers
 from fedhist.protocols.printed.claims import AsPrinted
-from server.few_users.sampler import paper_params
+from server.few_users.plan import Wishes
+from server.few_users.sampler import Buckets, paper_params
+
+
+def as_printed(n_users: int, epsilon: float, delta: float, kappa: float) -> Buckets:
+    """Set the printed constants, among them F = 2n/3."""
+    return paper_params(n_users, epsilon, delta)
 
 
 class FewUsersAsPrinted(AsPrinted, FewUsers):
     """One ball, kappa = 2/3; spends (2 epsilon, e^epsilon delta / 4), and the ledger says so."""
+
+    @property
+    def wishes(self) -> Wishes:
+        """One draw with the printed constants, whatever else is asked for."""
+        lam = 1.0 if self.lam is None else self.lam
+        return replace(
+            super().wishes, method="ball", kappa=2 / 3, lam=lam, buckets=as_printed, plain=False
+        )
+
+    def __post_init__(self) -> None:
+        if self.method not in ("auto", "ball"):
+            raise ValueError(f'mode "paper" is Algorithm 1: one ball, got method {self.method!r}')
+        super().__post_init__()
 
     @property
     def guarantee(self) -> Guarantee:

@@ -8,6 +8,7 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedhist.base.arrays import Floats
 from fedhist.channels.catalogue import scalar_channel
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.script import Steps
+from fedhist.protocols.shared.shuffles import Batch
 from server.means.localize import Plan, plan_paper
 
 
@@ -33,6 +35,16 @@ class FoldsAsPrinted(FoldProtocol):
     """
 
     steps: ClassVar[Steps] = Steps(best_bins, neighbours=True, clip=False)
+
+    @property
+    def uses_folds(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def batches(self) -> Sequence[Batch]:
+        """None: it is a local procedure; ValueError."""
+        raise ValueError(f'{self.name}: mode "paper" is not shuffled')
 
     @property
     def channel_kind(self) -> str:

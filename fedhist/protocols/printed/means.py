@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.modes import Mode
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_printed
@@ -24,9 +25,15 @@ from fedhist.protocols.means.mean_linf import MeanLinf
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
 from fedhist.protocols.printed.localize import FoldsAsPrinted
+from fedhist.protocols.shared.seen import Seen
 from server.means.design import Design
 from server.means.localize import Plan, plan_paper
-from server.means.support import paper_threshold, pick_support
+from server.means.support import (
+    paper_threshold,
+    pick_support,
+    selection_error,
+    thresholding_error,
+)
 
 LEAST_SCORE = 0.5
 """Of a coordinate that is selected [1, eq. (41)]."""
@@ -51,6 +58,10 @@ class MeanAsPrinted(FoldsAsPrinted, Mean):
     def design(self) -> Design:
         """A vote, and clipped reports."""
         return Design(self.plan, self.plan.risk)
+
+    def error_of(self, seen: Seen) -> ErrorBound:
+        """Predict the mean squared error by the plan. NOT PRIVATE."""
+        return super(Mean, self).error_of(seen)
 
 
 @register_printed
@@ -150,3 +161,19 @@ class SparseMeanAsPrinted(FoldsAsPrinted, SparseMean):
     def useless(self) -> str:
         """Never refuse."""
         return ""
+
+    def expected(self, seen: Seen) -> tuple[float, str]:
+        """Bound the expected squared l2 error roughly. NOT PRIVATE."""
+        return (
+            self._roughly(seen),
+            "a rough bound: Gaussian scores, and estimates of users who share a mean",
+        )
+
+    def _roughly(self, seen: Seen) -> float:
+        if self.procedure == "threshold":
+            return thresholding_error(seen.truth, self.plan, self.sparsity, self.radius)
+        if not self.selects:
+            return self.dimension * self.plan_of(self.dimension).risk
+        n, risk = self.n_users * self.vote_share, self.plan_of(self.sparsity).risk
+        means = seen["votes"] / seen.n_users
+        return selection_error(seen.truth, means, n, self.law, self.sparsity, risk)

@@ -27,7 +27,7 @@ def by_folds(cls: type[Any]) -> Any:
         return replace(example, users="same", refine="clip")
     if isinstance(example, Density):
         return replace(example, method="folds", basis="fourier")
-    return replace(example, method="folds") if hasattr(example, "uses_folds") else example
+    return replace(example, method="folds") if hasattr(example, "method") else example
 
 
 MEANS: list[type[Any]] = [Mean, MeanLinf, MeanL2]

@@ -31,7 +31,7 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
-from fedhist.protocols.localize.script import PROVEN, FoldEstimates
+from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.sparse.plan import SparsePlan
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.protocols.means.sparse.sparse_error import MOST_COLUMNS, Fold, Followed
@@ -46,12 +46,12 @@ from server.means.support import (
     Z_MIN,
     keep_largest,
     pick_support,
-    selection_error,
-    thresholding_error,
 )
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
+
+THEOREM = "Kent et al., arXiv 2405.11923, Theorem 8"
 
 
 @register_protocol
@@ -254,19 +254,10 @@ class SparseMean(SparsePlan):
 
     def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the expected squared l2 error from the users' means and votes. NOT PRIVATE."""
-        rough = self.steps is not PROVEN
-        source = (
-            "a rough bound: Gaussian scores, and estimates of users who share a mean"
-            if rough
-            else "the rounds followed with the users' own means in place of messages"
-        )
-        if self.procedure == "vectors":
-            source = "the rounds in normal noise, with the users' own means"
-        else:
-            source += "; Kent et al., arXiv 2405.11923, Theorem 8"
+        expected, how = self.expected(seen)
+        source = how if self.procedure == "vectors" else f"{how}; {THEOREM}"
         if self.close:
             source += f"; {self.close}"
-        expected = self._roughly(seen) if rough else self._followed(seen)
         return ErrorBound(SQUARED_L2, expected, exact=False, source=source)
 
     @property
@@ -298,12 +289,22 @@ class SparseMean(SparsePlan):
 
         return rows
 
+    def expected(self, seen: Seen) -> tuple[float, str]:
+        """Return the expected squared l2 error, and what it rests on. NOT PRIVATE."""
+        if self.procedure == "vectors":
+            error = self.vectors.error(
+                seen.truth, *self._columns(seen), seen.rows["means"], int(seen.n_users)
+            )
+            return error, "the rounds in normal noise, with the users' own means"
+        return (
+            self._followed(seen),
+            "the rounds followed with the users' own means in place of messages",
+        )
+
     def _followed(self, seen: Seen) -> float:
-        """Follow the rounds. NOT PRIVATE."""
+        """Follow the rounds of two procedures. NOT PRIVATE."""
         n, radius, d = seen.n_users, float(self.radius), self.dimension
         said, columns = self._columns(seen)
-        if self.procedure == "vectors":
-            return self.vectors.error(seen.truth, said, columns, seen.rows["means"], int(n))
 
         def fold(own: Floats, plan: Plan, n_users: float) -> Fold:
             held = own[: len(own) - np.count_nonzero(np.isnan(own))]
@@ -322,15 +323,6 @@ class SparseMean(SparsePlan):
         n_vote = n * self.vote_share
         z = said * math.sqrt(n_vote) / self.law.deviation
         return followed.selected(z, Z_MIN, self.sparsity, self.plan_of, n - n_vote)
-
-    def _roughly(self, seen: Seen) -> float:
-        if self.procedure == "threshold":
-            return thresholding_error(seen.truth, self.plan, self.sparsity, self.radius)
-        if not self.selects:
-            return self.dimension * self.plan_of(self.dimension).risk
-        n, risk = self.n_users * self.vote_share, self.plan_of(self.sparsity).risk
-        means = seen["votes"] / seen.n_users
-        return selection_error(seen.truth, means, n, self.law, self.sparsity, risk)
 
     @classmethod
     def results(cls) -> Sequence[ResultsRow]:
