@@ -26,10 +26,11 @@ register_protocol register_query results run scalar_channel scalar_law sweep una
 unit_interval user_means zcdp_rho
 """
 PROTOCOLS = """
-AdaptiveHistogram BoundedHistogram CentralDensity CoverSelect Dame Density Distribution
-FewUsersDistribution FewUsersMean FrequencyOracle HadamardResponse ItemHistogram LocalDistribution
-LocalHistogram Mean MeanL2 MeanLinf NaiveDensity NaiveMean PoissonCounts RaggedDistribution
-SparseMean UnaryEncoding UnboundedHistogram UserLevelErm
+AdaptiveHistogram BoundedHistogram BoxCentre BoxMean CentralDensity CentralMean CoverSelect Dame
+Density Distribution FewUsersDistribution FewUsersMean FrequencyOracle HadamardResponse HuberMean
+IntervalMean ItemHistogram LocalDistribution LocalHistogram LocalQuantiles Mean MeanL2 MeanLinf
+NaiveDensity NaiveMean PoissonCounts Quantiles RaggedDistribution SparseMean UnaryEncoding
+UnboundedHistogram UserLevelErm WeightedMean
 """
 SECAGG = "Message NodeAttempt OutOfOrder Refused RoundFailed SecaggError ServerAttempt Terms"
 PROMISES = [
@@ -46,6 +47,7 @@ def test_promised_names(package: object, promised: list[str]) -> None:
     assert package.__all__ == sorted({*promised, *newer})  # a new protocol is promised later
     assert set(promised) <= set(dir(package))
     assert all(getattr(package, name) is not None for name in promised)
+    assert not {"annotations", "Path", "public_names", "TYPE_CHECKING"} & set(dir(package))
 
 
 def test_a_protocol_is_found_by_name_alone() -> None:

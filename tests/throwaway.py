@@ -16,8 +16,10 @@ import numpy as np
 
 from fedhist import (
     Adjacency,
+    Array,
     Bounds,
     Cohort,
+    Curator,
     ErrorBound,
     Estimate,
     Guarantee,
@@ -26,18 +28,17 @@ from fedhist import (
     Protocol,
     Query,
     Report,
+    Script,
     Streams,
     Summary,
     Trust,
     Users,
     WireError,
+    check_budget,
     register_protocol,
     register_query,
+    zcdp_rho,
 )
-from fedhist.base.arrays import Array
-from fedhist.model.protocol import Script
-from fedhist.privacy.guarantee import check_budget, zcdp_rho
-from fedhist.session.curator import Curator
 
 # -- (a) a private choice, then a release over string keys -----------------------------------------
 

@@ -38,6 +38,8 @@ def public_names(
         return getattr(import_module(homes[name]), name)
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *homes})
+        mine = vars(sys.modules[package])
+        rooms = (n for n in mine if n.startswith("__") or f"{package}.{n}" in sys.modules)
+        return sorted({*rooms, *homes})
 
     return find, names, sorted(homes)

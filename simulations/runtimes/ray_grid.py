@@ -130,7 +130,7 @@ class RayGrid(SimulatedGrid):
         self._same: dict[NodeMemory, NodeMemory] = {}
         self._measured = None if beside is None else bytearray(n_nodes)
         self._beside, self._pids = Tree(), set[int]()
-        self._reply_bytes = 0
+        self._reply_bytes, self._started = 0, 0
         self._content: tuple[RecordDict | None, Any] = None, None
         self._pushed: UnderWay = {}
         self._waiting, self._come = deque[Message](), dict[str, Message]()
@@ -220,6 +220,7 @@ class RayGrid(SimulatedGrid):
     ) -> Iterator[Message]:
         under_way: UnderWay = {}
         came, collecting, last = 0, gc.isenabled(), time.monotonic()
+        self._started = 0
         self._limit = window(self._workers)
         gc.disable()  # thousands of small messages, no cycles: walking them all helps nobody
         try:
@@ -258,6 +259,7 @@ class RayGrid(SimulatedGrid):
             found = list(islice(messages, self._batch()))
             if not found:
                 break
+            self._started += len(found)
             self._send(under_way, found)
         return bool(under_way)
 
@@ -270,11 +272,16 @@ class RayGrid(SimulatedGrid):
             under_way[self._sent(part, sent)] = sent
 
     def _batch(self) -> int:
-        """Return how many messages a task gets: few of many users, or with large replies."""
+        """Return how many messages a task gets: few of many users, or with large replies.
+
+        They are a power of two, after a multiple of it: what is measured of nodes that are asked in
+        their order is then one part of the tree, and not one for each of its levels.
+        """
         by_users = TASK_USERS * self.n_nodes // self._n_users
         by_bytes = REPLY_BYTES // self._reply_bytes if self._reply_bytes else FIRST_BATCH
         for_all = -(-self.n_nodes // (2 * self._limit))
-        return max(1, min(BATCH, by_users, by_bytes, for_all))
+        size = 1 << max(1, min(BATCH, by_users, by_bytes, for_all)).bit_length() - 1
+        return min(size, self._started & -self._started or size)
 
     def _placed(self, message: Message) -> tuple[int, bool, int, Message]:
         """Return the part that holds a node, whether its users are measured now: once; the node."""

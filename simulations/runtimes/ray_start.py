@@ -29,7 +29,11 @@ AHEAD = 2
 RETRIES = 20
 """Times that a task is started again where its worker or its machine died."""
 
-HEAP = {"MALLOC_TRIM_THRESHOLD_": f"{64 << 20}", "MALLOC_MMAP_THRESHOLD_": f"{32 << 20}"}
+HEAP = {
+    "RAY_max_direct_call_object_size": f"{1 << 20}",
+    "MALLOC_TRIM_THRESHOLD_": f"{64 << 20}",
+    "MALLOC_MMAP_THRESHOLD_": f"{32 << 20}",
+}
 """What is freed of up to so many bytes stays with a worker: the next block's arrays take its place.
 glibc gives arrays of half a megabyte back and asks for them anew, a fifth of a short answer."""
 

@@ -118,6 +118,7 @@ class PoissonCounts(DomainHistogram, Central):
     name: ClassVar[str] = "poisson-counts"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithm 5"
     revision: ClassVar[int] = 2
+    slow_theory: ClassVar[bool] = True
     goals: ClassVar[tuple[Goal, ...]] = (
         Goal(
             0.05,

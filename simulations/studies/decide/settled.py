@@ -45,8 +45,6 @@ USUAL_TRUTH = {"distribution": Truth.AVERAGE_OF_USERS}
 """What errors are about unless told: users' shares mean that every user weighs the same."""
 MOST_ITEMS = 1000
 """Of the domain, where none is given: the most frequent items."""
-SLOW = ("poisson-counts",)
-"""Protocols whose theory takes minutes on the users of a file."""
 NOT_READ = {*PREMISE, "levels", "project", "discrete"}
 """Common settings that no look at the users chose."""
 
@@ -256,10 +254,14 @@ def settle(question: Question) -> Settled:
     common = common_settings(question.target, loaded, profile.suggested, question.common)
     if Trust.AGGREGATE not in question.levels:
         common = {k: v for k, v in common.items() if k not in PREMISE or k in question.common}
-    of_target = {n for n, c in protocols().items() if c.target == question.target}
+    of_target = {n: c for n, c in protocols().items() if c.target == question.target}
     usual = USUAL_TRUTH.get(question.target)
     truth = question.truth or (usual.value if usual else "")
-    slow = sorted(of_target & set(SLOW) - set(question.without)) * (question.effort != "thorough")
+    slow = sorted(
+        n
+        for n, c in of_target.items()
+        if c.slow_theory and n not in question.without and question.effort != "thorough"
+    )
     tables = {
         "compare": {
             "target": question.target,
