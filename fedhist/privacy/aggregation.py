@@ -64,6 +64,11 @@ class Aggregation:
     tau_c: float = TAU
     max_users: int = MOST_USERS
 
+    @property
+    def excess(self) -> float:
+        """Std of the noise of all shares, over that which the honest ones must have."""
+        return math.sqrt(self.parties / self.honest)
+
     def __post_init__(self) -> None:
         check_integer("parties", self.parties)
         check_integer("max_users", self.max_users)

@@ -150,8 +150,8 @@ class GradientPlan:
 
         Discrete ones too: of the 2^20 steps of a gradient they cost less than one.
         """
-        who, one = self.trust, gaussian_multiplier(self.epsilon, self.delta)
-        return one if who is None else one * math.sqrt(who.parties / who.honest)
+        one = gaussian_multiplier(self.epsilon, self.delta)
+        return one if self.trust is None else one * self.trust.excess
 
     @property
     def balls(self) -> BallPlan | None:

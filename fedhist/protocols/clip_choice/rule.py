@@ -84,8 +84,8 @@ class ThresholdTask:
     @property
     def multiplier(self) -> float:
         """Std of Gaussian noise for the whole budget, per unit of sensitivity: of all shares."""
-        who, one = self.trust, gaussian_multiplier(self.epsilon, self.delta)
-        return one if who is None else one * math.sqrt(who.parties / who.honest)
+        one = gaussian_multiplier(self.epsilon, self.delta)
+        return one if self.trust is None else one * self.trust.excess
 
     @property
     def grid(self) -> Floats:

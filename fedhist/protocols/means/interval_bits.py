@@ -113,10 +113,3 @@ class IntervalBits(FoldReports):
         with np.errstate(over="ignore"):  # which users a strange centre warns of is private
             y = np.where(np.isnan(x), self.centre, x) + self.dither * (2 * dither - 1)
         return np.where((self.lows[fold] <= y) & (y <= self.highs[fold]), 1.0, -1.0)
-
-    # -- server half
-
-    def shares(self, summary: Summary) -> Floats:
-        """Return the unbiased share of yeses of each group: (g,); 1/2 for a group of nobody."""
-        n = np.maximum(summary.sums["users"], 1)
-        return np.asarray((1 + summary.sums["reports"] / n / self.channel.gain) / 2)

@@ -91,10 +91,3 @@ class RankBits(OnBins, FoldReports):
     def _signs(self, bins: Integers, fold: Integers) -> Floats:
         """1 at or below, -1 above, 0 for an unusable record: (n,) float64."""
         return np.where(bins < 0, 0.0, np.where(bins <= self.upto[fold], 1.0, -1.0))
-
-    # -- server half
-
-    def shares(self, summary: Summary) -> Floats:
-        """Return the unbiased share of yeses of each group: (g,); 1/2 for a group of nobody."""
-        n = np.maximum(summary.sums["users"], 1)
-        return np.asarray((1 + summary.sums["reports"] / n / self.channel.gain) / 2)
