@@ -63,6 +63,7 @@ docs-check: $(TESTED)
 docs: $(READY)
 	$(BIN)/python -m simulations.studies.report.protocol_pages
 	$(BIN)/python -m simulations.reporting.glossary_pages
+	$(BIN)/python docs/layers_picture.py
 
 # Built without a network; a warning is an error.
 docs-site: $(DOCUMENTED)

@@ -1,10 +1,11 @@
-"""What holds of the source itself. Import contracts are checked by import-linter in `make lint`."""
+"""What holds of the source itself. Import contracts are checked by import-linter in `make check`."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -220,3 +221,9 @@ print(sorted(m for m in sys.modules if m.startswith("fedhist.protocols.means")))
     result = python(code, tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-3:] == ["set()", "[]", "[]"]
+
+
+def test_the_picture_of_the_layers_is_that_of_the_contracts() -> None:
+    """Run ``make docs`` after a change of the contracts, or of what lies in clients and server."""
+    drawn = runpy.run_path(str(ROOT / "docs" / "layers_picture.py"))
+    assert drawn["PICTURE"].read_text(encoding="utf-8") == drawn["picture"]()
