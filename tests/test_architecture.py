@@ -1,4 +1,4 @@
-"""What holds of the source itself. Import contracts are checked by import-linter in `make check`."""
+"""What holds of the source itself; `make check` has import-linter check the contracts."""
 
 from __future__ import annotations
 

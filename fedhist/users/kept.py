@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 from fedhist.users.batch import Users
 from fedhist.users.shards import BLOCK, Shard, Wrapped
@@ -21,31 +23,39 @@ class FirstInMemory(Wrapped):
     ----------
     users : Shard
         All of them.
-    first : Users
+    parts : sequence of Users
+        The first, as they came: put together they would be there twice for a moment.
     """
 
-    def __init__(self, users: Shard, first: Users) -> None:
+    def __init__(self, users: Shard, parts: Sequence[Users]) -> None:
         super().__init__(users)
-        self.first = first
+        self.parts = parts
+        self._ends = list(accumulate(map(len, parts), initial=0))
 
     def slice(self, start: int, stop: int) -> FirstInMemory:
         """Return some of the users."""
-        k = len(self.first)
-        first = self.first.slice(min(start, k), min(stop, k))
-        return FirstInMemory(self.users.slice(start, stop), first)
+        return FirstInMemory(self.users.slice(start, stop), list(self._among(start, stop)))
 
     def blocks(self, size: int = BLOCK) -> Iterator[Users]:
         """Walk the users; a block may be half kept and half made."""
-        k, n = len(self.first), len(self)
-        if k == n:
-            yield from self.first.blocks(size)
-            return
-        a = k // size * size
-        b = min(a + size, n) if k > a else a
-        yield from self.first.slice(0, a).blocks(size)
-        if k > a:
-            yield self.first.slice(a, k).followed_by(self.users.slice(k, b).blocks(size))
-        yield from self.users.slice(b, n).blocks(size)
+        start, kept = 0, self._ends[-1]
+        while start < kept:
+            stop = min(start + size, len(self))
+            found = list(self._among(start, stop))
+            if stop > kept:
+                found += self.users.slice(kept, stop).blocks(size)
+            yield found[0] if len(found) == 1 else self.none.followed_by(found)
+            start = stop
+        yield from self.users.slice(start, len(self)).blocks(size)
+
+    def _among(self, start: int, stop: int) -> Iterator[Users]:
+        """Walk those from ``start`` to ``stop`` that are in memory."""
+        first = bisect_right(self._ends, start) - 1
+        for part, end in zip(self.parts[first:], self._ends[first:], strict=False):
+            if end >= stop:
+                return
+            a, b = max(start - end, 0), min(stop - end, len(part))
+            yield part if b - a == len(part) else part.slice(a, b)
 
 
 def keep_first(users: Shard, room: int = ROOM) -> tuple[Shard, int]:
@@ -65,7 +75,7 @@ def keep_first(users: Shard, room: int = ROOM) -> tuple[Shard, int]:
     if fit < len(some):
         return users, room
     if len(some) == len(users):
-        return FirstInMemory(users, some), size_of(some)
+        return FirstInMemory(users, [some]), size_of(some)
     parts, left = list[Users](), room
     for block in users.slice(0, min(fit, len(users))).blocks():
         size = size_of(block)  # those who come later may be larger than those probed
@@ -73,8 +83,7 @@ def keep_first(users: Shard, room: int = ROOM) -> tuple[Shard, int]:
         left -= size
         if left <= 0:
             break
-    first = users.none.followed_by(parts)
-    return FirstInMemory(users, first), size_of(first)
+    return FirstInMemory(users, parts), sum(map(size_of, parts))
 
 
 def size_of(users: Users) -> int:

@@ -130,10 +130,10 @@ def run(
     overrides += [*dotted(ctx.args, named), *(set_ or [])]
     terminal.quiet_flower()
     loaded = load_config(config, overrides)
-    if ray_address and loaded.run.runtime == "inline":
+    if (address := loaded.run.ray_address) and loaded.run.runtime == "inline":
         raise ValueError(
-            f'--ray-address {ray_address} is a cluster, the runtime "inline" this process: leave '
-            "the address out, or give --runtime ray"
+            f'run.ray_address {address} is a cluster, the runtime "inline" this process: leave the '
+            "address out, or give --runtime ray"
         )
     if loaded.run.out:
         check_folder(loaded.run.out, RUN, force=force)  # before anything is asked and spent
@@ -378,7 +378,8 @@ def main() -> None:
         usage = isinstance(e, ValueError | OSError | PopulationError)
         terminal.errors.print("[bold red]error:[/] ", end="")
         what = str(e) if usage else f"{type(e).__name__}: {e}"
-        terminal.errors.print(visible(what), markup=False, soft_wrap=True)
+        for line in (what, *getattr(e, "__notes__", ())):
+            terminal.errors.print(visible(line), markup=False, soft_wrap=True)
         sys.exit(terminal.USAGE_ERROR if usage else terminal.RUN_ERROR)
     except MemoryError as e:
         what = str(e) or "out of memory"

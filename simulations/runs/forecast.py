@@ -7,16 +7,20 @@ import os
 import resource
 import sys
 import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
 from clients.answers import streams
 from fedhist.base.errors import FedhistError
 from fedhist.model.aggregated import Aggregated
+from fedhist.model.measures import measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.session.journal import LOG
 from fedhist.session.session import Session
+from fedhist.users.batch import Users
+from fedhist.users.kept import ROOM, size_of
 from fedhist.users.shards import BLOCK, Shard
 from simulations.runs.options import Options
 from simulations.runs.run import noise_source
@@ -28,6 +32,10 @@ WARM = 512
 """Users who are asked first: what is compiled and looked up once is not what the others cost."""
 PROBED = 0.02
 """Of the whole work, at most: so much is asked before, up to a block."""
+MESSAGE = 0.2e-3
+"""Seconds that the driver of a Ray takes for a node's message and its reply."""
+COPIES = 5
+"""Times that users' rows are there at once, at most: as they come, put together, by id, in use."""
 SAID = 5.0
 """Seconds that a run must be expected to take if anything is to be said."""
 
@@ -42,7 +50,9 @@ class Forecast:
         At most: a protocol may end before its last round.
     n_bytes : int
         Peak of each process that asks users: this one, or every worker.
-    n_users, rounds, processes : int
+    n_users, rounds : int
+    processes : int
+        They share the work; 0: a cluster's, however many it has, and the seconds are of CPU.
     """
 
     seconds: float
@@ -53,10 +63,11 @@ class Forecast:
 
     def __str__(self) -> str:
         rounds = f" in up to {self.rounds} rounds" if self.rounds > 1 else ""
-        many = f"{self.processes} workers" if self.processes > 1 else "one process"
-        each = " each" if self.processes > 1 else ""
+        many = {0: "of CPU on the cluster", 1: "in one process"}
+        where = many.get(self.processes, f"in {self.processes} workers")
+        each = "" if self.processes == 1 else " each"
         return (
-            f"{self.n_users:,} users{rounds}: about {in_words(self.seconds)} in {many}, "
+            f"{self.n_users:,} users{rounds}: about {in_words(self.seconds)} {where}, "
             f"{self.n_bytes / 2**20:,.0f} MiB{each}"
         )
 
@@ -97,12 +108,46 @@ def forecast(
         answering, measuring = (x / n for x in _asked(asked, users, n, options))
     except (FedhistError, ValueError):
         return None
+    seconds = (answering * rounds + measuring) * len(users)
+    if options.beside is not None and seconds > SAID / 2:
+        fixed, each = _passes(protocol, users, n)
+        seconds += fixed + max(0.0, each - measuring - _made(users, n) / n) * len(users)
     processes = 1
     if options.runtime == "ray":
-        processes = options.workers or os.cpu_count() or 1
-    seconds = (answering * rounds + measuring) * len(users) / processes
+        cores = os.cpu_count() or 1
+        processes = 0 if options.ray_address else min(options.workers or cores, cores)
+        seconds = seconds / max(processes, 1) + MESSAGE * options.n_nodes(len(users)) * rounds
     n_bytes = _peak() + _held(asked, users, n, options)
+    if protocol.max_rounds > 1 and not isinstance(users, Users):
+        size = size_of(users.slice(0, n).in_memory()) * len(users) // n
+        n_bytes += min(ROOM, size // max(processes, 1))
     return Forecast(seconds, n_bytes, len(users), rounds, processes) if seconds > SAID else None
+
+
+def _evaluated(protocol: Protocol, users: Shard, n: int) -> float:
+    """Return the seconds of measuring the first n users and of what is said of them."""
+    started = time.perf_counter()
+    found = measured(protocol, users.slice(0, min(n, len(users))))
+    _ = found.truth, found.error
+    return time.perf_counter() - started
+
+
+def _passes(protocol: Protocol, users: Shard, n: int) -> tuple[float, float]:
+    """Return the seconds of evaluation, of nobody and a user, beside the walk of the answers."""
+    if protocol.slow_theory:
+        return 0.0, 0.0
+    try:
+        few, many = (_evaluated(protocol, users, k) for k in (WARM, n))
+    except (ArithmeticError, FedhistError, ValueError):
+        return 0.0, 0.0
+    return few, max(0.0, many - few) / n
+
+
+def _made(users: Shard, n: int) -> float:
+    """Return the seconds that it takes to make or read the first n users."""
+    started = time.perf_counter()
+    deque(users.slice(0, n).blocks(), maxlen=0)
+    return time.perf_counter() - started
 
 
 def _goes_on(options: Options) -> bool:
@@ -130,7 +175,7 @@ def _held(query: Query, users: Shard, n: int, options: Options) -> int:
         for x in query.bounds(1).values()
         if x.part == "rows"
     )
-    held = 2 * per_user * len(users)  # two sums while they are added
+    held = COPIES * per_user * len(users)
     if not options.fold:
         some = users.slice(0, n).in_memory()
         report = query.answer(some, streams(some, options.coins(0), ""))

@@ -94,20 +94,22 @@ def run_job(
                 book.settle()
             plan = replace(prepared.plan, users=_walked(users, table))
             prepared = replace(prepared, plan=plan, total=outcomes[0].measured)
-            started = time.perf_counter()
-            evaluation = evaluate(prepared, outcomes)
-            outcomes[0].seconds["evaluation"] = time.perf_counter() - started
+            evaluation, folder = None, folder_for(prepared.config.name, table.out)
+            try:
+                started = time.perf_counter()
+                evaluation = evaluate(prepared, outcomes)
+                outcomes[0].seconds["evaluation"] = time.perf_counter() - started
+                finished = Finished(prepared, outcomes, evaluation, folder)
+                if show is not None:
+                    show(finished)
+            except BaseException as e:  # budget is spent: nothing is lost that cannot be shown
+                if evaluation is None:
+                    vars(prepared)["known"] = None  # what has failed is not begun again
+                write_results(prepared, outcomes, evaluation, str(folder), force=force)
+                e.add_note(f"written to {folder}")
+                raise
     except BaseException:
         book.give_back()
-        raise
-    folder = folder_for(prepared.config.name, table.out)
-    finished = Finished(prepared, outcomes, evaluation, folder)
-    try:
-        if show is not None:
-            show(finished)
-    except BaseException as e:  # budget is spent: nothing is lost where nobody can be shown it
-        write_results(prepared, outcomes, evaluation, str(folder), force=force)
-        e.add_note(f"written to {folder}")
         raise
     write_results(prepared, outcomes, evaluation, str(folder), force=force)
     return finished

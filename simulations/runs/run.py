@@ -17,7 +17,7 @@ from fedhist.session.codec import protocol_digest
 from fedhist.session.curator import Noise, NoiseSource
 from fedhist.session.journal import Journal
 from fedhist.session.session import IDEAL, Session
-from fedhist.users.shards import Shard, check_in_memory
+from fedhist.users.shards import Shard, check_in_memory, check_nodes
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.runs.options import MASKED, Options, Outcome, Runtime, ended
 from simulations.runs.trust import parties
@@ -128,6 +128,7 @@ def check_population(protocol: Protocol, users: Shard, options: Options) -> int:
     if len(users) == 0:
         raise ValueError("the population is empty: there are no users to ask")
     n_nodes = for_protocol(options, protocol).n_nodes(len(users))
+    check_nodes(len(users), n_nodes)
     check_held(len(users), options)
     return n_nodes
 

@@ -53,10 +53,10 @@ class Likeness:
     probe: Any
 
     @classmethod
-    def of(cls, plugins: Sequence[str], users: Shard) -> Self:
+    def of(cls, plugins: Sequence[str], users: Shard | None = None) -> Self:
         """Say what this machine is like."""
         facts, probe = facts_of(plugins), None
-        if not isinstance(users, Users):
+        if users is not None and not isinstance(users, Users):
             first = users.slice(0, min(PROBED, len(users)))
             facts, probe = facts | facts_of_users(first), ray.put(first)
         return cls(facts, tuple(plugins), probe)
@@ -111,20 +111,22 @@ def compare(wanted: Likeness) -> None:
     FedhistError
         If a machine is unlike this one, or cannot say so, or if there is no CPU for anybody.
     """
+    machines = [m for m in ray.nodes() if m["Alive"] and m["Resources"].get("CPU")]
+    if not machines:
+        raise FedhistError("no machine of the Ray cluster has a CPU")
     free = ray.remote(_here).options(**TASK).remote()
     check = partial(ray.remote(Likeness.check).options, **(TASK | {"num_cpus": 0}))
     asked = {}
-    for machine in ray.nodes():
-        if machine["Alive"] and machine["Resources"].get("CPU"):
-            where = NodeAffinitySchedulingStrategy(machine["NodeID"], soft=False)
-            asked[check(scheduling_strategy=where).remote(wanted)] = machine["NodeManagerAddress"]
+    for machine in machines:
+        where = NodeAffinitySchedulingStrategy(machine["NodeID"], soft=False)
+        asked[check(scheduling_strategy=where).remote(wanted)] = machine["NodeManagerAddress"]
     done, late = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWERED_SECONDS)
     for ref in done:
         _checked(ref, asked[ref])
     if late:
         names = ", ".join(sorted({asked[ref] for ref in late}))
         raise FedhistError(f"no answer within {ANSWERED_SECONDS:g} s from Ray's machines {names}")
-    if not asked or not ray.wait([free], timeout=PLACED_SECONDS)[0]:
+    if not ray.wait([free], timeout=PLACED_SECONDS)[0]:
         ray.cancel(free)
         raise FedhistError(
             f"Ray started no worker within {PLACED_SECONDS:g} s: are its CPUs taken?"

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from os.path import abspath
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fedhist.base.errors import FedhistError
+
+if TYPE_CHECKING:
+    from simulations.runtimes.ray_machines import Likeness
 
 T = TypeVar("T")
 
+ALONE_SECONDS = 30.0
+"""How long a Ray may have no CPU at all, its machines being lost, before nobody waits for it."""
+
+
+class NoMachines(FedhistError):
+    """Every machine that tasks could run on is gone."""
+
 
 def on_ray(
-    function: Callable[[T], Any], tasks: Sequence[T], workers: int | None, address: str | None
+    function: Callable[[T], Any],
+    tasks: Sequence[T],
+    workers: int | None,
+    address: str | None,
+    plugins: Sequence[str] = (),
 ) -> Iterator[tuple[T, Any]]:
     """Run a function on each of some tasks, a few more at a time than there are workers.
 
@@ -23,27 +41,45 @@ def on_ray(
     workers : int, optional
         Most tasks at a time; default: the CPUs that Ray has.
     address : str, optional
-        Join this Ray cluster.
+        Join this Ray cluster, whose machines are compared with this one before any task, and where
+        they run one.
+    plugins : sequence of str
+        Plugin files that the tasks load: the same on all machines.
 
     Yields
     ------
     (task, result)
         As they end. The result is the exception, if there was one; a ``RayError`` where the worker
         died twice.
+
+    Raises
+    ------
+    FedhistError
+        If a cluster cannot be joined, or has no CPU left, or a machine unlike this one.
     """
     import ray
 
+    from simulations.runtimes.ray_machines import Likeness, compare
     from simulations.runtimes.ray_start import TASK, ray_session, window
 
     with ray_session(workers, address):
-        remote = ray.remote(function).options(**TASK, max_retries=1)
-        waiting, under_way = iter(tasks), dict[Any, T]()
+        like = Likeness.of([*map(abspath, plugins)]) if address else None
+        if like is not None:
+            compare(like)
+        remote = ray.remote(_called).options(**TASK, max_retries=1)
+        waiting, under_way, last = iter(tasks), dict[Any, T](), time.monotonic()
         while True:
             for task in islice(waiting, max(0, window(workers) - len(under_way))):
-                under_way[remote.remote(task)] = task
+                under_way[remote.remote(like, function, task)] = task
             if not under_way:
                 return
             ready, _ = ray.wait(list(under_way), timeout=1.0)
+            if ready or ray.cluster_resources().get("CPU"):
+                last = time.monotonic()
+            elif time.monotonic() > last + ALONE_SECONDS:
+                raise NoMachines(
+                    f"Ray has had no CPU for {ALONE_SECONDS:g} s: are its machines up?"
+                )
             for ref in ready:
                 task = under_way.pop(ref)
                 try:
@@ -55,3 +91,9 @@ def on_ray(
                 except ray.exceptions.RayError as e:
                     result = e
                 yield task, result
+
+
+def _called(like: Likeness | None, function: Callable[[T], Any], task: T) -> Any:
+    if like is not None:
+        like.check()  # a machine may have come after the others were compared
+    return function(task)

@@ -13,7 +13,7 @@ from fedhist.model.registry import load_plugin
 from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
 from fedhist.users.shards import BLOCK, Shard
-from simulations.runtimes.ray_tasks import on_ray
+from simulations.runtimes.ray_tasks import NoMachines, on_ray
 
 GROUP = 8
 """Blocks of a task: half a million users."""
@@ -51,13 +51,19 @@ class WalkedOnRay(Elsewhere):
             return Watched(self.users, of).total
         what = ray.put((of, self.users))
         pieces = [Piece(what, self._plugins, i) for i in range(0, -(-len(self) // BLOCK), GROUP)]
-        tree = Tree()
-        for piece, found in on_ray(_walk, pieces, self._workers, None):
-            if isinstance(found, ray.exceptions.RayError):  # its worker died twice: done here
-                found = _part(of, self.users, piece.first)
-            if isinstance(found, BaseException):
-                raise found
-            tree.join(found)
+        tree, left = Tree(), {piece.first for piece in pieces}
+        try:
+            for piece, found in on_ray(_walk, pieces, self._workers, None):
+                if isinstance(found, ray.exceptions.RayError):  # its worker died twice: done here
+                    continue
+                if isinstance(found, BaseException):
+                    raise found
+                tree.join(found)
+                left.remove(piece.first)
+        except NoMachines:  # what is left is done here
+            pass
+        for first in left:
+            tree.join(_part(of, self.users, first))
         return tree.total()
 
 

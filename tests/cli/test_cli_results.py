@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from commands import Command
 
-from fedhist.base.errors import MissingReplies
+from fedhist.base.errors import FedhistError, MissingReplies
 
 PNG = b"\x89PNG\r\n\x1a\n"
 FILES = {
@@ -206,6 +206,23 @@ def test_an_interrupt_while_results_are_shown_says_where_they_are(
     assert "nothing was written" not in answer.err
     assert "written to" in answer.err
     assert nothing_but(tmp_path, "out")
+
+
+def test_an_estimate_that_cannot_be_evaluated_is_written(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its budget is spent, and the machines that should tell how far off it is are lost."""
+
+    def lost(*arguments: object, **more: object) -> None:
+        raise FedhistError("Ray is lost")
+
+    monkeypatch.setattr("simulations.runs.config.measured", lost)
+    answer = run("--out", "out")
+    assert answer.status == 1
+    assert "FedhistError: Ray is lost" in answer.err
+    assert f"written to {tmp_path / 'out'}" in answer.err
+    assert Path("out/estimate.csv").exists()
+    assert "predicted" not in Path("out/metrics.json").read_text()
 
 
 def test_an_earlier_result_is_replaced_whole(run: Command) -> None:

@@ -101,10 +101,15 @@ def test_a_cluster_and_this_process_exclude_each_other(fedhist: Command, command
     assert "--workers 0 runs in this process, --ray-address 10.0.0.1:1 on a cluster" in answer.err
 
 
-def test_a_cluster_and_the_inline_runtime_exclude_each_other(fedhist: Command) -> None:
-    answer = fedhist("run", "quickstart", "--runtime", "inline", "--ray-address", "10.0.0.1:1")
+@pytest.mark.parametrize(
+    "address", [("--ray-address", "10.0.0.1:1"), ("--set", "run.ray_address=10.0.0.1:1")]
+)
+def test_a_cluster_and_the_inline_runtime_exclude_each_other(
+    address: tuple[str, str], fedhist: Command
+) -> None:
+    answer = fedhist("run", "quickstart", "--runtime", "inline", *address)
     assert (answer.status, answer.out) == (2, "")
-    assert '--ray-address 10.0.0.1:1 is a cluster, the runtime "inline" this process' in answer.err
+    assert 'run.ray_address 10.0.0.1:1 is a cluster, the runtime "inline" this' in answer.err
 
 
 def test_an_unknown_command_is_answered_once(fedhist: Command) -> None:

@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 from commands import Command
 
+from fedhist.model.measures import first_pass
+from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean
 from fedhist.protocols.means.mean import Mean
 from fedhist.session.journal import Journal
 from fedhist.users.batch import Users
 from fedhist.users.shards import Shard
+from simulations.populations import population
 from simulations.runs import forecast as module
 from simulations.runs.forecast import Forecast, forecast
 from simulations.runs.options import Options
@@ -35,6 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return 1e-4 * n, 1e-6 * n
 
     monkeypatch.setattr(module, "_asked", slow)
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
     return sizes
 
 
@@ -48,11 +52,46 @@ def test_the_time_is_that_of_all_users_rounds_and_repeats(asked: list[int]) -> N
     three = forecast(MEAN, USERS, Options(), repeats=3)
     assert three is not None
     assert three.seconds == pytest.approx(N * (3e-4 * rounds + 1e-6))
-    shared = forecast(MEAN, USERS, Options(runtime="ray", workers=4))
-    assert shared is not None
-    assert shared.seconds == pytest.approx(one.seconds / 4)
-    assert "4 workers" in str(shared)
+    messages = module.MESSAGE * 2000 * rounds
+    for workers, used in ((4, 4), (3, 3), (16, 4)):  # no more work at a time than there are cores
+        shared = forecast(MEAN, USERS, Options(runtime="ray", workers=workers))
+        assert shared is not None
+        assert shared.seconds == pytest.approx(one.seconds / used + messages)
+        assert f"in {used} workers" in str(shared)
+    cluster = forecast(MEAN, USERS, Options(runtime="ray", ray_address="10.0.0.1:1"))
+    assert cluster is not None
+    assert cluster.seconds == pytest.approx(one.seconds + messages)
+    assert "of CPU on the cluster" in str(cluster)
     assert 50 << 20 < one.n_bytes < 100 << 30
+
+
+def test_what_evaluation_takes_is_in_the_time(
+    asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own passes, and not the one in which users answer: a second, and 11 microseconds each."""
+
+    def evaluated(protocol: Protocol, users: Shard, n: int) -> float:
+        return 1.0 + 12e-6 * (n - module.WARM)
+
+    without = forecast(MEAN, USERS, Options())
+    monkeypatch.setattr(module, "_evaluated", evaluated)
+    monkeypatch.setattr(module, "_made", lambda users, n: 0.0)
+    found = forecast(MEAN, USERS, Options(beside=first_pass(MEAN)))
+    assert found is not None
+    assert without is not None
+    assert found.seconds - without.seconds == pytest.approx(1.0 + 11e-6 * N, rel=0.02)
+    monkeypatch.setattr(module, "_evaluated", lambda *_: 1 / 0)  # the run itself will say why
+    broken = forecast(MEAN, USERS, Options(beside=first_pass(MEAN)))
+    assert broken is not None
+    assert broken.seconds == without.seconds
+
+
+def test_who_is_kept_for_the_next_round_is_in_the_memory(asked: list[int]) -> None:
+    plan = population("gaussian", n_users=N, samples_per_user=4, mean=0.3, spread=0.1).plan()
+    found, held = (forecast(MEAN, u, Options()) for u in (plan.users, plan.users.in_memory()))
+    assert found is not None
+    assert held is not None
+    assert 40 * N < found.n_bytes - held.n_bytes < 100 * N
 
 
 def test_what_grows_with_the_users_is_in_the_memory(asked: list[int]) -> None:

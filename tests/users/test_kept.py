@@ -25,8 +25,8 @@ def test_blocks_and_slices_are_those_of_the_users(share: float) -> None:
     whole = plan.users.in_memory()
     found, taken = keep_first(plan.users, int(share * size_of(whole)))
     assert isinstance(found, FirstInMemory)
-    assert taken == size_of(found.first) <= 1.3 * share * size_of(whole)
-    assert min(1.0, share) * N * 0.7 <= len(found.first) <= N
+    assert taken == sum(map(size_of, found.parts)) <= 1.3 * share * size_of(whole)
+    assert min(1.0, share) * N * 0.7 <= sum(map(len, found.parts)) <= N
     assert (found.digest, list(found.public_ids())) == (plan.users.digest, list(whole.ids))
     for start, stop in ((0, N), (0, 7), (60, 290), (299, 300), (80, 80)):
         some = found.slice(start, stop)
@@ -82,7 +82,7 @@ def test_more_than_are_held_at_once_and_larger_ones_later(monkeypatch: pytest.Mo
     found, taken = keep_first(plan.users, 10**9)
     whole = plan.users.none.followed_by(plan.users.blocks())
     assert isinstance(found, FirstInMemory)
-    same_users(found.first, whole)
+    same_users(found.none.followed_by(found.parts), whole)
     grown = Sampled(whole.take(np.argsort(whole.n_items(), kind="stable")))
     found, taken = keep_first(grown, size_of(whole) // 2)
     assert taken <= 0.6 * size_of(whole)

@@ -97,7 +97,8 @@ def run_all(cells: Sequence[Cell], workers: int | None, address: str | None) -> 
 def _on_ray(cells: Sequence[Cell], workers: int | None, address: str | None) -> Iterator[Record]:
     from simulations.runtimes.ray_tasks import on_ray
 
-    for cell, found in on_ray(_in_worker, cells, workers, address):
+    plugins = sorted({p for cell in cells for p in cell.run.get("plugins", ())})
+    for cell, found in on_ray(_in_worker, cells, workers, address, plugins):
         if isinstance(found, Exception):
             what = str(found).strip().partition("\n")[0]
             yield error_record(cell, f"its worker died: {type(found).__name__}: {what}")
