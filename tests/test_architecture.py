@@ -170,6 +170,7 @@ def test_a_shadowing_folder_is_named(package: str, tmp_path: Path) -> None:
 HEAVY = [
     "dp_accounting",
     "flwr",
+    "jinja2",
     "matplotlib",
     "numba",
     "opendp",

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, fields
-from html import escape
+from functools import cache
 from reprlib import Repr
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.base.text import visible
 
+if TYPE_CHECKING:
+    from jinja2 import Template
+
 MOST_ROWS = 20
 _SHORT = Repr()
 _SHORT.maxlevel, _SHORT.maxtuple, _SHORT.maxlist, _SHORT.maxstring = 2, 4, 4, 40
 _SHORT.maxother = 60
+_PART = """\
+<div><p><strong>{{ title }}</strong></p>
+{% if rows %}<table>
+{% if header %}<thead><tr>{% for c in header %}<th>{{ c }}</th>{% endfor %}</tr></thead>{% endif %}
+<tbody>
+{% for row in rows %}<tr>{% for c in row %}<td>{{ c }}</td>{% endfor %}</tr>{% endfor %}
+</tbody></table>{% endif %}
+{% for note in notes %}<p>{{ note }}</p>{% endfor %}
+</div>"""
 
 
 def short(value: object) -> str:
@@ -78,17 +90,13 @@ def in_html(
     >>> in_html("<a>", [("x", "1")])
     '<div><p><strong>&lt;a&gt;</strong></p><table><tbody><tr><td>x</td><td>1</td></tr></tbody></table></div>'
     """
-
-    def line(cells: Iterable[str], tag: str) -> str:
-        return f"<tr>{''.join(f'<{tag}>{_text(c)}</{tag}>' for c in cells)}</tr>"
-
-    head = f"<thead>{line(header, 'th')}</thead>" if header else ""
-    body = "".join(line(row, "td") for row in rows)
     more = [] if n_rows is None or n_rows <= len(rows) else [f"and {n_rows - len(rows):,} more"]
-    told = "".join(f"<p>{_text(note)}</p>" for note in [*more, *notes])
-    table = f"<table>{head}<tbody>{body}</tbody></table>" if rows else ""
-    return f"<div><p><strong>{_text(title)}</strong></p>{table}{told}</div>"
+    return _part().render(title=title, rows=rows, header=header, notes=[*more, *notes])
 
 
-def _text(text: str) -> str:
-    return escape(visible(text))
+@cache
+def _part() -> Template:
+    from jinja2 import Environment, StrictUndefined  # for notebooks only
+
+    made = Environment(autoescape=True, finalize=visible, undefined=StrictUndefined)
+    return made.from_string(_PART.replace("\n", ""))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from html import escape
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
 import fedhist as fh
 from fedhist.base.html import MOST_ROWS, in_html
@@ -92,3 +92,11 @@ def test_a_protocol_may_write_its_own_line() -> None:
 
 def test_html_of_nothing() -> None:
     assert in_html("a", []) == "<div><p><strong>a</strong></p></div>"
+
+
+def test_nothing_of_a_value_is_read_as_markup_or_template() -> None:
+    html = in_html("{{ 7 * 7 }}", [["\x1b", "'\""]], ["<i>"], ["{% raw %}"])
+    assert html == (
+        "<div><p><strong>{{ 7 * 7 }}</strong></p><table><thead><tr><th>&lt;i&gt;</th></tr></thead>"
+        "<tbody><tr><td>\\x1b</td><td>&#39;&#34;</td></tr></tbody></table><p>{% raw %}</p></div>"
+    )
