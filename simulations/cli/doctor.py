@@ -38,20 +38,21 @@ def doctor(
     Exit status: 0 it works (a note is nothing that keeps it from working), 1 something failed.
     """
     from fedhist.base.checks import check_choice
+    from simulations.reporting.table import BAD, GOOD, NOTED, Marked
+    from simulations.reporting.terminal import print_row
     from simulations.runs.doctor import FAILED, NOTE, examine
     from simulations.runs.tiny_runs import RUNTIMES, tiny_run
 
     chosen = RUNTIMES if runtimes is None else [name.strip() for name in runtimes.split(",")]
     for name in chosen:
         check_choice("--runtimes", name, RUNTIMES)
-    colour = {FAILED: "bold red", NOTE: "yellow"}
+    marks = {FAILED: BAD, NOTE: NOTED}
     done = []
 
     def show(found: Examined) -> None:
         done.append(found)
-        style = colour.get(found.status, "green")
-        terminal.console.print(f"[{style}]{found.status:<6}[/] {found.what:<16} ", end="")
-        terminal.console.print(found.words, markup=False, soft_wrap=True)
+        status = Marked(found.status, marks.get(found.status, GOOD))
+        print_row(terminal.console, (status, found.what, found.words), (6, 15))
 
     for found in examine(Path.cwd()):
         show(found)

@@ -32,6 +32,7 @@ def init(
     """
     from simulations.populations.guessing import guess
     from simulations.reporting.targets import check_file
+    from simulations.reporting.terminal import print_facts
     from simulations.runs.results import NOT_PRIVATE
     from simulations.studies.start.study_file import start
 
@@ -48,16 +49,13 @@ def init(
     started = start(data, found, str(target), epsilon=epsilon)
     place.parent.mkdir(parents=True, exist_ok=True)
     whole_file(place, started.text)
-    for what in ("user", "item", "value", "count"):
-        if getattr(found, what) is not None:
-            line = f"{what:<6} {getattr(found, what)!r}, {found.why[what]}"
-            terminal.console.print(line, markup=False)
+    columns = {what: getattr(found, what) for what in ("user", "item", "count", "value")}
+    facts = [(k, f"{name!r}, {found.why[k]}") for k, name in columns.items() if name is not None]
+    print_facts(terminal.console, facts)
     for warning in started.profile.warnings:
         terminal.console.print(f"note: {warning}", markup=False, soft_wrap=True)
     terminal.console.print(f"written to {target} (NOT PRIVATE)", soft_wrap=True, markup=False)
     if json_:
-        names = ("user", "item", "count", "value")
-        columns = {what: getattr(found, what) for what in names}
         secret = {NOT_PRIVATE: {"warnings": list(started.profile.warnings)}}
         told = {"kind": "study", "file": str(target), "columns": columns}
         terminal.print_json(told | secret)

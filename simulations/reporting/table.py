@@ -12,7 +12,7 @@ from typing import Any
 
 from simulations.reporting.numbers import shown
 
-HEADING, GOOD, BAD, TIE = "heading", "good", "bad", "tie"
+HEADING, GOOD, NOTED, BAD, TIE = "heading", "good", "noted", "bad", "tie"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Marked:
-    """A value with a mark: :data:`HEADING`, :data:`GOOD`, :data:`BAD` or :data:`TIE`.
+    """A value with a mark: :data:`HEADING`, :data:`GOOD`, :data:`NOTED`, :data:`BAD`, :data:`TIE`.
 
     Attributes
     ----------

@@ -7,13 +7,27 @@ from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console
+from rich.table import Column as RichColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedhist.base.text import visible
-from simulations.reporting.table import BAD, GOOD, HEADING, TIE, Column, Marked, Table
+from simulations.reporting.table import (
+    BAD,
+    GOOD,
+    HEADING,
+    NOTED,
+    TIE,
+    Cell,
+    Column,
+    Marked,
+    Row,
+    Table,
+)
 
-STYLES = {HEADING: "bold", GOOD: "green", BAD: "bold red", TIE: "bright_black"}
+STYLES = {HEADING: "bold", GOOD: "green", NOTED: "yellow", BAD: "bold red", TIE: "bright_black"}
+LEAST = 8
+"""Letters of a last column, however narrow the terminal."""
 _WITHIN = re.compile(r"(?<=[^\W\d_][-_./=])(?=[^\W\d_])")
 """Where a name may break: at a sign between two letters, so that numbers stay whole."""
 
@@ -33,13 +47,11 @@ def print_table(console: Console, table: Table, *, gap: int = 2) -> None:
         Letters between the columns, at least 2.
     """
     table = table.usual
-    rows = [
-        None if row is None else [(visible(c.text), c.mark) for c in row] for row in table.written()
-    ]
+    rows = _visible(table)
     cells = [[c.name] for c in table.columns]
     for row in rows:
-        for own, (text, _) in zip(cells, row or (), strict=False):
-            own.append(text)
+        for own, cell in zip(cells, row or (), strict=False):
+            own.append(cell.text)
     room = console.width - gap * (len(cells) - 1) - 2
     widths = _widths(cells, [c.keep for c in table.columns], room)
     drawn = RichTable(
@@ -58,14 +70,19 @@ def print_table(console: Console, table: Table, *, gap: int = 2) -> None:
         if row is None:
             drawn.add_section()
         else:
-            drawn.add_row(
-                *(
-                    Text("\n".join(wrap(text, width)), style=STYLES.get(mark, ""))
-                    for (text, mark), width in zip(row, widths, strict=True)
-                )
-            )
+            drawn.add_row(*map(_drawn, row, widths))
     console.print(drawn)
     print_lines(console, table.notes)
+
+
+def print_row(console: Console, row: Row, widths: Sequence[int]) -> None:
+    """Print a row of a table that grows: columns of fixed widths, and one of what is left."""
+    columns = [*(RichColumn(width=w) for w in widths), RichColumn()]
+    drawn = RichTable.grid(*columns, padding=(0, 2, 0, 0))
+    left = max(LEAST, console.width - sum(widths) - 2 * len(widths))
+    for cells in _visible(Table.of([""] * len(row), [row])):
+        drawn.add_row(*map(_drawn, cells or (), [*widths, left]))
+    console.print(drawn)
 
 
 def print_facts(console: Console, rows: Iterable[tuple[str, str]]) -> None:
@@ -78,6 +95,15 @@ def print_lines(console: Console, lines: Iterable[str]) -> None:
     """Print sentences without markup, each on lines of its own."""
     for line in lines:
         console.print(visible(line), markup=False)
+
+
+def _visible(table: Table) -> list[list[Cell] | None]:
+    rows = table.written()
+    return [r if r is None else [Cell(visible(c.text), c.mark) for c in r] for r in rows]
+
+
+def _drawn(cell: Cell, width: int) -> Text:
+    return Text("\n".join(wrap(cell.text, width)), style=STYLES.get(cell.mark, ""))
 
 
 def _widths(cells: Sequence[Sequence[str]], keep: Sequence[bool], room: int) -> list[int]:

@@ -23,6 +23,8 @@ def test_here_it_works(fedhist: Command) -> None:
     answer = fedhist("doctor", "--quick")
     assert answer.status == 0, answer.out
     assert "fedhist works here" in answer.out
+    assert {line[:8] for line in answer.out.splitlines()[:-1]} <= {"ok      ", "note    ", " " * 8}
+    assert max(map(len, answer.out.splitlines())) <= 80
     found = json.loads(fedhist("doctor", "--quick", "--json").out)
     assert found["works"]
     told = {c["what"]: c["words"] for c in found["checks"]}
