@@ -120,6 +120,11 @@ def _widths(cells: Sequence[Sequence[str]], keep: Sequence[bool], room: int) -> 
         return [max(low, min(high, cap)) for low, high in zip(least, most, strict=True)]
 
     widths = max(filter(lambda w: sum(w) <= room, map(shared, range(max(most) + 1))))
+    # what breaks may be narrower than the room that it breaks for
+    widths = [
+        max(len(line) for cell in column for line in wrap(cell, width))
+        for column, width in zip(cells, widths, strict=True)
+    ]
     for i, high in enumerate(most):
         widths[i] += min(high - widths[i], room - sum(widths))
     return widths
