@@ -6,6 +6,7 @@ import atexit
 import gc
 import sys
 import warnings
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -292,19 +293,22 @@ def guard(
 def validate(
     protocol: Annotated[
         str | None,
-        typer.Argument(
-            help="Only this protocol.",
-            autocompletion=completion.protocols,
-        ),
+        typer.Argument(help="Only this protocol.", autocompletion=completion.protocols),
     ] = None,
     effort: Annotated[float, typer.Option(help="Multiplies the number of runs.")] = 1.0,
     json_: Json = False,
 ) -> None:
     """Print the results rows: what theory predicts and what is measured."""
-    from simulations.experiments.predicted.rows import measure, print_rows, settings, summary_of
+    from simulations.experiments.predicted.rows import measure, rows_table, settings, summary_of
+    from simulations.reporting.terminal import print_table
 
-    every = (measure(s, effort) for s in settings(protocol))
-    rows = print_rows(terminal.console, every)
+    console, rows = terminal.console, []
+    console.print("PASS: the 99% interval of the ratio meets the band, which was fixed beforehand")
+    for name, own in groupby(settings(protocol), lambda s: s.protocol.name):
+        with terminal.progress_bar() as bar:
+            done = [measure(s, effort) for s in bar.track([*own], description=name)]
+        print_table(console, rows_table(done, name))
+        rows += done
     if json_:
         terminal.print_json(summary_of(rows))
     if any(m.check.failed for m in rows):

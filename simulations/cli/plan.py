@@ -134,19 +134,15 @@ def _goal_of(name: str) -> str:
 
 def measure_accuracy(seeds: int, out: Path | None, *, force: bool = False) -> None:
     """Plan and simulate the settings of the documentation's page; print it or write it."""
-    from simulations.experiments.predicted.planner import accuracy, page, settings
+    from simulations.experiments.predicted.planner import goals, measure, page
     from simulations.reporting.export import ending
     from simulations.reporting.targets import check_file, write_target
 
     if out is not None:
         ending(out, (".md",))
         check_file(out, "page", force=force)
-    found = []
     with terminal.progress_bar() as bar:
-        task = bar.add_task("settings", total=len(settings()))
-        for verified in accuracy(seeds):
-            found.append(verified)
-            bar.advance(task)
+        found = [measure(*asked, seeds) for asked in bar.track(goals(), description="goals")]
     text = page(found, seeds)
     if out is None:
         terminal.console.out(text, end="", highlight=False)

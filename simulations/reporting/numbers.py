@@ -49,8 +49,8 @@ def short(x: float | None, digits: int = 4) -> str:
 
 
 def fixed(x: float | None, places: int = 0) -> str:
-    """Write a number with a fixed number of places."""
-    return MISSING if x is None else f"{x:,.{places}f}"
+    """Write a number with a fixed number of places; what is none is a dash."""
+    return MISSING if x is None or x != x else f"{x:,.{places}f}"
 
 
 def span(values: Sequence[float | None]) -> str:

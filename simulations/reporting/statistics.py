@@ -1,13 +1,17 @@
-"""Student's intervals around means of a few runs."""
+"""Student's intervals around means of a few runs, and predictions that they are held against."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.special import stdtrit
+
+from simulations.reporting.numbers import number
+from simulations.reporting.table import Column, Table
 
 NORMAL = 1.96
 """Half the width of a 95 % interval of what is normal, in standard errors."""
@@ -63,9 +67,15 @@ class Compared(ABC):
     Attributes
     ----------
     losses : tuple of float
+        Of the runs that have an estimate.
     """
 
     losses: tuple[float, ...]
+
+    @property
+    @abstractmethod
+    def loss(self) -> str:
+        """What the losses are."""
 
     @property
     @abstractmethod
@@ -88,3 +98,21 @@ class Compared(ABC):
         half = half_width(self.losses, LEVEL)
         half = math.nan if half is None else half / self.predicted
         return self.ratio - half, self.ratio + half
+
+
+C = TypeVar("C", bound=Compared)
+Read = Mapping[Column | str, Callable[[C], Any]]
+"""Columns, and how their values are read from a row."""
+
+
+def compared_table(rows: Iterable[C], before: Read[C], after: Read[C], *, title: str = "") -> Table:
+    """Return the table of rows: prediction and measurement, between columns of the rows' own."""
+    read: Read[C] = {
+        **before,
+        Column("runs", right=True): lambda c: len(c.losses),
+        "predicted": lambda c: f"{number(c.predicted)} {c.loss}",
+        "measured": lambda c: number(c.measured),
+        "measured / predicted": lambda c: "{:.3f} ({:.3f} to {:.3f})".format(c.ratio, *c.interval),
+        **after,
+    }
+    return Table.of(read, [[value(c) for value in read.values()] for c in rows], title=title)

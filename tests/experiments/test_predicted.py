@@ -16,10 +16,11 @@ from simulations.experiments.predicted.rows import (
     Measured,
     Setting,
     measure,
-    print_rows,
+    rows_table,
     settings,
     summary_of,
 )
+from simulations.reporting.terminal import print_table
 
 LOCAL = (
     *("mean-linf", "mean-l2", "sparse-mean", "density", "local-distribution", "cover-select"),
@@ -81,10 +82,10 @@ def test_the_interval_is_judged(losses: tuple[float, ...], verdict: str) -> None
     found = Measured(Setting(Mean, ROW), losses)
     assert found.check.verdict == verdict
     file = io.StringIO()
-    assert print_rows(Console(file=file, width=100), [found]) == [found]
+    print_table(Console(file=file, width=80), rows_table([found], "mean"))
     assert [row["verdict"] for row in summary_of([found])["rows"]] == [verdict]
     assert verdict in file.getvalue()
-    assert "band 0.9..1.1" in file.getvalue()
+    assert "0.9 to 1.1" in " ".join(file.getvalue().split())
 
 
 def test_populations_are_repeated_by_their_seed() -> None:

@@ -18,7 +18,7 @@ from fedhist.protocols import Mean
 from server.means.localize import least_users
 from simulations.cli import main as cli
 from simulations.cli import terminal
-from simulations.experiments.predicted.planner import page, settings
+from simulations.experiments.predicted.planner import goals, page
 from simulations.populations import population
 from simulations.runs.config import Config, RunTable, load_config
 from simulations.studies.plan import planner, template
@@ -309,20 +309,21 @@ def test_simulation_agrees_with_an_exact_plan() -> None:
 @pytest.mark.parametrize("name", ["distribution", "mean"])
 def test_a_quick_part_of_the_page(name: str) -> None:
     """Off by no more than a factor 2 in n: the page has ratios of 0.4 to 1.1."""
-    setting = next(s for s in settings() if s.protocol == name)
-    found = verify(plan(setting.config, setting.goal.error, setting.goal.unknown), 12)
+    config, goal = next(g for g in goals() if g[0].protocol["name"] == name)
+    found = verify(plan(config, goal.error, goal.unknown), 12)
     assert found is not None
     assert found.answer.x is not None
     assert 0.25 < found.ratio < 1.5
     text = page([found], 12)
-    assert f"| {name}" in text
+    low, high = found.interval
+    assert re.search(rf"\| {name} .* \| {found.ratio:.3f} \({low:.3f} to {high:.3f}\) ", text)
     assert "12 runs" in text
 
 
 def test_every_registered_protocol_has_a_row() -> None:
     load_builtin()
     of_fedhist = set(own_protocols())
-    assert of_fedhist <= {str(s.config.protocol["name"]) for s in settings()}
+    assert of_fedhist <= {str(config.protocol["name"]) for config, _ in goals()}
 
 
 def test_a_protocol_is_a_template(monkeypatch: pytest.MonkeyPatch) -> None:

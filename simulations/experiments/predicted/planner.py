@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.model.results import Goal
@@ -18,54 +18,35 @@ from simulations.studies.plan.verify import Verified, verify
 from simulations.studies.records.identity import versions
 
 FIRST_SEED = 1
-ACCURACY_SEEDS = 50
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A goal that a protocol declares, as a question to the planner.
-
-    Attributes
-    ----------
-    protocol : str
-    goal : Goal
-    """
-
-    protocol: str
-    goal: Goal
-
-    @property
-    def config(self) -> Config:
-        """The template, named for the table."""
-        own = {f"protocol.{k}": v for k, v in self.goal.protocol.items()}
-        own |= {f"population.{k}": v for k, v in self.goal.population.items()}
-        found = template_of(self.protocol, [f"{k}={toml_value(v)}" for k, v in own.items()])
-        return replace(found, name=self.goal.words or found.name)
-
-
-def settings() -> list[Setting]:
-    """Return the goals of this package's protocols."""
+def goals() -> list[tuple[Config, Goal]]:
+    """Return the goals of this package's protocols, each after the template it is asked of."""
     load_builtin()
-    return [Setting(name, goal) for name, cls in own_protocols().items() for goal in cls.goals]
+    return [(_template(name, g), g) for name, cls in own_protocols().items() for g in cls.goals]
 
 
-def accuracy(
-    seeds: int = ACCURACY_SEEDS, asked: Sequence[Setting] | None = None
-) -> Iterator[Verified]:
-    """Plan every setting and simulate the answer, one after the other.
+def _template(protocol: str, goal: Goal) -> Config:
+    """Read what a goal is asked of, named for the table."""
+    own = {f"protocol.{k}": v for k, v in goal.protocol.items()}
+    own |= {f"population.{k}": v for k, v in goal.population.items()}
+    found = template_of(protocol, [f"{k}={toml_value(v)}" for k, v in own.items()])
+    return replace(found, name=goal.words or found.name)
+
+
+def measure(template: Config, goal: Goal, seeds: int) -> Verified:
+    """Plan for a goal and simulate the answer.
 
     Raises
     ------
     RuntimeError
-        If a plan has no answer that can be simulated: the setting is wrong then.
+        If the plan has no answer that can be simulated: the goal is wrong then.
     """
-    for setting in settings() if asked is None else asked:
-        goal = setting.goal
-        answer = plan(setting.config, goal.error, goal.unknown, relative=goal.relative)
-        found = verify(answer, seeds, first_seed=FIRST_SEED)
-        if found is None:
-            raise RuntimeError(f"no answer to simulate for {setting}")
-        yield found
+    answer = plan(template, goal.error, goal.unknown, relative=goal.relative)
+    found = verify(answer, seeds, first_seed=FIRST_SEED)
+    if found is None:
+        raise RuntimeError(f"no answer to simulate for {template.name}: {goal}")
+    return found
 
 
 def page(found: Sequence[Verified], seeds: int) -> str:
@@ -84,7 +65,7 @@ says what would have done, by theory's local slope. "Off by" is that over the pl
 marked exact is a formula for the template's users; the others are bounds, rates or
 approximations. Even an exact one is for one population: where users' sizes are heavy-tailed, as in
 the Zipf populations, what clipping takes away differs from one to the next. "-": the answer is at a
-step of the prediction, which jumps over the target.
+step of the prediction, which jumps over the target. Runs without an estimate are not counted.
 
 {markdown(accuracy_table(found), aligned=True)}
 

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from fedhist.base.arrays import Array
 from fedhist.base.hashing import digest64
@@ -27,7 +26,8 @@ from fedhist.users.batch import Users
 from simulations.config.reading import required
 from simulations.experiments.base import Check
 from simulations.experiments.predicted.populations import made
-from simulations.reporting.statistics import Compared
+from simulations.reporting.statistics import Compared, compared_table
+from simulations.reporting.table import BAD, Column, Marked, Table
 from simulations.runs.run import Options, execute
 
 LEAST = 20
@@ -179,20 +179,14 @@ def summary_of(rows: Iterable[Measured]) -> dict[str, Any]:
     return {"kind": "validation", "rows": every}
 
 
-def print_rows(console: Console, rows: Iterable[Measured]) -> list[Measured]:
-    """Print results rows as they come, and return them."""
-    console.print("predicted against measured; a row passes if the 99% interval of the ratio")
-    console.print("meets its band, which was fixed before anything was measured")
-    done = []
-    for m in rows:
-        row, check = m.setting.row, m.check
-        verdict = "[bold red]FAIL[/]" if check.failed else check.verdict
-        low, high = m.interval
-        console.print(f"[bold]{m.setting.protocol.name}[/]  {row.label}  ({len(m.losses):,} runs)")
-        console.print(
-            f"  {m.loss:<4} predicted {m.predicted:<11.5g} measured {m.measured:<11.5g} "
-            f"ratio {low:.3f}..{high:.3f}  {verdict}"
-        )
-        console.print(f"       band {row.band[0]:g}..{row.band[1]:g}")
-        done.append(m)
-    return done
+def rows_table(rows: Iterable[Measured], title: str = "") -> Table:
+    """Return the table of results rows."""
+    return compared_table(
+        rows,
+        {"setting": lambda m: m.setting.row.label},
+        {
+            "band": lambda m: "{:.4g} to {:.4g}".format(*m.setting.row.band),
+            Column("verdict", keep=True): lambda m: Marked(m.check.verdict, BAD * m.check.failed),
+        },
+        title=title,
+    )

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from fedhist.privacy.guarantee import Adjacency
 from simulations.reporting import numbers
-from simulations.reporting.numbers import MISSING
-from simulations.reporting.statistics import FAR, LEVEL, far_off
+from simulations.reporting.numbers import MISSING, fixed
+from simulations.reporting.statistics import FAR, LEVEL, compared_table, far_off
 from simulations.reporting.table import BAD, Column, Marked, Table, numeric, worded
 from simulations.reporting.terminal import print_lines, print_table
 from simulations.studies.plan.planner import Answer
@@ -202,31 +202,19 @@ def verified_table(found: Iterable[Verified]) -> Table:
     )
 
 
-def accuracy_table(rows: Sequence[Verified]) -> Table:
+def accuracy_table(rows: Iterable[Verified]) -> Table:
     """Return the table of the documentation."""
-    header = (
-        *("protocol", "setting", "asked", "target", "planned", "predicted", "measured"),
-        *("measured / predicted", "simulation needs", "off by"),
+    return compared_table(
+        rows,
+        {
+            "protocol": lambda v: v.answer.label,
+            "setting": lambda v: v.answer.config.name,
+            "asked": lambda v: WORDS[v.answer.unknown],
+            "target": lambda v: f"{v.answer.target:g}",
+            "planned": lambda v: number(v.answer.x),
+        },
+        {
+            "simulation needs": lambda v: number(round(v.needed, 2)),
+            "off by": lambda v: fixed(v.needed / (v.answer.x or 1), 2),
+        },
     )
-    body = []
-    for v in rows:
-        a = v.answer
-        low, high = v.interval
-        off = v.needed / a.x if a.x else math.nan
-        other = sum(n for k, n in v.statuses.items() if k != "ok")
-        ends = f" ({other} of {sum(v.statuses.values())} runs without estimate)" if other else ""
-        body.append(
-            (
-                a.label,
-                a.config.name,
-                WORDS[a.unknown],
-                f"{a.target:g}",
-                number(a.x),
-                f"{a.predicted:.4g} {a.loss}{' (exact)' if a.exact else ''}",
-                f"{v.measured:.4g}{ends}",
-                f"{v.ratio:.3f} ({low:.3f} to {high:.3f})",
-                number(round(v.needed, 2)),
-                f"{off:.2f}" if math.isfinite(off) else MISSING,
-            )
-        )
-    return Table.of(header, body)

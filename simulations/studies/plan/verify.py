@@ -56,6 +56,11 @@ class Verified(Compared):
         return self.answer.predicted
 
     @property
+    def loss(self) -> str:
+        """What the plan's loss is, and whether its prediction is exact."""
+        return f"{self.answer.loss}{' (exact)' * self.answer.exact}"
+
+    @property
     def needed(self) -> float:
         """Value of the unknown that simulation would need, by the local slope of theory.
 
