@@ -103,9 +103,7 @@ class Policy:
     simulated: bool = False
 
     def __post_init__(self) -> None:
-        if self.trust not in LEVELS:
-            known = ", ".join(map(repr, LEVELS))
-            raise ValueError(f"trust must be one of {known}, got {self.trust!r}")
+        check_choice("trust", self.trust, LEVELS)
         if not isinstance(self.simulated, bool):
             raise ValueError(f"simulated must be true or false, got {self.simulated!r}")
         if not self.epsilon > 0 or not self.max_epsilon > 0:

@@ -73,11 +73,17 @@ def nearest(name: str, existing: Iterable[str]) -> str:
     "; did you mean 'user'?"
     """
     names = list(existing)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    if close:
-        return f"; did you mean {close[0]!r}?"
+    if close := closest(name, names):
+        return close
     more = f", and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return f"; there are {', '.join(map(repr, names[:MOST_NAMES]))}{more}" if names else ""
+
+
+def closest(value: object, listed: Iterable[str]) -> str:
+    """Say which name of those that an error lists was meant; nothing if none is near."""
+    text = value if isinstance(value, str) else ""
+    close = difflib.get_close_matches(text, list(listed), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 __all__ = [
@@ -87,5 +93,6 @@ __all__ = [
     "MissingReplies",
     "PopulationError",
     "WireError",
+    "closest",
     "nearest",
 ]

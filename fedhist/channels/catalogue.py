@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_count
+from fedhist.base.checks import check_choice, check_count
 from fedhist.channels.flips import RandomizedResponse, flip_probability
 from fedhist.channels.laplace import LaplaceChannel
 from fedhist.channels.piecewise import PiecewiseChannel
@@ -127,6 +127,5 @@ def best_kind(epsilon: float, size: float | None = None) -> str:
 @lru_cache(maxsize=1024)
 def scalar_channel(kind: str, epsilon: float, size: float | None = None) -> ScalarChannel:
     """Return the scalar channel of a kind; "auto" is :func:`best_kind`."""
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    check_choice("kind", kind, KINDS)
     return CHANNELS[best_kind(epsilon, size) if kind == "auto" else kind](epsilon)

@@ -22,7 +22,7 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Integers, Words
-from fedhist.base.checks import check_count
+from fedhist.base.checks import check_choice, check_count
 from fedhist.base.hashing import GOLDEN, counter_words, digest64, mix
 from fedhist.channels.bits import LANES, n_words
 from fedhist.channels.hadamard import fwht, hadamard_entry, next_power_of_two
@@ -210,8 +210,7 @@ class HadamardSigns(SignHash):
 
 def sign_hash(kind: str, dimension: int, salt: int) -> SignHash:
     """Return the signs of a kind: "rademacher" or "hadamard"."""
-    if kind not in HASHES:
-        raise ValueError(f"hash must be one of {', '.join(HASHES)}, got {kind!r}")
+    check_choice("hash", kind, HASHES)
     return (RademacherSigns if kind == "rademacher" else HadamardSigns)(dimension, salt)
 
 

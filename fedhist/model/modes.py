@@ -7,9 +7,8 @@ guarantees (``guarantee``) and what the paper states (``claimed``).
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
-from fedhist.base.checks import check_choice
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters, printed_class, protocols
 
@@ -39,11 +38,11 @@ class TwoModes(Protocol):
         elif mode == "default" and cls is not proven and cls is printed_class(cls.name):
             wanted = proven or cls
         # what is no object of cls comes back as it is; what is one, its own class initializes
-        made: Self = super().__new__(wanted) if issubclass(wanted, cls) else wanted(*args, **kwargs)
+        make = super().__new__ if issubclass(wanted, cls) else type.__call__
+        made: Self = make(wanted, *args, **kwargs)
         return made
 
     def check_mode(self) -> None:
         """Raise ValueError, with the value, unless this class runs in the mode."""
-        check_choice("mode", self.mode, get_args(Mode))
         if self.mode == "paper" and not isinstance(self, printed_class(self.name) or ()):
             raise ValueError(f"{self.name} has no version as printed, got mode {self.mode!r}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedhist.base.html import entries, in_html, settings
 from fedhist.base.text import one_line
 from fedhist.model.display import Display
 from fedhist.model.error_bounds import ErrorBound, LowerBound
+from fedhist.model.fields import check_fields
 from fedhist.model.measures import Measure, Measured, by_measure, measured
 from fedhist.model.query import Query, Summary
 from fedhist.model.results import Goal, ResultsRow
@@ -207,6 +209,13 @@ class Protocol(ABC):
         notes = [self.paper, str(self.guarantee)]
         notes += [f"the paper claims {self.claimed}"] if self.claimed != self.guarantee else []
         return in_html(f"{self.name} ({self.target})", settings(self), notes=notes)
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Make an object, of values that its fields can hold; ValueError with field and value."""
+        if is_dataclass(cls):
+            with suppress(NameError):  # annotations of a plugin that only type checkers can read
+                check_fields(cls, args, kwargs)
+        return super().__new__(cls)
 
     @property
     def value_range(self) -> tuple[float, float]:

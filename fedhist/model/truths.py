@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from fedhist.base.checks import Words
 
 
-class Truth(Enum):
+class Truth(Words):
     """What an estimate is about. On users of equal sizes and one taste several of them agree."""
 
     AVERAGE_OF_USERS = "average of users"

@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from functools import lru_cache
 
 import numpy as np
 
+from fedhist.base.checks import Words, check_within, is_real, shown
 from fedhist.base.html import in_html
 from fedhist.base.roots import bounded_minimum, brentq
 
 
-class Trust(Enum):
+class Trust(Words):
     """Whom the users must trust with their data; in the order of how little must be believed.
 
     CENTRAL: the server, which sees exact sums. AGGREGATE: the protocol that adds the nodes' numbers
@@ -37,7 +37,7 @@ class Trust(Enum):
         return list(Trust).index(self)
 
 
-class Adjacency(Enum):
+class Adjacency(Words):
     """Which two populations must be hard to tell apart. The unit is one user.
 
     REPLACE_ITEM, of item-level baselines, is the exception: it protects no user's record.
@@ -65,10 +65,9 @@ class Adjacency(Enum):
 
 def check_budget(epsilon: float, delta: float = 0.0) -> None:
     """Raise ValueError unless 0 < epsilon (inf allowed: noise off) and 0 <= delta < 1."""
-    if not epsilon > 0:
-        raise ValueError(f"epsilon must be positive, got {epsilon}")
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must lie in [0, 1), got {delta}")
+    if not (is_real(epsilon) and epsilon > 0):
+        raise ValueError(f"epsilon must be positive, got {shown(epsilon)}")
+    check_within("delta", delta, 0, 1, "[)")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_count
+from fedhist.base.checks import check_choice, check_count
 from fedhist.base.errors import BudgetExceeded, FedhistError
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.query import Keyed, Query
@@ -370,8 +370,7 @@ class Curator:
                 f"l1_sensitivity must be contribution or twice that, got {l1_sensitivity} for "
                 f"contribution {contribution}"
             )
-        if noise not in KEY_NOISES:
-            raise ValueError(f"noise must be one of {', '.join(KEY_NOISES)}, got {noise!r}")
+        check_choice("noise", noise, KEY_NOISES)
         find = laplace_key_threshold if noise == "laplace" else key_threshold
         at: float = find(contribution, l1_sensitivity, epsilon, delta)
         if as_printed:

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from scipy.special import ndtri
 
-from fedhist.base.checks import check_count, check_scale, check_within
+from fedhist.base.checks import check_choice, check_count, check_scale, check_within
 from fedhist.channels.hadamard import next_power_of_two
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
 from server.few_users.box_plan import BOXES, drawn_error, drawn_looks, look_noise, looks
@@ -168,8 +168,7 @@ class Wishes:
     plain: bool = False
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        check_choice("method", self.method, METHODS)
         k = self.n_blocks
         if k is not None and (k < 1 or k & (k - 1)):
             raise ValueError(f"n_blocks must be a power of two, got {k}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedhist.base.checks import check_integer
+from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.text import warned
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget, gaussian_multiplier
@@ -125,8 +125,7 @@ class GradientPlan:
             raise ValueError(f"private gradients need delta > 0, got {self.delta}")
         for name in ("n_users", "dimension", "steps"):
             check_integer(name, getattr(self, name))
-        if self.oracle not in ORACLES:
-            raise ValueError(f"oracle must be one of {', '.join(ORACLES)}, got {self.oracle!r}")
+        check_choice("oracle", self.oracle, ORACLES)
         if self.discrete and self.oracle == "few-users":
             raise ValueError('oracle "few-users" draws real points; discrete must be false')
         if not 0.5 < self.kappa < 1:

@@ -83,6 +83,7 @@ def key_value(text: str, form: str) -> tuple[str, Any]:
     (('repeats', 5), ('rule', 'em-slope'))
     """
     key, equals, value = (part.strip() for part in text.partition("="))
+    key = key.replace('"', "")  # of TOML, where a part of the key has dots or letters of its own
     if not (equals and key):
         raise ValueError(f"--set reads {form}, got {text!r}")
     try:

@@ -12,64 +12,44 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields
-from enum import Enum
-from functools import cache
 from pathlib import Path
 from reprlib import repr as repr_short
-from types import NoneType, UnionType
+from types import NoneType
 from typing import (
     Annotated,
     Any,
     ClassVar,
     Literal,
-    NamedTuple,
     TypeVar,
-    Union,
+    cast,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 import msgspec
 
 from fedhist.base.errors import nearest
+from fedhist.model.fields import PLAIN, UNIONS, choices, fits, is_enum, refused
+from fedhist.model.fields import Must as Must
+from fedhist.model.fields import expected as expected
+from fedhist.model.fields import hints as hints
+from fedhist.model.fields import one_of as one_of
 from fedhist.users.keys import Keys
 
 T = TypeVar("T", bound="Settings")
-
-
-class Must(NamedTuple):
-    """What a value is asked beyond its type, and in which words it is asked."""
-
-    words: str
-    holds: Callable[[Any], bool]
-    known: tuple[str, ...] = ()
-
-
-def one_of(*words: str) -> Must:
-    """Ask for one of some words."""
-    return Must(f"one of {', '.join(words)}", words.__contains__, words)
+P = TypeVar("P")
 
 
 Whole = Annotated[int, Must("a positive integer", lambda n: n > 0)]
 Natural = Annotated[int, Must("a non-negative integer", lambda n: n >= 0)]
 Finite = Annotated[float, Must("a finite number", math.isfinite)]
 Positive = Annotated[Finite, Must("positive", lambda x: x > 0)]
+Delta = Annotated[float, Must("a number in [0, 1)", lambda d: 0 <= d < 1)]
 NonNegative = Annotated[Finite, Must("non-negative", lambda x: x >= 0)]
 
 Table = Mapping[str, Any]
 Listed = Must("a list of tables", lambda _: True)
 Tables = Annotated[tuple[Annotated[Table, Listed], ...], Listed]
-
-UNIONS = (Union, UnionType)
-PLAIN = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    Path: "a path",
-    Keys: "a list of items",
-}
 
 
 @contextmanager
@@ -120,6 +100,15 @@ def converted(cls: type, given: Mapping[str, Any], table: str) -> dict[str, Any]
     return {k: convert(f"{table}.{k}" if table else k, v, known[k]) for k, v in given.items()}
 
 
+def built(cls: Callable[..., P], given: Mapping[str, Any], table: str) -> P:
+    """Build an object of a table's values; what it says itself of a field names the table, too."""
+    try:
+        return cls(**converted(cast(type, cls), given, table))
+    except (TypeError, ValueError) as e:
+        own = str(e).partition(" ")[0] in given
+        raise ValueError(f"{table}.{e}" if own else str(e)) from None
+
+
 def read(cls: type[T], given: object) -> T:
     """Read a table as a dataclass.
 
@@ -164,13 +153,6 @@ def required(cls: type) -> set[str]:
     return {f.name for f in fields(cls) if f.init and (f.default, f.default_factory) == none}
 
 
-@cache
-def hints(cls: type) -> dict[str, Any]:
-    """Return what the fields of a dataclass are annotated with, by name."""
-    found = get_type_hints(cls, include_extras=True)
-    return {f.name: found[f.name] for f in fields(cls) if f.init}
-
-
 def convert(name: str, value: Any, hint: Any) -> Any:
     """Convert a value as a field is annotated; ``name`` is its key, for errors.
 
@@ -186,34 +168,12 @@ def convert(name: str, value: Any, hint: Any) -> Any:
         found = _typed(name, value, base, expected(hint))
     except ValueError:
         if asked and get_origin(base) in UNIONS:  # said for all of its members
-            raise _refused(name, value, asked[0]) from None
+            raise refused(name, value, asked[0].words, asked[0].known) from None
         raise
     for must in asked:
         if not must.holds(found):
-            raise _refused(name, value, must)
+            raise refused(name, value, must.words, must.known)
     return found
-
-
-def _refused(name: str, value: Any, must: Must) -> ValueError:
-    close = nearest(value, must.known) if must.known and isinstance(value, str) else ""
-    hint = close if "did you mean" in close else ""  # the words are listed already
-    return ValueError(f"{name} must be {must.words}, got {value!r}{hint}")
-
-
-def expected(hint: Any) -> str:
-    """Say what an annotation expects.
-
-    >>> expected(Whole | None), expected(float | str), expected(Literal["a", "b"])
-    ('a positive integer', 'a number or text', 'one of a, b')
-    """
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return next((m.words for m in args[1:] if isinstance(m, Must)), expected(args[0]))
-    if origin in UNIONS:
-        return " or ".join(expected(a) for a in args if a is not NoneType)
-    if origin is Literal or _is_enum(hint):
-        return one_of(*_words(hint)).words
-    return "a list" if origin is tuple else PLAIN.get(hint, "a table")
 
 
 def _typed(name: str, value: Any, hint: Any, wanted: str) -> Any:
@@ -227,16 +187,17 @@ def _typed(name: str, value: Any, hint: Any, wanted: str) -> Any:
         if isinstance(value, list | tuple) and (args[-1] is ... or len(value) == len(args)):
             each = args[:1] * len(value) if args[-1] is ... else args
             return tuple(convert(name, v, a) for v, a in zip(value, each, strict=True))
-        raise _refused(name, value, Must(wanted, bool))
-    if not (origin in (Literal, Mapping) or hint in PLAIN or _is_enum(hint)):
+        raise refused(name, value, wanted)
+    if not (origin in (Literal, Mapping) or hint in PLAIN or is_enum(hint)):
         return tuple(value) if isinstance(value, list) else value
     if hint is float and isinstance(value, str) and value == "inf":  # as JSON spells it
         return math.inf
     try:
+        if hint in (int, float) and not fits(value, hint):
+            raise msgspec.ValidationError
         return msgspec.convert(value, hint, dec_hook=_custom)
     except msgspec.ValidationError:
-        known = _words(hint) if origin is Literal or _is_enum(hint) else ()
-        raise _refused(name, value, Must(wanted, bool, known)) from None
+        raise refused(name, value, wanted, choices(hint)) from None
 
 
 def _member(name: str, value: Any, members: tuple[Any, ...]) -> Any:
@@ -255,20 +216,12 @@ def _member(name: str, value: Any, members: tuple[Any, ...]) -> Any:
         if len(fitting) == 1:
             raise
     wanted = " or ".join(map(expected, fitting))
-    raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    raise refused(name, value, wanted)
 
 
 def _is_list(hint: Any) -> bool:
     bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     return bare is Keys or get_origin(bare) is tuple
-
-
-def _words(hint: Any) -> tuple[str, ...]:
-    return tuple(map(str, get_args(hint) or [member.value for member in hint]))
-
-
-def _is_enum(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Enum)
 
 
 def _custom(kind: type, value: Any) -> Any:

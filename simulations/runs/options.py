@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from fedhist.base.checks import check_choice
 from fedhist.flower.host import Config
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
@@ -94,20 +95,15 @@ class Options:
     progress: Callable[[int, int, int], None] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if self.runtime not in RUNTIMES:
-            raise ValueError(f"runtime must be one of {', '.join(RUNTIMES)}, got {self.runtime!r}")
-        if self.noise not in GRADES:
-            raise ValueError(f"noise must be one of {', '.join(GRADES)}, got {self.noise!r}")
-        if self.clients not in CLIENTS:
-            raise ValueError(f"clients must be one of {', '.join(CLIENTS)}, got {self.clients!r}")
+        check_choice("runtime", self.runtime, RUNTIMES)
+        check_choice("noise", self.noise, GRADES)
+        check_choice("clients", self.clients, CLIENTS)
+        check_choice("on_bad_reply", self.on_bad_reply, ON_BAD_REPLY)
+        check_choice("aggregation", self.aggregation, AGGREGATIONS)
         if self.clients == "aggregate" and self.runtime != "inline":
             raise ValueError(
                 f'clients = "aggregate" needs runtime "inline", got {self.runtime!r}: it sends no '
                 'messages; set runtime = "inline" (fedhist run --runtime inline)'
-            )
-        if self.on_bad_reply not in ON_BAD_REPLY:
-            raise ValueError(
-                f"on_bad_reply must be one of {', '.join(ON_BAD_REPLY)}, got {self.on_bad_reply!r}"
             )
         if self.noise == "secure" and (self.clients == "aggregate" or self.hostile):
             raise ValueError(
@@ -116,10 +112,6 @@ class Options:
             )
         if self.clients == "aggregate" and self.hostile:
             raise ValueError('adversaries send messages, but clients = "aggregate" makes none')
-        if self.aggregation not in AGGREGATIONS:
-            raise ValueError(
-                f"aggregation must be one of {', '.join(AGGREGATIONS)}, got {self.aggregation!r}"
-            )
         if self.masked and not self.checks:
             raise ValueError('masks need checks = true, or set aggregation = "ideal"')
         if self.seed is not None and self.seed < 0:

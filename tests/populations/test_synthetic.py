@@ -204,7 +204,7 @@ def test_clipped_values_are_counted_in_full_or_of_users_who_are_named(
         ("zipf", {"exponent": math.nan}, "finite number, got nan"),
         ("zipf", {"mean_items": 0}, "mean_items must be positive, got 0"),
         ("zipf", {"tail": 1.0}, "tail must exceed 1"),
-        ("zipf", {"tail": math.nan}, "tail must exceed 1"),
+        ("zipf", {"tail": math.nan}, "tail must be a number, got nan"),
         ("zipf", {"seed": -1}, "seed must be a non-negative integer, got -1"),
         ("paper-iid", {"d": 0}, "got 0"),
         ("paper-iid", {"mean_items": -1}, "got -1"),

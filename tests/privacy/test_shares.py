@@ -94,7 +94,7 @@ def test_what_shares_cost():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"kind": "cauchy"}, 'kind must be "laplace" or "gaussian", got \'cauchy\''),
+        ({"kind": "cauchy"}, "kind must be one of laplace, gaussian, got 'cauchy'"),
         ({"kind": "laplace", "delta": 1e-6}, "delta must be 0, got 1e-06"),
         ({"kind": "gaussian"}, "delta > 0, got 0"),
         ({"kind": "laplace", "rounds": 2}, "got 2 rounds"),

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from clients.records.functionals import Coordinates, samples_of
 from clients.records.item_records import each_alone
 from clients.records.user_rows import coordinate_points, user_points
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_choice, check_range
+from fedhist.base.checks import check_range
 from fedhist.base.text import warned
 from fedhist.channels.sphere import SphereChannel
 from fedhist.model.error_bounds import ErrorBound
@@ -139,7 +139,6 @@ class NaiveMean(MeanTarget, NaiveReport):
     def __post_init__(self) -> None:
         self.check_report()
         check_range(self.low, self.high)
-        check_choice("geometry", self.geometry, get_args(Geometry))
         Cohort(self.salt)
         _ = self.query
         self.check_trust()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.text import warned
@@ -37,7 +37,6 @@ class NaiveReport(NonInteractive, PlannedSizes):
         """Raise ValueError for a field that is out of range."""
         check_budget(self.epsilon)
         check_integer("n_users", self.n_users, 1 << 32)
-        check_choice("method", self.method, get_args(Method))
         check_choice("kind", self.kind, KINDS)
         size = self.samples_per_user
         if size is None and self.item_level:

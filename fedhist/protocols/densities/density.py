@@ -20,14 +20,13 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
 from clients.records.functionals import Fourier
 from clients.records.series_means import MOST_COEFFICIENTS, BasisName
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_choice
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
@@ -178,8 +177,6 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
     def __post_init__(self) -> None:
         self.check_mode()
         self.check_fields(self.mean_scale)
-        check_choice("basis", self.basis, get_args(BasisName))
-        check_choice("method", self.method, get_args(Method))
         check_clip_mass(self.clip_mass)
         if self.method == "folds" and self.basis != "fourier" and self.mode == "default":
             raise ValueError(f'method = "folds" has the basis "fourier", got {self.basis!r}')

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 
 from clients.bounding.sampling import MOST_CLIP
-from fedhist.base.checks import check_choice, check_integer
+from fedhist.base.checks import check_integer
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.base.text import warned
 from fedhist.model.error_bounds import ErrorBound
@@ -176,7 +176,6 @@ class Distribution(TwoModes, DistributionTarget, Central):
         check_integer("n_users", self.n_users, 1 << 32)
         if not 1 / len(self.domain) <= self.p_max <= 1:
             raise ValueError(f"p_max must lie in [1 / {len(self.domain)}, 1], got {self.p_max}")
-        check_choice("assume", self.assume, ASSUMPTIONS)
         self.check_mode()
         self.check_integers(self.discrete)
         if self.mechanism != "auto":

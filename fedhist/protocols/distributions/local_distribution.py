@@ -29,7 +29,6 @@ import numpy as np
 from clients.records.functionals import HadamardRows
 from clients.records.vectors import CentredShares, from_sum_zero, to_sum_zero
 from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_choice
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.channels.oracles import MAX_MESSAGE_BITS, OracleChannel, oracle_channel
@@ -41,7 +40,7 @@ from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.privacy.shuffler import Shuffling
-from fedhist.protocols.centred.method import METHODS, Method, check_clip_mass
+from fedhist.protocols.centred.method import Method, check_clip_mass
 from fedhist.protocols.centred.script import Opening, centred_mean
 from fedhist.protocols.centred.theory import SIMULATED, Opened, simulated_loss, spread_of
 from fedhist.protocols.distributions.given_users import gaussian_l1
@@ -163,7 +162,6 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
 
     def __post_init__(self) -> None:
         self.check_fields(self.mean_scale)
-        check_choice("method", self.method, METHODS)
         check_clip_mass(self.clip_mass)
         if not 1 <= len(self.domain) <= MOST_SYMBOLS:
             raise ValueError(f"the domain must have 1 to {MOST_SYMBOLS} symbols, got {self.domain}")

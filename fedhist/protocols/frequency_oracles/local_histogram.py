@@ -22,7 +22,7 @@ import numpy as np
 
 from clients.randomizers.vote_reports import padded_symbols
 from fedhist.base.arrays import Array, Words
-from fedhist.base.checks import check_choice, check_integer
+from fedhist.base.checks import check_integer
 from fedhist.channels.oracles import MAX_MESSAGE_BITS
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
@@ -165,7 +165,6 @@ class LocalHistogram(DomainHistogram, OneVote):
         check_budget(self.epsilon)
         check_domain(self.domain)
         check_integer("clip", self.clip, MOST_SLOTS)
-        check_choice("oracle", self.oracle, get_args(AnyKind))
         _ = self.query
         self.check_trust()
 

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_integer
+from fedhist.base.checks import check_choice, check_integer
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
@@ -151,10 +151,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
         check_budget(self.epsilon, self.delta)
         check_domain(self.domain)
         self.check_integers(self.discrete)
-        if not isinstance(self.debias, bool):
-            raise ValueError(f"debias must be true or false, got {self.debias!r}")
-        if self.noise not in NOISES:
-            raise ValueError(f"noise must be one of {', '.join(NOISES)}, got {self.noise!r}")
+        check_choice("noise", self.noise, NOISES)
         if self.noise == "gaussian" and not self.delta:
             raise ValueError("Gaussian noise needs delta > 0, got 0")
         if self.norm not in self.rule.norms:

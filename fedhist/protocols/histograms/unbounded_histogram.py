@@ -27,7 +27,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_integer
+from fedhist.base.checks import check_choice, check_integer
 from fedhist.model.display import Display
 from fedhist.model.losses import l1
 from fedhist.model.measures import Measure
@@ -154,8 +154,7 @@ class UnboundedHistogram(TwoModes, Central):
         if self.delta == 0:
             raise ValueError("releasing unknown keys needs delta > 0, got 0")
         Adjacency(self.adjacency)
-        if self.threshold not in RULES:
-            raise ValueError(f"threshold must be one of {', '.join(RULES)}, got {self.threshold!r}")
+        check_choice("threshold", self.threshold, RULES)
         self.check_mode()
         if self.by_keys:
             self._check_keys()
@@ -193,8 +192,8 @@ class UnboundedHistogram(TwoModes, Central):
     @property
     def by_keys(self) -> bool:
         """Whether keys are released first, and then their counts."""
-        if self.method not in (None, *METHODS):
-            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if self.method is not None:
+            check_choice("method", self.method, METHODS)
         asked = self.clip is not None or self.threshold != "ramp" or self.mode != "default"
         return self.method == "keys" or (self.method is None and not asked)
 

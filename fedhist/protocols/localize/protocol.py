@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from typing import ClassVar
 
 from fedhist.base.checks import check_count
-from fedhist.channels.catalogue import KINDS, UnaryChannel, scalar_channel
+from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.channels.hiding import hiding_of
 from fedhist.model.part import Functional
 from fedhist.model.protocol import Estimate
@@ -139,15 +139,11 @@ class FoldProtocol(Shuffles, PlannedSizes):
     def check_fields(self, mean_scale: float | None = None) -> None:
         """Raise ValueError, with the value, unless the fields that all of them have are valid."""
         check_budget(self.epsilon)
-        T, kind = self.samples_per_user, self.kind
+        T = self.samples_per_user
         check_count("n_users", self.n_users)
-        if not isinstance(T, int | float):
-            raise ValueError(f"samples_per_user must be a number, got {T!r}")
         if not 1 <= T < math.inf:
             raise ValueError(f"samples_per_user must be at least 1, got {T}")
         if mean_scale is not None and not 0 < mean_scale < math.inf:
             raise ValueError(f"mean_scale must be positive and finite, got {mean_scale}")
-        if kind not in KINDS:
-            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-        scalar_channel(kind, self.epsilon)  # least epsilon
+        scalar_channel(self.kind, self.epsilon)  # least epsilon
         Cohort(self.salt)

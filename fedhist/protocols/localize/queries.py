@@ -20,7 +20,7 @@ import numpy as np
 from clients.randomizers.scalars import bin_indices, neighbours, randomize, unary_votes
 from clients.randomizers.vote_kernels import add_votes
 from fedhist.base.arrays import Bounds, Floats, Integers, Words
-from fedhist.base.checks import check_size, check_within
+from fedhist.base.checks import check_choice, check_size, check_within
 from fedhist.base.errors import WireError
 from fedhist.channels.bits import BitTally, check_bits, count_bits_by
 from fedhist.channels.catalogue import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
@@ -224,8 +224,7 @@ class ClippedMean(FoldReports):
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
         _check_folds(self.functional, self.fold_salt)
-        if self.kind not in CHANNELS:
-            raise ValueError(f"kind must be one of {', '.join(CHANNELS)}, got {self.kind!r}")
+        check_choice("kind", self.kind, CHANNELS)
         c = self.centres
         if c.dtype != np.float64 or c.shape != (self.functional.n_folds,):
             raise ValueError(

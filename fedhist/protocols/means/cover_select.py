@@ -135,10 +135,6 @@ class CoverSelect(MeanTarget, NonInteractive):
         check_budget(self.epsilon)
         if self.n_users < 1:
             raise ValueError(f"n_users must be positive, got {self.n_users}")
-        if self.geometry not in GEOMETRIES:
-            raise ValueError(
-                f"geometry must be one of {', '.join(GEOMETRIES)}, got {self.geometry!r}"
-            )
         if self.sparsity and self.geometry != "sparse":
             raise ValueError(f'sparsity belongs to geometry "sparse", got {self.sparsity}')
         if self.smoothness and self.geometry != "sobolev":

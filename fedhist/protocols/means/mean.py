@@ -23,7 +23,7 @@ import numpy as np
 
 from clients.records.functionals import Coordinates
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_choice, check_range
+from fedhist.base.checks import check_range
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.modes import Mode, TwoModes
@@ -152,8 +152,6 @@ class Mean(TwoModes, InRange, PlannedMean, FoldProtocol):
         self.check_mode()
         self.check_fields(self.mean_scale)
         check_range(self.low, self.high)
-        check_choice("users", self.users, ("may differ", "same"))
-        check_choice("refine", self.refine, ("auto", "clip"))
         _ = self.design
         self.check_trust()
 

@@ -26,7 +26,6 @@ from clients.records.functionals import Rotated, samples_of
 from clients.records.user_rows import user_points
 from clients.records.vectors import BallMean
 from fedhist.base.arrays import Array, Floats
-from fedhist.base.checks import check_choice
 from fedhist.base.hashing import digest64
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.error_bounds import ErrorBound
@@ -35,7 +34,7 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.shuffler import Shuffling
-from fedhist.protocols.centred.method import METHODS, Method, check_clip_mass
+from fedhist.protocols.centred.method import Method, check_clip_mass
 from fedhist.protocols.centred.script import centred_mean
 from fedhist.protocols.centred.theory import SIMULATED, simulated_loss, spread_of
 from fedhist.protocols.localize.script import FoldEstimates
@@ -158,7 +157,6 @@ class MeanL2(PlannedMean, FoldMean):
 
     def __post_init__(self) -> None:
         self._check()
-        check_choice("method", self.method, METHODS)
         check_clip_mass(self.clip_mass)
         for what in ("radius", "c_sigma"):
             x = getattr(self, what)

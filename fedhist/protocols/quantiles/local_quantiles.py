@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
-from fedhist.base.checks import check_choice, check_within
+from fedhist.base.checks import check_within
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
@@ -104,7 +104,6 @@ class LocalQuantiles(QuantileTarget):
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
         self.check_levels()
-        check_choice("kind", self.kind, get_args(LocalKind))
         check_within("salt", self.salt, 0, MAX_SALT, "[)")
 
     @property

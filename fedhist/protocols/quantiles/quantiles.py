@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -127,7 +127,6 @@ seed = 7
         check_budget(self.epsilon, self.delta)
         self.check_levels()
         check_choice("adjacency", self.adjacency, ADJACENCIES)
-        check_choice("kind", self.kind, get_args(Kind))
 
     @property
     def query(self) -> BinShares:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from clients.records.gradients import MODELS, user_gradients
 from fedhist.base.arrays import Array, Bounds
-from fedhist.base.checks import check_scale
+from fedhist.base.checks import check_choice, check_scale
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
@@ -75,8 +75,7 @@ class UserGradients(Query):
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        if self.model not in MODELS:
-            raise ValueError(f"model must be one of {', '.join(MODELS)}, got {self.model!r}")
+        check_choice("model", self.model, MODELS)
         for name in ("theta", "centre"):
             a = getattr(self, name)
             if a.dtype != np.float64 or a.ndim != 1 or not a.size or not np.isfinite(a).all():

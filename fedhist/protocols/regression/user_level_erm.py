@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from clients.records.gradients import MODELS, Model
+from clients.records.gradients import Model
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer, check_size, check_within
 from fedhist.model.display import Display
@@ -165,12 +165,6 @@ class UserLevelErm(Central):
         check_within("max_failed", self.max_failed, 0, 1, "[)")
         if self.step is not None and not 0 < self.step < math.inf:
             raise ValueError(f"step must be positive and finite, got {self.step}")
-        choices = {"model": MODELS, "iterate": ("last", "average")}
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
-                )
         self.check_integers(self.discrete)
         if self.trust is not None and self.plan.noiseless:
             raise ValueError("without noise nothing is clipped, and nodes cannot add integers")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from fedhist.base.errors import nearest
+from fedhist.base.errors import closest
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters, protocol_class
 from fedhist.privacy.aggregation import Aggregation
@@ -66,9 +66,7 @@ def levels_of(given: object, what: str) -> tuple[Trust, ...]:
     for word in words:
         value = word.value if isinstance(word, Trust) else word
         if value not in WORDS:
-            close = nearest(value, WORDS) if isinstance(value, str) else ""
-            hint = close if "did you mean" in close else ""
-            raise ValueError(f"{what} must be {LISTED}, got {value!r}{hint}")
+            raise ValueError(f"{what} must be {LISTED}, got {value!r}{closest(value, WORDS)}")
     if not words:
         raise ValueError(f"{what} must be {LISTED}, got an empty one")
     return tuple(t for t in Trust if t in words or t.value in words)

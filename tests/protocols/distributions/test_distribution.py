@@ -389,7 +389,7 @@ def test_users_without_any_in_domain_item():
         ({"mode": "paper", "mechanism": "laplace"}, "no mechanism 'laplace' in mode 'paper'"),
         ({"p_max": 0.2}, r"p_max must lie in \[1 / 4, 1\], got 0.2"),
         ({"p_max": 1.1}, "p_max"),
-        ({"assume": "iid"}, 'assume must be "nothing" or "same-distribution", got'),
+        ({"assume": "iid"}, "assume must be one of nothing, same-distribution, got"),
         ({"delta": 1.0}, "delta"),
         ({"epsilon": -1.0}, "epsilon"),
     ],

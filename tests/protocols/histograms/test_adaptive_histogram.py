@@ -102,7 +102,7 @@ def test_without_noise_every_part_is_without():
     ("parts", "message"),
     [
         ({"epsilon": 0.0}, "epsilon must be positive, got 0"),
-        ({"epsilon": math.nan}, "epsilon must be positive, got nan"),
+        ({"epsilon": math.nan}, "epsilon must be a number, got nan"),
         ({"delta": 1.0}, "delta must lie in"),
         ({"epsilon_choice": 0.0}, "epsilon_choice must be positive, got 0"),
         ({"epsilon_choice": 1.0}, "epsilon_choice = 1.0 leave nothing of epsilon = 1.0"),

@@ -472,7 +472,7 @@ def test_debiasing_pays_on_poisson_data_and_can_lose_on_others():
         ({"epsilon_choice": 0.1}, "clip is given"),
         ({"clip": None, "epsilon_choice": 1.0}, "below epsilon"),
         ({"clip": None, "epsilon_choice": 0.0}, "positive"),
-        ({"clip": None, "epsilon_choice": math.nan}, "positive"),
+        ({"clip": None, "epsilon_choice": math.nan}, "must be a number, got nan"),
         ({"delta": 1.0}, "delta"),
         ({"domain": Keys.of(["a", "b"]), "clip": None}, "one item only, got 2"),
         ({"domain": Keys.of([])}, "domain"),

@@ -171,7 +171,7 @@ def test_estimates_lie_in_the_ball_and_nobody_usable_is_the_middle() -> None:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"method": "best"}, 'method must be "centred"'),
+        ({"method": "best"}, "method must be one of centred, folds, auto, got 'best'"),
         ({"clip_mass": 0.0}, "clip_mass must lie in"),
         ({"clip_mass": 0.7}, "clip_mass must lie in"),
     ],

@@ -41,7 +41,7 @@ from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
 from fedhist.protocols.distributions.centred_counts import MOST_SYMBOLS
 from fedhist.protocols.distributions.centred_mechanism import ROUNDING
-from fedhist.protocols.distributions.distribution import ASSUMPTIONS, NOTHING, Assumption
+from fedhist.protocols.distributions.distribution import NOTHING, Assumption
 from fedhist.protocols.distributions.ragged.average import (
     AverageTask,
     all_answer,
@@ -166,13 +166,9 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         check_integer("m_max", self.m_max)
         if self.n_users is not None:
             check_integer("n_users", self.n_users)
-        for name, known in (("median", tuple(RULES)), ("mechanism", MECHANISMS)):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
-                )
+        check_choice("median", self.median, RULES)
+        check_choice("mechanism", self.mechanism, MECHANISMS)
         self.check_mode()
-        check_choice("assume", self.assume, ASSUMPTIONS)
         if self.mechanism == "centred" and not self.delta:
             raise ValueError(f"mechanism 'centred' needs delta > 0, got {self.delta}")
         if self.mechanism == "centred" and len(self.domain) > MOST_SYMBOLS:

@@ -14,9 +14,8 @@ from clients.records.functionals import Coordinates
 from fedhist.base.checks import check_integer, check_scale
 from fedhist.base.hashing import digest64
 from fedhist.base.text import warned
-from fedhist.channels.sign_hashes import HASHES
 from fedhist.protocols.means.mean_linf import FoldMean
-from fedhist.protocols.means.sparse.queries import VOTES, HashedVotes, vote_channel
+from fedhist.protocols.means.sparse.queries import HashedVotes, vote_channel
 from fedhist.protocols.means.sparse.vectors import (
     LOOKS,
     MOST_DIMENSION,
@@ -57,10 +56,6 @@ class SparsePlan(FoldMean):
             raise ValueError(f"min_signal must lie in [0, {self.radius}], got {self.min_signal}")
         if self.max_votes is not None:
             check_integer("max_votes", self.max_votes, self.dimension)
-        for name, options in (("method", METHODS), ("vote", VOTES), ("hash", HASHES)):
-            got = getattr(self, name)
-            if got not in ("auto", *options):
-                raise ValueError(f"{name} must be auto or one of {options}, got {got!r}")
         if self.procedure == "vectors":
             _ = self.vectors.part
         elif self.procedure == "threshold":

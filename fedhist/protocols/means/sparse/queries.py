@@ -20,7 +20,7 @@ from clients.randomizers.scalars import randomize
 from clients.randomizers.vote_sets import vote_sets
 from clients.records.functionals import samples_of
 from fedhist.base.arrays import Bounds, Floats
-from fedhist.base.checks import check_scale
+from fedhist.base.checks import check_choice, check_scale
 from fedhist.base.errors import WireError
 from fedhist.base.hashing import digest64
 from fedhist.channels.catalogue import ScalarChannel, scalar_channel
@@ -106,8 +106,7 @@ class HashedVotes(LocalQuery):
             raise ValueError(f"threshold must be positive and finite, got {self.threshold}")
         if self.max_votes < 1:
             raise ValueError(f"max_votes must be positive, got {self.max_votes}")
-        if self.vote not in VOTES:
-            raise ValueError(f"vote must be one of {', '.join(VOTES)}, got {self.vote!r}")
+        check_choice("vote", self.vote, VOTES)
         if not 0 < self.reach < math.inf:
             raise ValueError(f"reach must be positive and finite, got {self.reach}")
         if not 0 <= self.hash_salt < 1 << 63:

@@ -1,0 +1,134 @@
+"""Annotations of a dataclass's fields: what they ask of values, and in which words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from enum import Enum
+from functools import cache
+from numbers import Integral
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from fedhist.base.checks import is_real
+from fedhist.base.errors import closest, nearest
+from fedhist.users.keys import Keys
+
+HUGE = 1 << 1000
+"""Integers are below: doubles hold no larger ones."""
+
+UNIONS = (Union, UnionType)
+PLAIN = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+    Keys: "a list of items",
+}
+
+
+class Must(NamedTuple):
+    """What a value is asked beyond its type, and in which words it is asked."""
+
+    words: str
+    holds: Callable[[Any], bool]
+    known: tuple[str, ...] = ()
+
+
+def one_of(*words: str) -> Must:
+    """Ask for one of some words."""
+    return Must(f"one of {', '.join(words)}", words.__contains__, words)
+
+
+@cache
+def hints(cls: type) -> dict[str, Any]:
+    """Return what the fields of a dataclass are annotated with, by name."""
+    found = get_type_hints(cls, include_extras=True)
+    return {f.name: found[f.name] for f in fields(cls) if f.init}
+
+
+def expected(hint: Any) -> str:
+    """Say what an annotation expects.
+
+    >>> expected(Annotated[int, Must("positive", bool)] | None), expected(Literal["a", "b"])
+    ('positive', 'one of a, b')
+    """
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return next((m.words for m in args[1:] if isinstance(m, Must)), expected(args[0]))
+    if origin in UNIONS:
+        return " or ".join(expected(a) for a in args if a is not NoneType)
+    if origin is Literal or is_enum(hint):
+        return one_of(*choices(hint)).words
+    if origin or hasattr(hint, "many"):
+        return "a list" if origin is tuple else "a table"
+    return PLAIN.get(hint) or str(hint.__name__)
+
+
+def choices(hint: Any) -> tuple[str, ...]:
+    """Return the words of a choice; none where an annotation is no choice."""
+    words = get_args(hint) if get_origin(hint) is Literal else hint if is_enum(hint) else ()
+    return tuple(str(w.value if isinstance(w, Enum) else w) for w in words)
+
+
+def is_enum(hint: Any) -> bool:
+    """Say whether an annotation is an enumeration."""
+    return isinstance(hint, type) and issubclass(hint, Enum)
+
+
+def check_fields(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise ValueError, with name and value, for an argument that is not what its field asks.
+
+    A domain is its own class's to check. TypeError, with the nearest, for a name of no field.
+
+    >>> from fedhist.protocols import Mean
+    >>> check_fields(Mean, ("1",), {})
+    Traceback (most recent call last):
+    ValueError: epsilon must be a number, got '1'
+    """
+    asked, first = hints(cls), (f.name for f in fields(cls) if f.init and not f.kw_only)
+    for name, value in [*zip(first, args, strict=False), *kwargs.items()]:
+        if name not in asked:
+            what = f"{cls.__name__}() got an unexpected keyword argument {name!r}"
+            raise TypeError(what + nearest(name, asked))
+        if not fits(value, asked[name]):
+            raise refused(name, value, expected(asked[name]), choices(asked[name]))
+
+
+def refused(name: str, value: Any, wanted: str, known: tuple[str, ...] = ()) -> ValueError:
+    """Make the error of a value that is not what its field asks; ``known`` are words it lists."""
+    huge = isinstance(value, int) and abs(value) >= HUGE
+    given = "one beyond 2^1000" if huge else repr(value)
+    return ValueError(f"{name} must be {wanted}, got {given}{closest(value, known)}")
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Say whether a value is what an annotation asks; NaN is no number, nor what no double holds.
+
+    >>> fits(1, float | None), fits(True, int), fits(float("nan"), float), fits(10**400, int)
+    (True, False, False, False)
+    """
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in UNIONS:
+        return any(fits(value, a) for a in args)
+    if origin is Literal:
+        return isinstance(value, str) and value in args
+    if origin is tuple and isinstance(value, list | tuple):
+        return all(fits(v, args[0]) for v in value)
+    if hint is float or hint is int:
+        held = isinstance(value, Integral) or hint is float
+        return is_real(value) and held and (isinstance(value, float) or abs(value) < HUGE)
+    if origin is tuple or hint is NoneType:
+        return hint is NoneType and value is None
+    return not isinstance(hint, type) or hint in (Any, Keys) or isinstance(value, hint)
