@@ -22,14 +22,26 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from fedhist.base.errors import nearest
+from fedhist.base.errors import closest, nearest
 from simulations.config.named_files import key_value
-from simulations.config.reading import Settings, Table, check_keys, read, reading, tables_of
+from simulations.config.reading import (
+    Natural,
+    NonNegative,
+    Settings,
+    Table,
+    check_keys,
+    convert,
+    read,
+    reading,
+    tables_of,
+)
 from simulations.experiments.base import Check, Request, Run
 from simulations.populations import KINDS
 
 CONFIGS = "simulations.experiments.configs"
 OF_POPULATION = "population."
+OF_KIND: Mapping[type, Any] = {int: Natural, float: NonNegative, str: str, dict: Table}
+"""What a setting may be, by the type of its value in the file."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +193,7 @@ class Experiment:
         if name not in self.populations:
             raise ValueError(
                 f"{self.name} cannot run on {name!r}; it runs on {', '.join(self.populations)}"
+                + closest(name, self.populations)
             )
         if seed < 0:
             raise ValueError(f"seed must be non-negative, got {seed}")
@@ -273,12 +286,11 @@ def parse(name: str, text: str) -> Experiment:
 
 
 def _as_was(key: str, value: Any, old: Any) -> Any:
-    """Refuse a value of another type than the setting's own; whole numbers may stand for reals."""
-    if isinstance(old, float) and type(value) is int:
-        return float(value)
-    if type(value) is not type(old):
-        raise ValueError(f"{key} must be like {old!r}, got {value!r}")
-    return value
+    """Refuse what is not of the kind of a setting's own value: no number there is negative."""
+    if not isinstance(old, list):
+        return convert(key, value, OF_KIND[type(old)])
+    each: Any = OF_KIND[type(old[0])] if old else Any
+    return list(convert(key, value, tuple[each, ...]))
 
 
 def _needs_file(name: str, parameters: Mapping[str, Any]) -> bool:

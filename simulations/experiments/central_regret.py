@@ -278,7 +278,7 @@ def cells_of(target: str, request: Request) -> list[CentralCell]:
     epsilon, sizes = positives(request, "epsilon"), SIZES[target]
     least = 1e-300 if target in APPROXIMATE else 0.0
     delta = [x for x in map(float, request.settings["delta"]) if x >= least]
-    asked = [str(a) for a in request.settings["adjacency"]]
+    asked = [Adjacency(a).value for a in request.settings["adjacency"]]
     adjacency = [a for a in HIDDEN.get(target, asked) if a in asked]
     axes: tuple[Sequence[Any], ...] = (n, m, epsilon, delta, USERS, sizes, adjacency)
     found = []

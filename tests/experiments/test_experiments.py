@@ -170,7 +170,7 @@ def test_settings_are_overridden_in_order() -> None:
     ("arguments", "why"),
     [
         ({"overrides": ["repeat=5"]}, "no setting 'repeat'; did you mean 'repeats'"),
-        ({"overrides": ["repeats=many"]}, "repeats must be like 3, got 'many'"),
+        ({"overrides": ["repeats=many"]}, "repeats must be a non-negative integer, got 'many'"),
         ({"overrides": ["repeats"]}, "key=value"),
         ({"population": "zpf"}, "cannot run on 'zpf'; it runs on zipf, sentiment140"),
         ({"seed": -1}, "non-negative, got -1"),
