@@ -58,6 +58,7 @@ def compare(
 
     Exit status: 0 it ran (a protocol may have refused or failed), 2 wrong usage.
     """
+    from simulations.config.reading import reading
     from simulations.reporting.targets import check_results, new_folder
     from simulations.studies.compare.columns import columns_of
     from simulations.studies.compare.config import comparison_text, load_comparison
@@ -83,7 +84,8 @@ def compare(
     if saved.folder is None:
         check_results()
     workers, address = place(workers, ray_address, comparison.run)
-    ready = set_up(comparison)
+    with reading(config):
+        ready = set_up(comparison)
     with terminal.progress_bar() as bar:
         task = bar.add_task("runs", total=len(ready.cells))
         found = run_comparison(

@@ -64,6 +64,7 @@ def plan(
     from fedhist.model.protocol import EXIT_CODES
     from fedhist.model.registry import load_plugin
     from simulations.cli.lists import print_templates
+    from simulations.config.reading import reading
     from simulations.studies.plan.document import document_of
     from simulations.studies.plan.planned import Planned, answered, simulated
     from simulations.studies.plan.tables import print_plans, print_verified
@@ -99,7 +100,8 @@ def plan(
         raise ValueError(f"give a configuration or a protocol, and a target: --error X{usual}")
     template, asked = found
     saved = outputs(out, Planned.kind, columns=columns, digits=digits, width=width, force=force)
-    planned = answered(template, asked)
+    with reading(config):
+        planned = answered(template, asked)
     print_plans(terminal.console, planned.answers)
     if asked.verify:
         with terminal.progress_bar() as bar:

@@ -34,8 +34,8 @@ from simulations.config.reading import (
     Settings,
     Whole,
     as_table,
+    built,
     check_keys,
-    converted,
     one_of,
     read,
     reading,
@@ -324,7 +324,9 @@ def prepare(config: Config, load: Callable[[PopulationSpec], Plan] | None = None
     try:
         cls = protocol_class(str(config.protocol["name"]))
     except ValueError as e:
-        raise ValueError(f"{e} (--plugin FILE loads a protocol of your own)") from None
+        raise ValueError(
+            f"protocol.name: {e} (--plugin FILE loads a protocol of your own)"
+        ) from None
     table = {k: v for k, v in config.protocol.items() if k != "name"}
     given = with_trust(cls, table, config.run.nodes or None)
     if config.population["kind"] == REMOTE:
@@ -347,10 +349,7 @@ def prepare(config: Config, load: Callable[[PopulationSpec], Plan] | None = None
             f"{cls.name} needs {', '.join(missing)}: give --set protocol.{missing[0]}=... "
             f"(fedhist protocols {cls.name} says what it is)"
         )
-    try:
-        protocol = cls(**converted(cls, resolved, "protocol"))
-    except TypeError as e:
-        raise ValueError(f"{cls.name}: {e}") from None
+    protocol = built(cls, resolved, "protocol")
     check_trust(protocol, table.get("trust"))
     seen = plan.not_private if plan is not None else ()
     return Prepared(config, plan, protocol, (*seen, *notes))

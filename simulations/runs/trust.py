@@ -59,11 +59,11 @@ def with_trust(cls: type[Protocol], given: Mapping[str, Any], nodes: int | None)
     """
     rest = dict(given)
     word = rest.pop(FIELD, None)
-    if word is not None and not isinstance(word, str):
+    if word is not None and not isinstance(word, str | int | float | list):
         return {**rest, FIELD: word}  # from Python: the field itself
     if word is not None:
         check_choice("protocol.trust", word, [t.value for t in Trust])
-    premise = PREMISES.get(word or "")
+    premise = PREMISES.get(str(word))
     known = [f.name for f in fields(premise) if f.name != COUNTED] if premise else []
     for other, kind in PREMISES.items():
         own = {f.name for f in fields(kind)} - set(parameters(cls)) - set(known)

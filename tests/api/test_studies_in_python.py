@@ -183,7 +183,7 @@ def test_wrong_arguments_are_type_errors_that_name_them(given: Any, message: str
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"epsilon": "one"}, r"compare\.epsilon must be a number, got 'one'"),
+        ({"epsilon": "one"}, r"compare\.epsilon must be a positive number, got 'one'"),
         ({"workers": 2}, "data in memory are studied in this process: workers must be 0, got 2"),
         (
             {"data": FRAME, "user": "usr"},
@@ -219,7 +219,7 @@ def test_other_functions_name_their_arguments() -> None:
 def test_help_and_completion_know_the_keys_of_the_files() -> None:
     known = inspect.signature(fh.compare).parameters
     assert {"data", "user", "top", "epsilon", "seeds", "protocols", "workers"} <= set(known)
-    assert known["epsilon"].annotation == "a number"
+    assert known["epsilon"].annotation == "a positive number"
     assert "axes" in inspect.signature(fh.sweep).parameters
     assert "error" in inspect.signature(fh.plan).parameters
     assert "data" not in inspect.signature(fh.Study.compare).parameters

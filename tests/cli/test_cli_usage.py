@@ -31,6 +31,37 @@ WRONG = {
         "population 'zipf' has no key 'n_user'; did you mean 'n_users'?",
     ),
     "an unknown protocol": (["quickstart", "--set", "protocol.name=meen"], "did you mean 'mean'?"),
+    "an unknown adjacency": (
+        ["poisson", "--set", "protocol.adjacency=replace-usr"],
+        "poisson: protocol.adjacency must be one of add-remove-user, zero-out-user, replace-user, "
+        "replace-item, got 'replace-usr'; did you mean 'replace-user'?",
+    ),
+    "a budget that is none": (
+        ["quickstart", "--epsilon", "-1"],
+        "quickstart: protocol.epsilon must be positive, got -1.0",
+    ),
+    "a trust that is no word": (
+        ["quickstart", "--set", "protocol.trust=[1]"],
+        "protocol.trust must be one of central, aggregate, shuffle, local, got [1]",
+    ),
+    "a number beyond all": (
+        ["quickstart", "--set", f"run.seed={10**400}"],
+        "run.seed must be a non-negative integer, or -1 to draw one, got one beyond 2^1000",
+    ),
+    "a key in quotation marks": (["quickstart", "--set", 'protocol."clipp"=1'], "mean 'clip'?"),
+    **{
+        f"an unknown word of run.{key}": (
+            ["quickstart", "--set", f"run.{key}={word}"],
+            f"quickstart: run.{key} must be one of {listed}, got '{word}'; did you mean",
+        )
+        for key, word, listed in (
+            ("noise", "secur", "simulated, secure"),
+            ("runtime", "inlin", "inline, ray"),
+            ("clients", "agregate", "per-user, aggregate"),
+            ("on_bad_reply", "dop", "drop, null, stop"),
+            ("aggregation", "masks", "ideal, masked"),
+        )
+    },
     "an unknown population": (
         ["quickstart", "--set", "population.kind=zip"],
         "did you mean 'zipf'?",
@@ -87,6 +118,48 @@ def test_wrong_usage_is_explained(fedhist: Command, case: str, tmp_path: Path) -
     assert answer.err.count("\n") == 1
     assert answer.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+STUDIES = {
+    "plan mean --error 1 --protocols meen": (
+        "mean: plan.protocols: unknown protocol 'meen'; did you mean 'mean'?"
+    ),
+    "compare histogram --set compare.epsilon=-1": (
+        "histogram: compare.epsilon must be a positive number, got -1"
+    ),
+    "compare histogram --set compare.delta=nan": (
+        "histogram: compare.delta must be a number in [0, 1), got nan"
+    ),
+    "compare mean --set compare.protocols=[{name='meen'}]": (
+        "mean: compare.protocols: unknown protocol 'meen'; did you mean 'mean'?"
+    ),
+    "compare mean --set compare.protocols=[{name='huber-mean',star=1}]": (
+        "mean: unknown parameter of huber-mean 'star'; did you mean 'start'?"
+    ),
+    "sweep clip --set sweep.protocols=[{name='meen'}]": (
+        "clip: sweep.protocols: unknown protocol 'meen'; did you mean 'mean'?"
+    ),
+    'sweep clip --set sweep."protocol.adjacency"=["replace-usr"]': (
+        "clip: protocol.adjacency must be one of "
+    ),
+    "decide shoppers --set decide.without=['item-histgram']": (
+        "shoppers: unknown protocol in decide.without 'item-histgram'; did you mean "
+    ),
+    "reproduce figure1 --set below=-1": "below must be a non-negative integer, got -1",
+    "reproduce figure1 --set points=abc": "points must be a non-negative integer, got 'abc'",
+    "reproduce figure1 --population zipff": (
+        "it runs on zipf, sentiment140, snap, lastfm; did you mean 'zipf'?"
+    ),
+}
+
+
+@pytest.mark.parametrize("command", STUDIES)
+def test_wrong_settings_of_studies_are_explained(fedhist: Command, command: str) -> None:
+    answer = fedhist(*command.split())
+    assert (answer.status, answer.out) == (2, "")
+    assert answer.err.startswith("error: ")
+    assert answer.err.count("\n") == 1
+    assert STUDIES[command] in answer.err
 
 
 @pytest.mark.parametrize(

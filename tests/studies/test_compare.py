@@ -419,7 +419,7 @@ def test_the_folder(tmp_path: Path) -> None:
         (("seeds = 20", 'loss = "l3"'), "compare.loss must be one of"),
         (("seeds = 20", 'target = "mean"'), "estimates another target, 'histogram'"),
         (("seeds = 20", 'without = ["mean"]'), "without leaves out protocols of compare.target"),
-        (("clip = 60", "clip = -60"), "Laplace: clip"),
+        (("clip = 60", "clip = -60"), "Laplace: protocol.clip"),
         (("clip = 60", "clipp = 60"), "Laplace: unknown parameter"),
         (('"Laplace"', '"Gaussian"'), "two rows are called 'Gaussian'"),
         (('name = "bounded-histogram", delta', 'name = "bounded", delta'), "unknown protocol"),

@@ -193,13 +193,13 @@ def test_what_only_a_population_refuses_is_a_result(write: Write) -> None:
         ("[sweep]\nzip = 3\n", r"\[\[sweep.zip\]\]"),
         (
             "[sweep]\nprotocol.epsilon = [0, -1, 1]\n",
-            r"protocol.epsilon = 0: epsilon must be positive, got 0\.0",
+            r"protocol.epsilon must be positive, got 0\.0",
         ),
         (
             "[sweep]\nprotocol.clip = [1, 2]\nprotocol.epsilon = [1, -1]\n",
-            r"\.toml: protocol.epsilon = -1: epsilon must be positive, got -1\.0",
+            r"\.toml: protocol.epsilon must be positive, got -1\.0",
         ),
-        ("[sweep]\nprotocols = [{ delta = 2.0 }]\n", r"\.toml: test-noted: delta"),
+        ("[sweep]\nprotocols = [{ delta = 2.0 }]\n", r"\.toml: test-noted: protocol.delta"),
         ("[budget]\n[sweep]\n", "unknown table 'budget'; there are 'run', 'protocol'"),
         ("[sweep\n", "is not TOML"),
         ("[sweep]\n[swep]\n", "unknown table 'swep'"),

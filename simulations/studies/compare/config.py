@@ -48,11 +48,12 @@ from fedhist.model.registry import (
     protocols,
 )
 from fedhist.model.truths import Truth
-from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, Trust
 from simulations.adversaries import as_tables, read_adversaries, rows_of
 from simulations.config.named_files import builtin_names, settings_text
 from simulations.config.parts import part_of
 from simulations.config.reading import (
+    Delta,
     Must,
     Settings,
     Tables,
@@ -81,8 +82,8 @@ class CompareTable(Settings):
     """The table [compare]; what its keys mean stands above."""
 
     table: ClassVar[str] = "compare"
-    epsilon: float
-    delta: float = 0.0
+    epsilon: Annotated[float, Must("a positive number", lambda x: x > 0)]
+    delta: Delta = 0.0
     adjacency: Adjacency = COMMON
     target: str | None = None
     protocols: Annotated[
@@ -257,7 +258,6 @@ def comparison_of(tables: dict[str, Any], source: str | Path, name: str) -> Comp
         load_plugin(plugin)
     population_spec(base)
     found = with_values({"run": base.to_dict()["run"], "population": base.population}, {})
-    check_budget(table.epsilon, table.delta)
     levels = () if table.trust is None else levels_of(table.trust, "compare.trust")
     if levels and table.adjacency is not Adjacency.REPLACE_USER:
         raise ValueError(
@@ -317,7 +317,8 @@ def _entries(table: CompareTable, single: str | None) -> tuple[str, list[Entry]]
     rows = labelled(table.protocols, None, "compare.protocols")
     named = [Entry(label, own, named=True) for label, own in rows]
     names = [str(p["name"]) for p in table.protocols]
-    targets = {name: protocol_class(name).target for name in names}
+    with reading("compare.protocols"):
+        targets = {name: protocol_class(name).target for name in names}
     every = {cls.target for cls in protocols().values()}
     target = next(iter(targets.values()), None) if table.target is None else table.target
     if target is None:

@@ -172,7 +172,8 @@ def set_up(comparison: Comparison) -> Ready:
             continue
         except REFUSALS as e:
             if entry.named:
-                raise ValueError(f"{entry.label}: {e}") from None
+                named = "" if entry.label in str(e) else f"{entry.label}: "
+                raise ValueError(f"{named}{e}") from None
             left = LeftOut(entry.title, str(entry.table["name"]), str(e))
             out += [left] * (left not in out)  # on every level the same
             continue

@@ -26,15 +26,17 @@ from typing import Annotated, Any, ClassVar
 
 from fedhist.base.errors import nearest
 from fedhist.model.registry import load_builtin, load_plugin, protocols
-from fedhist.privacy.guarantee import Trust, check_budget
+from fedhist.privacy.guarantee import Trust
 from simulations.config.named_files import builtin_names, settings_text
 from simulations.config.parts import part_of
 from simulations.config.reading import (
+    Delta,
     Must,
     Positive,
     Settings,
     Whole,
     as_table,
+    check_keys,
     one_of,
     read,
     reading,
@@ -62,7 +64,7 @@ class DecideTable(Settings):
     target: Annotated[str, Must(f"a target ({', '.join(TARGETS)})", bool)] = "histogram"
     error: str | float | None = None
     epsilon: Positive | None = None
-    delta: Annotated[float, Must("between 0 and 1", lambda d: 0 <= d < 1)] = 1e-6
+    delta: Delta = 1e-6
     trust: Any = WORDS
     effort: Annotated[str, one_of(*SEEDS)] = "usual"
     seeds: Whole | None = None
@@ -213,10 +215,11 @@ def question_of(tables: dict[str, Any], source: str | Path, name: str) -> Questi
         raise ValueError(
             f"decide.target: unknown target {table.target!r}{nearest(table.target, known)}"
         )
+    known = [name for name, cls in protocols().items() if cls.target == table.target]
+    check_keys(table.without, known, "protocol in decide.without")
     if table.error is None and table.epsilon is None:
         raise ValueError('nothing is asked: give decide.error = "10%", decide.epsilon, or both')
     error, relative = (None, True) if table.error is None else error_of(table.error)
-    check_budget(table.epsilon or 1.0, table.delta)
     seed = base.run.seed if base.run.seed >= 0 else 1
     return Question(
         name=name,

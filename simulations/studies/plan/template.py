@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from fedhist.model.registry import load_builtin, protocols
+from fedhist.model.registry import load_builtin, load_plugin, protocol_class, protocols
 from fedhist.model.results import Unknown
 from fedhist.privacy.guarantee import Trust
 from simulations.config.named_files import settings_text, toml_value
@@ -108,7 +108,13 @@ def plan_of(tables: Mapping[str, Any], source: str | Path, name: str) -> tuple[C
     protocol = common.get("protocol", {})
     if asked.protocols and isinstance(protocol, dict) and "name" not in protocol:
         common["protocol"] = {"name": asked.protocols[0], **protocol}
-    return config_of(common, source, name), asked
+    config = config_of(common, source, name)
+    for plugin in config.run.plugins:
+        load_plugin(plugin)
+    with reading("plan.protocols"):
+        for named in asked.protocols:
+            protocol_class(named)
+    return config, asked
 
 
 def template_of(source: str, overrides: Iterable[str] = ()) -> Config:

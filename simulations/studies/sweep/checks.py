@@ -10,7 +10,7 @@ from fedhist.model.measures import by_records, check_rows
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters, protocol_class
 from fedhist.users.shards import check_in_memory
-from simulations.config.reading import check_keys, converted, required
+from simulations.config.reading import built, check_keys, required
 from simulations.populations import PopulationSpec
 from simulations.reporting.json_files import canonical
 from simulations.runs.config import population_spec
@@ -81,7 +81,8 @@ def _check_protocols(cells: Iterable[Cell], axes: Sequence[str]) -> dict[str, Pr
             if str(e) == found:
                 named = [k for k in axes if k.partition(".")[2] in found] or axes
                 at = [f"{k} = {cell.protocol[k.partition('.')[2]]!r}" for k in named]
-                raise ValueError(f"{', '.join(at) or cell.label}: {found}") from None
+                where = f"{', '.join(at) or cell.label}: "
+                raise ValueError(where * (not found.startswith(tuple(axes))) + found) from None
     return built
 
 
@@ -103,7 +104,7 @@ def _on_example(table: Mapping[str, Any]) -> Protocol | str:
     for key in sorted(required(cls) - resolved.keys()):
         raise ValueError(f"{cls.name} needs {key}: give protocol.{key} or an axis of it")
     try:
-        return cls(**converted(cls, resolved, "protocol"))
+        return built(cls, resolved, "protocol")
     except REFUSALS as e:
         return str(e)
 

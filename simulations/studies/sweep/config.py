@@ -154,6 +154,9 @@ def sweep_of(tables: dict[str, Any], source: str | Path, name: str) -> Sweep:
     check_run_keys(tables, "a sweep", "sweep.seeds")
     for plugin in base.run.plugins:
         load_plugin(plugin)
+    with reading("sweep.protocols" if table.protocols else "protocol.name"):
+        for _, variant in variants:
+            protocol_class(str(variant["name"]))
     axes = {k: v for k, v in given.items() if k not in OWN}
     settings = _settings(table, axes, base.run.seed, seeded="seeds" in given)
     if len(variants) * len(settings) > MOST_CELLS:
