@@ -412,7 +412,7 @@ def test_the_folder(tmp_path: Path) -> None:
     [
         (("seeds = 20", "seed = 20"), "'seed'; did you mean 'seeds'"),
         (("seeds = 20", "seeds = 0"), "seeds must be a positive number"),
-        (("epsilon = 1.0", "epsilon = -1.0"), "epsilon must be positive"),
+        (("epsilon = 1.0", "epsilon = -1.0"), "compare.epsilon must be a positive number"),
         (("epsilon = 1.0", "delta = 1e-6"), "not TOML"),
         (("epsilon = 1.0\n", ""), r"\[compare\] needs the key 'epsilon'"),
         (("seeds = 20", 'adjacency = "replace"'), "compare.adjacency must be one of"),
