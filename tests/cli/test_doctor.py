@@ -106,7 +106,7 @@ def test_a_superlink_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch
 def test_an_unknown_runtime_is_an_error(fedhist: Command) -> None:
     answer = fedhist("doctor", "--runtimes", "inline,simulaton")
     assert answer.status == 2
-    assert 'simulation" or "deployment", got \'simulaton\'' in answer.err
+    assert "simulation, deployment, got 'simulaton'; did you mean 'simulation'?" in answer.err
 
 
 @pytest.mark.slow

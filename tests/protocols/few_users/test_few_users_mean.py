@@ -364,7 +364,7 @@ def test_wrong_messages_are_refused() -> None:
     [
         ({"radius": 0.0}, "radius must be positive and finite, got 0"),
         ({"radius": -1.0}, "radius must be positive and finite, got -1"),
-        ({"radius": math.nan}, "radius must be positive and finite, got nan"),
+        ({"radius": math.nan}, "radius must be a number, got nan"),
         ({"radius": None}, "give radius, or sample_radius and samples_per_user"),
         ({"samples_per_user": 5, "sample_radius": 1.0}, "give radius, or sample_radius"),
         ({"radius": None, "samples_per_user": 0, "sample_radius": 1.0}, "at least 1, got 0"),

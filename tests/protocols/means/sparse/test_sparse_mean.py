@@ -355,11 +355,11 @@ def test_unusable_records_only_cost_accuracy() -> None:
     ("changes", "message"),
     [
         ({"sparsity": 0}, "sparsity must be a positive integer, got 0"),
-        ({"sparsity": 1.5}, r"sparsity must be a positive integer, got 1\.5"),
+        ({"sparsity": 1.5}, r"sparsity must be a whole number, got 1\.5"),
         ({"dimension": 0}, "dimension must be positive, got 0"),
         ({"radius": 0.0}, "radius.*got 0"),
         ({"min_signal": 2.0}, "min_signal must lie in .*got 2"),
-        ({"min_signal": math.nan}, "min_signal must lie in .*got nan"),
+        ({"min_signal": math.nan}, "min_signal must be a number, got nan"),
         ({"mean_scale": 0.0}, "mean_scale must be positive and finite, got 0"),
         ({"max_votes": 13}, r"max_votes must be an integer in \[1, 12\], got 13"),
         ({"mode": "paper", "max_votes": 3}, "every vote counts, got max_votes = 3"),
