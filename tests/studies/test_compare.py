@@ -27,7 +27,8 @@ from simulations.reporting.export import save_figure
 from simulations.studies.compare import tables as compare_tables
 from simulations.studies.compare.config import builtin_comparisons, load_comparison
 from simulations.studies.compare.output import read_comparison, summary_of
-from simulations.studies.compare.run import Compared, Row, ranked, run_comparison
+from simulations.studies.compare.rows import Row
+from simulations.studies.compare.run import Compared, ranked, run_comparison
 from simulations.studies.compare.setup import _flags, set_up
 from simulations.studies.compare.tables import absent_kinds, print_comparison
 from simulations.studies.records.cells import Record, run_cell

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedhist.base.errors import nearest
 from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.numbers import MISSING, fixed, short
 from simulations.reporting.table import BAD, HEADING, Column, Marked, Table, worded
+from simulations.studies.compare.rows import Ranked, Row
 from simulations.studies.records.metrics import NORM_NAMES
 from simulations.studies.records.runs import LEVEL
 from simulations.studies.records.scale import percent, relative
 from simulations.studies.records.settings_table import WORSE
-
-if TYPE_CHECKING:
-    from simulations.studies.compare.run import Compared, Row
 
 REFERENCE = "no privacy (exact)"
 """Label of the row that needs no run: the truth itself."""
@@ -91,7 +89,7 @@ def _multiple(value: float) -> str:
     return fixed(value, 0 if value >= 10 else 2)
 
 
-def fields_of(found: Compared) -> dict[str, Field]:
+def fields_of(found: Ranked) -> dict[str, Field]:
     """Return all columns of a comparison that have a value in some row, by name."""
     loss = found.ready.loss
     k = next((int(x) for row in found.rows if (x := row.item_measure("k"))), 0)
@@ -141,7 +139,7 @@ def _over(mean: float | None, least: float | None) -> float | None:
     return mean / least if mean is not None and least else None
 
 
-def usual_columns(found: Compared) -> list[str]:
+def usual_columns(found: Ranked) -> list[str]:
     """Choose the columns that 80 letters have room for; the others are in the folder."""
     known = fields_of(found)
     start = [found.ready.loss, INTERVAL, "relative"]
@@ -162,7 +160,7 @@ def usual_columns(found: Compared) -> list[str]:
     )
 
 
-def columns_of(found: Compared, asked: Sequence[str]) -> list[str]:
+def columns_of(found: Ranked, asked: Sequence[str]) -> list[str]:
     """Name the columns that are asked for, by name or key; "all" alone for all, none the usual.
 
     Raises
@@ -185,13 +183,13 @@ def _there(names: Sequence[str], known: Mapping[str, Field]) -> list[str]:
     return [name for name in names if name in known]
 
 
-def attacked(found: Compared) -> bool:
+def attacked(found: Ranked) -> bool:
     """Whether the table shows biases instead of theory, which is about honest users."""
     biased = any(row.bias is not None for row in found.rows)
     return biased and bool(found.ready.comparison.adversary)
 
 
-def least_error(found: Compared, fraction: float | None) -> float | None:
+def least_error(found: Ranked, fraction: float | None) -> float | None:
     """Return the least mean error of those who believe most, of the rows that are ranked."""
     rows = [r for r in found.rows if r.rank is not None and r.fraction == fraction]
     return next((r.mean for r in rows), None)
@@ -219,12 +217,12 @@ def remarks(row: Row) -> list[str]:
     return said
 
 
-def comparison_table(found: Compared, shown: Sequence[str], notes: Sequence[str] = ()) -> Table:
+def comparison_table(found: Ranked, shown: Sequence[str], notes: Sequence[str] = ()) -> Table:
     """Make the table of a comparison, with all columns.
 
     Parameters
     ----------
-    found : Compared
+    found : Ranked
     shown : sequence of str
         Names of the columns that are seen where none are asked for, in their order.
     notes : sequence of str
@@ -275,7 +273,7 @@ def _column(name: str, field: Field, *, more: bool) -> Column:
     return Column(name, not text, not text, field.written, field.key, more)
 
 
-def _of_reference(found: Compared, name: str, loss: float) -> object:
+def _of_reference(found: Ranked, name: str, loss: float) -> object:
     """Return what is known of an answer that nobody is asked for."""
     if name == found.ready.loss:
         return loss

@@ -64,10 +64,10 @@ from simulations.config.reading import (
     reading,
 )
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
-from simulations.studies.compare.ladder import on_levels
+from simulations.studies.compare.ladder import Entry, on_levels
 from simulations.studies.records.adjacency import COMMON
 from simulations.studies.records.labels import Seeds, check_labels, labelled, seeds_of
-from simulations.studies.records.levels import KEY, levels_of, suffix
+from simulations.studies.records.levels import KEY, levels_of
 from simulations.studies.sweep.config import check_run_keys, with_values
 
 FOLDER = "comparisons"
@@ -95,32 +95,6 @@ class CompareTable(Settings):
     truth: Annotated[str, one_of(*TRUTHS)] | None = None
     fractions: Annotated[tuple[float, ...], Must("a list of numbers", bool)] | None = None
     trust: Any = None
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One row to be.
-
-    Attributes
-    ----------
-    label : str
-    table : mapping
-        "name", and what the file says of this protocol alone.
-    named : bool
-        Whether the file names it; otherwise it was found in the registry.
-    level : Trust or None
-        The level of trust that it is run under, where several are compared.
-    """
-
-    label: str
-    table: Mapping[str, Any]
-    named: bool
-    level: Trust | None = None
-
-    @property
-    def title(self) -> str:
-        """Label without the level of trust."""
-        return self.label if self.level is None else self.label.removesuffix(suffix(self.level))
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from simulations.reporting.numbers import clipped
 from simulations.reporting.pictures import BLUE, GREY, ORANGE
 from simulations.studies.compare.columns import missing_in_words
+from simulations.studies.compare.rows import Ranked, Row
 from simulations.studies.records.runs import LEVEL
 from simulations.studies.records.summary import unit_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from simulations.studies.compare.run import Compared, Row
 
 MARKERS = {
     "central": ("o", BLUE, "central trust"),
@@ -28,7 +27,7 @@ MARKERS = {
 MOST_LETTERS = 34
 
 
-def draw_comparison(found: Compared, figure: Figure) -> None:
+def draw_comparison(found: Ranked, figure: Figure) -> None:
     """Draw a comparison, as high as its rows take."""
     figure.set_figheight(1.9 + 0.34 * len(found.rows))
     rows, ready = found.rows, found.ready
@@ -62,7 +61,7 @@ def hatch_below(axes: Any, sampling: float | None, low: float, *, vertical: bool
         span(low, sampling, zorder=0, label="below the users' own sampling error", **hatched)
 
 
-def error_limits(found: Compared) -> tuple[float, float]:
+def error_limits(found: Ranked) -> tuple[float, float]:
     """Choose the ends of the axis; the lower one is 0, for a linear axis, where an error is 0.
 
     An interval that reaches below 0 runs out of the picture.

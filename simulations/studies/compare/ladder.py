@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedhist.model.registry import protocol_class
 from fedhist.privacy.guarantee import Trust
@@ -19,8 +19,31 @@ from simulations.studies.records.levels import (
     suffix,
 )
 
-if TYPE_CHECKING:
-    from simulations.studies.compare.config import Entry
+
+@dataclass(frozen=True)
+class Entry:
+    """One row to be.
+
+    Attributes
+    ----------
+    label : str
+    table : mapping
+        "name", and what the file says of this protocol alone.
+    named : bool
+        Whether the file names it; otherwise it was found in the registry.
+    level : Trust or None
+        The level of trust that it is run under, where several are compared.
+    """
+
+    label: str
+    table: Mapping[str, Any]
+    named: bool
+    level: Trust | None = None
+
+    @property
+    def title(self) -> str:
+        """Label without the level of trust."""
+        return self.label if self.level is None else self.label.removesuffix(suffix(self.level))
 
 
 class LevelRefused(ValueError):

@@ -18,13 +18,12 @@ from simulations.reporting.pictures import COLOURS, GREY
 from simulations.reporting.terminal import wrap
 from simulations.studies.compare.columns import least_error, missing_in_words, times
 from simulations.studies.compare.figure import error_limits, hatch_below, list_marks
+from simulations.studies.compare.rows import Ranked, Row
 from simulations.studies.records.runs import LEVEL
 from simulations.studies.records.summary import unit_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from simulations.studies.compare.run import Compared, Row
 
 MARKERS = {
     Trust.CENTRAL: ("o", COLOURS[0]),
@@ -38,7 +37,7 @@ GAP = 0.27
 """Between two rows of a level, in levels."""
 
 
-def draw_ladder(found: Compared, figure: Figure) -> None:
+def draw_ladder(found: Ranked, figure: Figure) -> None:
     """Draw errors by level of trust, as high as the notes below them take."""
     ready, c = found.ready, found.ready.comparison
     room = int(LETTERS * figure.get_figwidth() / max(len(c.levels), 1))
@@ -79,7 +78,7 @@ def draw_ladder(found: Compared, figure: Figure) -> None:
     list_marks(figure, axes)
 
 
-def _rows(found: Compared, level: Trust) -> list[Row]:
+def _rows(found: Ranked, level: Trust) -> list[Row]:
     return [r for r in found.rows if r.level is level]
 
 
@@ -127,7 +126,7 @@ def _write_times(axes: Any, at: tuple[float, float], row: Row, ratio: str) -> No
     axes.annotate(text, top, (0, 8), textcoords="offset points", weight="bold", **_CENTRED)
 
 
-def _notes(found: Compared, level: Trust, wide: int) -> list[str]:
+def _notes(found: Ranked, level: Trust, wide: int) -> list[str]:
     """Write what stands below a level: its name, what must be believed, its rows in order."""
     rows = _rows(found, level)
     lines = [level.value.upper()]

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
-from simulations.reporting.export import save_figure
 from simulations.reporting.json_files import numbers, write_json
 from simulations.runs.results import NOT_PRIVATE, git_revision
+from simulations.studies.compare.rows import Ranked, Row
 from simulations.studies.compare.tables import print_comparison
 from simulations.studies.records.cells import Record
 from simulations.studies.records.identity import versions
 from simulations.studies.records.runs import LEVEL
 from simulations.studies.records.scale import ITEM_MEASURES
 from simulations.studies.records.store import frame_of
-
-if TYPE_CHECKING:
-    from simulations.studies.compare.run import Compared, Row
 
 FILE = "comparison.json"
 SCHEMA = 1
@@ -28,8 +25,8 @@ WHY = "losses, predictions and times are computed from the users' data; who know
 WHY += "the noise"
 
 
-def write_parts(found: Compared, folder: Path) -> None:
-    """Write config.json, comparison.json, records.parquet, table.txt and figure.png.
+def write_parts(found: Ranked, folder: Path) -> None:
+    """Write config.json, comparison.json, records.parquet and table.txt.
 
     Records are in the common loss.
     """
@@ -38,10 +35,9 @@ def write_parts(found: Compared, folder: Path) -> None:
     frame_of(found.records).write_parquet(folder / "records.parquet")
     with (folder / "table.txt").open("w", encoding="utf-8") as f:
         print_comparison(Console(file=f, width=WIDTH, highlight=False), found)
-    save_figure(found.draw, folder / "figure.png", width=8.0)
 
 
-def summary_of(found: Compared) -> dict[str, Any]:
+def summary_of(found: Ranked) -> dict[str, Any]:
     """Return a comparison as plain data: settings, rows in order, who is left out, records."""
     ready, levels = found.ready, found.ready.comparison.levels
     return {

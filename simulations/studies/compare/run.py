@@ -6,137 +6,40 @@ Every protocol is run with every seed; rows are ranked by their mean error in th
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
-from fedhist.model.error_bounds import LowerBound
-from fedhist.privacy.guarantee import Trust
+from simulations.reporting.export import save_figure
 from simulations.reporting.shown import Shown
 from simulations.reporting.table import Table
+from simulations.studies.compare.figure import draw_comparison
+from simulations.studies.compare.ladder_figure import draw_ladder
+from simulations.studies.compare.output import write_parts
+from simulations.studies.compare.rows import Ranked, Row
 from simulations.studies.compare.setup import Ready
+from simulations.studies.compare.tables import ranking
 from simulations.studies.records.cells import Record
-from simulations.studies.records.levels import Premise, premise_of, suffix
+from simulations.studies.records.levels import premise_of
 from simulations.studies.records.losses import in_loss
-from simulations.studies.records.runs import Runs
 from simulations.studies.sweep.run import run_all
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class Row(Runs):
-    """One protocol's runs together.
-
-    Attributes
-    ----------
-    rank : int or None
-        From 1; None where nothing was released, or where flags forbid a rank.
-    label, protocol : str
-    flags : tuple of str
-    records : tuple of Record
-        In the order of the seeds, in the common loss.
-    fraction : float or None
-        Share of misbehaving users, where several are compared: a rank is among the rows of one.
-    bounds : tuple of LowerBound
-        What no protocol of this guarantee can beat for such users, in the common loss.
-    level : Trust or None
-        The level of trust, where several are compared: a rank is among the rows of one.
-    believed : Premise or None
-        What must be believed on that level for this row's guarantee.
-    """
-
-    rank: int | None
-    label: str
-    protocol: str
-    flags: tuple[str, ...]
-    records: tuple[Record, ...]
-    fraction: float | None = None
-    bounds: tuple[LowerBound, ...] = ()
-    level: Trust | None = None
-    believed: Premise | None = None
-
-    @property
-    def at_least(self) -> LowerBound | None:
-        """The largest of the lower bounds."""
-        return max(self.bounds, key=lambda b: b.value, default=None)
-
-    @property
-    def title(self) -> str:
-        """Label without the level of trust, for where that stands beside it."""
-        return self.label if self.level is None else self.label.removesuffix(suffix(self.level))
-
-    @property
-    def name(self) -> str:
-        """Label, with the share of misbehaving users."""
-        return self.label if self.fraction is None else f"{self.label} at {self.fraction:g}"
-
-    @property
-    def missing(self) -> Counter[str]:
-        """How many runs ended otherwise, and how."""
-        return Counter(r.status for r in self.records if r.loss is None)
-
-    @property
-    def off(self) -> float | None:
-        """How far the protocol's own truth is from the common one; None where they are one."""
-        found = [r.off[r.loss_name] for r in self.records if r.loss_name in r.off]
-        return float(np.mean(found)) if found else None
-
-    def item_measure(self, name: str) -> float | None:
-        """Average what is measured of items: "per item", "recall", "top off", "k"."""
-        found = [r.items[name] for r in self.records if name in r.items]
-        return float(np.mean(found)) if found else None
-
-    def in_norm(self, name: str) -> float | None:
-        """Average a distance from the truth in another norm."""
-        found = [r.losses[name] for r in self.records if name in r.losses]
-        return float(np.mean(found)) if found else None
-
-    @property
-    def rounds(self) -> int:
-        """Most rounds of any run."""
-        return max(r.rounds for r in self.records)
-
-    @property
-    def bytes_per_user(self) -> float | None:
-        """Bytes that a user sends, averaged over the runs that asked."""
-        found = [r.bytes_per_user for r in self.records if r.bytes_per_user is not None]
-        return float(np.mean(found)) if found else None
-
-    @property
-    def seconds(self) -> float:
-        """Mean wall time of a run."""
-        return float(np.mean([r.seconds for r in self.records]))
-
-
 @dataclass(frozen=True, repr=False)
-class Compared(Shown):
-    """A finished comparison; rows are in the order of the table."""
+class Compared(Ranked, Shown):
+    """A finished comparison, which shows itself."""
 
     kind: ClassVar[str] = "comparison"
-
-    ready: Ready
-    rows: tuple[Row, ...]
-
-    @property
-    def title(self) -> str:
-        """What was compared, of which users, at which budget."""
-        c = self.ready.comparison
-        budget = f"epsilon = {c.epsilon:g}, delta = {c.delta:g}, {c.adjacency.value}"
-        return f"{c.target}: {self.ready.title}; {budget}"
 
     def tables(self) -> list[Table]:
         """Return the ranking, and who was left out and why.
 
         The notes of the ranking say what matters about the users and the budget.
         """
-        from simulations.studies.compare.tables import ranking
-
         table = ranking(self)
         told = (*(f"NOT PRIVATE: {f}" for f in self.ready.facts), *self.ready.doubts)
         out = [(x.label, x.reason) for x in self.ready.left_out]
@@ -145,35 +48,13 @@ class Compared(Shown):
 
     def draw(self, figure: Figure) -> None:
         """Draw errors with their intervals and predictions, by level of trust where several are."""
-        if self.ready.comparison.levels:
-            from simulations.studies.compare.ladder_figure import draw_ladder as draw
-        else:
-            from simulations.studies.compare.figure import draw_comparison as draw
+        draw = draw_ladder if self.ready.comparison.levels else draw_comparison
         draw(self, figure)
 
     def write(self, folder: Path) -> None:
         """Write settings, records, table and figure into a folder."""
-        from simulations.studies.compare.output import write_parts
-
         write_parts(self, folder)
-
-    @property
-    def trivial(self) -> dict[str, float]:
-        """Losses of the answers that need no data, by name; equal ones under one name."""
-        names: dict[float, list[str]] = {}
-        for name, loss in next((row.trivial for row in self.rows if row.trivial), {}).items():
-            names.setdefault(loss, []).append(name)
-        return {", ".join(same): loss for loss, same in names.items()}
-
-    @property
-    def size(self) -> float | None:
-        """Loss of the answer that is 0 everywhere."""
-        return next((s for row in self.rows for r in row.records if (s := r.size)), None)
-
-    @property
-    def records(self) -> list[Record]:
-        """All records, row by row."""
-        return [r for row in self.rows for r in row.records]
+        save_figure(self.draw, folder / "figure.png", width=8.0)
 
 
 def run_comparison(

@@ -28,8 +28,9 @@ from simulations.populations import Loaded
 from simulations.runs.config import Config, Prepared, population_spec
 from simulations.runs.facts import budget_doubts, facts_for
 from simulations.runs.results import NOT_PRIVATE
-from simulations.studies.compare.config import Comparison, Entry
+from simulations.studies.compare.config import Comparison
 from simulations.studies.compare.ladder import (
+    Entry,
     LevelRefused,
     Unreached,
     check_premises,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 from rich.console import Console
 from rich.padding import Padding
@@ -29,20 +29,16 @@ from simulations.studies.compare.columns import (
     fields_of,
     usual_columns,
 )
+from simulations.studies.compare.rows import Ranked, Row
 from simulations.studies.records.scale import UNIFORM
 from simulations.studies.records.settings_table import WORSE
 from simulations.studies.records.summary import labels_by
-
-if TYPE_CHECKING:
-    from simulations.studies.compare.run import Compared, Row
 
 LONG_NAMES = {"ise": ", the integrated squared error"}
 USUAL = (Trust.CENTRAL.value, Trust.LOCAL.value)
 
 
-def print_comparison(
-    console: Console, found: Compared, columns: Sequence[str] | None = None
-) -> None:
+def print_comparison(console: Console, found: Ranked, columns: Sequence[str] | None = None) -> None:
     """Print the table, a line per row on its guarantee, and what was left out and why."""
     names = usual_columns(found) if columns is None else columns
     ready, c = found.ready, found.ready.comparison
@@ -85,14 +81,14 @@ def _print_section(console: Console, title: str, lines: Sequence[str]) -> None:
             console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
 
 
-def _about(found: Compared) -> str:
+def _about(found: Ranked) -> str:
     """Say what errors are about, and what else they might be about."""
     ready = found.ready
     others = " or ".join(repr(t.value) for t in ready.truths)
     return f"truth: {ready.truth.value}" + (f" (compare.truth may be {others})" if others else "")
 
 
-def _estimates(found: Compared) -> list[str]:
+def _estimates(found: Ranked) -> list[str]:
     """Say which truth each row is about, and how far that is from what all are held against."""
     lines = []
     for truth, labels in labels_by(found.records, lambda r: filter(None, [r.truth])).items():
@@ -110,7 +106,7 @@ def _estimates(found: Compared) -> list[str]:
     return lines
 
 
-def _theory(found: Compared) -> list[str]:
+def _theory(found: Ranked) -> list[str]:
     """Name the rows whose theory is far from what was measured."""
     far = [row for row in found.rows if row.far_off]
     told = ", ".join(f"{row.name} (measured / theory = {short(row.ratio, 3)})" for row in far)
@@ -134,7 +130,7 @@ def _can_be_item(cls: type[Protocol]) -> bool:
     return any("item-level" in get_args(hint) for hint in get_type_hints(cls).values())
 
 
-def _attack(found: Compared) -> list[str]:
+def _attack(found: Ranked) -> list[str]:
     """Say who misbehaves, at the largest share of several, and what the server does not check."""
     c = found.ready.comparison
     tables = c.attack(max(c.fractions) if c.fractions else None)
@@ -143,7 +139,7 @@ def _attack(found: Compared) -> list[str]:
     return lines if c.run.checks else [*lines, NOT_SAFE]
 
 
-def ranking(found: Compared, columns: Sequence[str] | None = None) -> Table:
+def ranking(found: Ranked, columns: Sequence[str] | None = None) -> Table:
     """Return the main table of a comparison: a line per row, the best first.
 
     It has all columns; those of ``columns`` are shown, or as many as 80 letters have room for.
@@ -152,7 +148,7 @@ def ranking(found: Compared, columns: Sequence[str] | None = None) -> Table:
     return comparison_table(found, names, [_legend(found, names)])
 
 
-def _believed(found: Compared) -> list[str]:
+def _believed(found: Ranked) -> list[str]:
     """Say what must be believed on each level, and why there is nothing on others."""
     told: dict[str, list[str]] = {}
     for row in found.rows:
@@ -168,7 +164,7 @@ def _believed(found: Compared) -> list[str]:
     return sorted(out, key=lambda line: list(LETTERS).index(line.partition(":")[0]))
 
 
-def _bounds(found: Compared) -> list[str]:
+def _bounds(found: Ranked) -> list[str]:
     """Say what the lower bounds are, each kind with its rows."""
     told: dict[str, list[str]] = {}
     for row in found.rows:
@@ -179,7 +175,7 @@ def _bounds(found: Compared) -> list[str]:
     return [what, *lines] if lines else []
 
 
-def _legend(found: Compared, names: Sequence[str]) -> str:
+def _legend(found: Ranked, names: Sequence[str]) -> str:
     """Explain the columns, and what an error of 0 means here."""
     ready, known = found.ready, fields_of(found)
     runs = len(ready.comparison.seeds)
@@ -244,21 +240,21 @@ def _promise(row: Row) -> str:
     return "; ".join([text, *(f for f in row.flags if f not in text)])
 
 
-def _composed(found: Compared) -> str:
+def _composed(found: Ranked) -> str:
     """Say by which composition the budgets were spent."""
     of = labels_by(found.records, lambda r: filter(None, [r.composed]))
     told = [how if len(of) == 1 else f"{how} ({labels})" for how, labels in of.items()]
     return f"composed by: {'; '.join(told) or 'nothing was spent'}"
 
 
-def _notes(found: Compared) -> list[str]:
+def _notes(found: Ranked) -> list[str]:
     """List what the rows computed from private data outside their guarantees."""
     everybody = ", ".join(dict.fromkeys(r.label for r in found.records))
     of = labels_by(found.records, lambda r: r.not_private)
     return [f"{'all' if labels == everybody else labels}: {note}" for note, labels in of.items()]
 
 
-def _warnings(found: Compared) -> list[str]:
+def _warnings(found: Ranked) -> list[str]:
     """Quote a warning of each row, and say in how many of its runs there are any."""
     out = []
     for row in found.rows:
@@ -268,7 +264,7 @@ def _warnings(found: Compared) -> list[str]:
     return out
 
 
-def _troubles(found: Compared) -> list[str]:
+def _troubles(found: Ranked) -> list[str]:
     """Say why runs ended without a result."""
     out = []
     for row in found.rows:

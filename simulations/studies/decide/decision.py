@@ -12,8 +12,8 @@ from fedhist.privacy.guarantee import Trust
 from simulations.reporting.numbers import number
 from simulations.reporting.shown import Shown
 from simulations.reporting.table import Table
-from simulations.studies.compare.run import Row
 from simulations.studies.decide import figure, output, tables, words
+from simulations.studies.decide.findings import Decided, Finding
 from simulations.studies.decide.question import Question
 from simulations.studies.decide.search import (
     HIGH,
@@ -24,9 +24,8 @@ from simulations.studies.decide.search import (
     simulate,
     solve_epsilon,
 )
-from simulations.studies.decide.settled import COARSE, KEPT, Candidate, Settled, settle
+from simulations.studies.decide.settled import COARSE, KEPT, Settled, settle
 from simulations.studies.decide.users import solve_users
-from simulations.studies.plan.planner import Answer
 from simulations.studies.records.levels import NOBODY_THERE, suffix
 
 if TYPE_CHECKING:
@@ -39,70 +38,11 @@ Progress = Callable[[str, float], None]
 """Told what is being done, and how much of all is done, from 0 to 1."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What was found on one level of trust.
-
-    Attributes
-    ----------
-    level : Trust
-    status : {"reached", "not reached", "unsettled", "measured", "unsimulated", "unavailable"}
-        "unsettled": theory reaches the target, and no simulation did before the search ended.
-        "measured": an error at the given epsilon, without a target. "unsimulated": theory's
-        answer, which is too large to simulate.
-    candidate : Candidate or None
-    x : float or None
-        The unknown of the decision: epsilon, or the number of users.
-    planned : float or None
-        What theory said it was.
-    trial : Trial or None
-        The simulation that the answer rests on.
-    trials : tuple of Trial
-        All that was simulated on this level.
-    answer : Answer or None
-    reason : str
-        Why there is nothing.
-    curve : tuple of (float, float)
-        Theory's error by epsilon.
-    others : tuple of Planned
-    compared : tuple of str
-        Protocols that were simulated, among them those that were not the best.
-    """
-
-    level: Trust
-    status: str
-    candidate: Candidate | None = None
-    x: float | None = None
-    planned: float | None = None
-    trial: Trial | None = None
-    trials: tuple[Trial, ...] = ()
-    answer: Answer | None = None
-    reason: str = ""
-    curve: tuple[tuple[float, float], ...] = ()
-    others: tuple[Planned, ...] = ()
-    compared: tuple[str, ...] = ()
-
-    @property
-    def row(self) -> Row | None:
-        """The comparison's row that the answer rests on; else the last that was simulated."""
-        rows = (t.row for t in (self.trial, *reversed(self.trials)) if t is not None)
-        return next((row for row in rows if row is not None), None)
-
-
 @dataclass(frozen=True, repr=False)
-class Decision(Shown):
-    """An answered question; shows itself as sentences, tables, one picture and a page.
-
-    Attributes
-    ----------
-    settled : Settled
-    findings : tuple of Finding
-        One for each level of trust, in the order of the ladder.
-    """
+class Decision(Decided, Shown):
+    """An answered question; shows itself as sentences, tables, one picture and a page."""
 
     kind: ClassVar[str] = "decision"
-    settled: Settled
-    findings: tuple[Finding, ...]
 
     @property
     def title(self) -> str:
@@ -120,10 +60,7 @@ class Decision(Shown):
 
     def tables(self) -> Sequence[Table]:
         """Return the levels of trust; what was simulated, planned, and left out."""
-        found = [tables.main_table(self), tables.trials_table(self)]
-        if any(f.others for f in self.findings):
-            found.append(tables.planned_table(self))
-        return [*found, tables.left_table(self)] if self.settled.left_out else found
+        return tables.tables_of(self)
 
     def draw(self, figure_: Figure) -> None:
         """Draw error against epsilon, or against the number of users."""

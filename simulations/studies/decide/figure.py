@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.numbers import number
 from simulations.reporting.pictures import COLOURS
+from simulations.studies.decide.findings import Decided, Finding
 from simulations.studies.decide.search import HIGH, LOW
 from simulations.studies.decide.words import asked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from simulations.studies.decide.decision import Decision, Finding
 
 STYLE = {
     Trust.CENTRAL: ("o", COLOURS[0], "-"),
@@ -29,7 +28,7 @@ MOST = 4.0
 """Errors beyond this many times the answer's size are not drawn."""
 
 
-def draw_decision(d: Decision, figure: Figure) -> None:
+def draw_decision(d: Decided, figure: Figure) -> None:
     """Draw theory's curves, what was simulated, the target and the answers."""
     import textwrap
 
@@ -83,7 +82,7 @@ def draw_decision(d: Decision, figure: Figure) -> None:
     figure.legend(loc="outside lower left", ncols=1 if wide < 5 else 2, frameon=False)
 
 
-def _level(axes: Any, d: Decision, f: Finding) -> None:
+def _level(axes: Any, d: Decided, f: Finding) -> None:
     marker, colour, line = STYLE[f.level]
     label = f"{f.level.value}: {_answer(d, f)}"
     drawn = False
@@ -110,7 +109,7 @@ def _level(axes: Any, d: Decision, f: Finding) -> None:
         )
 
 
-def _answer(d: Decision, f: Finding) -> str:
+def _answer(d: Decided, f: Finding) -> str:
     q = d.settled.question
     if f.candidate is None or f.trial is None:
         return "not available"
@@ -126,7 +125,7 @@ def _answer(d: Decision, f: Finding) -> str:
     return "not reached"
 
 
-def _limits(d: Decision) -> tuple[float, float]:
+def _limits(d: Decided) -> tuple[float, float]:
     """Return the ends of the axis of errors."""
     q = d.settled.question
     values = [t.error for f in d.findings for t in f.trials if t.error]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
@@ -14,60 +15,60 @@ from simulations.reporting.page import Items, Page, Picture, Section, Text
 from simulations.reporting.terminal import print_lines, print_table, wrap
 from simulations.runs.results import NOT_PRIVATE, git_revision
 from simulations.studies.decide import words
+from simulations.studies.decide.figure import draw_decision
+from simulations.studies.decide.findings import Decided, Finding
+from simulations.studies.decide.tables import tables_of
 from simulations.studies.records.identity import versions
-
-if TYPE_CHECKING:
-    from simulations.studies.decide.decision import Decision, Finding
 
 SCHEMA = 1
 WIDTH = 80
 PAGE = "index.html"
 
 
-def print_decision(console: Console, d: Decision) -> None:
+def print_decision(console: Console, d: Decided) -> None:
     """Print the verdict, its table and what must be known to trust it."""
     width = console.width
-    for line in wrap(d.title, width):
+    for line in wrap(words.asked(d), width):
         console.print(line, style="bold", markup=False)
-    print_lines(console, ["", *wrap(f"In short: {d.verdict}", width), ""])
+    print_lines(console, ["", *wrap(f"In short: {words.in_short(d)}", width), ""])
     for line in words.verdicts(d):
         first, *rest = wrap(line, width - 4)
         print_lines(
             console, [f"  {first}", *(f"    {r}" for r in wrap(" ".join(rest), width - 4) if r)]
         )
     print_lines(console, ["", *(part for t in words.terms(d) for part in wrap(t, width))])
-    print_table(console, d.tables()[0])
+    print_table(console, tables_of(d)[0])
     believed = words.believed(d)
     for line in [*believed, "", *words.notes(d)]:
         first, *rest = wrap(line, width - 2)
         print_lines(console, [first, *(f"  {r}" for r in wrap(" ".join(rest), width - 2) if r)])
 
 
-def write(d: Decision, folder: Path) -> None:
+def write(d: Decided, folder: Path) -> None:
     """Write everything into a new folder."""
     (folder / PAGE).write_text(page_of(d).to_html(), encoding="utf-8")
     with (folder / "decision.txt").open("w", encoding="utf-8") as f:
         print_decision(Console(file=f, width=WIDTH, highlight=False), d)
     (folder / "study.toml").write_text(study_of(d), encoding="utf-8")
     write_json(folder / "decision.json", summary_of(d))
-    save_figure(d.draw, folder / "figure.png", width="page")
-    for i, table in enumerate(d.tables()):
+    save_figure(partial(draw_decision, d), folder / "figure.png", width="page")
+    for i, table in enumerate(tables_of(d)):
         save_table(table, folder / f"table{i or ''}.csv")
 
 
-def page_of(d: Decision) -> Page:
+def page_of(d: Decided) -> Page:
     """Return the page: verdict, picture, tables, and what was not private."""
-    first, *others = d.tables()
+    first, *others = tables_of(d)
     q = d.settled.question
     return Page(
-        d.title,
+        words.asked(d),
         d.settled.loaded.title,
         "NOT PRIVATE: errors, theory and settings on this page were computed from the users' data.",
         (
             Section(
                 "Verdict",
                 (
-                    Text(f"In short: {d.verdict}"),
+                    Text(f"In short: {words.in_short(d)}"),
                     Items(tuple(words.verdicts(d))),
                     Text(" ".join(words.terms(d))),
                     Picture(
@@ -86,16 +87,16 @@ def page_of(d: Decision) -> Page:
     )
 
 
-def png_of(d: Decision) -> bytes:
+def png_of(d: Decided) -> bytes:
     """Draw the picture as it stands on the page."""
     from simulations.reporting.pictures import drawn
 
-    return drawn(d.draw, 7.0, "png", "fedhist:figure")
+    return drawn(partial(draw_decision, d), 7.0, "png", "fedhist:figure")
 
 
-def study_of(d: Decision) -> str:
+def study_of(d: Decided) -> str:
     """Write the question as a study file, by which it can be asked again."""
-    lines = [f"# {d.title}", f"# {d.verdict}"]
+    lines = [f"# {words.asked(d)}", f"# {words.in_short(d)}"]
     for name, table in d.settled.question.to_dict().items():
         lines += ["", f"[{name}]"]
         lines += [f"{k} = {toml_value(_plain(v))}" for k, v in table.items() if v is not None]
@@ -108,7 +109,7 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def summary_of(d: Decision) -> dict[str, Any]:
+def summary_of(d: Decided) -> dict[str, Any]:
     """Return a decision as plain data."""
     s = d.settled
     return {
@@ -121,7 +122,7 @@ def summary_of(d: Decision) -> dict[str, Any]:
         "unit": "user",
         "loss": s.measure.loss,
         "error": s.measure.words,
-        "verdict": d.verdict,
+        "verdict": words.in_short(d),
         "sentences": words.verdicts(d),
         "levels": [_level(f, s.question.epsilon is None) for f in d.findings],
         "left_out": [{"protocol": label, "reason": why} for label, why in s.left_out],

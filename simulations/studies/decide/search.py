@@ -14,7 +14,8 @@ from itertools import islice
 
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Trust
-from simulations.studies.compare.run import Row, run_comparison
+from simulations.studies.compare.rows import Row
+from simulations.studies.compare.run import run_comparison
 from simulations.studies.compare.setup import set_up
 from simulations.studies.decide.question import SHORTLIST, STEPS
 from simulations.studies.decide.settled import COARSE, KEPT, Candidate, Settled, taken_by

@@ -22,7 +22,8 @@ from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, Trust
 from simulations.populations import KINDS, Loaded
 from simulations.runs.config import Config, population_spec
-from simulations.studies.compare.config import Comparison, Entry, comparison_of
+from simulations.studies.compare.config import Comparison, comparison_of
+from simulations.studies.compare.ladder import Entry
 from simulations.studies.compare.setup import Ready, set_up
 from simulations.studies.decide.question import Question
 from simulations.studies.decide.tuning import PREMISE, common_settings, variants

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simulations.reporting.numbers import MISSING, number, shown
 from simulations.reporting.table import BAD, GOOD, Column, Marked, Table
+from simulations.studies.decide.findings import Decided, Finding
 from simulations.studies.decide.search import HIGH
 from simulations.studies.decide.words import ADJACENCY, off
-
-if TYPE_CHECKING:
-    from simulations.studies.decide.decision import Decision, Finding
 
 STATUS = {
     "reached": "yes",
@@ -23,7 +21,15 @@ STATUS = {
 }
 
 
-def main_table(d: Decision) -> Table:
+def tables_of(d: Decided) -> list[Table]:
+    """Return the levels of trust; what was simulated, planned, and left out."""
+    found = [main_table(d), trials_table(d)]
+    if any(f.others for f in d.findings):
+        found.append(planned_table(d))
+    return [*found, left_table(d)] if d.settled.left_out else found
+
+
+def main_table(d: Decided) -> Table:
     """Return the table of the levels of trust: a row each, in the order of the ladder."""
     q, m = d.settled.question, d.settled.measure
     users = q.epsilon is not None and q.error is not None
@@ -61,7 +67,7 @@ def _error(write: Any, value: Any) -> str:
     return MISSING if value is None else str(write(value))
 
 
-def _row(d: Decision, f: Finding) -> tuple[Any, ...]:
+def _row(d: Decided, f: Finding) -> tuple[Any, ...]:
     q = d.settled.question
     mark = {"reached": GOOD, "not reached": BAD, "unsettled": BAD}.get(f.status, "")
     word: Any = Marked(STATUS[f.status], mark) if mark else STATUS[f.status]
@@ -74,7 +80,7 @@ def _row(d: Decision, f: Finding) -> tuple[Any, ...]:
     return (f.level.value, name, x, f.planned, t.error, t.half_width, finite, ratio, word)
 
 
-def trials_table(d: Decision) -> Table:
+def trials_table(d: Decided) -> Table:
     """Return all that was simulated, level by level."""
     m, q = d.settled.measure, d.settled.question
     write = partial(_error, m.write)
@@ -109,7 +115,7 @@ def trials_table(d: Decision) -> Table:
     return Table.of(columns, rows, title="simulated")
 
 
-def planned_table(d: Decision) -> Table:
+def planned_table(d: Decided) -> Table:
     """Return what theory said of every protocol."""
     m = d.settled.measure
     columns = [
@@ -141,7 +147,7 @@ def planned_table(d: Decision) -> Table:
     return Table.of(columns, rows, title="by theory: the least epsilon of every protocol")
 
 
-def left_table(d: Decision) -> Table:
+def left_table(d: Decided) -> Table:
     """Return who is not considered, and why."""
     return Table.of(
         ["protocol", "why it is not considered"], list(d.settled.left_out), title="not considered"

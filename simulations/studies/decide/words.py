@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.numbers import number
+from simulations.studies.decide.findings import Decided, Finding
 from simulations.studies.decide.search import HIGH, LOW, OFF, Trial
 from simulations.studies.profile.profile import lopsided
 from simulations.studies.records.scale import MIDPOINT, UNIFORM, ZEROS
-
-if TYPE_CHECKING:
-    from simulations.studies.decide.decision import Decision, Finding
 
 NAMES = {
     Trust.CENTRAL: "A trusted server",
@@ -38,7 +35,7 @@ FLAT = 1.4
 ADJACENCY = "replace-user: one user's whole record is replaced by any other"
 
 
-def asked(d: Decision) -> str:
+def asked(d: Decided) -> str:
     """Say what is asked, in one line."""
     q = d.settled.question
     entries = d.settled.measure.entries
@@ -57,7 +54,7 @@ def asked(d: Decision) -> str:
     return f"{who} at epsilon = {q.epsilon:g}: how far off is it?"
 
 
-def terms(d: Decision) -> list[str]:
+def terms(d: Decided) -> list[str]:
     """Say what holds for every line: loss, unit, adjacency, delta."""
     q, truth = d.settled.question, d.settled.ready.truth
     return [
@@ -67,12 +64,12 @@ def terms(d: Decision) -> list[str]:
     ]
 
 
-def verdicts(d: Decision) -> list[str]:
+def verdicts(d: Decided) -> list[str]:
     """Write a sentence or two for each level."""
     return [f"{NAMES[f.level]}: {_verdict(d, f)}{_less_trust(d, f)}" for f in d.findings]
 
 
-def _less_trust(d: Decision, f: Finding) -> str:
+def _less_trust(d: Decided, f: Finding) -> str:
     """Say where a protocol that trusts less does better, which is open to those who trust more.
 
     What needs nobody needs no aggregation and no shuffler; a trusted server can play any of them.
@@ -91,7 +88,7 @@ def _less_trust(d: Decision, f: Finding) -> str:
     return f"{stop} {NAMES[best.level]} takes {_epsilon(best.x)}, and that can be done here, too."
 
 
-def _verdict(d: Decision, f: Finding) -> str:
+def _verdict(d: Decided, f: Finding) -> str:
     if f.candidate is None or f.trial is None:
         return f"not available. {_first(f.reason)}"
     solved = d.settled.question.epsilon is None
@@ -173,7 +170,7 @@ def _protocol(f: Finding) -> str:
     return f.candidate.title + (f" ({settings})" if settings else "")
 
 
-def _error(d: Decision, t: Trial) -> str:
+def _error(d: Decided, t: Trial) -> str:
     m = d.settled.measure
     half = "" if t.half_width is None else f" ± {m.write(t.half_width)}"
     target = d.settled.question.error
@@ -184,7 +181,7 @@ def _error(d: Decision, t: Trial) -> str:
     return f"simulated {m.write(t.error)}{half}{inside} ({runs})"
 
 
-def _useless(d: Decision, t: Trial) -> str:
+def _useless(d: Decided, t: Trial) -> str:
     worse = d.settled.measure.divides and t.error is not None and t.error >= 1
     free, least = without_data(d)
     if free and t.error is not None and t.error >= least:
@@ -192,7 +189,7 @@ def _useless(d: Decision, t: Trial) -> str:
     return ", worse than answering 0 everywhere" if worse else ""
 
 
-def without_data(d: Decision) -> tuple[str, float]:
+def without_data(d: Decided) -> tuple[str, float]:
     """Name the best answer that needs no data, and its error as it is said; empty for none.
 
     A uniform histogram is none: it is told the true total.
@@ -209,7 +206,7 @@ def without_data(d: Decision) -> tuple[str, float]:
     )
 
 
-def _free(d: Decision) -> str:
+def _free(d: Decided) -> str:
     """Say it where an answer without data meets the target, or comes near to it."""
     free, least = without_data(d)
     target = d.settled.question.error
@@ -219,7 +216,7 @@ def _free(d: Decision) -> str:
     return f"{said}: that meets the target, which asks for too little" if least <= target else said
 
 
-def _theory(d: Decision, t: Trial) -> str:
+def _theory(d: Decided, t: Trial) -> str:
     """Say how far off theory was."""
     m = d.settled.measure
     if t.ratio is None:
@@ -246,13 +243,13 @@ def _first(reason: str, most: int = 200) -> str:
     return out
 
 
-def in_short(d: Decision) -> str:
+def in_short(d: Decided) -> str:
     """Say in one sentence what to do, and in another what needs no data at all."""
     free = _free(d)
     return _answer(d) + (f" But {free}." if free else "")
 
 
-def _answer(d: Decision) -> str:
+def _answer(d: Decided) -> str:
     q = d.settled.question
     if q.error is None:
         return _least_error(d)
@@ -285,7 +282,7 @@ def _answer(d: Decision) -> str:
     return text + "."
 
 
-def _least_error(d: Decision) -> str:
+def _least_error(d: Decided) -> str:
     """Say which level has the least error, and the least trust that is of any use."""
     m = d.settled.measure
     errors = {f.level: f.trial.error for f in d.findings if f.trial is not None}
@@ -307,7 +304,7 @@ def _lower(f: Finding) -> str:
     return name[0].lower() + name[1:]
 
 
-def believed(d: Decision) -> list[str]:
+def believed(d: Decided) -> list[str]:
     """Say what must be believed on each level that has an answer."""
     out = []
     for f in d.findings:
@@ -320,7 +317,7 @@ def believed(d: Decision) -> list[str]:
     return out
 
 
-def notes(d: Decision) -> list[str]:
+def notes(d: Decided) -> list[str]:
     """List what was not private, and what a reader must know to trust the numbers."""
     q = d.settled.question
     out = [

@@ -11,18 +11,17 @@ from fedhist.base.arrays import Floats
 from fedhist.base.text import visible
 from simulations.reporting.numbers import short
 from simulations.reporting.pictures import BLUE, GREY, ORANGE
+from simulations.studies.profile.profiled import Profiled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from simulations.studies.profile.profile import Profile
 
 BINS = 40
 SIDE_BY_SIDE = 5.0
 """Inches from which on the two panels stand beside each other."""
 
 
-def draw_profile(profile: Profile, figure: Figure) -> None:
+def draw_profile(profile: Profiled, figure: Figure) -> None:
     """Draw two panels, beside or above each other."""
     from matplotlib.ticker import FuncFormatter
 
@@ -40,7 +39,7 @@ def draw_profile(profile: Profile, figure: Figure) -> None:
     figure.suptitle(visible(told), x=0.01, ha="left", fontsize=8)
 
 
-def _draw_sizes(axes: Any, p: Profile) -> None:
+def _draw_sizes(axes: Any, p: Profiled) -> None:
     held = p.held[p.held > 0]
     if not len(held):
         return
@@ -61,7 +60,7 @@ def _draw_sizes(axes: Any, p: Profile) -> None:
     _legend(axes)
 
 
-def _draw_items(axes: Any, p: Profile) -> None:
+def _draw_items(axes: Any, p: Profiled) -> None:
     rank = np.arange(1, len(p.ranked) + 1)
     axes.plot(rank, np.cumsum(p.ranked) / max(p.ranked.sum(), 1.0), color=BLUE)
     _logarithmic(axes, 1, len(p.ranked))
@@ -76,7 +75,7 @@ def _draw_items(axes: Any, p: Profile) -> None:
     _legend(axes)
 
 
-def _draw_values(axes: Any, p: Profile) -> None:
+def _draw_values(axes: Any, p: Profiled) -> None:
     if not len(p.drawn):
         return
     low, high = p.values["least"], p.values["most"]

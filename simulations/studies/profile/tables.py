@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
 from simulations.populations.facts import percent, spelt
 from simulations.reporting.numbers import clipped, short
+from simulations.reporting.shown import NOT_PRIVATE
 from simulations.reporting.table import Column, Table, numeric
 from simulations.reporting.terminal import print_lines, print_table
 from simulations.studies.profile.dispersion import SURE
-
-if TYPE_CHECKING:
-    from simulations.studies.profile.profile import Profile
+from simulations.studies.profile.profiled import Profiled
 
 MOST_LETTERS = 30
 
 
-def tables_of(profile: Profile) -> Sequence[Table]:
+def tables_of(profile: Profiled) -> Sequence[Table]:
     """Return facts, quantiles, suggestions, and names in several spellings where there are any."""
     out = [_facts(profile), _quantiles(profile), _suggested(profile)]
     if profile.similar.groups:
@@ -28,15 +27,15 @@ def tables_of(profile: Profile) -> Sequence[Table]:
     return out
 
 
-def print_profile(console: Console, profile: Profile) -> None:
+def print_profile(console: Console, profile: Profiled) -> None:
     """Print the tables with the warnings, and that nothing of it is private."""
     print_lines(console, [profile.title])
-    for table in profile.tables():
+    for table in tables_of(profile):
         print_table(console, table)
-    print_lines(console, [f"NOT PRIVATE: {profile.not_private}"])
+    print_lines(console, [f"NOT PRIVATE: {NOT_PRIVATE}"])
 
 
-def _facts(p: Profile) -> Table:
+def _facts(p: Profiled) -> Table:
     what = p.what
     rows: list[Sequence[Any]] = [("users", p.n_users, ""), (what, p.n_events, "")]
     if p.n_items is not None:
@@ -72,7 +71,7 @@ def _facts(p: Profile) -> Table:
     )
 
 
-def _in_words(p: Profile) -> str:
+def _in_words(p: Profiled) -> str:
     d = p.dispersion
     if math.isnan(d.correlation):
         if d.n_users < 2:
@@ -88,7 +87,7 @@ def _in_words(p: Profile) -> str:
     )
 
 
-def _quantiles(p: Profile) -> Table:
+def _quantiles(p: Profiled) -> Table:
     found: dict[str, Mapping[str, float]] = {f"{p.what} per user": p.per_user}
     found |= {"items per user": p.items_per_user} if p.items_per_user else {}
     found |= {"values": p.values} if p.values else {}
@@ -96,7 +95,7 @@ def _quantiles(p: Profile) -> Table:
     return Table.of(["quantile", *numeric(found, write=_written)], rows)
 
 
-def _suggested(p: Profile) -> Table:
+def _suggested(p: Profiled) -> Table:
     rows = [(name, value, p.reasons[name]) for name, value in p.suggested.items()]
     return Table.of(
         [Column("suggested", keep=True), *numeric(["value"], write=_written), "where it is from"],
@@ -108,7 +107,7 @@ def _suggested(p: Profile) -> Table:
     )
 
 
-def _names(p: Profile) -> Table:
+def _names(p: Profiled) -> Table:
     rows = [
         (clipped(spelt(names[0]), MOST_LETTERS), _list(names[1:])) for names in p.similar.examples
     ]
