@@ -37,7 +37,7 @@ from fedhist.protocols.clip_choice.catalogue import threshold_rule
 from fedhist.protocols.clip_choice.ratio_debiasing import ROUNDS, SMALLER_CLIP, private_total, ratio
 from fedhist.protocols.clip_choice.rule import ThresholdRule, ThresholdTask
 from fedhist.protocols.clip_choice.two_norms import choose_norm
-from fedhist.protocols.histograms.adaptive_law import bound_of, tails_for
+from fedhist.protocols.histograms.adaptive_law import ChoiceLaw
 from fedhist.protocols.histograms.adaptive_rows import rows
 from fedhist.protocols.histograms.bounded_histogram import GRID_STEPS, BoundedHistogram
 from fedhist.protocols.shared.central import Central
@@ -289,6 +289,11 @@ class AdaptiveHistogram(DomainHistogram, Central):
         )
 
     @property
+    def law(self) -> ChoiceLaw:
+        """How C is chosen."""
+        return ChoiceLaw(self.rule, tuple(map(self.task_in, self.norms)))
+
+    @property
     def null_safe(self) -> bool:
         """Where the number of users is private: an empty record adds nothing to any sum."""
         return Adjacency(self.adjacency) is Adjacency.ADD_REMOVE_USER
@@ -348,7 +353,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
 
     def sums(self, users: Users) -> dict[str, Array]:
         """Add up counts, and what the law of the choice follows from. NOT PRIVATE."""
-        return {**super().sums(users), **tails_for(self, users)}
+        return {**super().sums(users), **self.law.tails(users)}
 
     def error_of(self, seen: Seen) -> ErrorBound:
         """Predict the expected l1 error, by a second pass over the users. NOT PRIVATE.
@@ -359,7 +364,11 @@ class AdaptiveHistogram(DomainHistogram, Central):
         before it is scaled up: a rough guide only. Says where the best threshold would err far
         less: of few users who hold much, what the choice may spend does not show enough.
         """
-        return bound_of(self, seen)
+
+        def released(clip: float, norm: int) -> BoundedHistogram:
+            return self.at(self.release_clip(clip), norm)
+
+        return self.law.bound(seen, released, nonneg=self.nonneg, ratio=self.debias)
 
     @classmethod
     def resolve(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,14 +14,12 @@ from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
 from fedhist.model.measures import Measure, Measured
 from fedhist.model.query import Summary
-from fedhist.protocols.clip_choice.unbounded import bound_probabilities
+from fedhist.protocols.clip_choice.unbounded import BoundTask, bound_probabilities
 from fedhist.protocols.histograms import unbounded_theory as theory
+from fedhist.protocols.histograms.keys_then_counts import KeysThenCounts
 from fedhist.users.batch import Users
 from fedhist.users.key_sample import Sampled, one_in, told_apart
 from fedhist.users.keys import Keys
-
-if TYPE_CHECKING:
-    from fedhist.protocols.histograms.unbounded_histogram import UnboundedHistogram
 
 NEGLIGIBLE = 1e-9
 """Probability below which a threshold does not count in a predicted error."""
@@ -32,32 +30,41 @@ CELLS = 1 << 24
 
 @dataclass(frozen=True)
 class KeySums(Measure):
-    """Totals of every item, and moments of what is sent of it."""
+    """Totals of every item, and moments of what is sent of it.
+
+    Attributes
+    ----------
+    method : KeysThenCounts, int or BoundTask
+        Keys first; or samples of C tokens, which is given or chosen.
+    release_at : callable
+        Law of the release of samples at a given C.
+    """
 
     finds_keys: ClassVar[bool] = True
-    protocol: UnboundedHistogram
+    method: KeysThenCounts | int | BoundTask
+    release_at: Callable[[int], theory.KeyRelease]
 
     def of(self, users: Users) -> Summary:
         """Add up a block: (V,) each, over the vocabulary, or the sample of it."""
         users = told_apart(users)
-        p, sums = self.protocol, {"whole": theory.item_totals(users)}
-        if p.by_keys:
-            sums |= p.stages.weights(users)
-        elif p.clip is not None:
-            mean, variance = theory.clipped_moments(users, [p.clip])
+        method, sums = self.method, {"whole": theory.item_totals(users)}
+        if isinstance(method, KeysThenCounts):
+            sums |= method.weights(users)
+        elif not isinstance(method, BoundTask):
+            mean, variance = theory.clipped_moments(users, [method])
             sums |= {"mean": mean[0], "variance": variance[0]}
         return Summary(len(users), sums)
 
     def finish(self, total: Summary) -> Measured:
         """Read the sums."""
-        return FoundKeys(self.protocol, total)
+        return FoundKeys(self, total)
 
 
 @dataclass(frozen=True)
 class FoundKeys(Measured):
     """The sums over all users, for the items that are told apart. NOT PRIVATE."""
 
-    protocol: UnboundedHistogram
+    measure: KeySums
     total: Summary
 
     @cached_property
@@ -108,17 +115,18 @@ class FoundKeys(Measured):
         counts' error averaged over some draws of the keys. Where items are sampled, that of all is
         so many times that of the sample; with keys first it is that of all items.
         """
-        p, source = self.protocol, "E|released - true|; Liu et al. 2023, (8)"
+        method, source = self.measure.method, "E|released - true|; Liu et al. 2023, (8)"
         sampled = f"; sampled 1 in {self.one_in}" if self.one_in > 1 else ""
-        if p.by_keys:
-            expected = self._of_stages() if sampled else self._at_stages(self.support, self)
+        if isinstance(method, KeysThenCounts):
+            of_all = (method, self.support, self)
+            expected = self._of_stages(method) if sampled else self._at_stages(*of_all)
             source = "missed keys, and counts over draws of the rest"
             return ErrorBound(L1, expected, False, source)
-        if p.clip is not None:
-            expected = self._expected(p.clip, self["mean"], self["variance"])
+        if not isinstance(method, BoundTask):
+            expected = self._expected(method, self["mean"], self["variance"])
             exact = not sampled and not self["variance"].any()
             return ErrorBound(L1, expected, exact, source + sampled)
-        clips, probabilities = bound_probabilities(p.task, self._told_apart, self.one_in)
+        clips, probabilities = bound_probabilities(method, self._told_apart, self.one_in)
         likely = np.flatnonzero(probabilities > NEGLIGIBLE)
         expected, step = 0.0, max(1, CELLS // max(1, len(self.total.sums["whole"])))
         for start in range(0, len(likely), step):
@@ -130,25 +138,26 @@ class FoundKeys(Measured):
         return ErrorBound(L1, expected, False, source + sampled)
 
     def _expected(self, clip: int, mean: Floats, variance: Floats) -> float:
-        law = self.protocol.release_at(clip)
+        law = self.measure.release_at(clip)
         return float(self.one_in * theory.expected_loss(self.truth, mean, variance, law))
 
-    def _of_stages(self) -> float:
+    def _of_stages(self, stages: KeysThenCounts) -> float:
         """Predict the error with keys first from all keys: a user's counts are clipped together.
 
         One array of each sum over the whole vocabulary is held, and no tree of them.
         """
         none = self.users.none
-        sums = {"whole": theory.item_totals(none), **self.protocol.stages.weights(none)}
+        sums = {"whole": theory.item_totals(none), **stages.weights(none)}
         for block in self.users.blocks():
             sums["whole"] += theory.item_totals(block)
-            for name, found in self.protocol.stages.weights(block).items():
+            for name, found in stages.weights(block).items():
                 sums[name] += found
         there = np.flatnonzero(sums["whole"])
         keys = none.vocabulary.take(there)
-        return self._at_stages(keys, {name: x[there] for name, x in sums.items()})
+        return self._at_stages(stages, keys, {name: x[there] for name, x in sums.items()})
 
-    def _at_stages(self, keys: Keys, sums: Mapping[str, Floats] | FoundKeys) -> float:
-        stages = self.protocol.stages
+    def _at_stages(
+        self, stages: KeysThenCounts, keys: Keys, sums: Mapping[str, Floats] | FoundKeys
+    ) -> float:
         chance = stages.keys.chance(sums["mean"], np.sqrt(sums["variance"]))
         return stages.expected(self.users, keys, sums["whole"], chance)

@@ -316,7 +316,8 @@ class UnboundedHistogram(TwoModes, Central):
 
     def measure(self) -> Measure:
         """Add up totals of every item, and moments of what is sent of it."""
-        return KeySums(self)
+        given = self.task if self.clip is None else self.clip
+        return KeySums(self.stages if self.by_keys else given, self.release_at)
 
     @property
     def estimates(self) -> Truth:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,15 +15,20 @@ from fedhist.model.query import Summary
 from fedhist.protocols.regression.theory import Risk, SquaredRisk, squared_sums
 from fedhist.users.batch import Users
 
-if TYPE_CHECKING:
-    from fedhist.protocols.regression.user_level_erm import UserLevelErm
-
 
 @dataclass(frozen=True)
 class AddSquares(Measure):
-    """Sums over users of the average products of their samples, for least squares."""
+    """Sums over users of the average products of their samples, for least squares.
 
-    protocol: UserLevelErm
+    Attributes
+    ----------
+    ridge : float
+    known : callable
+        Says what is known of so many users, of whom so many are unusable, and of their risk.
+    """
+
+    ridge: float
+    known: Callable[[int, int, Callable[[], Risk]], KnownRisk]
 
     def of(self, users: Users) -> Summary:
         """Add up a block."""
@@ -33,8 +37,8 @@ class AddSquares(Measure):
 
     def finish(self, total: Summary) -> KnownRisk:
         """Keep the sums."""
-        risk = partial(SquaredRisk.read, total.sums, float(self.protocol.ridge))
-        return KnownRisk(self.protocol, total.n_users, int(total.sums["unusable"][0]), risk)
+        risk = partial(SquaredRisk.read, total.sums, self.ridge)
+        return self.known(total.n_users, int(total.sums["unusable"][0]), risk)
 
 
 @dataclass(frozen=True)
@@ -43,16 +47,23 @@ class KnownRisk(Measured):
 
     Attributes
     ----------
-    protocol : UserLevelErm
     n_users, unusable : int
     make : callable
         Makes the risk; PopulationError if no user has samples.
+    radius : float
+        Of the ball of the parameters.
+    predicted : callable
+        The excess risk over a minimiser.
+    bounds : tuple of LowerBound
+        Of any protocol for least squares.
     """
 
-    protocol: UserLevelErm
     n_users: int
     unusable: int
     make: Callable[[], Risk]
+    radius: float
+    predicted: Callable[[Risk, Floats], ErrorBound]
+    bounds: tuple[LowerBound, ...]
 
     @cached_property
     def risk(self) -> Risk:
@@ -67,12 +78,12 @@ class KnownRisk(Measured):
         is no bias where the centre follows the gradient; around 0, a share s of them weakens the
         gradient against the ridge by 1 - s.
         """
-        return self.risk.minimise(self.protocol.radius)
+        return self.risk.minimise(self.radius)
 
     @cached_property
     def error(self) -> ErrorBound:
         """The predicted excess risk."""
-        return self.protocol.predicted(self.risk, self.truth)
+        return self.predicted(self.risk, self.truth)
 
     @property
     def diagnostics(self) -> Mapping[str, float]:
@@ -82,4 +93,4 @@ class KnownRisk(Measured):
     @property
     def lower_bounds(self) -> tuple[LowerBound, ...]:
         """Of any protocol for least squares."""
-        return self.protocol.bounds_for(self.n_users)
+        return self.bounds

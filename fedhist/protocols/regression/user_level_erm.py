@@ -12,7 +12,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -259,12 +259,17 @@ class UserLevelErm(Central):
         predicted descents come to would be one more pass, and for draws near users' own gradients.
         """
         rows = self.model != "least-squares" or self.plan.balls is not None
-        return None if rows else AddSquares(self)
+        return None if rows else AddSquares(float(self.ridge), self.known)
 
     def _measured(self, users: Users) -> Measured:
         if self.measure() is not None:
             return super()._measured(users)
-        return KnownRisk(self, len(users), users.n_unusable(), lambda: self.risk(users))
+        return self.known(len(users), users.n_unusable(), lambda: self.risk(users))
+
+    def known(self, n_users: int, unusable: int, make: Callable[[], Risk]) -> KnownRisk:
+        """Say what is known of users by their risk. NOT PRIVATE."""
+        bounds = self.bounds_for(n_users)
+        return KnownRisk(n_users, unusable, make, self.radius, self.predicted, bounds)
 
     def risk(self, users: Shard, known: Measured | None = None) -> Risk:
         """Return the empirical risk of the usable users. NOT PRIVATE."""
