@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from fedhist.base.errors import WireError as WireError
     from fedhist.channels.catalogue import UnaryChannel as UnaryChannel
     from fedhist.channels.catalogue import scalar_channel as scalar_channel
-    from fedhist.channels.finite import FiniteChannel as FiniteChannel
     from fedhist.channels.finite import scalar_law as scalar_law
     from fedhist.channels.finite import unary_law as unary_law
     from fedhist.channels.flips import flip_probability as flip_probability
     from fedhist.model.display import Display as Display
     from fedhist.model.error_bounds import ErrorBound as ErrorBound
+    from fedhist.model.finite import FiniteChannel as FiniteChannel
     from fedhist.model.measures import Measure as Measure
     from fedhist.model.measures import Measured as Measured
     from fedhist.model.measures import measured as measured

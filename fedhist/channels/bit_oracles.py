@@ -16,10 +16,11 @@ from typing import ClassVar
 import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
-from fedhist.channels.finite import FiniteChannel, optimal_unary_law
+from fedhist.channels.finite import optimal_unary_law
 from fedhist.channels.layers import WORDS, odds_less_one
 from fedhist.channels.oracle_base import OracleChannel, summed_variance
 from fedhist.channels.votes import MAX_BITS, OptimalUnaryChannel
+from fedhist.model.finite import FiniteChannel
 
 LEAST_EPSILON = 1e-9
 

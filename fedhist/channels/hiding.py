@@ -15,10 +15,10 @@ import numpy as np
 
 from fedhist.channels.bit_oracles import SubsetOracle, UnaryOracle
 from fedhist.channels.catalogue import UnaryChannel
-from fedhist.channels.finite import FiniteChannel
 from fedhist.channels.layers import WORDS
 from fedhist.channels.scalar import OneBitChannel
 from fedhist.channels.symbol_oracles import KrrOracle, SymbolOracle
+from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.shuffling import PLAIN, Hiding
 
 TOLERANCE = 1e-12

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Integers, Words
 from fedhist.base.checks import check_within
-from fedhist.channels.finite import FiniteChannel
+from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.guarantee import check_budget
 
 WORDS = 1 << 64

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_integer
-from fedhist.channels.finite import FiniteChannel
+from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.guarantee import check_budget
 
 

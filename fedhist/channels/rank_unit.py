@@ -29,8 +29,8 @@ from scipy.special import betaincinv, gammaln, ndtri
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.checks import check_within
 from fedhist.base.hashing import GOLDEN, digest64, mix, mix64
-from fedhist.channels.finite import FiniteChannel
 from fedhist.channels.layers import Layers
+from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.keys import keyed_hash
 

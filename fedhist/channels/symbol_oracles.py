@@ -22,11 +22,11 @@ import numpy as np
 from numba import njit
 
 from fedhist.base.arrays import Floats, Integers
-from fedhist.channels.finite import FiniteChannel
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.channels.layers import MAX_ALPHABET, WORDS, Layers
 from fedhist.channels.oracle_base import OracleChannel
 from fedhist.channels.projective import ProjectiveSpace
+from fedhist.model.finite import FiniteChannel
 
 MAX_SYMBOLS = (1 << 24) - 2
 MAX_DECODED = 1 << 22

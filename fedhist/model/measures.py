@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
@@ -23,9 +23,6 @@ from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard, Wrapped
-
-if TYPE_CHECKING:
-    from fedhist.model.protocol import Protocol
 
 MOST_ROWS = 1_000_000
 """Users whose records an evaluation may need at once."""
@@ -114,6 +111,63 @@ class Measure(ABC):
         """Say what the sum over all users tells, or what a second pass has to measure."""
 
 
+class Evaluated(ABC):
+    """What a protocol says for its evaluation: the half of it that knows users."""
+
+    name: ClassVar[str]
+
+    def measure(self) -> Measure | None:
+        """Say how users are added up block by block for truth, prediction and diagnostics.
+
+        None, the default: :meth:`truth` and :meth:`error` need all records at once. A protocol that
+        has a measure overrides neither of them, nor what else is asked of users below; where a
+        class derived from it does, all records are needed again.
+        """
+        return None
+
+    def error(self, users: Users) -> ErrorBound:
+        """Predict the error on a known population. NOT PRIVATE: for evaluation only."""
+        return self._measured(users).error
+
+    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+        """Bound from below what any protocol of this guarantee can do for such users.
+
+        Default: nothing is known. NOT PRIVATE: it may count the users' samples.
+        """
+        return self._measured(users).lower_bounds
+
+    def truth(self, users: Users) -> Array:
+        """Compute what is being estimated, exactly. NOT PRIVATE: for evaluation only."""
+        return self._measured(users).truth
+
+    def _measured(self, users: Users) -> Measured:
+        """Measure users; without a measure, say what their records tell all at once."""
+        return by_measure(self, users)
+
+    def support(self, users: Users) -> Keys | None:
+        """Return the keys of the entries of :meth:`truth`, where the domain is unbounded.
+
+        None (the default) says that truth and estimate have the same entries. NOT PRIVATE.
+        """
+        return self._measured(users).support
+
+    def resolution(self, users: Users) -> float:
+        """Bound the loss that is left without noise, beyond rounding. NOT PRIVATE.
+
+        0, the default: at epsilon = inf the truth comes back, on a population that nothing clips. A
+        protocol that draws one item of each user, or answers in bins, says here how far off it
+        may be.
+        """
+        return self._measured(users).resolution
+
+    def diagnostics(self, users: Users) -> Mapping[str, float]:
+        """Count what a run may not say: records that were replaced by the null record, say.
+
+        Default: nothing. NOT PRIVATE: for evaluation only.
+        """
+        return self._measured(users).diagnostics
+
+
 class Unmeasured(Measured):
     """Of a protocol without a measure that does not say from records what it is asked for."""
 
@@ -132,7 +186,7 @@ class Unmeasured(Measured):
 class Records(Measured):
     """What all users' records tell at once, through the protocol's own methods."""
 
-    protocol: Protocol
+    protocol: Evaluated
     users: Users
 
     @cached_property
@@ -229,13 +283,13 @@ class Elsewhere(Wrapped):
         """Return what :func:`walked` would, to the bit: a tree over the blocks by number."""
 
 
-def first_pass(protocol: Protocol) -> Callable[[Users], Summary] | None:
+def first_pass(protocol: Evaluated) -> Callable[[Users], Summary] | None:
     """Return what to measure of users while they answer; None where all are needed at once."""
     measure = None if by_records(protocol) else protocol.measure()
     return None if measure is None else measure.of
 
 
-def by_records(protocol: Protocol) -> bool:
+def by_records(protocol: Evaluated) -> bool:
     """Say whether evaluation needs all users' records at once.
 
     That is: there is no measure, or a class derived from the one that has it says otherwise what
@@ -248,12 +302,12 @@ def by_records(protocol: Protocol) -> bool:
     return any(name in vars(cls) for cls in classes[:measuring] for name in TOLD)
 
 
-def measured(protocol: Protocol, users: Shard, total: Summary | None = None) -> Measured:
+def measured(protocol: Evaluated, users: Shard, total: Summary | None = None) -> Measured:
     """Measure users for a protocol, in as many passes as that takes.
 
     Parameters
     ----------
-    protocol : Protocol
+    protocol : Evaluated
     users : Shard
     total : Summary, optional
         Of the first pass, if it was made while users answered.
@@ -269,7 +323,7 @@ def measured(protocol: Protocol, users: Shard, total: Summary | None = None) -> 
     return by_measure(protocol, users, total)
 
 
-def by_measure(protocol: Protocol, users: Shard, total: Summary | None = None) -> Measured:
+def by_measure(protocol: Evaluated, users: Shard, total: Summary | None = None) -> Measured:
     """Measure users by the protocol's measure, as in :func:`measured`."""
     first = protocol.measure()
     if first is None:
@@ -287,7 +341,7 @@ def by_measure(protocol: Protocol, users: Shard, total: Summary | None = None) -
     return step
 
 
-def check_rows(protocol: Protocol, n_users: int) -> None:
+def check_rows(protocol: Evaluated, n_users: int) -> None:
     """Refuse to evaluate a protocol that needs all records at once on too many users."""
     if by_records(protocol) and n_users > MOST_ROWS:
         raise PopulationError(

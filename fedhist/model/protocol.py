@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, is_dataclass, replace
@@ -15,9 +15,8 @@ from fedhist.base.arrays import Array
 from fedhist.base.html import entries, in_html, settings
 from fedhist.base.text import one_line
 from fedhist.model.display import Display
-from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.fields import check_fields
-from fedhist.model.measures import Measure, Measured, by_measure, measured
+from fedhist.model.measures import Evaluated, Measured, measured
 from fedhist.model.query import Query, Summary
 from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth
@@ -160,7 +159,7 @@ class Estimate:
         return self if self.truth is not None else replace(self, truth=truth)
 
 
-class Protocol(ABC):
+class Protocol(Evaluated):
     """A federated estimator. Subclasses are frozen dataclasses; fields ARE the configuration.
 
     Class attributes
@@ -186,7 +185,6 @@ class Protocol(ABC):
         Of the law of its estimates; raised whenever the same fields give others than they did.
     """
 
-    name: ClassVar[str]
     paper: ClassVar[str]
     target: ClassVar[str]
     display: ClassVar[Display | None] = None
@@ -267,41 +265,6 @@ class Protocol(ABC):
         """
         return query
 
-    def measure(self) -> Measure | None:
-        """Say how users are added up block by block for truth, prediction and diagnostics.
-
-        None, the default: :meth:`truth` and :meth:`error` need all records at once. A protocol that
-        has a measure overrides neither of them, nor what else is asked of users below; where a
-        class derived from it does, all records are needed again.
-        """
-        return None
-
-    def error(self, users: Users) -> ErrorBound:
-        """Predict the error on a known population. NOT PRIVATE: for evaluation only."""
-        return self._measured(users).error
-
-    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
-        """Bound from below what any protocol of this guarantee can do for such users.
-
-        Default: nothing is known. NOT PRIVATE: it may count the users' samples.
-        """
-        return self._measured(users).lower_bounds
-
-    def truth(self, users: Users) -> Array:
-        """Compute what is being estimated, exactly. NOT PRIVATE: for evaluation only."""
-        return self._measured(users).truth
-
-    def _measured(self, users: Users) -> Measured:
-        """Measure users; without a measure, say what their records tell all at once."""
-        return by_measure(self, users)
-
-    def support(self, users: Users) -> Keys | None:
-        """Return the keys of the entries of :meth:`truth`, where the domain is unbounded.
-
-        None (the default) says that truth and estimate have the same entries. NOT PRIVATE.
-        """
-        return self._measured(users).support
-
     @abstractmethod
     def loss(self, value: Array, truth: Array) -> float:
         """Measure values against the truth, entry by entry, in the loss of :meth:`error`."""
@@ -335,15 +298,6 @@ class Protocol(ABC):
             value = estimate.over(known.support, known.one_in).needed(self.name)
         return known.one_in * self.loss(value, known.truth if truth is None else truth)
 
-    def resolution(self, users: Users) -> float:
-        """Bound the loss that is left without noise, beyond rounding. NOT PRIVATE.
-
-        0, the default: at epsilon = inf the truth comes back, on a population that nothing clips. A
-        protocol that draws one item of each user, or answers in bins, says here how far off it
-        may be.
-        """
-        return self._measured(users).resolution
-
     @property
     def positions(self) -> Array | None:
         """Where the entries of an estimate stand on a figure's axis; None: they are numbered."""
@@ -353,13 +307,6 @@ class Protocol(ABC):
     def n_nonzero(self) -> int:
         """How many entries of a sparse vector differ from 0, at most; 0: it is not sparse."""
         return 0
-
-    def diagnostics(self, users: Users) -> Mapping[str, float]:
-        """Count what a run may not say: records that were replaced by the null record, say.
-
-        Default: nothing. NOT PRIVATE: for evaluation only.
-        """
-        return self._measured(users).diagnostics
 
     @classmethod
     @abstractmethod

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Array, Bounds, Words
 from fedhist.base.errors import FedhistError, WireError
+from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import EXACT, Adjacency, Release, Trust, pure
 from fedhist.users.batch import Users
@@ -25,7 +26,6 @@ from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams
 
 if TYPE_CHECKING:
-    from fedhist.channels.finite import FiniteChannel
     from fedhist.privacy.shuffling import Hiding
 
 CHUNK = 4096

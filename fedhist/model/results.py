@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from fedhist.model.protocol import Protocol
-
-Expected = Callable[["Protocol", Mapping[str, Any]], float]
+Expected = Callable[[Any, Mapping[str, Any]], float]
 """Predicts the loss of a protocol from the words of its population."""
 
 

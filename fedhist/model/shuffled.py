@@ -9,22 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from fedhist.base.arrays import Bounds
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import BatchWithheld
+from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import LocalQuery, Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Release, Trust, approximate
 from fedhist.privacy.shuffling import shuffled_epsilon
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
-
-if TYPE_CHECKING:
-    from fedhist.channels.finite import FiniteChannel
 
 
 @register_query

@@ -8,7 +8,7 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 
-from fedhist.channels.finite import FiniteChannel
+from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import Query
 from simulations.audit.finding import Finding, Witness
 

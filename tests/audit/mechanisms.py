@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from fedhist.base.arrays import Array, Bounds
-from fedhist.channels.finite import FiniteChannel
 from fedhist.model.error_bounds import ErrorBound
+from fedhist.model.finite import FiniteChannel
 from fedhist.model.protocol import Estimate, Protocol, Script
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust, pure

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fedhist.channels.finite import FiniteChannel
+from fedhist.model.finite import FiniteChannel
 from simulations.audit.exact import judge_channel
 from simulations.audit.finding import Finding, Settings, Witness, exit_status
 from simulations.audit.report import print_findings, witness_lines, write_findings

@@ -12,16 +12,11 @@ import pytest
 from oracle_laws import enumerated
 
 from fedhist.channels.catalogue import OneBitChannel, PiecewiseChannel, UnaryChannel, scalar_channel
-from fedhist.channels.finite import (
-    FiniteChannel,
-    optimal_unary_law,
-    scalar_law,
-    sphere_law,
-    unary_law,
-)
+from fedhist.channels.finite import optimal_unary_law, scalar_law, sphere_law, unary_law
 from fedhist.channels.oracles import oracle_channel
 from fedhist.channels.sphere import SphereChannel
 from fedhist.channels.votes import OptimalUnaryChannel
+from fedhist.model.finite import FiniteChannel
 from fedhist.model.registry import load_builtin, own_protocols, protocols
 from fedhist.privacy.guarantee import Trust
 from simulations.audit.exact import audit_exact, epsilon_at, excess, judge_channel

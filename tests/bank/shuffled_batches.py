@@ -24,7 +24,7 @@ from fedhist import (
     Users,
     WireError,
 )
-from fedhist.channels.finite import FiniteChannel
+from fedhist.model.finite import FiniteChannel
 from fedhist.model.protocol import Script
 from fedhist.model.query import LocalQuery, Query
 from fedhist.model.shuffled import Shuffled

@@ -9,10 +9,11 @@ import pytest
 from oracle_laws import enumerated
 
 from fedhist.channels.catalogue import UnaryChannel
-from fedhist.channels.finite import FiniteChannel, scalar_law, unary_law
+from fedhist.channels.finite import scalar_law, unary_law
 from fedhist.channels.hiding import distances, hiding_of, mixes
 from fedhist.channels.oracles import oracle_channel
 from fedhist.channels.scalar import OneBitChannel
+from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.shuffling import PLAIN
 
 

@@ -14,8 +14,9 @@ from clients.records.functionals import samples_of
 from clients.records.item_records import ItemStreams, draw_one
 from fedhist.base.arrays import Array, Bounds
 from fedhist.base.errors import WireError
-from fedhist.channels.finite import FiniteChannel, sphere_law
+from fedhist.channels.finite import sphere_law
 from fedhist.channels.sphere import SphereChannel
+from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import LocalQuery, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.protocols.baselines.scalar_reports import MOST_ITEMS, ItemLevel

@@ -13,9 +13,9 @@ from clients.randomizers.ranks import rank_symbols
 from fedhist.base.arrays import Array, Bounds, Floats, Integers
 from fedhist.base.checks import check_scale, check_within
 from fedhist.base.errors import WireError
-from fedhist.channels.finite import FiniteChannel
 from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.channels.rank_unit import UNIT, RankUnit, sum_points
+from fedhist.model.finite import FiniteChannel
 from fedhist.model.part import VectorPart
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary, only_array
 from fedhist.model.registry import register_query

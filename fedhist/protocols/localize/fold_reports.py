@@ -9,9 +9,10 @@ import numpy as np
 
 from fedhist.base.arrays import Bounds, Floats, Integers, Words
 from fedhist.base.errors import WireError
-from fedhist.channels.finite import FiniteChannel, scalar_law
+from fedhist.channels.finite import scalar_law
 from fedhist.channels.hiding import hiding_of
 from fedhist.channels.scalar import ScalarChannel
+from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import LocalQuery, Report, Summary, only_array
 from fedhist.privacy.shuffling import Hiding
 from fedhist.users.folds import fold_of

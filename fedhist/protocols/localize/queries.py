@@ -24,9 +24,10 @@ from fedhist.base.checks import check_choice, check_size, check_within
 from fedhist.base.errors import WireError
 from fedhist.channels.bits import BitTally, check_bits, count_bits_by
 from fedhist.channels.catalogue import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
-from fedhist.channels.finite import FiniteChannel, unary_law
+from fedhist.channels.finite import unary_law
 from fedhist.channels.hiding import hiding_of
 from fedhist.channels.summed_reports import vote_totals
+from fedhist.model.finite import FiniteChannel
 from fedhist.model.part import Functional
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
 from fedhist.model.registry import register_query

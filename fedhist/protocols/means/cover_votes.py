@@ -24,12 +24,13 @@ from fedhist.base.hashing import digest64, mix64
 from fedhist.channels.bits import BitTally, check_bits, count_bits
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import Cover
-from fedhist.channels.finite import FiniteChannel, unary_law
+from fedhist.channels.finite import unary_law
 from fedhist.channels.hiding import hiding_of
 from fedhist.channels.summed_reports import vote_totals
 from fedhist.channels.symbol_oracles import SymbolOracle
 from fedhist.channels.votes import MAX_BITS
 from fedhist.channels.wide_votes import is_wide, wide_channel
+from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget

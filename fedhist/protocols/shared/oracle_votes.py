@@ -10,11 +10,11 @@ import numpy as np
 
 from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
 from fedhist.base.arrays import Array, Bounds, Integers
-from fedhist.channels.finite import FiniteChannel
 from fedhist.channels.hiding import hiding_of
 from fedhist.channels.oracle_base import OracleChannel
 from fedhist.channels.oracle_messages import check_counts, check_reports
 from fedhist.channels.symbol_oracles import SymbolOracle
+from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
 from fedhist.privacy.shuffling import Hiding
 from fedhist.users.batch import Users

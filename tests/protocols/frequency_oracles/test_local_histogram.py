@@ -15,8 +15,8 @@ from scipy import integrate, stats
 
 from clients.guard import Guard, Policy
 from clients.randomizers.vote_reports import padded_symbols
-from fedhist.channels.finite import FiniteChannel
 from fedhist.flower.wire import Question
+from fedhist.model.finite import FiniteChannel
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure

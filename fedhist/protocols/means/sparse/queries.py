@@ -24,8 +24,9 @@ from fedhist.base.checks import check_choice, check_scale
 from fedhist.base.errors import WireError
 from fedhist.base.hashing import digest64
 from fedhist.channels.catalogue import ScalarChannel, scalar_channel
-from fedhist.channels.finite import FiniteChannel, scalar_law
+from fedhist.channels.finite import scalar_law
 from fedhist.channels.sign_hashes import SignHash, sign_hash
+from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import LocalQuery, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
