@@ -1,10 +1,9 @@
 """Where the Flower apps get their setup: users for a node, a protocol for the server.
 
 The apps in ``clients/`` and ``server/`` know no runtime. Where Flower starts the process (``flwr
-run``, a SuperNode) they ask the :class:`Host` that is registered, or else the one of this
-distribution, which is loaded by its fixed name. This is the composition root: the only place where
-a lower layer reaches an upper one, and only by name. Whoever starts a server or a node otherwise
-passes it what it needs.
+run``, a SuperNode) they ask the :class:`Host` of this distribution, which is loaded by its fixed
+name. This is the composition root: the only place where a lower layer reaches an upper one, and
+only by name. Whoever starts a server or a node otherwise passes it what it needs.
 """
 
 from __future__ import annotations
@@ -82,18 +81,7 @@ class Host(Protocol):
         """Set up the server that a ServerApp finds itself on."""
 
 
-_host: Host | None = None
-
-
-def set_host(host: Host | None) -> None:
-    """Register who sets up the apps of this process; None returns to the default."""
-    global _host
-    _host = host
-
-
 def current_host() -> Host:
-    """Return the registered host, or the default one of this distribution."""
-    if _host is not None:
-        return _host
+    """Return the host of this distribution."""
     host: Host = importlib.import_module(DEFAULT_HOST).HOST
     return host

@@ -5,18 +5,16 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
-from flwr.app import Message
+from flwr.app import ArrayRecord, Context, Message
+from flwr.serverapp import Grid, ServerApp
 
 from clients import app as client
-from fedhist.flower.host import Config, NodeSetup, ServerSetup, set_host
 from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.model.registry import load_builtin
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from server.app import app as server_app
 from server.strategy import SessionStrategy
 from simulations.benchmarks.measuring import Result, Row, Spread, ratio, scaled
 from simulations.benchmarks.populations import shoppers
@@ -109,33 +107,27 @@ def flower_population(n_users: int) -> dict[str, float | int]:
 
 
 def on_flower(users: Users, n_nodes: int, rounds: int) -> Rounds:
-    """Run the same apps on Flower's own simulation runtime."""
+    """Run the same nodes and server on Flower's own simulation runtime."""
     job = protocol(users, rounds)
     session = Session(job, noise_source("simulated", SEED, job))
     strategy = SessionStrategy(session, n_nodes)
-    set_host(_Server(strategy))
-    try:
-        with tempfile.TemporaryDirectory(prefix="fedhist-bench-") as folder:
-            write_app(Path(folder), n_nodes)
-            simulate(server_app, client.app, n_nodes, WORKERS, folder)
-    finally:
-        set_host(None)
+    with tempfile.TemporaryDirectory(prefix="fedhist-bench-") as folder:
+        write_app(Path(folder), n_nodes)
+        simulate(server_of(strategy), client.app, n_nodes, WORKERS, folder)
     if session.estimate is None:
         raise RuntimeError("Flower's simulation runtime published no estimate")
     return strategy.rounds
 
 
-@dataclass(frozen=True)
-class _Server:
-    """Hands a prepared strategy to the ServerApp of this process."""
+def server_of(strategy: SessionStrategy) -> ServerApp:
+    """Make the ServerApp that runs a prepared strategy."""
+    app = ServerApp()
 
-    strategy: SessionStrategy
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        strategy.start(grid, ArrayRecord(), timeout=FLOWER_SECONDS)
 
-    def node(self, run_config: Config, node_config: Config) -> NodeSetup:
-        raise TypeError("this process hosts the server only")
-
-    def server(self, run_config: Config) -> ServerSetup:
-        return ServerSetup(self.strategy, FLOWER_SECONDS, lambda: None)
+    return app
 
 
 def write_app(folder: Path, n_nodes: int) -> None:

@@ -150,17 +150,10 @@ def _runtime(name: str) -> Iterator[dict[str, Any]]:
         with ray_session(WORKERS):
             yield {"runtime": "ray", "workers": WORKERS}
         return
-    from ray.cluster_utils import Cluster
+    from simulations.runtimes.raylets import raylets
 
-    head = {"num_cpus": 0, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        for _ in range(RAYLETS):
-            cluster.add_node(num_cpus=1)
-        with ray_session(RAYLETS, cluster.address):
-            yield {"runtime": "ray", "workers": RAYLETS, "ray_address": cluster.address}
-    finally:
-        cluster.shutdown()
+    with raylets(RAYLETS) as cluster, ray_session(RAYLETS, cluster.address):
+        yield {"runtime": "ray", "workers": RAYLETS, "ray_address": cluster.address}
 
 
 # -- processes, from Linux's /proc ---------------------------------------------------------------

@@ -26,6 +26,7 @@ from simulations.runs.run import Options, execute, open_session
 from simulations.runtimes import ray_machines
 from simulations.runtimes.ray_grid import RayGrid
 from simulations.runtimes.ray_start import start_ray
+from simulations.runtimes.raylets import raylets
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 N = 400
@@ -46,13 +47,9 @@ def users() -> Users:
 def cluster() -> Iterator[Cluster]:
     """Three raylets of one CPU each on this machine, and a head without any."""
     quick = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}
-    head = {"num_cpus": 0, "include_dashboard": False, "_system_config": quick}
-    made = Cluster(initialize_head=True, head_node_args=head)
-    for _ in range(3):
-        made.add_node(num_cpus=1)
-    yield made
-    ray.shutdown()
-    made.shutdown()
+    with raylets(3, _system_config=quick) as made:
+        yield made
+        ray.shutdown()
 
 
 def test_somebody_else_s_cluster_is_left_alone(cluster: Cluster) -> None:
@@ -120,18 +117,17 @@ def test_a_lost_machine_costs_time_and_nothing_else(cluster: Cluster, users: Use
 
 HEADLESS = """
 import os, signal, time
-from ray.cluster_utils import Cluster
 from fedhist.protocols import BoundedHistogram
 from simulations.runs.run import Options, execute
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-cluster.add_node(num_cpus=1)
+from simulations.runtimes.raylets import raylets
 def killed(query):
     head = cluster.head_node.all_processes["gcs_server"][0].process
     os.kill(head.pid, signal.SIGKILL)
 protocol, users = BoundedHistogram.example(), BoundedHistogram.example_users()
-options = Options(seed=3, runtime="ray", workers=1, ray_address=cluster.address, watch=killed)
-print(execute(protocol, users, options).estimate.status, flush=True)
-time.sleep(60)
+with raylets(1) as cluster:
+    options = Options(seed=3, runtime="ray", workers=1, ray_address=cluster.address, watch=killed)
+    print(execute(protocol, users, options).estimate.status, flush=True)
+    time.sleep(60)
 """
 
 
