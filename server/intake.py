@@ -21,7 +21,7 @@ from fedhist.model.query import Query, Report, Summary
 from fedhist.model.trees import Tree
 from fedhist.privacy.guarantee import Trust
 from fedhist.session.partial_round import PartialRound, State
-from server.reports import Ids, sift, take_rows
+from server.reports import Ids, take_rows, well_formed
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -273,7 +273,7 @@ class Intake:
     def _use_report(self, source: int, node: int, report: Report) -> bool:
         if self._has(source) and source not in self._used:
             raise WireError(f"node {node} answered twice")
-        good, reasons = sift(self.query, report)
+        good, reasons = well_formed(self.query, report)
         if reasons and self.on_bad_reply == "stop":
             self._stopped.add(source)
         if reasons and (self.on_bad_reply == "stop" or not report.n_users):

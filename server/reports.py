@@ -15,7 +15,7 @@ from fedhist.model.query import Query, Report
 NUMBER = re.compile(r"[-+]?(?<![\w.])\d+(\.\d+)?(e[-+]?\d+)?")
 
 
-def sift(query: Query, report: Report) -> tuple[NDArray[np.bool_], Counter[str]]:
+def well_formed(query: Query, report: Report) -> tuple[NDArray[np.bool_], Counter[str]]:
     """Check every row of a report.
 
     Returns

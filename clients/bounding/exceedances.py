@@ -64,7 +64,7 @@ def threshold_rows(
     return np.asarray(before[indptr], dtype=np.int64), where.astype(np.uint32)
 
 
-def add_threshold_counts(
+def add_exceedances(
     items: Items,
     domain: Keys,
     m: int,

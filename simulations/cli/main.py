@@ -104,9 +104,9 @@ def run(
     from fedhist.model.protocol import EXIT_CODES
     from simulations.config.reading import reading
     from simulations.reporting.targets import check_folder, check_results
+    from simulations.runs.booked_run import Finished, run_job, summary_of
     from simulations.runs.config import load_config, prepare
     from simulations.runs.forecast import Forecast
-    from simulations.runs.job import Finished, run_job, summary_of
     from simulations.runs.results import RUN
     from simulations.runs.tables import print_job
 

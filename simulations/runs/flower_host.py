@@ -38,6 +38,7 @@ from fedhist.users.shards import Shard
 from simulations.config.reading import reading
 from simulations.populations import population
 from simulations.reporting.targets import check_folder
+from simulations.runs.booked_run import Reservations
 from simulations.runs.config import (
     REMOTE,
     Config,
@@ -46,7 +47,6 @@ from simulations.runs.config import (
     population_spec,
     prepare,
 )
-from simulations.runs.job import Reservations
 from simulations.runs.options import MASKED, Outcome, ended
 from simulations.runs.over_grid import strategy_of
 from simulations.runs.results import RUN, evaluate, write_results

@@ -17,8 +17,8 @@ from simulations.reporting.numbers import clipped, number
 from simulations.reporting.statistics import NORMAL
 from simulations.reporting.table import Column, Table, numeric
 from simulations.reporting.terminal import print_facts, print_table
+from simulations.runs.booked_run import Finished
 from simulations.runs.data_ledger import DataLedger, common_adjacency
-from simulations.runs.job import Finished
 from simulations.runs.results import Evaluation
 from simulations.runs.trust import SHUFFLE, shuffle_in_words
 

@@ -42,7 +42,7 @@ def test_a_run_that_breaks_off_is_status_1(run: Command, monkeypatch: pytest.Mon
     def missing(*arguments: object) -> None:
         raise MissingReplies(3, 1, {"TimeoutError": 2})
 
-    monkeypatch.setattr("simulations.runs.job.drive", missing)
+    monkeypatch.setattr("simulations.runs.booked_run.drive", missing)
     answer = run("--out", "out")
     assert answer.status == 1
     assert answer.err.startswith("error: MissingReplies: 2 of 3 replies are missing (1 came)")

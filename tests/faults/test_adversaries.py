@@ -18,8 +18,8 @@ from fedhist.base.errors import MissingReplies
 from fedhist.users.keys import Keys, user_ids
 from simulations.adversaries import Adversary, read_adversaries
 from simulations.adversaries.table import assign
+from simulations.runs.booked_run import run_job
 from simulations.runs.config import Config, load_config, prepare
-from simulations.runs.job import run_job
 from simulations.runs.run import Options
 from tests.faults.attacks import (
     CASES,

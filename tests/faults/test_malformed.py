@@ -15,7 +15,7 @@ from fedhist.model.registry import protocol_class
 from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.users.batch import Users
-from server.reports import sift, take_rows, without_numbers
+from server.reports import take_rows, well_formed, without_numbers
 from simulations.adversaries import FORMS, KINDS, Adversary
 from simulations.adversaries.corrupted_records import emptied
 from simulations.adversaries.malformed import malform_report, malform_summary
@@ -97,11 +97,11 @@ def test_every_query_sees_every_form(protocol_name: str) -> None:
         query, number = session.query, session.round_index
         asked = users.select(query.cohort).slice(0, 5)
         report = query.answer(asked, streams(asked, SEED, "x"))
-        assert sift(query, report)[0].all()
-        query.check(take_rows(report, np.arange(0)))  # which sift relies on
+        assert well_formed(query, report)[0].all()
+        query.check(take_rows(report, np.arange(0)))  # which well_formed relies on
         summary = population.ask(query, number)
         for form in FORMS:
-            good, reasons = sift(query, malform_report(report, form))
+            good, reasons = well_formed(query, malform_report(report, form))
             assert not good.any(), (query.wire_name, form)
             assert sum(reasons.values()) == len(asked)
             with np.errstate(over="ignore"), pytest.raises(WireError):
@@ -148,7 +148,7 @@ def test_sifting_equals_checking_one_by_one() -> None:
         rows = rng.uniform(-0.7, 0.7, (97, 2))
         rows[rng.random(97) < share] = [3.0, math.nan]
         report = Report(np.arange(97, dtype=np.uint64), {"mean": rows})
-        good, reasons = sift(query, report)
+        good, reasons = well_formed(query, report)
         slow = []
         for i in range(97):
             try:

@@ -29,7 +29,7 @@ from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.intake import Intake
-from server.reports import sift, take_rows
+from server.reports import take_rows, well_formed
 from simulations.adversaries import Adversary, Assigned, HostileGrid
 from simulations.adversaries.corrupted_records import poisoned
 from simulations.adversaries.gain import best_messages
@@ -146,7 +146,7 @@ def test_maximal_gain_of_a_scalar(kind: str, target: float) -> None:
     channel = scalar_channel(kind, 2.0)
     assert math.isclose(moved, 0.5 * target * channel.bound / channel.gain, rel_tol=1e-9)
     greedy = Report(best.ids, {"reports": best.arrays["reports"].astype(np.int64) * 2})
-    assert not sift(query, greedy)[0].any()
+    assert not well_formed(query, greedy)[0].any()
 
 
 def test_maximal_gain_of_the_others() -> None:

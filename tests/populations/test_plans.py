@@ -16,10 +16,10 @@ from fedhist.base.errors import PopulationError
 from fedhist.users import shards
 from simulations.populations import Loaded, Plan, PopulationSpec, population
 from simulations.runs import facts, flower_host
+from simulations.runs.booked_run import run_job
 from simulations.runs.config import Config, config_of, prepare
 from simulations.runs.facts import PLACES, facts_of_run, sampled
 from simulations.runs.flower_host import simulated_node
-from simulations.runs.job import run_job
 
 MADE = {
     "items": {"kind": "zipf", "n_users": 400, "d": 30, "mean_items": 8, "seed": 4},

@@ -22,8 +22,8 @@ from simulations.populations.shard_files import shard_of
 from simulations.populations.sharding import Sources
 from simulations.populations.shards import InFolder
 from simulations.populations.tables import TableFormat
+from simulations.runs.booked_run import run_job
 from simulations.runs.config import config_of, prepare
-from simulations.runs.job import run_job
 from simulations.runs.sharding import shard
 
 GROUP = 16

@@ -15,8 +15,8 @@ from fedhist.users.shards import BLOCK, Shard
 from simulations.benchmarks.scale import GROWTH, seen
 from simulations.benchmarks.scale_run import PROTOCOLS, Case
 from simulations.populations.synthetic import Made, Synthetic
+from simulations.runs.booked_run import run_job
 from simulations.runs.config import Config, Prepared, RunTable, prepare
-from simulations.runs.job import run_job
 from simulations.runs.run import Options, execute
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.bounding.exceedances import add_threshold_counts, cell_table, threshold_rows
+from clients.bounding.exceedances import add_exceedances, cell_table, threshold_rows
 from fedhist.base.arrays import Array, Bounds
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
@@ -24,8 +24,8 @@ from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.shared.domains import check_domain
-from fedhist.protocols.shared.entries import check_distinct, only_rows, row_sums
 from fedhist.protocols.shared.item_encodings import cut_words
+from fedhist.protocols.shared.ragged_rows import check_distinct, only_rows, row_sums
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
@@ -98,9 +98,7 @@ class ExceedanceCounts(Query):
         table = cell_table(self.thresholds, self.m)
         total = np.zeros(len(self.domain) * len(self.thresholds), dtype=np.int64)
         how = self.domain, self.m, len(self.thresholds), table
-        add_threshold_counts(
-            users.counts, *how, lambda rows: cut_words(rng(users.take(rows))), total
-        )
+        add_exceedances(users.counts, *how, lambda rows: cut_words(rng(users.take(rows))), total)
         return self._summary(len(users), total)
 
     # -- server half -----------------------------------------------------------------------------

@@ -40,8 +40,8 @@ from fedhist.protocols.histograms.reference_clips import reference_clip
 from fedhist.protocols.shared import clipped_totals, trust_rows
 from fedhist.protocols.shared.central import Central, add_noise
 from fedhist.protocols.shared.domains import check_domain, with_domain
-from fedhist.protocols.shared.entries import check_distinct, only_rows
 from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.protocols.shared.ragged_rows import check_distinct, only_rows
 from fedhist.protocols.shared.seen import Seen
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users

@@ -21,8 +21,8 @@ from fedhist.base.errors import WireError
 from fedhist.model.query import CHUNK, Keyed, Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
-from fedhist.protocols.shared.entries import only_rows
 from fedhist.protocols.shared.item_rows import intern_records, pack_records, parse_records
+from fedhist.protocols.shared.ragged_rows import only_rows
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys

@@ -29,7 +29,7 @@ from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.shared.domains import check_domain
-from fedhist.protocols.shared.entries import check_distinct, only_rows, row_sums
+from fedhist.protocols.shared.ragged_rows import check_distinct, only_rows, row_sums
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.columns import Items

@@ -1,4 +1,4 @@
-"""A job: a prepared configuration, run as often as it says, within the data set's ledger."""
+"""A prepared configuration run as often as it says, each time booked in the data set's ledger."""
 
 from __future__ import annotations
 
