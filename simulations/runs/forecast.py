@@ -36,6 +36,8 @@ MESSAGE = 0.2e-3
 """Seconds that the driver of a Ray takes for a node's message and its reply."""
 COPIES = 5
 """Times that users' rows are there at once, at most: as they come, put together, by id, in use."""
+KEY_BYTES = 2000
+"""Of a key whose sums are kept, released and written."""
 SAID = 5.0
 """Seconds that a run must be expected to take if anything is to be said."""
 
@@ -170,12 +172,13 @@ def _asked(query: Query, users: Shard, n: int, options: Options) -> tuple[float,
 
 def _held(query: Query, users: Shard, n: int, options: Options) -> int:
     """Count what grows with the users: rows by user, and reports where nodes do not fold."""
+    bounds = query.bounds(1).values()
     per_user = sum(
-        8 * math.prod(k for k in x.shape[1:] if k is not None)
-        for x in query.bounds(1).values()
-        if x.part == "rows"
+        8 * math.prod(k for k in x.shape[1:] if k is not None) for x in bounds if x.part == "rows"
     )
     held = COPIES * per_user * len(users)
+    if any(x.part == "keyed" for x in bounds) and users.none.items is not None:
+        held += KEY_BYTES * len(users.none.vocabulary)
     if not options.fold:
         some = users.slice(0, n).in_memory()
         report = query.answer(some, streams(some, options.coins(0), ""))
