@@ -44,6 +44,12 @@ SHARD_BYTES = 1 << 27
 UNPACKED = {".gz": 5, ".zst": 6, ".parquet": 4, ".pq": 4}
 """How much larger the text of such a file is, about."""
 
+SOURCES = "sources.json"
+"""Of unfinished work: what it is made from, without which nobody goes on with it."""
+
+STEPS = 2
+"""Of the work; raised whenever that of an earlier version cannot be gone on with."""
+
 Each = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterable[Any]]
 """Calls a function with each of some arguments; here, or on the machines of a cluster."""
 
@@ -112,7 +118,8 @@ class Sources:
         """Write what the shards depend on: the work of other sources is not gone on with."""
         stats = [(Path(p).resolve(), Path(p).stat()) for p in self.paths]
         seen = [[str(path), found.st_size, found.st_mtime_ns] for path, found in stats]
-        told = {**vars(self), "format": FORMAT, "paths": seen, "form": asdict(self.form)}
+        told = {**vars(self), "format": FORMAT, "steps": STEPS, "paths": seen}
+        told["form"] = asdict(self.form)
         return json.dumps(told, indent=1, default=str) + "\n"
 
 
@@ -154,6 +161,13 @@ def make_shards(
         done += 1
         progress(done, n_files + n)
     shards = [json.loads((work / f"{_name(j)}.json").read_text()) for j in range(n)]
+    split, kept = sum(t["rows"] for t in told), sum(s.pop("of") for s in shards)
+    if split != kept:
+        discard(work)
+        raise PopulationError(
+            f"the files have {split:,} rows, what was split of them {kept:,}, which differ by "
+            f"{abs(split - kept):,}: {work} was damaged and is thrown away; give the call again"
+        )
     dropped: dict[str, int] = {}
     for t in told:
         for fault, rows in t["dropped"].items():
@@ -211,7 +225,7 @@ def split_file(sources: Sources, work: Path, at: int) -> None:
             engine="streaming",
         )
         good = [f for j in range(n) for f in _files(fresh, j)]
-        count = sum(int(pl.scan_parquet(f).select(pl.len()).collect().item()) for f in good)
+        count = _rows(good)
         faults = _files(fresh, n)
         dropped = {}
         if faults:
@@ -236,7 +250,7 @@ def make_shard(sources: Sources, work: Path, number: int) -> None:
     fresh = path.with_suffix(".new")
     entry = _written(write_shard, fresh, users, 0 if vocabulary is None else vocabulary.digest)
     fresh.rename(path)
-    whole_file(told, json.dumps(asdict(entry) | {"name": path.name}))
+    whole_file(told, json.dumps(asdict(entry) | {"name": path.name, "of": _rows(parts)}))
 
 
 def _users(sources: Sources, parts: list[Path], vocabulary: Keys | None) -> Users:
@@ -260,14 +274,31 @@ def _users(sources: Sources, parts: list[Path], vocabulary: Keys | None) -> User
 
 def _open(sources: Sources, work: Path) -> None:
     """Begin the work, or go on with it; what was begun of other sources goes."""
-    told, identity = work / "sources.json", sources.identity()
-    if told.exists() and told.read_text(encoding="utf-8") != identity:
-        for path in work.iterdir():  # of other files, columns or numbers of shards
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    elif work.exists() and any(work.iterdir()) and not told.exists():
+    told, identity = work / SOURCES, sources.identity()
+    found = told.read_text(encoding="utf-8") if told.exists() else None
+    strange = (p for p in work.iterdir() if not p.name.startswith(f".{SOURCES}."))
+    if found is None and any(strange):
         raise ValueError(f"{work} is in the way: it is no unfinished work of fedhist shard")
-    (work / "shards").mkdir(parents=True, exist_ok=True)
-    whole_file(told, identity)
+    if found != identity:
+        if found is not None:  # of other files, columns or numbers of shards
+            discard(work)
+        whole_file(told, identity)
+    (work / "shards").mkdir(exist_ok=True)
+
+
+def discard(work: Path) -> None:
+    """Delete what a folder for unfinished work holds.
+
+    At first it becomes nobody's: whoever is killed meanwhile leaves nothing to go on with.
+    """
+    told = work / SOURCES
+    whole_file(told, "")
+    for path in work.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path != told:
+            path.unlink()
+    told.unlink()
 
 
 def _vocabulary(sources: Sources, work: Path) -> tuple[Keys, FileEntry]:
@@ -301,6 +332,11 @@ def _written(write: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise PopulationError(f"the shards cannot be written or read: {reason}") from error
+
+
+def _rows(files: list[Path]) -> int:
+    """Count the rows of files: by what they say of themselves, nothing is read."""
+    return sum(int(pl.scan_parquet(f).select(pl.len()).collect().item()) for f in files)
 
 
 def _name(number: int) -> str:

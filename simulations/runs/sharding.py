@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simulations.populations.shard_files import MANIFEST, Manifest
-from simulations.populations.sharding import Each, Sources, here, make_shards
+from simulations.populations.sharding import Each, Sources, discard, here, make_shards
 from simulations.reporting.targets import check_folder, whole_folder
 
 KIND = "shards"
@@ -62,7 +61,7 @@ def shard(
             for file in (work / "shards").iterdir():
                 file.rename(part / file.name)
             (part / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
-        shutil.rmtree(work)
+        discard(work)
     return manifest
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,77 @@ def test_unfinished_work_of_other_settings_begins_anew(events: Path, tmp_path: P
     (tmp_path / ".b.unfinished" / "mine").touch()
     with pytest.raises(ValueError, match="is in the way"):
         shard(sources(events), tmp_path / "b")
+
+
+class Killed(BaseException):
+    """In place of a signal that nobody can catch."""
+
+
+def killed_while_clearing(patch: pytest.MonkeyPatch) -> None:
+    """Have whoever clears unfinished work end when a file of the first part is gone."""
+    real = shutil.rmtree
+
+    def rmtree(path: Path, *args: Any, **kwargs: Any) -> None:
+        rows = sorted(Path(path).rglob("shard=*/*.parquet"))
+        if ".unfinished" in str(path) and rows:
+            rows[0].unlink()
+            raise Killed
+        real(path, *args, **kwargs)
+
+    patch.setattr(shutil, "rmtree", rmtree)
+
+
+def killed_in_the_second_step(patch: pytest.MonkeyPatch, files: Sources, out: Path) -> None:
+    def write(*_: Any) -> None:
+        raise Killed
+
+    with patch.context() as p, pytest.raises(Killed):
+        p.setattr(sharding, "write_shard", write)
+        shard(files, out)
+
+
+def test_a_call_that_was_killed_when_it_had_done_is_given_again(
+    events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of its work is not taken for whole."""
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        killed_while_clearing(patch)
+        shard(sources(events, n_shards=4), tmp_path / "out")
+    good = population("shards", path=tmp_path / "out").load().users
+    assert (tmp_path / ".out.unfinished").exists()
+    shard(sources(events, n_shards=4), tmp_path / "out")
+    same_users(population("shards", path=tmp_path / "out").load().users, good)
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_work_that_another_call_was_killed_clearing_begins_anew(
+    events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, others = sources(events, n_shards=4), sources(events, n_shards=4, count=None)
+    killed_in_the_second_step(monkeypatch, mine, tmp_path / "out")
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        killed_while_clearing(patch)
+        shard(others, tmp_path / "out")
+    shard(mine, tmp_path / "out")
+    shard(mine, tmp_path / "again")
+    load = [population("shards", path=tmp_path / name).load().users for name in ("out", "again")]
+    same_users(*load)
+
+
+def test_rows_that_were_lost_on_the_way_are_counted(
+    events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work they are missing from is not gone on with again."""
+    files = sources(events, n_shards=4)
+    killed_in_the_second_step(monkeypatch, files, tmp_path / "out")
+    part = next((tmp_path / ".out.unfinished").glob("part-*/shard=2/*.parquet"))
+    lost = pl.read_parquet(part).height
+    part.unlink()
+    said = f"the files have 6,000 rows, what was split of them {6000 - lost:,}, .* by {lost:,}:"
+    with pytest.raises(PopulationError, match=said):
+        shard(files, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+    assert shard(files, tmp_path / "out").n_users == 500
 
 
 def test_two_processes_do_not_make_one_folder(events: Path, tmp_path: Path) -> None:
