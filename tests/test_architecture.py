@@ -97,6 +97,16 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
         ), where
 
 
+def test_tables_are_read_by_their_names() -> None:
+    """A folder may be called "data [2025]": polars takes that for a pattern unless it is told."""
+    readers = {"pl.read_csv", "pl.read_parquet", "pl.scan_csv", "pl.scan_parquet"}
+    readers |= {"pl.read_parquet_schema"}  # which cannot be told
+    calls = [(at, node) for at, node in found(ast.Call) if dotted(node.func) in readers]
+    assert len(calls) > 5
+    globbing = [at for at, node in calls if "glob" not in {k.arg for k in node.keywords}]
+    assert not globbing, globbing
+
+
 def undocumented(tree: ast.Module, file: Path) -> list[str]:
     missing = [] if ast.get_docstring(tree) else [f"{file}: the module"]
 

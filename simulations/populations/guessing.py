@@ -192,7 +192,7 @@ def look(path: Path, form: TableFormat) -> list[Seen]:
     import polars as pl
 
     if is_parquet(path):
-        names: list[Column] = list(pl.read_parquet_schema(path))
+        names: list[Column] = list(pl.scan_parquet(path, glob=False).collect_schema())
     else:
         row = first_row(path, separator_of(path, form), form)
         names = [*row] if form.header else [*range(len(row))]

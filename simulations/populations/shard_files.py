@@ -276,7 +276,7 @@ def _none(folder: Folder) -> Users:
 
     home = Path(folder.path)
     path = home / folder.vocabulary.again(home).entry.name
-    keys = Keys.of(pl.read_parquet(path)["item"].to_list())
+    keys = Keys.of(pl.read_parquet(path, glob=False)["item"].to_list())
     if keys.digest != folder.vocabulary_digest:
         raise PopulationError(f"{path} is another vocabulary than that of {MANIFEST}")
     item = np.empty(0, dtype=np.uint32)

@@ -229,10 +229,10 @@ def split_file(sources: Sources, work: Path, at: int) -> None:
         faults = _files(fresh, n)
         dropped = {}
         if faults:
-            tally = collected(pl.scan_parquet(faults).group_by("fault").agg(rows=pl.len()))
+            tally = collected(_scan(faults).group_by("fault").agg(rows=pl.len()))
             dropped = judged(rows, tally, sources.skip_bad_rows)
         if good and not sources.value:
-            events = pl.scan_parquet(good).filter(pl.col("amount") > 0)
+            events = _scan(good).filter(pl.col("amount") > 0)
             collected(events.select(pl.col("item").unique())).write_parquet(fresh / "items.parquet")
     (fresh / "told.json").write_text(json.dumps({"rows": count, "dropped": dropped}))
     fresh.rename(part)
@@ -261,12 +261,12 @@ def _users(sources: Sources, parts: list[Path], vocabulary: Keys | None) -> User
         names = [f"value{k}" for k in range(len(sources.value))]
         if not parts:
             return Users.from_samples(none, indptr, np.empty((0, len(names))))
-        rows = pl.concat([pl.scan_parquet(p) for p in parts])
+        rows = pl.concat([_scan([p]) for p in parts])
         ids, samples, _ = samples_of_rows(rows, user="user", value=names)
         return Users(ids, samples=samples)
     if not parts:
         return Users.from_counts(none, [], [], [], vocabulary)
-    rows = pl.scan_parquet(parts)
+    rows = _scan(parts)
     ids, v, _ = items_of_rows(rows, user="user", item="item", count="amount")
     at = vocabulary.positions(v.vocabulary).astype(np.uint32)
     return Users(ids, items=Items(vocabulary, v.indptr, at[v.item], v.count))
@@ -305,7 +305,7 @@ def _vocabulary(sources: Sources, work: Path) -> tuple[Keys, FileEntry]:
     """Put the items of all files in byte order, and keep them."""
     found = [_part(work, at) / "items.parquet" for at in range(len(sources.paths))]
     none = pl.Series("item", [], dtype=pl.String)
-    names = pl.concat([none, *(pl.read_parquet(f)["item"] for f in found if f.exists())])
+    names = pl.concat([none, *(_scan([f]).collect()["item"] for f in found if f.exists())])
     items = names.unique().sort()
     path = work / "shards" / VOCABULARY
     _written(items.to_frame().write_parquet, path)
@@ -313,7 +313,7 @@ def _vocabulary(sources: Sources, work: Path) -> tuple[Keys, FileEntry]:
 
 
 def _read_vocabulary(work: Path) -> Keys:
-    return Keys(*utf8(pl.read_parquet(work / "shards" / VOCABULARY)["item"]))
+    return Keys(*utf8(_scan([work / "shards" / VOCABULARY]).collect()["item"]))
 
 
 def _shard_of(n: int) -> pl.Expr:
@@ -336,7 +336,12 @@ def _written(write: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def _rows(files: list[Path]) -> int:
     """Count the rows of files: by what they say of themselves, nothing is read."""
-    return sum(int(pl.scan_parquet(f).select(pl.len()).collect().item()) for f in files)
+    return sum(int(_scan([f]).select(pl.len()).collect().item()) for f in files)
+
+
+def _scan(files: list[Path]) -> pl.LazyFrame:
+    """Read Parquet files of just these names: stars and brackets may be in those of folders."""
+    return pl.scan_parquet(files, glob=False)
 
 
 def _name(number: int) -> str:

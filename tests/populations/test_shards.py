@@ -253,6 +253,19 @@ def test_rows_that_were_lost_on_the_way_are_counted(
     assert shard(files, tmp_path / "out").n_users == 500
 
 
+def test_names_that_look_like_patterns(events: Path, tmp_path: Path) -> None:
+    """Rows of other work beside it do not get in, and the folder can be read."""
+    other = tmp_path / "other.csv"
+    other.write_text("user,item,count\nstranger,secret,1\n,x,1\n")
+    home = tmp_path / "a [1]"
+    with pytest.raises(PopulationError, match="missing user"):
+        shard(sources(other, events, n_shards=3), home / "b1")
+    for name in ("b*", "b?", "b[1]"):
+        shard(sources(events, n_shards=3), home / name)
+        memory = population("events", path=events, user="user", item="item", count="count").load()
+        same_users(population("shards", path=home / name).load().users, memory.users)
+
+
 def test_two_processes_do_not_make_one_folder(events: Path, tmp_path: Path) -> None:
     """The second is told; what was there is as it was, and nothing is left of the lock."""
 

@@ -86,5 +86,5 @@ def _columns(path: Path, form: TableFormat) -> list[str]:
     if is_parquet(path):
         import polars as pl
 
-        return list(pl.read_parquet_schema(path))
+        return list(pl.scan_parquet(path, glob=False).collect_schema())
     return first_row(path, separator_of(path, form), form)

@@ -132,7 +132,7 @@ def read_results(path: Path) -> Found:
         config,
         _json(path / "metrics.json"),
         _json(path / "ledger.json"),
-        pl.read_parquet(estimate) if estimate.is_file() else None,
+        pl.read_parquet(estimate, glob=False) if estimate.is_file() else None,
         _bytes(path / "figure.png"),
     )
 
@@ -159,8 +159,8 @@ def _experiment(path: Path, config: Mapping[str, Any]) -> ExperimentFolder:
         title,
         config,
         people.removeprefix("Population: "),
-        pl.read_csv(path / "table.csv", infer_schema_length=None),
-        pl.read_csv(curves, infer_schema_length=None) if curves.is_file() else None,
+        pl.read_csv(path / "table.csv", infer_schema_length=None, glob=False),
+        pl.read_csv(curves, infer_schema_length=None, glob=False) if curves.is_file() else None,
         {k: tuple(v) for k, v in notes.items()},
         _bytes(path / "figure.png"),
     )

@@ -126,7 +126,7 @@ def _of_run(found: Contents) -> Contents:
         error or str(metrics.get("reason", "")),
         dict(flattened(config)),
         dict(flattened(results)),
-        pl.read_parquet(estimate) if estimate.is_file() else None,
+        pl.read_parquet(estimate, glob=False) if estimate.is_file() else None,
     )
 
 
@@ -154,7 +154,7 @@ def _of_comparison(found: Contents) -> Contents:
 
 def _of_experiment(found: Contents) -> Contents:
     config = _json(found.path / "config.json")
-    table = pl.read_csv(found.path / "table.csv", infer_schema_length=None)
+    table = pl.read_csv(found.path / "table.csv", infer_schema_length=None, glob=False)
     verdicts = Counter(str(v) for v in table["verdict"].to_list() if v)
     results = {}
     for row in table.iter_rows(named=True):
@@ -198,7 +198,7 @@ def _of_any(found: Contents) -> Contents:
             into = settings if file.name == "config.json" else results
             into |= dict(flattened(_json(file)))
     for file in sorted(found.path.glob("table*.csv")):
-        for row in pl.read_csv(file, infer_schema_length=None).iter_rows(named=True):
+        for row in pl.read_csv(file, infer_schema_length=None, glob=False).iter_rows(named=True):
             first, *others = row.items()
             results |= {f"{first[1]}: {name}": value for name, value in others}
     what = str(settings.get("experiment") or settings.get("title") or "")
