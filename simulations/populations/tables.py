@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -158,17 +157,14 @@ def scan_table(path: Path, columns: Sequence[Column], form: TableFormat) -> Tabl
 
 def refuse_bomb(path: Path, most: int) -> None:
     """Raise PopulationError if a compressed file unpacks to more than ``most`` times its size."""
-    size = path.stat().st_size
-    with path.open("rb") as raw:
-        magic = raw.read(4)
-    kind = "gzip" if magic[:2] == GZIP else "zstd" if magic == ZSTD else None
+    size, kind = path.stat().st_size, _packing(path)
     if kind is None or size * MOST_POSSIBLE[kind] <= SMALL:
         return
     import pyarrow as pa
 
     allowed, unpacked = max(SMALL, most * size), 0
     try:
-        with pa.OSFile(str(path)) as raw, pa.CompressedInputStream(raw, kind) as stream:
+        with pa.CompressedInputStream(str(path), kind) as stream:
             while part := len(stream.read(1 << 22)):
                 unpacked += part
                 if unpacked > allowed:
@@ -288,10 +284,21 @@ def _codec(encoding: str) -> str:
     return "utf-8" if encoding == "utf8-lossy" else codecs.lookup(encoding).name
 
 
-def _open(path: Path) -> BinaryIO:
+def _packing(path: Path) -> str | None:
+    """Say by its first bytes what a file is compressed with."""
     with path.open("rb") as raw:
-        magic = raw.read(2)
-    return cast(BinaryIO, gzip.open(path)) if magic == GZIP else path.open("rb")
+        magic = raw.read(4)
+    return "gzip" if magic[:2] == GZIP else "zstd" if magic == ZSTD else None
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a text table, which is unpacked as it is read."""
+    kind = _packing(path)
+    if kind is None:
+        return path.open("rb")
+    import pyarrow as pa
+
+    return cast(BinaryIO, pa.CompressedInputStream(str(path), kind))
 
 
 def _as_utf8(path: Path, encoding: str) -> io.BytesIO:
