@@ -186,8 +186,8 @@ class Killed(BaseException):
     """In place of a signal that nobody can catch."""
 
 
-def killed_while_clearing(patch: pytest.MonkeyPatch) -> None:
-    """Have whoever clears unfinished work end when a file of the first part is gone."""
+def killed_while_clearing(patch: pytest.MonkeyPatch, files: Sources, out: Path) -> None:
+    """End when a file of the first part is gone."""
     real = shutil.rmtree
 
     def rmtree(path: Path, *args: Any, **kwargs: Any) -> None:
@@ -197,25 +197,27 @@ def killed_while_clearing(patch: pytest.MonkeyPatch) -> None:
             raise Killed
         real(path, *args, **kwargs)
 
-    patch.setattr(shutil, "rmtree", rmtree)
+    with patch.context() as p:
+        p.setattr(shutil, "rmtree", rmtree)
+        with pytest.raises(Killed):
+            shard(files, out)
 
 
 def killed_in_the_second_step(patch: pytest.MonkeyPatch, files: Sources, out: Path) -> None:
     def write(*_: Any) -> None:
         raise Killed
 
-    with patch.context() as p, pytest.raises(Killed):
+    with patch.context() as p:
         p.setattr(sharding, "write_shard", write)
-        shard(files, out)
+        with pytest.raises(Killed):
+            shard(files, out)
 
 
 def test_a_call_that_was_killed_when_it_had_done_is_given_again(
     events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is left of its work is not taken for whole."""
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        killed_while_clearing(patch)
-        shard(sources(events, n_shards=4), tmp_path / "out")
+    killed_while_clearing(monkeypatch, sources(events, n_shards=4), tmp_path / "out")
     good = population("shards", path=tmp_path / "out").load().users
     assert (tmp_path / ".out.unfinished").exists()
     shard(sources(events, n_shards=4), tmp_path / "out")
@@ -228,9 +230,7 @@ def test_work_that_another_call_was_killed_clearing_begins_anew(
 ) -> None:
     mine, others = sources(events, n_shards=4), sources(events, n_shards=4, count=None)
     killed_in_the_second_step(monkeypatch, mine, tmp_path / "out")
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        killed_while_clearing(patch)
-        shard(others, tmp_path / "out")
+    killed_while_clearing(monkeypatch, others, tmp_path / "out")
     shard(mine, tmp_path / "out")
     shard(mine, tmp_path / "again")
     load = [population("shards", path=tmp_path / name).load().users for name in ("out", "again")]
