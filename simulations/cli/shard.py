@@ -38,6 +38,9 @@ def shard(
     skip_bad_rows: Annotated[
         bool, typer.Option("--skip-bad-rows", help="Leave bad rows out, and count them.")
     ] = False,
+    max_ratio: Annotated[
+        int, typer.Option(help="Refuse a file that unpacks to more times its size, and to 256 MiB.")
+    ] = 200,
     workers: Workers = None,
     ray_address: RayAddress = None,
     force: Force = False,
@@ -61,7 +64,9 @@ def shard(
         item=None if item is None else column(item),
         count=None if count is None else column(count),
         value=tuple(map(column, value or ())),
-        form=TableFormat(separator=separator, header=header, encoding=encoding),
+        form=TableFormat(
+            separator=separator, header=header, encoding=encoding, max_ratio=max_ratio
+        ),
         n_shards=shards,
         skip_bad_rows=skip_bad_rows,
     )
@@ -81,8 +86,15 @@ def shard(
     for fault, rows in manifest.dropped.items():
         line = f"left out: {rows:,} rows, {fault} (NOT PRIVATE)"
         terminal.console.print(line, soft_wrap=True, markup=False)
+    for warning in manifest.warnings:
+        terminal.console.print(f"note: {warning} (NOT PRIVATE)", soft_wrap=True, markup=False)
     if json_:
         n_items = None if manifest.vocabulary is None else manifest.vocabulary.rows
-        secret = {"users": manifest.n_users, "items": n_items, "left_out": dict(manifest.dropped)}
+        secret = {
+            "users": manifest.n_users,
+            "items": n_items,
+            "left_out": dict(manifest.dropped),
+            "warnings": list(manifest.warnings),
+        }
         told = {"kind": "shards", "folder": str(out), "shards": len(manifest.shards)}
         terminal.print_json(told | {NOT_PRIVATE: secret})

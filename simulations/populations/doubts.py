@@ -7,7 +7,7 @@ as "1.000" would change an estimate without a trace.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fedhist.base.errors import PopulationError
@@ -26,11 +26,13 @@ from simulations.populations.tables import (
 
 THOUSANDS = r"^\d{1,3}\.\d{3}$"
 """A count that may be in thousands, with a point between, or a number with three decimals."""
+Recurs = Callable[[str, str], bool]
+"""Says whether a field is a "user", or an "item", of the rows below the first line."""
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 def header_doubts(
-    path: Path, columns: Mapping[str, Column], form: TableFormat, users: Users
+    path: Path, columns: Mapping[str, Column], form: TableFormat, recurs: Recurs
 ) -> tuple[str, ...]:
     """Ask whether the first line of a text table is a header, and whether it is the only one.
 
@@ -40,8 +42,7 @@ def header_doubts(
     columns : mapping of str to Column
         By what they hold: "user" first, then "item" and "count", or values under other names.
     form : TableFormat
-    users : Users
-        As they were read.
+    recurs : callable
 
     Returns
     -------
@@ -66,7 +67,7 @@ def header_doubts(
                 f"{path}: the first line is taken for names of columns, but its {what} is the "
                 f"number {field!r}: set population.header = false (its row would be lost)"
             )
-    again = [k for k in ("user", "item") if k in fields and _recurs(k, fields[k], users)]
+    again = [k for k in ("user", "item") if fields.get(k) and recurs(k, fields[k])]
     if len(again) == 2:
         raise PopulationError(
             f"{path}: the first line ({line}) is taken for names of columns, but its user is a "
@@ -86,13 +87,15 @@ def header_doubts(
     return ()
 
 
-def _recurs(what: str, field: str, users: Users) -> bool:
-    """Say whether a field of the first line is a user, or an item, of the other rows."""
-    if not field:
-        return False
-    if what == "item":
-        return users.items is not None and users.vocabulary.position(field) >= 0
-    return bool((users.ids == user_ids(Keys.of([field]))[0]).any())
+def among(users: Users) -> Recurs:
+    """Return what looks for a field among users in memory."""
+
+    def recurs(what: str, field: str) -> bool:
+        if what == "item":
+            return users.items is not None and users.vocabulary.position(field) >= 0
+        return bool((users.ids == user_ids(Keys.of([field]))[0]).any())
+
+    return recurs
 
 
 def count_doubts(path: Path, columns: Mapping[str, Column], form: TableFormat) -> tuple[str, ...]:

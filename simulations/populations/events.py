@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from simulations.populations.base import ItemDomain, Loaded
-from simulations.populations.doubts import count_doubts, header_doubts
+from simulations.populations.doubts import among, count_doubts, header_doubts
 from simulations.populations.tables import Column, TableFormat, read_items
 
 
@@ -55,6 +55,6 @@ class Events(ItemDomain, TableFormat):
         users, dropped = read_items(
             path, [*columns.values()], self, skip_bad_rows=self.skip_bad_rows
         )
-        doubts += header_doubts(path, columns, self, users)
+        doubts += header_doubts(path, columns, self, among(users))
         found = self.bounded(users, f"events of {path.name}", dropped)
         return replace(found, warnings=doubts)

@@ -80,6 +80,9 @@ class Manifest:
         Of a sample; 0 for items.
     dropped : mapping of str to int
         Bad rows that were left out, by fault. NOT PRIVATE.
+    warnings : tuple of str
+        What may mean something else than it was read as, and what to do. NOT PRIVATE. Not written
+        where there is none, so that every fedhist reads what has none.
     """
 
     what: str
@@ -89,6 +92,7 @@ class Manifest:
     vocabulary_digest: int
     dimension: int
     dropped: dict[str, int]
+    warnings: tuple[str, ...] = ()
 
     @property
     def n_users(self) -> int:
@@ -97,7 +101,10 @@ class Manifest:
 
     def to_json(self) -> str:
         """Write the manifest."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False) + "\n"
+        told = {"format": FORMAT, **asdict(self)}
+        if not self.warnings:
+            del told["warnings"]
+        return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -122,7 +129,8 @@ class Manifest:
             shards = tuple(FileEntry(**s) for s in found.pop("shards"))
             vocabulary = found.pop("vocabulary")
             entry = None if vocabulary is None else FileEntry(**vocabulary)
-            manifest = cls(**found, shards=shards, vocabulary=entry)
+            warnings = tuple(found.pop("warnings", ()))
+            manifest = cls(**found, shards=shards, vocabulary=entry, warnings=warnings)
             manifest.check()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, PopulationError):
@@ -136,7 +144,8 @@ class Manifest:
         files = [*self.shards, *([] if self.vocabulary is None else [self.vocabulary])]
         numbers = [self.vocabulary_digest, self.dimension, *self.dropped.values()]
         numbers += [number for file in files for number in (file.rows, file.size)]
-        names = [self.title, *(text for file in files for text in (file.name, file.blake2b))]
+        names = [self.title, *self.warnings]
+        names += [text for file in files for text in (file.name, file.blake2b)]
         if not self.shards or self.what not in ("items", "samples"):
             raise ValueError(f"it describes no shards, what = {self.what!r}")
         for name in names:

@@ -28,6 +28,7 @@ from fedhist.users.columns import Items
 from fedhist.users.frames import items_of_rows, samples_of_rows, user_ids, utf8
 from fedhist.users.keys import Keys
 from fedhist.users.rows import checked_events, checked_samples, collected, judged
+from simulations.populations.doubts import count_doubts, header_doubts
 from simulations.populations.shard_files import (
     FORMAT,
     VOCABULARY,
@@ -46,6 +47,9 @@ UNPACKED = {".gz": 5, ".zst": 6, ".parquet": 4, ".pq": 4}
 
 SOURCES = "sources.json"
 """Of unfinished work: what it is made from, without which nobody goes on with it."""
+
+ITEMS = "items.parquet"
+"""Of a part: the items of its file."""
 
 STEPS = 2
 """Of the work; raised whenever that of an earlier version cannot be gone on with."""
@@ -98,6 +102,13 @@ class Sources:
         """All columns that are read."""
         of_items = [c for c in (self.item, self.count) if c is not None]
         return [self.user, *of_items, *self.value]
+
+    @property
+    def named(self) -> dict[str, Column]:
+        """The columns by what they hold."""
+        of_items = [] if self.value else ["item", "count"]
+        names = ["user", *of_items, *(f"value (column {v})" for v in self.value)]
+        return dict(zip(names, self.columns, strict=False))
 
     def settled(self) -> Sources:
         """Open every file, and settle the number of shards.
@@ -180,6 +191,7 @@ def make_shards(
         digest,
         len(sources.value),
         dropped,
+        tuple(warning for t in told for warning in t["warnings"]),
     )
 
 
@@ -194,13 +206,15 @@ def split_file(sources: Sources, work: Path, at: int) -> None:
     Raises
     ------
     PopulationError
-        For a bad row, unless those are skipped; names the file, the row and the value.
+        For a bad row, unless those are skipped; names the file, the row and the value. And for what
+        would be refused in memory.
     """
     part = _part(work, at)
     if part.exists():
         return
     path = Path(sources.paths[at])
     table = scan_table(path, sources.columns, sources.form)
+    doubts = count_doubts(path, sources.named, sources.form)
     with told_of(path):
         user, *others = table.names
         more: dict[str, Any] = {"user": user, "overflow": table.overflow}
@@ -233,8 +247,16 @@ def split_file(sources: Sources, work: Path, at: int) -> None:
             dropped = judged(rows, tally, sources.skip_bad_rows)
         if good and not sources.value:
             events = _scan(good).filter(pl.col("amount") > 0)
-            collected(events.select(pl.col("item").unique())).write_parquet(fresh / "items.parquet")
-    (fresh / "told.json").write_text(json.dumps({"rows": count, "dropped": dropped}))
+            collected(events.select(pl.col("item").unique())).write_parquet(fresh / ITEMS)
+
+    def recurs(what: str, field: str) -> bool:
+        rows = [fresh / ITEMS] if what == "item" and good else good
+        return bool(rows) and _rows(rows, pl.col(what) == field) > 0
+
+    doubts += header_doubts(path, sources.named, sources.form, recurs)
+    name = f"{path.name}: " if len(sources.paths) > 1 else ""
+    said = {"rows": count, "dropped": dropped, "warnings": [name + doubt for doubt in doubts]}
+    (fresh / "told.json").write_text(json.dumps(said))
     fresh.rename(part)
 
 
@@ -303,7 +325,7 @@ def discard(work: Path) -> None:
 
 def _vocabulary(sources: Sources, work: Path) -> tuple[Keys, FileEntry]:
     """Put the items of all files in byte order, and keep them."""
-    found = [_part(work, at) / "items.parquet" for at in range(len(sources.paths))]
+    found = [_part(work, at) / ITEMS for at in range(len(sources.paths))]
     none = pl.Series("item", [], dtype=pl.String)
     names = pl.concat([none, *(_scan([f]).collect()["item"] for f in found if f.exists())])
     items = names.unique().sort()
@@ -334,9 +356,10 @@ def _written(write: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         raise PopulationError(f"the shards cannot be written or read: {reason}") from error
 
 
-def _rows(files: list[Path]) -> int:
-    """Count the rows of files: by what they say of themselves, nothing is read."""
-    return sum(int(_scan([f]).select(pl.len()).collect().item()) for f in files)
+def _rows(files: list[Path], *which: pl.Expr) -> int:
+    """Count the rows of files; all of them by what the files say of themselves, unread."""
+    rows = (_scan([f]).filter(*which) if which else _scan([f]) for f in files)
+    return sum(int(collected(found.select(pl.len())).item()) for found in rows)
 
 
 def _scan(files: list[Path]) -> pl.LazyFrame:

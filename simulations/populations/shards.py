@@ -142,4 +142,5 @@ class Shards(ItemDomain):
         everybody = InFolder(folder, 0, tuple(map(Checked, manifest.shards)), 0, manifest.n_users)
         some = everybody.slice(0, min(len(everybody), self.max_users or len(everybody)))
         users = replace(some, files=folder.checked(some.files))
-        return self.settled(users, f"{manifest.what} of {manifest.title}", manifest.dropped)
+        plan = self.settled(users, f"{manifest.what} of {manifest.title}", manifest.dropped)
+        return replace(plan, warnings=tuple(f"fedhist shard: {w}" for w in manifest.warnings))

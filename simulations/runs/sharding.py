@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from fedhist.base.errors import PopulationError
 from simulations.populations.shard_files import MANIFEST, Manifest
 from simulations.populations.sharding import Each, Sources, discard, here, make_shards
 from simulations.reporting.targets import check_folder, whole_folder
 
 KIND = "shards"
+OPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "set population.header = false": "give --no-header",
+        "set population.max_ratio higher": "give a higher --max-ratio",
+        "skip_bad_rows = true": "--skip-bad-rows",
+        'set encoding = "latin-1"': "--encoding latin-1",
+        "set separator": "give --separator",
+    }
+)
+"""What the command has for the keys of [population] that messages about files name."""
 
 
 def shard(
@@ -52,17 +64,34 @@ def shard(
     """
     target = check_folder(folder, KIND, force=force)
     paths = tuple(str(Path(p).resolve()) for p in sources.paths)
-    sources = replace(sources, paths=paths).settled()
+    with _said_by_options():
+        sources = replace(sources, paths=paths).settled()
     work = target.with_name(f".{target.name}.unfinished")
     each = _on_ray(workers or None, address) if workers != 0 or address else here
     with _alone(work, folder):
-        manifest = make_shards(sources, work, each, progress)
+        with _said_by_options():
+            manifest = make_shards(sources, work, each, progress)
+        manifest = replace(manifest, warnings=tuple(map(_by_options, manifest.warnings)))
         with whole_folder(target, KIND, force=force) as part:
             for file in (work / "shards").iterdir():
                 file.rename(part / file.name)
             (part / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
         discard(work)
     return manifest
+
+
+def _by_options(told: str) -> str:
+    for key, option in OPTIONS.items():
+        told = told.replace(key, option)
+    return told
+
+
+@contextmanager
+def _said_by_options() -> Iterator[None]:
+    try:
+        yield
+    except PopulationError as error:
+        raise PopulationError(_by_options(str(error))) from error
 
 
 @contextmanager
