@@ -216,7 +216,7 @@ class RankOne(SharedMean):
     """Samples v or -v: one coin for all coordinates, along the user's own mean.
 
     v has the direction of the user's mean and the length ``length``; a user whose own mean is
-    longer has that length. See :class:`SharedMean` for the other parameters; the range must be
+    longer has that length, and one whose own mean is zero a fair coin along the shared mean. See :class:`SharedMean` for the other parameters; the range must be
     symmetric and hold v.
 
     Parameters
@@ -247,12 +247,21 @@ class RankOne(SharedMean):
 
     def draw(self, drawn: Words, centre: Floats) -> Floats:
         """Toss one coin a sample."""
-        squares = np.zeros(len(centre))
-        for column in centre.T:  # in this order on every machine
-            squares += column * column
-        norm = np.sqrt(squares)
+        norm = _lengths(centre)
         up = unit(drawn[:, 0]) < (1 + np.minimum(norm / self.length, 1)) / 2
+        if (zero := norm < 1e-150).any():  # no direction that squares could tell
+            shared = self.centre[None] / np.abs(self.centre).max()
+            centre = np.where(zero[:, None], shared, centre)
+            norm = np.where(zero, _lengths(shared), norm)
         return np.asarray(centre * (np.where(up, self.length, -self.length) / norm)[:, None])
+
+
+def _lengths(rows: Floats) -> Floats:
+    """Return the l2 norm of every row, added up in one order on every machine."""
+    squares = np.zeros(len(rows))
+    for column in rows.T:
+        squares += column * column
+    return np.sqrt(squares)
 
 
 @dataclass(frozen=True, kw_only=True)

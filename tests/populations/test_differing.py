@@ -90,6 +90,17 @@ def test_rank_one() -> None:
     assert x.mean(axis=0) == pytest.approx(v / 2, abs=6 / math.sqrt(N))
 
 
+def test_rank_one_users_of_mean_zero() -> None:
+    """One of two clusters stands at 0: fair coins along the mean of all, which keeps its value."""
+    given: dict[str, Any] = {"mean": (0.3, 0.3), "dimension": 2, "user_spread": 0.3}
+    spec = population("rank-one", n_users=N, samples_per_user=1, users="two-clusters", **given)
+    x = spec.load().users.reals.values
+    assert np.abs(np.abs(x) - math.sqrt(0.5)).max() < 1e-12
+    assert x.mean(axis=0) == pytest.approx([0.3, 0.3], abs=6 * 0.64 / math.sqrt(N))
+    own = own_means("two-clusters", np.array([0.3, 0.3]), 0.3, -1, 1, spec.key("means"), 0, N)
+    assert np.mean(x[own[:, 0] == 0] > 0) == pytest.approx(0.5, abs=6 / math.sqrt(2 * N))
+
+
 def item_counts(users: Users, d: int) -> np.ndarray:
     """Every user's counts: (n, d)."""
     items = users.counts
