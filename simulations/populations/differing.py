@@ -22,6 +22,8 @@ SharesDiffer = Literal["alike", "dirichlet", "two-clusters", "outliers"]
 """How the users' own distributions lie around the common one."""
 OUTLIERS = 0.05
 """Share of the users in the far cluster."""
+LEAST_BETA = 1e-12
+"""Least standard deviation of Beta means, in widths of their range: 1e-13 is lost in roundings."""
 _MIRRORED: Mapping[str, float] = MappingProxyType({"two-clusters": 0.5, "outliers": OUTLIERS})
 
 
@@ -77,8 +79,13 @@ def check_means(users: MeansDiffer, mean: Floats, spread: float, low: float, hig
     if users == "alike":
         return
     if users == "beta":
-        m, s = (mean - low) / (high - low), spread / (high - low)
-        if (s * s >= m * (1 - m)).any():
+        width = high - low
+        if spread < LEAST_BETA * width:
+            raise ValueError(
+                f'users = "beta" in [{low:g}, {high:g}] have a user_spread of at least '
+                f'{LEAST_BETA * width:g}, got {spread:g}; take users = "alike"'
+            )
+        if 2 * spread >= width or (beta_shapes((mean - low) / width, spread / width)[0] <= 0).any():
             raise ValueError(
                 f"users' means in [{low:g}, {high:g}] around {mean.min():g} to {mean.max():g} "
                 f"cannot have the standard deviation user_spread = {spread:g}"

@@ -180,6 +180,8 @@ def test_densities_of_differing_users(users: Any) -> None:
     [
         ("coins", {"users": "gamma"}, "gamma"),
         ("coins", {"users": "beta", "user_spread": 1.0}, "user_spread = 1"),
+        ("coins", {"users": "beta", "user_spread": 1e-200}, r"at least 2e-12, got 1e-200; take"),
+        ("two-point", {"users": "beta", "user_spread": 0.1, "spread": 1.0}, "cannot have the"),
         ("coins", {"users": "outliers", "user_spread": 0.3}, r"1\.30767, outside \[-1, 1\]"),
         ("two-point", {"users": "two-clusters", "user_spread": 0.8}, r"outside \[-0.75, 0.75\]"),
         ("coins", {"user_spread": 0.0}, "user_spread must be positive, got 0"),
