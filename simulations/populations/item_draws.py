@@ -250,7 +250,7 @@ def distinct_kernel(
 
     An item that the user has is drawn again. After d of those the rest is raced for, which has
     the same law: an item of weight w arrives after an exponential time of mean 1 / w. A user's
-    items are in no order.
+    items are in no order. Weights are at least 1e-300, so that times are finite.
     """
     d, shift = len(last), _shift(guide)
     held = np.zeros(d, dtype=np.bool_)
@@ -271,8 +271,7 @@ def distinct_kernel(
         if end < stop:
             for j in range(d):
                 counter += uint64(GOLDEN)
-                waited = -log1(unit1(mix(counter)))
-                arrival[j] = waited / weights[j] if weights[j] > 0.0 else 1e308
+                arrival[j] = -log1(unit1(mix(counter))) / weights[j]
                 if held[j]:
                     arrival[j] = math.inf
             bound = np.sort(arrival)[stop - end - 1]

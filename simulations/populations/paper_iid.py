@@ -19,7 +19,7 @@ from simulations.config.reading import Natural, Positive, Whole
 from simulations.populations.base import Plan
 from simulations.populations.draws import each, poisson_of, words
 from simulations.populations.item_draws import Choice
-from simulations.populations.synthetic import Synthetic, item_users
+from simulations.populations.synthetic import Domain, Synthetic, item_users
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class PaperIid(Synthetic):
 
     kind: ClassVar[str] = "paper-iid"
     n_users: Whole = 500_000
-    d: Whole = 50
+    d: Domain = 50
     mean_items: Positive = 100.0
     seed: Natural = 0
 

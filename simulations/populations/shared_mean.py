@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ class SharedMean(Synthetic):
     user_spread : float, default 0.1
         Standard deviation of the users' own means in each coordinate, where they differ.
     decimals : int, optional
-        Samples are rounded to so many: grades, or amounts in cents.
+        Samples are rounded to so many, 300 at most: grades, or amounts in cents.
     seed : int
     """
 
@@ -76,6 +77,9 @@ class SharedMean(Synthetic):
         outside = [float(c) for c in self.centre if not self.low <= c <= self.high]
         if outside:
             raise ValueError(f"mean {outside[0]} lies outside [{self.low}, {self.high}]")
+        far, decimals = max(abs(self.low), abs(self.high)), self.decimals or 0
+        if decimals > 300 or math.isinf(far * 10.0**decimals):
+            raise ValueError(f"samples up to {far:g} are not rounded to decimals = {decimals}")
         self._check_samples()
         check_means(self.users, self.centre, self.user_spread, *self.means_range)
 
@@ -216,8 +220,8 @@ class RankOne(SharedMean):
     """Samples v or -v: one coin for all coordinates, along the user's own mean.
 
     v has the direction of the user's mean and the length ``length``; a user whose own mean is
-    longer has that length, and one whose own mean is zero a fair coin along the shared mean. See :class:`SharedMean` for the other parameters; the range must be
-    symmetric and hold v.
+    longer has that length, and one whose own mean is zero a fair coin along the shared mean. See
+    :class:`SharedMean` for the other parameters; the range must be symmetric and hold v.
 
     Parameters
     ----------

@@ -30,9 +30,15 @@ from simulations.populations.item_draws import Choice, distinct_kernel, items_ke
 MOST = 1 << 32
 """Users of a population, and draws of a user: what the words' counter has room for."""
 
+MOST_ITEMS = 1 << 24
+"""Items of a population: their names are made in memory, some 280 bytes each."""
+
 Ragged = Must("a number or [lo, hi]", lambda pair: pair[0] <= pair[1])
-Sizes = Whole | Annotated[tuple[Whole, Whole], Ragged]
+Few = Must("fewer than 2^32 samples", lambda pair: pair[1] < MOST)
+Sizes = Whole | Annotated[tuple[Whole, Whole], Ragged, Few]
 """Samples per user: one number, or [lo, hi] for ragged users."""
+Domain = Annotated[Whole, Must(f"at most 2^24 = {MOST_ITEMS:,} items", lambda d: d <= MOST_ITEMS)]
+"""How many items there are."""
 Leading = Finite | tuple[Finite, ...]
 """One value for all dimensions, or the leading ones, with zeros after them."""
 
@@ -259,7 +265,7 @@ def log_uniform(uniforms: Floats, sizes: Sizes) -> Integers:
         return np.full(len(uniforms), sizes, dtype=np.int64)
     lo, hi = sizes
     grown = np.floor(lo * power((hi + 1) / lo, uniforms))
-    return np.clip(grown, lo, min(hi, MOST)).astype(np.int64)  # MOST is refused
+    return np.clip(grown, lo, hi).astype(np.int64)
 
 
 def samples_told(n_users: int, sizes: Sizes) -> str:

@@ -19,11 +19,15 @@ from simulations.populations.draws import each, unit, words
 from simulations.populations.item_draws import Choice
 from simulations.populations.synthetic import (
     MOST,
+    Domain,
     Synthetic,
     distinct_users,
     item_users,
     numbered_items,
 )
+
+LEAST_WEIGHT = 1e-300
+"""Of a distinct item: the time of one that is lighter may be infinite."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +62,7 @@ class Zipf(Synthetic):
 
     kind: ClassVar[str] = "zipf"
     n_users: Whole
-    d: Whole
+    d: Domain
     exponent: NonNegative = 1.0
     mean_items: Positive = 100.0
     tail: float = 2.0
@@ -73,6 +77,11 @@ class Zipf(Synthetic):
             raise ValueError(f"tail must exceed 1, or the mean does not exist; got {self.tail!r}")
         if self.distinct and self.users != "alike":
             raise ValueError(f'distinct items are for users = "alike", got {self.users!r}')
+        if self.distinct and float(self.d) ** -self.exponent < LEAST_WEIGHT:
+            raise ValueError(
+                f"distinct items have weights j^-exponent of at least {LEAST_WEIGHT:g}, item "
+                f"d = {self.d:,} has none of exponent {self.exponent:g}"
+            )
 
     def plan(self) -> Plan:
         """Describe the users."""

@@ -324,7 +324,8 @@ def test_too_many_draws_of_a_user() -> None:
         with pytest.raises(PopulationError, match=r"fewer than 2\^32"):
             population(kind, n_users=2, mean_items=1e12, **fields).load()
     with pytest.raises(PopulationError, match=r"fewer than 2\^32"):
-        population("uniform", n_users=9, samples_per_user=[1, 10**40]).load()
+        sizes = [1 << 31, (1 << 32) - 1]
+        population("uniform", n_users=9, samples_per_user=sizes, dimension=2).load()
 
 
 def test_who_is_hardly_concentrated_repeats_nobody() -> None:

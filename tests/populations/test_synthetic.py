@@ -219,6 +219,21 @@ def test_clipped_values_are_counted_in_full_or_of_users_who_are_named(
         ("uniform", {"spread": 0}, "spread must be positive, got 0"),
         ("uniform", {"samples_per_user": [5, 2]}, r"got \[5, 2\]"),
         ("uniform", {"samples_per_user": [1, 2, 3]}, "or \\[lo, hi\\]"),
+        ("uniform", {"samples_per_user": [1, 10**400]}, "must be fewer than 2\\^32 samples, got"),
+        ("uniform", {"decimals": 309}, "samples up to 1 are not rounded to decimals = 309"),
+        ("uniform", {"decimals": 10**30}, "decimals = 1000000"),
+        (
+            "uniform",
+            {"decimals": 1, "high": 1e308},
+            "up to 1e\\+308 are not rounded to decimals = 1",
+        ),
+        ("zipf", {"d": 10**12}, "d must be at most 2\\^24 = 16,777,216 items, got 1000000000000"),
+        ("paper-iid", {"d": 1 << 25}, "at most 2\\^24"),
+        (
+            "zipf",
+            {"distinct": True, "d": 1000, "exponent": 150.0},
+            "at least 1e-300, item d = 1,000 has none of exponent 150",
+        ),
         ("uniform", {"samples_per_user": 0}, "samples_per_user must be a positive integer, got 0"),
         ("gaussian", {"low": 1, "high": 1}, "need low < high"),
         ("gaussian", {"mean": 2.0}, "mean 2.0 lies outside"),
@@ -250,6 +265,14 @@ def test_distinct_items_are_drawn_without_replacement() -> None:
         held[[a, b]] += weights[a] * weights[b] / (1 - weights[a])
     found = np.bincount(counts.item, minlength=4) / 40_000
     assert (np.abs(found - held) < 4.5 * np.sqrt(held * (1 - held) / 40_000)).all()
+
+
+def test_distinct_items_of_the_lightest_weights() -> None:
+    """Nobody has an item twice, and most have the heaviest."""
+    fields = {"d": 1000, "exponent": 99.9, "mean_items": 500, "tail": math.inf, "distinct": True}
+    users = population("zipf", n_users=20, **fields).load().users
+    assert users.n_items().tolist() == [500] * 20
+    assert (np.diff(users.counts.item.reshape(20, 500).astype(int)) > 0).all()
 
 
 def test_distinct_items_are_at_most_all() -> None:
