@@ -31,7 +31,9 @@ def shard(
         list[str] | None,
         typer.Option("--value", help="A column of real samples (no --item); one per dimension."),
     ] = None,
-    shards: Annotated[int, typer.Option(help="How many; 0 chooses by the size of the files.")] = 0,
+    shards: Annotated[
+        int, typer.Option(help="How many, at most 65,536; 0 chooses by the files' size.")
+    ] = 0,
     separator: Annotated[str | None, typer.Option(help="Between fields, such as ';'.")] = None,
     header: Annotated[bool, typer.Option(help="Whether the first row names the columns.")] = True,
     encoding: Annotated[str, typer.Option(help="Of the text.")] = "utf8",

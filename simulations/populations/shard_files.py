@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -132,7 +133,7 @@ class Manifest:
             warnings = tuple(found.pop("warnings", ()))
             manifest = cls(**found, shards=shards, vocabulary=entry, warnings=warnings)
             manifest.check()
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, PopulationError):
                 raise
             raise PopulationError(f"{path} cannot be read: {error}") from None
@@ -152,10 +153,12 @@ class Manifest:
             if not isinstance(name, str):
                 raise ValueError(f"{name!r} is no text")
         for number in numbers:
-            if type(number) is not int or number < 0:
-                raise ValueError(f"{number!r} is no natural number")
+            if type(number) is not int or not 0 <= number < 1 << 64:
+                raise ValueError(f"{number!r} is no natural number below 2^64")
+        if self.n_users >= 1 << 63:
+            raise ValueError(f"{self.n_users} users are too many")
         for file in files:
-            if file.name != Path(file.name).name:
+            if not re.fullmatch(r"[a-z]+(-[0-9]+)?\.parquet", file.name):
                 raise ValueError(f"{file.name!r} is no file of the folder")
         if (self.vocabulary is not None) != of_items or (self.dimension == 0) != of_items:
             raise ValueError(f"{self.what} of dimension {self.dimension}, {self.vocabulary=}")

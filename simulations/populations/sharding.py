@@ -42,6 +42,9 @@ from simulations.populations.tables import Column, TableFormat, scan_table, told
 SHARD_BYTES = 1 << 27
 """Text that one shard is made of, about: what a task of the second step holds in memory."""
 
+MOST_SHARDS = 1 << 16
+"""Of a folder: each is a file, and one more for every file that is split."""
+
 UNPACKED = {".gz": 5, ".zst": 6, ".parquet": 4, ".pq": 4}
 """How much larger the text of such a file is, about."""
 
@@ -72,7 +75,7 @@ class Sources:
         One column per dimension; empty for items.
     form : TableFormat
     n_shards : int
-        0 chooses by the size of the files.
+        At most 65,536; 0 chooses by the size of the files.
     skip_bad_rows : bool
     """
 
@@ -94,8 +97,11 @@ class Sources:
             raise ValueError(f"give item or value: got item={self.item!r}, value={self.value!r}")
         if self.count is not None and self.item is None:
             raise ValueError(f"count={self.count!r} goes with item, not with value")
-        if self.n_shards < 0:
-            raise ValueError(f"the number of shards must be positive, got {self.n_shards}")
+        if not 0 <= self.n_shards <= MOST_SHARDS:
+            raise ValueError(
+                f"the number of shards must be positive and at most {MOST_SHARDS:,}, "
+                f"got {self.n_shards}"
+            )
 
     @property
     def columns(self) -> list[Column]:
@@ -123,7 +129,8 @@ class Sources:
         if self.n_shards:
             return self
         size = sum(Path(p).stat().st_size * UNPACKED.get(Path(p).suffix, 1) for p in self.paths)
-        return Sources(**{**vars(self), "n_shards": -(-size // SHARD_BYTES) or 1})
+        n_shards = min(-(-size // SHARD_BYTES) or 1, MOST_SHARDS)
+        return Sources(**{**vars(self), "n_shards": n_shards})
 
     def identity(self) -> str:
         """Write what the shards depend on: the work of other sources is not gone on with."""

@@ -323,8 +323,8 @@ def test_too_many_draws_of_a_user() -> None:
     for kind, fields in (("zipf", {"d": 5, "tail": math.inf}), ("paper-iid", {})):
         with pytest.raises(PopulationError, match=r"fewer than 2\^32"):
             population(kind, n_users=2, mean_items=1e12, **fields).load()
+    sizes = [1 << 31, (1 << 32) - 1]
     with pytest.raises(PopulationError, match=r"fewer than 2\^32"):
-        sizes = [1 << 31, (1 << 32) - 1]
         population("uniform", n_users=9, samples_per_user=sizes, dimension=2).load()
 
 

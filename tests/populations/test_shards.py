@@ -389,13 +389,18 @@ def test_damage_is_named(folder: Path) -> None:
         ({"title": 5}, "5 is no text"),
         ({"shards": [manifest["shards"][0] | {"rows": "1"}]}, "'1' is no natural number"),
         ({"shards": [manifest["shards"][0] | {"rows": -1}]}, "-1 is no natural number"),
+        ({"shards": [manifest["shards"][0] | {"rows": 10**30}]}, "no natural number below 2^64"),
+        ({"shards": [manifest["shards"][0] | {"rows": 1 << 62}] * 4}, "users are too many"),
         ({"shards": [manifest["shards"][0] | {"name": None}]}, "None is no text"),
+        ({"shards": [manifest["shards"][0] | {"name": ""}]}, "'' is no file of the folder"),
+        ({"shards": [manifest["shards"][0] | {"name": "a\0b"}]}, r"'a\x00b' is no file"),
         ({"shards": [manifest["shards"][0] | {"name": "../x"}]}, "'../x' is no file of the folder"),
     ]:
         (folder / MANIFEST).write_text(json.dumps(manifest | change))
         assert message in said(folder)
-    (folder / MANIFEST).write_text("{")
-    assert "shards.json cannot be read" in said(folder)
+    for text in ("{", "[" * 200_000, "[1]"):
+        (folder / MANIFEST).write_text(text)
+        assert "shards.json cannot be read" in said(folder)
     (folder / MANIFEST).unlink()
     assert "nothing, or unfinished" in said(folder)
     assert "is no folder" in said(folder / "x")
@@ -434,7 +439,8 @@ def test_a_shard_of_another_folder(folder: Path, events: Path, tmp_path: Path) -
         ({"item": None, "count": None}, "give item or value"),
         ({"value": ("count",)}, "give item or value"),
         ({"item": None, "value": ("count",)}, "goes with item"),
-        ({"n_shards": -1}, "must be positive, got -1"),
+        ({"n_shards": -1}, "must be positive and at most 65,536, got -1"),
+        ({"n_shards": 1 << 32}, "at most 65,536, got 4294967296"),
         ({"user": "usr"}, "no column 'usr'"),
     ],
 )
