@@ -182,7 +182,9 @@ def test_what_a_cell_raises_is_a_record() -> None:
     record = run_cell(wrong)
     assert (record.status, record.loss, record.key) == ("error", None, wrong.key)
     assert record.reason.startswith("ValueError: protocol.clip")
-    assert "ValueError: protocol.name: unknown protocol" in run_cell(cell({"name": "no-such"})).reason
+    assert (
+        "ValueError: protocol.name: unknown protocol" in run_cell(cell({"name": "no-such"})).reason
+    )
     assert run_cell(cell(population={"kind": "remote"})).status == "error"
     assert error_record(wrong, "its worker died").reason == "its worker died"
 
