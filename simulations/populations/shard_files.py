@@ -82,8 +82,7 @@ class Manifest:
     dropped : mapping of str to int
         Bad rows that were left out, by fault. NOT PRIVATE.
     warnings : tuple of str
-        What may mean something else than it was read as, and what to do. NOT PRIVATE. Not written
-        where there is none, so that every fedhist reads what has none.
+        What may mean something else than it was read as. NOT PRIVATE. Written if there is any.
     """
 
     what: str
@@ -102,10 +101,8 @@ class Manifest:
 
     def to_json(self) -> str:
         """Write the manifest."""
-        told = {"format": FORMAT, **asdict(self)}
-        if not self.warnings:
-            del told["warnings"]
-        return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+        told = {k: v for k, v in asdict(self).items() if k != "warnings" or v}
+        return json.dumps({"format": FORMAT, **told}, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
