@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -13,12 +14,16 @@ from typing import Any
 
 import ray
 from ray._private.node import Node
+from ray._private.state import GlobalState
 
 from fedhist.base.errors import FedhistError
 from simulations.runtimes.threads import THREADS
 
 REACHED_SECONDS = 5.0
 """How long something has to listen at a cluster's address."""
+
+REGISTERED_SECONDS = 10.0
+"""How long a Ray that starts is looked at for its one machine; Ray itself waits for longer."""
 
 JOINED_SECONDS = 30.0
 """How long joining a cluster may take."""
@@ -35,7 +40,9 @@ HEAP = {
     "MALLOC_MMAP_THRESHOLD_": f"{32 << 20}",
 }
 """What is freed of up to so many bytes stays with a worker: the next block's arrays take its place.
-glibc gives arrays of half a megabyte back and asks for them anew, a fifth of a short answer."""
+glibc gives arrays of half a megabyte back and asks for them anew, a fifth of a short answer. And a
+task's replies come with the word that it has ended, up to a megabyte of them, and not by way of two
+machines' stores."""
 
 FOR_OTHERS = ("start_monitor", "start_log_monitor", "start_api_server")
 """What starts Ray's autoscaler, its copying of logs and its dashboard, by the method of Ray's Node.
@@ -91,15 +98,29 @@ def _inherited(variables: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _lean() -> Iterator[None]:
-    """Let Ray start what answers, and nothing beside it. Internal to Ray: a test watches it."""
+    """Let Ray start what answers, nothing beside it, and go on as soon as it is there.
+
+    Internal to Ray: a test watches it.
+    """
     before = {name: getattr(Node, name) for name in FOR_OTHERS}
+    ask = GlobalState.get_node
+
+    def get_node(state: GlobalState, node_id: str) -> Any:
+        # asked too early, Ray looks again once a second
+        end = time.monotonic() + REGISTERED_SECONDS
+        while time.monotonic() < end and all(n["NodeID"] != node_id for n in state.node_table()):
+            time.sleep(0.02)
+        return ask(state, node_id)
+
     for name in FOR_OTHERS:
         setattr(Node, name, lambda *_, **__: None)
+    GlobalState.get_node = get_node
     try:
         yield
     finally:
         for name, method in before.items():
             setattr(Node, name, method)
+        GlobalState.get_node = ask
 
 
 def _reach(address: str) -> None:

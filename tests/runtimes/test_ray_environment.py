@@ -59,6 +59,32 @@ def test_a_ray_of_one_run_starts_nothing_for_others(monkeypatch: pytest.MonkeyPa
     assert all(f"self.{name}(" in source for name in methods), "Ray starts them by other names"
 
 
+def test_ray_asks_for_its_machine_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked before, it would look again a second later; it is Ray's own method that answers."""
+    tables = [[], [{"NodeID": "b"}], [{"NodeID": "b"}, {"NodeID": "a"}]]
+    asked: list[str] = []
+
+    class State:
+        def node_table(self) -> list[dict[str, str]]:
+            return tables.pop(0)
+
+        def get_node(self, node_id: str) -> str:
+            asked.append(f"{node_id} after {len(tables)}")
+            return "found"
+
+    def init(**_: object) -> None:
+        assert State().get_node("a") == "found"
+
+    own = State.get_node
+    monkeypatch.setattr(ray_start, "GlobalState", State)
+    monkeypatch.setattr(ray_start.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_start.ray, "init", init)
+    assert ray_start.start_ray(2, None)
+    assert asked == ["a after 0"]
+    assert State.get_node is own
+    assert "ray._private.services.get_node(" in inspect.getsource(Node.__init__)
+
+
 @pytest.mark.parametrize("asked", [None, "4"])
 def test_the_command_line_has_one_thread_unless_asked_for_more(asked: str | None) -> None:
     """In a process of its own: NumPy reads the number when it is imported, hence not before."""
