@@ -126,7 +126,7 @@ def test_init_and_shard(fedhist: Command, tmp_path: Path) -> None:
     columns = ("--user", "user", "--item", "item", "--shards", "2")
     found = document(fedhist("shard", tmp_path / "events.csv", *columns, "--out", "s", "--json"))
     assert (found["kind"], found["folder"], found["shards"]) == ("shards", "s", 2)
-    assert found["NOT PRIVATE"] == {"users": 30, "items": 7, "left_out": {}}
+    assert found["NOT PRIVATE"] == {"users": 30, "items": 7, "left_out": {}, "warnings": []}
 
 
 def test_nothing_computed_is_said(fedhist: Command) -> None:
