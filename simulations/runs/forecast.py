@@ -95,7 +95,9 @@ def forecast(
     """
     rounds = protocol.max_rounds * repeats
     total = len(users) * rounds
-    if total < FEW or options.hostile or _goes_on(options):
+    on_ray = options.runtime == "ray"
+    messages = MESSAGE * options.n_nodes(len(users)) * rounds * on_ray
+    if (total < FEW and messages < SAID) or options.hostile or _goes_on(options):
         return None
     try:
         query = Session(protocol, noise_source(options.noise, 0, protocol)).query
@@ -104,7 +106,7 @@ def forecast(
         asked = query.query if isinstance(query, Aggregated) else query
         _asked(asked, users, WARM, options)
         few = sum(_asked(asked, users, WARM, options)) / WARM
-        if few * total < SAID / 2:
+        if few * total + messages < SAID / 2:
             return None
         n = min(BLOCK, len(users), max(WARM, round(PROBED * total)))
         answering, measuring = (x / n for x in _asked(asked, users, n, options))
@@ -115,10 +117,10 @@ def forecast(
         fixed, each = _passes(protocol, users, n)
         seconds += fixed + max(0.0, each - measuring - _made(users, n) / n) * len(users)
     processes = 1
-    if options.runtime == "ray":
+    if on_ray:
         cores = os.cpu_count() or 1
         processes = 0 if options.ray_address else min(options.workers or cores, cores)
-        seconds = seconds / max(processes, 1) + MESSAGE * options.n_nodes(len(users)) * rounds
+        seconds = seconds / max(processes, 1) + messages
     n_bytes = _peak() + _held(asked, users, n, options)
     if protocol.max_rounds > 1 and not isinstance(users, Users):
         size = size_of(users.slice(0, n).in_memory()) * len(users) // n

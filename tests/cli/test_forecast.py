@@ -115,6 +115,14 @@ def test_short_runs_and_those_that_go_on_say_nothing(asked: list[int], tmp_path:
     assert asked == []
 
 
+def test_many_messages_of_few_users_take_their_time(asked: list[int]) -> None:
+    users = USERS.slice(0, 30_000)
+    few, many = (forecast(MEAN, users, Options(runtime="ray", nodes=n)) for n in (30, 30_000))
+    assert few is None
+    assert many is not None
+    assert many.seconds > module.MESSAGE * 30_000 * MEAN.max_rounds
+
+
 def test_who_is_fast_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """And who cannot be asked: the run itself says why."""
     monkeypatch.setattr(module, "SAID", 1e9)
