@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from numbers import Integral
@@ -71,8 +72,11 @@ def expected(hint: Any) -> str:
         return " or ".join(expected(a) for a in args if a is not NoneType)
     if origin is Literal or is_enum(hint):
         return one_of(*choices(hint)).words
+    if origin is tuple:
+        each = [expected(a) for a in args if a is not Ellipsis]
+        return f"a list, each {each[0]}" if Ellipsis in args else f"a list of {', '.join(each)}"
     if origin or hasattr(hint, "many"):
-        return "a list" if origin is tuple else "a table"
+        return "a table"
     return PLAIN.get(hint) or str(hint.__name__)
 
 
@@ -90,19 +94,29 @@ def is_enum(hint: Any) -> bool:
 def check_fields(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Raise ValueError, with name and value, for an argument that is not what its field asks.
 
-    A domain is its own class's to check. TypeError, with the nearest, for a name of no field.
+    A domain is its own class's to check, as are the arguments of an ``__init__`` of a class's own,
+    and annotations that only type checkers can read. TypeError, with the nearest, for a name of no
+    field.
 
     >>> from fedhist.protocols import Mean
     >>> check_fields(Mean, ("1",), {})
     Traceback (most recent call last):
     ValueError: epsilon must be a number, got '1'
     """
-    asked, first = hints(cls), (f.name for f in fields(cls) if f.init and not f.kw_only)
+    made = getattr(cls.__init__, "__code__", None)  # type: ignore[misc]
+    if made is None or made.co_filename != "<string>":  # not by dataclass
+        return
+    asked: Mapping[str, Any] = {}
+    with suppress(Exception):
+        asked = hints(cls)
+    every: Mapping[str, Any] = cls.__dataclass_fields__  # type: ignore[attr-defined]
+    taken = {n: f for n, f in every.items() if f.init}  # what is for __init__ alone, too
+    first = (name for name, f in taken.items() if not f.kw_only)
     for name, value in [*zip(first, args, strict=False), *kwargs.items()]:
-        if name not in asked:
+        if name not in taken:
             what = f"{cls.__name__}() got an unexpected keyword argument {name!r}"
-            raise TypeError(what + nearest(name, asked))
-        if not fits(value, asked[name]):
+            raise TypeError(what + nearest(name, taken))
+        if name in asked and not fits(value, asked[name]):
             raise refused(name, value, expected(asked[name]), choices(asked[name]))
 
 
@@ -116,19 +130,32 @@ def refused(name: str, value: Any, wanted: str, known: tuple[str, ...] = ()) -> 
 def fits(value: Any, hint: Any) -> bool:
     """Say whether a value is what an annotation asks; NaN is no number, nor what no double holds.
 
+    What is no number, text, choice, list or dataclass is not looked into.
+
     >>> fits(1, float | None), fits(True, int), fits(float("nan"), float), fits(10**400, int)
     (True, False, False, False)
+    >>> fits((1, "a"), tuple[int, str]), fits([1, "a"], tuple[int, ...]), fits(2, Literal[1, 2])
+    (True, False, True)
     """
     origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return fits(value, args[0])
     if origin in UNIONS:
         return any(fits(value, a) for a in args)
     if origin is Literal:
-        return isinstance(value, str) and value in args
-    if origin is tuple and isinstance(value, list | tuple):
-        return all(fits(v, args[0]) for v in value)
+        return any(type(value) is type(a) and value == a for a in args)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            return False
+        if args[-1] is Ellipsis:
+            return all(fits(v, args[0]) for v in value)
+        return len(value) == len(args) and all(map(fits, value, args))
     if hint is float or hint is int:
-        held = isinstance(value, Integral) or hint is float
-        return is_real(value) and held and (isinstance(value, float) or abs(value) < HUGE)
-    if origin is tuple or hint is NoneType:
-        return hint is NoneType and value is None
-    return not isinstance(hint, type) or hint in (Any, Keys) or isinstance(value, hint)
+        held = hint is float or isinstance(value, Integral)
+        return is_real(value) and held and not (isinstance(value, int) and abs(value) >= HUGE)
+    if hint is NoneType:
+        return value is None
+    plain = hint in (bool, str, Path) or is_enum(hint)
+    if plain or (isinstance(hint, type) and is_dataclass(hint)):
+        return isinstance(value, hint)
+    return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -211,8 +210,7 @@ class Protocol(Evaluated):
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Make an object, of values that its fields can hold; ValueError with field and value."""
         if is_dataclass(cls):
-            with suppress(NameError):  # annotations of a plugin that only type checkers can read
-                check_fields(cls, args, kwargs)
+            check_fields(cls, args, kwargs)
         return super().__new__(cls)
 
     @property

@@ -386,8 +386,9 @@ def main() -> None:
             terminal.errors.print(visible(line), markup=False, soft_wrap=True)
         sys.exit(terminal.USAGE_ERROR if usage else terminal.RUN_ERROR)
     except MemoryError as e:
-        what = str(e) or "out of memory"
-        terminal.errors.print(f"error: too large for this machine: {what}", markup=False)
+        what = f"error: too large for this machine: {str(e) or 'out of memory'}"
+        for line in (what, *getattr(e, "__notes__", ())):
+            terminal.errors.print(line, markup=False, soft_wrap=True)
         sys.exit(terminal.RUN_ERROR)
     except SystemExit as e:
         if e.code == terminal.INTERRUPTED and type(e) is SystemExit:  # Typer's answer to Ctrl-C

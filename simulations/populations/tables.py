@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
 OVERFLOW = "beyond the last column"
 LONGEST_HEADER = 1 << 20
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+SKIPPED = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 MOST_POSSIBLE = {"gzip": 1032, "zstd": 1 << 20}
 """The most that a byte of either can unpack to, about."""
 SMALL = 1 << 28
@@ -288,6 +290,11 @@ def _packing(path: Path) -> str | None:
     """Say by its first bytes what a file is compressed with."""
     with path.open("rb") as raw:
         magic = raw.read(4)
+    if SKIPPED.fullmatch(magic):
+        raise PopulationError(
+            f"{path}: zstd with a frame to be skipped before the text, as pzstd writes it: pack it "
+            "with zstd, or unpack it"
+        )
     return "gzip" if magic[:2] == GZIP else "zstd" if magic == ZSTD else None
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 from fedhist.base.errors import BudgetExceeded
@@ -105,7 +107,8 @@ def run_job(
             except BaseException as e:  # budget is spent: nothing is lost that cannot be shown
                 if evaluation is None:
                     vars(prepared)["known"] = None  # what has failed is not begun again
-                write_results(prepared, outcomes, evaluation, str(folder), force=force)
+                with _undisturbed():
+                    write_results(prepared, outcomes, evaluation, str(folder), force=force)
                 e.add_note(f"written to {folder}")
                 raise
     except BaseException:
@@ -113,6 +116,19 @@ def run_job(
         raise
     write_results(prepared, outcomes, evaluation, str(folder), force=force)
     return finished
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let no further Ctrl-C in: the first was heard."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def summary_of(finished: Finished) -> dict[str, Any]:

@@ -208,18 +208,25 @@ def test_an_interrupt_while_results_are_shown_says_where_they_are(
     assert nothing_but(tmp_path, "out")
 
 
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (FedhistError("Ray is lost"), "FedhistError: Ray is lost"),
+        (MemoryError(), "too large for this machine: out of memory"),
+    ],
+)
 def test_an_estimate_that_cannot_be_evaluated_is_written(
-    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, what: str, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its budget is spent, and the machines that should tell how far off it is are lost."""
 
     def lost(*arguments: object, **more: object) -> None:
-        raise FedhistError("Ray is lost")
+        raise error
 
     monkeypatch.setattr("simulations.runs.config.measured", lost)
     answer = run("--out", "out")
     assert answer.status == 1
-    assert "FedhistError: Ray is lost" in answer.err
+    assert what in answer.err
     assert f"written to {tmp_path / 'out'}" in answer.err
     assert Path("out/estimate.csv").exists()
     assert "predicted" not in Path("out/metrics.json").read_text()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any
+import typing
+import warnings
+from dataclasses import InitVar, dataclass, replace
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from fedhist.model.fields import fits, hints
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import own_protocols
+from fedhist.protocols import BoundedHistogram, BoxMean
 from fedhist.users.keys import Keys
 
 WRONG = ("x", math.nan, None, [1.0], 1.5, True, 10**400)
@@ -36,3 +40,43 @@ def test_a_word_that_is_not_known_brings_the_nearest(cls: type[Protocol]) -> Non
             replace(example, **{name: value + "x"})
     with pytest.raises(TypeError, match=r"argument 'epsiln'; did you mean 'epsilon'\?"):
         cls(epsiln=1.0)
+
+
+@dataclass(frozen=True)
+class Many(BoundedHistogram):
+    """Annotations as plugins have them, and one that no isinstance can take."""
+
+    norm: Literal[1, 2] = 2  # type: ignore[assignment]
+    pair: tuple[int, str] = (1, "a")
+    shown: Shown | None = None
+    words: InitVar[str] = "x"
+
+    def __post_init__(self, words: str) -> None:
+        super().__post_init__()
+
+
+class Shown(typing.Protocol):
+    def show(self) -> str: ...
+
+
+class Own(BoxMean):
+    def __init__(self, label: str, *, budget: float) -> None:
+        super().__init__(epsilon=budget, n_users=9, low=-1.0, high=1.0)
+
+
+def test_what_a_plugin_may_write_is_taken() -> None:
+    """Other literals than text, tuples of several types, own constructors, what nobody checks."""
+    base: dict[str, Any] = {"domain": Keys.of(["a", "b"]), "epsilon": 1.0, "clip": 2.0}
+    made = Many(**base, norm=1, pair=(2, "b"), shown=3, words="y")
+    assert replace(made, epsilon=2.0, words="z").pair == (2, "b")
+    assert Own("label", budget=1.0).epsilon == 1.0
+    for name, value, told in (
+        ("norm", True, "norm must be one of 1, 2, got True"),
+        ("pair", (1, 2), r"pair must be a list of a whole number, text, got \(1, 2\)"),
+        ("pair", (1,), "pair must be a list of a whole number, text"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            Many(**base | {name: value})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert math.isinf(BoxMean(epsilon=np.float32("inf"), n_users=9, low=-1.0, high=1.0).epsilon)

@@ -89,3 +89,12 @@ def test_what_is_no_file_is_named_as_what_it_is(tmp_path: Path) -> None:
             load(tmp_path / name)
     with pytest.raises(PopulationError, match="/dev/null is no regular file"):
         load(Path("/dev/null"))
+
+
+def test_a_frame_to_be_skipped_is_named(tmp_path: Path) -> None:
+    """As pzstd writes it; its bytes were read as text."""
+    path = tmp_path / "events.csv.zst"
+    body = pa.compress(b"user,item\na,x\n", "zstd", asbytes=True)
+    path.write_bytes(b"\x50\x2a\x4d\x18\x04\x00\x00\x00abcd" + body)
+    with pytest.raises(PopulationError, match="zstd with a frame to be skipped before the text"):
+        population("events", path=str(path), user="user", item="item").load()
