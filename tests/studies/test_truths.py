@@ -271,6 +271,33 @@ def test_a_plan_and_a_sweep_take_the_adjacency_of_comparisons() -> None:
     assert with_common(local) == local
 
 
+@pytest.mark.parametrize(
+    ("told", "taken"),
+    [
+        ("adjacency must be one of zero-out-user, got 'replace-user'", True),
+        ("n_users is hidden, which 'replace-user' is not about", True),
+        ("pair must be a list, got 3", False),
+    ],
+)
+def test_only_a_refused_adjacency_is_left_as_it_is(
+    told: str, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else is wrong is said: under another adjacency nobody would know."""
+
+    def refuse(self: object) -> None:
+        raise ValueError(told)
+
+    cls, plain = protocol_class("bounded-histogram"), {"name": "bounded-histogram", "epsilon": 1.0}
+    example = cls.example()
+    monkeypatch.setattr(cls, "example", lambda: example)
+    monkeypatch.setattr(cls, "__post_init__", refuse)
+    if taken:
+        assert with_common(plain) == plain
+    else:
+        with pytest.raises(ValueError, match="pair must be a list"):
+            with_common(plain)
+
+
 def test_a_plan_says_its_share_of_the_answer() -> None:
     """The mean is 1/2; the share is of the error itself, not of its square."""
     people = {"kind": "gaussian", "n_users": 400, "samples_per_user": 20, "mean": 0.5}

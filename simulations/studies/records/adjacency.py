@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -33,6 +34,8 @@ def with_common(table: Mapping[str, Any]) -> dict[str, Any]:
         return dict(table)
     try:
         replace(cls.example(), **{KEY: COMMON.value})  # type: ignore[type-var]
-    except ValueError:
+    except ValueError as e:
+        if not {KEY, COMMON.value} & set(re.findall(r"[\w-]+", str(e))):
+            raise  # something else is wrong: another adjacency would hide it
         return dict(table)  # it cannot be had, and its guarantee says which it has
     return {**table, KEY: COMMON.value}
