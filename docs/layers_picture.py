@@ -31,7 +31,7 @@ def picture() -> str:
         for (x, width), name, found in zip(
             columns(EDGE, WIDTH - EDGE, names), names, inner, strict=True
         ):
-            drawn += box(x, y, width, height, FILLS[min(i, len(FILLS) - 1)])
+            drawn.append(box(x, y, width, height, FILLS[min(i, len(FILLS) - 1)]))
             drawn.append(text(x + 10, y + 20, name, 14, "start", "bold"))
             if len(names) == 1:
                 drawn.append(text(x + width - 10, y + 20, said(name), 12, "end"))
@@ -40,13 +40,13 @@ def picture() -> str:
                     columns(x + 12, x + width - 12, words), words, strict=True
                 ):
                     top = y + 32 + row * (LINE + 5)
-                    drawn += box(a, top, wide, LINE, "#ffffff")
+                    drawn.append(box(a, top, wide, LINE, "#ffffff"))
                     drawn.append(text(a + wide / 2, top + 17, word, 11.5, "middle"))
         y += height + 8
     drawn.append(text(WIDTH / 2, y + 12, FOUND, 12, "middle"))
     size = f'viewBox="0 0 {WIDTH} {y + EDGE + 8}" font-family="DejaVu Sans, Verdana, sans-serif"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="Layers">'
-    return "\n".join([head, *box(0, 0, WIDTH, y + EDGE + 8, "#ffffff"), *drawn, "</svg>", ""])
+    return "\n".join([head, box(0, 0, WIDTH, y + EDGE + 8, "#ffffff"), *drawn, "</svg>", ""])
 
 
 def lines(name: str, rooms: dict[str, list[str]]) -> Iterator[list[str]]:
@@ -71,10 +71,10 @@ def columns(a: float, b: float, names: list[str]) -> Iterator[tuple[float, float
     return ((a + i * (width + GAP), width) for i in range(len(names)))
 
 
-def box(x: float, y: float, width: float, height: float, fill: str) -> list[str]:
+def box(x: float, y: float, width: float, height: float, fill: str) -> str:
     """Draw a box."""
     at = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"'
-    return [f'<rect {at} rx="4" fill="{fill}" stroke="#b0bec5"/>']
+    return f'<rect {at} rx="4" fill="{fill}" stroke="#b0bec5"/>'
 
 
 def text(x: float, y: float, words: str, size: float, anchor: str, weight: str = "normal") -> str:

@@ -306,7 +306,6 @@ def _draws(
     if finite_volume(lam, kappa, w.corrupted, n) < LEAST_VOLUME:
         raise ValueError(f"lam = {lam:g} is too small: balls of that radius hardly ever meet")
     eps, delta = part_budget(base.epsilon, base.delta, parts)
-    w.buckets(n, eps, delta, kappa)  # raises where there are none
     least = few_n_min(
         eps, delta, w.buckets, kappa=kappa, lam=lam, corrupted=w.corrupted, failure=failure
     )

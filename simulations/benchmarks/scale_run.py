@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 import re
@@ -26,6 +25,7 @@ from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
 from fedhist.users.shards import BLOCK, Shard
 from simulations.benchmarks import memory
+from simulations.reporting.terminal import quiet_flower
 from simulations.runs.config import Config, RunTable, prepare
 from simulations.runs.run import Options, execute, noise_source
 
@@ -198,8 +198,7 @@ def _stats() -> dict[int, list[str]]:
 def main(task: str) -> None:
     """Run a case and write what was seen as JSON."""
     body = json.loads(task)
-    # a filter: Flower sets its level when it is imported, which is later
-    logging.getLogger("flwr").addFilter(lambda record: record.levelno >= logging.WARNING)
+    quiet_flower()
     out = Path(body.pop("out"))
     out.write_text(json.dumps(asdict(seen(Case(**body)))))
 

@@ -104,6 +104,7 @@ def run(
     from fedhist.model.protocol import EXIT_CODES
     from simulations.config.reading import reading
     from simulations.reporting.targets import check_folder, check_results
+    from simulations.reporting.terminal import quiet_flower
     from simulations.runs.booked_run import Finished, run_job, summary_of
     from simulations.runs.config import load_config, prepare
     from simulations.runs.forecast import Forecast
@@ -129,7 +130,7 @@ def run(
     overrides += [f"{k}={toml_value(v)}" for k, v in plain.items() if v is not None]
     named = [name for p in ctx.command.params for name in p.opts if name.startswith("--")]
     overrides += [*dotted(ctx.args, named), *(set_ or [])]
-    terminal.quiet_flower()
+    quiet_flower()
     loaded = load_config(config, overrides)
     if (address := loaded.run.ray_address) and loaded.run.runtime == "inline":
         raise ValueError(
@@ -179,10 +180,7 @@ def run(
 def protocols(
     name: Annotated[
         str | None,
-        typer.Argument(
-            help="Show one protocol whole.",
-            autocompletion=completion.protocols,
-        ),
+        typer.Argument(help="Show one protocol whole.", autocompletion=completion.protocols),
     ] = None,
     plugin: Plugin = None,
 ) -> None:

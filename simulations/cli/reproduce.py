@@ -67,6 +67,7 @@ def reproduce(
     from simulations.experiments.report import EXPERIMENT, folder_of, print_result, summary_of
     from simulations.experiments.reproduced import Reproduced
     from simulations.experiments.reproduction import print_all
+    from simulations.reporting.terminal import quiet_flower
 
     if name is None:
         from simulations.cli.lists import print_experiments
@@ -83,7 +84,7 @@ def reproduce(
                 "all runs every experiment as it stands; give only --quick, --seed, --out, "
                 "--workers, --ray-address"
             )
-        terminal.quiet_flower()
+        quiet_flower()
         failed, broken = print_all(
             terminal.console,
             str(out[0]) if out else "",
@@ -106,7 +107,7 @@ def reproduce(
     saved = outputs(out, EXPERIMENT, columns=columns, digits=digits, width=width, force=force)
     folder = folder_of(found, request, saved.folder, force=force)  # before anything is computed
     files = [p for p in saved.paths if p != saved.folder]
-    terminal.quiet_flower()
+    quiet_flower()
     result = found.run(request)
     if quick:
         result = result.unjudged()

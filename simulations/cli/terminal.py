@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
@@ -112,13 +111,3 @@ def waiting(what: str) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(what, total=None)
         yield lambda step: bar.update(task, description=f"{what}: {step}")
-
-
-def quiet_flower() -> None:
-    """Keep Flower's own log lines out of the tables."""
-    # a filter and not a level: Flower sets its level when it is imported, which may be later
-    logging.getLogger("flwr").addFilter(_warns)
-
-
-def _warns(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING

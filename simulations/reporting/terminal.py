@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 
@@ -170,3 +171,13 @@ def wrap(text: str, width: int) -> Sequence[str]:
                 current = current[width:]
         out.append(current.rstrip())
     return out
+
+
+def quiet_flower() -> None:
+    """Keep Flower's own log lines out of the tables."""
+    # a filter and not a level: Flower sets its level when it is imported, which may be later
+    logging.getLogger("flwr").addFilter(_warns)
+
+
+def _warns(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING

@@ -7,7 +7,6 @@ import os
 import resource
 import sys
 import time
-from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,9 +112,10 @@ def forecast(
     except (FedhistError, ValueError):
         return None
     seconds = (answering * rounds + measuring) * len(users)
+    making, size = (x / n for x in _made(users, n))
     if options.beside is not None and seconds > SAID / 2:
         fixed, each = _passes(protocol, users, n)
-        seconds += fixed + max(0.0, each - measuring - _made(users, n) / n) * len(users)
+        seconds += fixed + max(0.0, each - measuring - making) * len(users)
     processes = 1
     if on_ray:
         cores = os.cpu_count() or 1
@@ -123,8 +123,7 @@ def forecast(
         seconds = seconds / max(processes, 1) + messages
     n_bytes = _peak() + _held(asked, users, n, options)
     if protocol.max_rounds > 1 and not isinstance(users, Users):
-        size = size_of(users.slice(0, n).in_memory()) * len(users) // n
-        n_bytes += min(ROOM, size // max(processes, 1))
+        n_bytes += min(ROOM, round(size * len(users) / max(processes, 1)))
     return Forecast(seconds, n_bytes, len(users), rounds, processes) if seconds > SAID else None
 
 
@@ -147,11 +146,11 @@ def _passes(protocol: Protocol, users: Shard, n: int) -> tuple[float, float]:
     return few, max(0.0, many - few) / n
 
 
-def _made(users: Shard, n: int) -> float:
-    """Return the seconds that it takes to make or read the first n users."""
+def _made(users: Shard, n: int) -> tuple[float, int]:
+    """Return the seconds that it takes to make or read the first n users, and their bytes."""
     started = time.perf_counter()
-    deque(users.slice(0, n).blocks(), maxlen=0)
-    return time.perf_counter() - started
+    size = sum(map(size_of, users.slice(0, n).blocks()))
+    return time.perf_counter() - started, size
 
 
 def _goes_on(options: Options) -> bool:

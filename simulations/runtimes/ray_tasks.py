@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from os.path import abspath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import ray
 
 from fedhist.base.errors import FedhistError
-
-if TYPE_CHECKING:
-    from simulations.runtimes.ray_machines import Likeness
+from simulations.runtimes.ray_machines import Likeness, compare
+from simulations.runtimes.ray_start import TASK, ray_session, window
 
 T = TypeVar("T")
 
@@ -57,11 +58,6 @@ def on_ray(
     FedhistError
         If a cluster cannot be joined, or has no CPU left, or a machine unlike this one.
     """
-    import ray
-
-    from simulations.runtimes.ray_machines import Likeness, compare
-    from simulations.runtimes.ray_start import TASK, ray_session, window
-
     with ray_session(workers, address):
         like = Likeness.of([*map(abspath, plugins)]) if address else None
         if like is not None:

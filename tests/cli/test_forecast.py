@@ -75,7 +75,7 @@ def test_what_evaluation_takes_is_in_the_time(
 
     without = forecast(MEAN, USERS, Options())
     monkeypatch.setattr(module, "_evaluated", evaluated)
-    monkeypatch.setattr(module, "_made", lambda users, n: 0.0)
+    monkeypatch.setattr(module, "_made", lambda users, n: (0.0, 0))
     found = forecast(MEAN, USERS, Options(beside=first_pass(MEAN)))
     assert found is not None
     assert without is not None

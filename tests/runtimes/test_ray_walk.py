@@ -17,7 +17,7 @@ from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
 from fedhist.users.shards import BLOCK
 from simulations.populations import population
-from simulations.runtimes import ray_machines, ray_start, ray_tasks, ray_walk
+from simulations.runtimes import ray_tasks, ray_walk
 from simulations.runtimes.ray_machines import Likeness
 from simulations.runtimes.ray_tasks import NoMachines, _called, on_ray
 from simulations.runtimes.ray_walk import GROUP, WalkedOnRay, _part
@@ -64,8 +64,8 @@ def test_machines_are_compared_before_any_task(monkeypatch: pytest.MonkeyPatch) 
         asked.append(wanted)
         raise FedhistError("another version")
 
-    monkeypatch.setattr(ray_start, "ray_session", lambda *_: nullcontext())
-    monkeypatch.setattr(ray_machines, "compare", compare)
+    monkeypatch.setattr(ray_tasks, "ray_session", lambda *_: nullcontext())
+    monkeypatch.setattr(ray_tasks, "compare", compare)
     with pytest.raises(FedhistError, match="another version"):
         next(on_ray(same, [1, 2], None, "10.0.0.1:1", [__file__]))
     assert asked[0].plugins == (__file__,)
@@ -84,8 +84,8 @@ def test_a_ray_without_any_cpu_is_not_waited_for(monkeypatch: pytest.MonkeyPatch
             return object()
 
     monkeypatch.setattr(ray_tasks, "ALONE_SECONDS", 0.05)
-    monkeypatch.setattr(ray_start, "ray_session", lambda *_: nullcontext())
-    monkeypatch.setattr(ray_start, "window", lambda *_: 1)
+    monkeypatch.setattr(ray_tasks, "ray_session", lambda *_: nullcontext())
+    monkeypatch.setattr(ray_tasks, "window", lambda *_: 1)
     for name, stub in (
         ("remote", lambda _: Remote()),
         ("wait", lambda refs, timeout: ([], refs)),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 from fedhist.base.checks import check_within
 
 Method = Literal["centred", "folds", "auto"]
-METHODS = get_args(Method)
 
 
 def check_clip_mass(clip_mass: float) -> None:

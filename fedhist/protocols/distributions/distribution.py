@@ -18,7 +18,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -66,7 +66,6 @@ MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
 
 Assumption = Literal["nothing", "same-distribution"]
 """What the automatic choice may rest on."""
-ASSUMPTIONS = get_args(Assumption)
 NOTHING: Assumption = "nothing"
 
 EXACT = "laplace"

@@ -53,8 +53,6 @@ from server.means.lower_bounds import packing_bound
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
-GEOMETRIES = ("linf-ball", "l2-ball", "sparse", "sobolev")
-
 
 @register_protocol
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ class FewUsersAsPrinted(AsPrinted, FewUsers):
         if self.method not in ("auto", "ball"):
             raise ValueError(f'mode "paper" is Algorithm 1: one ball, got method {self.method!r}')
         super().__post_init__()
+        _ = self.guarantee  # raises where the printed procedure is none
 
     @property
     def guarantee(self) -> Guarantee:

@@ -27,7 +27,6 @@ from server.means.localize import Plan
 from server.means.sparse_rule import VOTE_SHARES, Choice, SparseSetting, sparse_rule
 from server.means.support import REACH, VoteLaw, selection_level, vote_threshold
 
-METHODS = ("vectors", "select", "threshold")
 HADAMARD_FROM = 1 << 14
 """From so many coordinates on, "auto" hashes by Hadamard rows: a fold then costs one addition."""
 NOT_LOST = 2.0
