@@ -36,8 +36,11 @@ DTYPES = frozenset(
 )
 
 
-def encode_fields(value: Any) -> tuple[str, dict[str, Array]]:
-    """Split a dataclass into the canonical JSON of its scalars and its named arrays."""
+def encode_fields(value: Any, *, rounded: bool = False) -> tuple[str, dict[str, Array]]:
+    """Split a dataclass into the canonical JSON of its scalars and its named arrays.
+
+    With ``rounded``, scalars that are floats have ten significant digits: for digests.
+    """
     scalars: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
     cls: type = type(value)
@@ -47,7 +50,8 @@ def encode_fields(value: Any) -> tuple[str, dict[str, Array]]:
         if v is None and f.name == LATER:
             continue
         if isinstance(v, Cohort):
-            scalars[f.name] = {"cohort": [v.salt, float(v.lo), float(v.hi)]}
+            bounds = (float(v.lo), float(v.hi))
+            scalars[f.name] = {"cohort": [v.salt, *(_rounded(bounds) if rounded else bounds)]}
         elif isinstance(v, Keys):
             scalars[f.name] = {"keys": len(v)}
             arrays[f.name + SEP + "offsets"] = v.offsets
@@ -56,16 +60,16 @@ def encode_fields(value: Any) -> tuple[str, dict[str, Array]]:
             scalars[f.name] = {"array": str(v.dtype)}
             arrays[f.name] = v
         elif isinstance(v, Part | Query):
-            text, inner = encode_fields(v)
+            text, inner = encode_fields(v, rounded=rounded)
             kind = "part" if isinstance(v, Part) else "query"
             scalars[f.name] = {kind: [v.wire_name, text]}
             arrays |= {f.name + SEP + name: a for name, a in inner.items()}
         elif f.name == LATER and is_dataclass(v):
-            scalars[f.name] = {type(v).__name__: encode_fields(v)[0]}
+            scalars[f.name] = {type(v).__name__: encode_fields(v, rounded=rounded)[0]}
         elif isinstance(v, tuple):
-            scalars[f.name] = {"tuple": list(v)}
+            scalars[f.name] = {"tuple": list(_rounded(v) if rounded else v)}
         elif v is None or isinstance(v, bool | int | float | str):
-            scalars[f.name] = v
+            scalars[f.name] = _rounded(v) if rounded else v
         else:
             raise WireError(f"field {f.name!r} cannot travel: {type(v).__name__}")
     return json.dumps(scalars, sort_keys=True, separators=(",", ":")), arrays
@@ -168,7 +172,16 @@ def _decode_value(name: str, v: Any, left: dict[str, Array]) -> Any:
 def query_digest(query: Query, round_index: int) -> str:
     """Name a query of a round: 32 hexadecimal digits over every public field.
 
-    Two different queries never share a digest, so they never share private randomness.
+    Floating-point numbers are rounded before they are hashed, never in what travels: processors
+    differ in the last bits of a logarithm or of a product of matrices, and the same run has the
+    same digests, and so the same seeds, on all of them. Scalars have ten significant decimal digits
+    (most configurations are written with fewer), entries of arrays 32 bits after the leading one.
+
+    Two queries that differ beyond that, or in anything else, never share a digest, so they never
+    share private randomness. Two that differ by less share one, and a server gains nothing by
+    asking both: a node that draws from system entropy gives the second the stored answer to the
+    first, or refuses it, and reads no record again (``clients/node.py``); a node with a seed is
+    one of a simulation, whose users are made up.
     """
     return _digest(query, query.wire_name, str(round_index))
 
@@ -179,15 +192,29 @@ def protocol_digest(protocol: Protocol) -> str:
 
 
 def _digest(value: Any, *names: str) -> str:
-    text, arrays = encode_fields(value)
+    text, arrays = encode_fields(value, rounded=True)
     h = hashlib.blake2b(digest_size=16)
     for part in (*names, text):
         h.update(f"{len(part)}:{part}".encode())
     for name in sorted(arrays):
         a = np.asarray(arrays[name], order="C")
         h.update(f"{name}:{a.dtype.str}:{a.shape}:".encode())
-        h.update(a.tobytes())
+        h.update((_rounded_array(a) if a.dtype.kind == "f" else a).tobytes())
     return h.hexdigest()
+
+
+def _rounded(v: Any) -> Any:
+    """Round a float, or those of a tuple, to ten significant digits; 0.0 for -0.0."""
+    if isinstance(v, tuple):
+        return tuple(map(_rounded, v))
+    return float(f"{v:.9e}") + 0.0 if isinstance(v, float) else v
+
+
+def _rounded_array(a: Array) -> Array:
+    """Round floats to 32 bits after the leading one, by whole numbers: the same everywhere."""
+    bits = (a.astype(np.float64) + 0.0).view(np.uint64)  # + 0.0: one zero
+    short = (bits + np.uint64(1 << 19)) & ~np.uint64((1 << 20) - 1)
+    return np.where(np.isnan(a), np.nan, short.view(np.float64))
 
 
 def decode_query(wire_name: str, text: str, arrays: Mapping[str, Array]) -> Query:

@@ -205,7 +205,8 @@ class Session:
         elif line["digest"] != digest:
             raise WireError(
                 f"round {self.round_index} of the journal asked {line['digest']}, this run asks "
-                f"{digest}: the journal belongs to another run or another configuration"
+                f"{digest}: the journal belongs to another run or another configuration, or to a "
+                "version that did not round numbers before it named a query by them (0.2.0)"
             )
         self.query = query
 

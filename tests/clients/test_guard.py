@@ -330,6 +330,15 @@ def test_a_refusal_says_nothing_about_the_data() -> None:
     assert reply.body == "the owner of this node does not allow the query 'bin-votes'"
 
 
+def test_a_query_that_differs_in_last_bits_gets_the_first_answer(tmp_path: Path) -> None:
+    """Both have one digest: a second draw, or the same noise around other numbers, would tell."""
+    for store in stores(tmp_path):
+        first, near = votes(0.5), votes(0.5 + 1e-12)
+        replies = [node(None).answer(encode_question(q, 0), store) for q in (first, near)]
+        assert counts(replies[0]) == counts(replies[1])
+        assert len(store.answered()) == 1
+
+
 def test_what_is_not_ours_is_an_error() -> None:
     with pytest.raises(WireError):
         node(None).answer(RecordDict(), ContextStore(RecordDict()))

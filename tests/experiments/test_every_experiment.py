@@ -33,16 +33,6 @@ def test_it_measures_and_draws(name: str) -> None:
         assert experiment(name).paper.endswith(result.paper)
 
 
-@pytest.mark.parametrize("name", names())
-def test_it_is_well_formed(name: str) -> None:
-    """It has a function, a population that needs no file, a title and a paper."""
-    e = experiment(name)
-    assert callable(e.run)
-    assert e.without_file
-    assert e.paper
-    assert e.title
-
-
 @pytest.mark.parametrize(
     "name", [n for n in names() if n not in ("figure3", "figure6", "refusal-map", "table1")]
 )

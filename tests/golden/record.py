@@ -1,17 +1,13 @@
 """Write the golden record: what this code answers and writes, which no later commit may change.
 
-``python tests/golden/record.py [PROTOCOL ...]`` rewrites the record, or the entries of some
+``python tests/golden/record.py [PROTOCOL ...]`` rewrites the record, or the files of some
 protocols, from today's code. Do so only in a commit that says why their answers may change; one
 that moves or renames code never does.
 
-``estimates.json`` has, for every own protocol and its variants (:func:`variants`), the digests, the
-estimate and what was charged, of one inline run with a fixed seed. Numbers stand as ``float.hex``
-in the order of the array; a long array as the sum, the first entries and a digest of its bytes.
-Digests, whole numbers and texts hold everywhere. Floating-point numbers hold to the bit on a
-machine with the recorded :func:`fingerprint`, else to 1e-9 of the array's largest entry: NumPy's
-kernels differ in the last bits from processor to processor. ``revisions`` are those of the laws.
-
-``files/`` has what runs left behind: journals, a guard's folder, a data set's ledger, a sweep.
+``protocols/NAME.json`` has the digests, the estimate and what was charged of an inline run with a
+fixed seed, a line for each variant of the protocol's example (:func:`variants`). ``files/`` has
+what runs left behind, journals, a guard's folder, a data set's ledger, a sweep, and ``files.json``
+what reading them gives.
 """
 
 from __future__ import annotations
@@ -49,10 +45,7 @@ from simulations.runs.data_ledger import Cap, CapExceeded, DataLedger
 from simulations.runs.run import Options, execute
 
 HERE = Path(__file__).resolve().parent
-FILES = HERE / "files"
-sys.path.append(str(HERE.parent))  # run as a script
-
-from processor import ESTIMATES, fingerprint  # noqa: E402
+PROTOCOLS, FILES, READ = HERE / "protocols", HERE / "files", HERE / "files.json"
 
 SEED, OTHER_SEED = 20, 21
 LONG, FIRST = 16, 4
@@ -73,7 +66,7 @@ def choices(example: Protocol) -> dict[str, list[Any]]:
     """Find the other values of every field that takes a name from a list, or a yes or no."""
     found = {}
     hints = get_type_hints(type(example))
-    for field in fields(example):
+    for field in (f.name for f in dataclasses.fields(example) if f.name != LATER):
         hint, names = hints[field], list[Any]()
         if hint is bool:
             names = [False, True]
@@ -86,11 +79,6 @@ def choices(example: Protocol) -> dict[str, list[Any]]:
                 names = sorted({*NAME.findall(str(e)), *(a.value for a in Adjacency)})
         found[field] = [n for n in names if n != getattr(example, field)]
     return found
-
-
-def fields(protocol: Protocol) -> list[str]:
-    """Name a protocol's fields, but for the one that a digest leaves out where it is None."""
-    return [f.name for f in dataclasses.fields(protocol) if f.name != LATER]
 
 
 def variants(example: Protocol) -> Iterator[dict[str, Any]]:
@@ -108,15 +96,29 @@ def variants(example: Protocol) -> Iterator[dict[str, Any]]:
 
 
 def numbers(values: Any) -> dict[str, Any]:
-    """Write numbers down; see the module's docstring."""
+    """Write an array down: a long one as its first entries, and numbers that hang on every entry.
+
+    Of floats these are the largest, the sum, that of sizes, and a projection that no order leaves
+    as it is; of whole numbers the sum and a digest of the bytes.
+    """
     a = np.asarray(values)
-    kind, write = ("floats", float.hex) if a.dtype.kind == "f" else ("ints", int)
-    flat = a.ravel().tolist()
-    out = {"type": a.dtype.str, "shape": list(a.shape)}
-    if len(flat) > LONG:
+    out: dict[str, Any] = {"type": a.dtype.str, "shape": list(a.shape)}
+    kind = "floats" if a.dtype.kind == "f" else "ints"
+    if a.size <= LONG:
+        return {**out, kind: short(a.ravel().tolist())}
+    flat = a.ravel()
+    if kind == "floats":
+        sizes, waves = np.abs(flat), np.cos(np.arange(1, len(flat) + 1))
+        whole = [sizes.max(), *map(math.fsum, (flat, sizes, flat * waves))]
+    else:
         out["sha256"] = hashlib.sha256(a.astype(a.dtype.newbyteorder("<")).tobytes()).hexdigest()
-        flat = [math.fsum(flat) if kind == "floats" else sum(flat), *flat[:FIRST]]
-    return {**out, kind: [write(x) for x in flat]}
+        whole = [sum(flat.tolist())]
+    return {**out, kind: short([*whole, *flat[:FIRST].tolist()])}
+
+
+def short(values: Any) -> list[Any]:
+    """Write floats with the digits that every machine agrees on."""
+    return [float(f"{x:.12g}") if isinstance(x, float) else int(x) for x in values]
 
 
 def estimated(estimate: Estimate) -> dict[str, Any]:
@@ -129,8 +131,8 @@ def estimated(estimate: Estimate) -> dict[str, Any]:
     out["charges"] = [
         [
             c.label,
-            numbers([c.release.epsilon, c.release.delta, c.release.rho, c.release.slack]),
-            [] if c.cohort is None else [c.cohort.salt, numbers([c.cohort.lo, c.cohort.hi])],
+            short([c.release.epsilon, c.release.delta, c.release.rho, c.release.slack]),
+            [] if c.cohort is None else [c.cohort.salt, *short([c.cohort.lo, c.cohort.hi])],
         ]
         for c in (ledger.entries if ledger is not None else ())
     ]
@@ -156,34 +158,21 @@ def ran(protocol: Protocol) -> dict[str, Any]:
     }
 
 
-def evaluated(protocol: Protocol) -> dict[str, Any]:
-    """Write down what is said of an example's truth, and its run with sums drawn from their law."""
-    users = protocol.example_users()
-    with threadpool_limits(1):
-        truth, bound = protocol.truth(users), protocol.error(users)
-    try:
-        sums: Any = estimated(run(protocol, clients="aggregate")[0])
-    except NotImplementedError as e:
-        sums = str(e)
-    return {
-        "fields": fields(protocol),
-        "truth": numbers(truth),
-        "bound": [bound.loss, numbers(bound.expected), bound.exact],  # its source names modules
-        "aggregate": sums,
-    }
-
-
 def estimates(name: str, changes: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     """Run a protocol's example with these changes; default: with all of its variants."""
-    example = own_protocols()[name].example()
-    found = list(variants(example)) if changes is None else changes
-    runs = [{"changes": c, **ran(dataclasses.replace(example, **c))} for c in found]
-    return {"example": evaluated(example), "runs": runs}
-
-
-def revisions() -> dict[str, int]:
-    """Return the revision of every own protocol's law that has had another one."""
-    return {name: cls.revision for name, cls in own_protocols().items() if cls.revision}
+    cls = own_protocols()[name]
+    example = cls.example()
+    try:
+        sums: Any = estimated(run(example, clients="aggregate")[0])
+    except NotImplementedError as e:
+        sums = str(e)
+    given = list(variants(example)) if changes is None else changes
+    return {
+        "revision": cls.revision,
+        "truth": numbers(example.truth(example.example_users())),
+        "aggregate": sums,
+        "runs": [{"changes": c, **ran(dataclasses.replace(example, **c))} for c in given],
+    }
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -287,27 +276,29 @@ def write_files() -> dict[str, Any]:
     return out
 
 
-def write_record(*names: str) -> None:
-    """Rewrite the entries of the protocols named, and files/ where one of them wrote these; or all.
+def text_of(entry: dict[str, Any]) -> str:
+    """Write an entry with a line for each of its members and its runs."""
 
-    The fingerprint is that of the last whole record; an entry that another machine renews has one
-    of its own.
-    """
+    def line(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+    runs = ",\n".join(map(line, entry["runs"]))
+    rest = "".join(f'"{k}":{line(v)},\n' for k, v in entry.items() if k != "runs")
+    return f'{{{rest}"runs":[\n{runs}\n]}}\n'
+
+
+def write_record(*names: str) -> None:
+    """Rewrite the protocols named, and files/ where one of them wrote these; or all."""
     load_builtin()
-    body: dict[str, Any] = {"fingerprint": fingerprint(), "protocols": {}}
-    if names:
-        body = json.loads(ESTIMATES.read_text(encoding="utf-8"))
     if not names or {*names} & {*JOURNALLED}:
         with tempfile.TemporaryDirectory() as folder, chdir(folder):
-            body["files"] = write_files()
+            read = write_files()
             shutil.rmtree(FILES)
             shutil.copytree(folder, FILES)
             FILES.chmod(0o755)
-    here = {} if body["fingerprint"] == fingerprint() else {"fingerprint": fingerprint()}
-    body["protocols"] |= {name: estimates(name) | here for name in names or own_protocols()}
-    body["revisions"] = revisions()
-    text = json.dumps(body, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    ESTIMATES.write_text(text.replace('{"changes"', '\n{"changes"') + "\n", encoding="utf-8")
+        READ.write_text(json.dumps(read, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    for name in names or own_protocols():
+        (PROTOCOLS / f"{name}.json").write_text(text_of(estimates(name)), encoding="utf-8")
 
 
 if __name__ == "__main__":

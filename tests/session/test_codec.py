@@ -16,6 +16,7 @@ from fedhist.base.errors import WireError
 from fedhist.model.query import Keyed, Query, Report, Summary
 from fedhist.session.codec import (
     DTYPES,
+    _rounded_array,
     array_from_json,
     array_to_json,
     decode_fields,
@@ -122,6 +123,24 @@ def test_every_public_field_changes_the_digest() -> None:
     values = [Everything(**(GIVEN | c)) for c in [{}, *changes]]
     digests = {query_digest(v, 0) for v in values} | {query_digest(values[0], 1)}
     assert len(digests) == len(values) + 1
+
+
+def test_last_bits_do_not_change_the_digest() -> None:
+    """They differ from processor to processor; nothing larger goes unnoticed."""
+    table = np.array([[1 / 3, -1e300, 5e-324], [np.inf, np.nan, 0.0]])
+    value = {"number": 0.1 + 0.2, "floats": (1 / 3, math.inf, math.nan, -1e-310, 0.0)}
+    near = {"number": 0.3, "floats": (1 / 3 + 1e-15, math.inf, math.nan, -1e-310, -0.0)}
+    far = {"number": 0.3 + 1e-9, "floats": (1 / 3 + 1e-9, *value["floats"][1:])}
+
+    def digest(**change: Any) -> str:
+        return query_digest(Everything(**(GIVEN | value | {"table": table} | change)), 0)
+
+    assert digest(**near, table=table * (1 + 1e-15) - 0.0) == digest()
+    assert digest(cohort=Cohort(1, 0.25 + 1e-15, 0.5)) == digest()
+    others = [*({k: v} for k, v in far.items()), *({"table": table * x} for x in (1 + 1e-9, -1))]
+    assert len({digest(**c) for c in others} | {digest()}) == len(others) + 1
+    odd = np.array([np.inf, -np.inf, np.nan, 0.0, 1.0, -2.5, 1e-310])
+    assert np.allclose(_rounded_array(odd), odd, rtol=1e-9, atol=1e-317, equal_nan=True)
 
 
 def test_memory_layout_does_not_change_the_digest() -> None:

@@ -230,7 +230,7 @@ def test_a_runs_file_may_hold_a_question(tmp_path: Path) -> None:
 
 def test_built_in_questions_can_be_read() -> None:
     for name in builtin_decisions():
-        assert load_question(name).error is not None
+        assert load_question(name).error > 0
 
 
 def test_a_level_without_an_estimate_is_neither_no_nor_measured() -> None:

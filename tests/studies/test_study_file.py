@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -90,8 +91,7 @@ def test_overrides_are_of_a_part_too(study: Path) -> None:
 
 
 @pytest.mark.parametrize("load", [load_config, load_comparison, load_sweep, load_plan])
-def test_a_table_of_nobody_names_the_nearest(study: Path, load: object) -> None:
-    assert callable(load)
+def test_a_table_of_nobody_names_the_nearest(study: Path, load: Callable[..., object]) -> None:
     with pytest.raises(ValueError, match=r"unknown table 'comapre'; did you mean 'compare'\?"):
         load(str(study), ["comapre.seeds=1"])
 

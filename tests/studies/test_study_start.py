@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -102,10 +103,9 @@ def samples(path: Path) -> None:
 
 @pytest.mark.parametrize("write", [events, samples])
 def test_every_command_reads_what_is_written(
-    tmp_path: Path, write: object, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, write: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert callable(write)
     path = Path("mine.csv")
     write(path)
     text = start(path, guess(path), "mine.toml").text
