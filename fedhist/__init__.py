@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from fedhist.channels.finite import unary_law as unary_law
     from fedhist.channels.flips import flip_probability as flip_probability
     from fedhist.model.display import Display as Display
-    from fedhist.model.error_bounds import ErrorBound as ErrorBound
     from fedhist.model.finite import FiniteChannel as FiniteChannel
     from fedhist.model.measures import Measure as Measure
     from fedhist.model.measures import Measured as Measured
     from fedhist.model.measures import measured as measured
+    from fedhist.model.prediction import Prediction as Prediction
     from fedhist.model.protocol import Estimate as Estimate
     from fedhist.model.protocol import Protocol as Protocol
     from fedhist.model.protocol import Script as Script

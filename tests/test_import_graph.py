@@ -14,12 +14,13 @@ def module(file: Path) -> str:
     return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-# Types that cannot live below what they speak of: the importing file, what it imports, and why.
+# What cannot live below what it speaks of: the importing file, what it imports, and why.
 TYPED = {
     (
         "fedhist.model.protocol",
         "fedhist.session.curator",
     ): "a script is written against the curator, which is opened for a protocol",
+    ("fedhist.model.measures", "server.predictor"): "a protocol's default prediction runs it",
     ("fedhist.users.shards", "fedhist.users.batch"): "users are a shard, and its blocks are users",
 }
 

@@ -34,7 +34,8 @@ def public_names(
 
     def find(name: str) -> Any:
         if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            gone = import_module("fedhist.model.renamed").instead(name)
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{gone}")
         return getattr(import_module(homes[name]), name)
 
     def names() -> list[str]:

@@ -1,4 +1,4 @@
-"""Protocol: a script of queries. Estimate: what it returns. ErrorBound: what theory predicts."""
+"""Protocol: a script of queries. Estimate: what it returns."""
 
 from __future__ import annotations
 
@@ -169,6 +169,8 @@ class Protocol(Evaluated):
         Reference, one line.
     target : str
         What is estimated: "histogram", "mean", ... or a word of your own.
+    loss_name : str
+        Name of :meth:`loss`: "l1", "l2", "squared l2", or a word of your own.
     display : Display or None
         How estimates are shown; None: as those of other protocols of the target, if there are any.
     starter : str

@@ -25,6 +25,7 @@ from fedhist.model.display import Display
 from fedhist.model.part import Part
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
+from fedhist.model.renamed import instead
 
 Q = TypeVar("Q", bound=type[Query])
 F = TypeVar("F", bound=type[Part])
@@ -101,7 +102,8 @@ def protocol_class(name: str) -> type[Protocol]:
 
 def _find(table: Mapping[str, type], name: str, what: str) -> type:
     if name not in table:
-        raise ValueError(f"unknown {what} {name!r}{nearest(name, sorted(table))}")
+        remedy = instead(name) or nearest(name, sorted(table))
+        raise ValueError(f"unknown {what} {name!r}{remedy}")
     return table[name]
 
 

@@ -17,6 +17,9 @@ from simulations.config.reading import Must, Natural, Settings, one_of, read
 
 ON_THE_WAY = ("dropout", "straggler", "duplicate", "replay")
 POISON = ("input-poisoning", "output-poisoning", "corrupted")
+SILENT = ("dropout", "straggler")
+"""Kinds whose users or nodes do not answer in time."""
+
 KINDS = (*ON_THE_WAY, "malformed", *POISON)
 LEVELS = ("user", "node")
 MOST_CORRUPTED = 0.49

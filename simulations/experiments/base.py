@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Floats
-from simulations.experiments.heat_maps import HeatMap
 from simulations.populations import KINDS, Loaded, population
 
 PASS, FAIL, TOO_FEW = "PASS", "FAIL", "too few runs"
@@ -177,8 +176,6 @@ class Result:
         The paper's statements that this run cannot judge, and why.
     population : str
         One line: what was measured on.
-    maps : tuple of HeatMap
-        Drawn beside the curves.
     """
 
     title: str
@@ -191,7 +188,6 @@ class Result:
     notes: tuple[str, ...] = ()
     not_judged: tuple[str, ...] = ()
     population: str = ""
-    maps: tuple[HeatMap, ...] = ()
 
     def __post_init__(self) -> None:
         if self.log not in ("", "x", "y", "xy"):

@@ -16,7 +16,6 @@ from rich.markup import escape
 import fedhist
 from simulations.experiments.base import FAIL, PASS, Check, Request, Result
 from simulations.experiments.catalogue import Experiment
-from simulations.experiments.heat_maps import write_maps
 from simulations.reporting.json_files import write_json
 from simulations.reporting.numbers import number
 from simulations.reporting.pictures import COLOURS, letters_across, picture
@@ -156,7 +155,6 @@ def write_parts(what: Experiment, request: Request, result: Result, folder: Path
     if result.curves:
         curve_frame(result).write_csv(folder / "curves.csv")
         draw(result, folder / "figure.png")
-    write_maps(result.maps, folder)
 
 
 def summary_of(what: Experiment, request: Request, result: Result) -> dict[str, Any]:

@@ -15,7 +15,9 @@ import numpy as np
 
 import fedhist
 from fedhist.base.arrays import Array
-from fedhist.model.error_bounds import ErrorBound
+from fedhist.base.errors import PopulationError
+from fedhist.model.measures import Measured, simulated
+from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError
@@ -23,6 +25,7 @@ from fedhist.privacy.aggregation import NOT_PROMISED
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys
+from simulations.adversaries.table import SILENT
 from simulations.reporting.estimate_files import write_estimate
 from simulations.reporting.json_files import write_json
 from simulations.reporting.targets import new_folder, whole_folder
@@ -47,8 +50,8 @@ class Evaluation:
     support : Keys or None
         What the entries of the truth stand for, where the protocol's domain is unbounded.
     losses : (repeats,) float
-    bound : ErrorBound
-        What theory predicts, in the same loss.
+    bound : Prediction
+        Of the same loss; NaN where the users are too many to run the protocol on them again.
     one_in : int
         Of so many items about one is in the support; losses are estimated from them.
     """
@@ -56,7 +59,7 @@ class Evaluation:
     truth: Array
     support: Keys | None
     losses: Array
-    bound: ErrorBound
+    bound: Prediction
     one_in: int = 1
 
     @property
@@ -89,7 +92,17 @@ def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | No
         return None
     protocol, users = prepared.protocol, prepared.plan.users
     losses = np.array([protocol.loss_of(e, users, known=known) for e in found])
-    return Evaluation(known.truth, known.support, losses, known.error, known.one_in)
+    bound = predicted(prepared, known)
+    return Evaluation(known.truth, known.support, losses, bound, known.one_in)
+
+
+def predicted(prepared: Prepared, known: Measured) -> Prediction:
+    """Predict the loss of a run, of the users and nodes that it was told will answer."""
+    answering = math.prod(1 - a.fraction for a in prepared.config.adversaries if a.kind in SILENT)
+    try:
+        return known.error if answering == 1 else simulated(prepared.protocol, known, answering)
+    except PopulationError as e:
+        return Prediction(prepared.protocol.loss_name, math.nan, "simulated", str(e))
 
 
 def folder_for(name: str, out: str) -> Path:
@@ -224,7 +237,7 @@ def metrics(
             "standard error": evaluation.standard_error if len(evaluation.losses) > 1 else None,
             "repeats": len(evaluation.losses),
             "predicted": evaluation.bound.expected,
-            "prediction is exact": evaluation.bound.exact,
+            "prediction is": evaluation.bound.kind,
             "prediction": evaluation.bound.source,
         }
     why = "computed from the users' data for evaluation; do not publish"

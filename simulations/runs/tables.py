@@ -120,13 +120,16 @@ def _rounds_in_words(finished: Finished) -> str:
     return "\n".join(out) or "none"
 
 
+KINDS = {"exact": "exact formula", "simulated": "simulated", "bound": "a paper's upper bound"}
+
+
 def _error_in_words(finished: Finished) -> str:
     e = finished.evaluation
     if e is None:
         return "unknown"
     several = len(e.losses) > 1
     plus = f" ± {e.standard_error:.3g} in {len(e.losses)} runs" if several else " in this run"
-    kind = "exact formula" if e.bound.exact else "theory"
+    kind = KINDS[e.bound.kind] + (f" ± {e.bound.stderr:.2g}" if e.bound.stderr else "")
     share = f", {e.mean / e.total:.2%} of the total" if e.bound.loss == "l1" and e.total else ""
     sampled = f"; items {e.sampled}" if e.sampled else ""
     return (

@@ -66,8 +66,6 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "runs": 2,
         "path_runs": 2,
     },
-    "local-regret": {"n": [600], "T": [4], "epsilon": [2.0], "cells": 1},
-    "central-regret": {"n": [300], "m": [10], "epsilon": [2.0], "cells": 1},
     "local-distribution-error": {
         "symbols": [16, 64],
         "users_per_symbol": [500],

@@ -39,6 +39,7 @@ class DensityTarget(SeenProtocol):
     """
 
     target: ClassVar[str] = "density"
+    loss_name: ClassVar[str] = "ise"
     display: ClassVar[Display | None] = Display(
         form="cells",
         label="density",

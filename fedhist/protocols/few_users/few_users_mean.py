@@ -120,6 +120,7 @@ class FewUsersMean(MeanTarget, FewUsers):
     name: ClassVar[str] = "few-users-mean"
     paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Algorithms 1 to 3"
     revision: ClassVar[int] = 3
+    loss_name: ClassVar[str] = "l2"
     needs_server: ClassVar[str] = "its estimator reads every user's own row"
     plain: ClassVar[bool] = True
     goals: ClassVar[tuple[Goal, ...]] = (

@@ -163,6 +163,7 @@ class OneItemOracle(SeenProtocol, OneVote):
     """
 
     target: ClassVar[str] = "distribution"
+    loss_name: ClassVar[str] = "squared l2"
     display: ClassVar[Display | None] = DISTRIBUTION
     batch: ClassVar[int] = BLOCK
 

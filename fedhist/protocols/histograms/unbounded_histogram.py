@@ -128,6 +128,7 @@ class UnboundedHistogram(TwoModes, Central):
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithms 3 and 4"
     revision: ClassVar[int] = 3
     target: ClassVar[str] = "histogram"
+    loss_name: ClassVar[str] = "l1"
     needs_server: ClassVar[str] = "which items there are is decided on exact counts by key"
     display: ClassVar[Display | None] = HISTOGRAM
     raw_support: ClassVar[bool] = False

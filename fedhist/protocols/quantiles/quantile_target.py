@@ -46,6 +46,7 @@ class QuantileTarget(SeenProtocol, PlannedUsers):
     """
 
     target: ClassVar[str] = "quantiles"
+    loss_name: ClassVar[str] = "rank error"
     display: ClassVar[Display | None] = Display(form="quantiles", label="value", entry="level")
     levels: tuple[float, ...]
     low: float

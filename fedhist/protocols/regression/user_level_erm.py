@@ -132,6 +132,7 @@ class UserLevelErm(Central):
     name: ClassVar[str] = "user-level-erm"
     paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Appendix D"
     target: ClassVar[str] = "parameters"
+    loss_name: ClassVar[str] = "excess risk"
     display: ClassVar[Display | None] = Display(label="parameter of the model")
     goals: ClassVar[tuple[Goal, ...]] = (Goal(0.02, words="d = 10, m = 20 to 100"),)
 

@@ -113,6 +113,7 @@ class DistributionTarget(SeenProtocol, OnDomain):
     """A protocol whose estimate has one share for every symbol of ``domain``."""
 
     target: ClassVar[str] = "distribution"
+    loss_name: ClassVar[str] = "l1"
     display: ClassVar[Display | None] = DISTRIBUTION
 
     @property

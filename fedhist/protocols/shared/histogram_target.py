@@ -25,6 +25,7 @@ class DomainHistogram(OnDomain, SeenProtocol):
     """A protocol whose estimate has one total count for every item of ``domain``."""
 
     target: ClassVar[str] = "histogram"
+    loss_name: ClassVar[str] = "l1"
     display: ClassVar[Display | None] = HISTOGRAM
 
     @property

@@ -28,6 +28,7 @@ class MeanTarget(SeenProtocol):
     """A protocol whose estimate is the average of the users' own means."""
 
     target: ClassVar[str] = "mean"
+    loss_name: ClassVar[str] = "squared l2"
     display: ClassVar[Display | None] = Display(
         label="mean (units of the samples)", unit="units of the samples", loss=SQUARED_L2
     )

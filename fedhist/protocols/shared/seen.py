@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, cast
 
@@ -16,8 +16,8 @@ import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.base.hashing import digest64
-from fedhist.model.error_bounds import ErrorBound, LowerBound
-from fedhist.model.measures import MOST_ROWS, Measure, Measured, measured
+from fedhist.model.measures import MOST_ROWS, Measure, Measured, measured, simulated
+from fedhist.model.prediction import Kind, LowerBound, Prediction
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import CHUNK, Summary
 from fedhist.protocols.shared.sample_sizes import Held
@@ -95,13 +95,14 @@ class Seen(Measured):
         return self.protocol.truth_of(self)
 
     @cached_property
-    def error(self) -> ErrorBound:
+    def error(self) -> Prediction:
         """The predicted error; its source says if users are sampled."""
         found = self.protocol.error_of(self)
         if "rows" not in vars(self) or self.cohort is None:
             return found
         said = f"{found.source}; sampled: {self.protocol.most_rows:,} of {self.n_users:,} users"
-        return replace(found, exact=False, source=said)
+        kind: Kind = "bound" if found.kind == "bound" else "simulated"
+        return Prediction(found.loss, found.expected, kind, said, found.stderr)
 
     @property
     def resolution(self) -> float:
@@ -151,9 +152,9 @@ class SeenProtocol(Protocol):
     def truth_of(self, seen: Seen) -> Array:
         """Compute what is being estimated, exactly. NOT PRIVATE."""
 
-    @abstractmethod
-    def error_of(self, seen: Seen) -> ErrorBound:
-        """Predict the error. NOT PRIVATE."""
+    def error_of(self, seen: Seen) -> Prediction:
+        """Predict the error. NOT PRIVATE. Default: the mean of 30 runs on these users."""
+        return simulated(self, seen)
 
     def resolution_of(self, seen: Seen) -> float:
         """Bound the loss that is left without noise. NOT PRIVATE."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedhist.base.errors import FedhistError
-from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.measures import Measured, measured
+from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of
 from fedhist.protocols.shared.mean_target import PlannedMean
@@ -77,7 +77,7 @@ class Oracle:
         self.template, self.relative, self.loss = template, relative, loss
         self.read = self.cut = False
         self.points: dict[float, Point] = {}
-        self.bounds: dict[float, ErrorBound] = {}
+        self.bounds: dict[float, Prediction] = {}
         self._clipping: float | None = None
 
     def __call__(self, x: float) -> Point:
@@ -113,7 +113,7 @@ class Oracle:
             return Point(x, math.inf, str(e))
         return Point(x, error)
 
-    def predict(self, setting: Setting, protocol: Protocol) -> tuple[float, ErrorBound]:
+    def predict(self, setting: Setting, protocol: Protocol) -> tuple[float, Prediction]:
         """Return the predicted error, as a share if relative, and what theory says as it is."""
         loaded, lazy = self.template.lazy(setting)
         try:
@@ -132,14 +132,14 @@ class Oracle:
             self.read |= lazy.made
         return error if not math.isnan(error) else math.inf, bound
 
-    def _planned(self, protocol: Protocol) -> ErrorBound | None:
+    def _planned(self, protocol: Protocol) -> Prediction | None:
         """Predict from public numbers where that can be done, with what the range costs."""
         if not isinstance(protocol, PlannedMean):
             return None
         planned = protocol.planned_error()
         return replace(planned, expected=planned.expected + self.clipping(protocol))
 
-    def _stated(self, protocol: Protocol, bound: ErrorBound) -> ErrorBound:
+    def _stated(self, protocol: Protocol, bound: Prediction) -> Prediction:
         """State a prediction in the common loss.
 
         Raises
@@ -155,7 +155,7 @@ class Oracle:
         if found is None:
             raise ValueError(f"its theory, in {bound.loss}, cannot be stated in {wanted}")
         source = f"{bound.source}; from {bound.loss}, as if errors were normal"
-        return replace(bound, loss=wanted, expected=found, exact=False, source=source)
+        return Prediction(wanted, found, "bound", source)
 
     def clipping(self, protocol: PlannedMean) -> float:
         """Return what clipping to the range costs the template's users; some stand for any number.

@@ -1,0 +1,20 @@
+"""Names that are gone, and what to write instead: for configurations, plugins and scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+GONE: Mapping[str, str] = {
+    # public names of fedhist
+    "ErrorBound": 'fedhist.Prediction(loss, expected, "exact", source)',
+}
+"""Protocols, public names and settings of earlier versions."""
+
+
+def instead(name: str) -> str:
+    """Say what to write for a name that is gone, as the end of a message; empty for others.
+
+    >>> instead("ErrorBound").startswith("; it is gone: write fedhist.Prediction(")
+    True
+    """
+    return f"; it is gone: write {GONE[name]}" if name in GONE else ""

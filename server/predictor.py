@@ -1,0 +1,197 @@
+"""The one predictor: runs a protocol some times on known users and averages the loss.
+
+Sums are drawn from their exact law where a query has one (``draw_summary``), so that a run costs
+as much as counting. Nothing here feeds a protocol: the result is NOT PRIVATE.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from clients.answers import added_up, fold_node
+from fedhist.base.arrays import Array
+from fedhist.base.errors import FedhistError, PopulationError
+from fedhist.base.hashing import digest64
+from fedhist.model.aggregated import Aggregated
+from fedhist.model.measures import Measured
+from fedhist.model.prediction import Prediction
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Query, Summary
+from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.shares import ShareNoise
+from fedhist.session.codec import protocol_digest, query_digest
+from fedhist.session.session import Session
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.shards import Shard
+from server.noise import SimulatedNoise
+
+RUNS = 30
+"""The mean of so many runs has a relative standard error of 1/sqrt(30) = 18% or less for losses
+that vary as an exponential law does."""
+
+MOST_ANSWERS = 30_000_000
+"""Users times runs: of more than 10^6 users there are fewer runs, down to :data:`LEAST_RUNS`."""
+
+LEAST_RUNS = 3
+"""Fewer say nothing of a standard error."""
+
+MOST_KEPT = 256
+"""Predictions that are remembered: the runs of a study differ in their seeds alone."""
+
+_predicted: dict[tuple[str, int, float, int], Prediction] = {}
+
+
+def simulated(
+    protocol: Protocol, users: Shard, known: Measured, answering: float = 1.0, runs: int = RUNS
+) -> Prediction:
+    """Predict the loss by running the protocol. NOT PRIVATE.
+
+    Parameters
+    ----------
+    protocol : Protocol
+    users : Shard
+    known : Measured
+        The truth of the same users.
+    answering : float
+        Share of the users who answer; who does is drawn for each run.
+    runs : int
+        At most; see :data:`MOST_ANSWERS`.
+
+    Raises
+    ------
+    PopulationError
+        For more users than :data:`MOST_ANSWERS` / :data:`LEAST_RUNS`.
+    """
+    key = (protocol_digest(protocol), users.digest, answering, runs)
+    if key not in _predicted:
+        if len(_predicted) == MOST_KEPT:
+            _predicted.clear()
+        _predicted[key] = _simulated(protocol, users, known, answering, runs)
+    return _predicted[key]
+
+
+def _simulated(
+    protocol: Protocol, users: Shard, known: Measured, answering: float, runs: int
+) -> Prediction:
+    runs = min(runs, MOST_ANSWERS // max(len(users), 1))
+    if runs < LEAST_RUNS:
+        raise PopulationError(
+            f"the error of {protocol.name} is predicted by running it: at most "
+            f"{MOST_ANSWERS // LEAST_RUNS:,} users, got {len(users):,}"
+        )
+    losses, reason = list[float](), ""
+    population = _Population(users, answering)
+    for run in range(runs):
+        estimate = population.run(protocol, run)
+        if estimate.value is not None:
+            losses.append(protocol.loss_of(estimate, users, known=known))
+        elif estimate.status == "refused":  # from public numbers: all runs refuse
+            reason = estimate.reason
+            break
+        else:
+            reason = estimate.reason
+    source = f"mean of {len(losses)} simulated runs"
+    if reason:
+        source += f"; the others end without an estimate: {reason}"
+    if not losses:
+        return Prediction(protocol.loss_name, math.inf, "simulated", source)
+    stderr = float(np.std(losses, ddof=1) / math.sqrt(len(losses))) if len(losses) > 1 else math.nan
+    return Prediction(protocol.loss_name, float(np.mean(losses)), "simulated", source, stderr)
+
+
+class _Population:
+    """Users in one node whose sums are drawn; exact answers that do not vary are kept."""
+
+    def __init__(self, users: Shard, answering: float) -> None:
+        self.users, self.answering = users, answering
+        self._exact: dict[str, tuple[Summary, bool]] = {}
+
+    def run(self, protocol: Protocol, run: int) -> Estimate:
+        key = digest64("fedhist.predictor", protocol_digest(protocol), run)
+        session = Session(protocol, lambda index: SimulatedNoise(key, index))
+        if session.query is None and session.estimate is not None:
+            return session.estimate
+        present = Cohort(key >> 1, 0.0, self.answering) if self.answering < 1 else None
+        return session.run(lambda query, index: self.ask(query, index, key, present))
+
+    def ask(self, query: Query, index: int, key: int, present: Cohort | None) -> Summary:
+        digest = query_digest(query, index)
+        if isinstance(query, Aggregated):
+            return _with_noise(query, self.sums(query.query, digest, key, present), key, index)
+        return self.sums(query, digest, key, present)
+
+    def sums(self, query: Query, digest: str, key: int, present: Cohort | None) -> Summary:
+        """Draw or count what the users answer; a copy, because a session wipes exact sums."""
+        if query.trust is not Trust.CENTRAL or present is not None:
+            return self.draw(query, digest, key, present)
+        before, fixed = self._exact.get(digest, (None, False))
+        if before is not None and fixed:
+            return _copy(before)
+        summary = self.draw(query, digest, key, None)
+        same = before is not None and _alike(before, summary)
+        self._exact[digest] = _copy(summary), same
+        return summary
+
+    def draw(self, query: Query, digest: str, key: int, present: Cohort | None) -> Summary:
+        def of(block: Users, number: int) -> Summary:
+            rng = np.random.default_rng(digest64("fedhist.predictor", key, digest, number))
+            return query.draw_summary(block.select(present), rng)
+
+        try:
+            return added_up(query, self.users, of)
+        except FedhistError:  # a local report without a law of sums: the clients are run
+            return fold_node(query, self.users.select(present), key, digest)
+
+
+def _with_noise(query: Aggregated, exact: Summary, key: int, index: int) -> Summary:
+    """Add the noise of all parties' shares, as the server sees the lifted total."""
+    rng = np.random.default_rng(digest64("fedhist.predictor.shares", key, index))
+    noise, parties = query.shares, query.share.parties
+    draw = _drawn_noise(noise, parties, rng)
+    sums = {name: a + draw(a) for name, a in exact.sums.items()}
+    return replace(exact, sums=sums, n_users=exact.n_users if query.sends_n else 0)
+
+
+def _drawn_noise(
+    noise: ShareNoise, parties: int, rng: np.random.Generator
+) -> Callable[[Array], Array]:
+    """Return a sampler of the sum of all shares: the law of :meth:`ShareNoise.law`."""
+    if noise.size == 0:
+        return np.zeros_like
+    if noise.kind == "gaussian":  # at least three steps wide: rounding a normal is close enough
+        std = noise.size * math.sqrt(parties / noise.honest)
+        return lambda a: np.rint(rng.normal(0.0, std, a.shape)).astype(np.int64)
+    shape, stop = parties / noise.honest, -math.expm1(-1 / noise.size)
+
+    def laplace(a: Array) -> Array:
+        one, other = (rng.negative_binomial(shape, stop, a.shape) for _ in range(2))
+        return np.asarray(one - other)
+
+    return laplace
+
+
+def _copy(summary: Summary) -> Summary:
+    return replace(
+        summary,
+        sums={k: v.copy() for k, v in summary.sums.items()},
+        rows={k: v.copy() for k, v in summary.rows.items()},
+        keyed={k: replace(v, values=v.values.copy()) for k, v in summary.keyed.items()},
+    )
+
+
+def _alike(one: Summary, other: Summary) -> bool:
+    """Whether two summaries hold the same numbers."""
+    parts = [(one.sums[k], other.sums[k]) for k in one.sums]
+    parts += [(one.rows[k], other.rows[k]) for k in one.rows]
+    parts += [(one.keyed[k].values, other.keyed[k].values) for k in one.keyed]
+    keys = all(
+        len(one.keyed[k].keys) == len(other.keyed[k].keys)
+        and np.array_equal(one.keyed[k].keys.data, other.keyed[k].keys.data)
+        for k in one.keyed
+    )
+    return keys and all(np.array_equal(a, b) for a, b in parts)

@@ -1,0 +1,90 @@
+"""The one predictor against closed forms, and where it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fedhist as fh
+from fedhist.base.errors import PopulationError
+from fedhist.model.measures import measured
+from fedhist.model.prediction import Prediction
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import protocol_class
+from server import predictor
+from server.predictor import simulated
+
+FAR = 4.5
+"""Standard errors: false alarm below 1e-5 for each mean of 400 runs."""
+
+EXACT = [
+    ("bounded-histogram", {}),
+    ("bounded-histogram", {"trust": fh.Aggregation(parties=40), "grid": 2.0**-10}),
+    ("item-histogram", {}),
+    ("box-mean", {}),
+    ("frequency-oracle", {"project": False}),
+]
+
+
+def built(name: str, changes: dict[str, object]) -> Protocol:
+    example = protocol_class(name).example()
+    known = {k: v for k, v in changes.items() if hasattr(example, k)}
+    return replace(example, **known)
+
+
+@pytest.mark.parametrize(("name", "changes"), EXACT)
+def test_means_of_runs_are_closed_forms(name: str, changes: dict[str, object]) -> None:
+    protocol = built(name, changes)
+    users = protocol.example_users()
+    known = measured(protocol, users)
+    expected = known.error
+    told = simulated(protocol, users, known, runs=400)
+    assert told.kind == "simulated"
+    assert told.loss == expected.loss
+    assert abs(told.expected - expected.expected) < FAR * told.stderr
+    assert told.stderr < expected.expected / 10
+
+
+def test_users_who_do_not_answer_are_in_it() -> None:
+    """Half of the votes: about twice the variance, and more for the counts that are missing."""
+    protocol = built("frequency-oracle", {"project": False})
+    users = protocol.example_users()
+    known = measured(protocol, users)
+    whole = simulated(protocol, users, known, runs=100)
+    half = simulated(protocol, users, known, 0.5, runs=100)
+    assert half.expected > 1.5 * whole.expected
+
+
+def test_a_protocol_without_a_prediction_is_run() -> None:
+    protocol = protocol_class("central-mean").example()
+    told = protocol.error(protocol.example_users())
+    assert isinstance(told, Prediction)
+    assert told.expected > 0
+
+
+def test_the_same_question_is_not_run_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    protocol = protocol_class("box-mean").example()
+    users = protocol.example_users()
+    known = measured(protocol, users)
+    first = simulated(protocol, users, known)
+    monkeypatch.setattr(predictor, "_Population", None)
+    assert simulated(protocol, users, known) is first
+
+
+def test_a_refusal_is_no_number() -> None:
+    protocol = replace(protocol_class("few-users-mean").example(), epsilon=1e-6)
+    users = protocol.example_users()
+    told = simulated(protocol, users, measured(protocol, users))
+    assert np.isinf(told.expected)
+    assert "refused" in told.source or "end without" in told.source
+
+
+def test_too_many_users_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictor, "MOST_ANSWERS", 10)
+    monkeypatch.setattr(predictor, "_predicted", {})
+    protocol = protocol_class("box-mean").example()
+    users = protocol.example_users()
+    with pytest.raises(PopulationError):
+        simulated(protocol, users, measured(protocol, users))
