@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from fedhist.model.query import Summary as Summary
     from fedhist.model.registry import register_protocol as register_protocol
     from fedhist.model.registry import register_query as register_query
-    from fedhist.model.results import Goal as Goal
-    from fedhist.model.results import ResultsRow as ResultsRow
     from fedhist.model.truths import Truth as Truth
     from fedhist.privacy.aggregation import Aggregation as Aggregation
     from fedhist.privacy.guarantee import Adjacency as Adjacency

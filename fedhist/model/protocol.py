@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -17,7 +17,6 @@ from fedhist.model.display import Display
 from fedhist.model.fields import check_fields
 from fedhist.model.measures import Evaluated, Measured, measured
 from fedhist.model.query import Query, Summary
-from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Guarantee
 from fedhist.users.batch import Users
@@ -173,10 +172,6 @@ class Protocol(Evaluated):
         Name of :meth:`loss`: "l1", "l2", "squared l2", or a word of your own.
     display : Display or None
         How estimates are shown; None: as those of other protocols of the target, if there are any.
-    starter : str
-        A run configuration to start from, TOML; empty where there is a built-in one.
-    goals : tuple of Goal
-        Questions to the planner, whose answers are simulated.
     needs_server : str
         Of a protocol without the field ``trust``: why the server must see what no sum of the nodes'
         noisy numbers shows it, in words.
@@ -189,8 +184,6 @@ class Protocol(Evaluated):
     paper: ClassVar[str]
     target: ClassVar[str]
     display: ClassVar[Display | None] = None
-    starter: ClassVar[str] = ""
-    goals: ClassVar[tuple[Goal, ...]] = ()
     needs_server: ClassVar[str] = ""
     slow_theory: ClassVar[bool] = False
     revision: ClassVar[int] = 0
@@ -317,11 +310,6 @@ class Protocol(Evaluated):
     @abstractmethod
     def example_users(cls) -> Users:
         """Make a small population that the example can be run on."""
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Declare the settings at which ``fedhist validate`` holds the prediction against runs."""
-        return ()
 
     @classmethod
     def resolve(

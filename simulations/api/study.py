@@ -24,7 +24,6 @@ from simulations.api.inputs import (
 from simulations.config.named_files import settings_text
 from simulations.config.reading import reading, tables_of
 from simulations.populations.memory import Held, Memory
-from simulations.runs.config import starters
 from simulations.studies.compare.config import CompareTable, comparison_of, comparison_text
 from simulations.studies.decide.question import DecideTable, question_of, question_text
 from simulations.studies.plan.template import PlanTable, plan_of, plan_text
@@ -283,7 +282,7 @@ def _any_text(source: str) -> tuple[str, str]:
             return text(source)
         except ValueError:
             continue
-    return settings_text(source, "study", more=starters)
+    return settings_text(source, "study")
 
 
 def _complete(tables: dict[str, Any], name: str, given: Any) -> None:

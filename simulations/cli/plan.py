@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -44,9 +43,6 @@ def plan(
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Simulate the answer.")] = False,
     seeds: Annotated[int | None, typer.Option(help="Simulated runs (20).")] = None,
-    accuracy: Annotated[
-        bool, typer.Option("--accuracy", help="Measure the planner itself on its settings.")
-    ] = False,
     out: Outs = None,
     columns: Columns = None,
     digits: Digits = None,
@@ -69,13 +65,7 @@ def plan(
     from simulations.studies.plan.planned import Planned, answered, simulated
     from simulations.studies.plan.tables import print_plans, print_verified
     from simulations.studies.plan.template import load_plan
-    from simulations.studies.plan.verify import USUAL_SEEDS
 
-    if accuracy:
-        if len(out or ()) > 1:
-            raise ValueError("--accuracy writes one page, give --out once")
-        measure_accuracy(seeds or USUAL_SEEDS, out[0] if out else None, force=force)
-        return
     if config is None and error is None:
         print_templates(terminal.console)
         return
@@ -96,8 +86,7 @@ def plan(
     found = None if config is None else load_plan(config, [*overrides, *(set_ or ())])
     target = None if found is None else found[1].error
     if found is None or target is None:
-        usual = _goal_of(config or "")
-        raise ValueError(f"give a configuration or a protocol, and a target: --error X{usual}")
+        raise ValueError("give a configuration or a protocol, and a target: --error X")
     template, asked = found
     saved = outputs(out, Planned.kind, columns=columns, digits=digits, width=width, force=force)
     with reading(config):
@@ -123,31 +112,3 @@ def plan(
 def _listed(text: str) -> list[str]:
     """Read names with commas between."""
     return [name.strip() for name in text.split(",")]
-
-
-def _goal_of(name: str) -> str:
-    """Write the first goal that a protocol declares, as options; nothing if there is none."""
-    from fedhist.model.registry import load_builtin, protocols
-
-    load_builtin()
-    goals = protocols()[name].goals[:1] if name in protocols() else ()
-    return "".join(f", such as --error {g.error:g}{' --relative' * g.relative}" for g in goals)
-
-
-def measure_accuracy(seeds: int, out: Path | None, *, force: bool = False) -> None:
-    """Plan and simulate the settings of the documentation's page; print it or write it."""
-    from simulations.experiments.predicted.planner import goals, measure, page
-    from simulations.reporting.export import ending
-    from simulations.reporting.targets import check_file, write_target
-
-    if out is not None:
-        ending(out, (".md",))
-        check_file(out, "page", force=force)
-    with terminal.progress_bar() as bar:
-        found = [measure(*asked, seeds) for asked in bar.track(goals(), description="goals")]
-    text = page(found, seeds)
-    if out is None:
-        terminal.console.out(text, end="", highlight=False)
-        return
-    write_target(out, text, "page", force=force)
-    terminal.console.print(f"written to {out}", soft_wrap=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -21,9 +20,7 @@ def builtin_names(folder: str = "") -> list[str]:
     return sorted(f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml"))
 
 
-def settings_text(
-    source: str | Path, what: str, folder: str = "", more: Callable[[], Mapping[str, str]] = dict
-) -> tuple[str, str]:
+def settings_text(source: str | Path, what: str, folder: str = "") -> tuple[str, str]:
     """Return the text and the name of a file of settings.
 
     Parameters
@@ -33,8 +30,6 @@ def settings_text(
     what : str
         What it is, for errors: "sweep".
     folder : str
-    more : callable
-        Returns texts by name that do not lie in the folder; asked where no file has the name.
 
     Raises
     ------
@@ -50,12 +45,9 @@ def settings_text(
         except UnicodeDecodeError as e:
             raise ValueError(f"{path} is not UTF-8 text: {e}") from None
     name, known = str(source), builtin_names(folder)
-    if name in known:
-        return _place(folder).joinpath(f"{name}.toml").read_text(encoding="utf-8"), name
-    texts = more()
-    if name not in texts:
-        raise ValueError(f"unknown {what} {name!r}{nearest(name, sorted([*known, *texts]))}")
-    return texts[name], name
+    if name not in known:
+        raise ValueError(f"unknown {what} {name!r}{nearest(name, known)}")
+    return _place(folder).joinpath(f"{name}.toml").read_text(encoding="utf-8"), name
 
 
 def _place(folder: str) -> Traversable:

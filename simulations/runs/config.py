@@ -19,11 +19,9 @@ from fedhist.model.measures import Measured, measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Summary
 from fedhist.model.registry import (
-    load_builtin,
     load_plugin,
     parameters,
     protocol_class,
-    protocols,
 )
 from simulations.adversaries import Adversary, as_tables, override_adversary, read_adversaries
 from simulations.config.named_files import builtin_names, key_value, settings_text
@@ -240,14 +238,8 @@ class Prepared:
 
 
 def builtin_configs() -> list[str]:
-    """Return the names of the configurations that come with fedhist, files and starters."""
-    return sorted({*builtin_names(), *starters()})
-
-
-def starters() -> dict[str, str]:
-    """Return what registered protocols declare to start from: the text, by the protocol's name."""
-    load_builtin()
-    return {name: cls.starter for name, cls in protocols().items() if cls.starter}
+    """Return the names of the configurations that come with fedhist."""
+    return builtin_names()
 
 
 def configs_of(protocol: str) -> list[str]:
@@ -257,7 +249,7 @@ def configs_of(protocol: str) -> list[str]:
 
 def config_text(name: str) -> str:
     """Return the text of a built-in configuration; ValueError if there is none of that name."""
-    return settings_text(name, "configuration", more=starters)[0]
+    return settings_text(name, "configuration")[0]
 
 
 def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -275,7 +267,7 @@ def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
     ValueError
         For a missing file, malformed TOML, unknown tables and keys.
     """
-    text, name = settings_text(source, "configuration", more=starters)
+    text, name = settings_text(source, "configuration")
     with reading(source):
         return config_of(parse_tables(text, overrides), source, name)
 

@@ -367,17 +367,6 @@ def test_names_its_truth(protocol_name: str, configurations: list[Protocol]) -> 
             assert protocol.estimates is not Truth.OWN, "declare `estimates`"
 
 
-def test_declares_results_rows(protocol_name: str) -> None:
-    """Each has a setting in words of its own, runs and a band that is one."""
-    if protocol_name not in own_protocols():
-        pytest.skip("a plugin need not be measured")
-    rows = protocol_class(protocol_name).results()
-    assert rows
-    assert len({r.label for r in rows}) == len(rows)
-    assert all(r.repeats >= 20 and 0 < r.band[0] < r.band[1] for r in rows)
-    assert all("kind" in r.population and "epsilon" in r.protocol for r in rows)
-
-
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, -math.inf])
 def test_refuses_a_bad_epsilon(protocol_name: str, example: Protocol, bad: float) -> None:
     with pytest.raises(ValueError, match=r"epsilon.*(0|nan|-1|inf)"):

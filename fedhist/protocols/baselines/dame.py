@@ -12,7 +12,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -27,7 +27,6 @@ from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.baselines.sized_votes import SizedVotes
 from fedhist.protocols.localize.queries import ClippedMean
@@ -98,19 +97,6 @@ class Dame(InRange, PlannedSizes):
 
     name: ClassVar[str] = "dame"
     paper: ClassVar[str] = "Pla, Richard & Vono, arXiv 2410.09506 (from its abstract)"
-    goals: ClassVar[tuple[Goal, ...]] = (
-        Goal(
-            1e-3,
-            words="T = 200",
-            protocol={"epsilon": 1.0, "samples_per_user": 200, "least_samples": 200},
-            population={
-                "kind": "gaussian",
-                "n_users": 2000,
-                "samples_per_user": 200,
-                "mean": 0.237,
-            },
-        ),
-    )
     epsilon: float
     n_users: int
     samples_per_user: float
@@ -273,23 +259,6 @@ class Dame(InRange, PlannedSizes):
         out = np.zeros(k)
         out[near] = win / win.sum()
         return out
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-
-        def row(label: str, n: int, T: int, mean: float, repeats: int) -> ResultsRow:
-            given = {"epsilon": 1.0, "samples_per_user": T}
-            people = {"kind": "gaussian", "n_users": n, "samples_per_user": T, "mean": mean}
-            people |= {"spread": 0.25, "seed": 2034}
-            return ResultsRow(label, given, people, repeats, (0.8, 1.2))
-
-        return (
-            row("n=4000 T=100 eps=1", 4000, 100, 0.237, 300),
-            row("n=4000 T=400 eps=1", 4000, 400, -0.51, 300),
-            row("one round: n=1000 T=8 eps=1", 1000, 8, 0.237, 300),
-            row("EDGE n=700 T=200 eps=1", 700, 200, 0.1, 600),
-        )
 
     @classmethod
     def example(cls) -> Self:

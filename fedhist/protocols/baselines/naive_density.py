@@ -12,9 +12,9 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from fedhist.base.text import warned
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.model.truths import Truth
 from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.densities.density_target import DensityTarget, smooth_quantiles
@@ -103,20 +102,6 @@ class NaiveDensity(DensityTarget, NaiveReport):
     name: ClassVar[str] = "naive-density"
     unshuffled: ClassVar[str] = "it is a baseline of local protocols"
     paper: ClassVar[str] = "baselines for Kent, Berrett & Yu, arXiv 2405.11923, Section 5"
-    goals: ClassVar[tuple[Goal, ...]] = (
-        Goal(
-            0.1,
-            words="two bumps, one sample",
-            protocol={"epsilon": 2.0, "radius": 4.0},
-            population={
-                "kind": "density",
-                "n_users": 8000,
-                "samples_per_user": 50,
-                "density": "two-bumps",
-                "seed": 7,
-            },
-        ),
-    )
     epsilon: float
     n_users: int
     method: Method = "one-item"
@@ -220,30 +205,6 @@ class NaiveDensity(DensityTarget, NaiveReport):
         """Add up the users' own coefficients, or those of all samples; count the reports."""
         each = each_alone(users)[0] if self.item_level else users
         return {**super().sums(each), "reports": np.array([len(each)])}
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-
-        def row(label: str, n: int, repeats: int, **how: Any) -> ResultsRow:
-            people = {"kind": "density", "n_users": n, "samples_per_user": 20}
-            given = {"epsilon": 1.0, "shrink": False, "project": False, **how}
-            return ResultsRow(label, given, people, repeats, within(0.15), anew=True)
-
-        edge = "EDGE n=400 T=20 eps=1 one-item, 9 terms (noise beyond the density)"
-        sizes = {"user-mean": 8000, "one-item": 8000, "item-level": 800}
-        rows = (
-            row(
-                f"n={n} T=20 eps=1 {method}, not shrunk or projected",
-                n,
-                100,
-                method=method,
-                samples_per_user=20,
-                radius=4.0,
-            )
-            for method, n in sizes.items()
-        )
-        return (*rows, row(edge, 400, 300, level=9, kind="onebit"))
 
     @classmethod
     def example(cls) -> Self:

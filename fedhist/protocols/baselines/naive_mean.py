@@ -33,9 +33,8 @@ from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.model.truths import Truth
-from fedhist.privacy.shuffler import Shuffler, Shuffling
+from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveReport
 from fedhist.protocols.baselines.sphere_reports import ItemSpheres, SphereReports
 from fedhist.protocols.localize.queries import ClippedMean
@@ -109,19 +108,6 @@ class NaiveMean(MeanTarget, NaiveReport):
 
     name: ClassVar[str] = "naive-mean"
     paper: ClassVar[str] = "Duchi, Jordan & Wainwright, JASA 2018; baselines of arXiv 2405.11923"
-    goals: ClassVar[tuple[Goal, ...]] = (
-        Goal(
-            1e-3,
-            words="T = 100",
-            protocol={"epsilon": 1.0},
-            population={
-                "kind": "gaussian",
-                "n_users": 2000,
-                "samples_per_user": 100,
-                "mean": 0.237,
-            },
-        ),
-    )
     epsilon: float
     n_users: int
     dimension: int = 1
@@ -327,28 +313,6 @@ class NaiveMean(MeanTarget, NaiveReport):
     def estimates(self) -> Truth:
         """The average of the users' own means; of all items for "item-level"."""
         return Truth.POOLED if self.item_level else Truth.AVERAGE_OF_USERS
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        mean = np.linspace(-0.7, 0.8, 4)
-        shape = {"kind": "gaussian", "samples_per_user": 1, "dimension": 4, "seed": 2033}
-        some = {**shape, "n_users": 2000, "mean": mean.tolist(), "spread": 0.1}
-        half = {**some, "mean": (mean / 2).tolist(), "spread": 0.05}
-        laplace, bit = {"kind": "laplace"}, {"method": "one-item", "kind": "onebit"}
-        edge = "EDGE n=20 d=4 eps=1 one sample, one bit"
-        base = {"epsilon": 1.0, "dimension": 4}
-        rows = (
-            ("n=2000 d=4 eps=1 Laplace on user means", laplace, some, 500),
-            ("n=2000 d=4 eps=1 one sample, one bit", bit, some, 500),
-            ("n=2000 d=4 eps=1 Duchi's ball", {"geometry": "l2"}, half, 500),
-            ("n=2000 d=4 (1, 1e-5) shuffled, best report", {"trust": Shuffler(1e-5)}, some, 2000),
-            (edge, bit, {**some, "n_users": 20}, 1000),
-        )
-        return tuple(
-            ResultsRow(label, {**base, **how}, people, repeats, within(0.05))
-            for label, how, people, repeats in rows
-        )
 
     @classmethod
     def example(cls) -> Self:

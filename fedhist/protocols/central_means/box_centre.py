@@ -7,20 +7,18 @@ radius and not of the range.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from fedhist.base.checks import check_scale
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.central_means.bin_queries import ask_radius, distances
-from fedhist.protocols.central_means.box_mean import BoxMean, some_users
+from fedhist.protocols.central_means.box_mean import some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
@@ -87,10 +85,6 @@ class BoxCentre(CentralMeans):
     name: ClassVar[str] = "box-centre"
     paper: ClassVar[str] = "own: two Gaussian means, the second one around the first"
     revision: ClassVar[int] = 4
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="one mean in [-1, 1]"),)
-    starter: ClassVar[str] = BoxMean.starter.replace("box-mean", "box-centre").replace(
-        "over the whole of a public range", "over the range and then around what was found"
-    )
 
     radius: float | None = None
     n_looks: int = 2
@@ -227,36 +221,6 @@ class BoxCentre(CentralMeans):
                 look = rows.look(*last, stds[-1], (mean, std))
                 total += law[i] * settling.look_error(look, rows.truth, self.middle)
         return total / FOLLOWED, False
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        people = {"kind": "gaussian", "n_users": 600, "samples_per_user": 50, "dimension": 40}
-        people |= {"mean": 0.5, "spread": 3.46, "low": -20.0, "high": 20.0}
-        given = {"epsilon": 1.0, "dimension": 40, "box": 10.0}
-        far = 3.46 * math.sqrt(40 / 50)
-        one: dict[str, Any] = {"kind": "gaussian", "n_users": 400, "samples_per_user": 20}
-        line = {"epsilon": 1.0, "low": -20.0, "high": 20.0, "delta": 0.0}
-        wide = {"low": -20.0, "high": 20.0, "mean": 3.0, "spread": 0.5}
-        return (
-            ResultsRow(
-                "n=600 d=40 m=50 box 10, l2 at most 0.423",
-                given | {"radius": far},
-                people,
-                100,
-                (0.7, 1.15),
-                expected=0.423**2,
-            ),
-            ResultsRow("n=600 d=40 m=50 box 10, radius drawn", given, people, 100, within(0.15)),
-            ResultsRow("n=400 eps=1 Laplace", line, one | wide, 4000, within(0.15)),
-            ResultsRow(
-                "EDGE n=400 eps=1 users fill the range",
-                line | {"low": 2.0, "high": 4.0},
-                one | wide | {"spread": 4.0},
-                800,
-                within(0.15),
-            ),
-        )
 
     @classmethod
     def example(cls) -> Self:

@@ -9,18 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from fedhist.model.protocol import Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols.central_means.protocol import CentralMeans
 from fedhist.protocols.central_means.queries import SummedMeans
-from fedhist.protocols.shared import trust_rows
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from server.central_means.noise import STEPS, SumNoise
@@ -83,29 +81,6 @@ class BoxMean(CentralMeans):
     name: ClassVar[str] = "box-mean"
     paper: ClassVar[str] = "noise on the clipped mean: Laplace, or Balle & Wang, ICML 2018"
     revision: ClassVar[int] = 2
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="one mean in [-1, 1]"),)
-    starter: ClassVar[str] = """\
-# One mean with a trusted server, over the whole of a public range:
-# 5,000 users of 20 to 500 samples each.
-[run]
-nodes = 1000
-seed = 1
-
-[protocol]
-name = "box-mean"
-epsilon = 1.0
-delta = 1e-6
-low = -1.0
-high = 1.0
-
-[population]
-kind = "gaussian"
-n_users = 5000
-samples_per_user = [20, 500]
-mean = 0.237
-spread = 0.25
-seed = 7
-"""
 
     trust: Aggregation | None = None
 
@@ -143,30 +118,6 @@ seed = 7
     def risk(self, seen: Seen) -> tuple[float, bool]:
         """Return noise and clipping."""
         return self.whole_risk(seen)
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        people = {"kind": "gaussian", "n_users": 150, "samples_per_user": 5, "dimension": 40}
-        people |= {"mean": 0.5, "spread": 1.0, "low": -10.0, "high": 10.0}
-        given = {"epsilon": 2.0, "delta": 1e-5, "dimension": 40, "box": 10.0}
-        one: dict[str, Any] = {"kind": "gaussian", "n_users": 500, "samples_per_user": 20}
-        line = {"epsilon": 1.0, "low": -1.0, "high": 1.0, "delta": 0.0}
-        few = one | {"n_users": 20}
-        row = "n=150 d=40 m=5 (2, 1e-5) box 10, l2 at most 1.656"
-        return (
-            ResultsRow(row, given, people, 200, (0.7, 1.15), expected=1.656**2 * (1 + 1 / 80)),
-            ResultsRow("n=500 eps=1 Laplace", line, one, 1500, within(0.15)),
-            ResultsRow(
-                "n=500 eps=1 Laplace, add-remove",
-                line | {"adjacency": "add-remove-user"},
-                one,
-                1500,
-                within(0.15),
-            ),
-            ResultsRow("EDGE n=20 eps=0.5", line | {"epsilon": 0.5}, few, 1500, within(0.15)),
-            *trust_rows.mean_rows(),
-        )
 
     @classmethod
     def example(cls) -> Self:

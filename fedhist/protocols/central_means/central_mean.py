@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.protocol import Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.protocols.central_means.box_centre import BoxCentre
 from fedhist.protocols.central_means.box_mean import BoxMean, some_users
 from fedhist.protocols.central_means.interval_mean import IntervalMean
@@ -61,27 +59,6 @@ class CentralMean(CentralMeans):
     name: ClassVar[str] = "central-mean"
     paper: ClassVar[str] = "own choice of interval-mean, box-centre and box-mean"
     revision: ClassVar[int] = 5
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="one mean in [-1, 1]"),)
-    starter: ClassVar[str] = """\
-# One mean with a trusted server: 5,000 users of 20 to 500 samples each.
-[run]
-nodes = 1000
-seed = 1
-
-[protocol]
-name = "central-mean"
-epsilon = 1.0
-delta = 1e-6
-low = -1.0
-high = 1.0
-
-[population]
-kind = "gaussian"
-n_users = 5000
-samples_per_user = [20, 500]
-mean = 0.237
-seed = 7
-"""
 
     @cached_property
     def chosen(self) -> CentralMeans:
@@ -122,19 +99,6 @@ seed = 7
             return found
         told = f"close: box-mean would err {found.expected / whole:.2g} times less on these users"
         return replace(found, source=f"{found.source}; {told}")
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        people: dict[str, Any] = {"kind": "gaussian", "samples_per_user": 25, "mean": 0.237}
-        line = {"epsilon": 1.0, "low": -1.0, "high": 1.0}
-        space = people | {"n_users": 1000, "dimension": 20}
-        return (
-            ResultsRow("n=2000 eps=1", line, people | {"n_users": 2000}, 600, within(0.2)),
-            ResultsRow("n=300 eps=1", line, people | {"n_users": 300}, 600, within(0.2)),
-            ResultsRow("n=1000 d=20 eps=1", line | {"dimension": 20}, space, 200, within(0.15)),
-            ResultsRow("EDGE n=30 eps=1", line, people | {"n_users": 30}, 1000, within(0.15)),
-        )
 
     @classmethod
     def example(cls) -> Self:

@@ -12,9 +12,8 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -24,9 +23,8 @@ from fedhist.base.text import warned
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.protocols.central_means.box_centre import FOLLOWED
-from fedhist.protocols.central_means.box_mean import BoxMean, some_users
+from fedhist.protocols.central_means.box_mean import some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
@@ -93,14 +91,6 @@ class HuberMean(CentralMeans):
     name: ClassVar[str] = "huber-mean"
     paper: ClassVar[str] = "the idea: Zhao et al., NeurIPS 2024; the steps are own"
     revision: ClassVar[int] = 2
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="m = 100"),)
-    starter: ClassVar[str] = (
-        BoxMean.starter.replace("box-mean", "huber-mean")
-        .replace("over the whole of a public range", "in steps that far users move little")
-        .replace("20 to 500", "100")
-        .replace("[20, 500]", "100")
-        .replace("high = 1.0", "high = 1.0\nsamples_per_user = 100")
-    )
 
     radius: float | None = None
     samples_per_user: float | None = None
@@ -214,23 +204,6 @@ class HuberMean(CentralMeans):
         if not (self.guarantee.private and self.hidden) or counted < RARE * self.n_users:
             return found
         return replace(found, source=f"{found.source}; a bound: rare runs count hardly anybody")
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        people: dict[str, Any] = {"kind": "gaussian", "n_users": 2000, "samples_per_user": 1}
-        people |= {"spread": 1.0, "mean": 3.0, "low": -9.0, "high": 9.0}
-        given = {"epsilon": 1.0, "low": -9.0, "high": 9.0, "radius": 3.0, "n_steps": 2}
-        few = people | {"n_users": 200, "dimension": 10, "samples_per_user": 20, "mean": 0.3}
-        return (
-            ResultsRow("n=2000 R=3, 3 sd off, J=2", given, people, 1500, within(0.2)),
-            ResultsRow("n=2000 R=3, 3 sd off, J=4", given | {"n_steps": 4}, people, 1500,
-                       within(0.2)),
-            ResultsRow("n=2000 R=3, 3 sd off, J=1", given | {"n_steps": 1}, people, 300,
-                       within(0.15)),
-            ResultsRow("EDGE n=200 d=10 m=20", {"epsilon": 1.0, "low": -9.0, "high": 9.0,
-                       "dimension": 10, "samples_per_user": 20}, few, 200, within(0.15)),
-        )  # fmt: skip
 
     @classmethod
     def example(cls) -> Self:

@@ -11,10 +11,9 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_scale
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.central_means.bin_queries import (
     MOST_BINS,
@@ -31,7 +29,7 @@ from fedhist.protocols.central_means.bin_queries import (
     ask_radius,
     distances,
 )
-from fedhist.protocols.central_means.box_mean import BoxMean, some_users
+from fedhist.protocols.central_means.box_mean import some_users
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.central_means.theory import Rows
 from fedhist.protocols.shared.seen import Seen
@@ -98,10 +96,6 @@ class IntervalMean(CentralMeans):
     name: ClassVar[str] = "interval-mean"
     paper: ClassVar[str] = "the idea: Levy et al., NeurIPS 2021; constants and the radius are own"
     revision: ClassVar[int] = 4
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-5, words="one mean in [-1, 1]"),)
-    starter: ClassVar[str] = BoxMean.starter.replace("box-mean", "interval-mean").replace(
-        "over the whole of a public range", "in an interval that holds most users"
-    )
 
     scale: float | None = None
 
@@ -219,31 +213,6 @@ class IntervalMean(CentralMeans):
         counts = np.stack([np.bincount(column, minlength=self.n_bins) for column in at])
         drawn, law = some_medians(counts, self.plan.median_epsilon, FOLLOWED, rng, rows.times)
         return bins.middles[drawn], law
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        one: dict[str, Any] = {"kind": "gaussian", "samples_per_user": 10, "mean": 13.7}
-        one |= {"low": -100.0, "high": 100.0}
-        line = {"epsilon": 1.0, "low": -100.0, "high": 100.0, "delta": 0.0}
-        some = one | {"n_users": 500, "spread": 1.0}
-        many = one | {"n_users": 2000, "spread": 1.8}
-        few = one | {"n_users": 200, "spread": 1.0}
-        space = {"kind": "gaussian", "samples_per_user": 10, "n_users": 4000, "dimension": 4}
-        return (
-            ResultsRow("n=500 eps=1 range 200, sd .32", line, some, 1500, within(0.2)),
-            ResultsRow(
-                "n=500 eps=1 range 200, sd .32 public", line | {"scale": 0.32}, some, 1500,
-                within(0.15),
-            ),
-            ResultsRow(
-                "n=2000 eps=.5 range 200, sd .57",
-                line | {"epsilon": 0.5}, many, 1000, within(0.2),
-            ),
-            ResultsRow("n=4000 d=4 eps=1", {"epsilon": 1.0, "low": -1.0, "high": 1.0,
-                       "dimension": 4}, space, 500, within(0.15)),
-            ResultsRow("EDGE n=200 eps=1: the whole range", line, few, 1500, within(0.15)),
-        )  # fmt: skip
 
     @classmethod
     def example(cls) -> Self:

@@ -13,10 +13,10 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -25,13 +25,11 @@ from fedhist.base.arrays import Array, Floats
 from fedhist.base.checks import check_integer, check_size
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
-from fedhist.model.protocol import Estimate, Protocol, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.central_means.bin_queries import MOST_COUNTS, MeanBins, SizeBins
-from fedhist.protocols.central_means.box_mean import BoxMean
 from fedhist.protocols.central_means.protocol import CentralMeans, Steps
 from fedhist.protocols.central_means.queries import WeightedMeans, check_spreads, variances
 from fedhist.protocols.shared.seen import Seen
@@ -106,15 +104,6 @@ class WeightedMean(CentralMeans):
     name: ClassVar[str] = "weighted-mean"
     paper: ClassVar[str] = "the model: Cummings et al., NeurIPS 2022; weights and clips are own"
     revision: ClassVar[int] = 3
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(1e-4, words="m = 20 to 500"),)
-    starter: ClassVar[str] = (
-        BoxMean.starter.replace("box-mean", "weighted-mean")
-        .replace("over the whole of a public range", "users with more samples weigh more")
-        .replace(
-            "high = 1.0",
-            "high = 1.0\n# Public: of one sample around its user's mean.\nwithin = 0.25",
-        )
-    )
     max_rounds: ClassVar[int] = 3
     divisor: ClassVar[str] = "weights, with noise"
 
@@ -295,41 +284,6 @@ class WeightedMean(CentralMeans):
         """Draw the caps that noisy sizes lead to: (FOLLOWED,)."""
         noise = rng.laplace(0.0, self.size_noise, (FOLLOWED, len(counts)))
         return np.array([self.best_cap(row) for row in counts + noise])
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the variance around the common mean against runs."""
-
-        def expected(protocol: Protocol, population: Mapping[str, Any]) -> float:
-            lo, hi = population["samples_per_user"]
-            n, u = int(population["n_users"]), (np.arange(4096) + 0.5) / 4096
-            sizes = np.floor(lo * ((hi + 1) / lo) ** u)
-            weighted = cast(WeightedMean, protocol)
-            known = np.bincount(np.log2(sizes).astype(np.int64), minlength=SIZE_BINS)
-            most = weighted.best_cap(np.asarray(known * (n / 4096), dtype=np.float64))
-            return weighted.spread_and_noise(np.full(4096, n / 4096), sizes, most)
-
-        people: dict[str, Any] = {"kind": "gaussian", "n_users": 20_000, "mean": 1.0}
-        people |= {"samples_per_user": (1, 200), "spread": 1.0, "low": -10.0, "high": 10.0}
-        given = {"epsilon": 1.0, "low": -10.0, "high": 10.0, "within": 1.0}
-        hidden = {"adjacency": "zero-out-user"}
-
-        def row(label: str, how: dict[str, Any], n: int, repeats: int) -> ResultsRow:
-            return ResultsRow(
-                label,
-                given | how,
-                people | {"n_users": n},
-                repeats,
-                within(0.25),
-                anew=True,
-                expected=expected,
-            )
-
-        return (
-            row("n=20000 sizes 1 to 200, zero-out", hidden, 20_000, 240),
-            row("n=2000 sizes 1 to 200, zero-out", hidden, 2000, 300),
-            row("EDGE n=500 sizes 1 to 200", {}, 500, 400),
-        )
 
     @classmethod
     def example(cls) -> Self:

@@ -14,7 +14,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -30,7 +30,6 @@ from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_protocol, register_query
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
@@ -202,7 +201,6 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
 
     name: ClassVar[str] = "central-density"
     paper: ClassVar[str] = "noisy trigonometric means; baseline for arXiv 2405.11923, Section 5"
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.002, words="two bumps"),)
     epsilon: float
     n_users: int
     samples_per_user: float
@@ -322,21 +320,6 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
         exact = not self.shrink and not self.project and whole
         source = "the noise on the coefficients and the energy left out"
         return ErrorBound("ise", noise + self.left_out(seen), exact, source)
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        some = {"kind": "density", "n_users": 4000, "samples_per_user": 20}
-        few = {**some, "n_users": 150}
-        base = {"epsilon": 1.0, "samples_per_user": 20, "delta": 1e-6, "radius": 4.0}
-        series = {**base, "shrink": False, "project": False}
-        label = "n=4000 T=20 eps=1 Gaussian, not shrunk or projected"
-        edge = "EDGE n=150 T=20 eps=1 Laplace, not projected"
-        return (
-            ResultsRow(label, series, some, 100, within(0.05)),
-            ResultsRow("n=4000 T=20 eps=1 Gaussian", base, some, 60, (0.25, 1.0), anew=True),
-            ResultsRow(edge, {**series, "delta": 0.0}, few, 1000, within(0.1)),
-        )
 
     @classmethod
     def example(cls) -> Self:

@@ -18,7 +18,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -32,7 +32,6 @@ from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.method import check_clip_mass
 from fedhist.protocols.centred.script import centred_mean
@@ -154,7 +153,6 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
         "arXiv 2405.11923, Section 5"
     )
     revision: ClassVar[int] = 4
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.05, words="two bumps"),)
     epsilon: float
     n_users: int
     samples_per_user: float
@@ -338,34 +336,6 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
             clip_mass=self.clip_mass,
         )
         return ErrorBound("ise", expected, exact=False, source=SIMULATED)
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-
-        def row(n: int, T: int, epsilon: float, beta: list[float], repeats: int) -> ResultsRow:
-            people = {"kind": "density", "n_users": n, "samples_per_user": T}
-            label = f"Beta({beta[0]:g}, {beta[1]:g}), n={n} T={T} eps={epsilon:g}"
-            return ResultsRow(
-                label,
-                {"epsilon": epsilon, "samples_per_user": T},
-                {**people, "density": "beta", "beta": beta},
-                repeats,
-                within(0.15),
-                anew=True,
-            )
-
-        many = {"kind": "density", "n_users": 20_000, "samples_per_user": 50}
-        few = {**many, "n_users": 2000}
-        base = {"epsilon": 1.0, "samples_per_user": 50}
-        by_folds = {**base, "method": "folds", "basis": "fourier"}
-        return (
-            row(40_000, 20, 1.0, [1.0, 3.0], 60),
-            row(15_000, 40, 1.6, [2.0, 5.0], 30),
-            row(15_000, 1, 1.6, [2.0, 5.0], 60),
-            ResultsRow("EDGE n=2000 T=50 eps=1", base, few, 60, within(0.15), anew=True),
-            ResultsRow("n=20000 T=50 eps=1, folds", by_folds, many, 30, (0.25, 1.0), anew=True),
-        )
 
     @classmethod
     def example(cls) -> Self:

@@ -14,7 +14,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -32,7 +32,6 @@ from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget, zcdp_rho
@@ -40,7 +39,6 @@ from fedhist.protocols.distributions import mechanisms as distribution_mechanism
 from fedhist.protocols.distributions import selection as binomial_mechanisms
 from fedhist.protocols.distributions.agreement_choice import automatic, doubt
 from fedhist.protocols.distributions.centred_mechanism import CENTRED
-from fedhist.protocols.distributions.distribution_rows import rows
 from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.clipped_totals import in_domain
@@ -150,10 +148,6 @@ class Distribution(TwoModes, DistributionTarget, Central):
     paper: ClassVar[str] = "Liu, Suresh, Yu, Kumar & Riley, NeurIPS 2020"
     mechanisms: ClassVar[Mapping[str, Mechanism]] = MECHANISMS
     revision: ClassVar[int] = 2
-    goals: ClassVar[tuple[Goal, ...]] = (
-        Goal(0.05, words="laplace, m = 300", protocol={"mechanism": "laplace"}),
-        Goal(0.02, words="ks, m = 300", protocol={"mechanism": "ks"}),
-    )
 
     domain: Keys
     epsilon: float
@@ -343,11 +337,6 @@ class Distribution(TwoModes, DistributionTarget, Central):
         p["samples_per_user"] = m
         word = "smallest" if asked == "min" else "largest"
         return p, [f"samples_per_user = {m} is the {word} number of items of any user"]
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Errors that "auto" must reach, and predictions against runs."""
-        return rows()
 
     @classmethod
     def example(cls) -> Self:

@@ -20,7 +20,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -38,13 +38,11 @@ from fedhist.model.losses import L1
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.method import Method, check_clip_mass
 from fedhist.protocols.centred.script import Opening, centred_mean
 from fedhist.protocols.centred.theory import SIMULATED, Opened, simulated_loss, spread_of
 from fedhist.protocols.distributions.given_users import gaussian_l1
-from fedhist.protocols.distributions.local_results import rows
 from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports, chosen_kind
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.script import FoldEstimates
@@ -147,7 +145,6 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         "folds: Kent, Berrett & Yu, arXiv 2405.11923, Section 3.2, on Hadamard rows"
     )
     revision: ClassVar[int] = 4
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.1, words="k = 50, m = 300"),)
     domain: Keys
     epsilon: float
     n_users: int
@@ -366,11 +363,6 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         p = with_domain(parameters, domain)
         out, notes = resolve_sizes(p, users, lambda some: user_norms(some, p["domain"])[0])
         return cls.planned(out, users), notes
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold predictions against runs, and errors against those that must be reached."""
-        return rows()
 
     @classmethod
     def example(cls) -> Self:

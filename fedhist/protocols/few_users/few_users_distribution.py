@@ -9,7 +9,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self, cast
 
@@ -20,7 +20,6 @@ from fedhist.base.errors import PopulationError
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow
 from fedhist.protocols.few_users.protocol import FewUsers
 from fedhist.protocols.few_users.user_means import UserShares
 from fedhist.protocols.shared.distribution_target import DistributionTarget, SeenShares
@@ -66,22 +65,6 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
     paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Corollary 8"
     needs_server: ClassVar[str] = "its estimator reads every user's own row"
     revision: ClassVar[int] = 2
-    goals: ClassVar[tuple[Goal, ...]] = (
-        Goal(
-            0.7,
-            words="d = 50, m = 300",
-            protocol={"epsilon": 1.0, "samples_per_user": 300},
-            population={
-                "kind": "zipf",
-                "n_users": 2000,
-                "d": 50,
-                "exponent": 0.5,
-                "mean_items": 300,
-                "tail": math.inf,
-                "seed": 7,
-            },
-        ),
-    )
 
     domain: Keys
     samples_per_user: float
@@ -137,16 +120,6 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
         if not cast(SeenShares, seen).holding:
             raise PopulationError("no user has an item of the domain; there is no distribution")
         return super().truth_of(seen)
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        # the prediction is a bound: sqrt(d) times the l2 error of the mean
-        people = {"kind": "items", "n_users": 2000, "d": 50, "items": 300, "exponent": 0.5}
-        given = {"epsilon": 1.0, "samples_per_user": 300}
-        return (
-            ResultsRow("n=2000 d=50 m=300 eps=1", given, people, 30, (0.25, 1.0), may_fail=True),
-        )
 
     @classmethod
     def example(cls) -> Self:

@@ -6,10 +6,10 @@ See :mod:`fedhist.protocols.few_users.protocol`, also for the papers that are me
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from fedhist.base.arrays import Array
 from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import L2, l2
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.protocols.few_users.protocol import FewUsers
 from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.shared.central_bounds import WITHIN, central_mean_bounds
@@ -123,14 +122,6 @@ class FewUsersMean(MeanTarget, FewUsers):
     loss_name: ClassVar[str] = "l2"
     needs_server: ClassVar[str] = "its estimator reads every user's own row"
     plain: ClassVar[bool] = True
-    goals: ClassVar[tuple[Goal, ...]] = (
-        Goal(
-            0.45,
-            words="d = 50, m = 20",
-            protocol={"dimension": 50, "sample_radius": 0.71, "samples_per_user": 20},
-            population={"n_users": 400, "samples_per_user": 20, "dimension": 50},
-        ),
-    )
 
     dimension: int
     radius: float | None = None
@@ -248,57 +239,6 @@ class FewUsersMean(MeanTarget, FewUsers):
     def loss(self, value: Array, truth: Array) -> float:
         """L2 distance."""
         return l2(value, truth)
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-
-        def row(
-            label: str, n: int, d: int, expected: float | None, width: float, **how: Any
-        ) -> ResultsRow:
-            given = {"epsilon": 1.0, "dimension": d, "radius": 0.1, "box": 0.4, **how}
-            scale = given["radius"] / math.sqrt(d)
-            people = {"kind": "gaussian", "n_users": n, "samples_per_user": 1, "dimension": d}
-            people |= {"mean": 2 * scale, "spread": scale}
-            return ResultsRow(
-                label, given, people, 30, within(width), expected=expected, may_fail=True
-            )
-
-        blocks = {"method": "blocks", "n_blocks": 4}
-        # lam r sqrt(d / K), up to the reciprocal of a block's dimension, or the noise
-        one = 0.5 * 0.1 * math.sqrt(256)
-        rho = 0.0243560  # zCDP budget of (1, 1e-6)
-        noise = 3.2 * 0.1 * math.sqrt(64 / (1.4 * rho)) / 1700
-        return (
-            row("EDGE n=73 d=256 eps=1 ball", 73, 256, one, 0.04, method="ball", box=2.0),
-            row("n=73 d=256 eps=1 ball, box .4", 73, 256, None, 0.04, method="ball"),
-            row("n=400 d=256 eps=1 K=4", 400, 256, one / 2, 0.08, box=2.0, **blocks),
-            row("n=400 d=256 eps=1 K=4, box .4", 400, 256, None, 0.08, **blocks),
-            row("n=1700 d=64 eps=1 large-n", 1700, 64, noise, 0.08, method="large-n"),
-            row(
-                "n=150 d=40 (2, 1e-5) box 10: at most 1.656",
-                150,
-                40,
-                1.656,
-                0.15,
-                epsilon=2.0,
-                delta=1e-5,
-                box=10.0,
-                radius=3.0,
-                method="box",
-            ),
-            row(
-                "n=600 d=40 r=3.1 box 10: at most .423",
-                600,
-                40,
-                0.423,
-                0.15,
-                box=10.0,
-                radius=3.1,
-                method="box-centre",
-            ),
-            row("n=600 d=40 box 10, radius drawn", 600, 40, None, 0.15, box=10.0, radius=3.1),
-        )
 
     @classmethod
     def example(cls) -> Self:

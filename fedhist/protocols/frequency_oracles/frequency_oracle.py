@@ -16,15 +16,12 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.channels.oracles import MAX_MESSAGE_BITS, oracle_channel
 from fedhist.model.registry import register_protocol, register_query
-from fedhist.model.results import Goal, ResultsRow, within
-from fedhist.privacy.shuffler import Shuffler
 from fedhist.protocols.frequency_oracles.oracle import OneItemOracle, OracleQuery
 
 Kind = Literal["krr", "hadamard", "projective", "subset", "unary"]
@@ -123,7 +120,6 @@ class FrequencyOracle(OneItemOracle):
 
     name: ClassVar[str] = "frequency-oracle"
     paper: ClassVar[str] = "Feldman, Nelson, Nguyen & Talwar, ICML 2022; Ye & Barg, IEEE T-IT 2018"
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.02, words="k = 64"),)
 
     report_kinds: ClassVar[tuple[str, tuple[str, ...]]] = ("kind", get_args(Kind))
 
@@ -140,35 +136,3 @@ class FrequencyOracle(OneItemOracle):
         epsilon = float(self.epsilon)
         kind = chosen_kind(self.kind, epsilon, len(self.domain), self.max_message_bits)
         return OracleReports(self.domain, epsilon, kind=kind)
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        kinds: tuple[AnyKind, ...] = ("auto", "krr", "hadamard", "projective", "subset")
-        cases = [(2000, 30, eps, kind) for kind in kinds for eps in (0.5, 2.0, 6.0)]
-        people = {"kind": "items", "items": 20, "seed": 2036}
-        rows = [
-            ResultsRow(
-                f"n={n} k={k} eps={eps:g} {kind}",
-                {"epsilon": eps, "kind": kind},
-                {**people, "n_users": n, "d": k},
-                400,
-                within(0.05),
-            )
-            for n, k, eps, kind in cases
-        ]
-        edge = ResultsRow(
-            "EDGE n=20 k=200 eps=0.5 auto (noise beyond the shares)",
-            {"epsilon": 0.5},
-            {**people, "n_users": 20, "d": 200},
-            400,
-            within(0.05),
-        )
-        shuffled = ResultsRow(
-            "n=20000 k=20 (1, 1e-6) shuffled, best report",
-            {"epsilon": 1.0, "trust": Shuffler(1e-6)},
-            {**people, "n_users": 20_000, "d": 20},
-            400,
-            within(0.07),
-        )
-        return (*rows, shuffled, edge)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedhist.model.registry import register_protocol, register_query
-from fedhist.model.results import Goal
 from fedhist.protocols.frequency_oracles.oracle import OneItemOracle, OracleQuery
 
 
@@ -70,7 +69,6 @@ class HadamardResponse(OneItemOracle):
 
     name: ClassVar[str] = "hadamard-response"
     paper: ClassVar[str] = "Acharya, Sun & Zhang, AISTATS 2019, Section 4"
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.02, words="k = 64"),)
 
     @property
     def query(self) -> HadamardIndices:

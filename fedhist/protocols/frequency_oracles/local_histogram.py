@@ -14,7 +14,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, get_args
 
@@ -28,7 +28,6 @@ from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
 from fedhist.model.protocol import Estimate
 from fedhist.model.registry import register_protocol, register_query
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.frequency_oracles.frequency_oracle import (
@@ -151,7 +150,6 @@ class LocalHistogram(DomainHistogram, OneVote):
 
     name: ClassVar[str] = "local-histogram"
     paper: ClassVar[str] = "Qin et al., CCS 2016; Wang, Li & Jha, IEEE S&P 2018"
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.3, relative=True, words="k = 20, L = 20"),)
 
     domain: Keys
     epsilon: float
@@ -215,27 +213,6 @@ class LocalHistogram(DomainHistogram, OneVote):
         if isinstance(clip, float) and clip.is_integer():
             out["clip"] = int(clip)
         return cls.planned(out, users), []
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        # users of 12 items each: slots that stay empty, and slots that overflow
-        rows: tuple[tuple[str, int, int, AnyKind], ...] = (
-            ("n=4000 k=16 L=20 eps=1 unary", 4000, 20, "unary"),
-            ("n=4000 k=16 L=6 eps=1 Hadamard", 4000, 6, "hadamard"),
-            ("n=4000 k=16 L=20 eps=1 auto", 4000, 20, "auto"),
-            ("EDGE n=30 k=16 L=12 eps=1 unary (noise beyond the counts)", 30, 12, "unary"),
-        )
-        return tuple(
-            ResultsRow(
-                label,
-                {"epsilon": 1.0, "clip": slots, "oracle": oracle},
-                {"kind": "items", "n_users": n, "d": 16, "items": 12, "seed": 2035},
-                400,
-                within(0.05),
-            )
-            for label, n, slots, oracle in rows
-        )
 
     @classmethod
     def example(cls) -> Self:

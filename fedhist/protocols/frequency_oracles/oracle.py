@@ -20,7 +20,6 @@ from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
-from fedhist.model.results import ResultsRow, within
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffler import Shuffling
@@ -234,20 +233,6 @@ class OneItemOracle(SeenProtocol, OneVote):
     def loss(self, value: Array, truth: Array) -> float:
         """Squared l2 distance."""
         return squared_l2(value, truth)
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        rows = (
-            ("n=4000 k=16 eps=1", 4000, 1.0),
-            ("n=4000 k=16 eps=4", 4000, 4.0),
-            ("EDGE n=30 k=16 eps=1 (noise beyond the shares)", 30, 1.0),
-        )
-        people = {"kind": "items", "d": 16, "items": 20, "seed": 2034}
-        return tuple(
-            ResultsRow(label, {"epsilon": eps}, {**people, "n_users": n}, 400, within(0.05))
-            for label, n, eps in rows
-        )
 
     @classmethod
     def example(cls) -> Self:

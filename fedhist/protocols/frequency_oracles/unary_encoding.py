@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedhist.model.registry import register_protocol, register_query
-from fedhist.model.results import Goal
 from fedhist.protocols.frequency_oracles.oracle import OneItemOracle, OracleQuery
 
 
@@ -69,7 +68,6 @@ class UnaryEncoding(OneItemOracle):
 
     name: ClassVar[str] = "unary-encoding"
     paper: ClassVar[str] = "Wang, Blocki, Li & Jha, USENIX Security 2017, Section 4.3"
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.02, words="k = 64", protocol={"project": False}),)
 
     @property
     def query(self) -> UnaryVotes:

@@ -15,7 +15,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -27,7 +27,6 @@ from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.clip_choice.budget import Shares, domain_share, split_budget, sums_share
@@ -38,7 +37,6 @@ from fedhist.protocols.clip_choice.ratio_debiasing import ROUNDS, SMALLER_CLIP, 
 from fedhist.protocols.clip_choice.rule import ThresholdRule, ThresholdTask
 from fedhist.protocols.clip_choice.two_norms import choose_norm
 from fedhist.protocols.histograms.adaptive_law import ChoiceLaw
-from fedhist.protocols.histograms.adaptive_rows import rows
 from fedhist.protocols.histograms.bounded_histogram import GRID_STEPS, BoundedHistogram
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.contributions import MOST_CAP, NormHistogram
@@ -125,7 +123,6 @@ class AdaptiveHistogram(DomainHistogram, Central):
     name: ClassVar[str] = "adaptive-histogram"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithms 1 and 2, Sections 4 and 7.1"
     revision: ClassVar[int] = 4
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.15, relative=True, words="C chosen"),)
 
     domain: Keys
     epsilon: float
@@ -379,11 +376,6 @@ class AdaptiveHistogram(DomainHistogram, Central):
         if p.get("adjacency") != Adjacency.ADD_REMOVE_USER.value:
             p.setdefault("n_users", len(users) or None)
         return p, not_private
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        return rows()
 
     @classmethod
     def example(cls) -> Self:

@@ -13,9 +13,8 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -30,14 +29,13 @@ from fedhist.model.losses import L1
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import register_protocol, register_query
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy import noise_law
 from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers, sqrt_up
 from fedhist.protocols.histograms.reference_clips import reference_clip
-from fedhist.protocols.shared import clipped_totals, trust_rows
+from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.central import Central, add_noise
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.histogram_target import DomainHistogram
@@ -178,12 +176,6 @@ class ClippedCounts(Query):
             raise WireError(f"'counts' has l{self.norm} norm {size:g}, more than {most}")
 
 
-SHOPPERS: Mapping[str, Any] = MappingProxyType(
-    {"kind": "shoppers", "n_users": 3000, "d": 200, "mean_items": 20, "seed": 2023}
-)
-"""Users of the results rows: geometric sizes, Zipf items."""
-
-
 @register_protocol
 @dataclass(frozen=True)
 class BoundedHistogram(DomainHistogram, Central):
@@ -230,10 +222,6 @@ class BoundedHistogram(DomainHistogram, Central):
 
     name: ClassVar[str] = "bounded-histogram"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithm 1"
-    goals: ClassVar[tuple[Goal, ...]] = (
-        Goal(0.1, relative=True, words="C = 80"),
-        Goal(0.05, "epsilon", relative=True, words="C = 80, n = 40,000"),
-    )
 
     domain: Keys
     epsilon: float
@@ -362,25 +350,6 @@ class BoundedHistogram(DomainHistogram, Central):
         if grid is not None:
             p["grid"] = grid
         return p, not_private
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        base = {"epsilon": 1.0, "delta": 1e-6, "clip": 12.0}
-        laplace = {"epsilon": 1.0, "clip": 30.0, "adjacency": "replace-user", "grid": 0.125}
-        few = {"kind": "shoppers", "n_users": 250, "d": 500, "seed": 1}
-        return (
-            ResultsRow("n=3000 d=200 eps=1 Gaussian C=12", base, SHOPPERS, 400, within(0.01)),
-            ResultsRow("n=3000 d=200 eps=1 replace, grid", laplace, SHOPPERS, 400, within(0.01)),
-            ResultsRow(
-                "EDGE n=250 d=500 eps=0.5 (C* = 0)",
-                {"epsilon": 0.5, "clip": 5.0},
-                few,
-                400,
-                within(0.01),
-            ),
-            *trust_rows.histogram_rows(),
-        )
 
     @classmethod
     def example(cls) -> Self:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -14,11 +13,10 @@ from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy import noise_law
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Guarantee, check_budget
-from fedhist.protocols.histograms.bounded_histogram import SHOPPERS, BoundedHistogram
+from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
 from fedhist.protocols.histograms.per_item_counts import MOST_CLIP, PerItemClip
 from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.aggregating import Aggregating
@@ -71,22 +69,6 @@ class ItemHistogram(DomainHistogram, Aggregating):
 
     name: ClassVar[str] = "item-histogram"
     paper: ClassVar[str] = "Dwork, McSherry, Nissim & Smith, TCC 2006; discrete noise"
-    goals: ClassVar[tuple[Goal, ...]] = (
-        Goal(
-            0.01,
-            relative=True,
-            words="d = 200",
-            protocol={"epsilon": 1.0},
-            population={
-                "kind": "zipf",
-                "n_users": 2000,
-                "d": 200,
-                "exponent": 1.0,
-                "mean_items": 50,
-                "seed": 7,
-            },
-        ),
-    )
 
     domain: Keys
     epsilon: float
@@ -151,12 +133,6 @@ class ItemHistogram(DomainHistogram, Aggregating):
         lost = seen.truth - cut
         expected = noise_law.expected_l1(self.noise, lost, cut if self.nonneg else None)
         return ErrorBound(L1, expected, exact=True, source="sum of E|Z| and of what is cut")
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        label = "n=3000 d=200 eps=1 (hides a record, not a user)"
-        return (ResultsRow(label, {"epsilon": 1.0}, SHOPPERS, 400, within(0.01)),)
 
     @classmethod
     def example(cls) -> Self:

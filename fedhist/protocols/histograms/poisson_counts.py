@@ -19,7 +19,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -33,7 +33,6 @@ from fedhist.model.losses import L1
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy import noise_law
 from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.privacy.aggregation import Aggregation
@@ -119,21 +118,6 @@ class PoissonCounts(DomainHistogram, Central):
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithm 5"
     revision: ClassVar[int] = 2
     slow_theory: ClassVar[bool] = True
-    goals: ClassVar[tuple[Goal, ...]] = (
-        Goal(
-            0.05,
-            relative=True,
-            words="d = 1, C chosen",
-            protocol={"epsilon": 1.1, "clip_max": 32},
-            population={
-                "kind": "paper-poisson",
-                "n_users": 2000,
-                "mean_items": 1.0,
-                "alpha": 4.0,
-                "seed": 7,
-            },
-        ),
-    )
 
     domain: Keys
     epsilon: float
@@ -355,27 +339,6 @@ class PoissonCounts(DomainHistogram, Central):
         if p.get("trust") is not None:
             p.setdefault("discrete", True)
         return p, []
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        one = {"kind": "mixed-poisson", "n_users": 5000, "rates": [2.0], "shape": 50.0}
-        five = {**one, "rates": [0.1, 0.3, 1.0, 2.0, 4.0], "shape": 3.0}
-        few = {**one, "n_users": 150, "rates": [0.5], "shape": 2.0}
-        chosen = {"epsilon": 1.1, "clip_max": 32, "discrete": True}
-        given = {"epsilon": 1.0, "clip": 2, "delta": 1e-6}
-        edge = {"epsilon": 1.1, "clip_max": 8}
-        alike = {"kind": "mixed-poisson", "n_users": 100, "rates": [8.0], "shape": 1e9}
-        differing = {**alike, "n_users": 5000, "rates": [3.0], "shape": 0.5}
-        equal = {"kind": "items", "n_users": 300, "d": 1, "items": 10}
-        return (
-            ResultsRow("Poisson(8) n=100 eps=1", {"epsilon": 1.0}, alike, 2000, within(0.1)),
-            ResultsRow("Gamma(.5) n=5000 eps=.5", {"epsilon": 0.5}, differing, 1000, within(0.1)),
-            ResultsRow("all users 10, n=300 eps=1", {"epsilon": 1.0}, equal, 2000, within(0.1)),
-            ResultsRow("n=5000 d=1 eps=1.1 C chosen, discrete", chosen, one, 1500, within(0.1)),
-            ResultsRow("n=5000 d=5 eps=1 Gaussian C=2", given, five, 300, within(0.01)),
-            ResultsRow("EDGE n=150 d=1 eps=1.1 (few to choose C)", edge, few, 2000, within(0.1)),
-        )
 
     @classmethod
     def example(cls) -> Self:

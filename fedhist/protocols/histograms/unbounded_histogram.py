@@ -20,7 +20,6 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -34,7 +33,6 @@ from fedhist.model.measures import Measure
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers
@@ -133,9 +131,6 @@ class UnboundedHistogram(TwoModes, Central):
     display: ClassVar[Display | None] = HISTOGRAM
     raw_support: ClassVar[bool] = False
     way_out: ClassVar[str] = "set discrete = true"
-    goals: ClassVar[tuple[Goal, ...]] = (
-        Goal(0.4, relative=True, words="C = 100", protocol={"epsilon": 1.0, "clip": 100}),
-    )
 
     epsilon: float
     delta: float
@@ -328,28 +323,6 @@ class UnboundedHistogram(TwoModes, Central):
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance, in counts."""
         return l1(value, truth)
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        many = {"kind": "shoppers", "n_users": 6000, "d": 300, "mean_items": 30, "seed": 2027}
-        few = {**many, "n_users": 60, "d": 100}
-        base = {"epsilon": 1.0, "delta": 1e-6, "clip": 100}
-        real = {**base, "clip": 12, "discrete": False, "adjacency": "replace-user"}
-        chosen = {"epsilon": 1.1, "delta": 1e-6}
-        sampled = {**chosen, "method": "sample"}
-        zipf = {"kind": "zipf", "n_users": 60_000, "d": 5000, "mean_items": 8}
-        zipf |= {"tail": 1.3, "exponent": 1.2}
-        whole = {"epsilon": 1.0, "delta": 1e-6}
-        edge = "EDGE n=60 eps=2 C=4 (hardly anything appears)"
-        return (
-            ResultsRow("n=6000 eps=1 C=100", base, many, 200, within(0.01)),
-            ResultsRow("n=6000 eps=1 C=12 replace, real noise", real, many, 200, within(0.01)),
-            ResultsRow("n=60,000 5,000 items, Pareto 1.3", whole, zipf, 20, within(0.03)),
-            ResultsRow("n=6000 eps=1.1", chosen, many, 300, within(0.03)),
-            ResultsRow("n=6000 eps=1.1 C chosen", sampled, many, 400, within(0.02)),
-            ResultsRow(edge, {**base, "clip": 4, "epsilon": 2.0}, few, 1000, within(0.01)),
-        )
 
     @classmethod
     def example(cls) -> Self:

@@ -29,7 +29,6 @@ from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.means.cover_theory import (
@@ -117,7 +116,6 @@ class CoverSelect(MeanTarget, NonInteractive):
 
     name: ClassVar[str] = "cover-select"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 2"
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.02, words="d = 2"),)
     batch: ClassVar[int] = BLOCK
     epsilon: float
     n_users: int
@@ -261,28 +259,6 @@ class CoverSelect(MeanTarget, NonInteractive):
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""
         return user_points(samples_of(users, self.dimension))
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-
-        def row(
-            label: str, n: int, d: int, spread: float, repeats: int, width: float, **how: Any
-        ) -> ResultsRow:
-            people = {"kind": "gaussian", "n_users": n, "samples_per_user": 1, "dimension": d}
-            people |= {"mean": np.linspace(-0.31, 0.43, d).tolist(), "spread": spread, "seed": 2032}
-            return ResultsRow(label, {"epsilon": 1.0, **how}, people, repeats, within(width))
-
-        ball = {"geometry": "l2-ball", "per_axis": 5}
-        wide = "n=130 d=2 eps=1 box of 4,900 cells, one symbol"
-        edge = "EDGE n=70 d=2 eps=1 box of 64 cells"
-        # users who hold a point each, near a common one, as many samples would tell it
-        return (
-            row("n=1000 d=2 eps=1 box", 1000, 2, 1e-3, 100, 0.1),
-            row("n=150 d=3 eps=1 ball, 5 cells an axis", 150, 3, 0.01, 4000, 0.15, **ball),
-            row(wide, 130, 2, 1e-3, 4000, 0.15, per_axis=70),
-            row(edge, 70, 2, 0.02, 4000, 0.15, per_axis=8),
-        )
 
     @classmethod
     def example(cls) -> Self:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -29,12 +29,10 @@ from fedhist.model.losses import SQUARED_L2
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.means.mean_error import Prediction
 from fedhist.protocols.means.mean_steps import Rounds
-from fedhist.protocols.means.results import quadrature
 from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import InRange, PlannedMean
 from fedhist.protocols.shared.seen import Seen
@@ -118,23 +116,6 @@ class Mean(TwoModes, InRange, PlannedMean, FoldProtocol):
     name: ClassVar[str] = "mean"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 3.1"
     revision: ClassVar[int] = 1
-    goals: ClassVar[tuple[Goal, ...]] = (
-        Goal(1e-4, words="T = 100", protocol=T_100, population=T_100),
-        Goal(
-            2e-3,
-            "epsilon",
-            words="n = 2,000, T = 100",
-            protocol=T_100,
-            population={**T_100, "n_users": 2000},
-        ),
-        Goal(
-            1e-3,
-            "samples_per_user",
-            words="n = 2,000",
-            protocol=T_100,
-            population={**T_100, "n_users": 2000},
-        ),
-    )
     epsilon: float
     n_users: int
     samples_per_user: float
@@ -267,55 +248,6 @@ class Mean(TwoModes, InRange, PlannedMean, FoldProtocol):
     def parameter_set(self) -> ParameterSet:
         """The range."""
         return ParameterSet("box", 1, self.half_range, (self.half_range / self.scale) ** 2)
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-
-        def row(
-            label: str, n: int, T: int, how: tuple[float, str], repeats: int, width: float
-        ) -> ResultsRow:
-            epsilon, kind = how
-            given = {"epsilon": epsilon, "samples_per_user": T, "low": -1.0, "high": 1.0}
-            spread = 1 / math.sqrt(T) if T > 1 else 0.3
-            people = {"kind": "gaussian", "n_users": n, "samples_per_user": 1, "mean": 0.237}
-            return ResultsRow(
-                label,
-                {**given, "kind": kind, "users": "same", "refine": "clip"},
-                {**people, "spread": spread},
-                repeats,
-                within(width),
-                anew=True,
-                expected=quadrature,
-                clients="per-user",
-            )
-
-        def default(
-            label: str, n: int, T: int, epsilon: float, people: dict[str, Any], low: float = -1.0
-        ) -> ResultsRow:
-            repeats = 60 if n == 20_000 else 200
-            given = {"epsilon": epsilon, "samples_per_user": T, "low": low, "high": 1.0}
-            coins = {"kind": "coins", "n_users": n, "samples_per_user": T, "low": low, "high": 1.0}
-            # an average of 200 squares of mixtures has a relative error of 0.1
-            return ResultsRow(label, given, coins | people, repeats, within(0.3), anew=True)
-
-        one, edge = (1.0, "piecewise"), "EDGE n=700 T=1024 eps=1 piecewise"
-        normal = {"mean": 0.2, "users": "normal", "user_spread": 0.15}
-        skewed = {"mean": 0.1, "users": "beta", "user_spread": math.sqrt(0.09 / 7)}
-        wide = {"mean": 0.5, "users": "beta", "user_spread": math.sqrt(0.05)}
-        return (
-            row("n=2000 T=1024 eps=1 laplace", 2000, 1024, (1.0, "laplace"), 3000, 0.1),
-            row("n=20000 T=100 eps=0.5 onebit", 20_000, 100, (0.5, "onebit"), 1000, 0.1),
-            row("n=2000 T=1 eps=1 piecewise, one round", 2000, 1, one, 2000, 0.1),
-            row(edge, 700, 1024, one, 6000, 0.15),
-            default("users N(.2, .15), n=5000 T=200 eps=1", 5000, 200, 1.0, normal),
-            default("users Beta(.6, 5.4), n=5000 T=200 eps=1", 5000, 200, 1.0, skewed, 0.0),
-            default("users Beta(.6, 5.4), n=20000 T=200 eps=1", 20_000, 200, 1.0, skewed, 0.0),
-            default("users Beta(2, 2), n=20000 T=100 eps=1", 20_000, 100, 1.0, wide, 0.0),
-            default("stages, n=250 T=500 eps=0.7", 250, 500, 0.7, {"mean": 0.2}),
-            default("signs, n=5000 T=200 eps=1", 5000, 200, 1.0, {"mean": 0.2}),
-            default("signs, n=3000 T=1000 eps=2", 3000, 1000, 2.0, {"mean": -0.5}),
-        )
 
     @classmethod
     def example(cls) -> Self:

@@ -15,7 +15,6 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -32,14 +31,12 @@ from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow, within
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.method import Method, check_clip_mass
 from fedhist.protocols.centred.script import centred_mean
 from fedhist.protocols.centred.theory import SIMULATED, simulated_loss, spread_of
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.mean_linf import FoldMean
-from fedhist.protocols.means.results import fold_row
 from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import PlannedMean
 from fedhist.protocols.shared.seen import Seen
@@ -141,14 +138,6 @@ class MeanL2(PlannedMean, FoldMean):
         "folds: Kent, Berrett & Yu, arXiv 2405.11923, Section 3.3"
     )
     revision: ClassVar[int] = 4
-    goals: ClassVar[tuple[Goal, ...]] = (
-        Goal(
-            0.05,
-            words="d = 8, T = 100",
-            protocol={"samples_per_user": 100, "dimension": 8},
-            population={"samples_per_user": 100, "dimension": 8},
-        ),
-    )
     radius: float = 1.0
     c_sigma: float = 1.25
     method: Method = "centred"
@@ -331,34 +320,6 @@ class MeanL2(PlannedMean, FoldMean):
             clip_mass=self.clip_mass,
         )
         return ErrorBound(SQUARED_L2, expected, exact=False, source=SIMULATED)
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs, and errors against those that must be reached."""
-
-        def row(size: tuple[int, int, int], epsilon: float, reach: float | None) -> ResultsRow:
-            n, d, T = size
-            label = f"n={n} d={d} T={T} eps={epsilon:g}, samples +-v"
-            people = {"kind": "rank-one", "n_users": n, "samples_per_user": T, "dimension": d}
-            people |= {"mean": [0.5 / math.sqrt(d)] * d, "low": -1.0, "high": 1.0}
-            given = {"epsilon": epsilon, "dimension": d, "samples_per_user": T}
-            if reach is None:
-                return ResultsRow(label, given, people, 40, within(0.2), anew=True)
-            label += f", at most {reach:g}"
-            return ResultsRow(label, given, people, 20, (0.2, 1.15), anew=True, expected=reach)
-
-        padded = "n=16000 d=5 (8 rows) T=64 eps=2 folds, onebit"
-        edge = "EDGE n=5600 d=8 T=1024 eps=1 folds, laplace"
-        return (
-            row((20_000, 64, 1), 1.0, 0.0202),
-            row((20_000, 64, 32), 1.0, 0.0039),
-            row((5_000, 16, 2), 2.0, 0.0051),
-            row((20_000, 64, 8), 4.0, 0.00051),
-            row((8_000, 16, 30), 2.0, None),
-            row((4_000, 32, 10), 1.0, None),
-            fold_row(padded, (16_000, 5, 64), (2.0, "onebit"), 200, 0.1, ball=True),
-            fold_row(edge, (5_600, 8, 1024), (1.0, "laplace"), 800, 0.25, ball=True),
-        )
 
     @classmethod
     def example(cls) -> Self:

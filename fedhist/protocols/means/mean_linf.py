@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -29,11 +28,9 @@ from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.part import Functional
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.script import FoldEstimates
-from fedhist.protocols.means.results import fold_row
 from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import InRange, MeanTarget, PlannedMean
 from fedhist.users.batch import Users
@@ -150,14 +147,6 @@ class MeanLinf(InRange, PlannedMean, FoldMean):
 
     name: ClassVar[str] = "mean-linf"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 3.2"
-    goals: ClassVar[tuple[Goal, ...]] = (
-        Goal(
-            0.01,
-            words="d = 4, T = 100",
-            protocol={"samples_per_user": 100, "dimension": 4},
-            population={"samples_per_user": 100, "dimension": 4},
-        ),
-    )
     low: float = -1.0
     high: float = 1.0
     mean_scale: float | None = None
@@ -203,18 +192,6 @@ class MeanLinf(InRange, PlannedMean, FoldMean):
         """Predict the mean squared l2 error by the plan."""
         source = "d times the plan's risk of n / d users; Kent et al., arXiv 2405.11923, Theorem 6"
         return ErrorBound(SQUARED_L2, self.dimension * self.plan.risk, exact=False, source=source)
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        # that a coordinate has n / d users only on average is left out
-        one, edge = (1.0, "onebit"), "EDGE n=2800 d=4 T=1024 eps=1 laplace"
-        many = "n=32000 d=32 T=100 eps=1 piecewise"
-        return (
-            fold_row("n=16000 d=4 T=256 eps=1 onebit", (16_000, 4, 256), one, 300, 0.1),
-            fold_row(many, (32_000, 32, 100), (1.0, "piecewise"), 60, 0.1),
-            fold_row(edge, (2_800, 4, 1024), (1.0, "laplace"), 1500, 0.25),
-        )
 
     @classmethod
     def example(cls) -> Self:

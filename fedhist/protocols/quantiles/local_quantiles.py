@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -13,12 +12,9 @@ from fedhist.base.checks import check_within
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.quantiles.choice import Choice, Method, planned
 from fedhist.protocols.quantiles.quantile_target import QuantileTarget
-from fedhist.protocols.quantiles.quantiles import Quantiles
-from fedhist.protocols.quantiles.results import local_rows
 from fedhist.protocols.quantiles.search import Search
 from fedhist.protocols.quantiles.theory import RANK_ERROR
 from fedhist.protocols.shared.seen import Seen
@@ -82,14 +78,6 @@ class LocalQuantiles(QuantileTarget):
 
     name: ClassVar[str] = "local-quantiles"
     paper: ClassVar[str] = "Cormode, Kulkarni & Srivastava, VLDB 2019; the search: own"
-    starter: ClassVar[str] = (
-        Quantiles.starter.replace(
-            "Quartiles with a trusted server", "Quartiles under local privacy"
-        )
-        .replace('name = "quantiles"', 'name = "local-quantiles"')
-        .replace("delta = 1e-6\n", "")
-    )
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.05, words="K = 256, quartiles"),)
 
     epsilon: float
     levels: tuple[float, ...]
@@ -154,11 +142,6 @@ class LocalQuantiles(QuantileTarget):
         """
         expected = self.plan.method.expected(self.ranks(seen, between=True))
         return ErrorBound(RANK_ERROR, expected, False, "the law of the messages, followed")
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        return local_rows()
 
     @classmethod
     def example(cls) -> Self:

@@ -6,7 +6,6 @@ or releases the whole cumulative curve and reads all quantiles off it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -16,13 +15,11 @@ from fedhist.base.checks import check_choice
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.quantiles.bin_shares import STEPS, BinShares
 from fedhist.protocols.quantiles.choice import Choice, Mechanism, chosen
 from fedhist.protocols.quantiles.exponential import ExponentialLevels
 from fedhist.protocols.quantiles.quantile_target import QuantileTarget
-from fedhist.protocols.quantiles.results import central_rows
 from fedhist.protocols.quantiles.theory import RANK_ERROR
 from fedhist.protocols.quantiles.tree import MOST_SUMMED, NoisyCurve
 from fedhist.protocols.shared.seen import Seen
@@ -88,28 +85,6 @@ class Quantiles(QuantileTarget):
     needs_server: ClassVar[str] = (
         "it chooses bins by exact scores, or adds noise of a tree to exact sums"
     )
-    starter: ClassVar[str] = """\
-# Quartiles with a trusted server: 20,000 users of 20 to 500 samples each, all with the same weight.
-[run]
-nodes = 2000
-seed = 1
-
-[protocol]
-name = "quantiles"
-epsilon = 1.0
-delta = 1e-6
-levels = [0.25, 0.5, 0.75]
-low = -1.0
-high = 1.0
-
-[population]
-kind = "gaussian"
-n_users = 20000
-samples_per_user = [20, 500]
-mean = 0.237
-seed = 7
-"""
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.01, words="K = 256, quartiles"),)
     max_rounds: ClassVar[int] = 1
 
     epsilon: float
@@ -184,11 +159,6 @@ seed = 7
         exact = isinstance(mechanism, ExponentialLevels) and len(self.levels) == 1
         expected = mechanism.expected(self.ranks(seen))
         return ErrorBound(RANK_ERROR, expected, exact, "the mechanism's law")
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        return central_rows()
 
     @classmethod
     def example(cls) -> Self:

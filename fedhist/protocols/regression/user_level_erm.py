@@ -12,7 +12,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -27,12 +27,10 @@ from fedhist.model.measures import Measured, measured
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.regression.descents import predicted_excess
-from fedhist.protocols.regression.erm_rows import rows
 from fedhist.protocols.regression.gradient_oracles import mean_gradient
 from fedhist.protocols.regression.known_risk import AddSquares, KnownRisk
 from fedhist.protocols.regression.rates import Problem, erm_rate
@@ -134,7 +132,6 @@ class UserLevelErm(Central):
     target: ClassVar[str] = "parameters"
     loss_name: ClassVar[str] = "excess risk"
     display: ClassVar[Display | None] = Display(label="parameter of the model")
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.02, words="d = 10, m = 20 to 100"),)
 
     epsilon: float
     delta: float
@@ -344,11 +341,6 @@ class UserLevelErm(Central):
         if truth is None:
             truth = risk.minimise(self.radius) if known is None else known.truth
         return risk.value(value) - risk.value(truth)
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-        return rows()
 
     @classmethod
     def example(cls) -> Self:

@@ -1,4 +1,4 @@
-"""Results rows: what theory predicts and what is measured, at the settings that protocols declare.
+"""Results rows: what theory predicts and what is measured, at the settings of ``rows.toml``.
 
 The predicted side shares no code with the estimators. A row passes if the 99% interval of the mean
 loss meets a band around the prediction that was written before anything was measured. NOT PRIVATE:
@@ -7,20 +7,18 @@ populations are made up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import resources
 from typing import Any
 
-import numpy as np
-
-from fedhist.base.arrays import Array
 from fedhist.base.hashing import digest64
 from fedhist.model.measures import Measured as Known
 from fedhist.model.measures import measured
 from fedhist.model.protocol import Protocol
-from fedhist.model.registry import load_builtin, protocols
-from fedhist.model.results import ResultsRow
+from fedhist.model.registry import protocol_class
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.users.batch import Users
 from simulations.config.reading import required
@@ -36,9 +34,62 @@ ATTEMPTS = 20
 """Runs that may end without a value, one after another, where a row allows for it."""
 
 
+@dataclass(frozen=True)
+class ResultsRow:
+    """One setting of ``fedhist validate``: plain data, written before anything is measured.
+
+    Attributes
+    ----------
+    label : str
+        The setting in words; "EDGE ..." at the edge of feasibility.
+    protocol : mapping
+        Parameters, as in a configuration's [protocol]; what they leave out is completed from the
+        population as for any run. ``trust.nodes`` is a number of nodes that add the noise.
+    population : mapping
+        As in a configuration's [population]: "kind", and the fields of that kind.
+    repeats : int
+        Runs, with the seeds 0, 1, ...
+    band : (float, float)
+        Where measured / predicted must be.
+    anew : bool
+        Whether every run has users of its own; otherwise the same are asked again.
+    expected : float, optional
+        The prediction, of an independent source; default: ``error(users).expected``.
+    clients : {"aggregate", "per-user"}
+        Local reports as sums of the same law, or one by one.
+    may_fail : bool
+        Whether a run may end without a value: it is then repeated with another seed, and the row
+        speaks of the runs that have one.
+    """
+
+    label: str
+    protocol: Mapping[str, Any]
+    population: Mapping[str, Any]
+    repeats: int
+    band: tuple[float, float]
+    anew: bool = False
+    expected: float | None = None
+    clients: str = "aggregate"
+    may_fail: bool = False
+
+    @property
+    def edge(self) -> bool:
+        """Whether it lies at the edge of feasibility."""
+        return self.label.startswith("EDGE")
+
+
+def within(width: float) -> tuple[float, float]:
+    """Return the band of a prediction that is right up to a share of itself.
+
+    >>> within(0.25)
+    (0.75, 1.25)
+    """
+    return 1 - width, 1 + width
+
+
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A row that a protocol declares.
+    """A row, and the protocol that it is about.
 
     Attributes
     ----------
@@ -56,7 +107,10 @@ class Setting:
     def build(self, users: Users) -> Protocol:
         """Build the protocol, completed from the population as for any run."""
         domain = None if users.items is None else users.vocabulary
-        given, _ = self.protocol.resolve(self.row.protocol, users, domain)
+        words = dict(self.row.protocol)
+        if "trust" in words:
+            words["trust"] = Aggregation(words["trust"]["nodes"])
+        given, _ = self.protocol.resolve(words, users, domain)
         if "n_users" in required(self.protocol) - given.keys():
             given["n_users"] = len(users)
         return self.protocol(**given)
@@ -70,11 +124,8 @@ class Setting:
 
     def predict(self) -> float:
         """Return the expected loss."""
-        _, protocol, known = self.fixed
         expected = self.row.expected
-        if expected is None:
-            return known.error.expected
-        return expected(protocol, self.row.population) if callable(expected) else expected
+        return self.fixed[2].error.expected if expected is None else expected
 
     def measure(self, seed: int) -> float:
         """Run the protocol once and return its loss.
@@ -88,22 +139,14 @@ class Setting:
         if self.row.anew:
             users = self.users(seed)
             known = measured(protocol, users)
-        truth = self._common
         for attempt in range(ATTEMPTS if self.row.may_fail else 1):
             who = getattr(protocol, "trust", None)
             nodes = who.parties if isinstance(who, Aggregation) else None
             options = Options(seed=seed + 10_000 * attempt, clients=self.row.clients, nodes=nodes)
             estimate = execute(protocol, users, options).estimate
             if estimate.value is not None:
-                return protocol.loss_of(estimate, users, truth, known)
+                return protocol.loss_of(estimate, users, known=known)
         raise RuntimeError(f"{self.row.label}: {estimate.status}: {estimate.reason}")
-
-    @property
-    def _common(self) -> Array | None:
-        """The truth of the population that users are drawn from, where rows are about that."""
-        if not callable(self.row.expected):
-            return None
-        return np.atleast_1d(np.asarray(self.row.population["mean"], dtype=np.float64))
 
     def _key(self, seed: int) -> int:
         return digest64("fedhist.results-row", self.protocol.name, self.row.label, seed) >> 1
@@ -143,13 +186,14 @@ def settings(protocol: str | None = None) -> list[Setting]:
     ValueError
         If there is none for a protocol of that name.
     """
-    load_builtin()
-    every = [Setting(cls, row) for cls in protocols().values() for row in cls.results()]
-    found = [s for s in every if protocol in (None, s.protocol.name)]
-    if not found:
-        names = ", ".join(dict.fromkeys(s.protocol.name for s in every))
-        raise ValueError(f"no results rows for {protocol!r}; there are some for {names}")
-    return found
+    text = resources.files(__package__).joinpath("rows.toml").read_text(encoding="utf-8")
+    every = tomllib.loads(text)
+    names = every if protocol is None else [protocol]
+    if not every.keys() >= set(names):
+        known = ", ".join(every)
+        raise ValueError(f"no results rows for {protocol!r}; there are some for {known}")
+    rows = [(name, {**row, "band": tuple(row["band"])}) for name in names for row in every[name]]
+    return [Setting(protocol_class(name), ResultsRow(**row)) for name, row in rows]
 
 
 def measure(setting: Setting, effort: float = 1.0) -> Measured:

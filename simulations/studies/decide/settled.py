@@ -17,7 +17,6 @@ from fedhist.model.losses import SQUARED_L2
 from fedhist.model.measures import measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of, parameters, protocol_class, protocols
-from fedhist.model.results import Unknown
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, Trust
 from simulations.populations import KINDS, Loaded
@@ -27,7 +26,7 @@ from simulations.studies.compare.ladder import Entry
 from simulations.studies.compare.setup import Ready, set_up
 from simulations.studies.decide.question import Question
 from simulations.studies.decide.tuning import PREMISE, common_settings, variants
-from simulations.studies.plan.population import Template, TooLarge
+from simulations.studies.plan.population import Template, TooLarge, Unknown
 from simulations.studies.plan.search import REASONS, Oracle, scale
 from simulations.studies.profile.profile import Profile, profile_of
 from simulations.studies.records.cells import load_once

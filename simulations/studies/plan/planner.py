@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from fedhist.base.checks import check_size
 from fedhist.model.error_bounds import LowerBound
 from fedhist.model.registry import load_builtin, load_plugin, protocol_class
-from fedhist.model.results import Unknown
 from fedhist.privacy.guarantee import Adjacency, Trust
 from simulations.runs.config import Config
 from simulations.studies.plan.parts import least_of, limit, share_of
@@ -23,6 +22,7 @@ from simulations.studies.plan.population import (
     MOST_ENTRIES,
     Template,
     TooLarge,
+    Unknown,
     for_protocol,
 )
 from simulations.studies.plan.search import (

@@ -6,17 +6,19 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
 from fedhist.model.registry import parameters, protocol_class
-from fedhist.model.results import Unknown
 from fedhist.users.batch import Users
 from simulations.populations import KINDS, Loaded
 from simulations.populations.synthetic import numbered_ids
 from simulations.runs.config import Config, population_spec
 from simulations.studies.records.cells import load_once
+
+Unknown = Literal["n_users", "samples_per_user", "epsilon"]
+"""What a plan solves for."""
 
 UNKNOWNS: tuple[Unknown, ...] = get_args(Unknown)
 

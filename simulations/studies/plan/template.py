@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from fedhist.model.registry import load_builtin, load_plugin, protocol_class, protocols
-from fedhist.model.results import Unknown
 from fedhist.privacy.guarantee import Trust
 from simulations.config.named_files import settings_text, toml_value
 from simulations.config.parts import part_of
@@ -31,8 +30,8 @@ from simulations.runs.config import (
     load_config,
     missing_keys,
     parse_tables,
-    starters,
 )
+from simulations.studies.plan.population import Unknown
 from simulations.studies.plan.verify import USUAL_SEEDS
 from simulations.studies.records.levels import levels_of
 
@@ -93,11 +92,11 @@ def plan_text(source: str) -> tuple[str, str]:
     """
     load_builtin()
     if Path(source).suffix == ".toml" or source in builtin_configs() or source not in protocols():
-        return settings_text(source, "configuration", more=starters)
+        return settings_text(source, "configuration")
     for started in builtin_configs():
         config = load_config(started)
         if config.protocol["name"] == source and not missing_keys(config):
-            return settings_text(started, "configuration", more=starters)
+            return settings_text(started, "configuration")
     return f"[protocol]\nname = {toml_value(source)}\n", source
 
 

@@ -22,7 +22,6 @@ from simulations.runs.config import (
     missing_keys,
     parse_tables,
     population_spec,
-    starters,
 )
 
 
@@ -51,7 +50,7 @@ def load_source(config: str | None, overrides: Sequence[str]) -> Source:
     """
     text, name = "", "profile"
     if config is not None:
-        text, name = settings_text(config, "configuration", more=starters)
+        text, name = settings_text(config, "configuration")
     with reading(config) if config else nullcontext():
         table: Any = parse_tables(text, overrides).get("population")
         if not isinstance(table, dict) or "kind" not in table:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedhist.model.registry import load_builtin, own_protocols, protocol_class
+from fedhist.model.registry import load_builtin, protocol_class
 from fedhist.protocols import BoxMean, FewUsersMean, Mean, MeanLinf, NaiveMean
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
 from fedhist.protocols.shared.lower_bounds import sizes_of
@@ -14,13 +14,13 @@ from fedhist.protocols.shared.sample_sizes import Held
 from fedhist.users.batch import Users
 from server.means.central_bounds import coin_bound
 from server.means.lower_bounds import Sizes, coins, rate_box, rate_sparse, two_point_bound
-from simulations.experiments.predicted.rows import Setting
+from simulations.experiments.predicted.rows import settings
 
 load_builtin()
 BOUNDLESS = ("local-histogram", "quantiles", "central-density")
 
 
-@pytest.mark.parametrize("name", sorted(own_protocols()))
+@pytest.mark.parametrize("name", sorted({s.protocol.name for s in settings()}))
 def test_results_settings_err_more_than_the_explicit_bound(name: str) -> None:
     """The lower end of what validation allows to be measured is above what cannot be beaten.
 
@@ -29,10 +29,11 @@ def test_results_settings_err_more_than_the_explicit_bound(name: str) -> None:
     """
     cls = protocol_class(name)
     seen = 0
-    for row in cls.results():
+    for setting in settings(name):
+        row = setting.row
         if row.population.get("n_users", 0) > 30_000:
             continue
-        users, protocol, _ = Setting(cls, row).fixed
+        users, protocol, _ = setting.fixed
         bounds = protocol.lower_bounds(users)
         if not bounds:
             continue
@@ -124,8 +125,7 @@ def test_the_bounds_with_a_trusted_server() -> None:
 
 def test_the_bound_of_a_regression() -> None:
     """Its minimiser is a mean: none where the declared constants leave no such risk."""
-    cls = protocol_class("user-level-erm")
-    users, protocol, _ = Setting(cls, cls.results()[0]).fixed
+    users, protocol, _ = settings("user-level-erm")[0].fixed
     explicit = protocol.lower_bounds(users)[0]
     one = Sizes(np.ones(1), np.array([2000.0]))
     # curvature .8, gradients .8 apart, minimisers 1 apart: .4 times the error of their mean

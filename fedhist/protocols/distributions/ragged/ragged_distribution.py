@@ -24,7 +24,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -36,7 +36,6 @@ from fedhist.model.losses import L1
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
 from fedhist.protocols.distributions.centred_counts import MOST_SYMBOLS
@@ -57,7 +56,6 @@ from fedhist.protocols.distributions.ragged.median_size import (
     possible_sizes,
 )
 from fedhist.protocols.distributions.ragged.own_shares import OwnShares
-from fedhist.protocols.distributions.ragged.ragged_results import rows
 from fedhist.protocols.distributions.ragged.release import MOST_SELECTED, RaggedTask, release
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.distribution_target import DistributionTarget, SeenShares
@@ -144,7 +142,6 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     name: ClassVar[str] = "ragged-distribution"
     paper: ClassVar[str] = "Liu et al., NeurIPS 2020, Appendix E"
     needs_server: ClassVar[str] = "it chooses by exact counts how many samples of each user to use"
-    goals: ClassVar[tuple[Goal, ...]] = (Goal(0.05, words="m_max = 4096"),)
 
     domain: Keys
     epsilon: float
@@ -359,11 +356,6 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         if p.get("adjacency", Adjacency.REPLACE_USER.value) == Adjacency.REPLACE_USER.value:
             p.setdefault("n_users", len(users))
         return p, []
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold predictions against runs, and errors against those that must be reached."""
-        return rows()
 
     @classmethod
     def example(cls) -> Self:

@@ -14,7 +14,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -30,7 +30,6 @@ from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
-from fedhist.model.results import Goal, ResultsRow
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.sparse.plan import SparsePlan
 from fedhist.protocols.means.sparse.queries import HashedVotes
@@ -128,20 +127,6 @@ class SparseMean(SparsePlan):
     revision: ClassVar[int] = 5
     unshuffled: ClassVar[str] = "votes are read by signs that belong to a user's id"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 4.1"
-    goals: ClassVar[tuple[Goal, ...]] = (
-        Goal(
-            0.05,
-            words="d = 32, s = 2, T = 100",
-            protocol={"epsilon": 2.0, "dimension": 32, "sparsity": 2, "samples_per_user": 100},
-            population={
-                "kind": "gaussian",
-                "n_users": 4000,
-                "samples_per_user": 100,
-                "dimension": 32,
-                "mean": [0.5, -0.5],
-            },
-        ),
-    )
 
     @property
     def value_range(self) -> tuple[float, float]:
@@ -323,35 +308,6 @@ class SparseMean(SparsePlan):
         n_vote = n * self.vote_share
         z = said * math.sqrt(n_vote) / self.law.deviation
         return followed.selected(z, Z_MIN, self.sparsity, self.plan_of, n - n_vote)
-
-    @classmethod
-    def results(cls) -> Sequence[ResultsRow]:
-        """Hold the prediction against runs."""
-
-        def row(
-            label: str,
-            sizes: tuple[int, int, int, int],
-            repeats: int,
-            epsilon: float = 1.0,
-            amplitude: float = 0.5,
-        ) -> ResultsRow:
-            n, d, T, s = sizes
-            given = {"epsilon": epsilon, "dimension": d, "samples_per_user": T, "sparsity": s}
-            people = {"kind": "gaussian", "n_users": n, "samples_per_user": 1, "dimension": d}
-            people |= {"mean": [amplitude, -amplitude] * (s // 2), "spread": 1 / math.sqrt(T)}
-            how = {**given, "method": label.rpartition(" ")[2]}
-            return ResultsRow(label, how, people, repeats, (0.85, 1.15), anew=True)
-
-        select, threshold = (8000, 200, 200, 4), (32_000, 16, 100, 4)
-        strong, weak, edge = (6000, 300, 200, 16), (60_000, 32, 20, 8), (3500, 200, 200, 4)
-        edge_label = "EDGE n=3500 d=200 T=200 s=4 eps=1 select"
-        return (
-            row("n=8000 d=200 T=200 s=4 eps=1 select", select, 30),
-            row("n=32000 d=16 T=100 s=4 eps=1 threshold", threshold, 40),
-            row("n=6000 d=300 T=200 s=16 eps=4 +-.4 vectors", strong, 20, 4.0, 0.4),
-            row("n=60000 d=32 T=20 s=8 eps=2 +-.15 vectors", weak, 20, 2.0, 0.15),
-            row(edge_label, edge, 60),
-        )
 
     @classmethod
     def example(cls) -> Self:
