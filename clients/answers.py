@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from clients.shares import with_share
@@ -11,27 +10,11 @@ from fedhist.model.aggregated import Aggregated
 from fedhist.model.query import Query, Summary
 from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
-from fedhist.users.shards import BLOCK, Shard
+from fedhist.users.shards import Shard
 from fedhist.users.streams import SeededStreams, Streams, SystemStreams
 
-
-@dataclass
-class Steps:
-    """How far a walk over a node's blocks is.
-
-    Attributes
-    ----------
-    tree : Tree
-        Of the blocks that are in.
-    walked : int
-        Their number: a walk goes on after them.
-    tell : callable, optional
-        Called with this after every block.
-    """
-
-    tree: Tree = field(default_factory=Tree)
-    walked: int = 0
-    tell: Callable[[Steps], None] | None = None
+Tell = Callable[[int], None]
+"""Called with the number of blocks that are in, after each of them."""
 
 
 def fold_node(
@@ -40,7 +23,7 @@ def fold_node(
     seed: int | None,
     digest: str,
     node: int = 0,
-    steps: Steps | None = None,
+    tell: Tell | None = None,
 ) -> Summary:
     """Answer and fold for all users of a node that are in the query's cohort, block by block.
 
@@ -52,27 +35,25 @@ def fold_node(
         summary: Summary = asked.answer_folded(block, lambda some: streams(some, seed, digest))
         return summary
 
-    exact = added_up(query, users, folded, steps)
+    exact = added_up(query, users, folded, tell)
     return with_share(query, exact, seed, digest, node) if query is not asked else exact
 
 
 def added_up(
-    query: Query, users: Shard, of: Callable[[Users, int], Summary], steps: Steps | None = None
+    query: Query, users: Shard, of: Callable[[Users, int], Summary], tell: Tell | None = None
 ) -> Summary:
     """Add up what the users of a query's cohort say, by block and number of the block.
 
     No more than one block is held. Nobody at all answers as well: what no users say is a sum.
     """
-    steps = Steps() if steps is None else steps
-    gone = min(steps.walked * BLOCK, len(users))
-    rest = users.slice(gone, len(users)) if gone else users
-    for block in rest.blocks():  # no enumerate: it keeps a block while the next one is made
-        steps.tree.add(steps.walked, of(block.select(query.cohort), steps.walked))
-        steps.walked += 1
+    tree, walked = Tree(), 0
+    for block in users.blocks():  # no enumerate: it keeps a block while the next one is made
+        tree.add(walked, of(block.select(query.cohort), walked))
+        walked += 1
         del block
-        if steps.tell is not None:
-            steps.tell(steps)
-    return steps.tree.own_total() if steps.walked else of(users.none, 0)
+        if tell is not None:
+            tell(walked)
+    return tree.own_total() if walked else of(users.none, 0)
 
 
 def streams(users: Users, seed: int | None, digest: str) -> Streams:

@@ -20,7 +20,6 @@ from fedhist.base.text import one_line
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.trees import Tree
 from fedhist.privacy.guarantee import Trust
-from fedhist.session.partial_round import PartialRound, State
 from server.reports import Ids, take_rows, well_formed
 
 if TYPE_CHECKING:
@@ -136,8 +135,6 @@ class Intake:
         self._sums: Counter[str] = Counter()  # largest sizes of what was added up
         self._came: set[int] = set()
         self._size, self._last = 0, time.perf_counter()
-        self._partial: PartialRound | None = None
-        self._n_nodes = 1
 
     def collect(
         self, replies: Iterable[Message], expected: int, min_replies: int | None = None
@@ -168,25 +165,6 @@ class Intake:
             self.dropped["no reply"] += expected - len(self._came)
         return self.total(expected, min_replies)
 
-    def keep(self, partial: PartialRound, n_nodes: int) -> State | None:
-        """Keep the sums at intervals, and go on from those that were kept; returns the latter."""
-        found = partial.found()
-        if found is not None:
-            self._tree, self._size = found.nodes, found.n_bytes
-            self._done = {self.first + index for index in found.done}
-            self._came |= self._done
-            self._index |= {source: source - self.first for source in self._done}
-            self._sums.update(found.sizes)
-            for part in self._tree.parts.values():
-                self._seen.add(part.ids if part.ids is not None else np.zeros(0, np.uint64))
-        self._partial, self._n_nodes = partial, n_nodes
-        return found
-
-    def state(self) -> State:
-        """Return the sums so far of the nodes that are in for good."""
-        done = frozenset(source - self.first for source in self._done)
-        return State(self._tree, done, dict(self._sums), self._size)
-
     def _take(self, message: Message) -> None:
         # Flower is imported by those who have messages of its kind; an inline run has none
         from fedhist.flower.wire import answer_bytes, decode_answer
@@ -205,8 +183,6 @@ class Intake:
             self.dropped[str(e)] += 1
         else:
             self._size += answer_bytes(message.content) if used else 0
-            if self._partial is not None:
-                self._partial.offer(len(self._done) / self._n_nodes, self.state)
 
     def use(
         self, node: int, digest: str, body: Summary | Report, source: int | None = None
@@ -303,10 +279,6 @@ class Intake:
         for reason, count in reasons.items():
             if count:
                 self.dropped[f"{reason}, users"] += count
-
-    def is_in(self, source: int) -> bool:
-        """Say whether a sender's sum is added up for good: it need not be asked."""
-        return source in self._done
 
     def _has(self, source: int) -> bool:
         return source in self._parts or source in self._done

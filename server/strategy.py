@@ -18,7 +18,6 @@ from fedhist.model.aggregated import Aggregated
 from fedhist.model.query import Query, check_parties
 from fedhist.privacy.guarantee import Trust
 from fedhist.session.codec import query_digest
-from fedhist.session.partial_round import PartialRound
 from fedhist.session.session import Session
 from server.intake import Collected, Intake
 from server.masked import MaskedSum
@@ -55,10 +54,6 @@ class SessionStrategy(Strategy):
     shuffled : bool
         Whether the reports of a protocol under shuffle trust pass a shuffler before they come
         here, or, in a simulation, are taken to. Nothing here is one: the nodes' messages name them.
-    kept_of : str, optional
-        Names the nodes and what they hold, where Flower's ids are consecutive: what a round has
-        added up is kept at intervals in the journal's folder, and a run that is killed goes on
-        from there and asks the other nodes only.
 
     Raises
     ------
@@ -69,8 +64,6 @@ class SessionStrategy(Strategy):
     ----------
     rounds : list of dict
         Statistics of each round: replies, bytes, seconds. NOT PRIVATE where participation is.
-    recalled : int
-        Nodes of the round under way that were in the sums kept of it, and are not asked again.
 
     Examples
     --------
@@ -93,7 +86,6 @@ class SessionStrategy(Strategy):
         node_timeout: float = 60.0,
         masked: bool = False,
         shuffled: bool = False,
-        kept_of: str | None = None,
     ) -> None:
         check_count("n_nodes", n_nodes)
         if session.protocol.guarantee.trust is Trust.SHUFFLE and not shuffled:
@@ -107,8 +99,6 @@ class SessionStrategy(Strategy):
         self.min_replies, self.node_timeout = min_replies, node_timeout
         self.on_bad_reply, self.intake, self.masked = on_bad_reply, intake, masked
         self.rounds: list[dict[str, float]] = []
-        self.kept_of = kept_of
-        self.recalled = 0
         self._started = 0.0
         self._intake: Intake | None = None
 
@@ -130,13 +120,8 @@ class SessionStrategy(Strategy):
         least = self.min_replies if query.quorum is None else query.quorum
         nodes = wait_for_nodes(grid, self.n_nodes, self.node_timeout, least)
         self._intake.first = nodes[0]
-        if self.kept_of is not None:
-            journal, index = self.session.journal, self.session.round_index
-            self._intake.keep(PartialRound(journal, index, digest, self.kept_of), self.n_nodes)
         self.session.asked = True
-        missing = [node for node in nodes if not self._intake.is_in(node)]
-        self.recalled = len(nodes) - len(missing)
-        return (Message(record, node, MESSAGE_TYPE, group_id=group) for node in missing)
+        return (Message(record, node, MESSAGE_TYPE, group_id=group) for node in nodes)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

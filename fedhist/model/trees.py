@@ -6,8 +6,6 @@ that is not there is passed over. Blocks of a node's users are leaves, and so ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from fedhist.model.query import Summary
 
 
@@ -23,11 +21,6 @@ class Tree:
     def __len__(self) -> int:
         """Count the partial sums that wait for their neighbours."""
         return len(self._parts)
-
-    @property
-    def parts(self) -> Mapping[tuple[int, int], Summary]:
-        """The partial sums that wait, by level and index: added to a new tree, they make this."""
-        return self._parts
 
     def add(self, index: int, part: Summary, level: int = 0) -> None:
         """Add leaf ``index``, or the sum of leaves ``index 2^level`` to ``(index + 1) 2^level``.

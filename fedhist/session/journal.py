@@ -3,8 +3,7 @@
 One chained file of lines, mode 0600, each line forced to disk before its value is used. An exact
 central summary is kept beside it only until something drawn from it is written: it is deleted, and
 that forced to disk, BEFORE the first line of such a release. So no exact summary outlives a
-release, whenever the process is killed; one that is still needed then is asked for again. What a
-round under way has added up is kept the same way, until the round's own summary is.
+release, whenever the process is killed; one that is still needed then is asked for again.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ class Journal:
         self._lines: list[Line] = []
         self._exact: dict[int, Summary] = {}
         self._on_disk: set[int] = set()
-        self._partial: int | None = None  # the round under way that has a file
         self._lock: IO[str] | None = None
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -79,13 +77,7 @@ class Journal:
         }
         self._on_disk = {index for index, file in wanted.items() if file.exists()}
         left = [f for f in self._folder.glob("exact-*") if f not in wanted.values()]
-        asked = max((x["index"] for x in self._lines if x["kind"] == "query"), default=-1)
-        if asked >= 0 and not (
-            self.ended or self.find("exact", asked) or self.lines("summary", asked)
-        ):
-            self._partial = asked if self._partial_file(asked).exists() else None
-        under_way = None if self._partial is None else self._partial_file(asked)
-        left += [f for f in self._folder.glob("partial-*") if f != under_way]
+        left += self._folder.glob("partial-*")  # sums of a round under way, which 0.2.0 kept
         for file in left:
             file.unlink()
         if left:
@@ -132,16 +124,10 @@ class Journal:
         """Whether the run has ended: going on from here draws and asks nothing."""
         return self.find("ended", 0) is not None
 
-    @property
-    def drawn_name(self) -> str:
-        """What names the run wherever its folder is; empty before the journal is claimed."""
-        return str((self.find("run", 0) or {}).get("name", ""))
-
     # -- released values -----------------------------------------------------------------------
 
     def release(self, index: int, label: str, value: Array) -> None:
         """Journal a released value; exact sums on disk are deleted first."""
-        self.drop_partial()
         for kept in sorted(self._on_disk):
             self.drop_exact(kept)
         self.append(
@@ -169,12 +155,7 @@ class Journal:
     # -- summaries -----------------------------------------------------------------------------
 
     def keep_local(self, index: int, summary: Summary) -> None:
-        """Journal a summary that is private as it is.
-
-        The sums of its round so far are deleted before: of few nodes, or of few of a shuffled
-        batch, they may tell what the whole does not.
-        """
-        self.drop_partial()
+        """Journal a summary that is private as it is."""
         arrays = {k: array_to_json(v) for k, v in summary_arrays(summary).items()}
         self.append(
             {"kind": "summary", "index": index, "n_users": summary.n_users, "arrays": arrays}
@@ -200,7 +181,6 @@ class Journal:
         line: Line = {"kind": "exact", "index": index, "n_users": summary.n_users}
         if self.find("exact", index) is None:
             self.append(line | {"shapes": shapes, "keyed": sorted(summary.keyed)})
-        self.drop_partial()
 
     def forget_exact(self, index: int) -> None:
         """Delete an exact summary: everything drawn from it is journalled."""
@@ -215,28 +195,6 @@ class Journal:
         if self._folder is not None and self._exact_file(index).exists():
             self._exact_file(index).unlink()
             sync_folder(self._folder)  # or a power cut brings it back
-
-    def keep_partial(self, index: int, body: bytes) -> None:
-        """Keep what a round under way has added up, until its summary is kept.
-
-        Not in memory, and not where something drawn from the round is written already.
-        """
-        if self._folder is not None and not self._drawn_from(index):
-            self._partial = index  # first: what fails while it is written is deleted, too
-            write_private(self._partial_file(index), body)
-
-    def partial(self, index: int) -> bytes | None:
-        """Return what was kept of a round under way, or None."""
-        if self._partial != index or not self._partial_file(index).exists():
-            return None
-        return self._partial_file(index).read_bytes()
-
-    def drop_partial(self) -> None:
-        """Delete what is kept of a round under way: its summary is kept, or is of no use."""
-        if self._folder is not None and self._partial is not None:
-            self._partial_file(self._partial).unlink(missing_ok=True)
-            sync_folder(self._folder)
-            self._partial = None
 
     def summary(self, index: int) -> Summary | None:
         """Return the summary of a round already answered, or None.
@@ -271,9 +229,6 @@ class Journal:
 
     def _exact_file(self, index: int) -> Path:
         return self._file(f"exact-{index}.json")
-
-    def _partial_file(self, index: int) -> Path:
-        return self._file(f"partial-{index}.json")
 
     def _file(self, name: str) -> Path:
         if self._folder is None:

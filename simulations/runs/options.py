@@ -13,7 +13,6 @@ from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from fedhist.users.shards import Shard
 from simulations.adversaries import Adversary
 
 Runtime = Literal["inline", "ray"]
@@ -144,13 +143,6 @@ class Options:
                 f"min_replies must be at most the number of nodes, {count}, got {self.min_replies}"
             )
         return count
-
-    def kept_of(self, users: Shard) -> str:
-        """Name who is asked and how, for what a journal keeps of a round under way."""
-        if self.journal is None:
-            return ""
-        how = (self.n_nodes(len(users)), self.seed, self.noise, self.fold, self.clients)
-        return f"{len(users)} {users.digest:016x} " + " ".join(map(str, how))
 
     def coins(self, seed: int) -> int | None:
         """Return the seed of the users' coins; None, system entropy, with secure noise."""

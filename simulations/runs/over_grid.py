@@ -31,7 +31,6 @@ def strategy_of(
     n_nodes: int,
     options: Options,
     nulls: Nulls | None = None,
-    kept_of: str | None = None,
 ) -> SessionStrategy:
     """Set the strategy up for a session, for any of Flower's runtimes."""
 
@@ -49,7 +48,6 @@ def strategy_of(
         on_bad_reply=options.on_bad_reply,
         intake=intake,
         masked=options.masked,
-        kept_of=kept_of,
         shuffled=True,  # simulated; where nodes are remote the configuration refuses it
     )
 
@@ -75,13 +73,11 @@ def run_over_grid(
     nulls = None
     if options.on_bad_reply == "null":
         nulls = _nulls(users.split(n_nodes), options.coins(seed))
-    # what adversaries have done is counted as they do it: such a run begins its rounds anew
-    kept_of = None if options.hostile else options.kept_of(users)
-    strategy = strategy_of(session, n_nodes, options, nulls, kept_of)
+    strategy = strategy_of(session, n_nodes, options, nulls)
 
     def report(replies: int, asked: int) -> None:
         if options.progress is not None:
-            done = min(strategy.recalled + replies, n_nodes) * len(users) // n_nodes
+            done = min(replies, n_nodes) * len(users) // n_nodes
             options.progress(session.round_index, done, len(users))
 
     with _grid(poisoned, n_nodes, seed, options, report) as grid:

@@ -238,8 +238,6 @@ def _run_inline(
         aggregate=options.clients == "aggregate",
         progress=options.progress,
         beside=options.beside,
-        journal=session.journal,
-        kept_of=options.kept_of(users),
     )
 
     def ask(query: Query, round_index: int) -> Summary:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from clients.answers import Steps, added_up, fold_node, streams
+from clients.answers import Tell, added_up, fold_node, streams
 from fedhist.base.hashing import digest64
 from fedhist.model.measures import Watched
 from fedhist.model.query import Query, Summary, check_parties
 from fedhist.model.trees import Tree
 from fedhist.privacy.guarantee import Trust
 from fedhist.session.codec import query_digest
-from fedhist.session.journal import Journal
-from fedhist.session.partial_round import PartialRound, State
 from fedhist.users.batch import Users
 from fedhist.users.kept import ROOM, keep_first
 from fedhist.users.shards import BLOCK, Shard
@@ -45,10 +42,6 @@ class InlinePopulation:
         Called with (round, users who were asked, users).
     beside : callable, optional
         Measures each block of users as it answers for the first time.
-    journal : Journal, optional
-        Keeps what a round has added up at intervals, block by block.
-    kept_of : str
-        Names the users and how they are asked: only of the same does a run go on.
 
     Attributes
     ----------
@@ -67,12 +60,9 @@ class InlinePopulation:
         aggregate: bool = False,
         progress: Progress | None = None,
         beside: Callable[[Users], Summary] | None = None,
-        journal: Journal | None = None,
-        kept_of: str = "",
     ) -> None:
         self.nodes, self.seed, self.fold, self.progress = list(nodes), seed, fold, progress
         self.aggregate, self.beside = aggregate, beside
-        self._journal, self._of = journal if journal is not None else Journal(), kept_of
         self.measured: Summary | None = None
         self.measuring = 0.0
         self._room = ROOM
@@ -84,9 +74,7 @@ class InlinePopulation:
         check_parties(query, len(self.nodes))
         digest = query_digest(query, round_index)
         intake = Intake(query, digest, "stop")
-        partial = PartialRound(self._journal, round_index, digest, self._of)
-        found = intake.keep(partial, len(self.nodes))
-        beside = self.beside if self.measured is None and found is None else None
+        beside = self.beside if self.measured is None else None
         tree, done, said, n_users = Tree(), 0, -1, sum(map(len, self.nodes))
 
         def say(now: int) -> None:
@@ -95,24 +83,15 @@ class InlinePopulation:
                 self.progress(round_index, now, n_users)
             said = now
 
-        def told(node: int, steps: Steps) -> None:
-            now = done + min(steps.walked * BLOCK, len(self.nodes[node]))
-            partial.offer(now / n_users, lambda: state(node, steps))
-            say(now)
-
-        def state(node: int, steps: Steps) -> State:
-            return replace(intake.state(), at=node, walked=steps.walked, blocks=steps.tree)
+        def told(node: int, walked: int) -> None:
+            say(done + min(walked * BLOCK, len(self.nodes[node])))
 
         for i, users in enumerate(self.nodes):
-            steps = Steps(tell=functools.partial(told, i))
-            if found is not None and found.at == i:
-                steps.tree, steps.walked = found.blocks, found.walked
             if self.rounds:  # who are asked again may be asked often
                 users, taken = keep_first(users, self._room)
                 self.nodes[i], self._room = users, self._room - taken
             watched = users if beside is None else Watched(users, beside)
-            if not intake.is_in(i):
-                self._answer(intake, i, watched, steps)
+            self._answer(intake, i, watched, functools.partial(told, i))
             if isinstance(watched, Watched):
                 tree.add(i, watched.total)
                 self.measuring += watched.seconds
@@ -131,7 +110,7 @@ class InlinePopulation:
         )
         return summary
 
-    def _answer(self, intake: Intake, index: int, users: Shard, steps: Steps) -> None:
+    def _answer(self, intake: Intake, index: int, users: Shard, tell: Tell) -> None:
         """Hand over what one node's users answer; honest sums are checked by the session alone."""
         query, digest, seed = intake.query, intake.digest, self.seed
         if self.aggregate and query.trust is not Trust.AGGREGATE:
@@ -143,9 +122,9 @@ class InlinePopulation:
                 key = digest64("fedhist.aggregate", seed, digest, *at)
                 return query.draw_summary(block, np.random.default_rng(key))
 
-            intake.add(index, added_up(query, users, drawn, steps))
+            intake.add(index, added_up(query, users, drawn, tell))
         elif self.fold:
-            intake.add(index, fold_node(query, users, seed, digest, index, steps))
+            intake.add(index, fold_node(query, users, seed, digest, index, tell))
         else:
             asked = users.select(query.cohort)
             intake.use(index, digest, query.answer(asked, streams(asked, seed, digest)))

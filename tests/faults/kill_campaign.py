@@ -4,10 +4,9 @@
 protocol in both grades of noise, and prints a table. A server is a forked process with a journal on
 disk. Half of the kills come from outside at a random time; the other half at a point inside: around
 and in the middle of each write, between a draw and its journal line, between a draw and the next
-query, between an answer and its journal line, around the deletion of an exact copy. The sums of a
-round under way are kept after every block. A third of the servers are killed again after the
-restart. The last restart runs to the end. No exact copy, of a whole round or of a part, may be
-found beside a release that was drawn from it.
+query, between an answer and its journal line, around the deletion of an exact copy. A third
+of the servers are killed again after the restart. The last restart runs to the end. No exact copy
+may be found beside a release that was drawn from it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from fedhist.session import journal as module
-from fedhist.session import partial_round
 from fedhist.session.codec import summary_arrays
 from fedhist.session.curator import NoiseSource
 from fedhist.session.journal import Journal
@@ -88,9 +86,9 @@ class Case:
     def users(self) -> Users:
         return protocol_class(self.name).example_users()
 
-    def ask(self, journal: Journal) -> Ask:
+    def ask(self, _: Journal) -> Ask:
         seed = None if self.grade == "secure" else SEED
-        return InlinePopulation(self.users.split(2), seed, journal=journal).ask
+        return InlinePopulation(self.users.split(2), seed).ask
 
     @cached_property
     def reference(self) -> tuple[Estimate, list[bytes]]:
@@ -145,8 +143,7 @@ def finish(case: Case, folder: Path, make: Make) -> tuple[Estimate, Session]:
 def written(path: Path) -> str:
     """Name what a file of the journal's folder holds."""
     what = {"journal.jsonl": "a journal line", "tally.json": "a tally"}
-    copy = "a partial sum" if path.name.startswith("partial-") else "an exact copy"
-    return what.get(path.name, copy)
+    return what.get(path.name, "an exact copy")
 
 
 class Points:
@@ -200,7 +197,6 @@ class Points:
             drop(journal, index)
             self.reach("after an exact copy is deleted")
 
-        partial_round.EVERY = partial_round.SHARE = partial_round.COST = 0
         module.write_private = chained_log.write_private = writing
         os.replace = renaming  # type: ignore[assignment]
         Journal.release, Journal.drop_exact = releasing, dropping  # type: ignore[assignment]
@@ -291,7 +287,6 @@ class Trial:
     faults: list[str]
     asked_again: int = 0
     exact_left: int = 0
-    part_left: int = 0
 
 
 def trial(
@@ -343,10 +338,7 @@ def trial(
         files = list(journal.glob("exact-*"))
         done.exact_left += bool(files)
         claim(len(files) <= 1, f"{len(files)} exact copies at once")
-        parts = list(journal.glob("partial-*"))
-        done.part_left += bool(parts)
-        claim(len(stems(parts)) <= 1, f"partial sums of {len(stems(parts))} rounds")
-        claim(not outlived(before, files + parts), "an exact copy beside a release drawn from it")
+        claim(not outlived(before, files), "an exact copy beside a release drawn from it")
     if journal.exists():
         Journal(journal).close()
         wanted = numbers(before, "exact") - numbers(before, "forgotten")
@@ -354,12 +346,6 @@ def trial(
         claim(
             {f.name for f in files} <= {f"exact-{i}.json" for i in wanted},
             f"{files} outlive what was drawn from them",
-        )
-        under_way = numbers(before, "query") - numbers(before, "exact", "summary")
-        parts = list(journal.glob("partial-*"))
-        claim(
-            {f.name for f in parts} <= {f"partial-{i}.json" for i in under_way},
-            f"{parts} outlive their rounds",
         )
     released = numbers(before, "release")
     estimate, session = finish(case, folder, logged(make, folder))
@@ -369,7 +355,6 @@ def trial(
     claim(max(found.values()) == 1, "two journal lines with one number")
     claim(numbers(final, "release") == set(range(session._curator._index)), "a release is missing")
     claim(not list(journal.glob("exact-*")), "an exact copy is left")
-    claim(not list(journal.glob("partial-*")), "a partial sum is left")
     answers = defaultdict(list)
     for number, digest in asked_of(folder):
         answers[number].append(digest)
@@ -391,11 +376,11 @@ def trial(
 
 
 def outlived(lines: list[bytes], files: list[Path]) -> set[str]:
-    """Name the exact copies, whole or in part, of rounds from which something was released."""
+    """Name the exact copies of rounds from which something was released."""
     found, current = set[str](), set[str]()
     for line in map(json.loads, lines):
         if line["kind"] in ("exact", "summary"):
-            current = {f"exact-{line['index']}", f"partial-{line['index']}"}
+            current = {f"exact-{line['index']}"}
         elif line["kind"] == "release":
             found |= current
     return found & stems(files)
@@ -494,11 +479,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         trials = campaign(options.kills, random.Random(options.seed), Path(folder), which)
     print(table(trials))
-    left, parts = (sum(getattr(t, x) for t in trials) for x in ("exact_left", "part_left"))
+    left = sum(t.exact_left for t in trials)
     print(
         f"\n{sum(len(t.kills) for t in trials)} kills of {len(trials)} servers in "
         f"{time.perf_counter() - started:.0f} s; {left} left an exact copy on disk, which the "
-        f"restart deleted once everything drawn from it was journalled; {parts} a partial sum"
+        "restart deleted once everything drawn from it was journalled"
     )
     faults = [fault for t in trials for fault in t.faults]
     print("\n".join(faults) if faults else "nothing was lost, nothing was drawn twice")

@@ -32,8 +32,6 @@ POINTS = [
     "a tally written, not renamed",
     *("before an exact copy", "in the middle of an exact copy", "after an exact copy"),
     "an exact copy written, not renamed",
-    *("before a partial sum", "in the middle of a partial sum", "after a partial sum"),
-    "a partial sum written, not renamed",
     *("drawn, not journalled", "drawn and journalled, before the next query"),
     *("before an exact copy is deleted", "after an exact copy is deleted"),
     *("a query is pending", "answered, not journalled"),
@@ -42,10 +40,6 @@ LEAVES_A_COPY = {
     *("in the middle of an exact copy", "after an exact copy"),
     *("drawn, not journalled", "before an exact copy is deleted"),
     "an exact copy written, not renamed",
-}
-LEAVES_A_PART = {
-    *("in the middle of a partial sum", "a partial sum written, not renamed"),
-    *("after a partial sum", "answered, not journalled", "before an exact copy"),
 }
 
 
@@ -75,13 +69,12 @@ def test_killed_at_every_point(grade: str, folder: Path) -> None:
         assert found.kills[0] == name
         if name in LEAVES_A_COPY:
             assert found.exact_left
-        if name in LEAVES_A_PART:
-            assert found.part_left
 
 
 def test_what_a_killed_server_left_is_deleted_at_once(folder: Path) -> None:
     """Also where the run is never taken up: opening the journal is enough."""
-    for name in ("exact-0.json.part", "exact-0.json", "exact-1.json", "exact-2.json"):
+    stale = "exact-0.json.part", "exact-0.json", "exact-1.json", "exact-2.json"
+    for name in (*stale, "partial-0.json", "partial-2.json.part"):  # the last two are of 0.2.0
         (folder / name).write_text("{}")
     journal = Journal(folder)
     for index in (1, 2):
@@ -91,7 +84,7 @@ def test_what_a_killed_server_left_is_deleted_at_once(folder: Path) -> None:
     (folder / "exact-1.json").write_text("{}")
     (folder / "exact-2.json").write_text("{}")
     Journal(folder).close()
-    assert [f.name for f in folder.glob("exact-*")] == ["exact-2.json"]  # still to be drawn from
+    assert [f.name for f in folder.glob("*-*")] == ["exact-2.json"]  # still to be drawn from
 
 
 def test_a_journal_keeps_its_grade(folder: Path) -> None:
@@ -184,16 +177,3 @@ def test_the_campaign_sees_an_exact_copy_that_stays(
     monkeypatch.setattr(Journal, "_sweep", lambda self: None)
     found = trial(case, folder / "run", [(points - 1, None)])
     assert any("an exact copy is left" in fault for fault in found.faults)
-
-
-def test_the_campaign_sees_a_partial_sum_that_stays(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case = Case("bounded-histogram", "simulated")
-    monkeypatch.setattr(Journal, "drop_partial", lambda self: None)
-    monkeypatch.setattr(Journal, "_sweep", lambda self: None)
-    found = trial(
-        case, folder / "run", [(("drawn and journalled, before the next query", 0), None)]
-    )
-    told = "an exact copy beside a release", "outlive their rounds", "a partial sum is left"
-    assert all(any(words in fault for fault in found.faults) for words in told)
