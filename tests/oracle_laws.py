@@ -7,10 +7,8 @@ from itertools import combinations
 
 import numpy as np
 
-from fedhist.channels.bit_oracles import SubsetOracle, UnaryOracle
 from fedhist.channels.layers import WORDS
-from fedhist.channels.oracle_base import OracleChannel
-from fedhist.channels.symbol_oracles import SymbolOracle
+from fedhist.channels.oracles import OracleChannel, SubsetOracle, SymbolOracle, UnaryOracle
 
 
 def sets_of(channel: SymbolOracle) -> np.ndarray:

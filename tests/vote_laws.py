@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.catalogue import ScalarChannel, UnaryChannel
 
 REACH = 20.0
 
@@ -22,6 +22,16 @@ def unary_law(channel: UnaryChannel, n_bits: int) -> NDArray[np.float64]:
     out = (np.arange(1 << n_bits)[:, None] >> np.arange(n_bits)) & 1
     flips = (channel.inputs(n_bits)[:, None, :] != out[None, :, :]).sum(axis=2)
     return np.asarray(flip**flips * (1.0 - flip) ** (n_bits - flips))
+
+
+def scalar_probabilities(channel: ScalarChannel, u: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Probability of every report given u, rounding to the lattice included: (k, m)."""
+    x, top = channel.inputs(), channel.steps
+    width = (x[-1] - x[0]) // (len(x) - 1)  # 2 for one bit, whose lattice is {-1, 1}
+    low = np.minimum(np.floor((u * top - x[0]) / width), len(x) - 2).astype(np.int64)
+    up = ((u * top - x[low]) / width)[:, None]
+    p = channel.weights(x[low]) * (1.0 - up) + channel.weights(x[low + 1]) * up
+    return np.asarray(p * 2.0**-64)
 
 
 def exact_failure(n_users: int, n_cells: int, flip: float, cell: int) -> float:

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from clients.bounding.kernels import flip_at
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.channels.catalogue import OneBitChannel, ScalarChannel, UnaryChannel
-from fedhist.channels.lattice import LatticeChannel
-from fedhist.channels.scalar import into_unit
+from fedhist.channels.scalar import LatticeChannel, into_unit
 from fedhist.users.streams import Streams
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from clients.bounding.item_encodings import cut_rows, in_domain
 from clients.bounding.kernels import columns_of, user_norms
 from fedhist.base.arrays import Integers, Words
-from fedhist.channels.votes import OptimalUnaryChannel
+from fedhist.channels.catalogue import OptimalUnaryChannel
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams, integer_threshold

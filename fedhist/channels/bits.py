@@ -1,22 +1,69 @@
-"""Packed bits: counting them per position and fold, and checking reports of them.
+"""Bits: randomized response; counting, checking and drawing sums of packed bits.
 
 Bit b of a row is ``row[b // 64] >> (b % 64) & 1``; the bits from ``n_bits`` on are zero.
 """
 
 from __future__ import annotations
 
+import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numba import njit, uint64
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Bounds, Words
 from fedhist.base.checks import check_count
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report, only_array
+from fedhist.users.streams import integer_threshold
 
 LANES = 64
+
+
+# -- one bit, told or turned
+
+
+def flip_probability(x: float) -> float:
+    """Return 1 / (1 + e^x) for x >= 0, rounded towards 1/2.
+
+    The margin covers the rounding of x itself and of every operation here, so that the odds
+    (1 - q) / q are at most e^x in exact arithmetic; ``integer_threshold`` rounds in that direction.
+    """
+    if math.isinf(x):
+        return 0.0
+    t = math.exp(-x)
+    return min(t / (1.0 + t) * (1.0 + (x + 8.0) * 2.0**-52) + 5e-324, 0.5)
+
+
+class RandomizedResponse:
+    """Bits turned with a probability that is the same for all data, with an integer threshold."""
+
+    epsilon: float
+
+    @property
+    def log_odds(self) -> float:
+        """What one bit may cost: the whole budget."""
+        return self.epsilon
+
+    @cached_property
+    def flip(self) -> float:
+        """Probability that a bit is turned, rounded towards 1/2."""
+        return flip_probability(self.log_odds)
+
+    @property
+    def flip_threshold(self) -> int:
+        """The probability that is drawn, times 2^64: an integer."""
+        return int(integer_threshold(self.flip))
+
+    @cached_property
+    def tau(self) -> float:
+        """Keep minus flip, tanh(log_odds / 2): how much a bit moves the mean of a reported one."""
+        return math.tanh(self.log_odds / 2)
+
+
+# -- packed bits
 
 
 def n_words(n_bits: int) -> int:
@@ -27,20 +74,10 @@ def n_words(n_bits: int) -> int:
 class BitTally:
     """Counts of packed bits per fold and position, added up batch by batch.
 
-    Parameters
-    ----------
-    n_bits : int
-    n_folds : int
+    ``parts`` is what the compiled loops work on: ``lanes``, (n_folds, n_words(n_bits), 8) uint64,
+    whose byte j of lane i counts bit i + 8 j of its word; ``rows``, (n_folds,) int64, how many rows
+    the bytes of a fold hold; ``counts``, (n_folds, n_bits) int64, where full bytes go.
 
-    Attributes
-    ----------
-    parts : tuple of arrays
-        What the compiled loops work on: ``lanes``, (n_folds, n_words(n_bits), 8) uint64, whose
-        byte j of lane i counts bit i + 8 j of its word; ``rows``, (n_folds,) int64, how many rows
-        the bytes of a fold hold; ``counts``, (n_folds, n_bits) int64, where full bytes go.
-
-    Notes
-    -----
     Eight bits of a word are added at once: a shift, a mask and an addition for each of its eight
     lanes. Bytes are emptied every 255 rows of a fold, so the order of the folds does not matter.
     Cost 3 to 5 ns per word, and 64 bytes per fold and word beside the counts.
@@ -72,10 +109,7 @@ class BitTally:
     def add(self, bits: Words, fold: NDArray[np.int64] | None = None) -> None:
         """Count rows: bits (n, n_words(n_bits)) uint64, fold (n,) int64 or None for all in fold 0.
 
-        Raises
-        ------
-        ValueError
-            If the rows do not have the words that n_bits bits need, or a fold is out of range.
+        ValueError if the rows do not have the words of n_bits bits, or a fold is out of range.
         """
         if bits.ndim != 2 or bits.shape[1] != n_words(self.n_bits):
             need = f"{self.n_bits} bits need {n_words(self.n_bits)} words a row"
@@ -91,21 +125,7 @@ class BitTally:
 
 
 def count_bits(bits: Words, n_bits: int) -> NDArray[np.int64]:
-    """Count, at every position, the rows whose bit is set.
-
-    Parameters
-    ----------
-    bits : (n, n_words(n_bits)) uint64
-    n_bits : int
-
-    Returns
-    -------
-    (n_bits,) int64
-
-    Raises
-    ------
-    ValueError
-        If the rows do not have the words that n_bits bits need.
+    """Count, at every position, the rows whose bit is set: (n_bits,) int64.
 
     Examples
     --------
@@ -120,25 +140,7 @@ def count_bits(bits: Words, n_bits: int) -> NDArray[np.int64]:
 def count_bits_by(
     bits: Words, n_bits: int, fold: NDArray[np.int64], n_folds: int
 ) -> NDArray[np.int64]:
-    """Count, for every fold and position, the rows of the fold whose bit is set.
-
-    Parameters
-    ----------
-    bits : (n, n_words(n_bits)) uint64
-    n_bits : int
-    fold : (n,) int64
-        In [0, n_folds), in any order.
-    n_folds : int
-
-    Returns
-    -------
-    (n_folds, n_bits) int64
-
-    Raises
-    ------
-    ValueError
-        If the rows do not have the words that n_bits bits need, or a fold is out of range.
-    """
+    """Count, for every fold and position, the rows whose bit is set: (n_folds, n_bits) int64."""
     tally = BitTally(n_bits, n_folds)
     tally.add(bits, fold)
     return tally.totals()
@@ -193,3 +195,22 @@ def add_rows(bits: Words, fold: Any, lanes: Words, rows: Any, counts: Any) -> No
             word = bits[u, w]
             for i in range(8):
                 lanes[f, w, i] += (word >> uint64(i)) & uint64(0x0101010101010101)
+
+
+def vote_totals(
+    counts: NDArray[np.int64], n_users: ArrayLike, flip: float, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw how many of n users report a one at each position, given how many have one there.
+
+    Given the true votes the reported bits are independent, so that the total at a position with c
+    true votes is Bin(c, 1 - flip) + Bin(n - c, flip), independently over positions. What is drawn
+    is the integer threshold of ``flip`` over 2^64, as by a client; ``n_users`` broadcasts.
+
+    Examples
+    --------
+    >>> vote_totals(np.array([2, 0]), 3, 0.0, np.random.default_rng(0))
+    array([2, 0])
+    """
+    p = float(integer_threshold(flip)) / 2.0**64
+    others = np.broadcast_to(np.asarray(n_users), counts.shape) - counts
+    return np.asarray(rng.binomial(counts, 1.0 - p) + rng.binomial(others, p), dtype=np.int64)

@@ -17,18 +17,7 @@ def next_power_of_two(n: int) -> int:
 def fwht(x: ArrayLike) -> NDArray[np.float64]:
     """Multiply each row by the unnormalised Hadamard matrix H[j, k] = (-1)^popcount(j & k).
 
-    Parameters
-    ----------
-    x : (..., d) real, d a power of two
-
-    Returns
-    -------
-    (..., d) float64; ``fwht(fwht(x)) == d * x``
-
-    Raises
-    ------
-    ValueError
-        If d is not a power of two.
+    x is (..., d), d a power of two; so is the result, float64, and ``fwht(fwht(x)) == d * x``.
 
     Examples
     --------

@@ -13,16 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.channels.bit_oracles import SubsetOracle, UnaryOracle
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.layers import WORDS
+from fedhist.channels.oracles import KrrOracle, SubsetOracle, SymbolOracle, UnaryOracle
 from fedhist.channels.scalar import OneBitChannel
-from fedhist.channels.symbol_oracles import KrrOracle, SymbolOracle
 from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.shuffling import PLAIN, Hiding
-
-TOLERANCE = 1e-12
-"""Relative: what e^epsilon in doubles may be off."""
 
 
 @singledispatch
@@ -102,22 +98,3 @@ def distances(law: FiniteChannel) -> tuple[float, ...]:
         for one, other in combinations(rows, 2)
     }
     return tuple(_up(apart, 2 * law.total)[0] for apart in sorted(found) if apart)
-
-
-def mixes(law: FiniteChannel, epsilon: float) -> bool:
-    """Check bound (C)'s condition: (e^epsilon + 1) R(x)(y) >= R(x0)(y) + R(x1)(y).
-
-    Parameters
-    ----------
-    law : FiniteChannel
-        Of ALL inputs: three of them decide, and a law of two says nothing.
-    epsilon : float
-        The channel's own; the comparison has a relative tolerance of 1e-12.
-    """
-    rows = [*{tuple(row) for row in law.weights(np.arange(len(law.labels))).tolist()}]
-    if len(rows) < 2:
-        return True
-    factor = (math.exp(epsilon) + 1) * (1 + TOLERANCE)
-    return all(
-        sum(sorted(column)[-2:]) <= factor * min(column) for column in zip(*rows, strict=True)
-    )

@@ -47,14 +47,8 @@ def odds_less_one(epsilon: float) -> Fraction:
 class Layers:
     """The law of a symbol of N, given a set of c symbols that is the record's.
 
-    Parameters
-    ----------
-    epsilon : float
-        inf sends symbols of the set only.
-    size : int
-        N, 2 to 2^30.
-    chosen : int
-        c, below N: the size of EVERY record's set.
+    ``size`` is N, 2 to 2^30; ``chosen`` is c, below N: the size of EVERY record's set. Without
+    noise (epsilon = inf) symbols of the set only are sent.
 
     Privacy
     -------
@@ -163,18 +157,7 @@ class Layers:
         return (self.chosen * self.lower + overlap * self.upper) / WORDS
 
     def weights(self, sets: Integers) -> NDArray[np.object_]:
-        """Enumerate the law for given sets, as integers over 2^64.
-
-        Parameters
-        ----------
-        sets : (r, c) int64
-            Distinct symbols in each row.
-
-        Returns
-        -------
-        (r, N + 1) object (Python int)
-            The last column is the erasure.
-        """
+        """Enumerate the law for sets (r, c): (r, N + 1) integers over 2^64, the erasure last."""
         out = np.full((len(sets), self.size + 1), self.lower, dtype=object)
         out[np.arange(len(sets))[:, None], sets] = self.lower + self.upper
         out[:, self.size] = WORDS - self.size * self.lower - self.chosen * self.upper
@@ -197,18 +180,9 @@ class Layers:
 
 
 def draw_layers(words: Words, law: Layers) -> Integers:
-    """Turn private words into symbols, or into ranks of members of the record's set: (n,) int64.
+    """Turn uniform private words into symbols, or into ranks of members of the record's set.
 
-    Parameters
-    ----------
-    words : (n,) uint64
-        Uniform.
-    law : Layers
-
-    Returns
-    -------
-    (n,) int64
-        A symbol in [0, N), the erasure N, or -1 - r for member r in [0, c) of the record's set.
+    (n,) int64: a symbol in [0, N), the erasure N, or -1 - r for member r in [0, c) of the set.
 
     Examples
     --------

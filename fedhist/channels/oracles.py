@@ -1,32 +1,431 @@
-"""Frequency oracles by name, and the best one for a domain and a budget."""
+"""Frequency oracles: how a user reports one symbol of a public domain, and how shares come back.
+
+A user with symbol x owns a set of messages; a report falls into it with probability p, and into
+that of any other symbol with probability q. The share of x is (count in its set / n - q) / (p - q).
+A user without a symbol (no items, NaN, outside the domain) reports one more symbol, the null
+symbol k, in the same way; its share is an output.
+
+References
+----------
+.. [1] Kairouz, Bonawitz & Ramage, "Discrete distribution estimation under local privacy",
+   ICML 2016 (k-ary randomized response).
+.. [2] Acharya, Sun & Zhang, "Hadamard response: estimating distributions privately, efficiently,
+   and with little communication", AISTATS 2019.
+.. [3] Feldman, Nelson, Nguyen & Talwar, "Private frequency estimation via projective geometry",
+   ICML 2022.
+.. [4] Ye & Barg, "Optimal schemes for discrete distribution estimation under locally differential
+   privacy", IEEE Transactions on Information Theory, 2018 (subset selection).
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar
 
-from fedhist.base.checks import check_choice
-from fedhist.channels.bit_oracles import SubsetOracle, UnaryOracle
-from fedhist.channels.oracle_base import OracleChannel, summed_variance
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike
+
+from fedhist.base.arrays import Floats, Integers
+from fedhist.base.checks import check_choice, check_integer
+from fedhist.channels.catalogue import MAX_BITS, OptimalUnaryChannel, optimal_unary_law
+from fedhist.channels.hadamard import fwht, next_power_of_two
+from fedhist.channels.layers import MAX_ALPHABET, WORDS, Layers, odds_less_one
 from fedhist.channels.projective import MOST_CELLS, ProjectiveSpace
-from fedhist.channels.symbol_oracles import (
-    MAX_DECODED,
-    HadamardOracle,
-    KrrOracle,
-    ProjectiveOracle,
-)
-from fedhist.channels.votes import MAX_BITS
+from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.guarantee import check_budget
 
-__all__ = [
-    "MAX_MESSAGE_BITS",
-    "ORACLES",
-    "OracleChannel",
-    "best_projective",
-    "oracle_channel",
-    "spaces",
-]
+
+@dataclass(frozen=True)
+class OracleChannel(ABC):
+    """A report of one of k = ``n_symbols`` symbols, or of none; epsilon = inf: no noise."""
+
+    kind: ClassVar[str]
+    most_symbols: ClassVar[int]
+    epsilon: float
+    n_symbols: int
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        check_integer("n_symbols", self.n_symbols, self.most_symbols)
+
+    @property
+    @abstractmethod
+    def p(self) -> float:
+        """P(report in the set of x | symbol x)."""
+
+    @property
+    @abstractmethod
+    def q(self) -> float:
+        """P(report in the set of x | another symbol)."""
+
+    @property
+    @abstractmethod
+    def bits(self) -> int:
+        """Bits of a message."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Length of the counts that reports are folded into."""
+
+    @abstractmethod
+    def set_counts(self, counts: Integers) -> Floats:
+        """Count the reports in the set of every symbol, null last: (k + 1,) float64."""
+
+    @abstractmethod
+    def law(self) -> FiniteChannel | None:
+        """Return the exact law of a report for two symbols; None without noise."""
+
+    @property
+    def exact(self) -> bool:
+        """Reports are drawn with integer thresholds."""
+        return True
+
+    def variance(self, share: ArrayLike) -> Floats:
+        """N times the variance of a debiased share, given the users' symbols; broadcasts."""
+        f = np.asarray(share, dtype=np.float64)
+        p, q = self.p, self.q
+        return np.asarray((f * p * (1 - p) + (1 - f) * q * (1 - q)) / (p - q) ** 2)
+
+    @property
+    def v(self) -> float:
+        """N times the variance of the k shares, added up, for users who all have a symbol."""
+        return summed_variance(self.p, self.q, self.n_symbols)
+
+    @property
+    def noise(self) -> tuple[float, float]:
+        """(a, b): a debiased report of what is x in f of all cases has variance a + b f - f^2."""
+        gain = self.p - self.q
+        return self.q * (1 - self.q) / gain**2, (1 - 2 * self.q) / gain
+
+    def debias(self, counts: Integers, n_users: int) -> Floats:
+        """Turn folded reports into unbiased shares of the users: (k + 1,), the null share last.
+
+        ``n_users`` counts everybody who answered, erasures included.
+        """
+        return np.asarray((self.set_counts(counts) / n_users - self.q) / (self.p - self.q))
+
+
+def summed_variance(p: float, q: float, k: int) -> float:
+    """[p (1 - p) + (k - 1) q (1 - q)] / (p - q)^2: n times the summed variance over k symbols."""
+    if (p - q) ** 2 == 0:
+        return math.inf
+    return (p * (1 - p) + (k - 1) * q * (1 - q)) / (p - q) ** 2
+
+
+MAX_SYMBOLS = (1 << 24) - 2
+MAX_DECODED = 1 << 22
+"""Domains beyond are reported by k-ary randomized response, which needs no transform."""
+
+
+@dataclass(frozen=True)
+class SymbolOracle(OracleChannel):
+    """A report of one symbol of N, by :class:`~fedhist.channels.layers.Layers`; folded, counts.
+
+    Privacy
+    -------
+    epsilon-LDP, exactly as drawn: see the law. Every symbol's set has the same size.
+    """
+
+    @property
+    @abstractmethod
+    def layers(self) -> Layers:
+        """The integer law of a report."""
+
+    @property
+    @abstractmethod
+    def overlap(self) -> int:
+        """Messages that the sets of two symbols have in common."""
+
+    @abstractmethod
+    def members(self, symbols: Integers, ranks: Integers) -> Integers:
+        """Name the members, by ranks in [0, c), of the symbols' sets; symbols in [0, k]."""
+
+    @property
+    def p(self) -> float:
+        """P(report in the set of x | symbol x)."""
+        return self.layers.hit(self.layers.chosen)
+
+    @property
+    def q(self) -> float:
+        """P(report in the set of x | another symbol)."""
+        return self.layers.hit(self.overlap)
+
+    @property
+    def bits(self) -> int:
+        """ceil(log2(N + 1))."""
+        return self.layers.bits
+
+    @property
+    def size(self) -> int:
+        """N + 1: the symbols and the erasure."""
+        return self.layers.size + 1
+
+    def law(self) -> FiniteChannel | None:
+        """Two symbols, null or not, on which of their sets holds the report."""
+        if math.isinf(self.epsilon):
+            return None
+        law, both = self.layers, self.overlap
+        one = law.chosen - both
+        high, low = law.lower + law.upper, law.lower
+        row = [both * high, one * high, one * low]
+        row.append(WORDS - sum(row))
+        rows = [row, [row[0], row[2], row[1], row[3]]]
+        labels = ["the first symbol", "the second symbol"]
+        scope = "reports in both sets, the first, the second, neither: alike within each class"
+        return FiniteChannel.of(np.array(rows, dtype=object), labels, scope)
+
+
+@dataclass(frozen=True)
+class KrrOracle(SymbolOracle):
+    """The symbol itself, or any other [1]: N = k + 1.
+
+    Examples
+    --------
+    >>> KrrOracle(math.inf, 3).debias(np.array([1, 0, 2, 1, 0]), 4).tolist()
+    [0.25, 0.0, 0.5, 0.25]
+    """
+
+    kind: ClassVar[str] = "krr"
+    most_symbols: ClassVar[int] = MAX_ALPHABET - 1
+
+    @cached_property
+    def layers(self) -> Layers:
+        """A set is the symbol."""
+        return Layers(self.epsilon, self.n_symbols + 1, 1)
+
+    @property
+    def overlap(self) -> int:
+        """None."""
+        return 0
+
+    def members(self, symbols: Integers, ranks: Integers) -> Integers:
+        """Return the symbols themselves."""
+        return symbols
+
+    def set_counts(self, counts: Integers) -> Floats:
+        """Return the counts, without the erasures."""
+        return counts[:-1].astype(np.float64)
+
+
+@dataclass(frozen=True)
+class HadamardOracle(SymbolOracle):
+    """One index below K, a power of two above k + 1; symbol x has {y: H[x + 1, y] = 1} [2]."""
+
+    kind: ClassVar[str] = "hadamard"
+    most_symbols: ClassVar[int] = MAX_SYMBOLS
+
+    @cached_property
+    def layers(self) -> Layers:
+        """A set is half of the indices."""
+        order = next_power_of_two(self.n_symbols + 2)
+        return Layers(self.epsilon, order, order // 2)
+
+    @property
+    def overlap(self) -> int:
+        """A quarter of the indices."""
+        return self.layers.size // 4
+
+    def members(self, symbols: Integers, ranks: Integers) -> Integers:
+        """Put the parity of the rank's bits on the row into the place of the row's lowest one."""
+        out = np.empty(len(symbols), dtype=np.int64)
+        _members(symbols, ranks, out)
+        return out
+
+    def set_counts(self, counts: Integers) -> Floats:
+        """(received + transform) / 2."""
+        found = counts[:-1]
+        return np.asarray((int(found.sum()) + fwht(found)[1 : self.n_symbols + 2]) / 2)
+
+
+@njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator]
+def half_member_of(symbol: Any, rank: Any) -> Any:
+    """Return the index y of that rank with H[symbol + 1, y] = 1."""
+    row = symbol + 1
+    lowest = row & -row
+    low = rank & (lowest - 1)
+    found = ((rank - low) << 1) | low
+    bits = found & row  # below 2^32; its parity by halves, of four bits by a table
+    bits ^= bits >> 16
+    bits ^= bits >> 8
+    bits ^= bits >> 4
+    return found | (lowest * ((0x6996 >> (bits & 15)) & 1))
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _members(symbols: Integers, ranks: Integers, out: Integers) -> None:
+    for i in range(symbols.shape[0]):
+        out[i] = half_member_of(symbols[i], ranks[i])
+
+
+@dataclass(frozen=True)
+class ProjectiveOracle(SymbolOracle):
+    """One point of F_q^t; symbol x has the points orthogonal to point x [3]."""
+
+    kind: ClassVar[str] = "projective"
+    most_symbols: ClassVar[int] = MAX_DECODED
+    space: ProjectiveSpace
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.space.size <= self.n_symbols:
+            raise ValueError(f"{self.space} has too few points for {self.n_symbols} symbols")
+
+    @cached_property
+    def layers(self) -> Layers:
+        """A set is about a q-th of the points."""
+        return Layers(self.epsilon, self.space.size, self.space.chosen)
+
+    @property
+    def overlap(self) -> int:
+        """About a q-th of a set."""
+        return self.space.overlap
+
+    def members(self, symbols: Integers, ranks: Integers) -> Integers:
+        """Count through the set's points."""
+        return self.space.members(symbols, ranks)
+
+    def set_counts(self, counts: Integers) -> Floats:
+        """By a transform; see the space."""
+        return self.space.set_counts(counts[:-1])[: self.n_symbols + 1]
+
+
+LEAST_EPSILON = 1e-9
+
+
+@dataclass(frozen=True)
+class SubsetOracle(OracleChannel):
+    """w of the k + 1 symbols, w about (k + 1) / (e^epsilon + 1), as packed bits [4].
+
+    The symbol is in with probability t / 2^64; the others of the subset are uniform.
+
+    Privacy
+    -------
+    A subset that holds the symbol has the probability (t / 2^64) / C(k, w - 1), one that does not
+    (1 - t / 2^64) / C(k, w): the ratio is t (K - w) / ((2^64 - t) w), K = k + 1, and the integer t
+    is the largest for which that is at most e <= e^epsilon, e rational.
+    """
+
+    kind: ClassVar[str] = "subset"
+    most_symbols: ClassVar[int] = MAX_BITS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if math.isinf(self.epsilon):
+            raise ValueError("epsilon is inf: without noise the symbol itself is sent")
+        if self.epsilon < LEAST_EPSILON:
+            raise ValueError(f"epsilon = {self.epsilon:g} is too small for 64-bit words")
+
+    def _threshold(self, w: int) -> int:
+        e = 1 + odds_less_one(self.epsilon)
+        return math.floor(e * w * WORDS / (self.n_symbols + 1 - w + e * w))
+
+    @cached_property
+    def chosen(self) -> int:
+        """w, of the two next to (k + 1) / (e^epsilon + 1) the one of less variance."""
+        total = self.n_symbols + 1
+        near = int(total * math.exp(-self.epsilon) / (1 + math.exp(-self.epsilon)))
+        able = {min(max(w, 1), total // 2) for w in (near, near + 1)}
+
+        def v(w: int) -> float:
+            return summed_variance(*self._hits(self._threshold(w), w), self.n_symbols)
+
+        return min(sorted(able), key=v)
+
+    @cached_property
+    def threshold(self) -> int:
+        """T."""
+        return self._threshold(self.chosen)
+
+    def _hits(self, t: int, w: int) -> tuple[float, float]:
+        p = t / WORDS
+        return p, (p * (w - 1) + (1 - p) * w) / self.n_symbols
+
+    @property
+    def p(self) -> float:
+        """T / 2^64."""
+        return self.threshold / WORDS
+
+    @property
+    def q(self) -> float:
+        """P (w - 1) / k + (1 - p) w / k."""
+        return self._hits(self.threshold, self.chosen)[1]
+
+    @property
+    def bits(self) -> int:
+        """K + 1."""
+        return self.n_symbols + 1
+
+    @property
+    def size(self) -> int:
+        """K + 1."""
+        return self.n_symbols + 1
+
+    def set_counts(self, counts: Integers) -> Floats:
+        """Return the counts: a symbol's set is the subsets that hold it."""
+        return counts.astype(np.float64)
+
+    def law(self) -> FiniteChannel | None:
+        """Two symbols, on whether both, one or none of them is in the subset."""
+        t, w, others = self.threshold, self.chosen, self.n_symbols
+        kept, left = t, WORDS - t
+        row = [kept * (w - 1), kept * (others - w + 1), left * w, left * (others - w)]
+        rows = [row, [row[0], row[2], row[1], row[3]]]
+        labels = ["the first symbol", "the second symbol"]
+        scope = "subsets with both symbols, the first, the second, none: alike within each class"
+        return FiniteChannel.of(np.array(rows, dtype=object), labels, scope)
+
+
+@dataclass(frozen=True)
+class UnaryOracle(OracleChannel):
+    """k bits, see :class:`~fedhist.channels.catalogue.OptimalUnaryChannel`; zero for no symbol."""
+
+    kind: ClassVar[str] = "unary"
+    most_symbols: ClassVar[int] = MAX_BITS
+
+    @property
+    def channel(self) -> OptimalUnaryChannel:
+        """The law of the bits."""
+        return OptimalUnaryChannel(self.epsilon, self.n_symbols)
+
+    @property
+    def p(self) -> float:
+        """1/2."""
+        return self.channel.keep
+
+    @property
+    def q(self) -> float:
+        """1 / (e^epsilon + 1)."""
+        return self.channel.flip
+
+    @property
+    def bits(self) -> int:
+        """K."""
+        return self.n_symbols
+
+    @property
+    def size(self) -> int:
+        """K."""
+        return self.n_symbols
+
+    def set_counts(self, counts: Integers) -> Floats:
+        """Return the counts: the null symbol has no set."""
+        return counts.astype(np.float64)
+
+    def debias(self, counts: Integers, n_users: int) -> Floats:
+        """Turn counts into shares; that of the null symbol is one less the others."""
+        shares = self.channel.debias(counts, n_users)
+        return np.append(shares, 1.0 - shares.sum())
+
+    def law(self) -> FiniteChannel | None:
+        """Two symbols and none, on two bits."""
+        return optimal_unary_law(self.channel)
+
 
 MAX_MESSAGE_BITS = 4096
 NEAR = 1.03
@@ -35,13 +434,7 @@ NEAR = 1.03
 
 @lru_cache(maxsize=256)
 def best_projective(epsilon: float, n_symbols: int) -> ProjectiveOracle:
-    """Return the channel of least v over primes q, with the least t that has points enough.
-
-    Raises
-    ------
-    ValueError
-        If no space that can be decoded has a point for every symbol and for none.
-    """
+    """Return the channel of least v over primes q, with the least t that has points enough."""
 
     def v(space: ProjectiveSpace) -> float:
         hits = space.hit(space.chosen, epsilon), space.hit(space.overlap, epsilon)

@@ -35,14 +35,7 @@ _ROUNDING = 0.25
 
 @dataclass(frozen=True)
 class ProjectiveSpace:
-    """The points of F_q^t.
-
-    Parameters
-    ----------
-    q : int
-        A prime.
-    t : int
-        3 at least: with t = 2 a point's set would be one point.
+    """The points of F_q^t, q a prime, t at least 3: with t = 2 a point's set would be one point.
 
     Examples
     --------
@@ -97,24 +90,14 @@ class ProjectiveSpace:
         return powers, first, inverses
 
     def members(self, points: Integers, ranks: Integers) -> Integers:
-        """Name members of sets: member ``ranks``, in [0, c), of the set of each point; (n,) int64.
-
-        One-to-one in the rank, for every point.
-        """
+        """Name member ``ranks``, in [0, c), of each point's set: (n,) int64; one-to-one in it."""
         out = np.empty(len(points), dtype=np.int64)
         _members(points, ranks, self.q, self.t, *self.tables, out)
         return out
 
     def set_counts(self, counts: Integers) -> Floats:
-        """Count the reports in the set of every point: (N,) float64, whole numbers.
+        """Count the reports in the set of every point, from those of each point: (N,) float64.
 
-        Parameters
-        ----------
-        counts : (N,) int64
-            Reports of each point.
-
-        Notes
-        -----
         Place by place, from the lowest. Let D be the Fourier transform of the reports (1, u) of
         one leading place, over the l lower coordinates. On a line through y it is, in turn, the
         transform of R_b(y), the number of reports with <u, y> = b. With L(y), the count of the
@@ -122,12 +105,8 @@ class ProjectiveSpace:
 
             C(0, y) = L(y) + R_0(y),    C(1, s y) = L(y) + R_b(y) for b = -1 / s.
 
-        O(q^(t-1) log q^(t-1)) time, for [1]'s O(q^t), and 40 q^(t-1) bytes.
-
-        Raises
-        ------
-        ArithmeticError
-            If a count is further than 1/4 from an integer.
+        O(q^(t-1) log q^(t-1)) time, for [1]'s O(q^t), and 40 q^(t-1) bytes. ArithmeticError if a
+        count is further than 1/4 from an integer.
         """
         powers, first, inverses = self.tables
         found = np.zeros(1)  # the one point of F_q^1 is not in its own set

@@ -61,12 +61,6 @@ class RankUnit:
     erasure. In one dimension the points are +1 and -1: randomized response. Without noise
     (epsilon = inf) x itself is sent.
 
-    Parameters
-    ----------
-    epsilon : float
-    dimension : int
-        d.
-
     Privacy
     -------
     epsilon-LDP exactly as drawn, for EVERY choice of the points and whatever rounding does to their
@@ -144,10 +138,7 @@ class RankUnit:
 
 @lru_cache(maxsize=256)
 def best_law(epsilon: float, size: int, dimension: int) -> Layers:
-    """Return the law of an index with the c that maximises g.
-
-    Kept, as a node that is sent a question would else spend more on it than on its answer.
-    """
+    """Find the law of an index with the c that maximises g; kept, as it costs more than reports."""
     if math.isinf(epsilon):
         return Layers(epsilon, size, 1)
     held = np.arange(1, size)
@@ -158,21 +149,12 @@ def best_law(epsilon: float, size: int, dimension: int) -> Layers:
 
 @lru_cache(maxsize=256)
 def top_means(size: int, dimension: int) -> Floats:
-    """Return the expected mean of the c largest of N first coordinates of uniform points.
+    """Return the expected mean of the c largest of N first coordinates of uniform points: (N,).
 
-    Parameters
-    ----------
-    size : int
-        N.
-    dimension : int
-        d; in one dimension the N points are not random: one half is +1, the other -1.
-
-    Returns
-    -------
-    (N,) float64
-        For c = 1, ..., N, read-only. The mean of the k-th largest is an integral over the
-        quantile function Q(u) = 2 I^-1_u((d-1)/2, (d-1)/2) - 1 with the density of the k-th largest
-        of N uniforms; the substitution u = sin^2 t smooths its ends.
+    For c = 1, ..., N, read-only. The mean of the k-th largest is an integral over the quantile
+    function Q(u) = 2 I^-1_u((d-1)/2, (d-1)/2) - 1 with the density of the k-th largest of N
+    uniforms; the substitution u = sin^2 t smooths its ends. In one dimension the N points are not
+    random: one half is +1, the other -1.
 
     Examples
     --------
@@ -218,8 +200,7 @@ def normal_cells() -> Table:
     A standard normal variable is rounded to its mean over one of CELLS intervals of equal
     probability, which takes 1.5e-6 of its variance; the rest is scaled to variance 1. The points
     are vectors of such coordinates, divided by their norms: as far from uniform ones of the sphere
-    as this rounding, so that E z = x and the constant g hold to about a millionth. No privacy rests
-    on that.
+    as this rounding, so that E z = x and the constant g hold to about a millionth.
     """
     edges = ndtri(np.arange(CELLS // 2, CELLS + 1) / CELLS)
     density = np.exp(-np.square(edges) / 2) / math.sqrt(2 * math.pi)
@@ -240,22 +221,11 @@ def point_keys(ids: Words, salt: int) -> Words:
 
 
 def sum_points(ids: Words, salt: int, symbols: NDArray[np.uint16], channel: RankUnit) -> Integers:
-    """Add up the points that were reported; erasures add nothing.
+    """Add up the points that were reported, (d,) int64; erasures, symbol N, add nothing.
 
-    Parameters
-    ----------
-    ids : (n,) uint64
-    salt : int
-    symbols : (n,) uint16
-        In [0, N], N being the erasure.
-    channel : RankUnit
-
-    Returns
-    -------
-    (d,) int64
-        The sum of unit vectors whose coordinates are rounded to multiples of 1 / UNIT, in these
-        units: it has the same bits however users are grouped. Divided by UNIT g n it is unbiased
-        for the records' mean.
+    The sum of unit vectors whose coordinates are rounded to multiples of 1 / UNIT, in these units:
+    it has the same bits however users are grouped. Divided by UNIT g n it is unbiased for the
+    records' mean.
     """
     out = np.zeros(channel.dimension, dtype=np.int64)
     if channel.dimension == 1:

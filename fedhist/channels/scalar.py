@@ -1,28 +1,45 @@
-"""What every scalar channel offers, and the one of a single bit.
+"""Scalar channels: a number of [-1, 1] in, an integer of a finite alphabet out, drawn exactly.
 
-A scalar channel takes u in [-1, 1], rounds it at random to a finite lattice without bias (which
-costs no privacy) and answers from a finite alphabet of integers with probabilities that are whole
-multiples of 2^-64: the law as drawn is the law as proved, and can be enumerated.
+u is rounded at random to a lattice, without bias, which costs no privacy; the report is an integer
+z whose probability given the rounded input is a whole multiple of 2^-64, and its mean is gain u. So
+the law as drawn is the law as proved, and can be enumerated.
 
 References
 ----------
 .. [1] Duchi, Jordan & Wainwright, "Minimax optimal procedures for locally private estimation",
-   JASA 2018.
+   JASA 2018 (one bit).
+.. [2] Kent, Berrett & Yu, arXiv 2405.11923, eq. (30) (Laplace).
+.. [3] Chen & Asau, "On generating random variates from an empirical distribution", AIIE
+   Transactions 6, 1974 (the guide table).
+.. [4] Wang et al., "Collecting and analyzing multidimensional data with local differential
+   privacy", ICDE 2019, Algorithm 2 (piecewise).
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+from numba import njit, uint64
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Array, Bounds, Floats, Integers, Words
 from fedhist.base.errors import WireError
-from fedhist.channels.flips import RandomizedResponse
+from fedhist.channels.bits import RandomizedResponse
 from fedhist.privacy.guarantee import check_budget
+
+STEPS = 512
+"""G: a lattice step is 1 / 2^10 of the interval's width."""
+_USERS = 1 << 16
+"""Users whose words are drawn at once for a sum."""
+_LONGEST_SCALE = 2**10
+"""The lattice becomes coarser where the scale of the noise would be longer, in steps."""
+_GUIDE_BITS = 15
+"""Of a word, that the guide table is looked up by."""
 
 
 def into_unit(u: Floats) -> Floats:
@@ -34,19 +51,9 @@ def into_unit(u: Floats) -> Floats:
 class ScalarChannel(ABC):
     """A randomizer of one scalar in [-1, 1]; the report z satisfies E z = gain u.
 
-    Parameters
-    ----------
-    epsilon : float
-        At least ``least_epsilon``; inf switches noise off.
-
-    Attributes
-    ----------
-    kind : str
-        Its name in configurations.
-    least_epsilon : float
-        The smallest budget for which it can be drawn.
-    exact : bool
-        Whether the law as drawn keeps the guarantee in exact arithmetic.
+    ``kind`` is its name in configurations, ``least_epsilon`` the smallest budget for which it can
+    be drawn, ``exact`` says whether the law as drawn keeps the guarantee in exact arithmetic.
+    Laplace has up to some 10^5 reports: ask for the weights of a few inputs at a time.
     """
 
     epsilon: float
@@ -107,31 +114,10 @@ class ScalarChannel(ABC):
 
     @abstractmethod
     def weights(self, x: ArrayLike) -> Words:
-        """Return 2^64 times the probability of every report, given rounded inputs.
+        """2^64 times the probability of every report given rounded inputs: (k, m) uint64, as drawn.
 
-        Parameters
-        ----------
-        x : (k,) int
-            Of ``inputs()``.
-
-        Returns
-        -------
-        (k, m) uint64
-            Exactly what is drawn; every row sums to 2^64.
-
-        Raises
-        ------
-        ValueError
-            Without noise.
-
-        Notes
-        -----
-        Laplace has up to some 10^5 reports: ask for a few inputs at a time.
+        Every row sums to 2^64. ValueError without noise.
         """
-
-    @abstractmethod
-    def law(self, u: ArrayLike) -> Floats:
-        """Return the probability of every report given u in [-1, 1], rounding included: (k, m)."""
 
     # -- its variances
 
@@ -157,17 +143,7 @@ class ScalarChannel(ABC):
     ) -> NDArray[Any]:
         """Draw the sum of the reports of each fold, with their exact joint law.
 
-        Parameters
-        ----------
-        u : (n,) float64
-        fold : (n,) int64
-            In [0, n_folds).
-        n_folds : int
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        (n_folds,) of ``sum_dtype``
+        u is (n,) float64 and fold (n,) int64 in [0, n_folds); returns (n_folds,) of ``sum_dtype``.
         """
 
 
@@ -220,17 +196,12 @@ class OneBitChannel(RandomizedResponse, ScalarChannel):
         return np.array([-1, 1])
 
     def weights(self, x: ArrayLike) -> Words:
-        """2^64 times the probability of each report; see the base class."""
+        """2^64 times the probability of each report."""
         lie = self.flip_threshold
         if not lie:
             raise ValueError("epsilon is inf: 2^64 times a certain report is no 64-bit integer")
         same = np.asarray(x)[:, None] == self.alphabet()
         return np.where(same, np.uint64(2**64 - lie), np.uint64(lie))
-
-    def law(self, u: ArrayLike) -> Floats:
-        """Probability of -1 and of 1 given u: (k, 2)."""
-        tau = 1.0 - 2.0 * (self.flip_threshold / 2.0**64)
-        return np.asarray((1.0 + np.multiply.outer(u, self.alphabet()) * tau) / 2)
 
     def variance(self, u: ArrayLike) -> Floats:
         """Variance coth^2(epsilon / 2) - u^2."""
@@ -255,3 +226,375 @@ class OneBitChannel(RandomizedResponse, ScalarChannel):
         lie = self.flip_threshold / 2.0**64
         ones = rng.binomial(ups, 1.0 - lie) + rng.binomial(n - ups, lie)
         return np.asarray(2 * ones - n, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class LatticeChannel(ScalarChannel):
+    """What the two lattice channels share. Without noise the report is u itself, a float64."""
+
+    least_epsilon: ClassVar[float] = 1e-4
+
+    @property
+    def steps(self) -> int:
+        """Lattice steps G per unit."""
+        return STEPS
+
+    @property
+    def noisy(self) -> bool:
+        """Whether epsilon is finite."""
+        return not math.isinf(self.epsilon)
+
+    @property
+    @abstractmethod
+    def most(self) -> int:
+        """Largest report of the alphabet {-most, ..., most}."""
+
+    @property
+    def bound(self) -> float:
+        """Largest absolute report."""
+        return self.most if self.noisy else 1.0
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The smallest signed type that holds a report; float64 without noise."""
+        # ~most = -most - 1: a type that holds it holds +most as well
+        return np.min_scalar_type(~self.most) if self.noisy else np.dtype(np.float64)
+
+    def inputs(self) -> Integers:
+        """-G, ..., G."""
+        return np.arange(-self.steps, self.steps + 1)
+
+    def alphabet(self) -> Integers:
+        """-most, ..., most."""
+        self._needs_noise()
+        return np.arange(-self.most, self.most + 1)
+
+    def reports(self, u: Floats, words: Words) -> NDArray[Any]:
+        """Turn private words (n, 2) into reports: the first column rounds, the second draws.
+
+        u is (n,), clipped to [-1, 1] here; NaN becomes 0.
+        """
+        if not self.noisy:
+            return into_unit(u)
+        out = np.empty(len(u), dtype=self.dtype)
+        self._fill(np.ascontiguousarray(u, dtype=np.float64), words, out)
+        return out
+
+    @abstractmethod
+    def _fill(self, u: Floats, words: Words, out: NDArray[Any]) -> None: ...
+
+    def sum_law_by(
+        self, u: Floats, fold: Integers, n_folds: int, rng: np.random.Generator
+    ) -> NDArray[Any]:
+        """Draw the sums; see the base class. They are added in doubles, exactly below 2^53."""
+        totals = np.zeros(n_folds)
+        for first in range(0, len(u), _USERS):
+            part = slice(first, first + _USERS)
+            words = rng.integers(2**64, size=(len(u[part]), 2), dtype=np.uint64)
+            z = self.reports(u[part], words)
+            totals += np.bincount(fold[part], weights=z, minlength=n_folds)
+        return totals.astype(self.sum_dtype)
+
+    def _needs_noise(self) -> None:
+        if not self.noisy:
+            raise ValueError("epsilon is inf: without noise the reports are real numbers")
+
+    def _rounding(self, u: ArrayLike) -> Floats:
+        """Variance of the rounded input, in squared steps."""
+        up = np.asarray(u, dtype=np.float64) * self.steps
+        up = up - np.floor(up)
+        return np.asarray(up * (1.0 - up) if self.noisy else np.zeros_like(up))
+
+    @property
+    def _mean_rounding(self) -> float:
+        """Its average over u: 1/6."""
+        return 1 / 6 if self.noisy else 0.0
+
+    @property
+    def _most_rounding(self) -> float:
+        return 1 / 4 if self.noisy else 0.0
+
+
+@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
+def round_at_random(u: Any, word: Any, steps: Any) -> Any:
+    """Round u to a lattice step at random, without bias; NaN stands for 0."""
+    y = steps * (min(max(u, -1.0), 1.0) if u == u else 0.0)
+    low = math.floor(y)
+    up = (word >> uint64(1)) < uint64((y - low) * 2.0**63)
+    return np.int64(low) + up
+
+
+@dataclass(frozen=True)
+class LaplaceChannel(LatticeChannel):
+    """Discrete Laplace noise, P(k) ~ e^{-r |k|}, r = epsilon / (2 G), clamped far out [2].
+
+    G is 512, or as much less (a power of two, at least 1) as keeps the scale 1 / r within 2^10
+    steps: the rounding, of variance 1 / (4 G^2) at most, stays negligible beside the noise.
+
+    Notes
+    -----
+    The noise is drawn by inversion from one table of integers h(0), ..., h(R) of sum 2^63, and a
+    sign: P(+-k) = h(k) / 2^64 for k > 0, P(0) = 2 h(0) / 2^64. For 0 < k < R, h(k) is
+    max(c e^{-r' k}, w) rounded, r' = r (1 - margin), w = 2^14 / min(epsilon, 1): a floor, which
+    is reached at k = K. The report x + k is clamped to [-B, B], B = G + K, so that R = B + G.
+    The last entry stands for the geometric series that goes on from there, w t / (1 - t) with
+    t = e^{-r'}, or w if that is more. h(0), about c / 2, is what remains.
+
+    Clamping costs only in K <= |k| <= R, where h is flat: it takes exactly
+    (2 G - 1) h(K) + 2 h(R) parts in 2^64 off the mean, whatever x is. ``gain`` is what is left.
+
+    Privacy
+    -------
+    epsilon-LDP, exactly. Before it is rounded, h changes by a factor of at most e^{r'} a step, as
+    the larger of two such sequences, and so do its tail sums (of a series that goes on at that
+    rate; if t < 1/2 the last two tails have ratio 2 < 1 / t). A report's probability is an entry,
+    or a tail sum where it is clamped, and two inputs are at most 2 G steps apart: the ratio is at
+    most e^{2 G r'} = e^{(1 - margin) epsilon}. Rounding changes entries k > 0 by a relative 1 / w
+    at most and 2^-47 (from evaluating exp at arguments below 2^6), and P(0), which takes the sum
+    of these errors, by 2^-29. A ratio grows by less than 1 + 2 / w + 2^-28 <= e^{margin epsilon}:
+    margin epsilon = 2^-12 min(epsilon, 1) is 4 / w, and w is below 2^28. (Where epsilon is so
+    large that doubles are coarser than the margin, no ratio exceeds 2^64 all the same.) The
+    tests enumerate the ratio in integers.
+    """
+
+    kind: ClassVar[str] = "laplace"
+
+    @cached_property
+    def steps(self) -> int:
+        """Lattice steps G per unit."""
+        g = STEPS
+        while g > 1 and 2 * g > _LONGEST_SCALE * self.epsilon:
+            g //= 2
+        return g
+
+    @cached_property
+    def _rate(self) -> float:
+        """r': the noise falls by e^{-r'} a step."""
+        margin = 2.0**-12 * min(1.0, 1.0 / self.epsilon)
+        return self.epsilon * (1.0 - margin) / (2 * self.steps)
+
+    @cached_property
+    def _flat(self) -> int:
+        """w: the floor, in units of 2^-64."""
+        return math.ceil(2.0**14 / min(self.epsilon, 1.0))
+
+    @cached_property
+    def _rest(self) -> int:
+        """h(R): the tail beyond the table."""
+        t = math.exp(-self._rate)
+        return max(self._flat, math.ceil(self._flat * (t / -math.expm1(-self._rate))))
+
+    @cached_property
+    def reach(self) -> int:
+        """K: steps after which the noise is flat; c is at most 2^64 tanh(r' / 2)."""
+        return math.ceil(math.log(2.0**64 * math.tanh(self._rate / 2) / self._flat) / self._rate)
+
+    @property
+    def most(self) -> int:
+        """B: reports lie in {-B, ..., B}."""
+        return self.steps + self.reach
+
+    @property
+    def gain(self) -> float:
+        """Slope of the report's mean: G, less what clamping costs."""
+        if not self.noisy:
+            return 1.0
+        lost = (2 * self.steps - 1) * self._flat + 2 * self._rest
+        return self.steps * (1.0 - lost / 2**64)
+
+    @cached_property
+    def table(self) -> Words:
+        """h(0), ..., h(R): (R + 1,) uint64 of sum 2^63."""
+        self._needs_noise()
+        r, n_flat = self._rate, 2 * self.steps
+        t, gap = math.exp(-r), -math.expm1(-r)
+        body = t * -math.expm1(-r * (self.reach - 1)) / gap  # t + ... + t^(K - 1)
+        c = (2.0**64 - 2.0 * (n_flat * self._flat + self._rest)) / (1.0 + 2.0 * body)
+        h = np.full(self.most + self.steps + 1, self._flat, dtype=np.uint64)
+        falling = np.rint(c * np.exp(-r * np.arange(1, self.reach))).astype(np.uint64)
+        h[1 : self.reach] = np.maximum(falling, h[1 : self.reach])
+        h[-1] = self._rest
+        h[0] = 2**63 - int(h[1:].sum())
+        return h
+
+    @cached_property
+    def _search(self) -> tuple[Words, NDArray[np.int32]]:
+        """Cumulative table, and the first entry for words of given leading bits [3]."""
+        upto = np.cumsum(self.table)
+        cells = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << np.uint64(63 - _GUIDE_BITS)
+        first = np.searchsorted(upto, cells, side="right")
+        return upto, np.append(first, len(upto) - 1).astype(np.int32)
+
+    def _fill(self, u: Floats, words: Words, out: NDArray[Any]) -> None:
+        laplace_reports(u, words, self.steps, self.most, *self._search, out)
+
+    def weights(self, x: ArrayLike) -> Words:
+        """2^64 times the probability of each report."""
+        h = self.table
+        noise = np.concatenate((h[:0:-1], h[:1] * np.uint64(2), h[1:]))  # of -R, ..., R
+        ends = 2 * self.steps
+        rows = []
+        for k in np.atleast_1d(x):
+            # reports -B, ..., B are noise -B - k, ..., B - k
+            first = self.steps - int(k)
+            row = noise[first : first + 2 * self.most + 1].copy()
+            row[0] += noise[:first].sum()
+            row[-1] += noise[len(noise) - ends + first :].sum()
+            rows.append(row)
+        return np.stack(rows)
+
+    @property
+    def _noise(self) -> float:
+        """Variance of the noise, in squared steps."""
+        return 2.0 * math.exp(-self._rate) / math.expm1(-self._rate) ** 2 if self.noisy else 0.0
+
+    def variance(self, u: ArrayLike) -> Floats:
+        """Variance 8 / epsilon^2 (nearly), and that of the rounding."""
+        return np.asarray((self._noise + self._rounding(u)) / self.gain**2)
+
+    @property
+    def v(self) -> float:
+        """Planning variance over squared width: 2 / epsilon^2, and the rounding's average."""
+        return (self._noise + self._mean_rounding) / self.gain**2 / 4
+
+    @property
+    def worst_v(self) -> float:
+        """Upper bound of the variance over squared width."""
+        return (self._noise + self._most_rounding) / self.gain**2 / 4
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def laplace_reports(
+    u: Floats,
+    words: Words,
+    steps: int,
+    most: int,
+    upto: Words,
+    guide: NDArray[np.int32],
+    out: NDArray[Any],
+) -> None:
+    """Fill ``out`` with u in steps plus noise by inversion, clamped; see LaplaceChannel."""
+    for i in range(u.shape[0]):
+        x = round_at_random(u[i], words[i, 0], steps)
+        word = words[i, 1] & uint64(0x7FFFFFFFFFFFFFFF)
+        cell = word >> uint64(63 - _GUIDE_BITS)
+        k, last = np.int64(guide[cell]), np.int64(guide[cell + uint64(1)])
+        while k < last:
+            middle = (k + last) >> 1
+            if upto[middle] <= word:
+                k = middle + 1
+            else:
+                last = middle
+        z = x - k if words[i, 1] >> uint64(63) else x + k
+        out[i] = min(max(z, -most), most)
+
+
+@dataclass(frozen=True)
+class PiecewiseChannel(LatticeChannel):
+    """The piecewise mechanism: in a window around the input with high probability [4].
+
+    The window has W points, x in its middle, and slides over {-M, ..., M}, M = G + (W - 1) / 2;
+    2 G points lie outside. W is the odd number next to 2 G e^{-epsilon/2}, for which this is the
+    mechanism of [4] on a lattice (C = M / G, up to the rounding of W).
+
+    Notes
+    -----
+    A report inside has probability 2 G a / 2^64, one outside b / 2^64, where W a + b =
+    2^64 / (2 G): integers that fill 2^64 without remainder. So the reports are exactly uniform in
+    the window and outside it, and the mean is exactly linear in x, with slope (2 G a - b) W / 2^64.
+    One word draws: its leading 54 bits say whether the report lies outside (below b) or else, as
+    quotient by a, where in the window; its last 10 bits say where outside.
+
+    Privacy
+    -------
+    The ratio is 2 G a / b <= e^epsilon, that is b >= 2^54 y / (1 + y), y = 2 G e^{-epsilon} / W:
+    b is rounded up, after a margin for the four rounded operations behind it.
+    """
+
+    kind: ClassVar[str] = "piecewise"
+
+    @cached_property
+    def window(self) -> int:
+        """W: points in the window."""
+        return 2 * math.floor(STEPS * math.exp(-self.epsilon / 2)) + 1
+
+    @cached_property
+    def _each(self) -> tuple[int, int]:
+        """a, b: 2^64 times the probability of a point inside over 2 G, and of one outside."""
+        y = 2 * STEPS * math.exp(-self.epsilon) / self.window
+        whole = 2**64 // (2 * STEPS)
+        least = max(1, math.ceil(whole * (y / (1.0 + y)) * (1.0 + 2.0**-49)))
+        a = (whole - least) // self.window
+        return a, whole - a * self.window
+
+    @property
+    def most(self) -> int:
+        """M: reports lie in {-M, ..., M}."""
+        return STEPS + self.window // 2
+
+    @property
+    def gain(self) -> float:
+        """Slope of the report's mean."""
+        return STEPS * self._slope if self.noisy else 1.0
+
+    @property
+    def _excess(self) -> float:
+        """Probability of a point inside, less that of one outside."""
+        a, b = self._each
+        return (2 * STEPS * a - b) / 2**64
+
+    @property
+    def _slope(self) -> float:
+        return self._excess * self.window
+
+    def _fill(self, u: Floats, words: Words, out: NDArray[Any]) -> None:
+        a, b = self._each
+        piecewise_reports(u, words, self.steps, self.window, np.uint64(a), np.uint64(b), out)
+
+    def weights(self, x: ArrayLike) -> Words:
+        """2^64 times the probability of each report."""
+        a, b = self._each
+        inside = np.abs(self.alphabet() - np.atleast_1d(x)[:, None]) <= self.window // 2
+        return np.where(inside, np.uint64(2 * STEPS * a), np.uint64(b))
+
+    def _spread(self, square: Floats | float, rounding: Floats | float) -> Floats:
+        """Variance of the debiased report, given u^2 and the variance of the rounding."""
+        if not self.noisy:
+            return np.zeros(np.shape(square))
+        w, m, (_, b) = self.window, self.most, self._each
+        y2 = np.multiply(square, float(STEPS**2))
+        constant = b / 2**64 * (m * (m + 1) * (2 * m + 1) / 3) + self._slope * (w * w - 1) / 12
+        z2 = constant + self._slope * (y2 * (1.0 - self._slope) + rounding)
+        return np.asarray(z2 / self.gain / self.gain)
+
+    def variance(self, u: ArrayLike) -> Floats:
+        """Variance on the lattice, rounding included.
+
+        On a fine lattice u^2 / (t - 1) + (t + 3) / (3 (t - 1)^2), t = e^{epsilon / 2}.
+        """
+        return self._spread(np.square(np.asarray(u, dtype=np.float64)), self._rounding(u))
+
+    @property
+    def v(self) -> float:
+        """Planning variance over squared width: that of u = 1/2, and the rounding's average."""
+        return float(self._spread(0.25, self._mean_rounding)) / 4
+
+    @property
+    def worst_v(self) -> float:
+        """Upper bound of the variance over squared width."""
+        return float(self._spread(1.0, self._most_rounding)) / 4
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def piecewise_reports(
+    u: Floats, words: Words, steps: int, window: int, a: Any, b: Any, out: NDArray[Any]
+) -> None:
+    """Fill ``out`` with a point of the window around u, or of the rest; see PiecewiseChannel."""
+    for i in range(u.shape[0]):
+        left = round_at_random(u[i], words[i, 0], steps) - window // 2
+        chosen = words[i, 1] >> uint64(10)
+        if chosen < b:
+            z = np.int64(words[i, 1] & uint64(1023)) - steps - window // 2
+            out[i] = z if z < left else z + window
+        else:
+            out[i] = left + np.int64((chosen - b) // a)

@@ -36,14 +36,7 @@ HASHES = ("rademacher", "hadamard")
 
 @dataclass(frozen=True)
 class SignHash(ABC):
-    """Signs of users at d coordinates.
-
-    Parameters
-    ----------
-    dimension : int
-    salt : int
-        Public; of this purpose alone.
-    """
+    """Signs of users at d coordinates; the salt is public, and of this purpose alone."""
 
     kind: ClassVar[str]
     dimension: int

@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike
 
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_scale, check_within
-from fedhist.channels.flips import RandomizedResponse
+from fedhist.channels.bits import RandomizedResponse
+from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.guarantee import check_budget
 
 MAX_DIMENSION = 1 << 20
@@ -32,12 +33,6 @@ class SphereChannel(RandomizedResponse):
     x is rounded to one of the two ends of its diameter, without bias; the end's side of the sphere
     is kept with probability e^epsilon / (1 + e^epsilon), and z is uniform on that half. Without
     noise (epsilon = inf) x itself is sent.
-
-    Parameters
-    ----------
-    dimension : int
-    radius : float
-    epsilon : float
 
     Privacy
     -------
@@ -96,18 +91,13 @@ class SphereChannel(RandomizedResponse):
             return np.zeros(np.shape(norm))
         return np.asarray(self.length**2 - np.square(norm))
 
-    def density(self, x: ArrayLike, z: ArrayLike) -> Floats:
-        """Density of z given x, relative to the uniform law on the sphere, as it is drawn.
 
-        It is 1 + tau |x| / radius on the side of x and 1 - tau |x| / radius on the other, hence in
-        [1 - tau, 1 + tau]: the ratio of the ends is e^epsilon.
-
-        Parameters
-        ----------
-        x, z : (..., d) float64
-        """
-        if math.isinf(self.epsilon):
-            raise ValueError("epsilon is inf: without noise there is no density")
-        tau = 1.0 - 2.0 * (self.flip_threshold / 2.0**64)
-        share = np.linalg.norm(x, axis=-1) / self.radius
-        return np.asarray(1.0 + tau * share * np.sign(np.sum(np.multiply(x, z), axis=-1)))
+def sphere_law(channel: SphereChannel) -> FiniteChannel | None:
+    """Give the law of the side of the sphere, this end or the other; the rest knows no data."""
+    t = channel.flip_threshold
+    if t == 0:
+        return None
+    keep = (1 << 64) - t
+    labels = ["this end of the diameter", "the other end"]
+    rows = np.array([[keep, t], [t, keep]], dtype=object)
+    return FiniteChannel.of(rows, labels, "the one bit that depends on data: point or opposite")

@@ -15,9 +15,8 @@ from functools import lru_cache
 from scipy.special import erfcx
 
 from fedhist.channels.catalogue import UnaryChannel
-from fedhist.channels.oracles import spaces
+from fedhist.channels.oracles import KrrOracle, ProjectiveOracle, SymbolOracle, spaces
 from fedhist.channels.projective import ProjectiveSpace
-from fedhist.channels.symbol_oracles import KrrOracle, ProjectiveOracle, SymbolOracle
 
 MOST_BITS = 4096
 BETTER = 1.1

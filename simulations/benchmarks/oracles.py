@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from clients.randomizers.oracle_reports import report_symbols
 from fedhist.base.hashing import GOLDEN, counter_words, digest64, mix64
 from fedhist.channels.layers import Layers
-from fedhist.channels.oracles import oracle_channel
-from fedhist.channels.symbol_oracles import (
+from fedhist.channels.oracles import (
     MAX_DECODED,
     HadamardOracle,
     ProjectiveOracle,
     SymbolOracle,
+    oracle_channel,
 )
 from fedhist.users.streams import SeededStreams
 from simulations.benchmarks.measuring import Row, Task, in_turns, ratio, scaled

@@ -11,11 +11,18 @@ import numpy as np
 import pytest
 from oracle_laws import enumerated
 
-from fedhist.channels.catalogue import OneBitChannel, PiecewiseChannel, UnaryChannel, scalar_channel
-from fedhist.channels.finite import optimal_unary_law, scalar_law, sphere_law, unary_law
+from fedhist.channels.catalogue import (
+    OneBitChannel,
+    OptimalUnaryChannel,
+    PiecewiseChannel,
+    UnaryChannel,
+    optimal_unary_law,
+    scalar_channel,
+    scalar_law,
+    unary_law,
+)
 from fedhist.channels.oracles import oracle_channel
-from fedhist.channels.sphere import SphereChannel
-from fedhist.channels.votes import OptimalUnaryChannel
+from fedhist.channels.sphere import SphereChannel, sphere_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.registry import load_builtin, own_protocols, protocols
 from fedhist.privacy.guarantee import Trust

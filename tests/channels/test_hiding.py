@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from oracle_laws import enumerated
 
-from fedhist.channels.catalogue import UnaryChannel
-from fedhist.channels.finite import scalar_law, unary_law
-from fedhist.channels.hiding import distances, hiding_of, mixes
+from fedhist.channels.catalogue import UnaryChannel, scalar_law, unary_law
+from fedhist.channels.hiding import distances, hiding_of
 from fedhist.channels.oracles import oracle_channel
 from fedhist.channels.scalar import OneBitChannel
 from fedhist.model.finite import FiniteChannel
@@ -21,6 +20,20 @@ def whole(kind: str, epsilon: float, k: int) -> FiniteChannel:
     """The law of every symbol, and of none."""
     rows, _ = enumerated(oracle_channel(kind, epsilon, k))
     return FiniteChannel.of(np.array(rows, dtype=object), [str(x) for x in range(k + 1)])
+
+
+def mixes(law: FiniteChannel, epsilon: float) -> bool:
+    """Check bound (C)'s condition: (e^epsilon + 1) R(x)(y) >= R(x0)(y) + R(x1)(y).
+
+    The law is one of ALL inputs: three of them decide, and a law of two says nothing.
+    """
+    rows = [*{tuple(row) for row in law.weights(np.arange(len(law.labels))).tolist()}]
+    if len(rows) < 2:
+        return True
+    factor = (math.exp(epsilon) + 1) * (1 + 1e-12)
+    return all(
+        sum(sorted(column)[-2:]) <= factor * min(column) for column in zip(*rows, strict=True)
+    )
 
 
 ORACLES = [("krr", 2), ("krr", 5), ("hadamard", 2), ("hadamard", 6), ("projective", 5)]

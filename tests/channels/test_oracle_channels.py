@@ -11,13 +11,19 @@ import numpy as np
 import pytest
 from oracle_laws import enumerated, sets_of
 
+from clients.randomizers.oracle_reports import draw_counts
 from fedhist.channels.hadamard import hadamard_entry
 from fedhist.channels.layers import WORDS
-from fedhist.channels.oracle_base import OracleChannel
-from fedhist.channels.oracles import ORACLES, best_projective, oracle_channel, spaces
+from fedhist.channels.oracles import (
+    ORACLES,
+    OracleChannel,
+    ProjectiveOracle,
+    SymbolOracle,
+    best_projective,
+    oracle_channel,
+    spaces,
+)
 from fedhist.channels.projective import ProjectiveSpace
-from fedhist.channels.summed_oracles import draw_counts
-from fedhist.channels.symbol_oracles import ProjectiveOracle, SymbolOracle
 
 SYMBOL_KINDS = ["krr", "hadamard", "projective"]
 KINDS = [*SYMBOL_KINDS, "subset", "unary"]

@@ -12,9 +12,8 @@ import pytest
 from clients.records.functionals import Coordinates
 from clients.records.vectors import BallMean
 from fedhist.base.errors import WireError
-from fedhist.channels.bit_oracles import SubsetOracle
 from fedhist.channels.covers import BoxGrid
-from fedhist.channels.symbol_oracles import SymbolOracle
+from fedhist.channels.oracles import SubsetOracle, SymbolOracle
 from fedhist.model.query import LocalQuery, Report, Summary
 from fedhist.protocols.baselines.sized_votes import SizedVotes
 from fedhist.protocols.centred.queries import RadiusVotes

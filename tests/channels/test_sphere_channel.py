@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from scipy.special import gammaln
 
@@ -41,28 +40,10 @@ def test_the_odds_never_exceed_epsilon(epsilon: float) -> None:
     assert log == pytest.approx(epsilon, rel=1e-9)
 
 
-def test_the_density_has_two_levels_for_the_ends() -> None:
-    channel = SphereChannel(3, 2.0, 1.3)
-    rng = np.random.default_rng(1)
-    z = rng.normal(size=(500, 3))
-    end = np.array([0.0, 2.0, 0.0])
-    levels = np.unique(channel.density(end, z))
-    assert len(levels) == 2
-    assert levels[1] / levels[0] == pytest.approx(math.exp(1.3), rel=1e-12)
-    assert levels.sum() == pytest.approx(2.0)
-    for x in (np.zeros(3), np.array([0.3, -0.4, 1.0])):
-        p = channel.density(x, z)
-        assert (p >= levels[0]).all()
-        assert (p <= levels[1]).all()
-    assert (channel.density(np.zeros(3), z) == 1.0).all()
-
-
 def test_without_noise() -> None:
     channel = SphereChannel(3, 2.0, math.inf)
     assert channel.length == 2.0
     assert channel.variance(1.0) == 0.0
-    with pytest.raises(ValueError, match="no density"):
-        channel.density(np.zeros(3), np.ones(3))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import fedhist
 from clients.records.functionals import Coordinates
 from fedhist.base.errors import FedhistError
-from fedhist.channels.summed_reports import vote_totals
+from fedhist.channels.bits import vote_totals
 from fedhist.model.query import Query, Report
 from fedhist.protocols import BoundedHistogram, Mean
 from fedhist.protocols.baselines.scalar_reports import ItemScalars, SampledScalar

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fedhist.channels.votes import MAX_BITS, OptimalUnaryChannel
+from fedhist.channels.catalogue import MAX_BITS, OptimalUnaryChannel
 
 
 def exp_from_below(x: float) -> Fraction:

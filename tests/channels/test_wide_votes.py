@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.layers import WORDS
-from fedhist.channels.symbol_oracles import KrrOracle, ProjectiveOracle
+from fedhist.channels.oracles import KrrOracle, ProjectiveOracle
 from fedhist.channels.wide_votes import Steps, is_wide, wide_channel, wide_steps
 
 PAGE = {0.5: (0.177, 0.176, 2), 1.0: (0.357, 0.355, 3), 2.0: (0.737, 0.727, 3)}

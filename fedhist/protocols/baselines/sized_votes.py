@@ -18,7 +18,7 @@ from clients.records.functionals import samples_of
 from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.checks import check_integer, check_range, check_within
-from fedhist.channels.symbol_oracles import KrrOracle
+from fedhist.channels.oracles import KrrOracle
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_query
 from fedhist.protocols.shared.oracle_votes import OracleVotes

@@ -14,8 +14,7 @@ from clients.records.functionals import samples_of
 from clients.records.item_records import ItemStreams, draw_one
 from fedhist.base.arrays import Array, Bounds
 from fedhist.base.errors import WireError
-from fedhist.channels.finite import sphere_law
-from fedhist.channels.sphere import SphereChannel
+from fedhist.channels.sphere import SphereChannel, sphere_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import LocalQuery, Report, Summary
 from fedhist.model.registry import register_query

@@ -20,7 +20,7 @@ from fedhist.protocols.frequency_oracles.oracle import OneItemOracle, OracleQuer
 class HadamardIndices(OracleQuery):
     """Each user reports one of its items as one index.
 
-    Its channel is :class:`~fedhist.channels.symbol_oracles.HadamardOracle`; see the base class.
+    Its channel is :class:`~fedhist.channels.oracles.HadamardOracle`; see the base class.
     """
 
     wire_name: ClassVar[str] = "hadamard-response"

@@ -12,9 +12,7 @@ import numpy as np
 from clients.randomizers.vote_reports import drawn_symbols
 from fedhist.base.arrays import Array, Words
 from fedhist.base.errors import PopulationError
-from fedhist.channels.bit_oracles import SubsetOracle
-from fedhist.channels.oracles import OracleChannel, oracle_channel
-from fedhist.channels.symbol_oracles import SymbolOracle
+from fedhist.channels.oracles import OracleChannel, SubsetOracle, SymbolOracle, oracle_channel
 from fedhist.model.display import Display
 from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import SQUARED_L2, squared_l2

@@ -20,7 +20,7 @@ from fedhist.protocols.frequency_oracles.oracle import OneItemOracle, OracleQuer
 class UnaryVotes(OracleQuery):
     """Each user reports one of its items as k noisy bits.
 
-    Its channel is :class:`~fedhist.channels.votes.OptimalUnaryChannel`; see the base class.
+    Its channel is :class:`~fedhist.channels.catalogue.OptimalUnaryChannel`; see the base class.
     """
 
     wire_name: ClassVar[str] = "unary-encoding"

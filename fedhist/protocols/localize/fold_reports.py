@@ -9,7 +9,7 @@ import numpy as np
 
 from fedhist.base.arrays import Bounds, Floats, Integers, Words
 from fedhist.base.errors import WireError
-from fedhist.channels.finite import scalar_law
+from fedhist.channels.catalogue import scalar_law
 from fedhist.channels.hiding import hiding_of
 from fedhist.channels.scalar import ScalarChannel
 from fedhist.model.finite import FiniteChannel

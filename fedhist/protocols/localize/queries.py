@@ -22,11 +22,15 @@ from clients.randomizers.vote_kernels import add_votes
 from fedhist.base.arrays import Bounds, Floats, Integers, Words
 from fedhist.base.checks import check_choice, check_size, check_within
 from fedhist.base.errors import WireError
-from fedhist.channels.bits import BitTally, check_bits, count_bits_by
-from fedhist.channels.catalogue import CHANNELS, ScalarChannel, UnaryChannel, scalar_channel
-from fedhist.channels.finite import unary_law
+from fedhist.channels.bits import BitTally, check_bits, count_bits_by, vote_totals
+from fedhist.channels.catalogue import (
+    CHANNELS,
+    ScalarChannel,
+    UnaryChannel,
+    scalar_channel,
+    unary_law,
+)
 from fedhist.channels.hiding import hiding_of
-from fedhist.channels.summed_reports import vote_totals
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.part import Functional
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary

@@ -25,7 +25,7 @@ from fedhist.base.arrays import Floats, Integers
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import Cover
-from fedhist.channels.symbol_oracles import SymbolOracle
+from fedhist.channels.oracles import SymbolOracle
 from fedhist.channels.wide_votes import is_wide, wide_channel, wide_steps
 
 _REACH = 10.0

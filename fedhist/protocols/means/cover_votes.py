@@ -21,14 +21,11 @@ from clients.records.user_rows import user_points
 from fedhist.base.arrays import Bounds, Floats, Integers
 from fedhist.base.checks import check_within
 from fedhist.base.hashing import digest64, mix64
-from fedhist.channels.bits import BitTally, check_bits, count_bits
-from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.bits import BitTally, check_bits, count_bits, vote_totals
+from fedhist.channels.catalogue import MAX_BITS, UnaryChannel, unary_law
 from fedhist.channels.covers import Cover
-from fedhist.channels.finite import unary_law
 from fedhist.channels.hiding import hiding_of
-from fedhist.channels.summed_reports import vote_totals
-from fedhist.channels.symbol_oracles import SymbolOracle
-from fedhist.channels.votes import MAX_BITS
+from fedhist.channels.oracles import SymbolOracle
 from fedhist.channels.wide_votes import is_wide, wide_channel
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary

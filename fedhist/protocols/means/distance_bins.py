@@ -9,8 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
-from fedhist.channels.oracle_base import OracleChannel
-from fedhist.channels.oracles import oracle_channel
+from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.model.part import Functional
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_query

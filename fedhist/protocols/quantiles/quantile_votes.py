@@ -9,8 +9,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_integer
-from fedhist.channels.oracle_base import OracleChannel
-from fedhist.channels.oracles import oracle_channel
+from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.model.query import CHUNK, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget

@@ -17,8 +17,7 @@ import numpy as np
 
 from clients.randomizers.oracle_reports import draw_counts
 from fedhist.base.arrays import Floats, Integers
-from fedhist.channels.oracle_base import OracleChannel
-from fedhist.channels.oracles import oracle_channel
+from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.model.query import Query, Summary
 from fedhist.protocols.quantiles.bin_shares import BinShares
 from fedhist.protocols.quantiles.quantile_votes import QuantileVotes

@@ -10,12 +10,12 @@ import numpy as np
 
 from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
 from fedhist.base.arrays import Array, Bounds, Integers
+from fedhist.base.errors import WireError
+from fedhist.channels.bits import check_bits
 from fedhist.channels.hiding import hiding_of
-from fedhist.channels.oracle_base import OracleChannel
-from fedhist.channels.oracle_messages import check_counts, check_reports
-from fedhist.channels.symbol_oracles import SymbolOracle
+from fedhist.channels.oracles import OracleChannel, SubsetOracle, SymbolOracle
 from fedhist.model.finite import FiniteChannel
-from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
+from fedhist.model.query import CHUNK, LocalQuery, Report, Summary, only_array
 from fedhist.privacy.shuffling import Hiding
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
@@ -96,14 +96,34 @@ class OracleVotes(LocalQuery):
         return Summary(len(reports), {self.sent: fold_reports(reports, self.channel)})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every user sends a message that the channel can give."""
-        check_reports(report, self.sent, self.channel)
+        """Raise WireError unless every user sends one message that the channel can give.
+
+        That is a symbol or the erasure; or packed bits, of which a subset has a fixed number.
+        """
+        name, channel = self.sent, self.channel
+        if isinstance(channel, SymbolOracle):
+            sent = only_array(report, name)
+            Bounds((report.n_users,), "u", 0, channel.layers.erasure).check(name, sent)
+            if sent.dtype != np.uint32:
+                raise WireError(f"{name!r} has dtype {sent.dtype}, expected uint32")
+            return
+        check_bits(report, name, channel.size)
+        if isinstance(channel, SubsetOracle):
+            ones = np.bitwise_count(report.arrays[name]).sum(axis=1)
+            if (ones != channel.chosen).any():
+                bad = int(ones[ones != channel.chosen][0])
+                raise WireError(f"{name!r} has {bad} bits set, expected {channel.chosen}")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         """Between nobody and everybody for each message, or for each symbol."""
         return {self.sent: Bounds((self.channel.size,), "i", 0, n_users)}
 
     def check_summary(self, summary: Summary) -> None:
-        """Every user has sent one symbol, or as many as a subset has."""
+        """Raise WireError unless counts add up to one symbol of every user, or to its subset."""
         super().check_summary(summary)
-        check_counts(summary, self.sent, self.channel)
+        name, channel = self.sent, self.channel
+        if isinstance(channel, SymbolOracle | SubsetOracle):
+            each = channel.chosen if isinstance(channel, SubsetOracle) else 1
+            total, expected = int(summary.sums[name].sum()), each * summary.n_users
+            if total != expected:
+                raise WireError(f"{name!r} adds up to {total}, expected {expected}")

@@ -11,8 +11,7 @@ from scipy.stats import chi2
 
 from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
 from fedhist.channels.layers import WORDS
-from fedhist.channels.oracles import oracle_channel
-from fedhist.channels.symbol_oracles import SymbolOracle
+from fedhist.channels.oracles import SymbolOracle, oracle_channel
 from fedhist.users.streams import SeededStreams, SystemStreams
 
 KINDS = ["krr", "hadamard", "projective", "subset", "unary"]

@@ -82,7 +82,7 @@ def test_the_null_record_is_uniform_and_inner_points_mix() -> None:
         assert abs(float((null @ direction > 0).mean()) - 0.5) < 5 * sd
     x = np.array([0.3, -0.4, 0.0])
     z = draw(list(x), epsilon, n, seed=1)
-    p = float(channel.density(x, x)) / 2
+    p = (1 + channel.tau * float(np.linalg.norm(x))) / 2
     assert abs(float((z @ x > 0).mean()) - p) < 5 * sd
     # orthogonal to x nothing is told, on either side of x
     near = z[z @ x > 0]

@@ -7,7 +7,7 @@ import pytest
 
 from clients.randomizers.vote_reports import drawn_symbols, optimal_unary
 from fedhist.channels.bits import n_words
-from fedhist.channels.votes import OptimalUnaryChannel
+from fedhist.channels.catalogue import OptimalUnaryChannel
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, SystemStreams

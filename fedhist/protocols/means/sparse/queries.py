@@ -23,8 +23,7 @@ from fedhist.base.arrays import Bounds, Floats
 from fedhist.base.checks import check_choice, check_scale
 from fedhist.base.errors import WireError
 from fedhist.base.hashing import digest64
-from fedhist.channels.catalogue import ScalarChannel, scalar_channel
-from fedhist.channels.finite import scalar_law
+from fedhist.channels.catalogue import ScalarChannel, scalar_channel, scalar_law
 from fedhist.channels.sign_hashes import SignHash, sign_hash
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import LocalQuery, Report, Summary, only_array
