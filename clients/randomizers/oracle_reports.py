@@ -10,9 +10,9 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from clients.randomizers.vote_reports import optimal_unary
 from fedhist.base.arrays import Array, Integers, Words
 from fedhist.channels.bits import count_bits, n_words, vote_totals
+from fedhist.channels.catalogue import OptimalUnaryChannel
 from fedhist.channels.layers import draw_layers, layer_of
 from fedhist.channels.oracles import (
     HadamardOracle,
@@ -69,6 +69,31 @@ def report_symbols(symbols: Integers, channel: OracleChannel, rng: Streams) -> A
     else:
         _send_own(words, law.numbers, symbols, channel.n_symbols, out)
     return out
+
+
+def optimal_unary(symbols: Integers, channel: OptimalUnaryChannel, rng: Streams) -> Words:
+    """Report symbols as k noisy bits each: (n, ceil(k / 64)) uint64, packed.
+
+    Parameters
+    ----------
+    symbols : (n,) int64
+        In [-1, k); -1 stands for none.
+    channel : OptimalUnaryChannel
+    rng : Streams
+
+    Privacy
+    -------
+    epsilon-LDP, see the channel; every user's coin is drawn, whether it has a symbol or not.
+    """
+    bits = rng.substream("zeros").bernoulli_bits(channel.n_symbols, channel.flip)
+    coin = rng.substream("one").words(1)[:, 0] >> np.uint64(63)
+    if math.isinf(channel.epsilon):
+        coin[:] = 1
+    rows = np.flatnonzero(symbols >= 0)
+    own = symbols[rows]
+    at, shift = (rows, own >> 6), (own & 63).astype(np.uint64)
+    bits[at] = bits[at] & ~(np.uint64(1) << shift) | coin[rows] << shift
+    return bits
 
 
 def member_reports(symbols: Integers, channel: OracleChannel, rng: Streams) -> Array:

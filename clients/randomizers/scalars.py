@@ -11,13 +11,16 @@ import sys
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from clients.bounding.kernels import flip_at
 from fedhist.base.arrays import Floats, Integers, Words
+from fedhist.base.hashing import bernoulli_bits_kernel
+from fedhist.channels.bits import BitTally, add_rows, n_words
 from fedhist.channels.catalogue import OneBitChannel, ScalarChannel, UnaryChannel
 from fedhist.channels.scalar import LatticeChannel, into_unit
-from fedhist.users.streams import Streams
+from fedhist.users.streams import SeededStreams, Streams, integer_threshold
 
 
 def bin_indices(x: Floats, low: float, high: float, n_bins: int) -> Integers:
@@ -107,3 +110,58 @@ def onebit(u: Floats, channel: OneBitChannel, rng: Streams) -> NDArray[np.int8]:
     up = rng.substream("round").bernoulli((1.0 + u) / 2)
     lie = rng.substream("flip").bernoulli(np.full(len(u), channel.flip))
     return np.where(up ^ lie, np.int8(1), np.int8(-1))
+
+
+BATCH = 4096
+"""Users whose votes exist at a time in the fused loop: they stay in the cache."""
+
+
+def add_votes(
+    tally: BitTally, positions: Integers, channel: UnaryChannel, fold: Integers, rng: Streams
+) -> None:
+    """Draw unary votes and add them to a tally, by fold and bit; no report per user is made.
+
+    The sums are, bit for bit, those of the reports of :func:`unary_votes`. Many batches share one
+    tally: reading it costs as much as (n_folds, n_bits) numbers do. ``fold`` is (n,) int64, in
+    [0, n_folds). ValueError if one is out of range, or without one row and one fold a stream.
+    """
+    n = rng.n_users
+    if len(positions) != n:
+        raise ValueError(f"{n} streams need a row of positions each, got {len(positions)}")
+    tally.check(fold, n)
+    if not isinstance(rng, SeededStreams):
+        tally.add(unary_votes(positions, tally.n_bits, channel, rng), fold)
+        return
+    wanted = positions.reshape(n, -1) if n else positions.reshape(0, 1)
+    _add_votes(
+        rng.substream("unary").keys,
+        np.ascontiguousarray(wanted, dtype=np.int64),
+        tally.n_bits,
+        channel.ones,
+        integer_threshold(channel.flip)[()],
+        np.empty((BATCH, n_words(tally.n_bits)), dtype=np.uint64),
+        fold,
+        *tally.parts,
+    )
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _add_votes(
+    keys: Words,
+    positions: Integers,
+    n_bits: int,
+    ones: int,
+    threshold: np.uint64,
+    votes: Words,
+    fold: Integers,
+    lanes: Words,
+    rows: Integers,
+    counts: Any,
+) -> None:
+    """Draw, set and count the votes of a few users at a time; ``votes`` is scratch."""
+    for first in range(0, keys.shape[0], votes.shape[0]):
+        stop = min(first + votes.shape[0], keys.shape[0])
+        part = votes[: stop - first]
+        bernoulli_bits_kernel(keys[first:stop], threshold, part)
+        flip_at(positions[first:stop], n_bits, ones, part)
+        add_rows(part, fold[first:stop], lanes, rows, counts)

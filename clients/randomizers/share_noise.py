@@ -1,9 +1,9 @@
 """A node's share of the noise, in two grades.
 
 *simulated* (with a seed): compiled kernels, keyed by seed, question and node, so that a repeated
-question gets the same share on every runtime. *secure* (without): integers against integer
-thresholds, or OpenDP's samplers, on system entropy; the caller keeps what was drawn, for it is
-never drawn twice for one question.
+question gets the same share on every runtime, in nanoseconds. *secure* (without): integers against
+integer thresholds, or OpenDP's samplers, on system entropy; the caller keeps what was drawn, for it
+is never drawn twice for one question.
 
 A negative binomial of shape 1 / M is a Poisson number of logarithmic jumps [1]_, -ln(1 - p) / M of
 them on average: a share is 0 nearly everywhere, and costs what its jumps cost. This holds for any
@@ -23,13 +23,14 @@ import secrets
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context, Decimal
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from numba import njit, uint64
 from numpy.typing import NDArray
 
-from clients.randomizers.share_kernels import WIDEST, gaussian_share, laplace_share
-from fedhist.base.arrays import Words
-from fedhist.base.hashing import digest64
+from fedhist.base.arrays import Floats, Integers, Words
+from fedhist.base.hashing import GOLDEN, digest64, mix
 from fedhist.privacy.integer_noise import exact_gaussian, seeded_gaussian
 from fedhist.privacy.shares import ShareNoise
 
@@ -43,22 +44,10 @@ BITS = 128
 def draw_share(
     noise: ShareNoise, entries: int, *, seed: int | None, node: int, digest: str
 ) -> NDArray[np.int64]:
-    """Draw one node's share for all integers of its answer.
+    """Draw one node's share for all integers of its answer: (entries,) int64.
 
-    Parameters
-    ----------
-    noise : ShareNoise
-    entries : int
-    seed : int or None
-        None draws from system entropy, exactly.
-    node : int
-        The node's place among all that are asked.
-    digest : str
-        Of the question.
-
-    Returns
-    -------
-    (entries,) int64
+    Without a seed from system entropy, exactly. ``node`` is its place among all that are asked, and
+    ``digest`` that of the question.
     """
     if not noise.size:
         return np.zeros(entries, dtype=np.int64)
@@ -167,3 +156,126 @@ def exact_differences(scale: float, honest: int) -> ExactDifferences:
     mask = (1 << 64) - 1
     high = np.array([t >> 64 for t in sums], dtype=np.uint64)
     return ExactDifferences(high, np.array([t & mask for t in sums], np.uint64), tuple(powers))
+
+
+REACH = 9.3
+"""Of the table, in stds: beyond it lies less than 2^-66."""
+
+CELLS = 1 << 8
+"""Cells per std, at least, where a cell has several integers: 1 proposal in 200 is refused."""
+
+GUIDE_BITS = 12
+WIDEST = float(1 << 18)
+"""Largest std with a table; it is made from every integer that it covers."""
+
+
+def laplace_share(key: int, entries: int, scale: float, honest: int) -> Integers:
+    """Draw differences of negative binomials of shape 1 / honest, at the cost of the jumps.
+
+    ``key`` lies in [0, 2^64), and ``scale`` is that of the sum of ``honest`` shares. The jumps of
+    all entries are one Poisson process.
+    """
+    out = np.zeros(entries, dtype=np.int64)
+    log_stop = math.log(-math.expm1(-1 / scale))
+    if log_stop < 0:  # else no draw differs from 0
+        _jumps(np.uint64(key), log_stop, honest / -log_stop, out)
+    return out
+
+
+def gaussian_share(key: int, entries: int, std: float) -> Integers:
+    """Draw integers with P(k) ~ exp(-k^2 / (2 std^2)), by inversion of a table: (entries,) int64.
+
+    ``key`` lies in [0, 2^64); std is at most :data:`WIDEST`.
+    """
+    table = gaussian_table(std)
+    out = np.empty(entries, dtype=np.int64)
+    _inverted(np.uint64(key), table.upper, table.guide, table.shift, 0.5 / (std * std), out)
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianTable:
+    """Law of |Z| over cells of 2^shift integers.
+
+    ``upper``, (c,): P(|Z| lies in this cell or before), at last 1. ``guide``, (2^12,): first cell
+    that a uniform number with these leading bits can fall into.
+    """
+
+    upper: Floats
+    guide: Integers
+    shift: int
+
+
+@lru_cache(maxsize=8)
+def gaussian_table(std: float) -> GaussianTable:
+    """Tabulate the law of |Z| for a std of at most :data:`WIDEST`."""
+    shift = max(0, math.floor(math.log2(std / CELLS)))
+    n_cells = math.ceil(REACH * std) // (1 << shift) + 1
+    mass = np.exp(-0.5 * (np.arange(n_cells << shift) / std) ** 2)
+    mass[1:] *= 2
+    cells = mass.reshape(n_cells, -1).sum(axis=1)
+    upper = np.cumsum(cells)
+    upper /= upper[-1]
+    starts = np.arange(1 << GUIDE_BITS) / (1 << GUIDE_BITS)
+    return GaussianTable(upper, np.searchsorted(upper, starts, side="right"), shift)
+
+
+@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
+def _unit(word: Any) -> Any:
+    """Map a word into (0, 1], 53 bits."""
+    return (np.float64(word >> uint64(11)) + 1.0) * 2.0**-53
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _jumps(key: np.uint64, log_stop: float, gap: float, out: Integers) -> None:
+    """Walk over X and Y of every entry, a jump each ``gap`` of them on average."""
+    counter, at, end = key, 0.0, 2.0 * out.shape[0]
+    while True:
+        counter += uint64(GOLDEN)
+        at -= gap * math.log(_unit(mix(counter)))
+        if at >= end:
+            return
+        counter += uint64(GOLDEN)
+        stop = math.exp(log_stop * _unit(mix(counter)))
+        counter += uint64(GOLDEN)
+        size = np.int64(1)
+        if stop < 1.0:
+            size += np.int64(math.floor(math.log(_unit(mix(counter))) / math.log1p(-stop)))
+        slot = np.int64(at)
+        out[slot >> 1] += -size if slot & 1 else size
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _inverted(
+    key: np.uint64,
+    upper: Floats,
+    guide: NDArray[np.int64],
+    shift: int,
+    curve: float,
+    out: Integers,
+) -> None:
+    """Find each draw's cell, then an integer of it: uniform, kept as often as its mass says."""
+    counter = key
+    for i in range(out.shape[0]):
+        counter += uint64(GOLDEN)
+        word = mix(counter)
+        u = np.float64(word >> uint64(11)) * 2.0**-53
+        cell = guide[word >> uint64(52)]
+        while u >= upper[cell]:
+            cell += 1
+        k = cell
+        if shift:
+            first = cell << shift
+            low = np.float64(first)
+            while True:
+                counter += uint64(GOLDEN)
+                inner = mix(counter)
+                k = first + np.int64(inner & uint64((1 << shift) - 1))
+                x = np.float64(k)
+                chance = math.exp((low * low - x * x) * curve)
+                if k == 0:  # half as likely as the integers beside it, which stand for two signs
+                    chance = 0.5
+                counter += uint64(GOLDEN)
+                if _unit(mix(counter)) <= chance:
+                    break
+        out[i] = -k if word & uint64(1) else k

@@ -1,4 +1,4 @@
-"""Vectors in an l2 ball: users' means, and reports on a sphere [1]_.
+"""Vectors of a ball: reported as points of a sphere [1]_, or as the index of a public point.
 
 References
 ----------
@@ -13,54 +13,21 @@ from typing import Any
 
 import numpy as np
 from numba import njit, uint64
+from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.hashing import GOLDEN, mix, unit1
+from fedhist.channels.layers import draw_layers
+from fedhist.channels.rank_unit import RankUnit, Table, normal_cells, point_keys
 from fedhist.channels.sphere import SphereChannel
-from fedhist.users.columns import Samples
 from fedhist.users.streams import Streams
-
-
-def ball_means(samples: Samples, radius: float) -> Floats:
-    """Average each user's samples, every sample scaled onto the ball first.
-
-    Parameters
-    ----------
-    samples : Samples
-    radius : float
-
-    Returns
-    -------
-    (n, d) float64
-        Norms at most radius, up to rounding; zero, the null record, for a user without samples or
-        with a sample that is not finite.
-
-    Examples
-    --------
-    >>> x = np.array([[3.0, 4.0], [0.0, 1.0], [np.nan, 0.0]])
-    >>> ball_means(Samples(np.array([0, 2, 3]), x), 1.0)
-    array([[0.3, 0.9],
-           [0. , 0. ]])
-    """
-    out = np.zeros((len(samples.indptr) - 1, samples.values.shape[1]))
-    _ball_means(samples.indptr, samples.values, float(radius), out)
-    return out
 
 
 def duchi_l2(x: Floats, channel: SphereChannel, rng: Streams) -> Floats:
     """Report vectors of a ball as points of a sphere: (n, d) float64, unbiased for x.
 
-    Parameters
-    ----------
-    x : (n, d) float64
-        Of norm at most ``channel.radius``; a longer one keeps its direction only.
-    channel : SphereChannel
-    rng : Streams
-
-    Returns
-    -------
-    (n, d) float64
-        Of norm ``channel.length``; x itself without noise.
+    A row longer than ``channel.radius`` keeps its direction only. Reports have the norm
+    ``channel.length``; without noise they are x itself.
 
     Privacy
     -------
@@ -81,20 +48,9 @@ def duchi_l2(x: Floats, channel: SphereChannel, rng: Streams) -> Floats:
 
 
 def duchi_sums(x: Floats, indptr: Integers, channel: SphereChannel, rng: Streams) -> Floats:
-    """Report every row of x by :func:`duchi_l2` and add up the reports of each group of rows.
+    """Report every row of x by :func:`duchi_l2`, one stream a row, and add up each group: (n, d).
 
-    Parameters
-    ----------
-    x : (m, d) float64
-    indptr : (n + 1,) int64
-        Group g owns rows ``indptr[g]`` to ``indptr[g + 1]``.
-    channel : SphereChannel
-    rng : Streams
-        One stream per row.
-
-    Returns
-    -------
-    (n, d) float64
+    Group g owns rows ``indptr[g]`` to ``indptr[g + 1]``.
     """
     out = np.zeros((len(indptr) - 1, channel.dimension))
     if math.isinf(channel.epsilon):
@@ -113,36 +69,6 @@ def _norms(x: Floats) -> Floats:
     largest = np.abs(x).max(axis=1, initial=0.0)
     scale = np.where(largest > 0, largest, 1.0)
     return np.asarray(scale * np.sqrt(np.square(x / scale[:, None]).sum(axis=1)))
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _ball_means(indptr: Integers, values: Floats, radius: float, out: Floats) -> None:
-    d = values.shape[1]
-    for u in range(indptr.shape[0] - 1):
-        start, stop = indptr[u], indptr[u + 1]
-        usable = True
-        for k in range(start, stop):
-            largest = 0.0
-            for j in range(d):
-                size = abs(values[k, j])
-                usable = usable and size < math.inf  # False for NaN
-                largest = max(largest, size)
-            if not usable:
-                break
-            if largest == 0.0:
-                continue
-            squares = 0.0
-            for j in range(d):
-                squares += (values[k, j] / largest) ** 2
-            root = math.sqrt(squares)
-            if root > radius / largest:
-                for j in range(d):
-                    out[u, j] += values[k, j] / largest * (radius / root)
-            else:
-                for j in range(d):
-                    out[u, j] += values[k, j]
-        for j in range(d):
-            out[u, j] = out[u, j] / (stop - start) if usable and stop > start else 0.0
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -188,3 +114,122 @@ def _add_rows(x: Floats, indptr: Integers, out: Floats) -> None:
         for k in range(indptr[u], indptr[u + 1]):
             for j in range(x.shape[1]):
                 out[u, j] += x[k, j]
+
+
+_FINITE = 1e300
+"""Larger entries count as infinite: their squares are scaled, but not their quotients."""
+
+
+def rank_symbols(
+    x: Floats, ids: Words, salt: int, channel: RankUnit, rng: Streams, *, every: bool = True
+) -> NDArray[np.uint16]:
+    """Report vectors as symbols: (n,) uint16 in [0, N], N being the erasure.
+
+    x is in units of the ball's radius; a longer vector keeps its direction only, and one with an
+    entry that is not finite is the null record, the zero vector. The points follow from ids and
+    salt, which are public. With ``every`` the points of every user are looked at, which takes the
+    same time whoever it is and whatever it draws; a simulation leaves out those whose symbol does
+    not depend on them. ArithmeticError if a set did not have exactly c members; it always has.
+
+    Privacy
+    -------
+    epsilon-LDP exactly as drawn, see :class:`~fedhist.channels.layers.Layers`. Private words decide
+    what is said: any symbol, nothing, or member r of the record's set, r < c. Member r is the point
+    that comes r-th in the order of (scalar product, index), which is a total order of N distinct
+    pairs of integers: the bits of a product as computed, whatever they are, and the index. So c
+    different ranks are c different points. The coin that rounds a vector to an end of its diameter
+    is drawn before, and mixes two such laws.
+    """
+    ends = ends_of(x, rng)
+    words = rng.substream("symbol").words(1)[:, 0]
+    drawn = draw_layers(words, channel.law_of_symbols)
+    if channel.dimension == 1:
+        # the points +1 and -1, of which a set has one
+        nearest = (ends[:, 0] < 0).astype(np.int64)
+        return np.where(drawn < 0, nearest, drawn).astype(np.uint16)
+    table = normal_cells()
+    ranks = np.where(drawn < 0, -1 - drawn, -1)
+    wanted = np.maximum(ranks, 0) if every else ranks
+    member = np.full(len(x), -1, dtype=np.int64)
+    _members(ends, point_keys(ids, salt), wanted, channel.size, table, member)
+    if (member[wanted >= 0] < 0).any():
+        raise ArithmeticError(f"a set did not have {channel.chosen} members")
+    return np.where(drawn < 0, member, drawn).astype(np.uint16)
+
+
+def ends_of(x: Floats, rng: Streams) -> NDArray[np.float32]:
+    """Round vectors to the ends of their diameters, without bias: (n, d) float32 unit vectors."""
+    finite = np.asarray((np.abs(x) < _FINITE).all(axis=1))
+    x = np.where(finite[:, None], x, 0.0)
+    largest = np.abs(x).max(axis=1, initial=0.0)
+    scale = np.where(largest > 0, largest, 1.0)
+    unit = x / scale[:, None]
+    root = np.sqrt(np.square(unit).sum(axis=1))
+    unit /= np.where(largest > 0, root, 1.0)[:, None]
+    unit[largest == 0, 0] = 1.0
+    near = rng.substream("end").bernoulli((1.0 + np.minimum(scale * root, 1.0)) / 2)
+    unit[~near] *= -1.0
+    return unit.astype(np.float32)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _members(
+    ends: Any, keys: Words, ranks: Integers, size: int, table: Table, out: Integers
+) -> None:
+    """Find the point that comes ranks[u]-th; -1 where no rank is wanted."""
+    d, blocks = ends.shape[1], size // 4
+    products = np.empty((4, blocks), dtype=np.float32)
+    squares = np.empty((4, blocks), dtype=np.float32)
+    words = np.empty(blocks, dtype=np.uint64)
+    for u in range(keys.shape[0]):
+        if ranks[u] < 0:
+            continue
+        products[:] = 0.0
+        squares[:] = 0.0
+        counter = keys[u]
+        for k in range(d):
+            # along the points: every sum has one fixed order, and the loops are vectorised
+            for b in range(blocks):
+                words[b] = mix(counter + uint64(b + 1) * uint64(GOLDEN))
+            counter += uint64(blocks) * uint64(GOLDEN)
+            for lane in range(4):
+                shift = uint64(16 * lane)
+                for b in range(blocks):
+                    y = table[(words[b] >> shift) & uint64(0xFFFF)]
+                    products[lane, b] += ends[u, k] * y
+                    squares[lane, b] += y * y
+        for lane in range(4):
+            for b in range(blocks):
+                products[lane, b] /= math.sqrt(squares[lane, b])
+        out[u] = pick(products.reshape(size), ranks[u])
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def pick(heights: Any, rank: int) -> int:
+    """Return the index of the height that comes ``rank``-th from the top, equal ones by index.
+
+    Heights are (N,) float32 of any bits: infinities and NaNs have their place in the order, too.
+    Different ranks have different indices; -1 if none comes at that rank, which cannot be.
+    """
+    bits = heights.view(np.uint32)
+    order = np.empty(bits.shape[0], dtype=np.uint32)
+    for i in range(bits.shape[0]):
+        # integers in the order of the floats: a negative number's bits fall as it grows
+        order[i] = ~bits[i] if bits[i] >> np.uint32(31) else bits[i] | np.uint32(0x80000000)
+    value = np.uint32(0)  # the largest one that more than ``rank`` of them reach
+    for level in range(31, -1, -1):
+        trial = value | (np.uint32(1) << np.uint32(level))
+        reached = 0
+        for i in range(order.shape[0]):
+            reached += order[i] >= trial
+        if reached > rank:
+            value = trial
+    before = 0
+    for i in range(order.shape[0]):
+        before += order[i] > value
+    for i in range(order.shape[0]):
+        if order[i] == value:
+            if before == rank:
+                return i
+            before += 1
+    return -1

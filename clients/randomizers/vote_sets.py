@@ -35,28 +35,11 @@ def vote_sets(
 ) -> tuple[Integers, Integers]:
     """Find the coordinates whose mean is at least a threshold from 0, the farthest ones only.
 
-    Parameters
-    ----------
-    keys : (n,) uint64
-        Public hashes of the user ids, of no other purpose: of equally far columns j those of least
-        mix(key + (j + 1) golden) come first, which differ for different columns.
-    samples : Samples
-    radius : float
-        Every coordinate of a sample is clipped to [-radius, radius] before averaging.
-    threshold : float
-    max_votes : int
-        Most coordinates of one user.
-    max_items : int
-        Use only the first so many samples of a user; 0 for all.
-    signed : bool
-        Whether a vote says on which side of 0 the mean is.
-
-    Returns
-    -------
-    indptr : (n + 1,) int64
-    columns : (votes,) int64
-        Increasing within a user; none for a user without samples or with a NaN among them. With
-        ``signed``, j stands as ~j = -1 - j where the mean is below 0.
+    Returns (n + 1,) bounds and the columns, increasing within a user; none for a user without
+    samples or with a NaN among them. With ``signed``, j stands as ~j = -1 - j where the mean is
+    below 0. ``keys`` are public hashes of the user ids, of no other purpose: of equally far columns
+    j those of least mix(key + (j + 1) golden) come first, which differ for different columns.
+    Samples are clipped to [-radius, radius]; with ``max_items`` only the first so many count.
 
     Examples
     --------

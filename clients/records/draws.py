@@ -1,7 +1,7 @@
-"""Part of a user's record, drawn at random: one item, or a subset.
+"""Part of a user's record, drawn at random with private words: an item, a sample, or a subset.
 
-The functions an author calls, with the users' private randomness. Two draws are independent if they
-take substreams of different names: ``rng.substream("first")``.
+The functions that take ``rng`` are the ones an author calls. Two draws are independent if they take
+substreams of different names: ``rng.substream("first")``.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from clients.bounding.item_encodings import cut_rows, in_domain
+from clients.bounding.kernels import columns_of, user_norms
 from clients.bounding.sampling import MOST_CLIP, random_clip
-from clients.randomizers.vote_reports import drawn_symbols
-from fedhist.base.arrays import Integers, Words
+from fedhist.base.arrays import Floats, Integers, Words, offsets
 from fedhist.base.checks import check_integer
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import Keys
-from fedhist.users.streams import Streams
+from fedhist.users.streams import LANES, Streams, clear_tail, integer_threshold
 
 
 def draw_item(users: Users, domain: Keys, rng: Streams) -> Integers:
@@ -84,3 +85,117 @@ def _kept(indptr: Integers, k: int, words: Words) -> tuple[Integers, NDArray[np.
     before = np.zeros(len(kept) + 1, dtype=np.int64)
     np.cumsum(kept, out=before[1:])
     return before[indptr], kept
+
+
+def drawn_symbols(items: Items, domain: Keys, words: Words) -> Integers:
+    """Draw one of each user's items of the domain, uniformly over its counts, by a word a user.
+
+    (n,) int64: its position in the domain; -1 for a user without an item of it.
+    """
+    indptr, item, _ = cut_rows(items, domain, 1, words)
+    out = np.full(len(indptr) - 1, -1, dtype=np.int64)
+    out[indptr[1:] > indptr[:-1]] = item
+    return out
+
+
+def padded_symbols(items: Items, domain: Keys, padding: int, words: Words) -> Integers:
+    """Draw one of ``padding`` slots of each user and say which item lies in it: (n,) int64.
+
+    A user's in-domain items fill the L = ``padding`` slots, one item each, and the rest stay empty;
+    of more items than slots a uniform subset is taken. A slot of such a subset is a uniform item,
+    so that it is enough to draw an item, by the first word, and to keep it with probability
+    min(size / L, 1), by the second; that is a multiple of 2^-64, and no privacy rests on it. Item j
+    of a user that has N_j of it, and N in all, is drawn with probability N_j / max(N, L); -1 stands
+    for an empty slot.
+
+    Examples
+    --------
+    >>> one = np.array([0, 2]), np.array([0, 1], np.uint32), np.array([3, 4], np.uint32)
+    >>> word = np.array([[0, (1 << 64) - 1]], dtype=np.uint64)
+    >>> items, domain = Items(Keys.of(["a", "b"]), *one), Keys.of(["b"])
+    >>> [int(padded_symbols(items, domain, L, word)[0]) for L in (4, 5)]
+    [0, -1]
+    """
+    inside = in_domain(items, domain)
+    size = np.empty(len(words), dtype=np.float64)
+    user_norms(columns_of(inside, None), 1, size)
+    full = size >= padding
+    filled = words[:, 1] < integer_threshold(np.where(full, 0.0, size / padding))
+    return np.where(full | filled, drawn_symbols(inside, domain, words[:, 0]), -1)
+
+
+def draw_one(users: Users, words: Words) -> Users:
+    """Keep one sample of each user, drawn uniformly by a word a user; without samples, none.
+
+    Sample floor(h T / 2^32), h the word's upper half: uniform up to T / 2^32, and no privacy rests
+    on that. A user has fewer than 2^32 samples.
+
+    Examples
+    --------
+    >>> users = Users.from_records({"ann": [1.0, 2.0], "bob": []})
+    >>> one = draw_one(users, np.array([0, 1 << 63], dtype=np.uint64))
+    >>> sorted(one.n_items().tolist())
+    [0, 1]
+    """
+    samples = users.reals
+    sizes = np.diff(samples.indptr)
+    index = (words >> np.uint64(32)) * sizes.astype(np.uint64) >> np.uint64(32)
+    held = sizes > 0
+    rows = (samples.indptr[:-1] + index.astype(np.int64))[held]
+    indptr = offsets(held)
+    return replace(users, samples=Samples(indptr, samples.values[rows]))
+
+
+def one_value(users: Users, words: Words) -> Floats:
+    """Draw one sample of each user, of one dimension, as :func:`draw_one` does: (n,) float64.
+
+    NaN for an unusable record: no samples, or a NaN among them, whichever is drawn.
+
+    Examples
+    --------
+    >>> users = Users.from_records({"ann": [1.0], "bob": [], "cat": [1.0, np.nan]})
+    >>> float(np.nansum(one_value(users, np.zeros(3, dtype=np.uint64))))
+    1.0
+    """
+    samples = users.reals
+    broken = offsets(np.isnan(samples.values[:, 0]))
+    usable = (np.diff(broken[samples.indptr]) == 0) & (np.diff(samples.indptr) > 0)
+    one = draw_one(users, words).reals
+    out = np.full(len(users), np.nan)
+    out[usable] = one.values[usable[np.diff(samples.indptr) > 0], 0]
+    return out
+
+
+def each_alone(users: Users) -> tuple[Users, Integers]:
+    """Make every sample a record of its own: the records, and (n + 1,) bounds of each user's."""
+    samples = users.reals
+    m = len(samples.values)
+    alone = Samples(np.arange(m + 1), samples.values)
+    return Users(np.arange(m, dtype=np.uint64), samples=alone), samples.indptr
+
+
+class ItemStreams(Streams):
+    """One stream per item of each user, out of the users' own: user u has items indptr[u:u + 1]."""
+
+    def __init__(self, rng: Streams, indptr: Integers) -> None:
+        self._rng, self._indptr = rng, indptr
+        self.n_users = int(indptr[-1])
+
+    def substream(self, purpose: str) -> ItemStreams:
+        """Return independent streams for one named purpose."""
+        return ItemStreams(self._rng.substream(purpose), self._indptr)
+
+    def words(self, n_draws: int) -> Words:
+        """Draw uniform 64-bit words: (items, n_draws)."""
+        return self._rng.ragged_words(self._indptr * n_draws).reshape(-1, n_draws)
+
+    def ragged_words(self, indptr: Integers) -> Words:
+        """Draw a different number of words per item; see the base class."""
+        return self._rng.ragged_words(indptr[self._indptr])
+
+    def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
+        """Draw packed Bernoulli bits, each from a word of its own; see the base class."""
+        lanes = -(-n_bits // LANES)
+        hit = self.words(lanes * LANES) < integer_threshold(probability)
+        packed = np.packbits(hit, axis=1, bitorder="little").view("<u8").astype(np.uint64)
+        return clear_tail(packed, n_bits)

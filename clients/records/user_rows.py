@@ -7,13 +7,15 @@ stays what it is. A row of NaN marks such a record where nothing is sent.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from clients.bounding.kernels import Lookup
-from fedhist.base.arrays import Floats, read_only
+from fedhist.base.arrays import Floats, Integers, read_only
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items, Samples
 
@@ -164,14 +166,8 @@ def shorten(rows: Floats, box: float) -> Floats:
 def share_rows(items: Items, lookup: Lookup, d: int) -> Floats:
     """Divide each user's counts of the known items by their sum: (n, d) float64.
 
-    Parameters
-    ----------
-    items : Items
-    lookup : (vocabulary,) int32 or None
-        Position of every item of the vocabulary in the domain, negative for unknown ones; None:
-        the two are the same.
-    d : int
-        Size of the domain.
+    ``lookup`` has the position of every item of the vocabulary in the domain, negative for unknown
+    ones; None: the two are the same.
     """
     n = len(items.indptr) - 1
     item = items.item.astype(np.int64)
@@ -181,3 +177,90 @@ def share_rows(items: Items, lookup: Lookup, d: int) -> Floats:
     rows = np.zeros((n, d))
     rows[user, place[known]] = items.count[known]  # items are distinct within a user
     return np.asarray(rows / np.maximum(rows.sum(axis=1, keepdims=True), 1.0))
+
+
+def ball_means(samples: Samples, radius: float) -> Floats:
+    """Average each user's samples, every sample scaled onto the ball first: (n, d) float64.
+
+    Norms at most radius, up to rounding; zero, the null record, for a user without samples or
+    with a sample that is not finite.
+
+    Examples
+    --------
+    >>> x = np.array([[3.0, 4.0], [0.0, 1.0], [np.nan, 0.0]])
+    >>> ball_means(Samples(np.array([0, 2, 3]), x), 1.0)
+    array([[0.3, 0.9],
+           [0. , 0. ]])
+    """
+    out = np.zeros((len(samples.indptr) - 1, samples.values.shape[1]))
+    _ball_means(samples.indptr, samples.values, float(radius), out)
+    return out
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _ball_means(indptr: Integers, values: Floats, radius: float, out: Floats) -> None:
+    d = values.shape[1]
+    for u in range(indptr.shape[0] - 1):
+        start, stop = indptr[u], indptr[u + 1]
+        usable = True
+        for k in range(start, stop):
+            largest = 0.0
+            for j in range(d):
+                size = abs(values[k, j])
+                usable = usable and size < math.inf  # False for NaN
+                largest = max(largest, size)
+            if not usable:
+                break
+            if largest == 0.0:
+                continue
+            squares = 0.0
+            for j in range(d):
+                squares += (values[k, j] / largest) ** 2
+            root = math.sqrt(squares)
+            if root > radius / largest:
+                for j in range(d):
+                    out[u, j] += values[k, j] / largest * (radius / root)
+            else:
+                for j in range(d):
+                    out[u, j] += values[k, j]
+        for j in range(d):
+            out[u, j] = out[u, j] / (stop - start) if usable and stop > start else 0.0
+
+
+def fourier_rows(samples: Samples, n_frequencies: int, steps: int) -> NDArray[np.int32]:
+    """Average cos(2 pi k x) and sin(2 pi k x), k = 1, ..., K, over each user's samples.
+
+    (n, 2 K) int32: cosine 1, sine 1, cosine 2, ... of samples of one dimension, clipped into
+    [0, 1], each mean rounded to the nearest of ``steps`` per unit, below 2^31. A row of zeros for a
+    user without samples or with a NaN among them.
+
+    Examples
+    --------
+    >>> two = Samples(np.array([0, 1, 3]), np.array([[0.0], [0.0], [0.25]]))
+    >>> fourier_rows(two, 2, 100).tolist()
+    [[100, 0, 100, 0], [50, 50, 0, 0]]
+    """
+    out = np.zeros((len(samples.indptr) - 1, 2 * n_frequencies), dtype=np.int32)
+    _fill(samples.indptr, samples.values, float(steps), out)
+    return out
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _fill(indptr: Integers, values: Floats, steps: float, out: NDArray[np.int32]) -> None:
+    width = out.shape[1]
+    total = np.empty(width)
+    for u in range(indptr.shape[0] - 1):
+        start, stop = indptr[u], indptr[u + 1]
+        total[:] = 0.0
+        for i in range(start, stop):
+            x = values[i, 0]
+            x = 0.0 if x < 0.0 else (1.0 if x > 1.0 else x)  # a NaN stays, and spoils every sum
+            c, s = math.cos(2.0 * math.pi * x), math.sin(2.0 * math.pi * x)
+            re, im = 1.0, 0.0
+            for j in range(0, width, 2):  # one turn more for the next frequency
+                re, im = re * c - im * s, re * s + im * c
+                total[j] += re
+                total[j + 1] += im
+        if stop > start and not np.isnan(total[0]):
+            for j in range(width):
+                out[u, j] = np.int32(np.rint(total[j] / (stop - start) * steps))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
+from numba import njit
 
 from clients.bounding.contribution import domain_lookup
-from clients.randomizers.sphere import ball_means
 from clients.records.functionals import check_columns, samples_of
-from clients.records.user_rows import clipped_points, share_rows
+from clients.records.user_rows import ball_means, clipped_points, share_rows
 from fedhist.base.arrays import Array, Floats, Integers, offsets
-from fedhist.base.checks import check_scale, check_within
+from fedhist.base.checks import check_choice, check_scale, check_within
 from fedhist.channels.rank_unit import MAX_DIMENSION
 from fedhist.model.part import VectorPart
 from fedhist.model.registry import register_part
@@ -29,14 +29,6 @@ MOST_LEAN = 300.0
 class BallMean(VectorPart):
     """The mean of a user's samples, each scaled onto a ball first.
 
-    Parameters
-    ----------
-    dimension : int
-        Columns of the samples.
-    radius : float
-
-    Notes
-    -----
     A NaN or an infinity in any coordinate makes the user unusable.
     """
 
@@ -74,18 +66,8 @@ class BallMean(VectorPart):
 class BoxMean(VectorPart):
     """Some coordinates of the mean of a user's samples, each of which is clipped to a box first.
 
-    Parameters
-    ----------
-    dimension : int
-        Columns of the samples.
-    radius : float
-        Of the box [-radius, radius]^d.
-    columns : (k,) int64
-        The coordinates, in this order.
-
-    Notes
-    -----
-    A user with a NaN in one of these coordinates is unusable; an infinity is clipped.
+    The box is [-radius, radius]^d, and ``columns`` are the coordinates in this order. A user with a
+    NaN in one of them is unusable; an infinity is clipped.
     """
 
     wire_name: ClassVar[str] = "box-mean"
@@ -121,25 +103,11 @@ class BoxMean(VectorPart):
 class Leaning(VectorPart):
     """Where a user's mean leans beyond noise: the direction of sinh(lean min(|x|, most) / scale).
 
-    Coordinate by coordinate, with the sign of x. sinh is the score of a Gaussian mean that is
-    0 or +-lean scales: small coordinates, which are noise, hardly count, and none counts for more
-    than one that noise does not reach.
-
-    Parameters
-    ----------
-    dimension : int
-        Columns of the samples.
-    radius : float
-        Samples are clipped to [-radius, radius]^d.
-    scale : float
-        Standard deviation of a coordinate of a user's mean.
-    lean : float
-    most : float
-        In scales.
-
-    Notes
-    -----
-    A user with a NaN is unusable; one with the mean 0 leans nowhere.
+    Coordinate by coordinate, with the sign of x; ``most`` is in scales. sinh is the score of a
+    Gaussian mean that is 0 or +-lean scales: small coordinates, which are noise, hardly count, and
+    none counts for more than one that noise does not reach. Samples are clipped to
+    [-radius, radius]^d; ``scale`` is the standard deviation of a coordinate of a user's mean. A
+    user with a NaN is unusable; one with the mean 0 leans nowhere.
     """
 
     wire_name: ClassVar[str] = "leaning"
@@ -183,12 +151,8 @@ class Leaning(VectorPart):
 class CentredShares(VectorPart):
     """A user's item shares less 1 / k each, in an orthonormal basis: k - 1 coordinates.
 
-    The basis is Helmert's, see :func:`to_sum_zero`: distances are those of the shares.
-
-    Parameters
-    ----------
-    domain : Keys
-        The k >= 2 items that count; a user's other items are dropped.
+    The basis is Helmert's, see :func:`to_sum_zero`: distances are those of the shares. Items
+    outside the domain of k >= 2 are dropped.
     """
 
     wire_name: ClassVar[str] = "centred-shares"
@@ -248,3 +212,78 @@ def from_sum_zero(rows: Array) -> Floats:
     return np.asarray(
         np.concatenate((above, zero), axis=-1) - np.concatenate((zero, j * scaled), axis=-1)
     )
+
+
+BasisName = Literal["cosine", "fourier"]
+MOST_COEFFICIENTS = 1 << 12
+
+
+@register_part
+@dataclass(frozen=True)
+class SeriesMeans(VectorPart):
+    """Coefficients of the distribution of a user's samples on [0, 1].
+
+    Samples outside [0, 1] are clipped into it; a NaN makes a user unusable.
+
+    Parameters
+    ----------
+    basis : {"cosine", "fourier"}
+        "cosine": sqrt(2) cos(pi j x), j = 1, 2, ...; "fourier": sqrt(2) cos(2 pi k x) and
+        sqrt(2) sin(2 pi k x), k = 1, 2, ...
+    n_coefficients : int
+    """
+
+    wire_name: ClassVar[str] = "series-means"
+    basis: BasisName
+    n_coefficients: int
+
+    def __post_init__(self) -> None:
+        check_choice("basis", self.basis, get_args(BasisName))
+        check_within("n_coefficients", self.n_coefficients, 1, MOST_COEFFICIENTS)
+
+    @property
+    def n_coordinates(self) -> int:
+        """The coefficients."""
+        return self.n_coefficients
+
+    @property
+    def bound(self) -> float:
+        """At x = 0 all cosines are 1; a cosine and its sine always have the norm 1 together."""
+        many = self.n_coefficients
+        return math.sqrt(2 * (many if self.basis == "cosine" else (many + 1) // 2))
+
+    def vectors(self, users: Users) -> Floats:
+        """Average each user's basis functions: (n, n_coefficients); NaN for none, or a NaN."""
+        samples = samples_of(users, 1)
+        out = np.empty((len(users), self.n_coefficients))
+        _fill(samples.indptr, samples.values, self.basis == "cosine", out)
+        return out
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _fill(indptr: Integers, values: Floats, half_turns: bool, out: Floats) -> None:
+    """Fill the means; one turn more for every next frequency."""
+    width = out.shape[1]
+    for u in range(indptr.shape[0] - 1):
+        start, stop = indptr[u], indptr[u + 1]
+        row = out[u]
+        row[:] = 0.0 if stop > start else np.nan
+        for i in range(start, stop):
+            x = values[i, 0]
+            x = 0.0 if x < 0.0 else (1.0 if x > 1.0 else x)  # a NaN stays, and spoils every sum
+            if half_turns:
+                c = math.cos(math.pi * x)
+                before, wave = 1.0, c
+                for j in range(width):
+                    row[j] += wave
+                    before, wave = wave, 2.0 * c * wave - before
+                continue
+            c, s = math.cos(2.0 * math.pi * x), math.sin(2.0 * math.pi * x)
+            re, im = 1.0, 0.0
+            for j in range(0, width, 2):
+                re, im = re * c - im * s, re * s + im * c
+                row[j] += re
+                if j + 1 < width:
+                    row[j + 1] += im
+        for j in range(width):
+            row[j] *= math.sqrt(2.0) / max(stop - start, 1)

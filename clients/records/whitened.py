@@ -25,15 +25,7 @@ Frame = tuple[Floats, Floats, int]
 
 
 def row_norms(rows: Rows, frame: Frame) -> Floats:
-    """Return ||(counts / whole - centre) / spread||_2 of every user, 0 of one without items: (n,).
-
-    Parameters
-    ----------
-    rows : (n + 1,) int64, (entries,) unsigned, (entries,) unsigned
-        Items are distinct within a user.
-    frame
-        See :data:`Frame`.
-    """
+    """Return ||(counts / whole - centre) / spread||_2 of every user, 0 without items: (n,)."""
     out = np.zeros(len(rows[0]) - 1)
     _norms(*rows, *frame, np.empty(len(frame[0])), out)
     return out

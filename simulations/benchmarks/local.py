@@ -11,8 +11,7 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from clients.randomizers.scalars import randomize, unary_votes
-from clients.randomizers.vote_kernels import add_votes
+from clients.randomizers.scalars import add_votes, randomize, unary_votes
 from clients.records.functionals import Rotated
 from fedhist.base.hashing import GOLDEN, mix
 from fedhist.channels.bits import BitTally

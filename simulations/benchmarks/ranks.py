@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.randomizers.ranks import ends_of, rank_symbols
+from clients.randomizers.sphere import ends_of, rank_symbols
 from fedhist.base.arrays import Floats, Words
 from fedhist.channels.layers import draw_layers
 from fedhist.channels.rank_unit import RankUnit, public_points, sum_points

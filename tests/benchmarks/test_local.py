@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from clients.randomizers.oracle_reports import report_symbols
-from clients.randomizers.ranks import rank_symbols
-from clients.randomizers.vote_kernels import add_votes
+from clients.randomizers.scalars import add_votes
+from clients.randomizers.sphere import rank_symbols
 from fedhist.channels.bits import BitTally
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.rank_unit import RankUnit

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
+from clients.records.draws import each_alone
 from clients.records.functionals import Fourier
-from clients.records.item_records import each_alone
 from fedhist.base.arrays import Array
 from fedhist.base.text import warned
 from fedhist.model.error_bounds import ErrorBound

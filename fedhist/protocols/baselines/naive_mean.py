@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
-from clients.randomizers.sphere import ball_means
+from clients.records.draws import each_alone
 from clients.records.functionals import Coordinates, samples_of
-from clients.records.item_records import each_alone
-from clients.records.user_rows import coordinate_points, user_points
+from clients.records.user_rows import ball_means, coordinate_points, user_points
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_range
 from fedhist.base.text import warned

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.randomizers.scalars import randomize
-from clients.records.item_records import ItemStreams, draw_one, each_alone
+from clients.records.draws import ItemStreams, draw_one, each_alone
 from fedhist.base.arrays import Array, Bounds
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary

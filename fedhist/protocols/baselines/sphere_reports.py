@@ -9,9 +9,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.randomizers.sphere import ball_means, duchi_l2, duchi_sums
+from clients.randomizers.sphere import duchi_l2, duchi_sums
+from clients.records.draws import ItemStreams, draw_one
 from clients.records.functionals import samples_of
-from clients.records.item_records import ItemStreams, draw_one
+from clients.records.user_rows import ball_means
 from fedhist.base.arrays import Array, Bounds
 from fedhist.base.errors import WireError
 from fedhist.channels.sphere import SphereChannel, sphere_law

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from clients.randomizers.ranks import rank_symbols
+from clients.randomizers.sphere import rank_symbols
 from fedhist.base.arrays import Array, Bounds, Floats, Integers
 from fedhist.base.checks import check_scale, check_within
 from fedhist.base.errors import WireError

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from clients.records.draws import one_value
 from clients.records.functionals import samples_of
-from clients.records.item_records import one_value
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.model.query import CHUNK, Summary

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.records.fourier_rows import fourier_rows
 from clients.records.functionals import samples_of
+from clients.records.user_rows import fourier_rows
 from fedhist.base.arrays import Bounds
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import WireError

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import numpy as np
 
 from clients.records.functionals import Fourier
-from clients.records.series_means import MOST_COEFFICIENTS, BasisName
+from clients.records.vectors import MOST_COEFFICIENTS, BasisName
 from fedhist.base.arrays import Array
 from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.modes import Mode, TwoModes

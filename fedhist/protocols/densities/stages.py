@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clients.records.series_means import BasisName, SeriesMeans
+from clients.records.vectors import BasisName, SeriesMeans
 from fedhist.base.arrays import Array, Floats
 from fedhist.model.query import Summary
 from fedhist.protocols.centred.script import Opening

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 
-from clients.randomizers.vote_reports import padded_symbols
+from clients.records.draws import padded_symbols
 from fedhist.base.arrays import Array, Words
 from fedhist.base.checks import check_integer
 from fedhist.channels.oracles import MAX_MESSAGE_BITS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from clients.randomizers.vote_reports import drawn_symbols
+from clients.records.draws import drawn_symbols
 from fedhist.base.arrays import Array, Words
 from fedhist.base.errors import PopulationError
 from fedhist.channels.oracles import OracleChannel, SubsetOracle, SymbolOracle, oracle_channel

@@ -17,8 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from clients.randomizers.scalars import bin_indices, neighbours, randomize, unary_votes
-from clients.randomizers.vote_kernels import add_votes
+from clients.randomizers.scalars import add_votes, bin_indices, neighbours, randomize, unary_votes
 from fedhist.base.arrays import Bounds, Floats, Integers, Words
 from fedhist.base.checks import check_choice, check_size, check_within
 from fedhist.base.errors import WireError

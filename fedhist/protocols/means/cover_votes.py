@@ -14,8 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from clients.randomizers.scalars import unary_votes
-from clients.randomizers.vote_kernels import add_votes
+from clients.randomizers.scalars import add_votes, unary_votes
 from clients.records.functionals import samples_of
 from clients.records.user_rows import user_points
 from fedhist.base.arrays import Bounds, Floats, Integers

@@ -8,8 +8,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from clients.randomizers.scalars import bin_indices
+from clients.records.draws import one_value
 from clients.records.functionals import samples_of
-from clients.records.item_records import one_value
 from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.checks import check_choice, check_integer, check_range

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clients.records.item_records import each_alone
+from clients.records.draws import each_alone
 from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.errors import PopulationError

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from clients.randomizers.ranks import ends_of, pick, rank_symbols
+from clients.randomizers.sphere import ends_of, pick, rank_symbols
 from fedhist.channels.layers import draw_layers
 from fedhist.channels.rank_unit import UNIT, RankUnit, public_points, sum_points
 from fedhist.users.streams import SeededStreams, SystemStreams

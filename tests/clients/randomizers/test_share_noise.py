@@ -12,8 +12,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clients.randomizers.share_kernels import WIDEST, gaussian_share, gaussian_table, laplace_share
-from clients.randomizers.share_noise import draw_share, exact_differences
+from clients.randomizers.share_noise import (
+    WIDEST,
+    draw_share,
+    exact_differences,
+    gaussian_share,
+    gaussian_table,
+    laplace_share,
+)
 from fedhist.privacy.shares import ShareNoise
 
 ALARM = 1e-9

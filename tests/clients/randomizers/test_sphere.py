@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from clients.randomizers.sphere import ball_means, duchi_l2, duchi_sums
+from clients.randomizers.sphere import duchi_l2, duchi_sums
+from clients.records.user_rows import ball_means
 from fedhist.channels.sphere import SphereChannel
 from fedhist.users.columns import Samples
 from fedhist.users.streams import SeededStreams, SystemStreams

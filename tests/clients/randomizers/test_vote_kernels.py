@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clients.randomizers.scalars import unary_votes
-from clients.randomizers.vote_kernels import BATCH, add_votes
+from clients.randomizers.scalars import BATCH, add_votes, unary_votes
 from fedhist.channels.bits import BitTally, n_words
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.users.streams import SeededStreams, Streams, SystemStreams

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from clients.randomizers.vote_reports import drawn_symbols, optimal_unary
+from clients.randomizers.oracle_reports import optimal_unary
+from clients.records.draws import drawn_symbols
 from fedhist.channels.bits import n_words
 from fedhist.channels.catalogue import OptimalUnaryChannel
 from fedhist.users.batch import Users

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clients.records.item_records import ItemStreams, draw_one, each_alone
+from clients.records.draws import ItemStreams, draw_one, each_alone
 from fedhist.channels.bits import count_bits, tail_is_clear
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams, SystemStreams

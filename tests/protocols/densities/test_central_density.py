@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
-from clients.records.fourier_rows import fourier_rows
+from clients.records.user_rows import fourier_rows
 from fedhist.base.arrays import Floats
 from fedhist.base.errors import PopulationError, WireError
 from fedhist.model.protocol import Estimate

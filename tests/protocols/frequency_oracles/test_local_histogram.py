@@ -14,7 +14,7 @@ from oracle_laws import enumerated
 from scipy import integrate, stats
 
 from clients.guard import Guard, Policy
-from clients.randomizers.vote_reports import padded_symbols
+from clients.records.draws import padded_symbols
 from fedhist.flower.wire import Question
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.protocol import Estimate

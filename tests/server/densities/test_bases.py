@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from clients.records.series_means import SeriesMeans
+from clients.records.vectors import SeriesMeans
 from fedhist.base.arrays import Floats
 from fedhist.channels.oracles import oracle_channel
 from fedhist.users.batch import Users
