@@ -19,7 +19,7 @@ export OMP_NUM_THREADS := 1
 # Empty is off: hundreds of processes would compile the same modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test check pytest bench validate docs docs-site notebooks docs-check test-slow test-browser clean reproduce reproduce-quick test-bank test-kills
+.PHONY: run test check pytest bench validate docs docs-site test-slow test-browser clean reproduce reproduce-quick test-bank test-kills
 
 run: $(READY)
 	$(BIN)/fedhist run quickstart --out results/quickstart
@@ -57,22 +57,18 @@ test-bank: $(TESTED)
 test-kills: $(TESTED)
 	$(BIN)/python tests/faults/kill_campaign.py
 
-docs-check: $(TESTED)
-	$(BIN)/python -m pytest -m readme tests/test_readme.py
-
+# The generated pages, and what README, docs and notebooks print; minutes.
 docs: $(READY)
 	$(BIN)/python -m simulations.studies.report.protocol_pages
 	$(BIN)/python -m simulations.reporting.glossary_pages
 	$(BIN)/python docs/layers_picture.py
+	$(BIN)/python docs/weight.py --write
+	$(BIN)/python docs/printed.py
 
 # Built without a network; a warning is an error.
 docs-site: $(DOCUMENTED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "documentation in site/index.html"
-
-# Runs the notebooks of the documentation and keeps what they print and draw.
-notebooks: $(DOCUMENTED)
-	$(BIN)/jupyter-execute --inplace docs/notebooks/*.ipynb
 
 validate: $(READY)
 	$(BIN)/fedhist validate

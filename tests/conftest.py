@@ -30,7 +30,7 @@ collect_ignore = [
 
 
 SHARED_RAY = "one_ray"
-LONGEST = ("test_readme.py", "runtimes/", "benchmarks/", "studies/", "contract/", "faults/")
+LONGEST = ("test_printed.py", "runtimes/", "benchmarks/", "studies/", "contract/", "faults/")
 """Files of a few long tests each, the longest first: begun last they would keep one worker busy."""
 
 

@@ -1,0 +1,259 @@
+"""What README, the pages of docs and its notebooks print: run again, and written or compared.
+
+``python docs/printed.py`` (a part of ``make docs``) runs the pages and writes what they print now;
+``--check`` compares instead. The blocks of ``sh`` and ``python`` of a page run in order, in an
+empty folder; a block whose first line is a comment with a file name is written to that file. A
+block of ``text`` right behind one is what it prints, and a line "..." stands for lines left out. A
+marker before a block, such as ``<!-- deploy -->``, excepts it. Cells of notebooks run in order.
+
+Words and numbers are compared as they are printed, up to blanks: all runs are seeded. What differs
+by machine has its tolerance in MACHINE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import base64
+import contextlib
+import difflib
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+from rich.console import Console
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *NOTEBOOKS]
+CONSOLES = ("console", "errors")
+HOME = "/home/ann"  # what pages show in place of the folder in which they run
+EXCEPTED = {
+    "setup": "installs or runs the whole test suite",
+    "data": "needs a file that does not come with fedhist",
+    "cluster": "needs a running Ray cluster",
+    "deploy": "needs Flower's own processes",
+    "again": "runs what other blocks run, with other settings",
+    "slow": "takes a minute on an idle machine",
+}
+MACHINE = {
+    r"\b\d+\.\d\d(?= s\b)": 120,  # seconds, up to so many more or less
+    r"\b\d+\.\d(?= MB\b)": 5,  # a page with the scripts of another version
+    r"\b\d{4}-\d\d-\d\d \d\d:\d\d\b": None,  # a date, any
+}
+BLOCK = re.compile(
+    r"(?sm)^(?:<!-- (?P<marker>[a-z]+) -->\n)?```(?P<language>[a-z]+)\n(?P<body>.*?)^```$"
+)
+FILE = re.compile(r"# (?P<name>[\w-]+\.(?:py|toml))\n")
+
+
+def same(shown: str, printed: str) -> bool:
+    """Say whether two outputs are the same, up to blanks and what differs by machine."""
+    for pattern, tolerance in MACHINE.items():
+        if tolerance is not None:
+            pairs = zip(re.findall(pattern, shown), re.findall(pattern, printed), strict=False)
+            if any(abs(float(a) - float(b)) > tolerance for a, b in pairs):
+                return False
+    return squeezed(masked(shown)) == squeezed(masked(printed))
+
+
+def masked(text: str) -> str:
+    """Return a text without the numbers that differ by machine."""
+    return re.sub("|".join(MACHINE), "#", text)
+
+
+def squeezed(text: str) -> str:
+    """Return a text with single blanks and short rules: columns may be wider elsewhere."""
+    return re.sub(r"─+", "─", " ".join(text.split()))
+
+
+def renewed(shown: str, printed: str) -> str:
+    """Return what a page should show of what is printed now: all, or the parts that it showed."""
+    text = re.sub(r"\n{3,}", "\n\n", re.sub(r" +$", "", printed, flags=re.MULTILINE))
+    lines = [line + "\n" for line in text.strip("\n").splitlines()]
+    old = {masked(line): line for line in shown.splitlines(keepends=True)}
+    lines = [old.get(masked(line), line) for line in lines]  # other times alone are no news
+    if not re.search(r"^\.\.\.$", shown, re.MULTILINE):
+        return shown if same(shown, "".join(lines)) else "".join(lines)
+    alike, parts, start = [re.sub(r"\d", "", squeezed(line)) for line in lines], list[str](), 0
+    for part in re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE):
+        first = re.sub(r"\d", "", squeezed(part.partition("\n")[0]))
+        if part and first not in alike[start:]:
+            raise ValueError(f"no line {first!r} (up to digits) is printed now, but\n{printed}")
+        start = alike.index(first, start) if part else start
+        now = "".join(lines[start : start + part.count("\n")])
+        parts.append(part if same(part, now) else now)
+        start += part.count("\n")
+    return "...\n".join(parts)
+
+
+def outputs(page: Path, text: str) -> list[str]:
+    """Return the outputs that stand in the text of a page."""
+    if page.suffix == ".ipynb":
+        return [shown_of(c["outputs"]) for c in json.loads(text)["cells"] if c.get("outputs")]
+    return [after["body"] for _, after in blocks(text) if after is not None]
+
+
+def blocks(text: str) -> Iterator[tuple[re.Match[str], re.Match[str] | None]]:
+    """Read the fenced blocks, each with the output right behind it."""
+    matches = list(BLOCK.finditer(text))
+    for here, after in zip(matches, [*matches[1:], None], strict=False):
+        if here["marker"] is not None and here["marker"] not in EXCEPTED:
+            raise ValueError(f"marker {here['marker']!r} is none of {', '.join(EXCEPTED)}")
+        if here["marker"] or after is None or text[here.end() : after.start()].strip():
+            after = None
+        yield here, after if after is not None and after["language"] == "text" else None
+
+
+def run_page(page: Path, folder: Path) -> str:
+    """Run a page in a folder; return its text with what it prints now."""
+    from fedhist.model import registry
+    from simulations.cli import terminal
+
+    registry.load_builtin()
+    before = {name: dict(getattr(registry, name)) for name in ("_protocols", "_queries")}
+    consoles: dict[str, Any] = {
+        n: Console(width=80, highlight=False, stderr=n == "errors") for n in CONSOLES
+    }
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    environment = patch.dict(os.environ, COLUMNS="80", PATH=path)
+    text = page.read_text(encoding="utf-8")
+    with environment, patch.multiple(terminal, **consoles), contextlib.chdir(folder):
+        try:
+            return (run_notebook if page.suffix == ".ipynb" else run_blocks)(page.name, text)
+        finally:  # what a page registers is forgotten
+            for name, entries in before.items():
+                getattr(registry, name).clear()
+                getattr(registry, name).update(entries)
+
+
+def run_blocks(page: str, text: str) -> str:
+    """Run the blocks of a page."""
+    parts, end, names = list[str](), 0, dict[str, Any]()
+    for block, after in blocks(text):
+        where = f"{page}, line {text.count(chr(10), 0, block.start()) + 1}"
+        printed = run_block(block, names, where).replace(str(Path.cwd()), HOME)
+        if after is not None:
+            parts += [text[end : after.start("body")], renewed(after["body"], printed)]
+            end = after.end("body")
+    return "".join([*parts, text[end:]])
+
+
+def run_block(block: re.Match[str], names: dict[str, Any], where: str) -> str:
+    """Write a block to its file, or run it; return what it prints."""
+    if block["marker"] is not None:
+        return ""
+    if (file := FILE.match(block["body"])) is not None:
+        Path(file["name"]).write_text(block["body"], encoding="utf-8")
+    elif block["language"] == "sh":
+        return "".join(map(run_line, block["body"].replace("\\\n", "").splitlines()))
+    elif block["language"] == "python":
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(block["body"], where, "exec"), names)
+        return printed.getvalue()
+    return ""
+
+
+def run_line(line: str) -> str:
+    """Run ``fedhist`` in this process, where Ray is up; what a shell is needed for, in one."""
+    from simulations.cli import main as cli
+
+    words, printed, status = shlex.split(line, comments=True), io.StringIO(), None
+    if words[:1] != ["fedhist"] or {">", "|", "||", "&&"} & set(words):
+        bash = ["bash", "-euo", "pipefail", "-c", f"exec 2>&1; {line}"]
+        return subprocess.run(bash, check=True, text=True, stdout=subprocess.PIPE).stdout
+    out, err = contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed)
+    with patch.object(sys, "argv", words), out, err:
+        try:
+            cli.main()
+        except SystemExit as ended:
+            status = ended.code
+    if status:
+        raise RuntimeError(f"{line}: exit status {status}:\n{printed.getvalue()}")
+    return printed.getvalue()
+
+
+def run_notebook(page: str, text: str) -> str:
+    """Run the cells of a notebook."""
+    book, module = json.loads(text), ModuleType("a_notebook")
+    with patch.dict(sys.modules, {module.__name__: module}):
+        cells = [c for c in book["cells"] if c["cell_type"] == "code"]
+        for number, cell in enumerate(cells, 1):
+            where = f"{page}, code cell {number}"
+            now = run_cell(ast.parse("".join(cell["source"])), vars(module), where)
+            if not same(shown_of(cell["outputs"]), shown_of(now)):
+                cell["outputs"] = now
+    return json.dumps(book, indent=1, ensure_ascii=False) + "\n"
+
+
+def run_cell(tree: ast.Module, names: dict[str, Any], where: str) -> list[dict[str, Any]]:
+    """Run a cell; return what it prints, and the views of its last expression."""
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    value, now = None, list[dict[str, Any]]()
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(compile(tree, where, "exec"), names)
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), where, "eval"), names)
+    if out.getvalue():
+        lines = out.getvalue().splitlines(keepends=True)
+        now.append({"name": "stdout", "output_type": "stream", "text": lines})
+    if value is not None:
+        if hasattr(value, "_repr_png_"):
+            view, data = "image/png", [base64.b64encode(value._repr_png_()).decode()]
+        elif hasattr(value, "_repr_html_"):
+            view, data = "text/html", value._repr_html_().splitlines(keepends=True)
+        else:
+            view, data = "text/plain", repr(value).splitlines(keepends=True)
+        result: dict[str, Any] = {
+            "output_type": "execute_result",
+            "execution_count": None,
+            "metadata": {},
+        }
+        now.append({**result, "data": {view: data}})
+    return now
+
+
+def shown_of(stored: list[dict[str, Any]]) -> str:
+    """Return the text that a cell shows; of a figure, that there is one."""
+    texts = ["".join(output.get("text", "")) for output in stored]
+    for view, data in (d for output in stored for d in output.get("data", {}).items()):
+        texts.append(view if view == "image/png" else f"{view}\n{''.join(data)}")
+    return "\n".join(texts)
+
+
+def main() -> None:
+    """Write or compare the pages that are named, or all."""
+    from simulations.runtimes.ray_start import start_ray
+
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="compare, and write nothing")
+    parser.add_argument("pages", nargs="*", type=Path, default=PAGES)
+    given, stale = parser.parse_args(), 0
+    start_ray(2, None)
+    for page in map(Path.resolve, given.pages):
+        before = page.read_text(encoding="utf-8")
+        with tempfile.TemporaryDirectory() as folder:
+            after = run_page(page, Path(folder).resolve())
+        for a, b in zip(outputs(page, before), outputs(page, after), strict=True):
+            if a != b:
+                stale += 1
+                lines = (a.splitlines(keepends=True), b.splitlines(keepends=True))
+                print("".join(difflib.unified_diff(*lines, page.name, "printed now")))
+        if not given.check and before != after:
+            page.write_text(after, encoding="utf-8")
+    if given.check and stale:
+        sys.exit(f"{stale} outputs are not what is printed: make docs writes them")
+
+
+if __name__ == "__main__":
+    main()

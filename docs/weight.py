@@ -1,0 +1,112 @@
+"""How heavy the packages are, and which files of mechanisms the default of each target passes.
+
+``python docs/weight.py [ROOT]`` counts the tree at ROOT: a line of code holds a token outside
+docstrings, comments and imports. ``--write`` runs the defaults and writes the files whose functions
+they call into docs/where-things-are.md: those of the rooms, ``clients/*/`` and ``server/*/`` among
+them; what lies beside the rooms is the core, which all share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import io
+import sys
+import tokenize
+from pathlib import Path
+from types import FrameType
+
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARY = ("fedhist", "clients", "server")
+PAGE = ROOT / "docs" / "where-things-are.md"
+MARKS = ("<!-- weight.py: begin -->\n", "<!-- weight.py: end -->\n")
+ROOMS = ("fedhist/protocols/", "clients/", "server/")
+DEFAULTS = {
+    "histogram": "adaptive-histogram",
+    "histogram, local": "local-histogram",
+    "distribution": "distribution",
+    "distribution, local": "local-distribution",
+    "distribution, ragged": "ragged-distribution",
+    "mean, local": "mean",
+    "mean, central": "central-mean",
+    "mean in l2": "mean-l2",
+    "sparse mean": "sparse-mean",
+    "density": "density",
+    "quantiles": "quantiles",
+    "few users": "few-users-mean",
+}
+BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+
+
+def code_lines(text: str) -> int:
+    """Count the lines of code."""
+    left_out, code = set[int](), set[int]()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import | ast.ImportFrom) or (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        ):
+            left_out |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in BLANK and token.string:
+            code |= set(range(token.start[0], token.end[0] + 1))
+    return len(code - left_out)
+
+
+def print_weight(root: Path) -> None:
+    """Print files, lines in all and lines of code by package."""
+    sums = dict[str, list[int]]()
+    for package in (*LIBRARY, "simulations", "tests"):
+        texts = [f.read_text(encoding="utf-8") for f in sorted((root / package).rglob("*.py"))]
+        lines = sum(len(text.splitlines()) for text in texts)
+        sums[package] = [len(texts), lines, sum(map(code_lines, texts))]
+    sums[" + ".join(LIBRARY)] = [
+        sum(column) for column in zip(*(sums[p] for p in LIBRARY), strict=True)
+    ]
+    print(f"{'':26}{'files':>8}{'lines':>8}{'code':>8}")
+    for package, numbers in sums.items():
+        print(f"{package:26}" + "".join(f"{n:8,}" for n in numbers))
+
+
+def passed(name: str) -> list[str]:
+    """Run a protocol's example; return the files of rooms whose functions it called."""
+    import fedhist as fh
+    from fedhist.model.registry import protocol_class
+
+    files, protocol = set[str](), protocol_class(name)
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # no body of a class
+            files.add(frame.f_code.co_filename.removeprefix(f"{ROOT}/"))
+
+    example, users = protocol.example(), protocol.example_users()
+    sys.setprofile(note)
+    try:
+        fh.run(example, users, seed=1)
+    finally:
+        sys.setprofile(None)
+    return sorted(f for f in files if f.startswith(ROOMS) and f.count("/") > 1)
+
+
+def main() -> None:
+    """Print the weight, or write the table of files."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("root", nargs="?", type=Path, default=ROOT)
+    given = parser.parse_args()
+    print_weight(given.root)
+    if given.write:
+        table = "| Target | Default | Files | |\n|---|---|---|---|\n"
+        for target, name in DEFAULTS.items():
+            files = passed(name)
+            table += (
+                f"| {target} | `{name}` | {len(files)} | {', '.join(f'`{f}`' for f in files)} |\n"
+            )
+            print(f"{len(files):3} {name}")
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(MARKS[0])
+        after = rest.partition(MARKS[1])[2]
+        PAGE.write_text(before + MARKS[0] + table + MARKS[1] + after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""README, docs and notebooks are true: they run, and print what they show."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docs.printed import BLOCK, PAGES, ROOT, outputs, renewed, run_page, same
+
+MARKDOWN = [p for p in PAGES if p.suffix == ".md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+@pytest.mark.usefixtures("one_ray")
+def test_a_page_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    now = run_page(page, tmp_path.resolve())
+    for shown, printed in zip(outputs(page, text), outputs(page, now), strict=True):
+        assert shown == printed, "make docs writes what is printed now"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_other_numbers_are_noticed(page: Path) -> None:
+    for shown in outputs(page, page.read_text(encoding="utf-8")):
+        assert same(shown, shown)
+        assert not re.search(r"\d", shown) or not same(shown, re.sub(r"\d", "7", shown))
+
+
+def test_times_may_differ_and_columns_may_be_wider() -> None:
+    assert same("a 1\nread in 2.00 s\n────\n", "a    1\nread in 13.14 s  \n──────\n")
+    assert not same("read in 2.00 s\n", "read in 777.77 s\n")
+    assert not same("a 1\n", "a 2\n")
+    assert not same("a 1\n", "b 1\n")
+
+
+def test_what_a_page_leaves_out_stays_left_out() -> None:
+    printed = "one 1\ntwo 2\n\nthree 3\nin 9.00 s\nfour 4\n"
+    assert renewed("...\ntwo 0\n...\nin 1.00 s\n", printed) == "...\ntwo 2\n...\nin 1.00 s\n"
+    assert renewed("one 0\n", printed) == printed
+    with pytest.raises(ValueError, match="no line 'five'"):
+        renewed("...\nfive\n", printed)
+
+
+def test_every_link_leads_somewhere() -> None:
+    """Links to files exist, and so do the headings that they name."""
+    for page in [*MARKDOWN, *sorted((ROOT / "docs").glob("*/*.md"))]:
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\((?!https?:)([^)]+)\)", BLOCK.sub("", text)):
+            name, _, heading = target.partition("#")
+            file = (page.parent / name) if name else page
+            assert file.exists(), f"{page.name} links to {target}"
+            if heading:
+                titles = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+                known = {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles}
+                assert heading in known, f"{page.name} links to {target}"
