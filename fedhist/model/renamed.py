@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 GONE: Mapping[str, str] = {
+    # protocols
+    "dame": 'name = "mean"',
+    "hadamard-response": 'name = "frequency-oracle" with kind = "hadamard"',
+    "naive-density": 'name = "density"',
+    "unary-encoding": 'name = "frequency-oracle" with kind = "unary"',
+    # public names of fedhist.protocols
+    "Dame": "Mean",
+    "HadamardResponse": 'FrequencyOracle(..., kind="hadamard")',
+    "NaiveDensity": "Density",
+    "UnaryEncoding": 'FrequencyOracle(..., kind="unary")',
     # public names of fedhist
     "ErrorBound": 'fedhist.Prediction(loss, expected, "exact", source)',
 }

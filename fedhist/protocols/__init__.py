@@ -3,8 +3,6 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedhist.protocols.baselines.dame import Dame as Dame
-    from fedhist.protocols.baselines.naive_density import NaiveDensity as NaiveDensity
     from fedhist.protocols.baselines.naive_mean import NaiveMean as NaiveMean
     from fedhist.protocols.central_means.box_centre import BoxCentre as BoxCentre
     from fedhist.protocols.central_means.box_mean import BoxMean as BoxMean
@@ -28,11 +26,7 @@ if TYPE_CHECKING:
     from fedhist.protocols.frequency_oracles.frequency_oracle import (
         FrequencyOracle as FrequencyOracle,
     )
-    from fedhist.protocols.frequency_oracles.hadamard_response import (
-        HadamardResponse as HadamardResponse,
-    )
     from fedhist.protocols.frequency_oracles.local_histogram import LocalHistogram as LocalHistogram
-    from fedhist.protocols.frequency_oracles.unary_encoding import UnaryEncoding as UnaryEncoding
     from fedhist.protocols.histograms.adaptive_histogram import (
         AdaptiveHistogram as AdaptiveHistogram,
     )

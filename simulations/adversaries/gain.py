@@ -15,8 +15,7 @@ import numpy as np
 
 from clients.randomizers.oracle_reports import member_reports
 from fedhist.model.query import Query, Report
-from fedhist.protocols.baselines.scalar_reports import ItemLevel
-from fedhist.protocols.baselines.sphere_reports import SphereReports
+from fedhist.protocols.baselines.naive_mean import SphereReports
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.cover_votes import CoverVotes
 from fedhist.protocols.means.sparse.queries import HashedVotes
@@ -55,7 +54,7 @@ def best_messages(query: Query, users: Users, rng: Streams) -> Report:
     if isinstance(query, OracleVotes):
         sent = member_reports(query.symbols(users, rng), query.channel, rng)
         return Report(users.ids, {query.sent: sent})
-    if isinstance(query, ClippedMean) and not isinstance(query, ItemLevel):
+    if isinstance(query, ClippedMean):
         wished = replace(query, kind="laplace", epsilon=math.inf).answer(users, rng)
         return _extreme(wished, query)
     if isinstance(query, HashedVotes):

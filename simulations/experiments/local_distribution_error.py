@@ -24,8 +24,7 @@ from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.protocols.distributions.distribution import Distribution
 from fedhist.protocols.distributions.local_distribution import LocalDistribution
-from fedhist.protocols.frequency_oracles.hadamard_response import HadamardResponse
-from fedhist.protocols.frequency_oracles.unary_encoding import UnaryEncoding
+from fedhist.protocols.frequency_oracles.frequency_oracle import FrequencyOracle
 from fedhist.protocols.shared.noninteractive_error import hadamard_noise, unary_noise
 from simulations.experiments.asked_users import RowUsers, deviations
 from simulations.experiments.base import Request, Result, mean_and_error, power_law
@@ -184,16 +183,16 @@ def _compared(found: Findings, tasks: list[Task], local: Floats, panel: str, run
     items = [t.item_level for t in tasks]
     found.draw(panel, "item level, largest n", x, items, style="-.")
     found.check(where, "local / item level at the largest T", float(local[-1] / items[-1]))
-    for make, noise, style in (
-        (UnaryEncoding, unary_noise(last.epsilon), "--"),
-        (HadamardResponse, hadamard_noise(last.epsilon), ":"),
+    for kind, noise, style in (
+        ("unary", unary_noise(last.epsilon), "--"),
+        ("hadamard", hadamard_noise(last.epsilon), ":"),
     ):
-        oracle = make(last.epsilon, last.users.domain, project=True)
+        oracle = FrequencyOracle(last.epsilon, last.users.domain, project=True, kind=kind)
         mean = float(last.held(oracle, request, runs, 1, "aggregate").mean())
-        found.draw(panel, f"{oracle.name}, largest n", x, mean, style=style)
+        found.draw(panel, f"{kind}, largest n", x, mean, style=style)
         setting = f"{ONE_ITEM}, k = {last.k}"
-        found.check(setting, f"{oracle.name}: measured / formula", mean / last.one_item(noise))
-        quantity = f"{oracle.name} / local at the largest T"
+        found.check(setting, f"{kind}: measured / formula", mean / last.one_item(noise))
+        quantity = f"{kind} / local at the largest T"
         found.check(setting, quantity, mean / float(local[-1]))
     at, central = tasks[: np.searchsorted(x, whole(request, "central_T"), "right")], []
     for t in at:

@@ -1,7 +1,7 @@
 """Means under local privacy as they are taken today: one noisy report over the whole range.
 
-Baselines of the two-round procedures: what they cost does not fall with the number of samples per
-user, or it is not user-level privacy.
+The baseline of the two-round procedures: its cost does not fall with the number of samples per
+user.
 
 References
 ----------
@@ -15,61 +15,170 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
-from clients.records.draws import each_alone
+from clients.randomizers.sphere import ball_means, duchi_l2
 from clients.records.functionals import Coordinates, samples_of
-from clients.records.user_rows import ball_means, coordinate_points, user_points
-from fedhist.base.arrays import Array
-from fedhist.base.checks import check_range
+from clients.records.item_records import draw_one
+from clients.records.user_rows import coordinate_points, user_points
+from fedhist.base.arrays import Array, Bounds
+from fedhist.base.checks import check_choice, check_integer, check_range
+from fedhist.base.errors import WireError
 from fedhist.base.text import warned
+from fedhist.channels.catalogue import KINDS, ScalarChannel, scalar_channel
+from fedhist.channels.finite import sphere_law
 from fedhist.channels.sphere import SphereChannel
-from fedhist.model.error_bounds import ErrorBound
-from fedhist.model.losses import SQUARED_L2
+from fedhist.model.finite import FiniteChannel
 from fedhist.model.protocol import Estimate, Script
-from fedhist.model.query import Summary
-from fedhist.model.registry import register_protocol
+from fedhist.model.query import LocalQuery, Report, Summary, only_array
+from fedhist.model.registry import register_protocol, register_query
 from fedhist.model.truths import Truth
+from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffler import Shuffling
-from fedhist.protocols.baselines.protocol import SCALAR_QUERIES, Method, NaiveReport
-from fedhist.protocols.baselines.sphere_reports import ItemSpheres, SphereReports
 from fedhist.protocols.localize.queries import ClippedMean
 from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import MeanTarget
-from fedhist.protocols.shared.noninteractive_error import fold_mse, naive_mse, sphere_mse
-from fedhist.protocols.shared.seen import Seen
+from fedhist.protocols.shared.noninteractive import NonInteractive
+from fedhist.protocols.shared.noninteractive_error import naive_mse
+from fedhist.protocols.shared.sample_sizes import PlannedSizes
 from fedhist.protocols.shared.shuffles import Batch
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
-from fedhist.users.folds import fold_of, salt_of_folds
+from fedhist.users.folds import salt_of_folds
 from fedhist.users.keys import Keys, user_ids
+from fedhist.users.streams import SeededStreams, Streams
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
 Geometry = Literal["linf", "l2"]
+Method = Literal["user-mean", "one-item"]
+ROUNDING = 1 + 1e-9
+
+
+@register_query
+@dataclass(frozen=True)
+class SampledScalar(ClippedMean):
+    """Each user reports its fold's scalar of ONE of its samples, drawn uniformly.
+
+    Parameters
+    ----------
+    functional, centres, half_width, epsilon, kind, cohort, fold_salt
+        As in :class:`~fedhist.protocols.localize.queries.ClippedMean`.
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record: the report is one call of the scalar channel, whichever
+    sample was drawn.
+    """
+
+    wire_name: ClassVar[str] = "sampled-scalar"
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Draw a sample and report it."""
+        words = rng.substream("one-sample").words(1)[:, 0]
+        return super().answer(draw_one(users, words), rng)
+
+    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
+        """Draw everybody's sample, then the sum of each fold's reports."""
+        words = rng.integers(1 << 64, size=len(users), dtype=np.uint64)
+        return super().draw_summary(draw_one(users, words), rng)
+
+
+@register_query
+@dataclass(frozen=True)
+class SphereReports(LocalQuery):
+    """Each user reports the mean of its samples, or one sample, as a point of a sphere.
+
+    Parameters
+    ----------
+    dimension : int
+    radius : float
+        Samples of a larger l2 norm are scaled down to it first.
+    epsilon : float
+    cohort : Cohort, optional
+    one_sample : bool
+        Report one sample, drawn uniformly, in place of the mean.
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record, see :func:`clients.randomizers.sphere.duchi_l2`.
+    """
+
+    wire_name: ClassVar[str] = "sphere-reports"
+    dimension: int
+    radius: float
+    epsilon: float
+    cohort: Cohort | None = None
+    one_sample: bool = False
+
+    def __post_init__(self) -> None:
+        _ = self.channel
+
+    @property
+    def channel(self) -> SphereChannel:
+        """What happens to a vector."""
+        return SphereChannel(self.dimension, self.radius, self.epsilon)
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Return the law of a report for every input of its channel."""
+        return sphere_law(self.channel)
+
+    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
+        """Add up reports from fresh streams: a sum of such vectors has no shorter exact law."""
+        key = int(rng.integers(1 << 62))
+        return self.answer_folded(users, lambda chunk: SeededStreams(chunk.ids, key, "aggregate"))
+
+    @property
+    def exact(self) -> bool:
+        """Whether the channel keeps its promise as it is drawn."""
+        return self.channel.exact
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Report; the zero vector stands for a record that cannot be used."""
+        if self.one_sample:
+            users = draw_one(users, rng.substream("one-sample").words(1)[:, 0])
+        x = ball_means(samples_of(users, self.dimension), self.radius)
+        return Report(users.ids, {"reports": duchi_l2(x, self.channel, rng)})
+
+    def fold(self, report: Report) -> Summary:
+        """Add up the reports: (d,) float64."""
+        return Summary(report.n_users, {"reports": report.arrays["reports"].sum(axis=0)})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every report lies on the sphere; in the ball without noise."""
+        rows, length = only_array(report, "reports"), self.channel.length
+        Bounds((report.n_users, self.dimension), "f").check("reports", rows)
+        norms = np.linalg.norm(rows / length, axis=1)
+        if (norms > ROUNDING).any():
+            raise WireError(f"'reports' holds a vector of norm {norms.max() * length}")
+        if np.isfinite(self.epsilon) and (norms < 2 - ROUNDING).any():
+            raise WireError(f"'reports' holds a vector of norm {norms.min() * length}")
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """As far from zero as n_users reports can be."""
+        most = n_users * self.channel.length * ROUNDING
+        return {"reports": Bounds((self.dimension,), "f", -most, most)}
 
 
 @register_protocol
 @dataclass(frozen=True)
-class NaiveMean(MeanTarget, NaiveReport):
+class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
     """Mean of samples of a box or a ball by one noisy report a user, over the whole range.
 
     Parameters
     ----------
     epsilon : float
-        Budget of each user; of each ITEM for method "item-level". inf switches noise off.
+        Budget of each user; inf switches noise off.
     n_users : int
         Public planning value, for :attr:`planned_mse`.
     dimension : int
         d: coordinates of a sample.
-    method : {"user-mean", "one-item", "item-level"}
-        Report the mean of the user's samples; one of them, drawn uniformly; or each on its own,
-        with noise of its own. The last one protects single items, NOT users: a user of T samples
-        has T times epsilon.
+    method : {"user-mean", "one-item"}
+        Report the mean of the user's samples, or one of them, drawn uniformly.
     geometry : {"linf", "l2"}
         "linf": samples of [low, high]^d, one coordinate a user, by a public hash of its id. "l2":
         samples of a ball, whole vectors, by the mechanism of Duchi et al. [1].
@@ -80,8 +189,7 @@ class NaiveMean(MeanTarget, NaiveReport):
     kind : {"auto", "laplace", "onebit", "piecewise"}
         Channel of a coordinate in "linf"; "auto" takes the one of least variance.
     samples_per_user : float, optional
-        Public planning value T. Item-level privacy needs it: for :attr:`planned_mse`, and for the
-        user-level epsilon that it amounts to.
+        Public planning value T, for lower bounds.
     salt : int
         Public salt of the coordinates.
     trust : Shuffling, optional
@@ -90,14 +198,13 @@ class NaiveMean(MeanTarget, NaiveReport):
 
     Privacy
     -------
-    epsilon-LDP for a user's whole record, in one round, exact as drawn; for "item-level"
-    epsilon-LDP for one item of known user, whose number of items is public.
+    epsilon-LDP for a user's whole record, in one round, exact as drawn.
 
     Error
     -----
     The squared l2 error is at most d^2 h^2 coth^2(epsilon / 2) / N with one-bit reports in "linf"
     (h the half width) and about radius^2 (pi d / 2) coth^2(epsilon / 2) / N in "l2", where N counts
-    the users; the items for "item-level". T does not occur in the former.
+    the users. The number of samples per user does not occur.
 
     Examples
     --------
@@ -122,7 +229,13 @@ class NaiveMean(MeanTarget, NaiveReport):
     report_kinds: ClassVar[tuple[str, tuple[str, ...]]] = ("kind", ("onebit", "piecewise"))
 
     def __post_init__(self) -> None:
-        self.check_report()
+        check_budget(self.epsilon)
+        check_integer("n_users", self.n_users, 1 << 32)
+        check_choice("kind", self.kind, KINDS)
+        check_choice("method", self.method, get_args(Method))
+        size = self.samples_per_user
+        if size is not None and not 1 <= size < math.inf:
+            raise ValueError(f"samples_per_user must be a number of at least 1, got {size!r}")
         check_range(self.low, self.high)
         Cohort(self.salt)
         _ = self.query
@@ -131,14 +244,17 @@ class NaiveMean(MeanTarget, NaiveReport):
     @property
     def batches(self) -> Sequence[Batch]:
         """The users of each coordinate."""
-        if self.item_level:
-            raise ValueError("naive-mean: a shuffler hides users, and item-level reports do not")
         return (Batch.of(self.query),)
 
     @property
     def report_risk(self) -> float:
         """The planned error."""
         return self.planned_mse
+
+    @property
+    def channel(self) -> ScalarChannel:
+        """What happens to a scalar; without noise the channel that is then exact."""
+        return scalar_channel("laplace" if not self._noisy else self.kind, float(self.epsilon))
 
     @property
     def sphere(self) -> SphereChannel:
@@ -157,14 +273,13 @@ class NaiveMean(MeanTarget, NaiveReport):
         return float(self.high - self.low) / 2
 
     @property
-    def query(self) -> ClippedMean | SphereReports | ItemSpheres:
+    def query(self) -> ClippedMean | SphereReports:
         """The one question."""
+        one_sample = self.method == "one-item"
         if self.geometry == "l2":
             ball = self.dimension, float(self.radius), float(self.epsilon)
-            if self.item_level:
-                return ItemSpheres(*ball)
-            return SphereReports(*ball, one_sample=self.method == "one-item")
-        return SCALAR_QUERIES[self.method](
+            return SphereReports(*ball, one_sample=one_sample)
+        return (SampledScalar if one_sample else ClippedMean)(
             functional=Coordinates(self.dimension, float(self.low), float(self.high)),
             centres=np.full(self.dimension, self.low + self.half_width),
             half_width=self.half_width,
@@ -175,14 +290,14 @@ class NaiveMean(MeanTarget, NaiveReport):
 
     @property
     def planned_mse(self) -> float:
-        """Mean squared error for n_users users of samples_per_user samples at the midpoint."""
+        """Mean squared error for n_users users at the midpoint."""
         return naive_mse(
             geometry=self.geometry,
             kind=self.channel.kind,
             epsilon=float(self.epsilon),
             dimension=self.dimension,
             scale=float(self.radius) if self.geometry == "l2" else self.half_width,
-            n_reports=self.planned_reports,
+            n_reports=self.n_users,
         )
 
     def rounds(self, server: Curator) -> Script:
@@ -191,9 +306,7 @@ class NaiveMean(MeanTarget, NaiveReport):
         summary = yield query
         if summary.n_users == 0:
             return Estimate.failed("nobody answered")
-        public, warnings = self.told(summary)
-        if self.item_level and not public["n_items"]:
-            return Estimate.failed("nobody has an item", public=public)
+        public, warnings = {"n_report": float(summary.n_users)}, list[str]()
         if isinstance(query, ClippedMean):
             value, stderr = self._by_coordinate(query, summary)
             empty = int(np.isinf(stderr).sum())
@@ -202,10 +315,9 @@ class NaiveMean(MeanTarget, NaiveReport):
                 what = f"{empty} coordinates have no reports"
                 warnings.append(warned(what, means, "ask more users"))
         else:
-            n = public["n_items"] if self.item_level else public["n_report"]
-            value = summary.sums["reports"] / n
+            value = summary.sums["reports"] / summary.n_users
             most = self.sphere.length**2 / self.dimension if self._noisy else 0.0
-            stderr = np.full(self.dimension, math.sqrt(most / n))
+            stderr = np.full(self.dimension, math.sqrt(most / summary.n_users))
         return Estimate.ok(value, stderr=stderr, public=public, warnings=tuple(warnings))
 
     @property
@@ -214,7 +326,7 @@ class NaiveMean(MeanTarget, NaiveReport):
 
     def _by_coordinate(self, query: ClippedMean, summary: Summary) -> tuple[Array, Array]:
         """Average each coordinate's reports; the standard error is that of the worst input."""
-        n = summary.sums["items" if self.item_level else "users"]
+        n = summary.sums["users"]
         u = summary.sums["reports"] / np.maximum(n, 1) / self.channel.gain
         one = 4 * self.channel.worst_v
         if self.method == "one-item" and self.channel.kind != "onebit" and self._noisy:
@@ -222,71 +334,6 @@ class NaiveMean(MeanTarget, NaiveReport):
         with np.errstate(divide="ignore"):
             stderr = np.where(n > 0, self.half_width * np.sqrt(one / np.maximum(n, 1)), math.inf)
         return query.centres + self.half_width * u, stderr
-
-    def sums(self, users: Users) -> Mapping[str, Array]:
-        """Add up own means, or all items for "item-level", and the reports' laws. NOT PRIVATE."""
-        found = super().sums(users)
-        if self.item_level:
-            found = {**super().sums(each_alone(users)[0]), "unusable": found["unusable"]}
-        return {**found, **(self._l2_law if self.geometry == "l2" else self._linf_law)(users)}
-
-    def error_of(self, seen: Seen) -> ErrorBound:
-        """Compute the mean squared error for these very users. NOT PRIVATE.
-
-        It averages over the noise and the drawn items; the coordinates that users report in "linf"
-        follow from their ids.
-        """
-        source = "the exact variance of the reports, summed over the users' own means"
-        n, total, square = (seen[name] for name in ("reports", "report", "variance"))
-        if self.geometry == "linf":
-            middle = self.low + self.half_width
-            mse = fold_mse(n, total, square, seen.truth, middle)
-        elif self._noisy:
-            mse = sphere_mse(int(n[0]), total, float(square[0]), self.sphere.length, seen.truth)
-        else:
-            mse = float(np.square(total / max(int(n[0]), 1) - seen.truth).sum())
-        return ErrorBound(SQUARED_L2, mse, exact=True, source=source)
-
-    def _l2_law(self, users: Users) -> dict[str, Array]:
-        """Count reports, add up what they are unbiased for, and its squared norms."""
-        radius, samples = float(self.radius), samples_of(users, self.dimension)
-        if self.method == "user-mean":
-            rows = ball_means(samples, radius)
-        else:
-            alone, indptr = each_alone(replace(users, samples=samples))
-            rows = ball_means(alone.reals, radius)
-            if self.method == "one-item":
-                rows = _averages(rows, indptr)
-        square = np.square(rows).sum(keepdims=True)[0]
-        return {"reports": np.array([len(rows)]), "report": rows.sum(axis=0), "variance": square}
-
-    def _linf_law(self, users: Users) -> dict[str, Array]:
-        """Count reports, and add up their means and variances, by coordinate."""
-        functional = Coordinates(self.dimension, float(self.low), float(self.high))
-        fold = fold_of(users.ids, salt_of_folds(self.salt), self.dimension)
-        h, middle = self.half_width, self.low + self.half_width
-        if self.method == "user-mean":
-            u = np.nan_to_num((functional.scalars(users, fold) - middle) / h, nan=0.0)
-            variance = self.channel.variance(u)
-        else:
-            alone, indptr = each_alone(users)
-            each = np.repeat(fold, np.diff(indptr))
-            u = np.nan_to_num((functional.scalars(alone, each) - middle) / h, nan=0.0)
-            variance = self.channel.variance(u)
-            if self.item_level:
-                fold = each
-            else:
-                second = _averages((variance + u**2)[:, None], indptr)[:, 0]
-                u = _averages(u[:, None], indptr)[:, 0]
-                nothing = np.diff(indptr) == 0
-                second[nothing] = float(self.channel.variance(0.0))
-                variance = second - u**2
-        mean, spread = (  # of nobody it counts in integers, whatever the weights
-            np.bincount(fold, weights, self.dimension).astype(np.float64)
-            for weights in (middle + h * u, h**2 * variance)
-        )
-        n = np.bincount(fold, minlength=self.dimension)
-        return {"reports": n, "report": mean, "variance": spread}
 
     @property
     def parameter_set(self) -> ParameterSet:
@@ -310,8 +357,8 @@ class NaiveMean(MeanTarget, NaiveReport):
 
     @property
     def estimates(self) -> Truth:
-        """The average of the users' own means; of all items for "item-level"."""
-        return Truth.POOLED if self.item_level else Truth.AVERAGE_OF_USERS
+        """The average of the users' own means."""
+        return Truth.AVERAGE_OF_USERS
 
     @classmethod
     def example(cls) -> Self:
@@ -325,10 +372,3 @@ class NaiveMean(MeanTarget, NaiveReport):
         indptr = np.concatenate(([0], np.cumsum(sizes)))
         values = np.tile([0.25, -0.5], (int(indptr[-1]), 1))
         return Users.from_samples(user_ids(Keys.range(300)), indptr, values)
-
-
-def _averages(rows: Array, indptr: Array) -> Array:
-    """Average each user's rows: (n, d); zeros for a user without any."""
-    before = np.concatenate((np.zeros((1, rows.shape[1])), np.cumsum(rows, axis=0)))
-    sizes = np.diff(indptr)[:, None]
-    return np.asarray((before[indptr[1:]] - before[indptr[:-1]]) / np.maximum(sizes, 1))

@@ -24,8 +24,6 @@ from clients.records.draws import padded_symbols
 from fedhist.base.arrays import Array, Words
 from fedhist.base.checks import check_integer
 from fedhist.channels.oracles import MAX_MESSAGE_BITS
-from fedhist.model.error_bounds import ErrorBound
-from fedhist.model.losses import L1
 from fedhist.model.protocol import Estimate
 from fedhist.model.registry import register_protocol, register_query
 from fedhist.privacy.guarantee import check_budget
@@ -37,14 +35,10 @@ from fedhist.protocols.frequency_oracles.frequency_oracle import (
     OracleReports,
     chosen_kind,
 )
-from fedhist.protocols.frequency_oracles.hadamard_response import HadamardIndices
-from fedhist.protocols.frequency_oracles.oracle import OneVote, OracleQuery
-from fedhist.protocols.frequency_oracles.unary_encoding import UnaryVotes
+from fedhist.protocols.frequency_oracles.oracle import OneVote
 from fedhist.protocols.shared.clipped_totals import own_shares
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.histogram_target import DomainHistogram
-from fedhist.protocols.shared.noninteractive_error import slot_l1
-from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import Shard
@@ -52,9 +46,10 @@ from fedhist.users.shards import Shard
 MOST_SLOTS = 1 << 30
 
 
+@register_query
 @dataclass(frozen=True)
-class SlotQuery(OracleQuery):
-    """A local query about one of ``padding`` slots of each user.
+class OracleSlots(OracleReports):
+    """Each user reports one of its ``padding`` slots through an oracle that is named.
 
     Parameters
     ----------
@@ -68,6 +63,7 @@ class SlotQuery(OracleQuery):
     own. Drawing one slot of L buys nothing on top: all of them may hold the same item.
     """
 
+    wire_name: ClassVar[str] = "oracle-slots"
     n_words: ClassVar[int] = 2
     padding: int = 1
 
@@ -78,30 +74,6 @@ class SlotQuery(OracleQuery):
     def drawn(self, users: Users, words: Words) -> Array:
         """Draw what lies in a slot of every user: (n,) int64, -1 if it is empty."""
         return padded_symbols(users.counts, self.domain, self.padding, words)
-
-
-@register_query
-@dataclass(frozen=True)
-class UnarySlots(SlotQuery, UnaryVotes):
-    """Each user reports one of its slots as k noisy bits."""
-
-    wire_name: ClassVar[str] = "unary-slots"
-
-
-@register_query
-@dataclass(frozen=True)
-class HadamardSlots(SlotQuery, HadamardIndices):
-    """Each user reports one of its slots as one index."""
-
-    wire_name: ClassVar[str] = "hadamard-slots"
-
-
-@register_query
-@dataclass(frozen=True)
-class OracleSlots(SlotQuery, OracleReports):
-    """Each user reports one of its slots through an oracle that is named."""
-
-    wire_name: ClassVar[str] = "oracle-slots"
 
 
 @register_protocol
@@ -167,16 +139,11 @@ class LocalHistogram(DomainHistogram, OneVote):
         self.check_trust()
 
     @property
-    def query(self) -> SlotQuery:
+    def query(self) -> OracleSlots:
         """The one question."""
-        epsilon, domain, slots = float(self.epsilon), self.domain, self.clip
-        if self.oracle == "unary":
-            return UnarySlots(domain, epsilon, padding=slots)
-        if self.oracle == "hadamard":
-            return HadamardSlots(domain, epsilon, padding=slots)
         most = MAX_MESSAGE_BITS if self.oracle == "auto" else MOST_BITS + 1
-        kind = chosen_kind(self.oracle, epsilon, len(domain), most)
-        return OracleSlots(domain, epsilon, padding=slots, kind=kind)
+        kind = chosen_kind(self.oracle, float(self.epsilon), len(self.domain), most)
+        return OracleSlots(self.domain, float(self.epsilon), padding=self.clip, kind=kind)
 
     def conclude(self, shares: Array, stderr: Array, n_users: int) -> Estimate:
         """Scale up by the slots of all users."""
@@ -189,20 +156,8 @@ class LocalHistogram(DomainHistogram, OneVote):
         )
 
     def sums(self, users: Users) -> dict[str, Array]:
-        """Add up counts, chances of a slot's items, and their squares. NOT PRIVATE."""
-        whole, first, second, _ = own_shares(users, self.domain, float(self.clip))
-        return {"whole": whole, "first": first, "second": second}
-
-    def error_of(self, seen: Seen) -> ErrorBound:
-        """Predict the l1 error: noise, the draw, and clipping. NOT PRIVATE.
-
-        Mean and variance of every total are exact, and its law is taken as normal.
-        """
-        sums = seen.truth, seen["first"], seen["second"]
-        n, slots = seen.total.n_users, self.clip
-        expected = slot_l1(self.query.noise, n, sums, slots, self.nonneg)
-        source = f"{self.paper}; exact means and variances, normal approximation"
-        return ErrorBound(L1, expected, exact=False, source=source)
+        """Add up the users' counts. NOT PRIVATE."""
+        return {"whole": own_shares(users, self.domain, float(self.clip))[0]}
 
     @classmethod
     def resolve(

@@ -14,8 +14,8 @@ from fedhist.base.arrays import Array, Words
 from fedhist.base.errors import PopulationError
 from fedhist.channels.oracles import OracleChannel, SubsetOracle, SymbolOracle, oracle_channel
 from fedhist.model.display import Display
-from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import SQUARED_L2, squared_l2
+from fedhist.model.prediction import LowerBound, Prediction
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.truths import Truth
@@ -208,17 +208,14 @@ class OneItemOracle(SeenProtocol, OneVote):
             raise PopulationError("there are no users, hence no distribution")
         return seen["share"] / seen.n_users
 
-    def error_of(self, seen: Seen) -> ErrorBound:
-        """Predict the squared l2 distance: exact, or a bound after a projection. NOT PRIVATE.
-
-        Projecting onto a convex set that holds the truth brings every point nearer to it; the
-        simplex holds the truth where every user has an item of the domain.
-        """
+    def error_of(self, seen: Seen) -> Prediction:
+        """Predict the squared l2 distance: exact unless the estimate is projected. NOT PRIVATE."""
+        if self.project:
+            return super().error_of(seen)
         p1, p2 = (float(seen[name].sum()) for name in ("share", "square"))
         mse = oracle_mse(self.query.noise, seen.n_users, len(self.domain), p1, p2)
         source = f"{self.paper}; the variance of one report a user, summed over users and symbols"
-        source += "; a bound, as it is projected" if self.project else ""
-        return ErrorBound(SQUARED_L2, mse, exact=not self.project, source=source)
+        return Prediction(SQUARED_L2, mse, "exact", source)
 
     def diagnostics_of(self, seen: Seen) -> Mapping[str, float]:
         """Count the users who have no item of the domain. NOT PRIVATE."""
