@@ -73,7 +73,7 @@ def test_a_broken_plugin_ends_with_1_and_a_witness(audited: tuple[int, str, Path
 
 
 def test_an_honest_protocol_ends_with_0() -> None:
-    arguments = ["audit", "hadamard-response", "--effort", "0.005", "--epsilon", "1.5"]
+    arguments = ["audit", "frequency-oracle", "--effort", "0.005", "--epsilon", "1.5"]
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 0, result.output
     assert "1.5-DP per user" in result.output
@@ -83,7 +83,7 @@ def test_an_honest_protocol_ends_with_0() -> None:
 def test_two_records_from_a_file_are_compared(tmp_path: Path) -> None:
     inputs = tmp_path / "records.json"
     inputs.write_text('[{"item-03": 1}, {"item-05": 2}]')
-    arguments = ["audit", "unary-encoding", "--effort", "0.005", "--inputs", str(inputs)]
+    arguments = ["audit", "frequency-oracle", "--effort", "0.005", "--inputs", str(inputs)]
     result = CliRunner().invoke(cli, [*arguments, "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     body = json.loads((tmp_path / "out" / "findings.json").read_text())
@@ -111,7 +111,7 @@ def test_wrong_usage(arguments: list[str], message: str) -> None:
 def test_inputs_that_are_no_two_records(tmp_path: Path, text: str) -> None:
     (tmp_path / "records.json").write_text(text)
     inputs = ["--inputs", str(tmp_path / "records.json")]
-    result = CliRunner().invoke(cli, ["audit", "unary-encoding", *inputs])
+    result = CliRunner().invoke(cli, ["audit", "frequency-oracle", *inputs])
     assert result.exit_code != 0
     assert 'two records, such as [{"tea": 2}, {"rye": 1}]' in str(result.exception)
 

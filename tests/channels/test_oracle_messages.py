@@ -15,7 +15,6 @@ from fedhist.base.errors import WireError
 from fedhist.channels.covers import BoxGrid
 from fedhist.channels.oracles import SubsetOracle, SymbolOracle
 from fedhist.model.query import LocalQuery, Report, Summary
-from fedhist.protocols.baselines.sized_votes import SizedVotes
 from fedhist.protocols.centred.queries import RadiusVotes
 from fedhist.protocols.densities.bin_reports import BinReports
 from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports
@@ -31,10 +30,6 @@ class Vote:
     name: str
     part: str
     make: Callable[[float, int], LocalQuery]
-
-
-def sized(epsilon: float, k: int) -> LocalQuery:
-    return SizedVotes(-1.0, 1.0, k, 1, epsilon)
 
 
 def shells(epsilon: float, k: int) -> LocalQuery:
@@ -59,7 +54,6 @@ def items(epsilon: float, k: int) -> LocalQuery:
 
 
 VOTES = [
-    Vote("sized", "votes", sized),
     Vote("shells", "votes", shells),
     Vote("radii", "bin", radii),
     Vote("cells", "cell", cells),
@@ -106,7 +100,7 @@ def test_an_epsilon_that_no_words_can_hold_is_refused_at_once(vote: Vote) -> Non
         vote.make(1e-300, 24)
 
 
-@pytest.mark.parametrize("make", [shells, radii, sized, cells, bins])
+@pytest.mark.parametrize("make", [shells, radii, cells, bins])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 6.0, 700.0, math.inf])
 def test_what_is_sent_passes(make: Callable[[float, int], LocalQuery], epsilon: float) -> None:
     query = make(epsilon, 24)

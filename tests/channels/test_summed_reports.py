@@ -16,8 +16,7 @@ from fedhist.base.errors import FedhistError
 from fedhist.channels.bits import vote_totals
 from fedhist.model.query import Query, Report
 from fedhist.protocols import BoundedHistogram, Mean
-from fedhist.protocols.baselines.scalar_reports import ItemScalars, SampledScalar
-from fedhist.protocols.baselines.sphere_reports import SphereReports
+from fedhist.protocols.baselines.naive_mean import SampledScalar, SphereReports
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.users.batch import Users
@@ -52,7 +51,6 @@ QUERIES: list[Query] = [
         for kind in ("onebit", "laplace", "piecewise")
     ),
     SampledScalar(**SCALARS, epsilon=4.0, kind="laplace"),
-    ItemScalars(**SCALARS, epsilon=1.0, kind="onebit"),
     HashedVotes(**VOTES),
     HashedVotes(**VOTES, vote="laplace", reach=1.5),
     SphereReports(2, 0.8, 1.0),

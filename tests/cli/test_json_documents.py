@@ -97,7 +97,7 @@ def test_plan(fedhist: Command, study: Path) -> None:
 
 
 def test_audit(fedhist: Command) -> None:
-    found = document(fedhist("audit", "unary-encoding", "--json", "--effort", "0.01"))
+    found = document(fedhist("audit", "frequency-oracle", "--json", "--effort", "0.01"))
     assert found["kind"] == "audit"
     assert all(f["verdict"] == "consistent" for f in found["findings"])
 

@@ -43,8 +43,8 @@ def test_the_target_becomes_a_local_epsilon() -> None:
 @pytest.mark.parametrize(
     ("protocol", "people"),
     [
-        (ORACLE | {"name": "unary-encoding"}, PEOPLE),
-        (ORACLE | {"name": "hadamard-response"}, PEOPLE),
+        (ORACLE | {"name": "frequency-oracle", "kind": "unary"}, PEOPLE),
+        (ORACLE | {"name": "frequency-oracle", "kind": "hadamard"}, PEOPLE),
         (ORACLE | {"name": "local-histogram", "clip": 2}, PEOPLE),
         (ORACLE | {"name": "naive-mean"}, SAMPLES),
         (ORACLE | {"name": "cover-select", "per_axis": 5}, SAMPLES),

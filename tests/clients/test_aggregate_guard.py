@@ -21,7 +21,7 @@ from fedhist.model.query import Summary
 from fedhist.model.share import Share
 from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
 from fedhist.protocols import BoundedHistogram, ItemHistogram
-from fedhist.protocols.frequency_oracles.unary_encoding import UnaryVotes
+from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.session.codec import query_digest
 from fedhist.users.cohort import Cohort
@@ -181,7 +181,7 @@ def test_a_cost_counts_under_the_owners_adjacency() -> None:
     hidden = Policy(trust="aggregate", adjacency="add-remove-user")
     assert cost(hidden, Aggregated(COUNTS, replace(SHARE, adjacency="add-remove-user")))[0] == 0.5
     assert "the number of users is public" in refusal(hidden, QUERY)
-    local = UnaryVotes(DOMAIN, 0.5)
+    local = OracleReports(DOMAIN, 0.5, kind="unary")
     asked = Question(local, 0, query_digest(local, 0), True)
     for policy in (Policy(), OWNER):
         assert Guard(policy).admit(asked, IDS) == Answered(

@@ -21,7 +21,7 @@ from fedhist.base.errors import WireError
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import Question, decode_answer, decode_question, encode_question
 from fedhist.model.query import Query, Report, Summary
-from fedhist.protocols.frequency_oracles.unary_encoding import UnaryVotes
+from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.mean import Mean
@@ -302,7 +302,10 @@ def test_a_wrong_dimension_is_refused_whatever_the_records_hold(n_samples: int) 
     """By the declared shape, before any record is read: an empty one says the same."""
     shape = Users.from_samples([0], [0, 1], np.zeros((1, 3)))
     users = Users.from_samples([7], [0, n_samples], np.zeros((n_samples, 3)))
-    for query in (BinVotes(Coordinates(4), 8, 0.5), UnaryVotes(Keys.of(["a"]), 0.5)):
+    for query in (
+        BinVotes(Coordinates(4), 8, 0.5),
+        OracleReports(Keys.of(["a"]), 0.5, kind="unary"),
+    ):
         store = ContextStore(RecordDict())
         answer = body(owned(users, shape).answer(encode_question(query, 0), store))
         assert "the data of this node are of another kind" in str(answer)

@@ -153,7 +153,6 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"samples_per_user": 1},
         shuffled(1400, method="folds"),
     ],
-    "hadamard-response": [shuffled(300)],
     "local-histogram": [
         {"oracle": "unary"},
         {"oracle": "hadamard", "nonneg": False},
@@ -175,17 +174,10 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"mode": "paper"},
         shuffled(400, users="same", refine="clip"),
     ],
-    "naive-density": [
-        {"method": "user-mean", "kind": "laplace"},
-        {"method": "item-level", "kind": "onebit"},
-        {"method": "item-level", "kind": "piecewise", "shrink": False},
-    ],
     "naive-mean": [
         {"method": "one-item", "kind": "laplace"},
-        {"method": "item-level", "kind": "onebit"},
         {"geometry": "l2"},
         {"geometry": "l2", "method": "one-item"},
-        {"geometry": "l2", "method": "item-level"},
         shuffled(300),
     ],
     "poisson-counts": [
@@ -208,7 +200,6 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"mode": "paper"},
         {"sparsity": 12},
     ],
-    "unary-encoding": [shuffled(300)],
     "unbounded-histogram": [
         {"clip": 8},
         {"method": "sample"},

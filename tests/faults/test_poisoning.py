@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from fedhist.protocols.baselines.sphere_reports import SphereReports
 from flwr.app import Message
 from oracle_laws import enumerated
 
@@ -18,10 +19,8 @@ from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.channels.covers import BoxGrid
 from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.model.query import Report, Summary
-from fedhist.protocols.baselines.sphere_reports import SphereReports
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean
 from fedhist.protocols.frequency_oracles.frequency_oracle import Kind, OracleReports
-from fedhist.protocols.frequency_oracles.hadamard_response import HadamardIndices
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.cover_votes import CellReports
 from fedhist.protocols.means.sparse.queries import HashedVotes
@@ -155,7 +154,7 @@ def test_maximal_gain_of_the_others() -> None:
         user_ids(Keys.range(4)), np.arange(4), np.full(4, 2), np.ones(4, int), COUNTS
     )
     for query in (
-        HadamardIndices(COUNTS, 1.0),
+        OracleReports(COUNTS, 1.0, kind="hadamard"),
         *(OracleReports(COUNTS, 1.0, kind=kind) for kind in get_args(Kind)),
     ):
         best = best_messages(query, items, coins(items))

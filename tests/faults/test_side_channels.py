@@ -86,9 +86,9 @@ def test_the_records_tried_are_extreme() -> None:
     assert any(np.isnan(one.reals.values).any() for one in samples)
     assert any(len(one.reals.values) == 0 for one in samples)
     assert any((np.abs(one.reals.values) >= 1e300).any() for one in samples)
-    items = [one for _, one in records("unary-encoding")]
+    items = [one for _, one in records("frequency-oracle")]
     kinds = [int(one.n_items()[0]) for one in items]
-    _, users, _ = asked("unary-encoding")
+    _, users, _ = asked("frequency-oracle")
     assert {0, 1} <= set(kinds)
     assert max(kinds) >= len(users.vocabulary)
 

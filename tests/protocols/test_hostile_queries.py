@@ -18,9 +18,7 @@ from fedhist.channels.covers import BoxGrid
 from fedhist.channels.lattice_covers import SobolevLattice
 from fedhist.channels.sphere import SphereChannel
 from fedhist.model.query import Query, Report
-from fedhist.protocols.baselines.naive_mean import NaiveMean
-from fedhist.protocols.baselines.scalar_reports import ItemScalars, SampledScalar
-from fedhist.protocols.baselines.sphere_reports import ItemSpheres, SphereReports
+from fedhist.protocols.baselines.naive_mean import NaiveMean, SampledScalar, SphereReports
 from fedhist.protocols.densities.density import Density
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.cover_votes import CoverVotes
@@ -68,7 +66,6 @@ QUERIES: list[Query] = [
         for kind, channel in (
             (ClippedMean, "laplace"),
             (SampledScalar, "onebit"),
-            (ItemScalars, "piecewise"),
         )
         for centre, half_width in ((0.0, LEAST), (MOST, LEAST), (-MOST, MOST))
     ),
@@ -85,7 +82,6 @@ QUERIES: list[Query] = [
         for query in (
             SphereReports(3, radius, 1.0),
             SphereReports(3, radius, 1.0, one_sample=True),
-            ItemSpheres(3, radius, 1.0),
             CoverVotes(BoxGrid(3, radius, 2), 1.0),
             CoverVotes(SobolevLattice(3, radius, 4, smoothness=16.0), 1.0),
         )

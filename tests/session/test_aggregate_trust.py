@@ -23,7 +23,7 @@ from fedhist.model.share import Share
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.protocols import BoundedHistogram, ItemHistogram
-from fedhist.protocols.frequency_oracles.unary_encoding import UnaryVotes
+from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.session.codec import decode_query, encode_fields, protocol_digest, query_digest
 from fedhist.session.curator import Curator
@@ -218,8 +218,8 @@ def test_what_has_no_integer_sums_is_refused() -> None:
     share = asked(GAUSS).share
     with pytest.raises(ValueError, match="no l2 sensitivity of integer sums"):
         Aggregated(ClippedCounts(DOMAIN, 16.0, 1, 0.5), share)  # of the other norm
-    local = UnaryVotes(DOMAIN, 1.0)
-    with pytest.raises(ValueError, match="exact sums, but 'unary-encoding' has none"):
+    local = OracleReports(DOMAIN, 1.0, kind="unary")
+    with pytest.raises(ValueError, match="exact sums, but 'frequency-oracle' has none"):
         Aggregated(local, share)
     with pytest.raises(ValueError, match="finer grid"):
         dataclasses.replace(GAUSS, grid=16.0)

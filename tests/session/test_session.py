@@ -18,7 +18,6 @@ from fedhist.model.protocol import Estimate, Protocol, Script
 from fedhist.model.query import Summary
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Trust
-from fedhist.protocols.baselines.dame import Dame
 from fedhist.protocols.baselines.naive_mean import NaiveMean
 from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram, ClippedCounts
 from fedhist.protocols.histograms.unbounded_histogram import UnboundedHistogram
@@ -352,7 +351,7 @@ def test_means_know_their_range() -> None:
     """Whoever declares a range of samples declares that of their means."""
     ranges = {
         cls.__name__: cls.example().value_range
-        for cls in (Mean, MeanL2, MeanLinf, NaiveMean, SparseMean, Dame)
+        for cls in (Mean, MeanL2, MeanLinf, NaiveMean, SparseMean)
     }
     assert all(low < 0 < high or low == 0 < high for low, high in ranges.values()), ranges
     assert all(math.isfinite(low) and math.isfinite(high) for low, high in ranges.values()), ranges

@@ -537,7 +537,10 @@ def test_l1_of_a_frequency_oracle_is_predicted_from_its_variance(tmp_path: Path)
         + """[compare]
 epsilon = 1.0
 seeds = 40
-protocols = [{ name = "hadamard-response" }, { name = "unary-encoding" }]
+protocols = [
+  { name = "frequency-oracle", kind = "hadamard", label = "hadamard" },
+  { name = "frequency-oracle", kind = "unary", label = "unary" },
+]
 [population]
 kind = "zipf"
 n_users = 2000

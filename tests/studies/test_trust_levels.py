@@ -181,7 +181,7 @@ def test_a_plan_of_levels_is_that_of_each() -> None:
 
 
 def test_a_level_without_a_protocol_says_why() -> None:
-    answers = plan_levels(template_of("unary"), ["unary-encoding"], (Trust.CENTRAL,), 0.1)
+    answers = plan_levels(template_of("unary"), ["frequency-oracle"], (Trust.CENTRAL,), 0.1)
     assert [(a.x, a.reason) for a in answers] == [
         (None, "none of these protocols has a server draw noise")
     ]

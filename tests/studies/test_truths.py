@@ -64,7 +64,7 @@ def users() -> Users:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("unary-encoding", SHARES), ("local-histogram", COUNTS)]
+    ("name", "expected"), [("frequency-oracle", SHARES), ("local-histogram", COUNTS)]
 )
 def test_truths_of_items_by_hand(
     name: str, expected: dict[Truth, list[float]], users: Users
@@ -103,7 +103,7 @@ seeds = 2
 {more}
 protocols = [
     {{ name = "local-distribution", label = "all items", samples_per_user = 6 }},
-    {{ name = "unary-encoding", label = "one item" }},
+    {{ name = "frequency-oracle", label = "one item" }},
 ]
 [population]
 kind = "events"
@@ -228,7 +228,7 @@ def test_recall_does_not_look_at_the_order_of_the_domain() -> None:
     ("name", "expected"),
     [
         ("bounded-histogram", {"all zeros": 0.0, "uniform": 2.0}),
-        ("unary-encoding", {"all zeros": 0.0, "uniform": 0.5}),
+        ("frequency-oracle", {"all zeros": 0.0, "uniform": 0.5}),
         ("central-density", {"all zeros": 0.0, "uniform": 1.0}),
     ],
 )

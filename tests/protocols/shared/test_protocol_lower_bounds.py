@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedhist.model.registry import load_builtin, protocol_class
-from fedhist.protocols import BoxMean, FewUsersMean, Mean, MeanLinf, NaiveMean
+from fedhist.protocols import BoxMean, FewUsersMean, Mean, MeanLinf
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
 from fedhist.protocols.shared.lower_bounds import sizes_of
 from fedhist.protocols.shared.sample_sizes import Held
@@ -88,10 +88,7 @@ def test_the_bounds_of_means() -> None:
 
 
 def test_what_no_bound_is_about() -> None:
-    """Item-level privacy; without noise there is an explicit one only, about one message each."""
-    users = people([20])
-    item = NaiveMean(0.5, 1000, method="item-level", samples_per_user=20)
-    assert item.lower_bounds(users) == ()
+    """Without noise there is an explicit one only, about one message each."""
     few = protocol_class("few-users-mean").example()
     assert replace(few, epsilon=math.inf).lower_bounds(people([20], dimension=24)) == ()
     (free,) = MeanLinf(math.inf, 1000, 4, 20.0).lower_bounds(people([20], dimension=4))

@@ -189,9 +189,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("mean-l2", {"n_users": 20_000, "samples_per_user": 9, "dimension": 4}, 'method = "folds"'),
     ("density", {"n_users": 20_000, "samples_per_user": 9}, 'method = "folds"'),
     ("local-distribution", {"n_users": 20_000, "samples_per_user": 9, "domain": DOMAIN}, "points"),
-    ("naive-mean", {"n_users": 99, "samples_per_user": 9, "method": "item-level"}, "item-level"),
     ("sparse-mean", {}, "signs that belong to a user's id"),
-    ("naive-density", {}, "baseline"),
 ]
 
 
