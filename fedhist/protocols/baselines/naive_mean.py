@@ -20,17 +20,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
-from clients.randomizers.sphere import ball_means, duchi_l2
+from clients.randomizers.sphere import duchi_l2
+from clients.records.draws import draw_one
 from clients.records.functionals import Coordinates, samples_of
-from clients.records.item_records import draw_one
-from clients.records.user_rows import coordinate_points, user_points
+from clients.records.user_rows import ball_means, coordinate_points, user_points
 from fedhist.base.arrays import Array, Bounds
 from fedhist.base.checks import check_choice, check_integer, check_range
 from fedhist.base.errors import WireError
 from fedhist.base.text import warned
 from fedhist.channels.catalogue import KINDS, ScalarChannel, scalar_channel
-from fedhist.channels.finite import sphere_law
-from fedhist.channels.sphere import SphereChannel
+from fedhist.channels.sphere import SphereChannel, sphere_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import LocalQuery, Report, Summary, only_array
