@@ -17,7 +17,12 @@ import numpy as np
 
 from fedhist.base.hashing import digest64
 from fedhist.privacy.guarantee import gaussian_multiplier
-from fedhist.protocols.regression.rates import (
+from fedhist.protocols.regression.user_level_erm import UserLevelErm
+from server.few_users.limits import few_n_min
+from server.regression.descent import least_users
+from server.regression.plan import plan_balls
+from simulations.experiments.base import Request, Result, mean_and_error, power_law
+from simulations.experiments.erm_theorems import (
     Problem,
     erm_rate,
     erm_users,
@@ -25,11 +30,6 @@ from fedhist.protocols.regression.rates import (
     sco_users,
     split_strongly,
 )
-from fedhist.protocols.regression.user_level_erm import UserLevelErm
-from server.few_users.limits import few_n_min
-from server.regression.descent import least_users
-from server.regression.plan import plan_balls
-from simulations.experiments.base import Request, Result, mean_and_error, power_law
 from simulations.experiments.findings import Findings
 from simulations.experiments.settings import positive, whole, wholes
 from simulations.populations.regression import Regression
@@ -92,7 +92,18 @@ class Point:
 
     def problem(self) -> Problem:
         """Return what the theorems are about."""
-        return replace(self.protocol.problem, samples=float(self.samples))
+        p = self.protocol
+        return Problem(
+            float(p.epsilon),
+            p.n_users,
+            p.dimension,
+            float(self.samples),
+            float(p.radius),
+            float(p.gradient_bound),
+            float(p.smoothness + p.ridge),
+            float(p.spread),
+            float(p.strong_convexity + p.ridge),
+        )
 
     def measure(self, request: Request, runs: int) -> tuple[np.ndarray[Any, Any], float]:
         """Run on users drawn once: excess empirical and population risk, (2, runs); predicted."""

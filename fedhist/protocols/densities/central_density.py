@@ -26,7 +26,7 @@ from clients.records.user_rows import fourier_rows
 from fedhist.base.arrays import Bounds
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import WireError
-from fedhist.model.error_bounds import ErrorBound
+from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_protocol, register_query
@@ -308,18 +308,17 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
             self.discrete,
         )
 
-    def error_of(self, seen: Seen) -> ErrorBound:
+    def error_of(self, seen: Seen) -> Prediction:
         """Compute the integrated squared error: noise, and the energy left out. NOT PRIVATE.
 
-        Exact for the series where all users have usable samples; shrinkage and projection lower
-        it, and users without pull the estimate towards the uniform density.
+        A closed form of the plain series where all users have usable samples.
         """
-        noise = (self.terms - 1) * 2 * (self.noise_std / seen.n_users) ** 2
-        # an infinite sample is clipped, as in the truth
         whole = int(seen["usable"][0]) == seen.n_users
-        exact = not self.shrink and not self.project and whole
+        if self.shrinks or self.project or not whole:
+            return super().error_of(seen)
+        noise = (self.terms - 1) * 2 * (self.noise_std / seen.n_users) ** 2
         source = "the noise on the coefficients and the energy left out"
-        return ErrorBound("ise", noise + self.left_out(seen), exact, source)
+        return Prediction("ise", noise + self.left_out(seen), "exact", source)
 
     @classmethod
     def example(cls) -> Self:

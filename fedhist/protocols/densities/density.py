@@ -22,12 +22,9 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-import numpy as np
-
 from clients.records.functionals import Fourier
 from clients.records.vectors import MOST_COEFFICIENTS, BasisName
 from fedhist.base.arrays import Array
-from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
@@ -35,11 +32,9 @@ from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.method import check_clip_mass
 from fedhist.protocols.centred.script import centred_mean
-from fedhist.protocols.centred.theory import SIMULATED, simulated_loss, spread_of
 from fedhist.protocols.densities.density_target import DensityTarget
 from fedhist.protocols.densities.stages import SeriesStages
 from fedhist.protocols.localize.protocol import FoldProtocol
-from fedhist.protocols.shared.seen import Seen
 from server.densities.bases import BASES, Basis
 from server.densities.centred_plan import SeriesPlan, plan_series
 from server.densities.series import (
@@ -306,36 +301,6 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
     def shrunk(self, theta: Array, stderr: Array) -> Array:
         """Shrink the coefficients by how they fall; by folds each of them by itself."""
         return super().shrunk(theta, stderr) if self.uses_folds else shrink_by_decay(theta, stderr)
-
-    def error_of(self, seen: Seen) -> ErrorBound:
-        """Predict the integrated squared error. NOT PRIVATE.
-
-        Of "centred" in full: the stages are gone through on the users' own vectors, in normal
-        noise, and what they find is shrunk and projected. Of "folds" that of the series, which
-        shrinkage and projection lower: the plan's risk, and the energy of the terms from J + 1 on
-        in the truth.
-        """
-        k = self.terms - 1
-        if self.uses_folds:
-            expected = 2 * k * self.plan.risk + self.left_out(seen)
-            source = (
-                "bound: the plans' risks and the energy left out, before shrinkage and projection; "
-                "Kent et al., Theorem 9"
-            )
-            return ErrorBound("ise", expected, exact=False, source=source)
-        truth, stages, plan = seen.truth, self.stages, self.series_plan.stages
-        if k == 0 or plan is None:
-            return ErrorBound("ise", self.loss(np.ones(self.grid), truth), True, "the density")
-        stderr = stages.stderr(plan.risk)
-        expected = simulated_loss(
-            spread_of(seen.walk, seen.n_users, stages.part),
-            plan,
-            lambda theta: self.loss(self.finished(theta, stderr), truth),
-            epsilon=self.epsilon,
-            project=stages.nearest,
-            clip_mass=self.clip_mass,
-        )
-        return ErrorBound("ise", expected, exact=False, source=SIMULATED)
 
     @classmethod
     def example(cls) -> Self:

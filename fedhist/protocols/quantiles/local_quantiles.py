@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import numpy as np
 
 from fedhist.base.checks import check_within
-from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.quantiles.choice import Choice, Method, planned
 from fedhist.protocols.quantiles.quantile_target import QuantileTarget
 from fedhist.protocols.quantiles.search import Search
-from fedhist.protocols.quantiles.theory import RANK_ERROR
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.cohort import MAX_SALT
 
@@ -133,15 +131,6 @@ class LocalQuantiles(QuantileTarget):
             least = float(method.weights.min()) / len(self.levels)
         drawn = math.sqrt(math.log(2e9) / 2 / max(ranks.n * least, 1.0))
         return float(np.diff(ranks.ends, prepend=0.0).max()) + drawn
-
-    def error_of(self, seen: Seen) -> ErrorBound:
-        """Predict the largest rank error from the law of the messages. NOT PRIVATE.
-
-        votes: the mean of 200 draws. search: turns are taken as normal, and for several levels
-        1,000 ends of the search are drawn.
-        """
-        expected = self.plan.method.expected(self.ranks(seen, between=True))
-        return ErrorBound(RANK_ERROR, expected, False, "the law of the messages, followed")
 
     @classmethod
     def example(cls) -> Self:

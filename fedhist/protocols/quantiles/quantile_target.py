@@ -133,26 +133,13 @@ class QuantileTarget(SeenProtocol, PlannedUsers):
         q = self.positions[:, None]
         return np.asarray(np.maximum(np.maximum(first - q, q - last), 0.0))
 
-    def ranks(self, seen: Seen, *, between: bool = False) -> Ranks:
-        """Say how the users lie over the bins, and how they differ if asked. NOT PRIVATE."""
+    def ranks(self, seen: Seen) -> Ranks:
+        """Say how the users lie over the bins. NOT PRIVATE."""
         errors = self.rank_errors(self.grid.midpoints, seen)
         edges = np.linspace(self.low, self.high, self.n_bins + 1)[1:-1]
         ends = np.append(share_below(edges, self.cuts, seen["cells"]), 1.0)
         usable, n = int(seen["usable"][0]), seen.n_users
-        apart = self._between(seen) if between else 0.0
-        return Ranks(usable, ends, self.positions, errors, (n - usable) / n, apart)
-
-    def _between(self, seen: Seen) -> float:
-        """Compare the variance of the users' own shares below the median with that of all."""
-        (median,) = self.quantiles(np.array([0.5]), seen)
-
-        def of(users: Users) -> dict[str, Array]:
-            owner, x, weight = self.numbers(users)
-            below = np.bincount(owner, weight * (x <= median), len(users)).astype(np.float64)
-            return {"below": np.array([below.sum(), np.square(below).sum()])}
-
-        share, square = (seen.again(of)["below"] / int(seen["usable"][0])).tolist()
-        return max(square - share**2, 0.0) / (share * (1 - share)) if 0 < share < 1 else 1.0
+        return Ranks(usable, ends, self.positions, errors, (n - usable) / n)
 
     def too_few(self, least: int, more: str = "") -> Estimate:
         """Refuse: so many users would do."""

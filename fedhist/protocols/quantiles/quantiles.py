@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import numpy as np
 
 from fedhist.base.checks import check_choice
-from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.quantiles.bin_shares import STEPS, BinShares
 from fedhist.protocols.quantiles.choice import Choice, Mechanism, chosen
-from fedhist.protocols.quantiles.exponential import ExponentialLevels
 from fedhist.protocols.quantiles.quantile_target import QuantileTarget
-from fedhist.protocols.quantiles.theory import RANK_ERROR
 from fedhist.protocols.quantiles.tree import MOST_SUMMED, NoisyCurve
 from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
@@ -148,17 +145,6 @@ class Quantiles(QuantileTarget):
         rng = np.random.default_rng(0)  # which the answers do not use
         total = seen.again(lambda users: self.query.draw_summary(users, rng).sums)["shares"]
         return float(total.max() / total.sum()) + 1 / STEPS
-
-    def error_of(self, seen: Seen) -> ErrorBound:
-        """Predict the largest rank error from the mechanism's law. NOT PRIVATE.
-
-        em: exact for one level; of several the mean of 1,000 draws of the bins. tree: the mean of
-        300 draws of the noise. With secure noise a Gaussian tree has some 7 percent more.
-        """
-        mechanism = self.mechanism
-        exact = isinstance(mechanism, ExponentialLevels) and len(self.levels) == 1
-        expected = mechanism.expected(self.ranks(seen))
-        return ErrorBound(RANK_ERROR, expected, exact, "the mechanism's law")
 
     @classmethod
     def example(cls) -> Self:

@@ -123,10 +123,8 @@ class Search:
             share = (1 - given.null) * given.ends[middle] + given.null / 2
             of_level = weight / len(self.levels)
             told = 0.25 - (self.gain * (share - 0.5)) ** 2
-            # all users of a cohort are others: what differs between users is drawn without return
-            same = given.between * share * (1 - share) * of_level * self.gain**2
             n = max(of_level * given.n / (1 - given.null), 1.0)
-            spread = np.sqrt((told - same) / n) / self.gain
+            spread = np.sqrt(told / n) / self.gain
             left = ndtr((share - q) / np.maximum(spread, 1e-12))
             low, high, p = (
                 np.concatenate([low, np.minimum(middle + 1, high)]),

@@ -29,9 +29,6 @@ class Ranks:
         Rank error of the middle of each bin.
     null : float
         Share of all users whose record is unusable.
-    between : float
-        Share of the variance of "a number at or below the median" that lies between users, not
-        within their own records: 1 for one number a user.
     """
 
     n: int
@@ -39,7 +36,6 @@ class Ranks:
     levels: Floats
     errors: Floats
     null: float = 0.0
-    between: float = 0.0
 
     @classmethod
     def even(cls, n: int, n_bins: int, levels: Floats) -> Ranks:

@@ -140,7 +140,7 @@ class Votes:
             self.epsilon,
             self.n_bins,
             draws,
-            (given.n, given.null, given.between),
+            (given.n, given.null),
             given.ends.tobytes(),
             given.levels.tobytes(),
             given.errors.tobytes(),
@@ -157,10 +157,7 @@ class Votes:
             size = max(round(n / h), 1)
             law = np.append(np.maximum(node_sums(bins, width), 0.0), given.null)
             held = rng.multinomial(size, law / law.sum())
-            # what differs between users is drawn without return
-            kept = math.sqrt(1 - given.between * size / n)
-            counts = _rounded(size * law + kept * (held - size * law), size)
-            shares.append(channel.debias(draw_counts(counts, channel, rng), size))
+            shares.append(channel.debias(draw_counts(held, channel, rng), size))
             sizes.append(size)
         return self.curve(shares, sizes)
 
@@ -170,23 +167,13 @@ def _expected(
     epsilon: float,
     n_bins: int,
     draws: int,
-    users: tuple[int, float, float],
+    users: tuple[int, float],
     ends: bytes,
     levels: bytes,
     errors: bytes,
 ) -> float:
-    n, null, between = users
+    n, null = users
     q = np.frombuffer(levels)
-    given = Ranks(
-        n, np.frombuffer(ends), q, np.frombuffer(errors).reshape(len(q), -1), null, between
-    )
+    given = Ranks(n, np.frombuffer(ends), q, np.frombuffer(errors).reshape(len(q), -1), null)
     votes, rng = Votes(epsilon, q, n_bins), np.random.default_rng(1)
     return largest_of_curves((votes.drawn_curve(given, rng) for _ in range(draws)), given)
-
-
-def _rounded(x: Floats, total: int) -> Integers:
-    """Round non-negative numbers so that they add up to the total, in their order."""
-    upto = np.rint(
-        np.cumsum(np.maximum(x, 0.0)) * (total / max(float(np.maximum(x, 0.0).sum()), 1e-300))
-    )
-    return np.diff(upto, prepend=0.0).astype(np.int64)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from fedhist.model.error_bounds import ErrorBound, LowerBound
-from fedhist.model.measures import Measure, Measured
+from fedhist.model.measures import Measure, Measured, simulated
+from fedhist.model.prediction import LowerBound, Prediction
 from fedhist.model.query import Summary
 from fedhist.protocols.regression.theory import Risk, SquaredRisk, squared_sums
 from fedhist.users.batch import Users
@@ -47,22 +48,19 @@ class KnownRisk(Measured):
 
     Attributes
     ----------
+    protocol : Protocol
+        With a ``radius``, of the ball of the parameters.
     n_users, unusable : int
     make : callable
         Makes the risk; PopulationError if no user has samples.
-    radius : float
-        Of the ball of the parameters.
-    predicted : callable
-        The excess risk over a minimiser.
     bounds : tuple of LowerBound
         Of any protocol for least squares.
     """
 
+    protocol: Any
     n_users: int
     unusable: int
     make: Callable[[], Risk]
-    radius: float
-    predicted: Callable[[Risk, Floats], ErrorBound]
     bounds: tuple[LowerBound, ...]
 
     @cached_property
@@ -78,12 +76,12 @@ class KnownRisk(Measured):
         is no bias where the centre follows the gradient; around 0, a share s of them weakens the
         gradient against the ridge by 1 - s.
         """
-        return self.risk.minimise(self.radius)
+        return self.risk.minimise(self.protocol.radius)
 
     @cached_property
-    def error(self) -> ErrorBound:
+    def error(self) -> Prediction:
         """The predicted excess risk."""
-        return self.predicted(self.risk, self.truth)
+        return simulated(self.protocol, self)
 
     @property
     def diagnostics(self) -> Mapping[str, float]:

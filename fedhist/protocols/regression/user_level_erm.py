@@ -22,18 +22,16 @@ from clients.records.gradients import Model
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer, check_size, check_within
 from fedhist.model.display import Display
-from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.measures import Measured, measured
+from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget
-from fedhist.protocols.regression.descents import predicted_excess
 from fedhist.protocols.regression.gradient_oracles import mean_gradient
 from fedhist.protocols.regression.known_risk import AddSquares, KnownRisk
-from fedhist.protocols.regression.rates import Problem, erm_rate
 from fedhist.protocols.regression.theory import EmpiricalRisk, Risk
 from fedhist.protocols.regression.user_gradients import UserGradients
 from fedhist.protocols.shared.central import Central
@@ -267,7 +265,7 @@ class UserLevelErm(Central):
     def known(self, n_users: int, unusable: int, make: Callable[[], Risk]) -> KnownRisk:
         """Say what is known of users by their risk. NOT PRIVATE."""
         bounds = self.bounds_for(n_users)
-        return KnownRisk(n_users, unusable, make, self.radius, self.predicted, bounds)
+        return KnownRisk(self, n_users, unusable, make, bounds)
 
     def risk(self, users: Shard, known: Measured | None = None) -> Risk:
         """Return the empirical risk of the usable users. NOT PRIVATE."""
@@ -276,36 +274,6 @@ class UserLevelErm(Central):
         if not isinstance(known, KnownRisk):
             return EmpiricalRisk.of(users.in_memory(), self.model, float(self.ridge))
         return known.risk
-
-    def predicted(self, risk: Risk, best: Array) -> ErrorBound:
-        """Predict the excess risk over the minimiser. NOT PRIVATE."""
-        expected = predicted_excess(
-            risk,
-            best,
-            step=self.learning_rate,
-            radius=float(self.radius),
-            plan=self.plan,
-            average=self.iterate == "average",
-        )
-        source = "the rule on the exact risk, with its oracle's noise"
-        if (rate := erm_rate(self.problem, self.steps)) is not None:
-            source += f"; Theorem 29, constants and logarithms of 1: {rate:.2g}"
-        return ErrorBound(EXCESS, expected, exact=False, source=source)
-
-    @property
-    def problem(self) -> Problem:
-        """What Theorems 29 to 32 are about; one sample per user, as the spread is given."""
-        return Problem(
-            float(self.epsilon),
-            self.n_users,
-            self.dimension,
-            1.0,
-            float(self.radius),
-            float(self.gradient_bound),
-            float(self.smoothness + self.ridge),
-            float(self.spread),
-            float(self.strong_convexity + self.ridge),
-        )
 
     def bounds_for(self, n_users: int) -> tuple[LowerBound, ...]:
         """Bound the excess risk of any protocol for least squares from below. NOT PRIVATE."""

@@ -43,15 +43,12 @@ def ranked(protocol: Quantiles | LocalQuantiles, users: Users) -> tuple[Floats, 
 @pytest.mark.parametrize("of", ["samples", "user-means"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_blocks_say_what_all_users_say(of: str, seed: int) -> None:
-    """Truth, ranks of every bin, what differs between users; whatever the blocks."""
+    """Truth and ranks of every bin, whatever the blocks."""
     users = people(400, seed)
     protocol = LocalQuantiles(3.0, LEVELS, -0.5, 1.0, n_users=400, n_bins=16, of=of)
     x, upto, owner = ranked(protocol, users)
     truth = x[np.searchsorted(upto, np.array(LEVELS) - 1e-12)]
     n = len(np.unique(owner))
-    median = x[np.searchsorted(upto, 0.5 - 1e-12)]
-    shares = [np.mean(x[owner == u] <= median) for u in np.unique(owner)]
-    between = np.var(shares) / (np.mean(shares) * (1 - np.mean(shares)))
     mids = protocol.grid.midpoints
     first = [upto[x < mid - 1.5e-9].max(initial=0.0) for mid in mids]
     last = [upto[x <= mid + 1.5e-9].max(initial=0.0) for mid in mids]
@@ -61,13 +58,12 @@ def test_blocks_say_what_all_users_say(of: str, seed: int) -> None:
         seen = protocol.seen(shard)
         assert seen.truth.tolist() == truth.tolist()
         assert seen.diagnostics == {"unusable records": 400 - n}
-        given = protocol.ranks(seen, between=True)
+        given = protocol.ranks(seen)
         assert given.n == n
         assert given.errors == pytest.approx(np.array(errors), rel=1e-12, abs=1e-14)
         edges = np.linspace(-0.5, 1.0, 17)
         ends = [upto[x < e].max(initial=0.0) for e in edges[1:-1]]
         assert given.ends == pytest.approx(np.array([*ends, 1.0]), rel=1e-12)
-        assert given.between == pytest.approx(between, rel=1e-11)
 
 
 def test_the_loss_of_any_value() -> None:

@@ -8,14 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from scipy.stats import ks_2samp
 
 from fedhist.base.errors import PopulationError
 from fedhist.privacy.guarantee import zcdp_rho
-from fedhist.protocols.regression.descents import drawn_points, predicted_excess
 from fedhist.protocols.regression.theory import EmpiricalRisk
 from fedhist.users.batch import Users
-from server.few_users.sampler import POINT, BallSampler, bucket_params
 from server.regression.descent import Tracking, gradient_std, least_users, project, step_size
 from server.regression.plan import GradientPlan, plan_balls
 
@@ -193,74 +190,3 @@ def test_nobody_usable() -> None:
 # -- predictions, by running the rule on the exact risk -------------------------------------------
 
 PLAN = GradientPlan("fixed", 1.0, 1e-6, 150, 3, 6, Tracking(2.0, 0.4, 1.5))
-
-
-@pytest.mark.parametrize("average", [False, True])
-def test_prediction_is_that_of_squares(average: bool) -> None:
-    """Against the covariance of all iterates, propagated as one big linear map.
-
-    A thousand descents in three dimensions: a standard error of 2.6 %, 4.5 are allowed: 1e-5.
-    """
-    risk = EmpiricalRisk.of(population("least-squares"), "least-squares", 0.1)
-    best, steps, step = risk.minimise(50.0), 6, 0.4
-    got = predicted_excess(risk, best, step=step, radius=50.0, plan=PLAN, average=average)
-    a, std = risk.hessian(best), PLAN.noise_std(None)
-    shrink = np.eye(3) - step * a
-    error, maps, errors = -best, np.zeros((3, 3 * steps)), []
-    all_maps = []
-    for t in range(steps):
-        error, maps = shrink @ error, shrink @ maps
-        maps[:, 3 * t : 3 * t + 3] -= step * np.eye(3) * std
-        errors.append(error)
-        all_maps.append(maps.copy())
-    final = np.mean(errors, axis=0) if average else errors[-1]
-    noise = np.mean(all_maps, axis=0) if average else all_maps[-1]
-    bias, spread = final @ a @ final / 2, np.trace(noise.T @ a @ noise) / 2
-    assert spread > bias / 100
-    assert got == pytest.approx(bias + spread, abs=0.12 * (spread + math.sqrt(bias * spread)))
-    quiet = replace(PLAN, epsilon=math.inf)
-    exact = predicted_excess(risk, best, step=step, radius=50.0, plan=quiet, average=average)
-    assert exact == pytest.approx(bias, rel=1e-9)
-
-
-@pytest.mark.parametrize(("model", "radius"), [("least-squares", 0.5), ("logistic", 3.0)])
-def test_prediction_on_the_sphere_and_for_labels(model: str, radius: float) -> None:
-    """Against simulated runs that follow their own clips, written out.
-
-    The standard error of 1000 runs and of 200 to 1000 descents is 6 % at most: 4.5 of them.
-    """
-    risk = EmpiricalRisk.of(population(model), model)
-    steps, step = 8, 0.5
-    best = risk.minimise(radius)
-    plan = replace(PLAN, oracle="tracked", steps=steps, n_users=4000)
-    got = predicted_excess(risk, best, step=step, radius=radius, plan=plan)
-    rng, losses = np.random.default_rng(4), []
-    for _ in range(1000):
-        theta, moved = np.zeros(3), None
-        for _ in range(steps):
-            std = plan.noise_std(moved)
-            gradient = risk.gradient(theta) + std * rng.normal(size=3)
-            after = project(theta - step * gradient, radius)
-            theta, moved = after, float(np.linalg.norm(after - theta))
-        losses.append(risk.value(theta) - risk.value(best))
-    assert np.mean(losses) == pytest.approx(got, rel=0.27)
-
-
-@pytest.mark.parametrize("d", [2, 12])
-def test_drawn_points_have_the_law_of_the_sampler(d: int) -> None:
-    """Against the rejection sampler that runs use, by distance from the middle and by direction.
-
-    Two samples of 300: a Kolmogorov-Smirnov distance of .18 has the probability 1e-4; its
-    directions are 256, of which few count in twelve dimensions: .25 there.
-    """
-    rng = np.random.default_rng(5)
-    rows = rng.normal(size=(60, d)) * np.append(np.full(d - 1, 0.5), 1.0) / math.sqrt(d)
-    radius, kappa = math.sqrt(d), 0.6
-    buckets = bucket_params(60, 3.0, 1e-3, kappa)
-    sampler = BallSampler(rows, radius, buckets, 400)
-    drawn = [p for p in (sampler.draw(rng) for _ in range(320)) if int(p[0]) == POINT]
-    ours = drawn_points(rows, radius, 1.5, 36, 300, rng)
-    theirs = np.array(drawn)[:, 1:]
-    assert len(theirs) > 250
-    for of in (lambda p: np.linalg.norm(p, axis=1), lambda p: np.abs(p[:, -1])):
-        assert ks_2samp(of(ours), of(theirs)).statistic < (0.18 if d == 2 else 0.25)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from scipy.optimize import brentq
 
-from fedhist.protocols.regression.rates import Problem, erm_rate, erm_users, sco_rate, sco_users
+from simulations.experiments.erm_theorems import Problem, erm_rate, erm_users, sco_rate, sco_users
 
 ONE = Problem(0.5, 4000, 50, 20, 3.0, 5.0, 1.5, 0.4)
 
