@@ -20,11 +20,11 @@ from fedhist import (
     Bounds,
     Cohort,
     Curator,
-    ErrorBound,
     Estimate,
     Guarantee,
     Keyed,
     Keys,
+    Prediction,
     Protocol,
     Query,
     Report,
@@ -190,9 +190,9 @@ class ChosenKeys(Protocol):
         )
         return Estimate.ok(released.values, keys=released.keys, public={"most": float(most)})
 
-    def error(self, users: Users) -> ErrorBound:
+    def error(self, users: Users) -> Prediction:
         """Rough: noise on every key."""
-        return ErrorBound("total", 2 * self.grid[-1] / self.epsilon, False, "a guess")
+        return Prediction("total", 2 * self.grid[-1] / self.epsilon, "bound", "a guess")
 
     def truth(self, users: Users) -> Array:
         """Totals in byte order of the items that occur."""
@@ -313,9 +313,9 @@ class PrivateMedian(Protocol):
             return Estimate.failed("too few users lie near the median", public={"near": int(found)})
         return Estimate.ok([middle], public={"near": float(found)})
 
-    def error(self, users: Users) -> ErrorBound:
+    def error(self, users: Users) -> Prediction:
         """Half a cell."""
-        return ErrorBound("absolute", (self.high - self.low) / self.cells, False, "a guess")
+        return Prediction("absolute", (self.high - self.low) / self.cells, "bound", "a guess")
 
     def truth(self, users: Users) -> Array:
         """Midpoint of the cell that holds the median of the users' means."""
@@ -427,12 +427,12 @@ class Descent(Protocol):
             path.append(position)
         return Estimate.ok(np.mean(path[len(path) // 2 :], axis=0))
 
-    def error(self, users: Users) -> ErrorBound:
+    def error(self, users: Users) -> Prediction:
         """Each iterate is the truth plus one fresh noise: the average of five has a fifth."""
         rho = zcdp_rho(self.epsilon, self.delta) / self.steps
         std = 2 * self.radius / math.sqrt(2 * rho) / len(users)
         kept = self.steps - self.steps // 2
-        return ErrorBound("mse", self.dimension * std**2 / kept, True, "independent noise")
+        return Prediction("mse", self.dimension * std**2 / kept, "exact", "independent noise")
 
     def truth(self, users: Users) -> Array:
         """Mean of the users' means."""

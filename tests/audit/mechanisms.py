@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from fedhist.base.arrays import Array, Bounds
-from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.finite import FiniteChannel
+from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Protocol, Script
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust, pure
@@ -156,8 +156,8 @@ class Rounds(Protocol):
             yield self.query
         return Estimate.ok(np.zeros(1))
 
-    def error(self, users: Users) -> ErrorBound:
-        return ErrorBound("none", 0.0, False, "none")
+    def error(self, users: Users) -> Prediction:
+        return Prediction("none", 0.0, "bound", "none")
 
     def truth(self, users: Users) -> Array:
         return np.zeros(1)

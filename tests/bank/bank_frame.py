@@ -21,10 +21,10 @@ from fedhist import (
     Adjacency,
     Bounds,
     Cohort,
-    ErrorBound,
     Estimate,
     Guarantee,
     Keys,
+    Prediction,
     Protocol,
     Query,
     Report,
@@ -88,9 +88,9 @@ class BankProtocol(Protocol):
         """The claim."""
         return Guarantee(self.epsilon, self.delta, self.trust, self.adjacency)
 
-    def error(self, users: Users) -> ErrorBound:
+    def error(self, users: Users) -> Prediction:
         """Nobody asks how accurate these are."""
-        return ErrorBound("absolute", 1.0, False, "none")
+        return Prediction("absolute", 1.0, "bound", "none")
 
     def truth(self, users: Users) -> Array:
         """Nor what they estimate."""

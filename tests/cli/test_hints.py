@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhist.model.error_bounds import ErrorBound
+from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate
 from fedhist.users.keys import Keys
 from simulations.runs.results import Evaluation
@@ -21,7 +21,7 @@ def said(
     loss = np.array([float(np.abs(value - TRUTH).sum())])
     stderr = None if std is None else np.full(3, std)
     estimate = Estimate.ok(value, stderr=stderr, public={"clip": clip, "n_users": 500.0})
-    return hint(Evaluation(TRUTH, None, loss, ErrorBound("l1", foreseen, True, "")), estimate)
+    return hint(Evaluation(TRUTH, None, loss, Prediction("l1", foreseen, "exact", "")), estimate)
 
 
 def test_a_good_estimate_needs_no_hint() -> None:
@@ -47,17 +47,17 @@ def test_without_standard_errors_theory_decides() -> None:
 def test_items_that_were_not_released() -> None:
     keys = Keys.of(["a", "b", "c"])
     one = Estimate.ok(np.array([100.0]), keys=Keys.of(["c"]), stderr=np.array([5.0]))
-    bound = ErrorBound("l1", 10.0, True, "")
+    bound = Prediction("l1", 10.0, "exact", "")
     assert "not released" in hint(Evaluation(TRUTH, keys, np.array([900.0]), bound), one)
 
 
 @pytest.mark.parametrize("loss", ["squared l2", "rank error"])
 def test_other_losses_have_no_size_to_compare_with(loss: str) -> None:
     estimate = Estimate.ok(TRUTH * 9)
-    bound = ErrorBound(loss, 1.0, True, "")
+    bound = Prediction(loss, 1.0, "exact", "")
     assert hint(Evaluation(TRUTH, None, np.array([1e9]), bound), estimate) == ""
 
 
 def test_no_items_at_all() -> None:
-    nothing = Evaluation(np.zeros(3), None, np.zeros(1), ErrorBound("l1", 1.0, True, ""))
+    nothing = Evaluation(np.zeros(3), None, np.zeros(1), Prediction("l1", 1.0, "exact", ""))
     assert "spelt as in the data" in hint(nothing, Estimate.ok(np.zeros(3)))

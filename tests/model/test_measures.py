@@ -11,8 +11,8 @@ from walked_users import Walked
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
 from fedhist.model import measures
-from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.measures import Measure, Measured, Watched, check_rows, measured, walked
+from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Summary
 from fedhist.protocols import BoundedHistogram
@@ -39,8 +39,8 @@ class Found(Measured):
         return self.value
 
     @property
-    def error(self) -> ErrorBound:
-        return ErrorBound("l1", 0.0, True, "")
+    def error(self) -> Prediction:
+        return Prediction("l1", 0.0, "exact", "")
 
 
 @dataclass(frozen=True)

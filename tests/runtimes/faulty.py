@@ -14,10 +14,10 @@ import numpy as np
 from fedhist import (
     Adjacency,
     Bounds,
-    ErrorBound,
     Estimate,
     Guarantee,
     Keys,
+    Prediction,
     Protocol,
     Report,
     Streams,
@@ -121,8 +121,8 @@ class ManyRounds(Protocol):
             totals.append([summary.sums["bit"][0], summary.sums["word"][0], summary.n_users])
         return Estimate.ok(np.array(totals, dtype=np.int64).ravel())
 
-    def error(self, users: Users) -> ErrorBound:
-        return ErrorBound("l1", float("inf"), False, "none: for tests")
+    def error(self, users: Users) -> Prediction:
+        return Prediction("l1", float("inf"), "bound", "none: for tests")
 
     def truth(self, users: Users) -> Array:
         return np.zeros(3 * self.n_rounds)
