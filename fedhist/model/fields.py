@@ -23,6 +23,7 @@ from typing import (
 
 from fedhist.base.checks import is_real
 from fedhist.base.errors import closest, nearest
+from fedhist.model.renamed import instead
 from fedhist.users.keys import Keys
 
 HUGE = 1 << 1000
@@ -115,7 +116,7 @@ def check_fields(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     for name, value in [*zip(first, args, strict=False), *kwargs.items()]:
         if name not in taken:
             what = f"{cls.__name__}() got an unexpected keyword argument {name!r}"
-            raise TypeError(what + nearest(name, taken))
+            raise TypeError(what + (instead(name) or nearest(name, taken)))
         if name in asked and not fits(value, asked[name]):
             raise refused(name, value, expected(asked[name]), choices(asked[name]))
 

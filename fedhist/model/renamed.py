@@ -17,6 +17,8 @@ GONE: Mapping[str, str] = {
     "UnaryEncoding": 'FrequencyOracle(..., kind="unary")',
     # public names of fedhist
     "ErrorBound": 'fedhist.Prediction(loss, expected, "exact", source)',
+    # settings
+    "median": 'nothing for it, or mode = "paper" for "dyadic" (ragged-distribution)',
 }
 """Protocols, public names and settings of earlier versions."""
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedhist.protocols.distributions.local_distribution import (
         LocalDistribution as LocalDistribution,
     )
-    from fedhist.protocols.distributions.ragged.ragged_distribution import (
+    from fedhist.protocols.distributions.ragged_distribution import (
         RaggedDistribution as RaggedDistribution,
     )
     from fedhist.protocols.few_users.few_users_distribution import (

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fedhist.privacy.guarantee import zcdp_rho
-from fedhist.protocols.distributions.exceedance_counts import ExceedanceCounts
-from fedhist.protocols.distributions.selection_theory import epsilon_per_symbol
+from fedhist.protocols.distributions.queries import ExceedanceCounts
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
-from server.distributions.binomial_grid import pick_eta
-from server.distributions.ks_scores import KSPlan
-from server.distributions.phs_scores import PHSPlan
+from server.distributions.binomial_scores import KSPlan, PHSPlan, pick_eta
 from server.noise import SimulatedNoise
 from simulations.benchmarks.measuring import Result, Row, Spread, in_turns, ratio, scaled, seconds
 from simulations.benchmarks.memory import watch_private
@@ -36,7 +35,7 @@ def measure(*, quick: bool = False) -> Result:
         Row("threshold counts / np.bincount", "x", times, at_most=3),
     ]
     k, m, s = (20, 30, 500) if quick else (1_000, 1_000, 10_000)
-    each = epsilon_per_symbol(1.0, 1e-6, zcdp_rho(1.0, 1e-6), min(k, 2 * m))
+    each = math.sqrt(8 * zcdp_rho(1.0, 1e-6) / min(k, 2 * m))
     with watch_private() as peak:
         for name, kind in (("KS scores", KSPlan), ("PHS scores", PHSPlan)):
             rows += selection(name, kind, k, m, s, each, 1 if quick else 3)

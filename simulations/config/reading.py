@@ -34,6 +34,7 @@ from fedhist.model.fields import Must as Must
 from fedhist.model.fields import expected as expected
 from fedhist.model.fields import hints as hints
 from fedhist.model.fields import one_of as one_of
+from fedhist.model.renamed import instead
 from fedhist.users.keys import Keys
 
 T = TypeVar("T", bound="Settings")
@@ -144,7 +145,7 @@ def check_keys(given: Iterable[str], known: Iterable[str], what: str) -> None:
     names = list(known)
     for key in given:
         if key not in names:
-            raise ValueError(f"unknown {what} {key!r}{nearest(key, names)}")
+            raise ValueError(f"unknown {what} {key!r}{instead(key) or nearest(key, names)}")
 
 
 def required(cls: type) -> set[str]:

@@ -23,7 +23,6 @@ from fedhist.base.arrays import Floats
 from fedhist.base.errors import nearest
 from fedhist.base.hashing import digest64
 from fedhist.base.search import first_true
-from fedhist.protocols.distributions import theory
 from fedhist.protocols.distributions.distribution import MECHANISMS, Distribution
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -78,16 +77,14 @@ class Regime:
         ``inf`` where no number suffices.
         """
         found = MECHANISMS[mechanism]
-        uniform = np.full(len(self.domain), 1 / len(self.domain))
 
         def error(n_users: int) -> float:
-            return found.error(self.protocol(mechanism, m, n_users).task, uniform, False)
+            return found.error(self.protocol(mechanism, m, n_users).task)
 
-        target, most = self.alpha if alpha is None else alpha, 1 << 24
-        least = theory.least_users(error, target, most=most)
-        if math.isinf(least):
+        target = self.alpha if alpha is None else alpha
+        n = first_true(lambda s: error(s) <= target, 1 << 24)
+        if n is None:
             return math.inf
-        n = int(least)
         while n < found.floor(self.protocol(mechanism, m, n).task):  # a floor may grow with log n
             n = math.ceil(found.floor(self.protocol(mechanism, m, n).task))
         return float(n)
@@ -211,7 +208,7 @@ class Lines:
                 y, m = np.log(self.predicted[x][large]), np.log(np.array(self.at)[large])
                 slope = float((y[-1] - y[-3]) / (m[-1] - m[-3])) if len(large) > 2 else math.nan
                 found.check(name, f"{x}: log-log slope at the largest m", slope)
-            order = theory.users_of_theorem_7(
+            order = users_of_theorem_7(
                 k, self.at[large[-1]], where.alpha, where.epsilon, where.delta
             )
             if order is not None:
@@ -222,7 +219,7 @@ class Lines:
             if len(ratio):
                 mean = float(np.exp(np.log(ratio).mean()))
                 found.check(name, f"{x}: users measured / predicted", mean)
-        plain = [theory.users_for_sampling(k, m, where.alpha) for m in self.at]
+        plain = [users_for_sampling(k, m, where.alpha) for m in self.at]
         over = min(float(np.min(y / plain)) for y in self.predicted.values())
         found.check(name, "fewest users / users without privacy", over)
 
@@ -237,17 +234,61 @@ class Lines:
         for x, y in self.measured.items():
             some = ~np.isnan(y)
             found.draw(title, f"{x}, measured", at[some], y[some], marker="x", style=" ")
-        plain = [theory.users_for_sampling(k, m, r.alpha) for m in self.at]
-        counts = 1e3 * theory.users_for_counts(k, r.alpha, r.epsilon, r.delta)
-        pure = [1e3 * theory.users_for_pure(k, m, r.alpha, r.epsilon) for m in self.at]
+        plain = [users_for_sampling(k, m, r.alpha) for m in self.at]
+        counts = 1e3 * users_for_counts(k, r.alpha, r.epsilon, r.delta)
+        pure = [1e3 * users_for_pure(k, m, r.alpha, r.epsilon) for m in self.at]
         for label, bound in (
             ("without privacy", plain), ("Theorem 1 x 1000", counts), ("Theorem 3 x 1000", pure)
         ):  # fmt: skip
             found.draw(title, label, at, bound, style="--")
-        order = [theory.users_of_theorem_7(k, m, r.alpha, r.epsilon, r.delta) for m in self.at]
+        order = [users_of_theorem_7(k, m, r.alpha, r.epsilon, r.delta) for m in self.at]
         if any(order):
             users = [x or math.nan for x in order]
             found.draw(title, "Theorem 7, constants of 1", at, users, style=":")
+
+
+def users_for_sampling(k: int, m: int, alpha: float) -> float:
+    """Users without any privacy: 2 (k - 1) / (pi m alpha^2), sharp at p uniform.
+
+    >>> round(users_for_sampling(101, 10, 0.1))
+    637
+    """
+    return 2 * (k - 1) / (math.pi * m * alpha**2)
+
+
+def users_for_counts(k: int, alpha: float, epsilon: float, delta: float) -> float:
+    """Lower bound for estimators that read summed counts: k / (4000 alpha (epsilon + delta)).
+
+    A shape: some 10^3 below what is achieved. Holds for epsilon + delta <= 0.07. Corrected
+    against [1, Theorem 1], whose 2000 drops a factor: the hypercube has the dimension k / 2.
+    """
+    return k / (4000 * alpha * (epsilon + delta))
+
+
+def users_for_pure(k: int, m: int, alpha: float, epsilon: float) -> float:
+    """Lower bound under pure differential privacy: k / (2700 sqrt(m) epsilon alpha).
+
+    A shape, as above. [1, Theorem 3] gives 4500; chi^2 <= 72 alpha^2 in its proof gives 2700. (Its
+    statement has lost the sqrt(m) in one place.)
+    """
+    return k / (2700 * math.sqrt(m) * epsilon * alpha)
+
+
+def users_of_theorem_7(k: int, m: int, alpha: float, epsilon: float, delta: float) -> float | None:
+    """Order of the users that selection needs where k <= m and epsilon <= 1; None elsewhere.
+
+    ln(k m / alpha) max(k / (m alpha^2) + k sqrt(L) / (sqrt(m) alpha epsilon), sqrt(k L) / epsilon)
+    with L = ln(1 / delta), constants of 1. Corrected: [1, Theorem 7] has lost one of the sqrt(L),
+    which [1, Theorem 2] has.
+
+    >>> round(users_of_theorem_7(10, 100, 0.1, 1.0, 1e-6)), users_of_theorem_7(10, 9, 0.1, 1.0, 0.1)
+    (434, None)
+    """
+    if k > m or epsilon > 1 or not 0 < delta < 1:
+        return None
+    root = math.sqrt(math.log(1 / delta))
+    rate = k / (m * alpha**2) + k * root / (math.sqrt(m) * alpha * epsilon)
+    return math.log(k * m / alpha) * max(rate, math.sqrt(k) * root / epsilon)
 
 
 def measure(regime: Regime, mechanism: str, m: int, n_users: int, runs: int, seed: int) -> float:

@@ -133,9 +133,7 @@ ENTRIES = (
     _entry("forgets-normalizer", "epsilon0 = epsilon", f"{NARAYANAN}, Prop. 15, erratum 1", RUNS),
     _entry("doubling-by-count", "stops by an exact count", SLIP, RUNS, "questions"),
     _entry("gap-by-exact-size", "an average over an exact number of users", "spec 2.4", RUNS, q=1),
-    _entry(
-        "apart-by-size", "groups of users by their sizes", "server/distributions/agreement", RUNS
-    ),
+    _entry("apart-by-size", "groups of users by their sizes", "spec 2.3", RUNS),
     _entry(
         "keys-by-exact-count", "keys in the order of exact counts", SLIP, RUNS, "comes before", 1
     ),

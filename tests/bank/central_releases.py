@@ -16,12 +16,12 @@ from bank_frame import (
     query,
     sample_users,
 )
+from scipy.stats import binom
 
 from clients.records.functionals import Coordinates
 from fedhist import Adjacency, Estimate, Keys, Users
 from fedhist.base.arrays import Array
 from fedhist.session.curator import Curator
-from server.distributions.fit_statistic import STEPS, FitPlan
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER
 
@@ -361,15 +361,17 @@ class OkFit(CentralBank):
 
     def release(self, server: Curator, rows: Array) -> Estimate:
         """Compare, add noise."""
-        plan = FitPlan.of(160, len(rows))
-        below = np.stack([(rows <= t).sum(axis=0) for t in plan.thresholds], axis=1)
-        steps = self.statistics(plan, below)
-        noisy = server.discrete_laplace(steps, l1_sensitivity=STEPS, epsilon=self.epsilon)
-        return Estimate.ok(noisy / STEPS)
+        at, p = np.arange(160)[:, None], np.linspace(0, 1, 101)
+        exact = len(rows) * binom.cdf(at[..., None], 160, p)
+        below = (rows[None] <= at[..., None]).sum(axis=1)
+        off = np.abs(below[..., None] - np.rint(exact)).max(axis=0).min(axis=1)
+        steps = self.statistics(off.astype(np.int64))
+        noisy = server.discrete_laplace(steps, l1_sensitivity=1, epsilon=self.epsilon)
+        return Estimate.ok(noisy)
 
-    def statistics(self, plan: FitPlan, below: Array) -> Array:
+    def statistics(self, off: Array) -> Array:
         """The maximum over symbols."""
-        return np.array([plan.statistic(below)])
+        return off.max(keepdims=True)
 
     @classmethod
     def neighbours(cls) -> Neighbours:
@@ -382,6 +384,6 @@ class OkFit(CentralBank):
 class FitPerSymbol(OkFit):
     """A statistic for every symbol, each with the noise of one: a user moves all eight."""
 
-    def statistics(self, plan: FitPlan, below: Array) -> Array:
+    def statistics(self, off: Array) -> Array:
         """One for each."""
-        return np.array([plan.statistic(counts[None]) for counts in below])
+        return off

@@ -188,9 +188,9 @@ MORE: dict[str, list[dict[str, Any]]] = {
     "ragged-distribution": [
         {"mechanism": "ks", "epsilon": 40.0},
         {"mechanism": "phs", "epsilon": 60.0, "delta": 0.0},
-        {"delta": 0.0, "adjacency": "add-remove-user", "n_users": None},
-        {"mechanism": "auto", "median": "dyadic", "adjacency": "add-remove-user", "n_users": None},
-        {"mechanism": "auto", "median": "dyadic", "mode": "paper"},
+        {"mechanism": "auto", "delta": 0.0, "adjacency": "add-remove-user", "n_users": None},
+        {"mechanism": "centred", "adjacency": "add-remove-user", "n_users": None},
+        {"mechanism": "auto", "mode": "paper"},
     ],
     "sparse-mean": [
         {"method": "vectors"},

@@ -76,11 +76,11 @@ def test_needed_is_the_least_number(mechanism: str) -> None:
     """One user fewer misses the target or the floor."""
     r, m = regime(), 5
     n = int(r.needed(mechanism, m))
-    found, uniform = MECHANISMS[mechanism], np.full(6, 1 / 6)
+    chosen = MECHANISMS[mechanism]
 
     def enough(n: int) -> bool:
         task = r.protocol(mechanism, m, n).task
-        return found.error(task, uniform, False) <= r.alpha and n >= found.floor(task)
+        return chosen.error(task) <= r.alpha and n >= chosen.floor(task)
 
     assert enough(n)
     assert not enough(n - 1)
@@ -100,7 +100,7 @@ def test_losses_are_those_predicted() -> None:
     r, m, n, k = regime(), 5, 300, 6
     measured = r.losses("laplace", m, n, 300, seed=1)
     task = r.protocol("laplace", m, n).task
-    predicted = MECHANISMS["laplace"].error(task, np.full(k, 1 / k), False)
+    predicted = MECHANISMS["laplace"].error(task)
     sampling, noise = 1 / k * (1 - 1 / k) / (n * m), 2 * (2 * m / (n * m)) ** 2
     expected = predicted * math.sqrt((sampling + noise * (1 - 1 / k)) / (sampling + noise))
     error = measured.std(ddof=1) / math.sqrt(300)

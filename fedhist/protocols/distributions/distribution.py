@@ -3,7 +3,7 @@
 Several ways behind one protocol: noise on counts, on one item per user, or on who has which symbol
 at all; private selection among binomial hypotheses, where users are alike; and offsets from a
 centre, where they need not be. What privacy costs then falls with m as m^(-1/2), where with noise
-on counts it does not fall at all. Public numbers and a private test of fit say which is best.
+on counts it does not fall at all. Public numbers say which is best.
 
 References
 ----------
@@ -14,8 +14,8 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
@@ -26,23 +26,25 @@ from clients.bounding.sampling import MOST_CLIP
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.base.text import warned
-from fedhist.model.error_bounds import ErrorBound
-from fedhist.model.losses import L1
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
-from fedhist.model.query import Query, Summary
+from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import check_budget, zcdp_rho
-from fedhist.protocols.distributions import mechanisms as distribution_mechanisms
+from fedhist.privacy.guarantee import check_budget
+from fedhist.protocols.distributions import mechanisms as additive_mechanisms
 from fedhist.protocols.distributions import selection as binomial_mechanisms
-from fedhist.protocols.distributions.agreement_choice import automatic, doubt
-from fedhist.protocols.distributions.centred_mechanism import CENTRED
-from fedhist.protocols.distributions.mechanisms import DistributionTask, Learned, Mechanism, Search
+from fedhist.protocols.distributions.centred import CENTRED
+from fedhist.protocols.distributions.mechanisms import (
+    LAPLACE,
+    DistributionTask,
+    Mechanism,
+    all_answer,
+)
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.clipped_totals import in_domain
-from fedhist.protocols.shared.distribution_target import DistributionTarget, SeenShares
+from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
@@ -52,9 +54,9 @@ from server.distributions.simplex import project_simplex
 
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
     {
-        found.name: found
-        for found in (
-            *distribution_mechanisms.MECHANISMS,
+        mechanism.name: mechanism
+        for mechanism in (
+            *additive_mechanisms.MECHANISMS,
             *binomial_mechanisms.MECHANISMS,
             CENTRED,
         )
@@ -65,9 +67,6 @@ MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
 Assumption = Literal["nothing", "same-distribution"]
 """What the automatic choice may rest on."""
 NOTHING: Assumption = "nothing"
-
-EXACT = "laplace"
-"""Mechanism of runs without noise: it then returns the empirical distribution itself."""
 
 
 @register_protocol
@@ -93,21 +92,17 @@ class Distribution(TwoModes, DistributionTarget, Central):
     delta : float
         0: mechanisms that need none.
     mechanism : str
-        "auto", or "laplace", "gaussian", "one-item", "presence", "presence-laplace", "ks", "phs"
-        and the others of ``MECHANISMS``. "auto": where selection or centred counts can be better
-        than noise on counts, a twentieth to a fifth of epsilon tests whether all users draw from
-        one distribution. If so a hypothesis may be selected; if not, a warning says so, and centred
-        counts or noise on counts estimate the average of the users' own distributions. Up to 32,768
-        users are compared with each other
-        (:mod:`fedhist.protocols.distributions.agreement_choice`), more with hypotheses
-        (:mod:`fedhist.protocols.distributions.fit_choice`).
+        "auto", or "laplace", "gaussian", "one-item", "presence", "presence-laplace", "ks", "phs",
+        "sparse", "centred". "auto" takes the least expected error at the uniform distribution of
+        "laplace", "gaussian" and "centred", which estimate the average of the users' own
+        distributions whatever these are; by public numbers only.
     mode : {"default", "paper"}
         "paper": the mechanism with its printed budget; ``guarantee`` says what that really spends,
         ``claimed`` what is printed.
     p_max : float
-        PUBLIC upper bound on every symbol's probability, 1 if nothing is known. With m p_max <= 2
-        "auto" considers presence, which is best for many rare symbols and blind for frequent ones;
-        where it could be best and the bound does not say, a fiftieth of epsilon finds one.
+        PUBLIC upper bound on every symbol's probability, 1 if nothing is known. Where
+        ``assume`` opens the choice and m p_max <= 2, "auto" considers presence, which is best for
+        many rare symbols and blind for frequent ones.
     project : bool
         Project to the simplex; l2 error never grows by it, and l1 error falls in practice.
     discrete : bool
@@ -115,9 +110,9 @@ class Distribution(TwoModes, DistributionTarget, Central):
         noise is then smaller by what integers cost, next to nothing for more than a few samples.
     assume : {"nothing", "same-distribution"}
         "same-distribution": all users draw from one distribution, says whoever asks. "auto" then
-        tests nothing and takes the smallest expected error at the uniform distribution among the
-        mechanisms whose floor n_users reaches and that suit p_max. On users who differ the estimate
-        is then about none of them.
+        considers the paper's "ks" and presence as well, where n_users reaches their floor and they
+        suit p_max. On users who differ the estimate is then about none of them; a warning says so
+        where the released numbers show it.
     trust : Aggregation, optional
         The nodes add the noise: for "laplace", "gaussian", "one-item", "presence" and
         "presence-laplace", of which "auto" takes the one of least expected error. Where nodes drop
@@ -126,16 +121,13 @@ class Distribution(TwoModes, DistributionTarget, Central):
     Privacy
     -------
     (epsilon, delta)-DP per user under replacement; the mechanisms derive their sensitivities. The
-    projection is free, and so is what public numbers choose; a test costs a twentieth to a
-    fifth of epsilon, and what it chooses runs with the rest.
+    projection is free, and so is what public numbers choose.
 
     Error
     -----
     In l1. Laplace on counts: sqrt(k / (s m)) + 2 k / (s epsilon) [1, Lemma 1]. The value estimates
     the distribution behind the data. On given users it is compared with the average of their
-    empirical distributions (:meth:`truth`): for users of m samples each that is the pooled one,
-    whose own sampling error, sqrt(2 (k - 1) / (pi s m)) at most, is then left out of
-    :meth:`error` as well. ``project`` makes the error smaller than predicted.
+    empirical distributions (:meth:`truth`): for users of m samples each that is the pooled one.
 
     Examples
     --------
@@ -147,7 +139,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
     name: ClassVar[str] = "distribution"
     paper: ClassVar[str] = "Liu, Suresh, Yu, Kumar & Riley, NeurIPS 2020"
     mechanisms: ClassVar[Mapping[str, Mechanism]] = MECHANISMS
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     domain: Keys
     epsilon: float
@@ -203,7 +195,6 @@ class Distribution(TwoModes, DistributionTarget, Central):
             self.n_users,
             self.epsilon,
             self.delta,
-            zcdp_rho(self.epsilon, self.delta) if self.delta else math.nan,
             discrete=self.discrete,
             p_max=float(self.p_max),
             trust=self.trust,
@@ -212,13 +203,11 @@ class Distribution(TwoModes, DistributionTarget, Central):
     @property
     def chosen(self) -> Mechanism:
         """The mechanism that runs; from public numbers only."""
-        if math.isinf(self.epsilon):
-            return MECHANISMS[EXACT]
+        if math.isinf(self.epsilon):  # the empirical distribution itself
+            return LAPLACE
         if self.mechanism != "auto":
             return self.mechanisms[self.mechanism]
-        if self.assume == NOTHING and self.trust is None:
-            return automatic(self.task)
-        return MECHANISMS[_best(self.task)]
+        return MECHANISMS[_best(self.task, self.assume != NOTHING)]
 
     @property
     def max_rounds(self) -> int:
@@ -239,14 +228,16 @@ class Distribution(TwoModes, DistributionTarget, Central):
         secure = server.grade == "secure" and not math.isinf(self.epsilon)
         if secure and not self.discrete:
             return Estimate.refused('noise = "secure" draws integers only: set discrete = true')
-        mechanism, task = self.chosen, replace(self.task, secure=secure)
+        mechanism, task = self.chosen, self.task
         floor = mechanism.floor(task)
         if math.isinf(floor):
             return Estimate.refused(
                 f"{mechanism.name} does not run with {task.k} symbols, {task.m} samples per user "
                 f'and {task.n_users} users: take mechanism = "auto"'
             )
-        learned = yield from self._all_answer(mechanism.search(task, server))
+        learned = yield from all_answer(
+            mechanism.search(task, server), self.n_users, may_drop=self.trust is not None
+        )
         if isinstance(learned, Estimate):
             return learned
         warnings = learned.warnings
@@ -263,48 +254,6 @@ class Distribution(TwoModes, DistributionTarget, Central):
         return Estimate.ok(
             value, keys=self.domain, warnings=warnings, public={**public, **learned.public}
         )
-
-    def _all_answer(self, search: Search) -> Generator[Query, Summary, Learned | Estimate]:
-        """Pass the mechanism's queries on, and check after each that all users answered."""
-        query = next(search)
-        while True:
-            summary = yield query
-            n = summary.n_users
-            if n != self.n_users and (self.trust is None or not n):  # else of those who are in it
-                search.close()
-                return Estimate.failed(
-                    f"{summary.n_users} users answered, but n_users = {self.n_users}: the estimate "
-                    "divides by n_users, so set it to the number of users who will answer; nothing "
-                    "was released from this round",
-                    public={"n_users": float(summary.n_users)},
-                )
-            try:
-                query = search.send(summary)
-            except StopIteration as stop:
-                learned = stop.value
-                if not isinstance(learned, Learned):
-                    raise TypeError(f"a mechanism must return Learned, got {learned!r}") from None
-                return learned
-
-    # -- theory ----------------------------------------------------------------------------------
-
-    def predicted(self, seen: SeenShares) -> ErrorBound:
-        """Predict the expected l1 error on a known population. NOT PRIVATE.
-
-        For noise on counts, one item and presence exact before the projection; a selection's law
-        follows from the users' own scores. What the projection does to that is in the closed form
-        of :mod:`fedhist.protocols.shared.projected_error`. "sparse" is not projected: a bound.
-        """
-        mechanism, task = self.chosen, self.task
-        if mechanism.given is None:
-            expected = min(mechanism.error(task, seen.shares, True), 2.0)
-            return ErrorBound(L1, expected, False, f"{mechanism.source}: a bound, not projected")
-        expected = mechanism.given(task, seen, self.project)
-        exact = not self.project or math.isinf(self.epsilon)
-        source = mechanism.source if exact else f"{mechanism.source}; projected, closed form"
-        chooses = self.mechanism == "auto" and self.assume == NOTHING and self.trust is None
-        source += doubt(task) if chooses and task.private else ""
-        return ErrorBound(L1, expected, exact, source)
 
     @property
     def estimates(self) -> Truth:
@@ -326,12 +275,12 @@ class Distribution(TwoModes, DistributionTarget, Central):
             return p, []
         if asked not in ("min", "max"):
             raise ValueError(f'samples_per_user must be an integer, "min" or "max", got {asked!r}')
-        found = [
+        numbers = [
             getattr(np.bincount(flat // len(p["domain"]), count, n), asked)()
             for block in users.blocks()
             for n, flat, count in in_domain(block, p["domain"])
         ]
-        m = int({"min": min, "max": max}[asked](found, default=0))
+        m = int({"min": min, "max": max}[asked](numbers, default=0))
         if m < 1:
             raise PopulationError(f'samples_per_user = "{asked}" is {m}: some user has no items')
         p["samples_per_user"] = m
@@ -355,16 +304,16 @@ class Distribution(TwoModes, DistributionTarget, Central):
 
 
 @lru_cache(maxsize=256)
-def _best(task: DistributionTask) -> str:
-    """Name the mechanism of least expected error at the uniform distribution, if all are alike."""
-    uniform = np.full(task.k, 1 / task.k)
+def _best(task: DistributionTask, alike: bool) -> str:
+    """Name the mechanism of least expected error at the uniform distribution."""
     possible = [
-        found
-        for found in MECHANISMS.values()
-        if found.automatic
-        and (found.pure or task.delta)
-        and found.suits(task)
-        and task.n_users >= found.floor(task)
-        and (task.trust is None or (found.linear is not None and found.linear.addable(task)))
+        mechanism
+        for mechanism in MECHANISMS.values()
+        if mechanism.automatic
+        and (alike or mechanism.estimates is Truth.AVERAGE_OF_USERS)
+        and (mechanism.pure or task.delta)
+        and mechanism.suits(task)
+        and task.n_users >= mechanism.floor(task)
+        and (task.trust is None or (mechanism.linear and mechanism.linear.addable(task)))
     ]
-    return min(possible, key=lambda found: found.error(task, uniform, False)).name
+    return min(possible, key=lambda mechanism: mechanism.error(task)).name

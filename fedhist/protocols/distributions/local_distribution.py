@@ -33,21 +33,17 @@ from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.channels.oracles import MAX_MESSAGE_BITS, OracleChannel, oracle_channel
 from fedhist.channels.rank_unit import RankUnit
-from fedhist.model.error_bounds import ErrorBound
-from fedhist.model.losses import L1
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.method import Method, check_clip_mass
 from fedhist.protocols.centred.script import Opening, centred_mean
-from fedhist.protocols.centred.theory import SIMULATED, Opened, simulated_loss, spread_of
-from fedhist.protocols.distributions.given_users import gaussian_l1
 from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports, chosen_kind
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.shared.clipped_totals import user_norms
-from fedhist.protocols.shared.distribution_target import DistributionTarget, SeenShares
+from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import with_domain
 from fedhist.protocols.shared.sample_sizes import resolve_sizes
 from fedhist.protocols.shared.seen import Seen
@@ -304,56 +300,9 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
             warnings=found.warnings,
         )
 
-    def predicted(self, seen: SeenShares) -> ErrorBound:
-        """Predict the expected l1 error. NOT PRIVATE.
-
-        By stages from the users' own spread, the projection included. By folds a symbol's estimate
-        is (1 / K) times a signed sum of K - 1 row estimates; it is taken as Gaussian, with the
-        plan's risk in each row, which is an upper bound, and, in a script of one round, the bias of
-        the users without items in the domain. The projection is taken in its closed form.
-        """
-        K, p = self.n_folds + 1, seen.shares
-        if self.n_folds and not self.uses_folds:
-            return ErrorBound(L1, self._simulated(seen), exact=False, source=SIMULATED)
-        deviation = math.sqrt(self.n_folds * self.plan.risk) / K
-        bias = np.zeros(len(p))
-        if self.plan.n_bins == 1:
-            bias = (1 - seen.holding / max(seen.n_users, 1)) * (1 / K - p)
-        expected = gaussian_l1(p, bias, deviation, self.project) if self.n_folds else 0.0
-        source = (
-            "a bound: the plans' risks, as Gaussian errors of rows; rate of Acharya et al. 2023"
-        )
-        return ErrorBound(L1, expected, exact=False, source=source)
-
-    def _simulated(self, seen: SeenShares) -> float:
-        """Average the l1 error over simulated stages."""
-        truth = seen.shares
-        spread = spread_of(seen.walk, seen.n_users, CentredShares(self.domain))
-
-        def loss(value: Floats) -> float:
-            p = from_sum_zero(value) + 1 / len(truth)
-            return self.loss(project_simplex(p) if self.project else p, truth)
-
-        first = None
-        if self.opens_with_an_item:
-            # a draw among a user's own items, and the oracle's noise, symbol by symbol
-            own = from_sum_zero(spread.some) + 1 / len(truth)
-            drawn = (own * (1 - own)).sum(axis=0) / max(len(own), 1)  # 0 for a single item
-            variance = self.oracle.variance(truth) + np.maximum(drawn, 0.0)
-            first = Opened(np.sqrt(variance), to_sum_zero)
-        return simulated_loss(
-            spread,
-            self.centred_plan,
-            loss,
-            epsilon=self.epsilon,
-            project=project_coordinates,
-            clip_mass=self.clip_mass,
-            opened=first,
-        )
-
     def diagnostics_of(self, seen: Seen) -> Mapping[str, float]:
         """Count the users without items in the domain. NOT PRIVATE."""
-        return {"users without items in the domain": int(seen["sizes"][0])}
+        return {"users without items in the domain": int(seen["empty"][0])}
 
     @classmethod
     def resolve(

@@ -18,22 +18,25 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
+from scipy.special import erfcx
 
 from fedhist.base.arrays import Array, Floats
 from fedhist.base.text import warned
+from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
 from fedhist.model.truths import Truth
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.noise_law import NoiseLaw
+from fedhist.privacy.guarantee import zcdp_rho
+from fedhist.privacy.noise_law import NoiseLaw, noise_per_sensitivity
 from fedhist.privacy.shares import ShareNoise
-from fedhist.protocols.distributions import theory
-from fedhist.protocols.distributions.given_users import additive_l1, presence_l1
 from fedhist.protocols.shared.central import add_noise
-from fedhist.protocols.shared.distribution_target import SeenShares
 from fedhist.protocols.shared.item_encodings import ItemCounts, OneItem, Presence
 from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
 from server.distributions.simplex import CMAX, presence_to_probability
+
+MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
+"""E|N(0, 1)|."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +52,7 @@ class DistributionTask:
     n_users : int
         s in the paper. All of them answer; the protocol has checked it when ``search`` goes on.
     epsilon, delta : float
-        Budget of the whole run. ``delta = 0`` asks for pure differential privacy; ``epsilon =
-        inf`` for no noise at all.
-    rho : float
-        The same budget in zCDP: the largest rho that implies (epsilon, delta); inf without noise.
-        NaN where ``delta = 0``: then only ``pure`` mechanisms run.
-    delta0 : float
-        Slack of delta0-approximate zCDP, a part of delta that was set aside.
-    secure : bool
-        Whether noise is drawn by exact integer samplers: real-valued noise is then refused.
+        Budget of the whole run. ``delta = 0`` asks for pure differential privacy.
     discrete : bool
         Integer noise on integer statistics.
     p_max : float
@@ -71,9 +66,6 @@ class DistributionTask:
     n_users: int
     epsilon: float
     delta: float
-    rho: float
-    delta0: float = 0.0
-    secure: bool = False
     discrete: bool = True
     p_max: float = 1.0
     trust: Aggregation | None = None
@@ -84,14 +76,14 @@ class DistributionTask:
         return len(self.domain)
 
     @property
+    def rho(self) -> float:
+        """The largest rho of zCDP that implies (epsilon, delta); for ``delta > 0``."""
+        return zcdp_rho(self.epsilon, self.delta)
+
+    @property
     def touched(self) -> int:
         """Most symbols whose counts one replaced user changes: q = min(k, 2 m)."""
         return min(self.k, 2 * self.m)
-
-    @property
-    def private(self) -> bool:
-        """False without noise."""
-        return not math.isinf(self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -114,8 +106,6 @@ class Learned:
 
 
 Search = Generator[Query, Summary, Learned]
-Given = Callable[[DistributionTask, SeenShares, bool], float]
-"""Predicts the l1 error on known users, projected or not."""
 
 
 def _no_floor(task: DistributionTask) -> float:
@@ -135,30 +125,17 @@ class Mechanism:
     name : str
         kebab-case, as in ``mechanism = "ks"``.
     search : callable of (task, curator) to generator
-        Yields queries and returns what it learned. It spends at most what ``spends`` says, and all
-        of it goes through the Curator.
-    error : callable of (task, p, pooled) to float
-        Expected l1 distance of ``Learned.p`` (before the projection, which only helps) from
-
-        - ``pooled=False``: the distribution p that every sample was drawn from;
-        - ``pooled=True``: the pooled empirical distribution of the users' samples, p being that.
-          What is left is what privacy costs, and what the statistic loses besides.
-
-        Reads p (k,) and public numbers. At p uniform it is what the automatic choice compares.
+        Yields queries and returns what it learned. Everything goes through the Curator.
+    error : callable of task to float
+        Expected l1 distance of ``Learned.p`` from the distribution that all samples were drawn
+        from, where that is uniform: what the automatic choice compares.
     rounds : int
         Most queries.
     pure : bool
         Whether it works with ``delta = 0``. If not, a task without delta is refused.
     floor : callable of task to float
         Fewest users at which the error formula holds: below it the automatic choice passes the
-        mechanism over, and a run by name carries a warning. 0: always. inf: it does not run with
-        these numbers at all, and the protocol refuses.
-    source : str
-        Paper and algorithm.
-    given : callable of (task, seen, project) to float, optional
-        Expected l1 error against the average of known users' empirical distributions, their sizes
-        and the cut to m being taken into account, before the projection to the simplex or after
-        it. NOT PRIVATE. None: ``error`` is used.
+        mechanism over, and a run by name carries a warning. inf: it does not run at all.
     automatic : bool
         Whether ``mechanism = "auto"`` may choose it.
     suits : callable of task to bool
@@ -172,16 +149,42 @@ class Mechanism:
 
     name: str
     search: Callable[[DistributionTask, Curator], Search]
-    error: Callable[[DistributionTask, Floats, bool], float]
+    error: Callable[[DistributionTask], float]
     rounds: int
     pure: bool
-    source: str
     floor: Callable[[DistributionTask], float] = _no_floor
-    given: Given | None = None
-    automatic: bool = True
+    automatic: bool = False
     suits: Callable[[DistributionTask], bool] = _always
     estimates: Truth = Truth.AVERAGE_OF_USERS
     linear: Additive | None = None
+
+
+def all_answer(
+    search: Search, n_users: int | None, *, may_drop: bool = False
+) -> Generator[Query, Summary, Learned | Estimate]:
+    """Pass a mechanism's queries on, and check after each that all users answered.
+
+    ``n_users`` None: their number is not public. ``may_drop``: some may be missing in the sum.
+    """
+    query = next(search)
+    while True:
+        summary = yield query
+        n = summary.n_users
+        if n_users is not None and n != n_users and not (may_drop and n):
+            search.close()
+            return Estimate.failed(
+                f"{n} users answered, but n_users = {n_users}: the estimate divides by n_users, so "
+                "set it to the number of users who will answer; nothing was released from this "
+                "round",
+                public={"n_users": float(n)},
+            )
+        try:
+            query = search.send(summary)
+        except StopIteration as stop:
+            learned = stop.value
+            if not isinstance(learned, Learned):
+                raise TypeError(f"a mechanism must return Learned, got {learned!r}") from None
+            return learned
 
 
 # -- noise on one linear query ---------------------------------------------------------------------
@@ -207,27 +210,33 @@ class Additive:
 
     def spends(self, task: DistributionTask) -> tuple[float, float]:
         """Return the (epsilon, delta) that the noise is worth."""
-        return task.epsilon, task.delta - task.delta0 if self.gaussian else 0.0
+        return task.epsilon, task.delta if self.gaussian else 0.0
+
+    def query(self, task: DistributionTask) -> ItemCounts | OneItem | Presence:
+        """Return the one question."""
+        if self.encoding == "one-item":
+            return OneItem(task.domain)
+        return (Presence if self.encoding == "presence" else ItemCounts)(task.domain, task.m)
+
+    def sensitivity(self, task: DistributionTask) -> float:
+        """Of the query's sums, in the norm that the noise is for."""
+        query = self.query(task)
+        return query.l2_sensitivity if self.gaussian else query.l1_sensitivity
 
     def law(self, task: DistributionTask) -> NoiseLaw:
-        """Law of the noise on each total."""
+        """Law of the noise on each total; under aggregate trust that of all parties' shares."""
+        size, (epsilon, delta) = self.sensitivity(task), self.spends(task)
         if task.trust is not None:
-            return self._law_of_shares(task, task.trust)
-        m = 1 if self.encoding == "one-item" else task.m
-        law = theory.presence_law if self.encoding == "presence" else theory.counts_law
-        return law(task.k, m, *self.spends(task), task.discrete)
-
-    def _law_of_shares(self, task: DistributionTask, who: Aggregation) -> NoiseLaw:
-        """Law of the shares of all parties."""
-        query, (epsilon, delta) = self.query(task), self.spends(task)
-        noise = ShareNoise.calibrated(
-            "gaussian" if self.gaussian else "laplace",
-            sensitivity=query.l2_sensitivity if self.gaussian else query.l1_sensitivity,
-            epsilon=epsilon,
-            delta=delta,
-            honest=who.honest,
-        )
-        return noise.law(who.parties)
+            noise = ShareNoise.calibrated(
+                "gaussian" if self.gaussian else "laplace",
+                sensitivity=size,
+                epsilon=epsilon,
+                delta=delta,
+                honest=task.trust.honest,
+            )
+            return noise.law(task.trust.parties)
+        unit = noise_per_sensitivity(epsilon, delta, task.discrete, size)
+        return NoiseLaw(unit.kind, unit.scale * size)
 
     def addable(self, task: DistributionTask) -> bool:
         """Whether nodes can add the noise: Gaussian shares of few items are too small."""
@@ -237,77 +246,84 @@ class Additive:
             return False
         return True
 
-    def query(self, task: DistributionTask) -> ItemCounts | OneItem | Presence:
-        """Return the one question."""
-        if self.encoding == "one-item":
-            return OneItem(task.domain)
-        return (Presence if self.encoding == "presence" else ItemCounts)(task.domain, task.m)
-
     def search(self, task: DistributionTask, server: Curator, label: str = "") -> Search:
         """Ask, add noise, divide; ``label`` is the name of the charge, if it has one."""
         summary = yield self.query(task)
         if task.trust is not None:  # nodes may have dropped out of the sum
             task = replace(task, n_users=summary.n_users)
         exact = summary.sums["presence" if self.encoding == "presence" else "counts"]
-        learned = self.release(task, server, exact, label)
+        size, (epsilon, delta) = self.sensitivity(task), self.spends(task)
+        noisy = add_noise(server, exact, size, epsilon, delta, discrete=task.discrete, label=label)
+        read = _from_presence if self.encoding == "presence" else self._from_counts
+        learned = read(noisy, task, self.law(task).std)
         return replace(learned, public={**learned.public, "n_users": float(task.n_users)})
 
-    def release(
-        self, task: DistributionTask, server: Curator, exact: Array, label: str = ""
-    ) -> Learned:
-        """Add noise to exact totals, which came with whatever query, and divide."""
-        query, (epsilon, delta) = self.query(task), self.spends(task)
-        size = query.l2_sensitivity if self.gaussian else query.l1_sensitivity
-        noisy = add_noise(server, exact, size, epsilon, delta, discrete=task.discrete, label=label)
+    def error(self, task: DistributionTask) -> float:
+        """Predict the l1 error at p uniform: k E|G + Z| / (s m), Var G = s m p (1 - p)."""
+        s, k, law = task.n_users, task.k, self.law(task)
         if self.encoding == "presence":
-            return _from_presence(noisy, task, self.law(task).std)
-        return _from_counts(noisy, task, self._items(task), self.law(task).std)
-
-    def error(self, task: DistributionTask, p: Floats, pooled: bool) -> float:
-        """Predict the expected l1 error; see :class:`Mechanism`."""
-        law, m, n = self.law(task), task.m, task.n_users
-        if self.encoding == "presence":
-            return theory.presence_error(p, m, n, law, pooled, CMAX)
-        if self.encoding == "one-item":
-            return theory.one_item_error(p, m, n, law, pooled)
-        return theory.counts_error(p, m, n, law, pooled)
-
-    def given(self, task: DistributionTask, seen: SeenShares, project: bool) -> float:
-        """Predict the expected l1 error on known users. NOT PRIVATE."""
-        law, n, m = self.law(task), task.n_users, self._items(task)
-        if self.encoding == "presence":
-            mean, variance = seen.moments(lambda u: theory.presence_moments(u, task.domain, m))
-            return presence_l1(seen.shares, mean, np.sqrt(variance), m, n, law, CMAX, project)
-        mean, variance = seen.moments(lambda u: theory.cut_moments(u, task.domain, m))
-        return additive_l1(seen.shares, mean, variance, n * m, law, project)
+            return presence_error(k, task.m, s, law)
+        whole, p = s * self._items(task), 1 / k
+        return k * mean_absolute(math.sqrt(whole * p * (1 - p)), law) / whole
 
     def _items(self, task: DistributionTask) -> int:
         """Return how many items a user sends."""
         return 1 if self.encoding == "one-item" else task.m
 
+    def _from_counts(self, noisy: Array, task: DistributionTask, std: float) -> Learned:
+        """Divide noisy counts by s m, and compare their sum with 1; post-processing."""
+        whole = task.n_users * self._items(task)
+        p = np.asarray(noisy, dtype=np.float64) / whole
+        mass = float(p.sum())
+        warnings: tuple[str, ...] = ()
+        if mass < 1 - 5 * std / whole * math.sqrt(task.k) - 1e-9:
+            warnings = (
+                warned(
+                    f"the noisy counts add up to {mass:.3g} of n_users times samples_per_user",
+                    "users have fewer items, and what is missing is spread evenly: shares are "
+                    "drawn towards the uniform distribution",
+                    "lower samples_per_user, or take ragged-distribution",
+                ),
+            )
+        return Learned(p, warnings, {"mass": mass, "noise_std": std / whole})
 
-def _from_counts(noisy: Array, task: DistributionTask, m: int, std: float) -> Learned:
-    """Divide noisy counts by s m, and compare their sum with 1; post-processing."""
-    whole = task.n_users * m
-    p = np.asarray(noisy, dtype=np.float64) / whole
-    mass = float(p.sum())
-    warnings: tuple[str, ...] = ()
-    if mass < 1 - 5 * std / whole * math.sqrt(task.k) - 1e-9:
-        warnings = (
-            warned(
-                f"the noisy counts add up to {mass:.3g} of n_users times samples_per_user",
-                "users have fewer items, and what is missing is spread evenly: shares are drawn "
-                "towards the uniform distribution",
-                "lower samples_per_user, or take ragged-distribution",
-            ),
-        )
-    return Learned(p, warnings, {"mass": mass, "noise_std": std / whole})
+
+def mean_absolute(std: float, law: NoiseLaw) -> float:
+    """E|G + Z| for a Gaussian G and noise Z, taken as real-valued; exact.
+
+    Laplace noise of scale b: std sqrt(2 / pi) + b exp(std^2 / 2 b^2) erfc(std / (b sqrt 2)).
+
+    >>> mean_absolute(0.0, NoiseLaw("laplace", 3.0)), mean_absolute(3.0, NoiseLaw("gaussian", 4.0))
+    (3.0, 3.989422804014327)
+    """
+    if law.kind in ("gaussian", "discrete-gaussian"):
+        return MEAN_ABSOLUTE * math.hypot(std, law.std)
+    b = law.std / math.sqrt(2)
+    return MEAN_ABSOLUTE * std + (b * float(erfcx(std / (b * math.sqrt(2)))) if b else 0.0)
+
+
+def presence_error(k: int, m: int, n_users: float, law: NoiseLaw, cmax: float = CMAX) -> float:
+    """Predict the l1 error at p uniform of probabilities read from presence.
+
+    The totals have Var G = s q (1 - q), q = (1 - p)^m being the share of users without a symbol,
+    and the estimate has the slope (1 - p) / (m q) in them. No estimate is above 1 - e^(-cmax / m),
+    however probable the symbol is, nor below 0: noise of mean a that is wider than p loses
+    E(Z - p)^+ = (a / 2) e^(-p / a) by that (exact for Laplace noise, and for p = 0).
+    """
+    p = 1 / k
+    q = (1 - p) ** m
+    slope = (1 - p) / (m * max(q, math.exp(-cmax)))
+    off = slope * mean_absolute(math.sqrt(n_users * q * (1 - q)), law) / n_users
+    off *= 1 - math.exp(-p / off) / 2 if off else 1.0
+    most = -math.expm1(-cmax / m)
+    return k * max(min(off, most), p - most)
 
 
 def _from_presence(noisy: Array, task: DistributionTask, std: float) -> Learned:
     """Read noisy presence totals as probabilities; post-processing."""
     p = presence_to_probability(noisy, task.n_users, task.m)
     capped = int((noisy >= -math.expm1(-CMAX) * task.n_users).sum())
+    mass, noise = float(p.sum()), std / (task.n_users * task.m)
     warnings: tuple[str, ...] = ()
     if capped:
         warnings = (
@@ -318,8 +334,7 @@ def _from_presence(noisy: Array, task: DistributionTask, std: float) -> Learned:
                 'lower samples_per_user, or take mechanism = "laplace"',
             ),
         )
-    mass, noise = float(p.sum()), std / (task.n_users * task.m)
-    if not capped and mass < 0.95 - 5 * noise * math.sqrt(task.k):
+    elif mass < 0.95 - 5 * noise * math.sqrt(task.k):
         warnings = (
             warned(
                 f"the probabilities read from presence add up to {mass:.3g}",
@@ -340,31 +355,29 @@ def _tells(task: DistributionTask) -> bool:
     return task.m * task.p_max <= MOST_PRESENT
 
 
-def additive(name: str, how: Additive, source: str, *, automatic: bool = False) -> Mechanism:
+def additive(name: str, noise: Additive, *, automatic: bool = False) -> Mechanism:
     """Make the mechanism of one linear query with noise."""
-    presence = how.encoding == "presence"
+    presence = noise.encoding == "presence"
     return Mechanism(
         name,
-        how.search,
-        how.error,
+        noise.search,
+        noise.error,
         rounds=1,
-        pure=not how.gaussian,
-        source=source,
-        given=how.given,
+        pure=not noise.gaussian,
         automatic=automatic,
         suits=_tells if presence else _always,
         estimates=Truth.COMMON if presence else Truth.AVERAGE_OF_USERS,
-        linear=how,
+        linear=noise,
     )
 
 
-LEMMA, ALGORITHM = "Liu et al., NeurIPS 2020, Lemma 1", "Liu et al., NeurIPS 2020, Algorithm 4"
+LAPLACE = additive("laplace", Additive("counts", gaussian=False), automatic=True)
 
 MECHANISMS = (
-    additive("laplace", Additive("counts", gaussian=False), LEMMA, automatic=True),
-    additive("gaussian", Additive("counts", gaussian=True), LEMMA, automatic=True),
-    additive("one-item", Additive("one-item", gaussian=False), f"{LEMMA} at m = 1"),
-    additive("presence", Additive("presence", gaussian=True), ALGORITHM, automatic=True),
-    additive("presence-laplace", Additive("presence", gaussian=False), ALGORITHM, automatic=True),
+    LAPLACE,
+    additive("gaussian", Additive("counts", gaussian=True), automatic=True),
+    additive("one-item", Additive("one-item", gaussian=False)),
+    additive("presence", Additive("presence", gaussian=True), automatic=True),
+    additive("presence-laplace", Additive("presence", gaussian=False), automatic=True),
 )
-"""Counts, one item, and presence."""
+"""Counts and one item [1, Lemma 1], presence [1, Algorithm 4]."""

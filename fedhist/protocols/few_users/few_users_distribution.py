@@ -109,7 +109,7 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
         """Return what the users answer."""
         return {"mean": self.answered(users)}
 
-    def predicted(self, seen: SeenShares) -> ErrorBound:
+    def error_of(self, seen: Seen) -> ErrorBound:
         """Bound the l1 distance from the average of the users' shares."""
         distance = self._distance(lambda: (seen.rows["mean"], seen.times))
         source = "sqrt(d) times the l2 error of the mean; Narayanan et al. 2022, Corollary 8"

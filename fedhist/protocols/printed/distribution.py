@@ -16,21 +16,49 @@ from typing import ClassVar
 
 from fedhist.model.modes import Mode
 from fedhist.model.registry import register_printed
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
-from fedhist.protocols.distributions import selection_theory, theory
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust, pure, zcdp_epsilon
+from fedhist.privacy.lattice_gaussian import ROUNDING
 from fedhist.protocols.distributions.distribution import Distribution
 from fedhist.protocols.distributions.mechanisms import (
-    ALGORITHM,
-    LEMMA,
     Additive,
     DistributionTask,
     Mechanism,
     additive,
 )
-from fedhist.protocols.distributions.selection import PHS, Budgets, costs, selection
+from fedhist.protocols.distributions.selection import PHS, Budgets, selection
 from fedhist.protocols.printed.claims import AsPrinted
 
 Spends = Callable[[DistributionTask], tuple[float, float]]
+
+
+def printed_multiplier(epsilon: float, delta: float) -> float:
+    """Noise std per unit of l2 sensitivity in [1, Lemma 1]: sqrt(2 ln(1.25 / delta)) / epsilon.
+
+    That suffices for epsilon < 1 only; :func:`printed_gaussian_spends` says what it is worth.
+    """
+    return 0.0 if math.isinf(epsilon) else math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+
+
+def printed_gaussian_spends(
+    epsilon: float, delta: float, discrete: bool, sensitivity: float = math.inf
+) -> float:
+    """Epsilon at ``delta`` of the noise printed in [1, Lemma 1], exactly.
+
+    Discrete noise on integers that move by ``sensitivity``: the epsilon that
+    :func:`~fedhist.privacy.lattice_gaussian.discrete_gaussian_std` makes that noise of.
+    """
+    multiplier = printed_multiplier(epsilon, delta)
+    if multiplier == 0:
+        return math.inf
+    import dp_accounting  # takes most of a second
+
+    if not discrete:
+        return float(dp_accounting.get_epsilon_gaussian(multiplier, delta))
+    spent = zcdp_epsilon(0.5 / multiplier**2, delta)
+    left = multiplier**2 - ROUNDING / sensitivity**2
+    if left > 0:
+        spent = min(spent, float(dp_accounting.get_epsilon_gaussian(math.sqrt(left), delta)))
+    return spent
 
 
 @dataclass(frozen=True)
@@ -39,8 +67,9 @@ class GaussianAsPrinted(Additive):
 
     def spends(self, task: DistributionTask) -> tuple[float, float]:
         """Return the (epsilon, delta) that the noise is worth."""
-        delta, size = task.delta - task.delta0, self.query(task).l2_sensitivity
-        return theory.printed_gaussian_spends(task.epsilon, delta, task.discrete, size), delta
+        size = self.query(task).l2_sensitivity
+        spent = printed_gaussian_spends(task.epsilon, task.delta, task.discrete, size)
+        return spent, task.delta
 
 
 @dataclass(frozen=True)
@@ -52,42 +81,49 @@ class PresenceAsPrinted(Additive):
         return task.epsilon / task.n_users, 0.0
 
 
+def _dense(epsilon: float, delta: float, k: int) -> float:
+    return epsilon / (4 * math.sqrt(k) * math.log(1 / delta))
+
+
 def dense(task: DistributionTask) -> Budgets:
-    """Budget of [1, Algorithm 3]."""
-    return Budgets(selection_theory.printed_dense(task.epsilon, task.delta, task.k))
+    """Budget per symbol of [1, Algorithm 3]."""
+    return Budgets(_dense(task.epsilon, task.delta, task.k))
 
 
 def sparse(task: DistributionTask) -> Budgets:
     """Budgets of [1, Algorithm 5]: noise Lap(1 / epsilon') on FREQUENCIES.
 
-    A user moves a frequency by 1 / s, so that this spends epsilon' / s.
+    A user moves a frequency by 1 / s, so that this spends epsilon' / s. Line 3 calls Dense with the
+    budget epsilon' of one symbol, and Dense splits it once more.
     """
-    each, small = selection_theory.printed_sparse(task.epsilon, task.delta, task.k, task.m)
-    return Budgets(each, laplace=small / task.n_users)
+    one = task.epsilon / (8 * math.sqrt(min(task.k, task.m) * math.log(1 / task.delta)))
+    return Budgets(_dense(one, task.delta, task.k), laplace=one / task.n_users)
 
 
 def _spends(budgets: Callable[[DistributionTask], Budgets]) -> Spends:
+    """Add up what the stages charge, as the Curator does: by the basic sum or by zCDP."""
+
     def spends(task: DistributionTask) -> tuple[float, float]:
-        return selection_theory.spent_by(costs(task, budgets(task)), task.delta), task.delta
+        budget, q = budgets(task), task.touched
+        costs = [Release(q * budget.each, 0.0, q * budget.each**2 / 8)]
+        costs += [pure(q * budget.laplace)] if budget.laplace else []
+        concentrated = zcdp_epsilon(sum(c.rho for c in costs), task.delta)
+        return min(sum(c.epsilon for c in costs), concentrated), task.delta
 
     return spends
 
 
 _GAUSSIAN = GaussianAsPrinted("counts", gaussian=True)
 _PRESENCE = PresenceAsPrinted("presence", gaussian=False)
-_SOURCE = "Liu et al., NeurIPS 2020, Algorithm {} with its printed budget"
 
 AS_PRINTED: Mapping[str, tuple[Mechanism, Spends]] = MappingProxyType(
     {
-        found.name: (found, spends)
-        for found, spends in (  # no sums with noise of a known law, to be shared: nothing is linear
-            (replace(additive("gaussian", _GAUSSIAN, LEMMA), linear=None), _GAUSSIAN.spends),
-            (
-                replace(additive("presence-laplace", _PRESENCE, ALGORITHM), linear=None),
-                _PRESENCE.spends,
-            ),
-            (selection("phs", PHS, dense, _SOURCE.format(3)), _spends(dense)),
-            (selection("sparse", PHS, sparse, f"{_SOURCE.format(5)}s"), _spends(sparse)),
+        mechanism.name: (mechanism, spends)
+        for mechanism, spends in (  # no sums with noise of a known law: nothing is linear
+            (replace(additive("gaussian", _GAUSSIAN), linear=None), _GAUSSIAN.spends),
+            (replace(additive("presence-laplace", _PRESENCE), linear=None), _PRESENCE.spends),
+            (selection("phs", PHS, dense), _spends(dense)),
+            (selection("sparse", PHS, sparse), _spends(sparse)),
         )
     }
 )
@@ -100,7 +136,7 @@ class DistributionAsPrinted(AsPrinted, Distribution):
     """A mechanism by name, with its printed budget; ``guarantee`` says what that really spends."""
 
     mechanisms: ClassVar[Mapping[str, Mechanism]] = MappingProxyType(
-        {name: found for name, (found, _) in AS_PRINTED.items()}
+        {name: mechanism for name, (mechanism, _) in AS_PRINTED.items()}
     )
     mode: Mode = "paper"
 

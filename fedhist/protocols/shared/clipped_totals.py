@@ -138,16 +138,11 @@ def own_shares(
     return whole, first, second, empty
 
 
-CLASSES = 66
-"""Of numbers of items: none, one, two to three, four to seven, ..."""
-
-
 def users_shares(users: Users, domain: Keys) -> dict[str, Array]:
-    """Add up users' own shares, and, by class of their numbers of items, users and 1 over these."""
-    shares, sizes = np.zeros(len(domain)), np.zeros(CLASSES, dtype=np.int64)
-    inverse = np.zeros(CLASSES)
-    add_own_shares(*_columns(users, domain), shares, sizes, inverse)
-    return {"shares": shares, "sizes": sizes, "inverse sizes": inverse}
+    """Add up users' own shares, and the users without items of the domain."""
+    shares, empty = np.zeros(len(domain)), np.zeros(1, dtype=np.int64)
+    add_own_shares(*_columns(users, domain), shares, empty)
+    return {"shares": shares, "empty": empty}
 
 
 def clipped_curve(users: Shard, domain: Keys, clips: Floats, norm: int) -> Floats:

@@ -156,12 +156,9 @@ def add_moments(
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def add_own_shares(
-    indptr: Any, item: Any, count: Any, places: Any, shares: Floats, sizes: Any, inverse: Floats
+    indptr: Any, item: Any, count: Any, places: Any, shares: Floats, empty: Any
 ) -> None:
-    """Add up users' own shares by item: (d,); and users, and 1 over their items, by class.
-
-    Class 0 is without items of the domain, j with 2^(j - 1) to 2^j - 1 of them: (classes,) each.
-    """
+    """Add up users' own shares by item, (d,), and the users without items of the domain, (1,)."""
     for u in range(indptr.shape[0] - 1):
         start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
         total = 0.0
@@ -169,11 +166,8 @@ def add_own_shares(
             if _place(places, item[k]) >= 0:
                 total += float(count[k])
         if total == 0:
-            sizes[0] += 1
+            empty[0] += 1
             continue
-        j = min(math.frexp(total)[1], sizes.shape[0] - 1)
-        sizes[j] += 1
-        inverse[j] += 1 / total
         for k in range(start, stop):
             at = _place(places, item[k])
             if at >= 0:

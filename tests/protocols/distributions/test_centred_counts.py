@@ -14,10 +14,9 @@ from fedhist.base.errors import BudgetExceeded, WireError
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocols.distributions.centred_counts import CentredCounts, CentredNorms
-from fedhist.protocols.distributions.centred_mechanism import centred_error, centred_task
-from fedhist.protocols.distributions.centred_release import combined, radius_scores
+from fedhist.protocols.distributions.centred import centred_task, combined, radius_scores
 from fedhist.protocols.distributions.distribution import Distribution
+from fedhist.protocols.distributions.queries import CentredCounts, CentredNorms
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
 from fedhist.users.keys import Keys
@@ -223,7 +222,7 @@ def test_it_estimates_the_average_of_the_users(concentration):
     truth = protocol.truth(users)
     off = np.array([run(protocol, users, i).estimate.value - truth for i in range(40)])
     assert (np.abs(off.mean(axis=0)) < 4.5 * off.std(axis=0) / math.sqrt(40) + 1e-5).all()
-    measured, predicted = np.abs(off).sum(axis=1).mean(), centred_error(protocol.task)
+    measured, predicted = np.abs(off).sum(axis=1).mean(), centred_task(protocol.task).error()
     laplace = 2 * k / s
     assert measured < 0.7 * laplace
     if not concentration:

@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.stats
 from scipy.linalg import hadamard
 
 from fedhist.base.arrays import Floats
 from fedhist.protocols.distributions.distribution import Distribution
-from fedhist.protocols.distributions.given_users import gaussian_l1
 from fedhist.protocols.distributions.local_distribution import LocalDistribution
 from fedhist.protocols.localize.queries import ClippedMean
 from fedhist.users.batch import Users
@@ -79,7 +77,6 @@ def test_one_symbol_costs_nothing() -> None:
     assert protocol.max_rounds == 0
     assert estimate.ledger is not None
     assert not estimate.ledger.entries
-    assert protocol.error(draw(10, 5, np.ones(1))).expected == 0.0
 
 
 def test_items_outside_the_domain_are_dropped() -> None:
@@ -110,7 +107,7 @@ def test_items_outside_the_domain_are_dropped() -> None:
 
 
 def test_users_without_items_count_as_uniform_in_one_round() -> None:
-    """A quarter of the users; the prediction knows of it, and of nothing else here."""
+    """A quarter of the users."""
     p, n = np.array([0.8, 0.1, 0.1]), 8000
     users = draw(n, 30, p)
     gone = Users.from_counts(users.ids[: n // 4], [], [], [], users.vocabulary)
@@ -129,12 +126,9 @@ def test_users_without_items_count_as_uniform_in_one_round() -> None:
     values = np.array([run(protocol, whole, seed)[0].value for seed in range(20)])
     # the average of 20 deviates by 0.0023
     assert values.mean(axis=0) == pytest.approx(0.75 * truth + 0.25 / 4, abs=0.012)
-    measured = np.mean([protocol.loss(v, truth) for v in values])  # deviates by 1 percent
-    assert protocol.error(whole).expected == pytest.approx(measured, rel=0.05)
     # after a vote they answer the middle of an interval that holds the common row
     voted = dataclasses.replace(protocol, mean_scale=None)
     assert voted.max_rounds == 2
-    assert voted.error(whole).expected < 0.03
     values = np.array([run(voted, whole, seed)[0].value for seed in range(10)])
     assert values.mean(axis=0) == pytest.approx(truth, abs=0.25 * voted.plan.half_width)
     assert voted.plan.half_width < 0.4
@@ -146,9 +140,9 @@ def test_users_without_items_count_as_uniform_in_one_round() -> None:
 def test_figures_of_theory() -> None:
     """k = 64, n = 256,000, T = 1000, epsilon = 1: l1 below 0.03, l2^2 about 25 K / (n T epsilon^2).
 
-    Over 10 seeds l1 is 0.0144 where 0.0149 is predicted, with a deviation of 12 percent, and l2^2
-    is 20 K / (n T), with one of 19 percent, both before the projection. Every bound on the
-    averages of two is four deviations away.
+    Over 10 seeds l1 is 0.0144, with a deviation of 12 percent, and l2^2 is 20 K / (n T), with one
+    of 19 percent, both before the projection. Every bound on the averages of two is four
+    deviations away.
     """
     p = zipf(64)
     users = draw(16_000, 1000, p, copies=16)
@@ -156,23 +150,10 @@ def test_figures_of_theory() -> None:
     values = np.array([run(protocol, users, seed)[0].value for seed in range(2)])
     l1 = np.abs(values - p).sum(axis=1).mean()
     assert l1 < 0.03
-    assert l1 == pytest.approx(protocol.error(users).expected, rel=0.4)
+    assert l1 == pytest.approx(0.0149, rel=0.4)
     l2 = np.square(values - p).sum(axis=1).mean()
     assert 8 < l2 * 256_000 * 1000 / 64 < 32
     assert np.abs(project_simplex(values[0]) - p).sum() < 0.03
-
-
-@pytest.mark.parametrize(("k", "epsilon"), [(2, 1.0), (5, 2.0), (16, 2.0)])
-def test_predicted_error(k: int, epsilon: float) -> None:
-    """Over 60 seeds 0.94, 0.85 and 0.88 of the prediction, without projection.
-
-    The average of 30 runs deviates by 0.12 for the one row of k = 2, and by less for more.
-    """
-    p = zipf(k)
-    users = draw(4000, 100, p)
-    protocol = by_folds(users.vocabulary, epsilon, 4000, 100, project=False)
-    losses = [protocol.loss(run(protocol, users, s)[0].value, p) for s in range(30)]
-    assert 0.4 < np.mean(losses) / protocol.error(users).expected < 1.5
 
 
 def test_users_of_one_item_are_planned_as_such() -> None:
@@ -199,8 +180,8 @@ def test_every_users_report() -> None:
     users = draw(6000, 40, p)
     protocol = by_folds(users.vocabulary, 2.0, 6000, 40)
     estimate, _, _ = run(protocol, users, aggregate=False)
-    # over 60 seeds 0.88 of the prediction, with a deviation of 0.23
-    assert protocol.loss_of(estimate, users) < 2 * protocol.error(users).expected
+    drawn = [protocol.loss_of(run(protocol, users, s)[0], users) for s in range(5)]
+    assert protocol.loss_of(estimate, users) < 2 * np.mean(drawn)
 
 
 def test_against_the_central_model() -> None:
@@ -230,12 +211,6 @@ def test_samples_help_local_users_as_well() -> None:
 
 
 # -- parameters ------------------------------------------------------------------------------------
-
-
-def test_gaussian_errors_before_the_projection() -> None:
-    for mean in (-2.0, 0.0, 0.3):
-        expected = scipy.stats.foldnorm(abs(mean) / 0.7, scale=0.7).mean()
-        assert gaussian_l1(np.ones(1), np.array([mean]), 0.7, False) == pytest.approx(expected)
 
 
 def test_resolve() -> None:

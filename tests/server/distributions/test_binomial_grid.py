@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from server.distributions.binomial_grid import BinomialGrid, doubles, dyadic, pick_eta
+from server.distributions.binomial_scores import BinomialGrid, doubles, dyadic, pick_eta
 
 SIZES = [1, 2, 3, 7, 50, 1000]
 

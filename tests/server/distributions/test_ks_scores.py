@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import binom
 
 from fedhist.base.arrays import Floats
-from fedhist.protocols.distributions.selection_theory import ks_error
-from server.distributions.ks_scores import KSPlan, arcsine_thresholds, oversized
+from fedhist.protocols.distributions.selection import KS, selection_error
+from server.distributions.binomial_scores import KSPlan, arcsine_thresholds, oversized
 
 
 def below(plan: KSPlan, held: list[int] | Floats) -> Floats:
@@ -123,13 +123,13 @@ def test_the_error_of_a_selection_is_as_predicted(p: float, epsilon: float) -> N
     found = np.abs(select(m, p, s, epsilon, 900, eta, 5) - p).mean()
     formula = math.sqrt(p * (1 - p) / m) * math.hypot(0.8 / math.sqrt(s), 5.01 / (epsilon * s))
     assert found == pytest.approx(formula, rel=0.2)
-    assert found == pytest.approx(ks_error(np.array([p]), m, s, epsilon, False)[0], rel=0.2)
+    assert found == pytest.approx(selection_error(KS, p, m, s, epsilon), rel=0.2)
 
 
 def test_rare_symbols_cost_two_over_epsilon_s_m() -> None:
     """m p = .09, false alarm as above."""
     found = np.abs(select(300, 3e-4, 10_000, 0.05, 900, 0.00125, 6) - 3e-4).mean()
-    assert found == pytest.approx(ks_error(np.array([3e-4]), 300, 10_000, 0.05, False)[0], rel=0.2)
+    assert found == pytest.approx(selection_error(KS, 3e-4, 300, 10_000, 0.05), rel=0.2)
 
 
 def test_the_bound_holds() -> None:

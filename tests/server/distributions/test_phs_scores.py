@@ -10,8 +10,7 @@ from scipy.special import log_softmax
 from scipy.stats import binom
 
 from fedhist.base.arrays import Floats
-from server.distributions.binomial_grid import BinomialGrid
-from server.distributions.phs_scores import PHSPlan
+from server.distributions.binomial_scores import BinomialGrid, PHSPlan
 
 
 def brute_force(grid: BinomialGrid, c: float, held: list[int] | Floats) -> Floats:

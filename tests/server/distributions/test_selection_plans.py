@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from server.distributions.binomial_grid import SelectionPlan
-from server.distributions.ks_scores import KSPlan
-from server.distributions.phs_scores import PHSPlan
+from server.distributions.binomial_scores import KSPlan, PHSPlan, SelectionPlan
 
 
 @pytest.mark.parametrize(

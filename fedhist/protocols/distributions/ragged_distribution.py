@@ -1,64 +1,55 @@
 """A discrete distribution from users with different numbers of samples (central).
 
-The average of the users' own distributions, by noise on their shares ("frequencies"), by offsets
-from a centre ("centred"), or by whichever public and released numbers say is best ("auto":
-:mod:`fedhist.protocols.distributions.ragged.choice`).
+The average of the users' own distributions, by noise on their shares ("frequencies", the default)
+or by offsets from a centre ("centred"): neither assumes anything of the users, all of them count,
+and each counts the same.
 
-Or, where all users draw from one distribution, [1, Appendix E] in two round trips. The first finds
-m-hat, a power of two near the median number of samples, and s-hat, the number of users with as
-many. In the second these users draw m-hat of their samples each, and the distribution is learned as
-if all users had m-hat samples, from the numbers of users that hold each symbol (``presence``) or
-hold it more than t times (``ks``, ``phs``).
-
-Corrected against the paper: sums of presence indicators in place of zero indicators, of which a
-user who drops below m-hat changes up to k - 1 and not min(k, m-hat); and all counts are divided by
-the released s-hat (the text has two definitions of tau-hat, one with the exact number, under which
-the scores' sensitivity is not 1).
+Or, where all users draw from one distribution, Appendix E in two round trips
+(:mod:`fedhist.protocols.distributions.median_size`): presence or selection of the samples of the
+users who have at least about the median number.
 
 References
 ----------
 .. [1] Liu, Suresh, Yu, Kumar & Riley, "Learning discrete distributions: user vs item-level
-   privacy", NeurIPS 2020.
+   privacy", NeurIPS 2020, Appendix E.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from clients.bounding.sampling import MOST_CLIP
+from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_choice, check_integer
-from fedhist.model.error_bounds import ErrorBound
-from fedhist.model.losses import L1
+from fedhist.base.text import warned
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
+from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.truths import Truth
+from fedhist.privacy.adjacency import ONE_COUNT, Moves
 from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
-from fedhist.protocols.distributions.centred_counts import MOST_SYMBOLS
-from fedhist.protocols.distributions.centred_mechanism import ROUNDING
+from fedhist.protocols.distributions.centred import ROUNDING, AskShares, CentredTask, centred
 from fedhist.protocols.distributions.distribution import NOTHING, Assumption
-from fedhist.protocols.distributions.ragged.average import (
-    AverageTask,
-    all_answer,
-    centred_shares,
-    frequencies,
-)
-from fedhist.protocols.distributions.ragged.choice import Choice, automatic
-from fedhist.protocols.distributions.ragged.forecast import appendix_l1, predicted_average
-from fedhist.protocols.distributions.ragged.median_size import (
-    RULES,
-    MedianRule,
+from fedhist.protocols.distributions.mechanisms import Learned, Search, all_answer
+from fedhist.protocols.distributions.median_size import (
+    EM_RHO,
+    MOST_SELECTED,
+    MedianSearch,
     MedianTask,
-    possible_sizes,
+    RaggedTask,
+    em_search,
+    release,
+    size_query,
 )
-from fedhist.protocols.distributions.ragged.own_shares import OwnShares
-from fedhist.protocols.distributions.ragged.release import MOST_SELECTED, RaggedTask, release
+from fedhist.protocols.distributions.queries import MOST_SYMBOLS, SHARE_STEPS, OwnShares
 from fedhist.protocols.shared.central import Central
-from fedhist.protocols.shared.distribution_target import DistributionTarget, SeenShares
+from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.seen import Seen
 from fedhist.session.curator import Curator
@@ -69,6 +60,10 @@ from server.distributions.simplex import CMAX, project_simplex
 
 AVERAGES = ("frequencies", "centred")
 MECHANISMS = ("auto", *AVERAGES, "presence", "ks", "phs")
+
+COUNT_SHARE = 0.02
+"""Part of epsilon for the number of users, where that is private."""
+
 MEDIAN_SHARE = 0.1
 """Part of rho that finds m-hat and s-hat."""
 
@@ -91,21 +86,21 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     delta : float
         Positive: zCDP accounting and Gaussian noise. 0: pure differential privacy.
     m_max : int
-        Public bound on the number of samples of a user; larger numbers count as this one.
+        Public bound on the number of samples of a user, at most 2^24; larger numbers count as this
+        one.
     n_users : int, optional
         s, public under "replace-user", where it must be given and all must answer; None under
         "add-remove-user", where it is private.
-    median : {"em", "dyadic"}
-        How m-hat and s-hat are found: :mod:`fedhist.protocols.distributions.ragged.median_size`.
     mechanism : {"auto", "frequencies", "centred", "presence", "ks", "phs"}
-        What is released of the samples. "auto" takes the least predicted error at p uniform among
-        frequencies, centred shares and, behind two private tests, "ks".
+        What is released of the samples. "auto" is "frequencies", or "centred" where public numbers
+        promise more of it than it loses where users differ too much: :attr:`averaging`. ``assume``
+        opens it to the others.
     adjacency : str
         "replace-user" (default) or "add-remove-user".
     mode : {"default", "paper"}
-        "paper": half of epsilon for "dyadic", the printed budgets per symbol in the other half,
-        sums of zero indicators. ``guarantee`` says what that is worth; for many symbols more than
-        epsilon.
+        "paper": half of epsilon for the paper's median of sizes, the printed budgets per symbol in
+        the other half, sums of zero indicators. ``guarantee`` says what that is worth; for many
+        symbols more than epsilon.
     project : bool
         Project onto the simplex, which never increases the l2 error.
     beta : float
@@ -114,7 +109,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         Largest m-hat p that presence is read as.
     assume : {"nothing", "same-distribution"}
         "same-distribution": all users draw from one distribution, says whoever asks. "auto" then
-        tests nothing and chooses between "presence" and "ks", from released numbers.
+        chooses between "presence" and "ks", from released numbers.
 
     Privacy
     -------
@@ -135,20 +130,20 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     Examples
     --------
     >>> sums = RaggedDistribution(Keys.range(9), epsilon=1.0, delta=1e-6, m_max=100, n_users=5000)
-    >>> round(sums.budgets[0], 3), round(sums.least_users)
+    >>> round(sums.budgets[0], 3), round(sums.median_task.least_users)
     (0.155, 340)
     """
 
     name: ClassVar[str] = "ragged-distribution"
     paper: ClassVar[str] = "Liu et al., NeurIPS 2020, Appendix E"
     needs_server: ClassVar[str] = "it chooses by exact counts how many samples of each user to use"
+    revision: ClassVar[int] = 1
 
     domain: Keys
     epsilon: float
     delta: float = 0.0
     m_max: int = 1024
     n_users: int | None = None
-    median: str = "em"
     mechanism: str = "auto"
     adjacency: str = Adjacency.REPLACE_USER.value
     mode: Mode = "default"
@@ -163,7 +158,6 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         check_integer("m_max", self.m_max)
         if self.n_users is not None:
             check_integer("n_users", self.n_users)
-        check_choice("median", self.median, RULES)
         check_choice("mechanism", self.mechanism, MECHANISMS)
         self.check_mode()
         if self.mechanism == "centred" and not self.delta:
@@ -179,40 +173,41 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     # -- what is spent ---------------------------------------------------------------------------
 
     @property
+    def averages(self) -> bool:
+        """Whether the users' own shares are averaged."""
+        return self.mechanism in AVERAGES or (self.mechanism == "auto" and self.assume == NOTHING)
+
+    @property
+    def averaging(self) -> str:
+        """Which average is released; from public numbers.
+
+        The predicted error of offsets is that of users with sqrt(m_max) samples: the middle one if
+        all powers of two are equally frequent sizes. Where offsets have more noise than shares,
+        shares are asked for with the rest of the budget, which is a part of it: so much is to be
+        gained.
+        """
+        if self.mechanism != "auto":
+            return self.mechanism
+        if self.n_users is None or not self.delta or math.isinf(self.epsilon):
+            return "frequencies"
+        task = self.centred_task(self.n_users)
+        if not (task.runs and task.selects):
+            return "frequencies"
+        offsets = replace(task, m=math.isqrt(self.m_max)).error()
+        left = math.hypot(task.first, task.third) / task.epsilon
+        return "centred" if offsets < left * task.shares_error else "frequencies"
+
+    @property
     def max_rounds(self) -> int:
         """One for the sizes, one for the samples; of averages as many as they ask."""
         if not self.averages:
             return 2
-        asked = {"frequencies": 1, "centred": 3}.get(self.mechanism, 6)
-        return asked + (self.n_users is None)
+        return (3 if self.averaging == "centred" else 1) + (self.n_users is None)
 
     @property
-    def averages(self) -> bool:
-        """Whether the users' own shares are averaged, unless a test allows more."""
-        return self.mechanism in AVERAGES or (self.mechanism == "auto" and self.assume == NOTHING)
-
-    @property
-    def average_task(self) -> AverageTask:
-        """The public side of an average.
-
-        Where a released value may decide by which composition the run holds, basic and zCDP have a
-        half of delta each: see :class:`fedhist.privacy.ledger.Ledger`.
-        """
-        known = self.domain, self.n_users, self.m_max, Adjacency(self.adjacency)
-        concentrated = self.delta > 0 and not math.isinf(self.epsilon)
-        delta = self.delta / 2 if self.mechanism == "auto" or self.n_users is None else self.delta
-        rho = zcdp_rho(self.epsilon, delta) * ROUNDING if concentrated else 0.0
-        return AverageTask(*known, self.epsilon, delta, rho)
-
-    @property
-    def choice(self) -> Choice:
-        """The public side of the automatic choice."""
-        return Choice(self.average_task, self.beta, self.cmax)
-
-    @property
-    def rule(self) -> MedianRule:
-        """The mechanism that finds m-hat and s-hat."""
-        return RULES[self.median]
+    def rest(self) -> float:
+        """Epsilon of an average, beside a private number of users."""
+        return self.epsilon * (1 - COUNT_SHARE) if self.n_users is None else self.epsilon
 
     @property
     def budgets(self) -> tuple[float, float]:
@@ -222,23 +217,18 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         if not self.delta:
             return PURE_SHARE * self.epsilon, (1 - PURE_SHARE) * self.epsilon
         rho = zcdp_rho(self.epsilon, self.delta) * ROUNDING
-        return self.rule.epsilon_of(MEDIAN_SHARE * rho), (1 - MEDIAN_SHARE) * rho
+        return math.sqrt(MEDIAN_SHARE * rho / EM_RHO), (1 - MEDIAN_SHARE) * rho
 
     @property
     def median_task(self) -> MedianTask:
-        """The public side of the first half."""
+        """The public side of the search for m-hat and s-hat."""
         adjacency = Adjacency(self.adjacency)
         return MedianTask(
             self.domain, self.m_max, self.n_users, adjacency, self.budgets[0], self.beta
         )
 
-    @property
-    def least_users(self) -> float:
-        """Fewest users for which m-hat can be found: fewer are refused, if s is public."""
-        return self.rule.least_users(self.median_task)
-
     def release_task(self, size: int) -> RaggedTask:
-        """Collect what the second half needs to know, given m-hat."""
+        """Collect what the second round needs to know, given m-hat."""
         return RaggedTask(
             domain=self.domain,
             size=size,
@@ -256,45 +246,110 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         """Average; or find m-hat and s-hat, ask their users for samples; estimate, project."""
         if math.isinf(self.epsilon):
             return (yield from self._exact(server))
+        known = self.mechanism == "centred" and self.n_users is not None
+        if known and not self.centred_task(self.n_users or 0).runs:
+            return Estimate.refused(
+                f"centred shares do not run with {len(self.domain)} symbols and m_max = "
+                f'{self.m_max}: take mechanism = "auto"'
+            )
         if self.averages:
-            return (yield from self._average(server))
-        if self.n_users is not None and self.n_users < self.least_users:
+            learned = yield from all_answer(self._average(server), self.n_users)
+            if isinstance(learned, Estimate):
+                return learned
+            value = project_simplex(learned.p) if self.project else learned.p
+            said = {"warnings": learned.warnings, "public": learned.public}
+            return Estimate.ok(value, keys=self.domain, **said)
+        least = self.least_users
+        if self.n_users is not None and self.n_users < least:
             return Estimate.refused(
                 f"{self.n_users} users are too few to find their median number of samples: "
-                f"{math.ceil(self.least_users)} are needed (median = {self.median!r})"
+                f"{math.ceil(least)} are needed"
             )
-        found = yield from self.rule.search(self.median_task, server)
-        if not found.size:
-            return Estimate.failed(found.reason)
-        public = {"size": float(found.size), "users": found.users}
-        task = self.release_task(found.size)
-        out = yield from release(task, found.users, self.n_users, server)
+        median = yield from self.search_median(server)
+        if not median.size:
+            return Estimate.failed(median.reason)
+        public = {"size": float(median.size), "users": median.users}
+        task = self.release_task(median.size)
+        out = yield from release(task, median.users, self.n_users, server)
         public |= out.public
         if out.p is None:
             return Estimate.failed(out.reason, public=public)
         value = project_simplex(out.p) if self.project else out.p
         return Estimate.ok(value, keys=self.domain, warnings=out.warnings, public=public)
 
-    def _average(self, server: Curator) -> Script:
-        """Run an average, and check in every round that all users answer."""
-        task = self.average_task
-        if self.mechanism == "auto":
-            search = automatic(self.choice, server)
-        elif self.mechanism == "frequencies":
-            search = frequencies(task, server)
-        elif self.n_users is None or task.centred(self.n_users).runs:
-            search = centred_shares(task, server)
-        else:
-            return Estimate.refused(
-                f"centred shares do not run with {len(self.domain)} symbols and m_max = "
-                f'{self.m_max}: take mechanism = "auto"'
+    @property
+    def least_users(self) -> float:
+        """Fewest users for which m-hat can be found: fewer are refused, if s is public."""
+        return self.median_task.least_users
+
+    def search_median(self, server: Curator) -> MedianSearch:
+        """Find m-hat and s-hat."""
+        return em_search(self.median_task, server)
+
+    # -- averages --------------------------------------------------------------------------------
+
+    def _average(self, server: Curator) -> Search:
+        """Release everybody's shares, or their offsets from a centre.
+
+        Privacy
+        -------
+        "frequencies": epsilon-DP, the sum of own shares moves by 2 rows in l1 under replacement,
+        else by 1. "centred": (epsilon, delta)-DP, that of :func:`centred` with rows of own shares.
+        """
+        n_users = float(self.n_users or 0)
+        if self.n_users is None:
+            summary = yield size_query(self.domain, 1)
+            noisy = server.discrete_laplace(
+                summary.sums["weight"].sum(keepdims=True),
+                l1_sensitivity=1,
+                epsilon=self.epsilon - self.rest,
+                label="users",
+                moves=ONE_COUNT,
             )
-        learned = yield from all_answer(search, self.n_users)
-        if isinstance(learned, Estimate):
-            return learned
-        value = project_simplex(learned.p) if self.project else learned.p
-        said = {"warnings": learned.warnings, "public": learned.public}
-        return Estimate.ok(value, keys=self.domain, **said)
+            n_users = max(1.0, float(noisy[0]))
+        ask = self._own_shares(n_users, server)
+        if self.averaging != "centred":
+            return (yield from ask(self.rest, "frequencies"))
+        return (yield from centred(self.centred_task(n_users), server, ask))
+
+    def centred_task(self, n_users: float) -> CentredTask:
+        """Say what centred counts of the users' own shares work with.
+
+        A released number of users decides by which composition the offsets hold: then the run is
+        (epsilon, 2 delta)-DP (:class:`fedhist.privacy.ledger.Ledger`), and a half of delta is
+        given.
+        """
+        delta = self.delta / 2 if self.n_users is None else self.delta
+        rho = zcdp_rho(self.epsilon, delta) * ROUNDING
+        return CentredTask(
+            self.domain,
+            self.m_max,
+            MOST_CLIP,
+            own=True,
+            n_users=n_users,
+            epsilon=self.rest,
+            delta=delta,
+            rho=max(0.0, rho - (self.epsilon - self.rest) ** 2 / 2),
+            neighbours=2 if self.adjacency == Adjacency.REPLACE_USER.value else 1,
+        )
+
+    def _own_shares(self, n_users: float, server: Curator) -> AskShares:
+        """Make the round that asks for own shares and divides by the number of users."""
+
+        def ask(epsilon: float, label: str) -> Generator[Query, Summary, Learned]:
+            query = OwnShares(self.domain)
+            summary = yield query
+            size = query.l1_sensitivity(Adjacency(self.adjacency))
+            noisy = server.discrete_laplace(
+                summary.sums["steps"],
+                l1_sensitivity=size,
+                epsilon=epsilon,
+                label=label,
+                moves=Moves.of(query.l1_sensitivity),
+            )
+            return _from_steps(noisy, n_users, math.sqrt(2) * size / (SHARE_STEPS * epsilon))
+
+        return ask
 
     def _exact(self, server: Curator) -> Script:
         """Ask for the users' shares, and divide by what they add up to."""
@@ -309,32 +364,6 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         if not total:
             return Estimate.failed("no user has a sample in the domain")
         return Estimate.ok(steps / total, keys=self.domain)
-
-    # -- theory ----------------------------------------------------------------------------------
-
-    def predicted(self, seen: SeenShares) -> ErrorBound:
-        """Predict the expected l1 error on a known population. NOT PRIVATE.
-
-        Presence and selection are averaged over the m-hat that "em" can find; "dyadic" is taken at
-        its value without noise.
-        """
-        if math.isinf(self.epsilon):
-            return ErrorBound(L1, 0.0, True, "average of the users' shares, no noise")
-        if self.averages:
-            return predicted_average(self.choice, self.mechanism, seen, self.project)
-        total = weight = 0.0
-        task = self.median_task
-        for size, kept, chance in possible_sizes(seen.classes(task.classes), task, self.median):
-            rest, std = self.release_task(size), self.rule.users_std(task, size)
-            if len(steps := rest.steps(kept)) == 1:
-                found = appendix_l1(rest, seen, std, self.project)
-            else:
-                how = steps, kept, seen.shared_variance(size), std
-                found = min(2.0, rest.error(seen.shares, *how, projected=self.project))
-            total, weight = total + chance * found, weight + chance
-        return ErrorBound(L1, total / weight if weight else math.nan, False, self.source)
-
-    source: ClassVar[str] = "Liu et al. 2020, App. E, on the users' own counts"
 
     @property
     def estimates(self) -> Truth:
@@ -371,3 +400,21 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         cups = rng.multinomial(rng.integers(0, 13, 300), [0.4, 0.3, 0.1, 0.15, 0.05])
         rows = ({n: int(c) for n, c in zip(names, row, strict=True)} for row in cups)
         return Users.from_records({f"user-{u}": row for u, row in enumerate(rows)})
+
+
+def _from_steps(noisy: Integers, n: float, std: float) -> Learned:
+    """Divide by the number of users, or of those who have items where they are clearly fewer.
+
+    ``std`` is that of the noise on a symbol, in users.
+    """
+    p: Floats = np.asarray(noisy, dtype=np.float64) / (n * SHARE_STEPS)
+    mass, noise = float(p.sum()), 5 * std / n * math.sqrt(len(p))
+    public = {"mass": mass, "noise_std": std / n}
+    if mass >= 1 - noise - 2.0**-20 * len(p):
+        return Learned(p, (), public)
+    words = warned(
+        f"about {100 * (1 - mass):.3g} % of the users have no items in the domain",
+        "they are left out, and the average is that of the others",
+        "enlarge the domain if they should count",
+    )
+    return Learned(p / mass if mass > noise else p, (words,), public)

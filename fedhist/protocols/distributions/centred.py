@@ -17,22 +17,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from scipy.special import chdtrc, chdtri
 
 from fedhist.base.arrays import Floats, Integers
+from fedhist.base.text import warned
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.noise_law import noise_per_sensitivity
-from fedhist.protocols.distributions.centred_counts import (
+from fedhist.protocols.distributions.mechanisms import (
+    MEAN_ABSOLUTE,
+    Additive,
+    DistributionTask,
+    Learned,
+    Mechanism,
+    Search,
+)
+from fedhist.protocols.distributions.queries import (
     MOST_RADII,
     MOST_SYMBOLS,
     CentredCounts,
     CentredNorms,
 )
-from fedhist.protocols.distributions.mechanisms import Learned
 from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
 from server.distributions.simplex import project_simplex
@@ -41,28 +49,29 @@ AskShares = Callable[[float, str], Generator[Query, Summary, Learned]]
 """Asks for the users' average shares and releases them, epsilon-DP, under a label of the ledger:
 with Laplace noise of scale ``neighbours / (n_users epsilon)`` on each."""
 
+ROUNDING = 1 - 1e-9
+"""Part of rho that is spent; what is left covers the rounding of conversions."""
+
 MOST_CLIPPED = 0.3
 """Largest part of the users beyond the radius; if the selection needs more, there is none."""
 
-CLUSTER, HARM = 0.05, 0.06
-"""A part of the users that may be elsewhere without anybody's saying so, and what missing it may
-cost in l1: a selection that would not see them is made only where that is no great matter."""
+MOST_SECOND = 0.1
+"""Part of epsilon for the radius, at most."""
 
-FAR = 2
-"""Steps of the candidates, a fourth root of 2 each, beyond which users are far."""
+FAR = 4
+"""Steps of the candidates, a fourth root of 2 each, beyond which users are far; and above what
+alike users have, from which a radius says that users differ."""
 
-LEAST_FAR, MOST_FAR, FALSE_ALARM = 0.01, 0.05, 0.03
-"""Part of epsilon for the number of users far beyond the radius, and how often noise is taken for
-such users."""
+CLUSTER = 0.05
+"""A part of the users that is seen if it is far, or else no radius is selected: clipping it would
+cost up to 1.2 times as much in l1, many times the error of shares."""
 
+LEAST_FAR, MOST_FAR = 0.01, 0.15
+"""Part of epsilon for the number of users far beyond the radius."""
 
-def missed(error: float) -> float:
-    """How often a cluster may stay unseen: so that it costs a fifth of another error on average.
-
-    >>> round(missed(0.003), 3)
-    0.01
-    """
-    return min(max(0.2 * error / HARM, 1e-3), 0.1)
+UNSEEN, FALSE_ALARM = 0.05, 0.005
+"""How often noise hides such a cluster, and how often it is taken for one: a false alarm has up to
+five times the error, so that it adds 2 % to the mean."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,7 @@ class CentredTask:
         """Number of symbols."""
         return len(self.domain)
 
-    # -- budgets and what follows from them -------------------------------------------------------
+    # -- budgets and what follows from them
 
     @cached_property
     def first(self) -> float:
@@ -118,15 +127,18 @@ class CentredTask:
 
     @cached_property
     def second(self) -> float:
-        """Epsilon of the radius: 3 to 5 %."""
-        need = 2 * math.log(len(self.radii) / 0.05) / (0.03 * self.n_users * self.epsilon)
-        return self.epsilon * min(max(need, 0.03), 0.05)
+        """Epsilon of the radius: 3 to 5 %, up to 10 % where few users are too many clipped else."""
+        s, K = self.n_users, len(self.radii)
+        need = 2 * math.log(K / 0.05) / (0.03 * s * self.epsilon)
+        least = 2 * math.log(K / 0.001) / (math.floor(MOST_CLIPPED * s) or 1)
+        usual = self.epsilon * min(max(need, 0.03), 0.05)
+        return max(usual, least) if least <= MOST_SECOND * self.epsilon else usual
 
     @cached_property
     def far(self) -> float:
         """Epsilon of the number of users far beyond the radius; 0: noise would hide a cluster."""
+        noise = math.log(0.5 / FALSE_ALARM) + math.log(0.5 / UNSEEN)
         room = CLUSTER * self.n_users - self._far_alike
-        noise = math.log(0.5 / FALSE_ALARM) + math.log(0.5 / missed(self.shares_error))
         need = noise / room / self.epsilon if room > 0 else math.inf
         return self.epsilon * max(need, LEAST_FAR) if need <= MOST_FAR else 0.0
 
@@ -150,8 +162,8 @@ class CentredTask:
     @property
     def clipped(self) -> int:
         """Users that the selected radius shall leave outside."""
-        found = max(2 * math.log(len(self.radii) / 0.001) / self.second, 0.02 * self.n_users)
-        return math.ceil(found)
+        noise = 2 * math.log(len(self.radii) / 0.001) / self.second
+        return math.ceil(max(noise, 0.02 * self.n_users))
 
     @property
     def most_far(self) -> float:
@@ -164,28 +176,16 @@ class CentredTask:
         at = chdtri(freedom, min(self.clipped / self.n_users, 1.0))
         return self.n_users * float(chdtrc(freedom, at * 2 ** ((FAR - 1) / 2)))
 
-    @cached_property
-    def selects(self) -> bool:
-        """Whether there are users enough to select a radius, and to see those far beyond it.
-
-        Or else what is lost on alike users without it, a factor of shares / offsets, is more than
-        what is lost with it where users are elsewhere and not seen, (offsets + .06) / shares.
-        """
-        if self.clipped > MOST_CLIPPED * self.n_users:
-            return False
-        offsets = self.error()
-        return self.far > 0 or (offsets + HARM) * offsets < self.shares_error**2
-
-    @property
-    def shares_error(self) -> float:
-        """Predict the l1 error of shares that everything is spent on, before the projection."""
-        return self.neighbours * self.k / (self.n_users * self.epsilon)
-
     @property
     def runs(self) -> bool:
         """Whether the numbers allow it at all."""
         few = self.k <= MOST_SYMBOLS and len(self.radii) <= MOST_RADII
         return few and self.delta > 0 and self.n_users >= 1
+
+    @cached_property
+    def selects(self) -> bool:
+        """Whether there are users enough to select a radius, and to see those far beyond it."""
+        return self.clipped <= MOST_CLIPPED * self.n_users and self.far > 0
 
     @property
     def lost(self) -> float:
@@ -214,20 +214,32 @@ class CentredTask:
     def _basic(self) -> float:
         return noise_per_sensitivity(self.third, self.delta, self.discrete).scale
 
-    def error(self, ratio: float = 1.0) -> float:
-        """Predict the l1 error of offsets at p uniform, for counts ``ratio`` times as wide.
+    @property
+    def alike_radius(self) -> float:
+        """Radius of users who draw from one distribution: sqrt(chi^2 / m) h.
 
-        E|Z| 2 z R / s summed over spreads 1 / sqrt k. The radius R is what the intended part of the
-        users exceeds, sqrt(chi^2 / m) h, rounded up on the candidates by 2^(1/8) on average; and
-        h = hypot(r, 2.83 sqrt(k m) / (s epsilon_1)) for the noise of the centre. About
-        2 z k h / (s sqrt m) in all where k is large. A part of the centre's own error stays where
-        few symbols and users make clipping take from the offset.
+        What the intended part of them exceeds, with h = hypot(1, 2.83 sqrt(k m) / (s epsilon_1))
+        for the noise of the centre.
         """
-        s, k, m, rows = self.n_users, self.k, self.m, self.neighbours
-        h = math.hypot(ratio, math.sqrt(2 * k * m) * rows / (s * self.first))
-        radius = 2**0.125 * math.sqrt(chdtri(max(k - 1, 1), min(self.clipped / s, 1.0)) / m) * h
-        noise = math.sqrt(2 / math.pi) * rows * self.multiplier * radius / s * math.sqrt(k)
+        s, k, m = self.n_users, self.k, self.m
+        h = math.hypot(1.0, math.sqrt(2 * k * m) * self.neighbours / (s * self.first))
+        return math.sqrt(chdtri(max(k - 1, 1), min(self.clipped / s, 1.0)) / m) * h
+
+    def error(self) -> float:
+        """Predict the l1 error of offsets of alike users at p uniform.
+
+        E|Z| 2 z R / s summed over spreads 1 / sqrt k, R rounded up on the candidates by 2^(1/8) on
+        average. A part of the centre's own error stays where few symbols and users make clipping
+        take from the offset.
+        """
+        s, k, rows, radius = self.n_users, self.k, self.neighbours, 2**0.125 * self.alike_radius
+        noise = MEAN_ABSOLUTE * rows * self.multiplier * radius / s * math.sqrt(k)
         return math.hypot(noise, 0.5 * self.lost * k * rows / (s * self.first))
+
+    @property
+    def shares_error(self) -> float:
+        """Predict the l1 error of shares that everything is spent on."""
+        return self.neighbours * self.k / (self.n_users * self.epsilon)
 
     def share_std(self, epsilon: float) -> float:
         """Std of the Laplace noise on a share that ``epsilon`` is spent on."""
@@ -243,7 +255,10 @@ class CentredTask:
         return size / (1 - self.lost) * spread
 
     def prefers_shares(self, std: Floats) -> bool:
-        """Whether shares with the third budget, and the first's, are better than offsets."""
+        """Whether shares with the third budget, and the first's, are better than offsets.
+
+        E|Z| is .8 std of Gaussian noise, .75 of two Laplace noises together.
+        """
         together = self.share_std(math.hypot(self.first, self.third))
         return 0.8 * float(std.sum()) >= 0.75 * self.k * together
 
@@ -276,10 +291,16 @@ def centred(
     chosen = server.exponential(scores, sensitivity=1.0, epsilon=task.second, label="radius")
     radius = float(task.radii[chosen])
     std = task.offset_std(radius, spread)
-    seen = task.far and _far_users(above, chosen, task, server) > task.most_far
-    if seen or task.prefers_shares(std):
+    said: tuple[str, ...] = ()
+    if not task.own and radius > task.alike_radius * 2 ** (FAR / 4):
+        said += (_differ(f"radius {radius:.3g}, alike users have {task.alike_radius:.3g}"),)
+    far = _far_users(above, chosen, task, server)
+    if far > task.most_far:
+        said += (_differ(f"some {far:.3g} of them are far from the others"),)
+    if far > task.most_far or task.prefers_shares(std):
         again = yield from ask(task.third, "shares")
-        return _both(start, task.first, again, task.third)
+        both = _both(start, task.first, again, task.third)
+        return replace(both, warnings=again.warnings + said)
     query = CentredCounts(*where, radius)
     summary = yield query
     size = query.l2_sensitivity(task.neighbours)
@@ -291,9 +312,17 @@ def centred(
     else:
         draw = server.discrete_gaussian if task.discrete else server.gaussian
         noisy = draw(steps, l2_sensitivity=size, epsilon=task.third, delta=task.delta, label=label)
-    found = centre + spread * (query.unit / task.n_users / (1 - task.lost)) * noisy
-    p = combined(start.p, task.share_std(task.first), found, std)
-    return Learned(p, start.warnings, {"radius": radius, "noise_std": float(std.mean())})
+    offset = spread * (query.unit / task.n_users / (1 - task.lost)) * noisy
+    p = combined(start.p, task.share_std(task.first), centre + offset, std)
+    return Learned(p, start.warnings + said, {"radius": radius, "noise_std": float(std.mean())})
+
+
+def _differ(words: str) -> str:
+    return warned(
+        f"the users' own distributions differ ({words})",
+        "the estimate is the average of them, with a larger error than for users of one",
+        'read it as that average, which mechanism = "laplace" has at one error for all users',
+    )
 
 
 def _far_users(above: Integers, chosen: int, task: CentredTask, server: Curator) -> float:
@@ -326,3 +355,48 @@ def combined(a: Floats, a_std: float | Floats, b: Floats, b_std: float | Floats)
 def _both(a: Learned, a_epsilon: float, b: Learned, b_epsilon: float) -> Learned:
     """Average shares that were released twice."""
     return Learned(combined(a.p, b_epsilon, b.p, a_epsilon), b.warnings, dict(b.public))
+
+
+# -- as a mechanism of ``distribution``: all users have m samples each -----------------------------
+
+COUNTS = Additive("counts", gaussian=False)
+
+
+def centred_task(task: DistributionTask) -> CentredTask:
+    """Say what centred counts of users with m samples each work with."""
+    return CentredTask(
+        task.domain,
+        task.m,
+        task.m,
+        own=False,
+        n_users=task.n_users,
+        epsilon=task.epsilon,
+        delta=task.delta,
+        rho=ROUNDING * task.rho if task.delta else 0.0,
+        discrete=task.discrete,
+    )
+
+
+def _search(task: DistributionTask, server: Curator) -> Search:
+    def ask(epsilon: float, label: str) -> Generator[Query, Summary, Learned]:
+        return (yield from COUNTS.search(replace(task, epsilon=epsilon), server, label))
+
+    return (yield from centred(centred_task(task), server, ask))
+
+
+def _error(task: DistributionTask) -> float:
+    """Add the sampling of the users' items; inf where no radius can be selected."""
+    at = centred_task(task)
+    if not (at.runs and at.selects):
+        return math.inf
+    return math.hypot(at.error(), MEAN_ABSOLUTE * math.sqrt((at.k - 1) / (task.m * task.n_users)))
+
+
+def _floor(task: DistributionTask) -> float:
+    """Users from which a radius can be selected; inf without a delta or with too many symbols."""
+    at = centred_task(task)
+    return at.clipped / MOST_CLIPPED if at.runs else math.inf
+
+
+CENTRED = Mechanism("centred", _search, _error, rounds=3, pure=False, floor=_floor, automatic=True)
+"""Average of the users' shares, whatever distributions they have."""

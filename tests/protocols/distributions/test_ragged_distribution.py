@@ -14,15 +14,17 @@ import pytest
 
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency, zcdp_rho
-from fedhist.protocols.distributions.ragged import theory
-from fedhist.protocols.distributions.ragged.ragged_distribution import RaggedDistribution
-from fedhist.protocols.distributions.ragged.release import RaggedTask, release
-from fedhist.protocols.printed.ragged_distribution import RaggedTaskAsPrinted
+from fedhist.protocols.distributions.median_size import RaggedTask, release
+from fedhist.protocols.distributions.ragged_distribution import RaggedDistribution
+from fedhist.protocols.printed.ragged_distribution import (
+    RaggedTaskAsPrinted,
+    zero_indicators_touched,
+)
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
-from server.distributions.binomial_grid import SENSITIVITY
+from server.distributions.binomial_scores import SENSITIVITY
 from server.noise import SimulatedNoise
 from simulations.runtimes.inline import InlinePopulation
 from tests.protocols.running import count_table, secure
@@ -30,7 +32,7 @@ from tests.protocols.running import result as run
 
 REPLACE, ADD = Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER
 ADD_REMOVE: dict[str, Any] = {"adjacency": ADD.value, "n_users": None}
-PAPER: dict[str, Any] = {"mode": "paper", "median": "dyadic"}
+PAPER: dict[str, Any] = {"mode": "paper"}
 
 
 def population(n: int, d: int, mean: float, exponent: float = 0.0, seed: int = 5) -> Users:
@@ -166,7 +168,7 @@ def test_printed_sums_of_zeros_touch_more_than_the_paper_says(mechanism: str) ->
     assert touched > min(k, size)
     assert worst <= 1
     if mechanism == "presence":
-        assert touched == how["l1_sensitivity"] == theory.zero_indicators_touched(k, size)
+        assert touched == how["l1_sensitivity"] == zero_indicators_touched(k, size)
         assert how["epsilon"] == pytest.approx(touched * task.epsilon_each)
     else:
         assert touched <= how["changed"] == k
@@ -176,10 +178,9 @@ def test_printed_sums_of_zeros_touch_more_than_the_paper_says(mechanism: str) ->
 
 
 @pytest.mark.parametrize("mechanism", ["presence", "ks"])
-@pytest.mark.parametrize("median", ["em", "dyadic"])
-def test_a_tenth_of_rho_finds_the_median(mechanism: str, median: str) -> None:
+def test_a_tenth_of_rho_finds_the_median(mechanism: str) -> None:
     users = population(9000, 30, 20)
-    protocol = protocol_for(users, mechanism=mechanism, median=median, m_max=64)
+    protocol = protocol_for(users, mechanism=mechanism, m_max=64)
     ledger = run(protocol, users).ledger
     assert ledger is not None
     rho = zcdp_rho(2.0, 1e-6)
@@ -215,8 +216,9 @@ def test_epsilon_per_symbol_is_the_bounded_range_share() -> None:
 def test_printed_budgets() -> None:
     """Theorems 14 and 15 at (1, 1e-6): k = 100 with m-hat = 128, and with m-hat = 16."""
     log = math.log(2e6)
-    assert theory.printed_epsilon_each(100, 128, 1.0, 1e-6) == 1 / (8 * math.sqrt(101 * log))
-    assert theory.printed_epsilon_each(100, 16, 1.0, 1e-6) == 0.5 / (8 * math.sqrt(16 * log))
+    paper = RaggedDistribution(Keys.range(100), 1.0, 1e-6, 128, 9000, **PAPER)
+    assert paper.release_task(128).epsilon_each == 1 / (8 * math.sqrt(101 * log))
+    assert paper.release_task(16).epsilon_each == 0.5 / (8 * math.sqrt(16 * log))
     few = RaggedDistribution(Keys.range(8), 1.0, 1e-6, 128, 9000, **PAPER)
     assert few.release_task(8).steps(0.0) == ("phs",)
     assert few.release_task(4).steps(0.0) == ("phs", "presence")
@@ -228,7 +230,7 @@ def test_the_paper_claims_less_than_it_spends() -> None:
     many = replace(few, domain=Keys.range(5000), mechanism="presence")
     assert few.claimed.epsilon == many.claimed.epsilon == 1.0
     assert few.guarantee.epsilon < 1.0
-    each = theory.printed_epsilon_each(5000, 1, 1.0, 1e-6)
+    each = many.release_task(1).epsilon_each
     assert many.guarantee.epsilon == pytest.approx(0.5 + 4999 * each)
 
 
@@ -238,7 +240,7 @@ def test_the_printed_claim_is_false_for_many_symbols() -> None:
     The second half claims (1/2, 5e-7). The privacy loss is a sum of 4999 independent terms, with
     mean .67 and standard deviation 1.2; 400 draws of it (false alarm far below 1e-9).
     """
-    each = theory.printed_epsilon_each(5000, 1, 1.0, 1e-6)
+    each = a_task("presence", REPLACE, 5000, 1, RaggedTaskAsPrinted).epsilon_each
     noise = np.random.default_rng(6).laplace(0, 1 / each, (400, 4999))
     loss = each * (np.abs(noise + 1) - np.abs(noise)).sum(axis=1)
     assert np.maximum(0.0, -np.expm1(0.5 - loss)).mean() > 0.05  # delta at epsilon = 1/2
@@ -254,29 +256,6 @@ def test_the_printed_mode_runs_within_its_guarantee() -> None:
         assert estimate.ledger.spent(1e-6).epsilon <= protocol.guarantee.epsilon * (1 + 1e-9)
 
 
-# -- errors ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("fields", "d", "mean"),
-    [
-        ({"mechanism": "presence"}, 50, 12),
-        ({"mechanism": "presence", "project": False}, 50, 12),
-        ({"mechanism": "presence", "delta": 0.0}, 50, 12),
-        ({"mechanism": "ks", "epsilon": 4.0}, 10, 100),
-        ({"mechanism": "presence", "median": "dyadic", "epsilon": 8.0}, 50, 12),
-        ({"mechanism": "presence", **ADD_REMOVE}, 50, 12),
-    ],
-)
-def test_measured_errors_are_as_predicted(fields: dict[str, Any], d: int, mean: float) -> None:
-    """Mean of 12 runs within a quarter of the prediction (std of a run below 20 %: 4 std, 1e-4)."""
-    users = population(4000, d, mean, 0.5)
-    protocol = protocol_for(users, **fields)
-    truth = protocol.truth(users)
-    losses = [protocol.loss_of(run(protocol, users, seed), users, truth) for seed in range(12)]
-    assert np.mean(losses) == pytest.approx(protocol.error(users).expected, rel=0.25)
-
-
 def test_auto_takes_what_is_predicted_to_be_better() -> None:
     """Few samples per symbol: presence. Many: selection. Too few users for that: presence."""
     sparse = RaggedDistribution(Keys.range(1000), 2.0, 1e-6, 1024, 100_000)
@@ -284,43 +263,15 @@ def test_auto_takes_what_is_predicted_to_be_better() -> None:
     dense = replace(sparse, domain=Keys.range(10))
     assert dense.release_task(256).steps(60_000.0) == ("ks",)
     assert dense.release_task(256).steps(20.0) == ("presence",)
-    p = np.full(10, 0.1)
-    task = dense.release_task(256)
-    ks, presence = (task.error(p, (s,), 6e4, 0.0, 0.0) for s in ("ks", "presence"))
-    assert ks < presence
-
-
-def test_the_error_of_presence_is_near_its_rule_of_thumb() -> None:
-    """e^(m p) / (m s) hypot(.8 sqrt(s q (1 - q)), .8 sigma) per symbol, for m p = 0.3."""
-    task = RaggedDistribution(Keys.range(100), 1.0, 1e-6, 64, 50_000).release_task(32)
-    p = np.full(100, 0.3 / 32)
-    p[-1] = 1 - p[:-1].sum()  # saturated: presence tells nothing of it but "many"
-    q, s, sigma = (1 - p[0]) ** 32, 50_000, task.law.std
-    rule = math.exp(0.3) / (32 * s) * 0.8 * math.hypot(math.sqrt(s * q * (1 - q)), sigma)
-    both = task.error(p, ("presence",), s, 0.0, 0.0)
-    last = task.error(np.array([p[-1]]), ("presence",), s, 0.0, 0.0)
-    assert (both - last) / 99 == pytest.approx(rule, rel=0.05)
-    # where all samples are read and s-hat is exact, the sampling error of the truth is not counted
-    assert task.error(p, ("presence",), s, 1 / (s * 32.0), 0.0) < both
-    assert task.error(p, ("presence",), s, 0.0, 500.0) > both
-
-
-def test_more_samples_per_user_help() -> None:
-    """The predicted error falls with the square root of m-hat for ks, at given s-hat."""
-    task = RaggedDistribution(Keys.range(10), 2.0, 1e-6, 4096, 100_000).release_task
-    p = np.full(10, 0.1)
-    errors = [task(m).error(p, ("ks",), 1e5, 0.0, 0.0) for m in (64, 256, 1024)]
-    assert errors[0] / errors[1] == pytest.approx(2, rel=0.01)
-    assert errors[1] / errors[2] == pytest.approx(2, rel=0.01)
 
 
 # -- statuses --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("median", ["em", "dyadic"])
-def test_too_few_users_are_refused_before_anything_is_asked(median: str) -> None:
+@pytest.mark.parametrize("fields", [ALIKE, PAPER])
+def test_too_few_users_are_refused_before_anything_is_asked(fields: dict[str, Any]) -> None:
     users = population(300, 10, 20)
-    protocol = protocol_for(users, epsilon=0.5, median=median, **ALIKE)
+    protocol = protocol_for(users, epsilon=0.5, **fields)
     estimate = run(protocol, users)
     assert estimate.status == "refused"
     assert f"{math.ceil(protocol.least_users)} are needed" in estimate.reason
@@ -443,11 +394,9 @@ def test_the_configuration_is_completed() -> None:
         ({"n_users": None}, "n_users.*None"),
         ({"adjacency": ADD.value}, "n_users.*100"),
         ({"adjacency": "zero-out-user", "n_users": None}, "zero-out-user"),
-        ({"median": "mean"}, "median.*'mean'"),
         ({"mechanism": "magic"}, "mechanism.*'magic'"),
         ({"mode": "printed"}, "mode.*'printed'"),
-        ({"mode": "paper"}, "dyadic.*'em'"),
-        ({"mode": "paper", "median": "dyadic", "delta": 0.0}, r"delta.*0\.0"),
+        ({"mode": "paper", "delta": 0.0}, r"delta.*0\.0"),
         ({**PAPER, **ADD_REMOVE}, "add-remove-user"),
         ({"mechanism": "ks", "m_max": 1 << 22}, "m_max"),
         ({"cmax": 0.0}, r"cmax.*0\.0"),

@@ -11,7 +11,7 @@ from scipy.stats import hypergeom
 
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report, Summary
-from fedhist.protocols.distributions.exceedance_counts import ExceedanceCounts
+from fedhist.protocols.distributions.queries import ExceedanceCounts
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams

@@ -1,4 +1,4 @@
-"""Encodings of users with different numbers of samples: who sends what, and what one user changes.
+"""Rows of users with enough samples only: who sends what, and what one user changes.
 
 Answers are compared with a short obvious version; sensitivities with all rows of tiny cases.
 """
@@ -15,8 +15,8 @@ import pytest
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.distributions.ragged.encodings import RaggedCounts
-from fedhist.protocols.distributions.ragged.theory import zero_indicators_touched
+from fedhist.protocols.distributions.queries import ExceedanceCounts
+from fedhist.protocols.printed.ragged_distribution import zero_indicators_touched
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from tests.protocols.running import streams
@@ -35,13 +35,14 @@ MIXED = Users.from_records(
 )
 
 
+def complete(domain: Keys, size: int, thresholds: tuple[int, ...]) -> ExceedanceCounts:
+    return ExceedanceCounts(domain, size, thresholds, complete=True)
+
+
 def rows(report: Report, t: tuple[int, ...]) -> list[dict[int, int]]:
     """What each user sent, as symbol to smallest count of its cell."""
-    out = []
-    for u in range(report.n_users):
-        row = report.row(u)
-        out.append({int(i): t[c] + 1 for i, c in zip(row["item"], row["cell"], strict=True)})
-    return out
+    cells = [report.row(u)["cell"].tolist() for u in range(report.n_users)]
+    return [{c // len(t): t[c % len(t)] + 1 for c in row} for row in cells]
 
 
 def by_name(users: Users, values: list[Any]) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def by_name(users: Users, values: list[Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_users_with_enough_samples_send_that_many_of_their_own(seed: int) -> None:
-    query = RaggedCounts(ABC, 4, (0, 1, 2, 3), count_kept=True)
+    query = complete(ABC, 4, (0, 1, 2, 3))
     report = query.answer(MIXED, streams(MIXED, seed))
     query.check(report)
     sent = by_name(MIXED, rows(report, query.thresholds))
@@ -74,7 +75,7 @@ def test_draws_are_uniform_without_replacement() -> None:
     users = Users.from_counts(
         np.arange(n), np.repeat(np.arange(n), 3), np.tile([0, 1, 2], n), np.tile([5, 3, 1], n), ABC
     )
-    query = RaggedCounts(ABC, 4, (0, 1, 2, 3))
+    query = complete(ABC, 4, (0, 1, 2, 3))
     above = query.above(query.fold(query.answer(users, streams(users))))
     mean = above.sum(axis=1) / n
     expected = 4 * np.array([5, 3, 1]) / 9
@@ -85,7 +86,7 @@ def test_draws_are_uniform_without_replacement() -> None:
 @pytest.mark.parametrize("thresholds", [(0,), (0, 2), (1,), (1, 2, 3), (0, 1, 2, 3)])
 def test_above_is_what_it_says(thresholds: tuple[int, ...]) -> None:
     """From the exact counts that the same users send with all thresholds (the coins are alike)."""
-    query, whole = RaggedCounts(ABC, 4, thresholds), RaggedCounts(ABC, 4, (0, 1, 2, 3))
+    query, whole = complete(ABC, 4, thresholds), complete(ABC, 4, (0, 1, 2, 3))
     report = query.answer(MIXED, streams(MIXED))
     query.check(report)
     counts = rows(whole.answer(MIXED, streams(MIXED)), whole.thresholds)
@@ -98,14 +99,14 @@ def test_above_is_what_it_says(thresholds: tuple[int, ...]) -> None:
 def test_items_outside_the_domain_change_nothing() -> None:
     clean = Users.from_records({"u": {"a": 3, "c": 2}, "v": {"b": 1}})
     noisy = Users.from_records({"u": {"a": 3, "c": 2, "!": 50}, "v": {"b": 1, "zz": 90}})
-    query = RaggedCounts(ABC, 2, (0, 1))
+    query = complete(ABC, 2, (0, 1))
     a, b = query.answer(clean, streams(clean)), query.answer(noisy, streams(noisy))
     assert rows(a, (0, 1)) == rows(b, (0, 1))
 
 
 def test_counts_as_large_as_they_come() -> None:
     users = Users.from_records({"u": {"a": 2**40, "b": 1}, "v": {"c": 2**31}})
-    query = RaggedCounts(ABC, 1 << 31, (0, 5))
+    query = complete(ABC, 1 << 24, (0, 5))
     report = query.answer(users, streams(users))
     query.check(report)
     assert query.above(query.fold(report))[0].tolist() == [1, 1]
@@ -126,7 +127,7 @@ def all_rows(k: int, size: int) -> Iterator[np.ndarray[Any, Any]]:
 def test_touched_symbols_are_bounded_and_attained(k: int, size: int) -> None:
     domain = Keys.range(k)
     thresholds = tuple(range(size))
-    query = RaggedCounts(domain, size, thresholds)
+    query = complete(domain, size, thresholds)
     above = [np.array([row > t for t in thresholds]).T.astype(int) for row in all_rows(k, size)]
     pairs = {
         REPLACE: list(itertools.product(above, above)),
@@ -157,7 +158,7 @@ def test_forty_five_of_fifty_zero_indicators() -> None:
     k, size = 50, 5
     rest = {f"r{u}": {f"i{u:02d}": 5} for u in range(9)}
     domain = Keys.of([f"i{j:02d}" for j in range(k)])
-    query = RaggedCounts(domain, size, (0,), count_kept=True)
+    query = complete(domain, size, (0,))
 
     def sums(record: dict[str, int]) -> tuple[Any, Any]:
         users = Users.from_records({**rest, "one": record})
@@ -178,80 +179,65 @@ def test_forty_five_of_fifty_zero_indicators() -> None:
 # -- what the server refuses -----------------------------------------------------------------------
 
 
-def report_of(row: list[tuple[int, int]], kept: int | None = None) -> Report:
-    item, cell = (np.array(c, dtype=np.uint32) for c in (list(zip(*row, strict=True)) or [[], []]))
-    arrays = {} if kept is None else {"kept": np.array([kept], np.uint8)}
-    ragged = {"item": item, "cell": cell}
-    return Report(np.zeros(1, np.uint64), arrays, ragged, np.array([0, len(row)]))
+def report_of(row: list[tuple[int, int]], kept: int = 1, width: int = 2) -> Report:
+    cells = np.array([item * width + cell for item, cell in row], dtype=np.uint32)
+    arrays = {"kept": np.array([kept], np.uint8)}
+    return Report(np.zeros(1, np.uint64), arrays, {"cell": cells}, np.array([0, len(row)]))
 
 
 @pytest.mark.parametrize(
     ("row", "match"),
     [
-        ([(3, 0)], "item"),
-        ([(0, 2)], "cell"),
+        ([(3, 0)], "cell"),
         ([(0, 0), (0, 1)], "twice"),
-        ([(0, 0)], "counts 1 to 1 samples, expected 4"),
-        ([(0, 1), (1, 1), (2, 1)], "counts 6 to 12 samples, expected 4"),
+        ([(0, 0)], "fewer than m = 4"),
+        ([], "fewer than m = 4"),
+        ([(0, 1), (1, 1), (2, 1)], "needs 6 items, more than m = 4"),
     ],
 )
 def test_rows_that_no_honest_user_sends(row: list[tuple[int, int]], match: str) -> None:
-    query = RaggedCounts(ABC, 4, (0, 1))
+    query = complete(ABC, 4, (0, 1))
     query.check(report_of([(0, 1), (1, 0)]))
-    query.check(report_of([]))
+    query.check(report_of([], kept=0))
     with pytest.raises(WireError, match=match):
         query.check(report_of(row))
 
 
 def test_kept_must_agree_with_the_rows() -> None:
-    query = RaggedCounts(ABC, 4, (0,), count_kept=True)
-    query.check(report_of([(0, 0)], kept=1))
+    query = complete(ABC, 4, (0,))
+    query.check(report_of([(0, 0)], width=1))
     with pytest.raises(WireError, match="not kept"):
-        query.check(report_of([(0, 0)], kept=0))
+        query.check(report_of([(0, 0)], kept=0, width=1))
     with pytest.raises(WireError, match="kept"):
-        query.check(report_of([(0, 0)], kept=2))
+        query.check(report_of([(0, 0)], kept=2, width=1))
     with pytest.raises(WireError, match="expected"):
-        query.check(report_of([(0, 0)]))
-    with pytest.raises(WireError, match="expected"):
-        RaggedCounts(ABC, 4, (0,)).check(report_of([(0, 0)], kept=1))
+        ExceedanceCounts(ABC, 4, (0,)).check(report_of([(0, 0)], width=1))
 
 
 def test_symbols_below_the_first_threshold_count_for_the_size() -> None:
     """With thresholds (1,) a symbol held once is not sent: 2 a's may stand for a, a, b, c."""
-    query = RaggedCounts(ABC, 4, (1, 3))
-    query.check(report_of([(0, 0)]))
-    with pytest.raises(WireError, match="samples"):
-        RaggedCounts(Keys.of(["a"]), 4, (1, 3)).check(report_of([(0, 0)]))
+    complete(ABC, 4, (1, 3)).check(report_of([(0, 0)]))
+    with pytest.raises(WireError, match="fewer than"):
+        complete(Keys.of(["a"]), 4, (1, 3)).check(report_of([(0, 0)]))
 
 
 def test_sums_that_no_honest_users_send() -> None:
-    query = RaggedCounts(ABC, 2, (0, 1))
-    query.check_summary(Summary(2, {"cells": np.array([[1, 1], [0, 0], [1, 0]])}))
-    for cells, match in (
-        ([[2, 1], [0, 0], [0, 0]], "held by 3 users"),
-        ([[0, 2], [2, 0], [0, 0]], "6 samples of 2 users"),
+    query, kept = complete(ABC, 2, (0, 1)), np.array([2])
+    fine = np.array([[1, 1], [0, 0], [1, 0]])
+    query.check_summary(Summary(3, {"users": fine, "kept": kept}))
+    for cells, many, match in (
+        ([[2, 1], [0, 0], [0, 0]], 2, "3 users hold one symbol"),
+        ([[0, 2], [2, 0], [0, 0]], 2, "need 6 items, more than 2 users"),
+        ([[1, 1], [0, 0], [1, 0]], 4, "kept"),
     ):
         with pytest.raises(WireError, match=match):
-            query.check_summary(Summary(2, {"cells": np.array(cells)}))
+            query.check_summary(Summary(3, {"users": np.array(cells), "kept": np.array([many])}))
 
 
-@pytest.mark.parametrize(
-    ("size", "thresholds", "match"),
-    [
-        (0, (0,), "size.*0"),
-        ((1 << 31) + 1, (0,), "size"),
-        (True, (0,), "size"),
-        (4, (), "thresholds"),
-        (4, (-1,), "thresholds"),
-        (4, (0, 0), "thresholds"),
-        (4, (0, 4), "thresholds"),
-    ],
-)
-def test_impossible_queries(size: int, thresholds: tuple[int, ...], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        RaggedCounts(ABC, size, thresholds)
-
-
-def test_an_empty_domain_is_refused() -> None:
-    with pytest.raises(ValueError, match="domain"):
-        RaggedCounts(Keys.of(()), 1, (0,))
+def test_the_fused_summary_is_the_folded_one() -> None:
+    query = complete(ABC, 4, (0, 2))
+    folded = query.fold(query.answer(MIXED, streams(MIXED)))
+    fused = query.answer_folded(MIXED, streams)
+    assert {n: a.tolist() for n, a in folded.sums.items()} == {
+        n: a.tolist() for n, a in fused.sums.items()
+    }

@@ -1,0 +1,422 @@
+"""Appendix E: one distribution behind users with different numbers of samples, in two rounds [1]_.
+
+The first finds m-hat, a power of two near the median number of samples, and s-hat, the number of
+users with as many. In the second these users draw m-hat of their samples each, without replacement,
+and the others send the all-zero row. The distribution is learned as if there were s-hat users with
+m-hat samples, from the numbers of users that hold each symbol (presence) or hold it more than t
+times (selection): C(t) = s-hat - #{u : N_i(u) > t}, which one user moves by at most 1, and for at
+most min(k, 2 m-hat) symbols (min(k, m-hat) if a user is added or removed).
+
+The paper finds m-hat from noise on every class of sizes
+(:mod:`fedhist.protocols.printed.ragged_distribution`). Here the exponential mechanism chooses the
+class, and one count alone gets noise. With c_j users of 2^j samples or more, class j is scored by
+the distance of s / 2 from the interval [c_{j + 1}, c_j]. The distance of s / 2 from c_j itself
+would not do: where all users have alike sizes every c_j is 0 or s, and all classes score the same.
+
+Corrected against the paper: sums of presence indicators in place of zero indicators, of which a
+user who drops below m-hat changes up to k - 1 and not min(k, m-hat); and all counts are divided by
+the released s-hat (the text has two definitions of tau-hat, one with the exact number, under which
+the scores' sensitivity is not 1).
+
+References
+----------
+.. [1] Liu, Suresh, Yu, Kumar & Riley, "Learning discrete distributions: user vs item-level
+   privacy", NeurIPS 2020, Appendix E.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.base.arrays import Array, Floats
+from fedhist.base.text import warned
+from fedhist.model.query import Query, Summary
+from fedhist.privacy.guarantee import Adjacency, check_budget
+from fedhist.privacy.noise_law import NoiseLaw
+from fedhist.privacy.sensitivity import sqrt_up
+from fedhist.protocols.distributions.mechanisms import presence_error
+from fedhist.protocols.distributions.queries import MOST_M, ExceedanceCounts
+from fedhist.protocols.distributions.selection import (
+    KS,
+    PHS,
+    SMALL,
+    Family,
+    selection_error,
+    users_needed,
+)
+from fedhist.protocols.shared.contributions import NormHistogram
+from fedhist.session.curator import Curator
+from fedhist.users.keys import Keys
+from server.distributions.binomial_scores import MOST_CELLS, SENSITIVITY, SelectionPlan, pick_eta
+from server.distributions.simplex import presence_to_probability
+
+EM_SHARE = 0.75
+"""Part of epsilon with which the class is chosen; the rest is for the count."""
+
+EM_RHO = EM_SHARE**2 / 8 + (1 - EM_SHARE) ** 2 / 2
+"""What both cost in zCDP, per epsilon^2: the choice has bounded range."""
+
+MOST_SELECTED = 1 << 20
+"""Largest m-hat for a selection among binomials; the automatic choice stops at a sixteenth."""
+
+FAMILIES: Mapping[str, Family] = {"ks": KS, "phs": PHS}
+
+
+# -- m-hat and s-hat -------------------------------------------------------------------------------
+
+
+def size_classes(m_max: int) -> int:
+    """Count the dyadic classes of sizes: {0}, [1, 2), [2, 4), ..., [2^J, inf) with 2^J <= m_max.
+
+    >>> size_classes(1), size_classes(7), size_classes(8)
+    (2, 4, 5)
+    """
+    return m_max.bit_length() + 1
+
+
+def size_query(domain: Keys, m_max: int) -> NormHistogram:
+    """Ask every user for the dyadic class of its number of in-domain samples.
+
+    Class j >= 1 holds the sizes from 2^(j - 1) up to 2^j; the last one all larger sizes as well, so
+    that nobody can go beyond ``m_max``. A user without samples adds nothing.
+
+    >>> size_query(Keys.of(["tea"]), 9).edges
+    (0.0, 1.0, 3.0, 7.0)
+    """
+    return NormHistogram(domain, tuple(2.0**j - 1 for j in range(size_classes(m_max) - 1)), 1)
+
+
+def class_counts(summary: Summary) -> NDArray[np.int64]:
+    """Count the users in every class, (v,), the empty users first. NOT PRIVATE.
+
+    One replaced user moves from one class to another: l1 sensitivity 2; one who is added or removed
+    changes one class by 1. The number of users in all classes from j on changes by at most 1.
+    """
+    filled = summary.sums["weight"]
+    return np.concatenate([[summary.n_users - filled.sum()], filled]).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class MedianTask:
+    """The public side of a search for the median size.
+
+    Attributes
+    ----------
+    domain : Keys
+        Public symbols; samples outside it do not count.
+    m_max : int
+        Public bound on the number of samples: larger ones count as ``m_max``.
+    n_users : int or None
+        s, where it is public; None where it is not (users may be added or removed).
+    adjacency : Adjacency
+        REPLACE_USER or ADD_REMOVE_USER.
+    epsilon : float
+        Budget of the search.
+    beta : float
+        Probability with which the bounds below may fail.
+    """
+
+    domain: Keys
+    m_max: int
+    n_users: int | None
+    adjacency: Adjacency
+    epsilon: float
+    beta: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        if not 1 <= self.m_max <= MOST_M:
+            raise ValueError(f"m_max must lie in [1, {MOST_M}], got {self.m_max}")
+        if self.adjacency is Adjacency.ZERO_OUT_USER:
+            raise ValueError(
+                'adjacency must be "replace-user" or "add-remove-user", '
+                f"got {self.adjacency.value!r}"
+            )
+        if (self.n_users is None) != (self.adjacency is Adjacency.ADD_REMOVE_USER):
+            raise ValueError(
+                f"n_users is public exactly under {Adjacency.REPLACE_USER.value!r}, "
+                f"got {self.n_users} under {self.adjacency.value!r}"
+            )
+        if not 0 < self.beta < 1:
+            raise ValueError(f"beta must lie in (0, 1), got {self.beta}")
+
+    @property
+    def classes(self) -> int:
+        """Number of classes of sizes with the empty one: v = floor(log2 m_max) + 2."""
+        return size_classes(self.m_max)
+
+    @property
+    def score_sensitivity(self) -> float:
+        """How much one user changes s / 2 - c_j: by 1 if s stays, by 1/2 if s goes too."""
+        return 1.0 if self.adjacency is Adjacency.REPLACE_USER else 0.5
+
+    @property
+    def count_slack(self) -> float:
+        """Bound on the noise of the count, with probability 1 - beta."""
+        return math.log(1 / self.beta) / ((1 - EM_SHARE) * self.epsilon)
+
+    @property
+    def least_users(self) -> float:
+        """Fewest users for which m-hat can be found: four times what noise may hide."""
+        epsilon = EM_SHARE * self.epsilon
+        score = 2 * self.score_sensitivity * math.log((self.classes - 1) / self.beta) / epsilon
+        return 4 * max(score, self.count_slack)
+
+
+@dataclass(frozen=True)
+class Median:
+    """What a search returns; both numbers are released.
+
+    Attributes
+    ----------
+    size : int
+        m-hat, a power of two; 0 if the search has failed.
+    users : float
+        s-hat.
+    reason : str
+        Why it has failed.
+    """
+
+    size: int
+    users: float
+    reason: str = ""
+
+
+MedianSearch = Generator[Query, Summary, Median]
+
+
+def miscounted(task: MedianTask, summary: Summary) -> Median | None:
+    """Fail, before anything is released, unless as many users answer as is public."""
+    if task.n_users in (None, summary.n_users):
+        return None
+    return Median(
+        0,
+        0.0,
+        f"{summary.n_users} users answered, but n_users = {task.n_users}: set it to the number of "
+        "users who will answer; nothing was released",
+    )
+
+
+def em_search(task: MedianTask, server: Curator) -> MedianSearch:
+    """Choose the class that holds the median; put noise on the number of users from there on.
+
+    Privacy
+    -------
+    epsilon-DP, 3/4 for the choice and 1/4 for the count, whose sensitivity is 1: (3/4 epsilon)^2 /
+    8 + (epsilon / 4)^2 / 2 in zCDP. The sensitivity of a score is ``task.score_sensitivity``.
+    """
+    summary = yield size_query(task.domain, task.m_max)
+    if (failed := miscounted(task, summary)) is not None:
+        return failed
+    counts = class_counts(summary)
+    at = server.exponential(
+        median_scores(counts),
+        sensitivity=task.score_sensitivity,
+        epsilon=EM_SHARE * task.epsilon,
+        label="median size",
+    )
+    noisy = server.discrete_laplace(
+        counts[at + 1 :].sum(keepdims=True),
+        l1_sensitivity=1,
+        epsilon=(1 - EM_SHARE) * task.epsilon,
+        label="users of that size",
+    )
+    users = float(noisy[0])
+    if users < max(1.0, 2 * task.count_slack):
+        return Median(0, 0.0, f"about {users:g} users have {1 << at} samples or more, too few")
+    return Median(1 << at, users)
+
+
+def median_scores(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Minus the distance of s / 2 from [c_{j + 1}, c_j] for j = 0, ..., v - 2. NOT PRIVATE.
+
+    The first one stands for the empty users as well: no size is smaller than 1. The last one has
+    c_{j + 1} = 0.
+
+    >>> median_scores(np.array([10, 0, 0, 200, 0])).tolist()  # all 200 have 4 to 7 samples
+    [-95.0, -95.0, 0.0, -105.0]
+    """
+    above = np.cumsum(counts[::-1])[::-1].astype(np.float64)
+    half = above[0] / 2
+    low = np.append(above[2:], 0.0)
+    high = np.append(np.inf, above[2:])
+    return np.asarray(np.minimum(np.minimum(half - low, high - half), 0.0))
+
+
+# -- the distribution ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RaggedTask:
+    """Public and released numbers of the second round.
+
+    Attributes
+    ----------
+    domain : Keys
+    size : int
+        m-hat.
+    adjacency : Adjacency
+    epsilon, delta : float
+        Budget of the whole run.
+    rest : float
+        What is left: rho in zCDP if delta > 0, otherwise epsilon.
+    mechanism : {"auto", "presence", "ks", "phs"}
+    cmax : float
+
+    Class attributes
+    ----------------
+    strict : bool
+        Whether a selection is refused below its floor; else it carries a warning.
+    """
+
+    strict: ClassVar[bool] = True
+
+    domain: Keys
+    size: int
+    adjacency: Adjacency
+    epsilon: float
+    delta: float
+    rest: float
+    mechanism: str
+    cmax: float
+
+    @property
+    def touched(self) -> int:
+        """Most symbols of which one user changes the counts above thresholds."""
+        return ExceedanceCounts(self.domain, self.size, (0,), True).touched(self.adjacency)
+
+    def touched_by(self, step: str) -> int:
+        """Most symbols whose statistics one user changes in a step."""
+        return self.touched
+
+    @property
+    def epsilon_each(self) -> float:
+        """Budget of one symbol's selection."""
+        if self.delta:
+            return math.sqrt(8 * self.rest / self.touched)
+        return self.rest / self.touched
+
+    @property
+    def law(self) -> NoiseLaw:
+        """Noise on every number of users that have a symbol."""
+        if self.delta:
+            std = sqrt_up(self.touched) * math.sqrt(0.5 / self.rest)
+            return NoiseLaw("discrete-gaussian", std)
+        return NoiseLaw("discrete-laplace", self.touched / self.rest)
+
+    def steps(self, users: float) -> tuple[str, ...]:
+        """Choose what is released, from public and released numbers: "presence", "ks", "phs"."""
+        return self.best_steps(users) if self.mechanism == "auto" else (self.mechanism,)
+
+    def best_steps(self, users: float) -> tuple[str, ...]:
+        """Take the smaller predicted error at p uniform, selection only above its floor."""
+        k = len(self.domain)
+        few = k * math.isqrt(self.size) <= MOST_SELECTED and self.size <= MOST_SELECTED >> 4
+        if not few or users < self.floor("ks"):
+            return ("presence",)
+        ks = k * selection_error(KS, 1 / k, self.size, users, self.epsilon_each)
+        presence = presence_error(k, self.size, users, self.law, self.cmax)
+        return ("ks",) if ks < presence else ("presence",)
+
+    def floor(self, step: str) -> float:
+        """Fewest users at which a selection's error is as predicted."""
+        return users_needed(self.size, self.epsilon_each, FAMILIES[step].height)
+
+    def plan(self, step: str, users: float) -> SelectionPlan:
+        """Hypotheses and thresholds of a selection; wider where its table is too large."""
+        eta = max(pick_eta(max(1, round(users)), self.epsilon_each), 2e-7 * self.size)
+        return FAMILIES[step].build(self.size, eta)
+
+    def total(self, kept: int, users: float) -> int:
+        """Return what counts are taken from: the released number, never the exact one."""
+        return round(users)
+
+    def present(
+        self, server: Curator, present: NDArray[np.int64], kept: int, users: float
+    ) -> Array:
+        """Release the numbers of users that have each symbol, (k,)."""
+        q = self.touched_by("presence")
+        if self.delta:
+            return server.gaussian_zcdp(
+                present, l2_sensitivity=sqrt_up(q), rho=self.rest, discrete=True, label="presence"
+            )
+        return server.discrete_laplace(
+            present, l1_sensitivity=q, epsilon=self.rest, label="presence"
+        )
+
+
+@dataclass(frozen=True)
+class Released:
+    """What the second round returns: probabilities before any projection, or why there are none."""
+
+    p: Floats | None
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+    public: Mapping[str, float] = field(default_factory=dict)
+
+
+def release(
+    task: RaggedTask, users: float, n_users: int | None, server: Curator
+) -> Generator[Query, Summary, Released]:
+    """Ask for the counts among m-hat samples, and release what the steps need; one round.
+
+    ``users`` is s-hat, a positive integer; ``n_users`` s, where it is public.
+    """
+    steps = task.steps(users)
+    public: dict[str, float] = {}
+    warnings: tuple[str, ...] = ()
+    selection = next((s for s in steps if s != "presence"), None)
+    plan = None
+    if selection is not None:
+        floor = task.floor(selection)
+        needs = (
+            f'"{selection}" needs about {floor:.0f} users with {task.size} samples; there are '
+            f"about {users:g}"
+        )
+        other = 'take mechanism = "presence" or "auto"'
+        if users < floor and task.strict:
+            return Released(None, f"{needs}: {other}")
+        warnings = (warned(needs, "errors are larger than predicted", other),) * (users < floor)
+        plan = task.plan(selection, users)
+        public["epsilon_each"] = task.epsilon_each
+    if "presence" in steps:
+        public["noise_std"] = task.law.std
+    thresholds = (0,) if plan is None else plan.thresholds
+    thresholds = thresholds if thresholds[0] == 0 else (0, *thresholds)
+    if len(task.domain) * len(thresholds) > MOST_CELLS:
+        return Released(
+            None,
+            f"{len(task.domain)} symbols at {len(thresholds)} thresholds are too many to select "
+            'from: take mechanism = "presence"',
+        )
+    query = ExceedanceCounts(task.domain, task.size, thresholds, complete=True)
+    summary = yield query
+    if n_users is not None and summary.n_users != n_users:
+        return Released(
+            None, f"{summary.n_users} users answered in the second round, not n_users = {n_users}"
+        )
+    above, kept = query.above(summary), int(summary.sums["kept"][0])
+    p = np.zeros(len(task.domain))
+    if plan is not None:
+        total = task.total(kept, users)
+        below = np.clip(total - above[:, len(thresholds) - len(plan.thresholds) :], 0, None)
+        # at most s-hat: scores are then exact doubles, and clipping moves nothing by more than 1
+        scores = plan.scores(np.minimum(below, round(users)), round(users))
+        chosen = server.exponential_rows(
+            scores,
+            sensitivity=SENSITIVITY,
+            epsilon_each=task.epsilon_each,
+            changed=task.touched_by("selection"),
+        )
+        p = np.asarray(plan.p[chosen], dtype=np.float64)
+    if "presence" in steps:
+        noisy = task.present(server, above[:, 0], kept, users)
+        small = presence_to_probability(noisy, users, task.size, task.cmax)
+        p = small if plan is None else np.where(p < SMALL / task.size, small, p)
+    return Released(p, warnings=warnings, public=public)

@@ -1,1 +1,0 @@
-"""Distributions of users with differing numbers of samples."""
