@@ -31,6 +31,7 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
+from PIL import Image
 from rich.console import Console
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,6 +52,12 @@ MACHINE = {
     r"\b\d+\.\d(?= MB\b)": 5,  # a page with the scripts of another version
     r"\b\d{4}-\d\d-\d\d \d\d:\d\d\b": None,  # a date, any
 }
+FIGURES = {
+    "README.md": {"decide.png": "results/decision/figure.png"},
+    "decide.md": {"decide-events.png": "results/decision/figure.png"},
+    "local.md": {"central-local.png": "results/central-local/figure.png"},
+    "trust.md": {"trust.png": "results/trust/figure.png"},
+}  # written with the page whose run draws them
 BLOCK = re.compile(
     r"(?sm)^(?:<!-- (?P<marker>[a-z]+) -->\n)?```(?P<language>[a-z]+)\n(?P<body>.*?)^```$"
 )
@@ -86,11 +93,12 @@ def renewed(shown: str, printed: str) -> str:
     if not re.search(r"^\.\.\.$", shown, re.MULTILINE):
         return shown if same(shown, "".join(lines)) else "".join(lines)
     alike, parts, start = [re.sub(r"\d", "", squeezed(line)) for line in lines], list[str](), 0
-    for part in re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE):
-        first = re.sub(r"\d", "", squeezed(part.partition("\n")[0]))
-        if part and first not in alike[start:]:
-            raise ValueError(f"no line {first!r} (up to digits) is printed now, but\n{printed}")
-        start = alike.index(first, start) if part else start
+    for k, part in enumerate(re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE)):
+        if k and part:  # what is before the first "..." stands at the beginning
+            first = re.sub(r"\d", "", squeezed(part.partition("\n")[0]))
+            if first not in alike[start:]:
+                raise ValueError(f"no line {first!r} (up to digits) is printed now, but\n{printed}")
+            start = alike.index(first, start)
         now = "".join(lines[start : start + part.count("\n")])
         parts.append(part if same(part, now) else now)
         start += part.count("\n")
@@ -244,13 +252,17 @@ def main() -> None:
         before = page.read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory() as folder:
             after = run_page(page, Path(folder).resolve())
+            if not given.check and before != after:
+                page.write_text(after, encoding="utf-8")
+                for name, made in FIGURES.get(page.name, {}).items():
+                    with Image.open(Path(folder, made)) as figure:
+                        picture = figure.convert("RGB").reduce(2).quantize(256)
+                        picture.save(ROOT / "docs" / "images" / name, optimize=True)
         for a, b in zip(outputs(page, before), outputs(page, after), strict=True):
             if a != b:
                 stale += 1
                 lines = (a.splitlines(keepends=True), b.splitlines(keepends=True))
                 print("".join(difflib.unified_diff(*lines, page.name, "printed now")))
-        if not given.check and before != after:
-            page.write_text(after, encoding="utf-8")
     if given.check and stale:
         sys.exit(f"{stale} outputs are not what is printed: make docs writes them")
 

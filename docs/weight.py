@@ -30,7 +30,7 @@ DEFAULTS = {
     "distribution, ragged": "ragged-distribution",
     "mean, local": "mean",
     "mean, central": "central-mean",
-    "mean in l2": "mean-l2",
+    "mean in a ball": "mean-l2",
     "sparse mean": "sparse-mean",
     "density": "density",
     "quantiles": "quantiles",

@@ -55,3 +55,10 @@ def test_every_link_leads_somewhere() -> None:
                 titles = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
                 known = {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles}
                 assert heading in known, f"{page.name} links to {target}"
+
+
+def test_every_file_that_a_page_names_is_there() -> None:
+    names = re.compile(r"`((?:fedhist|clients|server|simulations|tests|docs)/[a-z0-9_/.-]+)`")
+    for page in [*MARKDOWN, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*/*.md"))]:
+        gone = [n for n in names.findall(page.read_text(encoding="utf-8")) if not (ROOT / n).exists()]
+        assert gone == [], page.name

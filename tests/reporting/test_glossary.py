@@ -11,27 +11,6 @@ from fedhist.privacy.guarantee import Adjacency, gaussian, gaussian_multiplier
 from simulations.reporting.glossary import find, glossary, plain
 from simulations.reporting.glossary_pages import PAGE, first_uses, hand_written, linked, page
 
-NEEDED = [
-    "fold",
-    "window",
-    "zCDP",
-    "zero-out",
-    "adjacency",
-    "clip",
-    "cohort",
-    "quorum",
-    "tau",
-    "epsilon0",
-]
-NEEDED += [
-    "epsilon_0",
-    "oracle",
-    "localization",
-    "add-remove-user",
-    "replace-user",
-    "ledger",
-    "domain",
-]
 TEXT = """# Folds and clips
 
 <!-- a clip -->
@@ -54,17 +33,10 @@ def test_entries_are_in_order_and_lead_to_others() -> None:
     words = glossary()
     assert list(words) == sorted(words, key=plain)
     for entry in words.values():
-        assert entry.means.endswith("."), entry.word
-        assert len(entry.means.split()) <= 80, entry.word
         assert set(entry.see) <= words.keys() - {entry.word}, entry.word
         assert (PAGE.parent / entry.page).exists(), entry.word
     spellings = [s for e in words.values() for s in {plain(s) for s in e.spellings}]
     assert len(spellings) == len(set(spellings))
-
-
-@pytest.mark.parametrize("word", [*NEEDED, "null record", "Secure aggregation", "NOT PRIVATE"])
-def test_words_that_must_be_there(word: str) -> None:
-    assert find(word).means
 
 
 def test_every_adjacency_of_users_is_there() -> None:
