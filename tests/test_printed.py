@@ -60,5 +60,5 @@ def test_every_link_leads_somewhere() -> None:
 def test_every_file_that_a_page_names_is_there() -> None:
     names = re.compile(r"`((?:fedhist|clients|server|simulations|tests|docs)/[a-z0-9_/.-]+)`")
     for page in [*MARKDOWN, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*/*.md"))]:
-        gone = [n for n in names.findall(page.read_text(encoding="utf-8")) if not (ROOT / n).exists()]
-        assert gone == [], page.name
+        named = names.findall(page.read_text(encoding="utf-8"))
+        assert [n for n in named if not (ROOT / n).exists()] == [], page.name
