@@ -113,12 +113,16 @@ def check_fields(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     every: Mapping[str, Any] = cls.__dataclass_fields__  # type: ignore[attr-defined]
     taken = {n: f for n, f in every.items() if f.init}  # what is for __init__ alone, too
     first = (name for name, f in taken.items() if not f.kw_only)
+    called = getattr(cls, "name", cls.__name__)
     for name, value in [*zip(first, args, strict=False), *kwargs.items()]:
         if name not in taken:
             what = f"{cls.__name__}() got an unexpected keyword argument {name!r}"
-            raise TypeError(what + (instead(name) or nearest(name, taken)))
+            gone = instead(f"{called}.{name}") or instead(name)
+            raise TypeError(what + (gone or nearest(name, taken)))
         if name in asked and not fits(value, asked[name]):
-            raise refused(name, value, expected(asked[name]), choices(asked[name]))
+            error = refused(name, value, expected(asked[name]), choices(asked[name]))
+            gone = instead(f"{called}.{name}={value}") if isinstance(value, str) else ""
+            raise ValueError(f"{error}{gone}") if gone else error
 
 
 def refused(name: str, value: Any, wanted: str, known: tuple[str, ...] = ()) -> ValueError:

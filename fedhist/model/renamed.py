@@ -19,6 +19,9 @@ GONE: Mapping[str, str] = {
     "ErrorBound": 'fedhist.Prediction(loss, expected, "exact", source)',
     # settings
     "median": 'nothing for it, or mode = "paper" for "dyadic" (ragged-distribution)',
+    # fields and values of protocols: "NAME.FIELD", "NAME.FIELD=VALUE"
+    "sparse-mean.method=auto": 'method = "vectors", the default, or a procedure by its name',
+    "sparse-mean.min_signal": "max_votes, if signals are weak",
 }
 """Protocols, public names and settings of earlier versions."""
 

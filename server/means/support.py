@@ -16,12 +16,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import ndtr
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.channels.catalogue import ScalarChannel
-from server.means.localize import Plan
 
 Z_MIN = 3.0
 """A score below so many standard deviations is no evidence."""
@@ -51,7 +48,7 @@ def paper_threshold(
     radius: float,
     epsilon: float,
 ) -> tuple[float, int]:
-    """Return (39), radius sqrt(K log(2 d) / T*), and how many first samples of a user count.
+    """Return (39), radius sqrt(K log(2 d) / T*), and how many first samples of a user count: T*.
 
     T* = min(T, exp(c n min(epsilon, epsilon^2) / s)), at least 1.
     """
@@ -67,8 +64,6 @@ def sign_gain(n_votes: int) -> float:
     With h = floor(n_votes / 2) it is the probability C(2h, h) / 4^h that 2h fair signs cancel:
     an even number of votes has the gain of one vote more. 0 for no votes.
 
-    Examples
-    --------
     >>> [round(sign_gain(s), 6) for s in range(6)]
     [0.0, 1.0, 0.5, 0.5, 0.375, 0.375]
     """
@@ -79,10 +74,8 @@ def sign_gain(n_votes: int) -> float:
 
 
 def clip_gain(n_votes: int, reach: float) -> float:
-    """Return E v_j clip(S, -M, M) for a voted coordinate: E clip(1 + R, -M, M), R the others' sum.
+    """Return E clip(1 + R, -M, M) for a voted coordinate, R the sum of the others' signs.
 
-    Examples
-    --------
     >>> round(clip_gain(3, 2.0), 6), clip_gain(1, 2.0)
     (0.75, 1.0)
     """
@@ -99,14 +92,8 @@ def clip_gain(n_votes: int, reach: float) -> float:
 class VoteLaw:
     """Gain and noise of one user's hashed vote.
 
-    Parameters
-    ----------
-    channel : ScalarChannel
-        What happens to the number; for signs that of one bit.
-    sparsity : int
-        Votes that a user casts.
-    reach : float
-        M of the clipped sum; 0 for signs.
+    ``channel`` is of one bit for signs, ``sparsity`` the votes that a user casts, and ``reach`` M
+    of the clipped sum; 0 for signs.
     """
 
     channel: ScalarChannel
@@ -139,23 +126,11 @@ class VoteLaw:
 
 
 def pick_support(scores: Floats, sparsity: int, least: float, *, first: bool = False) -> Integers:
-    """Pick at most s coordinates whose score is at least a threshold.
+    """Pick at most s coordinates whose score is at least a threshold: increasing, (k,) int64.
 
-    Parameters
-    ----------
-    scores : (d,) float64
-    sparsity : int
-    least : float
-    first : bool
-        Take the first s of them, as the paper does [1, eq. (41)], in place of the s largest.
+    The s largest, of equal scores the lowest coordinates; or, as the paper does [1, eq. (41)], the
+    ``first`` s.
 
-    Returns
-    -------
-    (k,) int64
-        Increasing; of equal scores the lowest coordinates.
-
-    Examples
-    --------
     >>> pick_support(np.array([2.0, 5.0, 1.0, 9.0]), 2, 1.5)
     array([1, 3])
     >>> pick_support(np.array([2.0, 5.0, 1.0, 9.0]), 2, 1.5, first=True)
@@ -168,19 +143,9 @@ def pick_support(scores: Floats, sparsity: int, least: float, *, first: bool = F
 
 
 def keep_largest(value: Floats, stderr: Floats, sparsity: int) -> Floats:
-    """Zero the entries that noise explains, and all but the s largest of the others.
+    """Zero the entries that noise explains, and all but the s largest of the others: (d,).
 
-    Parameters
-    ----------
-    value : (d,) float64
-        Estimates relative to the middle of the range, 0.
-    stderr : (d,) float64
-        An entry below stderr sqrt(2 log(2 d)) becomes 0.
-    sparsity : int
-
-    Returns
-    -------
-    (d,) float64
+    Entries are relative to the middle of the range, 0; one below stderr sqrt(2 log(2 d)) becomes 0.
     """
     size = np.abs(value)
     level = stderr * math.sqrt(2 * math.log(2 * len(value)))
@@ -193,64 +158,3 @@ def keep_largest(value: Floats, stderr: Floats, sparsity: int) -> Floats:
 def selection_level(dimension: int, sparsity: int) -> float:
     """Deviations that a score must lead by: Z_MIN, or what the largest of the noise reaches."""
     return max(Z_MIN, math.sqrt(2 * math.log(2 * dimension / sparsity)))
-
-
-def kept_noise(theta: ArrayLike, variance: float, dimension: int) -> tuple[Floats, Floats]:
-    """Return P(kept) and E[error^2; kept] of a hard threshold at sd sqrt(2 log 2d): as theta.
-
-    The estimate of theta is Gaussian around it, of this variance.
-    """
-    sd, a = math.sqrt(variance), math.sqrt(2 * math.log(2 * dimension))
-    z = np.asarray(theta) / sd
-    up, down = a - z, a + z  # kept where noise > up or noise < -down
-    kept = ndtr(-up) + ndtr(-down)
-    tails = up * np.exp(-np.square(up) / 2) + down * np.exp(-np.square(down) / 2)
-    return kept, variance * (kept + tails / math.sqrt(2 * math.pi))
-
-
-def selection_error(
-    theta: Floats, mean_score: Floats, n_voters: float, law: VoteLaw, sparsity: int, risk: float
-) -> float:
-    """Predict the squared error of selection where the voters' mean scores are known.
-
-    Parameters
-    ----------
-    theta : (d,) float64
-        The means.
-    mean_score : (d,) float64
-        Expected score of a coordinate, per user.
-    n_voters : float
-    law : VoteLaw
-    sparsity : int
-    risk : float
-        Mean squared error of one selected coordinate.
-
-    Error
-    -----
-    Scores are taken as Gaussian. The s coordinates of largest mean score are found if they pass
-    :func:`selection_level`; the others never.
-    """
-    level = selection_level(len(theta), sparsity)
-    top = pick_support(np.abs(mean_score), sparsity, -math.inf)
-    z = np.abs(mean_score[top]) * math.sqrt(n_voters) / law.deviation
-    found = ndtr(z - level)
-    hit = ((1 - found) * theta[top] ** 2 + found * risk).sum()
-    return float(hit + (theta**2).sum() - (theta[top] ** 2).sum())
-
-
-def thresholding_error(theta: Floats, plan: Plan, sparsity: int, radius: float) -> float:
-    """Predict the squared error of thresholding Gaussian estimates of variance ``plan.variance``.
-
-    Error
-    -----
-    For the s largest means the exact risk of a hard threshold at sd sqrt(2 log 2d); the others are
-    kept only where those leave room. A fold that finds the wrong window costs radius^2.
-    """
-    d = len(theta)
-    kept, noise = kept_noise(theta, plan.variance, d)
-    first = np.zeros(d, dtype=bool)
-    first[pick_support(np.abs(theta), sparsity, 0.0)] = True
-    room = (sparsity - kept[first].sum()) / max(float(kept[~first].sum()), 1e-300)
-    share = np.where(first, 1.0, min(1.0, max(0.0, room)))
-    error = float((share * noise + (1 - share * kept) * theta**2).sum())
-    return (1 - plan.failure) * error + d * plan.failure * radius**2

@@ -21,7 +21,6 @@ from fedhist.model.losses import squared_l2
 from fedhist.model.protocol import Protocol
 from fedhist.protocols.means.mean_linf import MeanLinf
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
-from fedhist.protocols.shared.noninteractive_error import naive_mse
 from fedhist.users.cohort import Cohort
 from simulations.experiments.asked_users import Asked, SparseCoins, deviations
 from simulations.experiments.base import Request, Result, mean_and_error, power_law
@@ -67,14 +66,14 @@ class Task:
         return SparseCoins(self.n, self.T, theta)
 
     def protocol(self, **wishes: Any) -> SparseMean:
-        """Build the protocol of the sparse mean; by default the best by folds and votes."""
+        """Build the protocol of the sparse mean; by default selection."""
         return SparseMean(
             epsilon=self.epsilon,
             n_users=self.n,
             dimension=self.d,
             samples_per_user=self.T,
             sparsity=self.s,
-            **{"method": "auto", **wishes},
+            **{"method": "select", **wishes},
         )
 
     def seed(self, request: Request, label: str, k: int) -> int:
@@ -109,14 +108,12 @@ class Task:
 
     def selecting(self, vote: str) -> SparseMean:
         """Build the protocol whose users have s votes each."""
-        return self.protocol(method="select", vote=vote, max_votes=self.s)
+        return self.protocol(vote=vote)
 
     @property
     def predicted(self) -> float:
-        """Summed squared error of selection, at this amplitude."""
-        p = self.protocol(method="select")
-        b = np.array([self.amplitude])
-        return float(p.setting.select(b, p.votes, p.vote_share)[0])
+        """Summed squared error of selection where all s are found: that of their means."""
+        return self.s * self.protocol().plan_of(self.s).risk
 
     @property
     def item_level(self) -> float:
@@ -127,10 +124,7 @@ class Task:
     @property
     def naive(self) -> float:
         """Summed squared error of one bit a user about one coordinate of its own mean."""
-        return naive_mse(
-            geometry="linf", kind="onebit", epsilon=self.epsilon, dimension=self.d, scale=1.0,
-            n_reports=self.n,
-        )  # fmt: skip
+        return (self.d / math.tanh(self.epsilon / 2)) ** 2 / self.n
 
 
 def run(request: Request) -> Result:
@@ -174,10 +168,7 @@ def _against_d(found: Findings, base: Task) -> None:
     runs = whole(request, "repeats")
     tasks = [replace(base, d=d) for d in dims]
     theory = [t.predicted for t in tasks]
-    ours = [
-        mean_and_error(t.losses(t.protocol(method="select"), request, "select", runs))
-        for t in tasks
-    ]
+    ours = [mean_and_error(t.losses(t.protocol(), request, "select", runs)) for t in tasks]
     linf = [
         mean_and_error(
             replace(base, d=d).losses(
@@ -198,14 +189,12 @@ def _against_d(found: Findings, base: Task) -> None:
         found.check(AGAINST_D, f"SSE at d = {d:,}", *measured)
     lost = [m for d, (m, _) in zip(folds, linf, strict=True) if d > n / 40]
     mean = [m for m, _ in ours]
-    auto = float(np.mean([t.protocol().procedure == "select" for t in tasks]))
     for quantity, x in (
         ("log-log slope in d", power_law(dims, mean)[0]),
         ("largest measured / predicted, - 2 stderr", largest_ratio(ours, theory)),
         ("item level / sparse-mean at the largest d", tasks[-1].item_level / mean[-1]),
         ("mean-linf / nothing, least for d > n / 40", min(lost, default=math.nan) / nothing),
         ("naive / nothing at the least d", tasks[0].naive / nothing),
-        ("auto selects, share of d", auto),
     ):
         found.check(AGAINST_D, quantity, x)
 
@@ -280,8 +269,8 @@ def _procedures(found: Findings, base: Task) -> None:
     task = Task(base.epsilon, n, T, d, s, 0.0)
     where = f"two procedures: n = {n:,}, T = {T}, d = {d}, s = {s}"
     for name, how, marker in (
-        ("select", {"method": "select"}, "o"),
-        ("select with s votes", {"method": "select", "max_votes": s}, "s"),
+        ("select", {}, "o"),
+        ("select with d votes", {"max_votes": d}, "s"),
         ("threshold", {"method": "threshold"}, "^"),
     ):
         protocol, sse = task.protocol(**how), []
@@ -291,24 +280,13 @@ def _procedures(found: Findings, base: Task) -> None:
             found.check(f"amplitude {a:g}", f"SSE of {name}", *sse[-1])
         axis = "amplitude of the signals"
         found.draw_means(where, f"sparse-mean, {name}", amplitudes, sse, marker, x_label=axis)
-        b = np.geomspace(min(amplitudes), max(amplitudes), 60)
-        rule = protocol.setting
-        chosen = protocol.votes, protocol.vote_share
-        theory = rule.threshold(b) if name == "threshold" else rule.select(b, *chosen)
-        found.draw(where, "predicted", b, theory, style="--", x_label=axis)
-    for declared, name in ((None, "none"), (0.5, "0.5")):
-        choice = task.protocol(min_signal=declared).choice
-        quantity = f"auto selects (1) or thresholds (0), min_signal {name}"
-        found.check("two procedures", quantity, float(choice.method == "select"))
-        quantity = f"regret of the automatic choice, min_signal {name}"
-        found.check("two procedures", quantity, choice.regret)
 
 
 def _paths(found: Findings, base: Task) -> None:
     """Compare drawn-when-asked, aggregate, with whole records, report by report."""
     request, runs = found.request, whole(found.request, "path_runs")
     task = replace(base, d=64, T=40, n=whole(request, "path_users"))
-    protocol = task.protocol(method="select")
+    protocol = task.protocol()
     whole_records = []
     for k in range(runs):
         seed = task.seed(request, "whole", k)

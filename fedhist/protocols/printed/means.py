@@ -28,12 +28,7 @@ from fedhist.protocols.printed.localize import FoldsAsPrinted
 from fedhist.protocols.shared.seen import Seen
 from server.means.design import Design
 from server.means.localize import Plan, plan_paper
-from server.means.support import (
-    paper_threshold,
-    pick_support,
-    selection_error,
-    thresholding_error,
-)
+from server.means.support import paper_threshold, pick_support
 
 LEAST_SCORE = 0.5
 """Of a coordinate that is selected [1, eq. (41)]."""
@@ -114,15 +109,12 @@ class SparseMeanAsPrinted(FoldsAsPrinted, SparseMean):
         super().__post_init__()
 
     @property
-    def reports_vectors(self) -> bool:
-        """Never: the paper has two procedures."""
-        return False
-
-    @property
-    def best_procedure(self) -> str:
+    def procedure(self) -> str:
         """Select where n epsilon^2 < d log d, the only rule that the paper's regimes allow."""
+        if self.method != "vectors":
+            return self.method
         strength, d = self.n_users * (self.epsilon * self.epsilon), self.dimension
-        return "select" if strength < d * math.log(d) else "threshold"
+        return "select" if not self.selects or strength < d * math.log(d) else "threshold"
 
     @property
     def vote_query(self) -> HashedVotes:
@@ -143,16 +135,6 @@ class SparseMeanAsPrinted(FoldsAsPrinted, SparseMean):
         """What its noise is planned for: the sparsity."""
         return self.sparsity
 
-    @property
-    def vote_share(self) -> float:
-        """Half of the users [1, eq. (38)]."""
-        return 0.5
-
-    @property
-    def close(self) -> str:
-        """Nothing: the rule knows no amplitudes."""
-        return ""
-
     def select(self, query: HashedVotes, votes: Summary) -> NDArray[np.int64]:
         """Pick the first s coordinates whose score is 1/2 or more [1, eq. (41)]."""
         scores = query.scores(votes) * self.law.unit
@@ -161,19 +143,3 @@ class SparseMeanAsPrinted(FoldsAsPrinted, SparseMean):
     def useless(self) -> str:
         """Never refuse."""
         return ""
-
-    def expected(self, seen: Seen) -> tuple[float, str]:
-        """Bound the expected squared l2 error roughly. NOT PRIVATE."""
-        return (
-            self._roughly(seen),
-            "a rough bound: Gaussian scores, and estimates of users who share a mean",
-        )
-
-    def _roughly(self, seen: Seen) -> float:
-        if self.procedure == "threshold":
-            return thresholding_error(seen.truth, self.plan, self.sparsity, self.radius)
-        if not self.selects:
-            return self.dimension * self.plan_of(self.dimension).risk
-        n, risk = self.n_users * self.vote_share, self.plan_of(self.sparsity).risk
-        means = seen["votes"] / seen.n_users
-        return selection_error(seen.truth, means, n, self.law, self.sparsity, risk)

@@ -7,16 +7,13 @@ import numpy as np
 import pytest
 
 from fedhist.channels.catalogue import scalar_channel
-from server.means.localize import Plan
 from server.means.support import (
     VoteLaw,
     clip_gain,
     keep_largest,
     paper_threshold,
     pick_support,
-    selection_error,
     sign_gain,
-    thresholding_error,
     vote_threshold,
 )
 
@@ -104,40 +101,3 @@ def test_thresholds() -> None:
     assert items == math.floor(math.exp(0.01 * 400 / 2))  # T* below T
     assert least == pytest.approx(math.sqrt(2 * math.log(100) / items))
     assert paper_threshold(10**6, 64, 50, 2, 2.0, math.inf)[1] == 64
-
-
-def test_errors_of_thresholding_by_simulation() -> None:
-    """Hard thresholds of Gaussian estimates: within 4 percent (about 5 standard errors)."""
-    rng = np.random.default_rng(5)
-    sd, d, s = 0.05, 40, 5
-    plan = Plan(9, 0.5, 0.2, sd**2, 0.0, sd**2)
-    theta = np.zeros(d)
-    theta[:5] = 0.1, -0.15, 0.2, 0.5, -0.13
-    estimates = theta + sd * rng.normal(size=(20_000, d))
-    stderr = np.full(d, sd)
-    measured = np.mean([((keep_largest(e, stderr, s) - theta) ** 2).sum() for e in estimates])
-    assert thresholding_error(theta, plan, s, 1.0) == pytest.approx(measured, rel=0.04)
-    wrong = Plan(9, 0.5, 0.2, sd**2, 0.01, sd**2)
-    assert thresholding_error(theta, wrong, s, 2.0) == pytest.approx(
-        0.99 * measured + 1.6, rel=0.01
-    )
-
-
-def test_error_of_selection_by_simulation() -> None:
-    """Gaussian scores with leads around the level: within 5 percent of 20,000 draws.
-
-    The standard error is below 1 percent; the rest covers the one null in 60 that passes.
-    """
-    rng = np.random.default_rng(6)
-    d, s, m = 60, 3, 10_000
-    law = VoteLaw(scalar_channel("onebit", 1.0), s)
-    theta, mean = np.zeros(d), np.zeros(d)
-    theta[:3] = 0.5, 0.4, -0.3
-    mean[:3] = np.array([6.0, 4.0, 3.0]) / math.sqrt(m)
-    z = rng.normal(size=(20_000, d)) + mean * math.sqrt(m)
-    risk = 0.001
-    found = np.zeros((len(z), d), dtype=bool)
-    for i, row in enumerate(z):
-        found[i, pick_support(row, s, 3.0)] = True
-    measured = float(np.where(found, risk, theta**2).sum(axis=1).mean())
-    assert selection_error(theta, mean, m, law, s, risk) == pytest.approx(measured, rel=0.05)

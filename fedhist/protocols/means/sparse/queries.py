@@ -69,7 +69,6 @@ class HashedVotes(LocalQuery):
         one addition in place of d.
     hash_salt : int
         Public salt of the signs; that of ties follows from it under another label.
-    cohort : Cohort, optional
     max_items : int
         Use only a user's first so many samples; 0 for all.
     signed : bool

@@ -9,14 +9,13 @@ values have no selection bias. Own idea.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
 
 from clients.records.vectors import BoxMean, Leaning
-from fedhist.base.arrays import Array, Floats, Integers
+from fedhist.base.arrays import Floats, Integers
 from fedhist.base.hashing import digest64
 from fedhist.base.text import warned
 from fedhist.channels.rank_unit import RankUnit
@@ -24,7 +23,6 @@ from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
 from fedhist.protocols.centred.queries import RankReports
 from fedhist.protocols.centred.script import centred_mean
-from fedhist.protocols.centred.theory import Spread, simulated_loss
 from fedhist.users.cohort import Cohort
 from server.means.centred import MOST_STAGES, CentredPlan, plan_centred
 from server.means.support import pick_support, selection_level
@@ -41,23 +39,11 @@ CAUTION = 1.5
 MOST_ROUNDS = len(LOOKS) + 2 * MOST_STAGES - 1
 MOST_DIMENSION = 1 << 12
 """A report costs its client some hundreds of operations for every coordinate."""
-_RUNS, _SETS, _REFINED = 256, 12, 24
 
 
 @dataclass(frozen=True)
 class VectorSetting:
-    """Public numbers of the rounds.
-
-    Parameters
-    ----------
-    n_users : float
-    scale : float
-        Standard deviation of a coordinate of a user's mean.
-    dimension, sparsity : int
-        d and s < d.
-    radius, epsilon : float
-    salt : int
-    """
+    """Public numbers of the rounds: ``scale`` is that of a coordinate of a user's mean; s < d."""
 
     n_users: float
     scale: float
@@ -88,16 +74,6 @@ class VectorSetting:
         root = math.sqrt(columns)
         sigma, radius = self.scale * root, self.radius * root
         return plan_centred(self.n_users * share, sigma, radius, self.epsilon, columns)
-
-    @property
-    def useful(self) -> bool:
-        """Whether there is an amplitude at which half of the error of the estimate 0 is expected.
-
-        Signals of the radius, by half of the users each: found, and refined to that.
-        """
-        s, last = self.sparsity, LOOKS[-1]
-        found = self.lead(np.array([self.radius]), last)[0] >= self.level
-        return bool(found) and 2 * self.plan(s, 1 - last).risk < s * self.radius**2
 
     def lead(self, b: Floats, share: float) -> Floats:
         """Planned scores of s signals of amplitudes b by a share of the users: (k,) deviations."""
@@ -142,14 +118,7 @@ class VectorSetting:
         return np.clip(value, -self.radius, self.radius)
 
     def kept(self, value: Floats, z: Floats, stderr: float) -> Floats:
-        """Zero what both rounds leave to noise, and all but the s largest: (k,), in the box.
-
-        Parameters
-        ----------
-        value, z : (k,) float64
-            Of the candidates.
-        stderr : float
-        """
+        """Zero what both rounds leave to noise, and all but the s largest: (k,), in the box."""
         size = np.abs(value)
         least = CAUTION * stderr * math.sqrt(2 * math.log(2 * len(value)))
         good = (size >= least) | (np.abs(z) >= self.level)
@@ -179,88 +148,6 @@ class VectorSetting:
             return none_found(self.dimension, public, found.warnings)
         stderr[value != 0] = math.sqrt(found.error / len(columns))
         return Estimate.ok(value, stderr=stderr, public=public, warnings=found.warnings)
-
-    # -- evaluation
-
-    def error(
-        self, truth: Array, leaning: Floats, columns: Integers, own: Floats, n_users: int
-    ) -> float:
-        """Predict the squared l2 error: the rounds in normal noise. NOT PRIVATE.
-
-        Parameters
-        ----------
-        truth : (d,) float64
-        leaning : (d,) float64
-            The users' mean direction.
-        columns : (k,) int64
-            Those whose means are at hand; another one stands for all of the rest.
-        own : (n, k + 1) float64
-            Users' own means in these, and in another one; NaN for none.
-        n_users : int
-        """
-        rng, d = np.random.default_rng(11), self.dimension
-        seen = Counter[tuple[float, tuple[int, ...]]]()
-        scores: dict[tuple[float, tuple[int, ...]], Floats] = {}
-        for _ in range(_RUNS):
-            total, before = np.zeros(d), 0.0
-            z = total
-            for share in LOOKS:
-                n = n_users * (share - before)
-                total = total + n * leaning + math.sqrt(self.unit * n) * rng.standard_normal(d)
-                before = share
-                z = total / math.sqrt(self.unit * n_users * share)
-                if self.sure(z) >= self.sparsity:
-                    break
-            key = before, tuple(self.candidates(z).tolist())
-            seen[key] += 1
-            scores[key] = z
-        most = seen.most_common()
-        often, others = most[:_SETS], most[_SETS:]  # near the level of noise most sets come up once
-        squares, place = np.square(truth), {int(c): i for i, c in enumerate(columns)}
-
-        def refined(key: tuple[float, tuple[int, ...]], seed: int = 1) -> float:
-            """Error in these columns."""
-            share, some = key
-            if not some:
-                return 0.0
-            at = np.array(some)
-            rows = [
-                own[:, place[c]] if c in place else np.roll(own[:, -1], 7 * i)
-                for i, c in enumerate(some)
-            ]
-            vectors = np.column_stack(rows)
-            good = ~np.isnan(vectors).any(axis=1)
-            usable = float(good.mean())
-            plan, z = self.plan(len(some), 1 - share), scores[key][at]
-            n = round(n_users * (1 - share))
-            spread = Spread(usable * truth[at], vectors[good], usable, n)
-            stderr = math.sqrt(plan.risk / len(some))
-
-            def loss(value: Floats) -> float:
-                return float(np.square(self.kept(value, z, stderr) - truth[at]).sum())
-
-            return simulated_loss(
-                spread,
-                plan,
-                loss,
-                epsilon=self.epsilon,
-                project=self.project,
-                runs=_REFINED,
-                seed=seed,
-            )
-
-        def missed(key: tuple[float, tuple[int, ...]]) -> float:
-            return float(squares.sum() - squares[list(key[1])].sum())
-
-        within = sum(count * refined(key) for key, count in often)
-        if others:
-            some = others[:: math.ceil(len(others) / _SETS)]
-            counts = [count for _, count in some]
-            rest = sum(count for _, count in others)
-            # the same noise in all of them would not average out
-            found = [refined(key, seed) for seed, (key, _) in enumerate(some, 2)]
-            within += rest * float(np.average(found, weights=counts))
-        return (within + sum(count * missed(key) for key, count in most)) / _RUNS
 
 
 def none_found(
