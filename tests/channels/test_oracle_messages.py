@@ -12,13 +12,11 @@ import pytest
 from clients.records.functionals import Coordinates
 from clients.records.vectors import BallMean
 from fedhist.base.errors import WireError
-from fedhist.channels.covers import BoxGrid
 from fedhist.channels.oracles import SubsetOracle, SymbolOracle
 from fedhist.model.query import LocalQuery, Report, Summary
 from fedhist.protocols.centred.queries import RadiusVotes
 from fedhist.protocols.densities.bin_reports import BinReports
 from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports
-from fedhist.protocols.means.cover_votes import CellReports
 from fedhist.protocols.means.distance_bins import DistanceBins
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -40,10 +38,6 @@ def radii(epsilon: float, k: int) -> LocalQuery:
     return RadiusVotes(BallMean(1, 1.0), np.zeros(1), np.arange(k - 1.0, 0.0, -1.0), epsilon)
 
 
-def cells(epsilon: float, k: int) -> LocalQuery:
-    return CellReports(BoxGrid(1, 1.0, k), epsilon)
-
-
 def bins(epsilon: float, k: int) -> LocalQuery:
     return BinReports(k, epsilon)
 
@@ -56,7 +50,6 @@ def items(epsilon: float, k: int) -> LocalQuery:
 VOTES = [
     Vote("shells", "votes", shells),
     Vote("radii", "bin", radii),
-    Vote("cells", "cell", cells),
     Vote("bins", "bin", bins),
     Vote("items", "report", items),
 ]
@@ -100,7 +93,7 @@ def test_an_epsilon_that_no_words_can_hold_is_refused_at_once(vote: Vote) -> Non
         vote.make(1e-300, 24)
 
 
-@pytest.mark.parametrize("make", [shells, radii, cells, bins])
+@pytest.mark.parametrize("make", [shells, radii, bins])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 6.0, 700.0, math.inf])
 def test_what_is_sent_passes(make: Callable[[float, int], LocalQuery], epsilon: float) -> None:
     query = make(epsilon, 24)

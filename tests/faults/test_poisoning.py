@@ -16,13 +16,11 @@ from clients.answers import streams
 from clients.records.functionals import Coordinates
 from fedhist.channels.bits import count_bits
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel
-from fedhist.channels.covers import BoxGrid
 from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.model.query import Report, Summary
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean
 from fedhist.protocols.frequency_oracles.frequency_oracle import Kind, OracleReports
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
-from fedhist.protocols.means.cover_votes import CellReports
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
@@ -165,12 +163,6 @@ def test_maximal_gain_of_the_others() -> None:
         # bits of other symbols do not matter to this one's share
         assert math.isclose(gained, max(one), rel_tol=1e-9)
     x = np.tile([0.6, -0.8], (4, 1))
-    cells = CellReports(BoxGrid(2, 1.0, 70), 1.0)
-    known = Users.from_samples(items.ids, np.arange(5), x)
-    promoted = best_messages(cells, known, coins(known))
-    cells.check(promoted)
-    votes_of = cells.channel.set_counts(cells.fold(promoted).sums["cell"])
-    assert votes_of[int(cells.cover.cells(x)[0])] == 4
     users = Users.from_samples(items.ids, np.arange(5), x)
     sphere = SphereReports(2, 1.0, 1.0)
     sent = best_messages(sphere, users, coins(users))

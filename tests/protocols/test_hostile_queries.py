@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike
 from clients.records.functionals import Coordinates, Fourier, Rotated, samples_of
 from fedhist.base.errors import PopulationError
 from fedhist.base.search import MOST_USERS
-from fedhist.channels.covers import BoxGrid
-from fedhist.channels.lattice_covers import SobolevLattice
+from fedhist.channels.covers import BoxGrid, SobolevLattice
 from fedhist.channels.sphere import SphereChannel
 from fedhist.model.query import Query, Report
 from fedhist.protocols.baselines.naive_mean import NaiveMean, SampledScalar, SphereReports

@@ -6,43 +6,38 @@ that is left is the price of local privacy alone. One message, no interaction.
 References
 ----------
 .. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
-   differential privacy", arXiv 2405.11923, Section 2, eq. (8), (10), (11), Theorem 1,
+   differential privacy", arXiv 2405.11923, Section 2, eq. (8), (10), (11), (53), (54), Theorem 1,
    Propositions 3-5, Lemma 16.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
+from scipy.special import betainc
 
 from clients.records.functionals import samples_of
 from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array
+from fedhist.base.search import MOST_USERS, first_true
 from fedhist.base.text import warned
-from fedhist.channels.covers import BoxGrid, Cover
-from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseLattice
-from fedhist.model.error_bounds import ErrorBound, LowerBound
+from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.covers import BallLattice, BoxGrid, Cover, SobolevLattice, SparseLattice
 from fedhist.model.losses import SQUARED_L2
+from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffler import Shuffling
-from fedhist.protocols.means.cover_theory import (
-    CoverPlan,
-    expected_loss,
-    least_users,
-    plan_cover,
-)
-from fedhist.protocols.means.cover_votes import cast_votes, vote_query
+from fedhist.protocols.means.cover_votes import CoverVotes
 from fedhist.protocols.shared.mean_target import MeanTarget
-from fedhist.protocols.shared.noninteractive import NonInteractive
 from fedhist.protocols.shared.sample_sizes import resolve_users
 from fedhist.protocols.shared.seen import Seen
-from fedhist.protocols.shared.shuffles import Batch
+from fedhist.protocols.shared.shuffles import Batch, NonInteractive
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import BLOCK, Shard
@@ -51,6 +46,111 @@ from server.means.lower_bounds import packing_bound
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
+
+_STEP = 1.1
+"""Cells along an axis from one cover that competes to the next: the risk is within 1.1^2."""
+
+
+@dataclass(frozen=True)
+class CoverPlan:
+    """Which cover a population votes on; computed from public numbers only.
+
+    ``failure`` bounds the probability that the wrong cell wins, and ``risk`` = delta^2 + diameter^2
+    failure the expected squared l_2 error in the model [1, Theorem 1]. ``feasible``: the risk is
+    below that of the centre of the set, which takes no data.
+    """
+
+    cover: Cover
+    failure: float
+    risk: float
+    feasible: bool
+
+
+def failure_bound(n_users: int, n_cells: int, flip: float) -> float:
+    """Bound P(the wrong cell wins) when all users vote for one cell, by a union over the others.
+
+    The total X of the true cell and Y of another one are independent, Bin(n, 1 - flip) and
+    Bin(n, flip), so that Y + n - X is Bin(2n, flip) and
+
+        P(the wrong cell wins) <= (N - 1) P(Bin(2n, flip) >= n) <= (N - 1) (1 - tau^2)^n,
+
+    which is at most the (N - 1) e^{-n tau^2} of Hoeffding [1, eq. (53), (54), with twice the
+    exponent there, because the bits of one user are independent].
+
+    >>> failure_bound(1, 2, 0.25)
+    0.4375
+    """
+    # P(Bin(2n, flip) >= n), without scipy.stats, which takes half a second to be imported
+    return min(1.0, (n_cells - 1) * float(betainc(n_users, n_users + 1, flip)))
+
+
+@lru_cache(maxsize=4096)
+def _candidate(one: Cover, per_axis: int) -> tuple[int, int, float] | None:
+    """Return (per_axis, n_cells, radius) of a cover; None with too many cells."""
+    try:
+        cover = replace(one, per_axis=per_axis)
+    except ValueError:
+        return None
+    return per_axis, cover.n_cells, cover.radius
+
+
+def _options(one: Cover, per_axis: int | None) -> Iterator[tuple[int, int, float]]:
+    """List (per_axis, n_cells, radius) of the given cover, or of those finer than one cell."""
+    if per_axis is not None:
+        given = replace(one, per_axis=per_axis)
+        yield per_axis, given.n_cells, given.radius
+        return
+    m = 2
+    while candidate := _candidate(one, m):
+        if candidate[2] < one.radius:
+            yield candidate
+        m = max(m + 1, int(m * _STEP))
+
+
+@lru_cache(maxsize=256)
+def plan_cover(one: Cover, n_users: int, epsilon: float, per_axis: int | None = None) -> CoverPlan:
+    """Choose the cover of least risk, or assess a given one; ``one`` is the set, of one cell.
+
+    All covers that a vote has room for compete, per_axis in steps of a tenth. Where none is
+    feasible, the plan holds the cover of one cell.
+
+    >>> plan_cover(BoxGrid(1, 1.0, 1), 400, 1.0).cover.n_cells > 8
+    True
+    """
+    alone, worst, flip = one.radius**2, one.diameter**2, UnaryChannel(epsilon).flip
+    best: tuple[float, int, float] | None = None
+    for m, n_cells, delta in _options(one, per_axis):
+        failure = failure_bound(n_users, n_cells, flip)
+        risk = delta**2 + worst * failure
+        if best is None or risk < best[0]:
+            best = risk, m, failure
+        if worst * failure >= min(best[0], alone):
+            break  # failures are likelier with more cells
+    feasible = best is not None and best[0] < alone
+    if best is None or (not feasible and per_axis is None):
+        return CoverPlan(one, 0.0, alone, False)
+    return CoverPlan(replace(one, per_axis=best[1]), best[2], best[0], feasible)
+
+
+def least_users(one: Cover, epsilon: float, per_axis: int | None = None) -> int | None:
+    """Return the least number of users for which the plan is feasible; None above 2^50.
+
+    >>> n = least_users(BoxGrid(2, 1.0, 1), 1.0)
+    >>> [plan_cover(BoxGrid(2, 1.0, 1), k, 1.0).feasible for k in (n - 1, n)]
+    [False, True]
+    """
+    flip = UnaryChannel(epsilon).flip
+
+    def feasible(n: int) -> bool:
+        for _, n_cells, delta in _options(one, per_axis):
+            lost = one.diameter**2 * failure_bound(n, n_cells, flip)
+            if n_cells > 1 and delta**2 + lost < one.radius**2:
+                return True
+            if lost >= one.radius**2:
+                return False
+        return False
+
+    return first_true(feasible, MOST_USERS)
 
 
 @register_protocol
@@ -103,10 +203,8 @@ class CoverSelect(MeanTarget, NonInteractive):
     a = n min(epsilon, epsilon^2) and up to constants: e^{-c a / d} for the l_2 ball and
     d e^{-c a / d} for the l_inf ball [1, Proposition 3], e^{-c a / s} for sparse vectors if a
     exceeds a multiple of s log d [1, Proposition 4], a^{-2 smoothness} for densities [1,
-    Proposition 5]. Covers that are chosen here have at most 2^18 cells, given ones 2^22, which
-    stops the decay. Above 4,096 cells a vote is one symbol, of log2 N bits instead of N, with
-    nearly the same exponent. :meth:`error`
-    predicts the expected loss of the vote for the true votes of a population.
+    Proposition 5]. A cover has at most 2^16 cells, a bit
+    of the message each, which stops the decay.
 
     Examples
     --------
@@ -141,7 +239,7 @@ class CoverSelect(MeanTarget, NonInteractive):
     @property
     def batches(self) -> Sequence[Batch]:
         """Everybody at once."""
-        return (Batch.of(vote_query(self.plan.cover, float(self.epsilon))),)
+        return (Batch.of(CoverVotes(self.plan.cover, float(self.epsilon))),)
 
     def _cover(self) -> Cover:
         """Return the set, as a cover of one cell."""
@@ -180,11 +278,11 @@ class CoverSelect(MeanTarget, NonInteractive):
             )
         if not plan.feasible:
             return Estimate.refused(self._infeasible())
-        query = vote_query(cover, float(self.epsilon))
+        query = CoverVotes(cover, float(self.epsilon))
         votes = yield query
         if votes.n_users == 0:
             return Estimate.failed("nobody voted")
-        best = query.winner(votes)
+        best = int(np.argmax(votes.sums["votes"]))  # the lowest of several
         shares = query.frequencies(votes)
         second, top = np.partition(shares, -2)[-2:]
         public |= {
@@ -223,24 +321,6 @@ class CoverSelect(MeanTarget, NonInteractive):
             f"{self.n_users} users are too few at epsilon = {self.epsilon:g}: the centre of the "
             f"set is the better estimate; {enough}"
         )
-
-    def sums(self, users: Users) -> Mapping[str, Array]:
-        """Count the votes, too."""
-        own, cover = self.own_means(users), self.plan.cover
-        return {**self.sums_of(own), "votes": cast_votes(cover, cover.cells(own))}
-
-    def error_of(self, seen: Seen) -> ErrorBound:
-        """Predict the expected squared l_2 distance of the winning centre to the truth.
-
-        For the votes that these users cast, totals taken as independent; where the run would be
-        refused, that of the centre of the set.
-        """
-        epsilon, votes = float(self.epsilon), seen["votes"]
-        expected = expected_loss(self.plan.cover, votes, seen.n_users, epsilon, seen.truth)
-        source = (
-            "independent totals of the votes; rates of Kent et al., arXiv 2405.11923, Theorem 1"
-        )
-        return ErrorBound(SQUARED_L2, expected, exact=False, source=source)
 
     def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
         """Bound the error for users who all know one point of the set. NOT PRIVATE: their number.

@@ -1,4 +1,4 @@
-"""The queries of CoverSelect: a vote for the cell of a cover, in bits or as one symbol.
+"""The query of CoverSelect: a vote for the cell of a cover, a bit for each.
 
 References
 ----------
@@ -18,26 +18,19 @@ from clients.randomizers.scalars import add_votes, unary_votes
 from clients.records.functionals import samples_of
 from clients.records.user_rows import user_points
 from fedhist.base.arrays import Bounds, Floats, Integers
-from fedhist.base.checks import check_within
-from fedhist.base.hashing import digest64, mix64
 from fedhist.channels.bits import BitTally, check_bits, count_bits, vote_totals
-from fedhist.channels.catalogue import MAX_BITS, UnaryChannel, unary_law
+from fedhist.channels.catalogue import UnaryChannel, unary_law
 from fedhist.channels.covers import Cover
 from fedhist.channels.hiding import hiding_of
-from fedhist.channels.oracles import SymbolOracle
-from fedhist.channels.wide_votes import is_wide, wide_channel
 from fedhist.model.finite import FiniteChannel
-from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
+from fedhist.model.query import LocalQuery, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffling import Hiding
-from fedhist.protocols.shared.oracle_votes import OracleVotes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.shards import BLOCK
 from fedhist.users.streams import Streams
-
-_TIES = digest64("fedhist.cell-ties")
 
 
 @register_query
@@ -65,7 +58,6 @@ class CoverVotes(LocalQuery):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
-        check_within("cells of a vote in bits", self.cover.n_cells, 1, MAX_BITS)
 
     @property
     def channel(self) -> UnaryChannel:
@@ -130,73 +122,6 @@ class CoverVotes(LocalQuery):
         """Return the unbiased share of the voters in each cell: (n_cells,)."""
         return self.channel.debias(summary.sums["votes"], summary.n_users)
 
-    def winner(self, summary: Summary) -> int:
-        """Return the cell of most votes, the lowest of several."""
-        return int(np.argmax(summary.sums["votes"]))
-
-
-@register_query
-@dataclass(frozen=True)
-class CellReports(OracleVotes):
-    """Each user reports the cell that holds the mean of its samples as one symbol.
-
-    Parameters
-    ----------
-    cover : Cover
-        The numbered cells.
-    epsilon : float
-    cohort : Cohort, optional
-
-    Privacy
-    -------
-    epsilon-LDP for a user's whole record, exactly as drawn, see the channel; a user without a
-    finite mean reports one more cell.
-    """
-
-    wire_name: ClassVar[str] = "cell-reports"
-    sent: ClassVar[str] = "cell"
-    cover: Cover
-    epsilon: float
-    cohort: Cohort | None = None
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon)
-        _ = self.channel.layers
-
-    @property
-    def channel(self) -> SymbolOracle:
-        """What happens to a vote."""
-        return wide_channel(self.epsilon, self.cover.n_cells)
-
-    # -- client half
-
-    def symbols(self, users: Users, rng: Streams) -> Integers:
-        """Find every user's cell: (n,) int64."""
-        return true_cells(self.cover, users)
-
-    def true_symbols(self, users: Users, rng: np.random.Generator) -> Integers:
-        """Find every user's cell, chunk by chunk: (n,) int64."""
-        found = [true_cells(self.cover, chunk) for chunk in users.blocks(CHUNK)]
-        return np.concatenate([np.zeros(0, np.int64), *found])
-
-    # -- server half
-
-    def frequencies(self, summary: Summary) -> Floats:
-        """Return the unbiased share of the voters in each cell: (n_cells,)."""
-        return self.channel.debias(summary.sums["cell"], summary.n_users)[:-1]
-
-    def winner(self, summary: Summary) -> int:
-        """Return the cell of most votes; of several, which are not rare here, by a public hash."""
-        totals = self.channel.set_counts(summary.sums["cell"])[:-1]
-        tied = np.flatnonzero(totals == totals.max())
-        return int(tied[np.argmin(mix64(tied.astype(np.uint64) ^ np.uint64(_TIES)))])
-
-
-def vote_query(cover: Cover, epsilon: float) -> CoverVotes | CellReports:
-    """Ask for a vote in bits, or for one symbol where that is better or bits are too many."""
-    make = CellReports if is_wide(epsilon, cover.n_cells) else CoverVotes
-    return make(cover, epsilon)
-
 
 def true_cells(cover: Cover, users: Users) -> Integers:
     """Find the cell of every user's mean, (n,) int64; -1 for a user without a finite mean."""
@@ -207,10 +132,5 @@ def count_cells(cover: Cover, users: Users) -> Integers:
     """Count the users whose mean lies in each cell: (n_cells,) int64."""
     counts = np.zeros(cover.n_cells, dtype=np.int64)
     for some in users.blocks(BLOCK):
-        counts += cast_votes(cover, true_cells(cover, some))
+        counts += np.bincount(true_cells(cover, some) + 1, minlength=cover.n_cells + 1)[1:]
     return counts
-
-
-def cast_votes(cover: Cover, cells: Integers) -> Integers:
-    """Count the users of each cell, -1 for none: (n_cells,) int64."""
-    return np.bincount(cells + 1, minlength=cover.n_cells + 1)[1:]

@@ -13,19 +13,11 @@ from vote_laws import exact_failure, unary_law
 from fedhist.base.errors import PopulationError, WireError
 from fedhist.channels.bits import count_bits
 from fedhist.channels.catalogue import UnaryChannel
-from fedhist.channels.covers import BoxGrid
-from fedhist.channels.lattice_covers import BallLattice, SobolevLattice, SparseLattice
+from fedhist.channels.covers import BallLattice, BoxGrid, SobolevLattice, SparseLattice
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.means.cover_select import CoverSelect
-from fedhist.protocols.means.cover_theory import expected_loss, vote_failure
-from fedhist.protocols.means.cover_votes import (
-    CellReports,
-    CoverVotes,
-    count_cells,
-    true_cells,
-    vote_query,
-)
+from fedhist.protocols.means.cover_votes import CoverVotes, count_cells, true_cells
 from fedhist.session.codec import decode_query, encode_fields, query_digest
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -255,32 +247,6 @@ def test_truth_error_and_diagnostics() -> None:
         protocol.truth(rows([[], []]))
     given, _ = CoverSelect.resolve({"epsilon": 1.0}, users, None)
     assert given == {"epsilon": 1.0, "n_users": 4, "dimension": 2}
-    open_ended = replace(protocol, epsilon=math.inf)
-    assert open_ended.error(users).expected == pytest.approx(0.04)  # (0.4, 0) against the truth
-
-
-@pytest.mark.parametrize(
-    ("geometry", "more"),
-    [
-        ("linf-ball", {}),
-        ("l2-ball", {}),
-        ("sparse", {"sparsity": 1}),
-        ("sobolev", {"smoothness": 1.0, "bound": 2.0}),
-    ],
-)
-def test_error_predicts_the_loss(geometry: Any, more: dict[str, Any]) -> None:
-    """400 runs, a fifth of which fail: five standard errors and a tenth of the prediction."""
-    theta = np.array([0.43, 0.0])
-    protocol = CoverSelect(1.0, 60, 2, geometry=geometry, per_axis=5, **more)
-    users = at_point(theta, 60)
-    query, rng = CoverVotes(protocol.plan.cover, 1.0), np.random.default_rng(6)
-    losses = []
-    for _ in range(400):
-        best = np.argmax(query.draw_summary(users, rng).sums["votes"])
-        losses.append(protocol.loss(query.cover.centres(np.array([best]))[0], theta))
-    expected = protocol.error(users).expected
-    noise = 5 * np.std(losses) / math.sqrt(len(losses))
-    assert abs(np.mean(losses) - expected) < noise + 0.1 * expected
 
 
 def test_failures_decay_exponentially_in_n_epsilon_squared() -> None:
@@ -348,78 +314,3 @@ def test_bad_parameters() -> None:
     ):
         with pytest.raises(ValueError, match=what):
             replace(good, **change)
-
-
-# -- many cells --------------------------------------------------------------------------------
-
-WIDE = CellReports(BoxGrid(2, 1.0, 70), 1.0)
-
-
-def test_a_vote_of_many_cells_is_one_symbol() -> None:
-    """Chosen by the number of cells; sent, folded, drawn in aggregate, checked."""
-    assert isinstance(vote_query(BoxGrid(2, 1.0, 64), 1.0), CoverVotes)
-    assert vote_query(BoxGrid(2, 1.0, 70), 1.0) == WIDE
-    assert WIDE.exact
-    assert WIDE.release == pure(1.0)
-    law = WIDE.finite_channel()
-    assert law is not None
-    assert law.worst().log_ratio == pytest.approx(1.0, rel=1e-9)
-    users = rows(ABSURD)
-    report = WIDE.answer(users, streams(users, 0))
-    WIDE.check(report)
-    summary = WIDE.fold(report)
-    WIDE.check_summary(summary)
-    folded = WIDE.answer_folded(users, lambda u: streams(u, 0))
-    assert (folded.sums["cell"] == summary.sums["cell"]).all()
-    ids = np.arange(2, dtype=np.uint64)
-    with pytest.raises(WireError, match="outside"):
-        WIDE.check(Report(ids, {"cell": np.array([0, WIDE.channel.size], dtype=np.uint32)}))
-    with pytest.raises(WireError, match="adds up to"):
-        WIDE.check_summary(Summary(5, {"cell": np.zeros(WIDE.channel.size, dtype=np.int64)}))
-    with pytest.raises(ValueError, match="bits"):
-        CoverVotes(BoxGrid(2, 1.0, 300), 1.0)
-
-
-def test_the_estimate_from_many_cells() -> None:
-    protocol = CoverSelect(3.0, 300, 2, per_axis=200)
-    theta = np.array([0.3111, -0.6127])
-    users = at_point(theta, 300)
-    estimate, (query,), _ = run(protocol, users, 1)
-    assert isinstance(query, CellReports)
-    assert protocol.loss_of(estimate, users) <= query.cover.radius**2
-    assert estimate.public["top_share"] == pytest.approx(1, abs=0.2)
-    quiet = replace(protocol, epsilon=math.inf)
-    assert protocol.loss_of(run(quiet, users, 0)[0], users) <= query.cover.radius**2
-
-
-def test_ties_of_many_cells_go_by_a_public_hash() -> None:
-    """Nobody's totals: all cells tie, and neither the first nor the last one wins."""
-    winners = set()
-    for n_axis in (70, 71, 72, 73):
-        query = CellReports(BoxGrid(2, 1.0, n_axis), 1.0)
-        nothing = Summary(0, {"cell": np.zeros(query.channel.size, dtype=np.int64)})
-        winners.add(query.winner(nothing))
-        assert query.winner(nothing) not in (0, n_axis**2 - 1)
-    assert len(winners) > 0
-
-
-@pytest.mark.parametrize(("epsilon", "n"), [(0.5, 330), (1.0, 90), (2.0, 25), (4.0, 7)])
-def test_failures_of_a_wide_vote_are_as_predicted(epsilon: float, n: int) -> None:
-    """300 votes over 4,900 cells for one point, against the prediction; below the union bound.
-
-    Four standard errors and a tenth: the false alarm is below 1e-4 for all four.
-    """
-    query = CellReports(BoxGrid(2, 1.0, 70), epsilon)
-    users, rng, runs = at_point(np.array([0.31, 0.77]), n), np.random.default_rng(5), 300
-    cell = int(true_cells(query.cover, users)[0])
-    failed = np.mean([query.winner(query.draw_summary(users, rng)) != cell for _ in range(runs)])
-    union = vote_failure(n, query.cover.n_cells, epsilon)
-    far = np.square(query.cover.centres(np.arange(4900)) - [0.31, 0.77]).sum(axis=1)
-    truth = query.cover.centres(np.array([cell]))[0]
-    loss = expected_loss(query.cover, count_cells(query.cover, users), n, epsilon, truth)
-    predicted = loss / (far.sum() / 4899)  # the others are equally likely to win
-    assert (
-        abs(failed - predicted)
-        < 4 * math.sqrt(predicted * (1 - predicted) / runs) + 0.1 * predicted
-    )
-    assert failed <= union
