@@ -25,7 +25,6 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.protocols.distributions.distribution import Distribution
 from fedhist.protocols.distributions.local_distribution import LocalDistribution
 from fedhist.protocols.frequency_oracles.frequency_oracle import FrequencyOracle, Kind
-from fedhist.protocols.shared.noninteractive_error import hadamard_noise, unary_noise
 from simulations.experiments.asked_users import RowUsers, deviations
 from simulations.experiments.base import Request, Result, mean_and_error, power_law
 from simulations.experiments.findings import Findings
@@ -183,12 +182,10 @@ def _compared(found: Findings, tasks: list[Task], local: Floats, panel: str, run
     items = [t.item_level for t in tasks]
     found.draw(panel, "item level, largest n", x, items, style="-.")
     found.check(where, "local / item level at the largest T", float(local[-1] / items[-1]))
-    oracles: tuple[tuple[Kind, tuple[float, float], str], ...] = (
-        ("unary", unary_noise(last.epsilon), "--"),
-        ("hadamard", hadamard_noise(last.epsilon), ":"),
-    )
-    for kind, noise, style in oracles:
+    oracles: tuple[tuple[Kind, str], ...] = (("unary", "--"), ("hadamard", ":"))
+    for kind, style in oracles:
         oracle = FrequencyOracle(last.epsilon, last.users.domain, project=True, kind=kind)
+        noise = oracle.query.channel.noise
         mean = float(last.held(oracle, request, runs, 1, "aggregate").mean())
         found.draw(panel, f"{kind}, largest n", x, mean, style=style)
         setting = f"{ONE_ITEM}, k = {last.k}"

@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
+from fedhist.channels.catalogue import scalar_channel
+from fedhist.channels.sphere import SphereChannel
 from fedhist.model.protocol import Protocol
-from fedhist.protocols.shared.noninteractive_error import naive_mse
 from fedhist.users.batch import Users
 from simulations.experiments.base import Request
 from simulations.experiments.findings import Findings
@@ -77,8 +78,7 @@ class Grid:
 
     def formula(self, n_reports: float, d: int = 1, **how: Any) -> float:
         """Predict the error of naive reports, of one bit where no kind is named."""
-        how = {"geometry": "linf", "kind": "onebit", **how}
-        return naive_mse(epsilon=self.epsilon, dimension=d, scale=1.0, n_reports=n_reports, **how)
+        return naive_mse(self.epsilon, n_reports, d, **how)
 
     def draw_errors(
         self, panel: str, label: str, x: ArrayLike, found: Sequence[Errors], marker: str = ""
@@ -90,6 +90,25 @@ class Grid:
         """Judge the sums of reports against users that answer one by one."""
         z = distance_in_errors(*map(run, PATHS))
         self.check(TWICE, f"{name}: |z|, users against their sums", z)
+
+
+def naive_mse(
+    epsilon: float,
+    n_reports: float,
+    d: int = 1,
+    *,
+    geometry: str = "linf",
+    kind: str = "onebit",
+    item_variance: float = 0.0,
+) -> float:
+    """Predict the error of averaging reports of 0: one coordinate each, or a point of a sphere.
+
+    What is reported may vary around 0, which a bit and a point of the sphere do not show.
+    """
+    if geometry == "l2":
+        return SphereChannel(d, 1.0, epsilon).length ** 2 / n_reports
+    one = float(scalar_channel(kind, epsilon).variance(0.0))
+    return d * d * (one + (item_variance if kind != "onebit" else 0.0)) / n_reports
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.model.modes import Mode
 from fedhist.protocols import Mean, NaiveMean
 from fedhist.protocols.means.theory import exact_two_stage_mse
-from fedhist.protocols.shared.noninteractive_error import scalar_noise
 from fedhist.users.batch import Users
 from simulations.experiments.base import Request, Result
 from simulations.experiments.local_populations import coin_means
@@ -137,9 +136,8 @@ class Phases(Grid):
         """Judge T = 1: one round."""
         ns = self.wholes("n_users")
         self.check(ONE, "most bins at T = 1", max(self.mean(n, 1).plan.n_bins for n in ns))
-        auto = scalar_channel("auto", self.epsilon).kind
         # a report of +-1 has the channel's variance there; the coin adds 1 - theta^2
-        one = scalar_noise(auto, self.epsilon, 1.0) + 1 - self.spread**2 / 3
+        one = float(scalar_channel("auto", self.epsilon).variance(1.0)) + 1 - self.spread**2 / 3
         found = [self.errors(self.mean(n, 1), 1) for n in ns]
         ratio = np.array([n * e.mean / one for n, e in zip(ns, found, strict=True)])
         errors = np.array([n * e.stderr / one for n, e in zip(ns, found, strict=True)])

@@ -20,13 +20,12 @@ import numpy as np
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.protocols import Density, MeanL2, MeanLinf
-from fedhist.protocols.shared.noninteractive_error import naive_mse
 from fedhist.users.batch import Users
 from server.means.lower_bounds import rate_ball, rate_box, rate_density, rate_sparse
 from simulations.experiments.base import Request, Result, mean_and_error, power_law
 from simulations.experiments.findings import Findings
 from simulations.experiments.local_populations import ball_means, box_means
-from simulations.experiments.local_runs import measure
+from simulations.experiments.local_runs import measure, naive_mse
 from simulations.experiments.settings import positive, whole, wholes
 from simulations.experiments.sparse_selection import Task
 from simulations.populations.density_samples import DensitySamples
@@ -135,10 +134,7 @@ class Tables:
             "user level, local": user,
         }
         mean = self.table(BOX, Ts, measured, rates)
-        bits = np.array(
-            [naive_mse(geometry="linf", kind="onebit", epsilon=e, dimension=d, scale=1.0,
-                       n_reports=n * T) for T in Ts]
-        )  # fmt: skip
+        bits = np.array([naive_mse(e, n * T, d) for T in Ts])
         self.figure("box", Ts, mean, bits, lambda T: item(T) / user(T))
 
     def ball(self) -> None:

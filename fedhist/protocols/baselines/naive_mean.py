@@ -40,10 +40,8 @@ from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.localize.queries import ClippedMean
 from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import MeanTarget
-from fedhist.protocols.shared.noninteractive import NonInteractive
-from fedhist.protocols.shared.noninteractive_error import naive_mse
 from fedhist.protocols.shared.sample_sizes import PlannedSizes
-from fedhist.protocols.shared.shuffles import Batch
+from fedhist.protocols.shared.shuffles import Batch, NonInteractive
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import salt_of_folds
@@ -207,7 +205,7 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
 
     Examples
     --------
-    >>> NaiveMean(epsilon=1.0, n_users=8000, kind="laplace").planned_mse
+    >>> round(NaiveMean(epsilon=1.0, n_users=8000, kind="laplace").planned_mse, 6)
     0.001
     """
 
@@ -290,14 +288,10 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
     @property
     def planned_mse(self) -> float:
         """Mean squared error for n_users users at the midpoint."""
-        return naive_mse(
-            geometry=self.geometry,
-            kind=self.channel.kind,
-            epsilon=float(self.epsilon),
-            dimension=self.dimension,
-            scale=float(self.radius) if self.geometry == "l2" else self.half_width,
-            n_reports=self.n_users,
-        )
+        if self.geometry == "l2":
+            return self.sphere.length**2 / self.n_users
+        one = float(self.channel.variance(0.0))
+        return (self.dimension * self.half_width) ** 2 * one / self.n_users
 
     def rounds(self, server: Curator) -> Script:
         """Ask, average."""

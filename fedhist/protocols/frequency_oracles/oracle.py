@@ -12,7 +12,7 @@ import numpy as np
 from clients.records.draws import drawn_symbols
 from fedhist.base.arrays import Array, Words
 from fedhist.base.errors import PopulationError
-from fedhist.channels.oracles import OracleChannel, SubsetOracle, SymbolOracle, oracle_channel
+from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.model.display import Display
 from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.prediction import LowerBound, Prediction
@@ -25,17 +25,9 @@ from fedhist.protocols.shared.clipped_totals import own_shares
 from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import OnDomain, check_domain
 from fedhist.protocols.shared.lower_bounds import share_bounds
-from fedhist.protocols.shared.noninteractive import NonInteractive
-from fedhist.protocols.shared.noninteractive_error import (
-    layered_noise,
-    oracle_mse,
-    oracle_stderr,
-    subset_noise,
-    unary_noise,
-)
 from fedhist.protocols.shared.oracle_votes import OracleVotes
 from fedhist.protocols.shared.seen import Seen, SeenProtocol
-from fedhist.protocols.shared.shuffles import Batch
+from fedhist.protocols.shared.shuffles import Batch, NonInteractive
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, user_ids
@@ -87,17 +79,6 @@ class OracleQuery(OracleVotes):
         """What happens to an item."""
         return oracle_channel(self.kind, self.epsilon, len(self.domain))
 
-    @property
-    def noise(self) -> tuple[float, float]:
-        """(a, b): the variance of a debiased report is a + b f - f^2, in closed form."""
-        channel = self.channel
-        if isinstance(channel, SymbolOracle):
-            law = channel.layers
-            return layered_noise(self.epsilon, law.size, law.chosen, channel.overlap)
-        if isinstance(channel, SubsetOracle):
-            return subset_noise(self.epsilon, channel.size, channel.chosen)
-        return unary_noise(self.epsilon)
-
     def shares(self, summary: Summary) -> Array:
         """Return the unbiased share of the users that drew each symbol: (k,)."""
         return self.channel.debias(summary.sums[self.sent], summary.n_users)[:-1]
@@ -148,7 +129,9 @@ class OneVote(NonInteractive, OnDomain):
         if n == 0:
             return Estimate.failed("nobody answered")
         shares = query.shares(summary)
-        return self.conclude(shares, oracle_stderr(query.noise, n, shares), n)
+        a, b = query.channel.noise
+        p = np.clip(shares, 0.0, 1.0)  # the average of p^2 over users is at least its square
+        return self.conclude(shares, np.sqrt((a + b * p - np.square(p)) / n), n)
 
 
 @dataclass(frozen=True)
@@ -213,7 +196,8 @@ class OneItemOracle(SeenProtocol, OneVote):
         if self.project:
             return super().error_of(seen)
         p1, p2 = (float(seen[name].sum()) for name in ("share", "square"))
-        mse = oracle_mse(self.query.noise, seen.n_users, len(self.domain), p1, p2)
+        (a, b), n = self.query.channel.noise, seen.n_users
+        mse = (n * len(self.domain) * a + b * p1 - p2) / n**2
         source = f"{self.paper}; the variance of one report a user, summed over users and symbols"
         return Prediction(SQUARED_L2, mse, "exact", source)
 

@@ -206,6 +206,20 @@ class Shuffles(Protocol):
             yield {**given, name: kind}
 
 
+class NonInteractive(Shuffles):
+    """A local protocol in which each user answers one query, at the field epsilon."""
+
+    @property
+    def max_rounds(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """epsilon-LDP for a user's whole record; or what a shuffler makes of it."""
+        return self.promise()
+
+
 def _largest(cls: type[P], given: Mapping[str, Any], trust: Shuffling) -> P:
     """Build a protocol of the largest local epsilon whose batches all hide its reports."""
 

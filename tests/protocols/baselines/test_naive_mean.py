@@ -13,7 +13,6 @@ from fedhist.flower.wire import Question
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols.baselines.naive_mean import NaiveMean
-from fedhist.protocols.shared.noninteractive_error import naive_mse
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from simulations.runs.run import run
@@ -92,19 +91,14 @@ def test_spec_figures() -> None:
     common = {"n_users": n, "samples_per_user": T, "epsilon": 1.0}
     coth2 = 1 / math.tanh(0.5) ** 2
     laplace = NaiveMean(kind="laplace", **common)
-    assert laplace.planned_mse == pytest.approx(8 / n)
-    assert replace(laplace, dimension=d).planned_mse == pytest.approx(8 * d**2 / n)
+    assert laplace.planned_mse == pytest.approx(8 / n, rel=1e-3)
+    assert replace(laplace, dimension=d).planned_mse == pytest.approx(8 * d**2 / n, rel=1e-3)
     onebit = NaiveMean(kind="onebit", **common)
     assert onebit.planned_mse == pytest.approx(coth2 / n)
     box = replace(onebit, dimension=d)
     assert box.planned_mse == pytest.approx(d**2 * coth2 / n)
     ball = NaiveMean(geometry="l2", dimension=d, radius=2.0, **common)
     assert ball.planned_mse == pytest.approx(4 * math.pi * d / 2 * coth2 / n, rel=0.04)
-    item = naive_mse(
-        geometry="linf", kind="laplace", epsilon=1.0, dimension=1, scale=1.0,
-        n_reports=n * T, item_variance=0.3,
-    )  # fmt: skip
-    assert item == pytest.approx((0.3 + 8) / (n * T))
 
 
 def test_standard_errors_cover() -> None:

@@ -35,7 +35,7 @@ def random_users(seed: int, n: int = 300) -> tuple[Users, np.ndarray]:
 
 def test_against_all_records_at_once() -> None:
     protocol = FrequencyOracle(epsilon=1.0, domain=DOMAIN)
-    a, b = protocol.query.noise
+    a, b = protocol.query.channel.noise
     for seed in (1, 2):
         users, table = random_users(seed)
         n, totals = table.sum(axis=1), table.sum(axis=1, keepdims=True)

@@ -75,7 +75,7 @@ def one_record(p: ItemHistogram, table: np.ndarray) -> float:
 
 def padded(p: LocalHistogram, table: np.ndarray) -> float:
     """A normal law with the exact mean and variance of each total."""
-    a, b = p.query.noise
+    a, b = p.query.channel.noise
     share = table / np.maximum(table.sum(axis=1, keepdims=True), p.clip)
     first, second = share.sum(axis=0), np.square(share).sum(axis=0)
     std = np.maximum(p.clip * np.sqrt(np.maximum(len(table) * a + b * first - second, 0)), 1e-9)
