@@ -132,29 +132,35 @@ def refused(name: str, value: Any, wanted: str, known: tuple[str, ...] = ()) -> 
     return ValueError(f"{name} must be {wanted}, got {given}{closest(value, known)}")
 
 
-def fits(value: Any, hint: Any) -> bool:
+def fits(value: Any, hint: Any, *, exact: bool = False) -> bool:
     """Say whether a value is what an annotation asks; NaN is no number, nor what no double holds.
 
-    What is no number, text, choice, list or dataclass is not looked into.
+    What is no number, text, choice, list or dataclass is not looked into. With ``exact``, as for
+    messages: no whole number is a float, no list a tuple, and every value is of its class.
 
     >>> fits(1, float | None), fits(True, int), fits(float("nan"), float), fits(10**400, int)
     (True, False, False, False)
     >>> fits((1, "a"), tuple[int, str]), fits([1, "a"], tuple[int, ...]), fits(2, Literal[1, 2])
     (True, False, True)
+    >>> fits(1, float, exact=True), fits([1], tuple[int, ...], exact=True)
+    (False, False)
     """
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return fits(value, args[0])
+        return fits(value, args[0], exact=exact)
     if origin in UNIONS:
-        return any(fits(value, a) for a in args)
+        return any(fits(value, a, exact=exact) for a in args)
     if origin is Literal:
         return any(type(value) is type(a) and value == a for a in args)
     if origin is tuple:
-        if not isinstance(value, list | tuple):
+        if not isinstance(value, tuple if exact else list | tuple):
             return False
-        if args[-1] is Ellipsis:
-            return all(fits(v, args[0]) for v in value)
-        return len(value) == len(args) and all(map(fits, value, args))
+        each = args[:1] * len(value) if args[-1] is Ellipsis else args
+        pairs = zip(value, each, strict=False)
+        return len(value) == len(each) and all(fits(v, a, exact=exact) for v, a in pairs)
+    if exact and hint is not Any:
+        kind = origin or hint
+        return type(value) is kind if kind in (bool, int, float, str) else isinstance(value, kind)
     if hint is float or hint is int:
         held = hint is float or isinstance(value, Integral)
         return is_real(value) and held and not (isinstance(value, int) and abs(value) >= HUGE)

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhist.base.checks import PlainArguments
+
 if TYPE_CHECKING:
     from fedhist.users.batch import Users
 
 
-class Part:
+class Part(metaclass=PlainArguments):
     """A frozen dataclass that may be a field of a query; register it with ``@register_part``.
 
     Class attributes

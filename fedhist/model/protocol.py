@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from fedhist.base.arrays import Array
+from fedhist.base.checks import PlainArguments
 from fedhist.base.html import entries, in_html, settings
 from fedhist.base.text import one_line
 from fedhist.model.display import Display
@@ -157,7 +158,7 @@ class Estimate:
         return self if self.truth is not None else replace(self, truth=truth)
 
 
-class Protocol(Evaluated):
+class Protocol(Evaluated, metaclass=PlainArguments):
     """A federated estimator. Subclasses are frozen dataclasses; fields ARE the configuration.
 
     Class attributes

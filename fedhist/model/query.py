@@ -7,7 +7,7 @@ and the decoding helpers where messages arrive.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Array, Bounds, Words
+from fedhist.base.checks import PlainArguments
 from fedhist.base.errors import FedhistError, WireError
 from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.adjacency import Moves
@@ -199,7 +200,7 @@ def _check_alike(what: str, a: Array, shape: tuple[int, ...], dtype: np.dtype[An
         raise WireError(f"{what} disagree: {a.dtype}{a.shape[1:]} and {dtype}{shape}")
 
 
-class Query(ABC):
+class Query(metaclass=PlainArguments):
     """One round trip. Subclasses are frozen dataclasses registered with ``@register_query``.
 
     Class attributes

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fedhist.base.checks import Words, check_within, is_real, shown
+from fedhist.base.checks import PlainArguments, Words, check_within, is_real, shown
 from fedhist.base.html import in_html
 from fedhist.base.roots import bounded_minimum, brentq
 
@@ -71,7 +71,7 @@ def check_budget(epsilon: float, delta: float = 0.0) -> None:
 
 
 @dataclass(frozen=True)
-class Guarantee:
+class Guarantee(metaclass=PlainArguments):
     """(epsilon, delta) differential privacy of a user's whole record, or of one item of it.
 
     Parameters
@@ -129,7 +129,7 @@ class Guarantee:
 
 
 @dataclass(frozen=True)
-class Release:
+class Release(metaclass=PlainArguments):
     """What one release costs a user, in both currencies.
 
     Attributes

@@ -12,13 +12,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.base.errors import WireError
+from fedhist.model.fields import fits
 from fedhist.model.part import Part
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Keyed, Query, Summary
@@ -97,7 +97,7 @@ def decode_fields(cls: type, text: str, arrays: Mapping[str, Array]) -> Any:
     try:
         values = {n: _spelled(_decode_value(n, v, left), hints[n]) for n, v in scalars.items()}
         for n, v in values.items():
-            if not _fits(v, hints[n]):
+            if not fits(v, hints[n], exact=True):
                 raise WireError(f"field {n!r} must be {hints[n]}, got {type(v).__name__} {v!r}")
             if type(v) is int and abs(v) > MOST_INTEGER and not n.endswith("salt"):
                 raise WireError(f"field {n!r} must be at most 2^40 in size, got {v}")
@@ -115,28 +115,11 @@ def _hints(cls: Any) -> dict[str, Any]:
 
 def _spelled(v: Any, hint: Any) -> Any:
     """Write whole numbers as floats where floats are meant: one spelling, hence one digest."""
-    if type(v) is int and _fits(0.0, hint) and not _fits(0, hint):
+    if type(v) is int and fits(0.0, hint, exact=True) and not fits(0, hint, exact=True):
         return float(v)
     if isinstance(v, tuple) and get_origin(hint) is tuple and get_args(hint)[-1] is Ellipsis:
         return tuple(_spelled(x, get_args(hint)[0]) for x in v)
     return v
-
-
-def _fits(v: Any, hint: Any) -> bool:
-    """Say whether a decoded value is of the declared type of its field."""
-    origin, args = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return True
-    if origin in (Union, UnionType):
-        return any(_fits(v, h) for h in args)
-    if origin is Literal:
-        return any(type(v) is type(a) and v == a for a in args)
-    if origin is tuple and isinstance(v, tuple):
-        if args[-1] is Ellipsis:
-            return all(_fits(x, args[0]) for x in v)
-        return len(v) == len(args) and all(map(_fits, v, args))
-    kind = origin or hint
-    return type(v) is kind if kind in (bool, int, float, str) else isinstance(v, kind)
 
 
 def _decode_value(name: str, v: Any, left: dict[str, Array]) -> Any:

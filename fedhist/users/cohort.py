@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
-from fedhist.base.checks import check_integer
+from fedhist.base.checks import PlainArguments, check_integer
 from fedhist.users.keys import keyed_hash
 
 MAX_SALT = 1 << 63
 
 
 @dataclass(frozen=True)
-class Cohort:
+class Cohort(metaclass=PlainArguments):
     """The users whose keyed hash, divided by 2^64, lies in [lo, hi).
 
     Cohorts of one salt nest, and whether two of them are disjoint is known without any data;

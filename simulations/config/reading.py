@@ -28,6 +28,7 @@ from typing import (
 
 import msgspec
 
+from fedhist.base.checks import plain
 from fedhist.base.errors import nearest
 from fedhist.model.fields import PLAIN, UNIONS, choices, fits, is_enum, refused
 from fedhist.model.fields import Must as Must
@@ -165,6 +166,7 @@ def convert(name: str, value: Any, hint: Any) -> Any:
         base, asked = hint.__origin__, [m for m in hint.__metadata__ if isinstance(m, Must)]
     if value is None and NoneType in get_args(base):
         return None
+    value = plain(value)
     try:
         found = _typed(name, value, base, expected(hint))
     except ValueError:

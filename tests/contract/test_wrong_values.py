@@ -11,10 +11,15 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from clients.records.functionals import Coordinates
+from fedhist.flower.wire import decode_question, encode_question
 from fedhist.model.fields import fits, hints
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import own_protocols
 from fedhist.protocols import BoundedHistogram, BoxMean
+from fedhist.protocols.localize.queries import BinVotes
+from fedhist.session.codec import protocol_digest
+from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 
 WRONG = ("x", math.nan, None, [1.0], 1.5, True, 10**400)
@@ -40,6 +45,30 @@ def test_a_word_that_is_not_known_brings_the_nearest(cls: type[Protocol]) -> Non
             replace(example, **{name: value + "x"})
     with pytest.raises(TypeError, match=r"argument 'epsiln'; did you mean 'epsilon'\?"):
         cls(epsiln=1.0)
+
+
+def numpy_scalar(value: Any) -> Any:
+    kinds = {bool: np.bool_, int: np.int64, float: np.float64, str: np.str_}
+    return kinds[type(value)](value) if type(value) in kinds else value
+
+
+@pytest.mark.parametrize("cls", EVERY, ids=lambda cls: cls.__name__)
+def test_numpy_scalars_are_taken(cls: type[Protocol]) -> None:
+    """As Python's own: they are reckoned with in full, and travel."""
+    example: Any = cls.example()
+    given = {name: numpy_scalar(getattr(example, name)) for name in hints(cls)}
+    made = replace(example, **given)
+    assert protocol_digest(made) == protocol_digest(example)
+    assert not any(isinstance(getattr(made, name), np.generic) for name in given)
+
+
+def test_queries_and_parts_of_numpy_scalars_travel() -> None:
+    own, numpys = (
+        BinVotes(Coordinates(whole(2)), whole(8), real(1), cohort=Cohort(whole(1), real(0), 0.5))
+        for whole, real in ((int, float), (np.int64, np.float32))
+    )
+    assert numpys == own
+    assert decode_question(encode_question(numpys, 0)).query == own
 
 
 @dataclass(frozen=True)
