@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from clients.shares import with_share
+import numpy as np
+
+from clients.randomizers.share_noise import draw_share
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.query import Query, Summary
 from fedhist.model.trees import Tree
@@ -61,3 +63,24 @@ def streams(users: Users, seed: int | None, digest: str) -> Streams:
     if seed is None:
         return SystemStreams(len(users))
     return SeededStreams(users.ids, seed, digest)
+
+
+def with_share(
+    query: Aggregated, exact: Summary, seed: int | None, digest: str, node: int
+) -> Summary:
+    """Add a node's share of noise to the sums of its users, once, and wrap them as words.
+
+    A node without users of the cohort adds its share as well.
+
+    ``exact`` has integer sums over the node's users in the query's cohort. With a ``seed``, a
+    simulation's, the share is a function of that, the node and the digest; without one it comes
+    from system entropy by exact samplers.
+    """
+    entries = sum(a.size for a in exact.sums.values())
+    share = draw_share(query.shares, entries, seed=seed, node=node, digest=digest)
+    noise, sums, at = share.view(np.uint64), {}, 0
+    for name, a in sorted(exact.sums.items()):
+        mine = noise[at : at + a.size].reshape(a.shape)
+        sums[name] = (a.astype(np.int64).view(np.uint64) + mine).astype(query.modular)
+        at += a.size
+    return Summary(exact.n_users if query.sends_n else 0, sums)

@@ -23,13 +23,9 @@ _nodes: dict[tuple[int, int], Node] = {}
 def answer(message: Message, context: Context) -> Message:
     """Answer one query for the users of this node.
 
-    Raises
-    ------
-    WireError
-        If the message is not ours; Flower sends the error back as the reply.
-    FedhistError
-        If anything else went wrong on a node with an owner: its own log says what, because the
-        text of an error could say something about the data.
+    Raises WireError if the message is not ours; Flower sends the error back as the reply;
+    FedhistError if anything else went wrong on a node with an owner: its own log says what, because
+    the text of an error could say something about the data.
     """
     node = _node(context)
     folder = node.setup.owner.get("guard-folder")

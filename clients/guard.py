@@ -147,14 +147,7 @@ SIMULATED_OWNER = {"trust": "central", "epsilon": _FREE, "delta": _FREE, "simula
 
 
 class Guard:
-    """Decides whether a node answers a question.
-
-    Parameters
-    ----------
-    policy : Policy
-    answered : sequence of Answered
-        What this node has answered so far.
-    """
+    """Decides whether a node answers a question, by what it has answered so far."""
 
     def __init__(self, policy: Policy, answered: Sequence[Answered] = ()) -> None:
         self.policy, self.answered = policy, tuple(answered)
@@ -162,24 +155,10 @@ class Guard:
     def admit(self, question: Question, ids: Words, n_all: int | None = None) -> Answered | None:
         """Decide on a question for the users of this node that are in its cohort.
 
-        Parameters
-        ----------
-        question : Question
-        ids : (n,) uint64
-            The users who would answer.
-        n_all : int, optional
-            All users of the node; default: those who would answer.
-
-        Returns
-        -------
-        Answered or None
-            The entry to store before the answer leaves; None if the question was answered
-            before, so that it must get the same answer and costs nothing more.
-
-        Raises
-        ------
-        Refusal
-            If the policy does not allow the question or a user's budget is spent.
+        Users ``ids`` would answer, of ``n_all`` on the node (default: these). Returns the entry to
+        store before the answer leaves; None if the question was answered before, so that it must
+        get the same answer and costs nothing more. Refusal if the policy does not allow the
+        question or a user's budget is spent.
         """
         query, policy, name = question.query, self.policy, _inner(question.query).wire_name
         if policy.wire_names and name not in policy.wire_names:

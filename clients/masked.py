@@ -76,19 +76,9 @@ class MaskedHalf:
     ) -> RecordDict:
         """Answer one message of one round.
 
-        Parameters
-        ----------
-        asked : Asked
-        store : Store
-        admit : callable
-            Raises Refusal unless the guard would let the query's answer leave.
-        draw : callable
-            Charges the guard and returns what the node sends for the query: always the same.
-
-        Raises
-        ------
-        Refusal
-            For whatever this node does not do; nothing has left then.
+        ``admit`` raises Refusal unless the guard would let the query's answer leave. ``draw``
+        charges the guard and returns what the node sends for the query: always the same. Refusal
+        for whatever this node does not do; nothing has left then.
         """
         try:
             if asked.round_name == "keys":
@@ -194,10 +184,7 @@ def owner_keys(owner: Mapping[str, Any]) -> tuple[bytes | None, frozenset[bytes]
     Both are PEM, as ``openssl genpkey -algorithm ed25519`` and ``openssl pkey -pubout`` write them;
     the file of the peers holds one public key behind the other.
 
-    Raises
-    ------
-    PopulationError
-        If a file cannot be read, or holds no such key.
+    Raises PopulationError if a file cannot be read, or holds no such key.
     """
     own, peers = None, None
     if KEY in owner:

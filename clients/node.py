@@ -71,12 +71,7 @@ def policy_of(owner: Any) -> Policy:
 
 
 class Node:
-    """Answers questions for its users.
-
-    Parameters
-    ----------
-    setup : NodeSetup
-    """
+    """Answers questions for its users."""
 
     def __init__(self, setup: NodeSetup) -> None:
         self.setup = setup
@@ -89,10 +84,8 @@ class Node:
     def answer(self, record: RecordDict, store: Store) -> RecordDict:
         """Answer one message: unpack, guard, answer, fold, pack.
 
-        Raises
-        ------
-        WireError
-            If the message is not ours. A refusal by the guard is an answer, not an error.
+        Raises WireError if the message is not ours. A refusal by the guard is an answer, not an
+        error.
         """
         if kind_of(record) in KINDS:
             asked = decode_ask(record)

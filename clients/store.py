@@ -57,13 +57,7 @@ class Store(ABC):
 
 
 class ContextStore(Store):
-    """Keeps entries in Flower's Context, which outlives the worker but not the run.
-
-    Parameters
-    ----------
-    state : RecordDict
-        ``context.state`` of the node.
-    """
+    """Keeps entries in Flower's Context (its state), which outlives the worker but not the run."""
 
     def __init__(self, state: RecordDict) -> None:
         self._state = state
@@ -108,14 +102,8 @@ class ContextStore(Store):
 class NodeMemory(NamedTuple):
     """What a driver keeps of a node between messages.
 
-    Attributes
-    ----------
-    lines : tuple of str
-        The guard's entries.
-    unmasked : tuple of str
-        Queries whose answers were unmasked.
-    attempt : (str, bytes), optional
-        The newest attempt at a sum under masks, and its query.
+    The guard's entries, the queries whose answers were unmasked, and the newest attempt at a sum
+    under masks with its query.
     """
 
     lines: tuple[str, ...] = ()
@@ -124,18 +112,7 @@ class NodeMemory(NamedTuple):
 
 
 class MemoryStore(Store):
-    """What a driver keeps of a node, while that answers a message.
-
-    Parameters
-    ----------
-    memory : NodeMemory
-        What the node remembered before.
-
-    Attributes
-    ----------
-    memory : NodeMemory
-        What it remembers now.
-    """
+    """What a driver keeps of a node, while that answers a message: ``memory`` before, and now."""
 
     def __init__(self, memory: NodeMemory) -> None:
         self.memory = memory

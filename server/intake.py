@@ -141,18 +141,8 @@ class Intake:
     ) -> Collected:
         """Take in all replies of a round and add them up.
 
-        Parameters
-        ----------
-        replies : iterable of Message
-        expected : int
-            Nodes that were asked.
-        min_replies : int, optional
-            Fewest that must answer; all of them by default.
-
-        Raises
-        ------
-        MissingReplies
-            If too few answered; with the reasons, counted. Also if nobody answered.
+        MissingReplies, with the reasons counted, if nobody answered, or fewer than ``min_replies``
+        (default: all) of the nodes ``expected``.
 
         Notes
         -----
@@ -189,20 +179,8 @@ class Intake:
     ) -> bool:
         """Check what a node answers, and keep what passes; says whether anything does.
 
-        Parameters
-        ----------
-        node : int
-            Index that the reply claims.
-        digest : str
-            Of the query that it answers.
-        body : Summary or Report
-        source : int, optional
-            Who sent it; by default the node.
-
-        Raises
-        ------
-        WireError
-            If all of it is refused, for one reason.
+        ``node`` is the index that the reply claims, ``source`` who sent it (default: the node).
+        WireError if all of it is refused, for one reason.
         """
         source = node if source is None else source
         if digest != self.digest and isinstance(body, Report):

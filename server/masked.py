@@ -96,11 +96,9 @@ class MaskedSum:
     def collect(self, nodes: Iterable[int]) -> Collected:
         """Add up what the given nodes, by Flower's ids, send under masks.
 
-        Raises
-        ------
-        MissingReplies
-            If too few usable answers came in some round, with the reasons; nothing was unmasked.
-            If that is the last round, the journal has the masked sum, and a restart goes on.
+        Raises MissingReplies if too few usable answers came in some round, with the reasons;
+        nothing was unmasked. If that is the last round, the journal has the masked sum, and a
+        restart goes on.
         """
         asked = list(nodes)
         line = self.journal.find(MASKED, self.round_index)

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import MASK64, digest64
-from fedhist.privacy.integer_noise import (
+from fedhist.privacy.noise_source import (
+    NoiseSource,
+    Shape,
     checked_scale,
     exact_gaussian,
     exact_laplace,
@@ -25,7 +27,6 @@ from fedhist.privacy.integer_noise import (
     seeded_gaussian,
     seeded_laplace,
 )
-from fedhist.privacy.noise_source import NoiseSource, Shape
 
 
 class SimulatedNoise(NoiseSource):

@@ -18,13 +18,8 @@ NUMBER = re.compile(r"[-+]?(?<![\w.])\d+(\.\d+)?(e[-+]?\d+)?")
 def well_formed(query: Query, report: Report) -> tuple[NDArray[np.bool_], Counter[str]]:
     """Check every row of a report.
 
-    Returns
-    -------
-    good : (n,) bool
-        Rows that pass.
-    reasons : Counter of str
-        Why the others do not; where there are several rows numbers are left out, so that like
-        faults count together.
+    Returns which rows pass, and why the others do not: where there are several rows numbers are
+    left out, so that like faults count together.
 
     Notes
     -----

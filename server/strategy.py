@@ -128,10 +128,7 @@ class SessionStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Check and merge the replies and advance the session.
 
-        Raises
-        ------
-        MissingReplies
-            If fewer than ``min_replies`` nodes sent a usable answer.
+        Raises MissingReplies if fewer than ``min_replies`` nodes sent a usable answer.
         """
         if self.session.query is None or self._intake is None:
             return None, None
@@ -141,10 +138,7 @@ class SessionStrategy(Strategy):
     def ask_under_masks(self, query: Aggregated, grid: Grid, timeout: float) -> MetricRecord:
         """Add up what all nodes send for the pending query, under masks, and advance the session.
 
-        Raises
-        ------
-        MissingReplies
-            If too few nodes answered in one of the four rounds of messages.
+        Raises MissingReplies if too few nodes answered in one of the four rounds of messages.
         """
         self._started, index = time.perf_counter(), self.session.round_index
         check_parties(query, self.n_nodes)
@@ -230,11 +224,8 @@ class SessionStrategy(Strategy):
 def wait_for_nodes(grid: Grid, n_nodes: int, timeout: float, least: int | None = None) -> list[int]:
     """Wait until n_nodes are connected; get_node_ids() is empty or partial for a moment.
 
-    Raises
-    ------
-    MissingReplies
-        If fewer than ``least`` (default: all) come within ``timeout`` seconds, or if there are
-        still more than expected then (a node that was killed stays listed for a while).
+    Raises MissingReplies if fewer than ``least`` (default: all) come within ``timeout`` seconds, or
+    if there are still more than expected then (a node that was killed stays listed for a while).
     """
     end = time.monotonic() + timeout
     while True:

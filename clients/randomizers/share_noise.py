@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.hashing import GOLDEN, digest64, mix
-from fedhist.privacy.integer_noise import exact_gaussian, seeded_gaussian
+from fedhist.privacy.noise_source import exact_gaussian, seeded_gaussian
 from fedhist.privacy.shares import ShareNoise
 
 WORK = 192

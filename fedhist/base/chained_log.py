@@ -79,15 +79,8 @@ class ChainedLog:
     def read(self, *, counted: bool = False) -> list[Line]:
         """Return the lines, without their hashes; a torn end was never used.
 
-        Parameters
-        ----------
-        counted : bool
-            Whether there must be a tally, even where no line says so.
-
-        Raises
-        ------
-        DamagedLog
-            If a line is missing, altered, doubled or no JSON object, or the counts differ.
+        DamagedLog if a line is missing, altered, doubled or no JSON object, or the counts differ.
+        With ``counted`` there must be a tally, even where no line says so.
         """
         raw = self.file.read_bytes() if self.file.exists() else b""
         self._complete = raw.rfind(b"\n") + 1
@@ -167,10 +160,7 @@ def chained(lines: Iterable[Line]) -> list[Line]:
 def unchained(lines: Iterable[Line], what: str) -> list[Line]:
     """Take the hashes of :func:`chained` off again; lines without any are an older version's.
 
-    Raises
-    ------
-    DamagedLog
-        If a line does not continue those before it.
+    Raises DamagedLog if a line does not continue those before it.
     """
     out, chain, seen = [], "", False
     for number, line in enumerate(lines, 1):

@@ -48,15 +48,7 @@ class MissingReplies(FedhistError):
 
 
 class BatchWithheld(FedhistError):
-    """A shuffler passes nothing on: too few users are in a batch to hide one of them.
-
-    Parameters
-    ----------
-    least : int
-        Fewest users of a batch that is passed on.
-    withheld, batches : int
-        How many batches are smaller, of how many.
-    """
+    """A shuffler passes nothing on: ``withheld`` batches have fewer than ``least`` users."""
 
     def __init__(self, least: int, withheld: int, batches: int) -> None:
         self.least, self.withheld, self.batches = least, withheld, batches
@@ -84,15 +76,3 @@ def closest(value: object, listed: Iterable[str]) -> str:
     text = value if isinstance(value, str) else ""
     close = difflib.get_close_matches(text, list(listed), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
-
-
-__all__ = [
-    "BatchWithheld",
-    "BudgetExceeded",
-    "FedhistError",
-    "MissingReplies",
-    "PopulationError",
-    "WireError",
-    "closest",
-    "nearest",
-]

@@ -45,10 +45,7 @@ def locked(path: Path, *, wait: bool = True) -> IO[str]:
 
     The lock is the operating system's: it ends with its process, however that ends.
 
-    Raises
-    ------
-    BlockingIOError
-        If another process has the lock, and ``wait`` is false.
+    Raises BlockingIOError if another process has the lock, and ``wait`` is false.
     """
     held = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w")
     try:

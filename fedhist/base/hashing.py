@@ -26,16 +26,7 @@ MASK64 = (1 << 64) - 1
 
 
 def mix64(x: Words) -> Words:
-    """Mix 64-bit words so that every input bit reaches every output bit (SplitMix64's finalizer).
-
-    Parameters
-    ----------
-    x : array of uint64, any shape
-
-    Returns
-    -------
-    array of uint64, same shape; a bijection of the input
-    """
+    """Mix 64-bit words: every input bit reaches every output bit (SplitMix64's finalizer)."""
     z = x ^ (x >> np.uint64(30))
     z = z * np.uint64(0xBF58476D1CE4E5B9)
     z ^= z >> np.uint64(27)
@@ -45,12 +36,7 @@ def mix64(x: Words) -> Words:
 
 
 def counter_words(keys: Words, n_draws: int, first: int = 0) -> Words:
-    """Draw ``n_draws`` words per key, draw indices ``first, first + 1, ...``.
-
-    Returns
-    -------
-    (len(keys), n_draws) uint64
-    """
+    """Draw ``n_draws`` words per key, draw indices ``first, first + 1, ...``, one row per key."""
     steps = np.arange(first + 1, first + n_draws + 1, dtype=np.uint64) * np.uint64(GOLDEN)
     return mix64(keys[:, None] + steps[None, :])
 

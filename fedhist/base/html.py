@@ -77,18 +77,8 @@ def in_html(
 ) -> str:
     """Write a title, a table and sentences as a part of a page.
 
-    Parameters
-    ----------
-    title : str
-    rows : sequence of sequence of str
-        At most :data:`MOST_ROWS`.
-    header : sequence of str
-    notes : iterable of str
-    n_rows : int, optional
-        How many rows there are, if these are the first of them.
-
-    >>> in_html("<a>", [("x", "1")])
-    '<div><p><strong>&lt;a&gt;</strong></p><table><tbody><tr><td>x</td><td>1</td></tr></tbody></table></div>'
+    ``rows``: at most :data:`MOST_ROWS`; ``n_rows``: how many rows there are, if these are the first
+    of them.
     """
     more = [] if n_rows is None or n_rows <= len(rows) else [f"and {n_rows - len(rows):,} more"]
     return _part().render(title=title, rows=rows, header=header, notes=[*more, *notes])

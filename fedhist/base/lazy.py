@@ -16,11 +16,6 @@ def public_names(
 
     Its names are those that it imports under ``if TYPE_CHECKING``: there is one list, which type
     checkers and the running program share.
-
-    Parameters
-    ----------
-    package : str
-        Its ``__name__``.
     """
     loader: Any = sys.modules[package].__loader__
     homes = {

@@ -56,18 +56,10 @@ _MESSAGE, _QUERY = "secagg/", "query/"
 
 @dataclass(frozen=True)
 class Asked:
-    """A decoded message of the server.
+    """A decoded message of the server, for the index that the message names.
 
-    Attributes
-    ----------
-    round_name : str
-        "keys", "shares", "masked" or "unmask".
-    digest : str
-        Of the query that is answered under masks.
-    message : Message
-        As :class:`~fedhist.secagg.NodeAttempt` takes it, for the index that it names.
-    question : Question or None
-        With the query, in the rounds of :data:`ASKED_WITH_QUERY`.
+    The digest is that of the query that is answered under masks; the query itself is there in the
+    rounds of :data:`ASKED_WITH_QUERY`.
     """
 
     round_name: str
@@ -85,14 +77,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Told:
-    """A decoded answer of a node.
-
-    Attributes
-    ----------
-    round_name, digest : str
-    message : Message
-        As :class:`~fedhist.secagg.ServerAttempt` takes it; it names the node's place.
-    """
+    """A decoded answer of a node; the message names the node's place."""
 
     round_name: str
     digest: str
@@ -102,10 +87,7 @@ class Told:
 def terms_of(query: Aggregated, digest: str) -> Terms:
     """Say what is summed, among whom, and what is tolerated: both sides read it off the query.
 
-    Raises
-    ------
-    ValueError
-        If there are fewer than two parties, or the digest is not hexadecimal.
+    Raises ValueError if there are fewer than two parties, or the digest is not hexadecimal.
     """
     who = query.share.aggregation
     drop, collude = who.parties - who.quorum, who.quorum - who.honest
@@ -160,14 +142,7 @@ def encode_asks(
 ) -> dict[int, RecordDict]:
     """Pack the messages of one round, by index; what several of them share is packed once.
 
-    Parameters
-    ----------
-    round_name, digest : str
-    messages : mapping of int to Message
-    query : Query, optional
-        Goes along in the rounds of :data:`ASKED_WITH_QUERY`.
-    round_index : int
-        Of the query.
+    The query goes along in the rounds of :data:`ASKED_WITH_QUERY`.
     """
     head: dict[str, Any] = {"version": WIRE_VERSION, "kind": KIND + round_name, "digest": digest}
     head |= {"name": "", "round": round_index, "fields": "", "fold": True}

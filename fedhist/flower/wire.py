@@ -48,16 +48,7 @@ _DESCRIPTIONS = {
 
 @dataclass(frozen=True)
 class Question:
-    """A decoded query message.
-
-    Attributes
-    ----------
-    query : Query
-    round_index : int
-    digest : str
-    fold : bool
-        Whether the node folds its users' reports before it answers.
-    """
+    """A decoded query message; ``fold`` says whether a node folds its reports before it answers."""
 
     query: Query
     round_index: int
@@ -67,16 +58,9 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """A decoded answer.
+    """A decoded answer: a folded summary, unfolded reports, or the reason of a refusal.
 
-    Attributes
-    ----------
-    body : Summary, Report or str
-        A folded summary, unfolded reports, or the reason of a refusal.
-    node : int
-        Public index of the node, which fixes the order of merging.
-    digest : str
-        The query that is answered.
+    ``node`` is the node's public index, which fixes the order of merging.
     """
 
     body: Summary | Report | str

@@ -155,7 +155,7 @@ class Aggregated(Query):
         """Dtype of what nodes send: it wraps as the modulus does."""
         return np.dtype(f"uint{self.share.bits}")
 
-    # -- client half, to which clients.shares adds noise -------------------------------------------
+    # -- client half, to which clients.answers adds noise ------------------------------------------
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Answer the query itself: exact, so no node sends it."""

@@ -23,7 +23,7 @@ from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import EXACT, Adjacency, Release, Trust, pure
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
-from fedhist.users.keys import Keys
+from fedhist.users.keys import Keys, add_up
 from fedhist.users.streams import SeededStreams, Streams
 
 if TYPE_CHECKING:
@@ -102,8 +102,6 @@ class Keyed:
         found = [p for p in parts if len(p.keys)]
         if not found:
             return cls(Keys.of(()), np.zeros(0, dtype=np.int64))
-        from fedhist.users.key_sums import add_up
-
         shape, dtype = found[0].values.shape[1:], found[0].values.dtype
         for p in found:
             _check_alike("keyed values", p.values, shape, dtype)

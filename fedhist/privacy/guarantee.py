@@ -15,7 +15,6 @@ import numpy as np
 
 from fedhist.base.checks import PlainArguments, Words, check_within, is_real, shown
 from fedhist.base.html import in_html
-from fedhist.base.roots import bounded_minimum, brentq
 
 
 class Trust(Words):
@@ -205,7 +204,7 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
     if math.isinf(epsilon):
         return 0.0
     # the steps of dp_accounting.get_sigma_gaussian, whose import takes most of a second
-    from scipy.special import log_ndtr  # for the server's side only
+    from scipy.special import log_ndtr  # here: SciPy takes a while to import
 
     def excess(std: float) -> float:
         far = epsilon * std + 1 / (2 * std)
@@ -219,7 +218,7 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
             low, high = low / 10, low
         while excess(high) > 0:
             low, high = high, high * 10
-        return brentq(excess, low, high, xtol=1e-12)
+        return _root(excess, low, high, 1e-12, rtol=EPS)
     except (ArithmeticError, RuntimeError, ValueError) as e:
         raise ValueError(_IMPOSSIBLE.format(epsilon, delta)) from e
 
@@ -244,7 +243,10 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
     # the optimal order is near (epsilon + rho) / (2 rho); bracket it generously on a log scale
     centre = math.log(max((epsilon - rho) / (2 * rho), 1e-3))
-    return math.exp(min(0.0, bounded_minimum(log_delta, centre - 12, centre + 12)))
+    from scipy.optimize import minimize_scalar
+
+    found = minimize_scalar(log_delta, bounds=(centre - 12, centre + 12), method="bounded")
+    return math.exp(min(0.0, float(found.fun)))
 
 
 @lru_cache(maxsize=4096)
@@ -296,5 +298,13 @@ HUGE = 1e12
 _IMPOSSIBLE = "no noise can be calibrated in doubles to epsilon = {} at delta = {}"
 
 
-def _root(f: Callable[[float], float], low: float, high: float, accuracy: float) -> float:
-    return brentq(f, low, high, xtol=accuracy, rtol=1e-12)
+EPS = 2.0**-50
+"""Least relative accuracy that brentq takes."""
+
+
+def _root(
+    f: Callable[[float], float], low: float, high: float, accuracy: float, rtol: float = 1e-12
+) -> float:
+    from scipy.optimize import brentq
+
+    return float(brentq(f, low, high, xtol=accuracy, rtol=rtol))

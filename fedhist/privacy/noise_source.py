@@ -1,13 +1,28 @@
-"""NoiseSource: what a Curator draws from; implemented on the server's side."""
+"""What noise is drawn from: NoiseSource and Sampler, for the Curator, and integer samplers.
+
+The two grades of a NoiseSource are :mod:`server.noise`. Nodes draw their shares by the integer
+samplers, too. *Seeded* ones take a NumPy generator: fast, reproducible, drawn through doubles.
+*Exact* ones are OpenDP's, on system entropy: nothing is drawn in floating point, and there is no
+seed.
+
+References
+----------
+.. [1] Canonne, Kamath & Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020,
+   Algorithms 1 to 3.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from functools import cache
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedhist.privacy.guarantee import Release
 
 Shape = tuple[int, ...]
 
@@ -48,9 +63,103 @@ class NoiseSource(ABC):
         return np.array([self.exponential(row) for row in logits], dtype=np.int64)
 
     def generator(self) -> np.random.Generator:
-        """Return a generator for one draw of a :class:`~fedhist.privacy.samplers.Sampler`."""
+        """Return a generator for one draw of a :class:`Sampler`."""
         raise NotImplementedError(f"{type(self).__name__} has no generator for samplers")
 
 
 Noise = Callable[[int], NoiseSource]
 """Makes the noise source of draw number ``index``."""
+
+
+class Sampler(ABC):
+    """Draws from a law that depends on exact data. NOT PRIVATE by itself: it holds the data.
+
+    A subclass states what one draw costs, whatever the data, and proves it in its docstring.
+    """
+
+    @property
+    @abstractmethod
+    def release(self) -> Release:
+        """What one draw costs a user; a function of public numbers only."""
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator) -> NDArray[Any]:
+        """Draw once. The shape of the result is public; no view of the data is returned."""
+
+
+INTEGER = "i64"
+"""OpenDP's integer type; its default for Python's int has 32 bits and saturates."""
+
+MOST_SCALE = 2.0**50
+"""Largest scale of the integer samplers; draws then stay clear of the ends of int64."""
+
+
+def seeded_laplace(rng: np.random.Generator, shape: Shape, scale: float) -> NDArray[np.int64]:
+    """Draw integers with P(k) ~ exp(-|k| / scale), as the difference of two geometrics."""
+    if checked_scale(scale, MOST_SCALE) == 0:
+        return np.zeros(shape, dtype=np.int64)
+    return _geometrics(rng, shape, scale)
+
+
+def _geometrics(rng: np.random.Generator, shape: Shape, scale: float) -> NDArray[np.int64]:
+    stop = -math.expm1(-1 / scale)
+    draws = rng.geometric(stop, shape) - rng.geometric(stop, shape)
+    return np.asarray(draws, dtype=np.int64)
+
+
+def seeded_gaussian(rng: np.random.Generator, shape: Shape, std: float) -> NDArray[np.int64]:
+    """Draw integers with P(k) ~ exp(-k^2 / (2 std^2)), by rejection from discrete Laplace.
+
+    With t = floor(std) + 1, a proposal y of scale t is kept with probability
+    exp(-(|y| - std^2 / t)^2 / (2 std^2)) [1, Algorithm 3].
+    """
+    out = np.zeros(math.prod(shape), dtype=np.int64)
+    if checked_scale(std, MOST_SCALE) == 0:
+        return out.reshape(shape)
+    t = math.floor(std) + 1
+    filled = 0
+    while filled < len(out):
+        missing = len(out) - filled
+        y = _geometrics(rng, (2 * missing + 16,), float(t))
+        exponent = ((np.abs(y) - std * (std / t)) / std) ** 2 / 2
+        kept = y[rng.standard_exponential(len(y)) > exponent][:missing]
+        out[filled : filled + len(kept)] = kept
+        filled += len(kept)
+    return out.reshape(shape)
+
+
+def exact_laplace(shape: Shape, scale: float) -> NDArray[np.int64]:
+    """Draw integers with P(k) ~ exp(-|k| / scale), exactly, from system entropy."""
+    return _exact("make_laplace", shape, scale)
+
+
+def exact_gaussian(shape: Shape, std: float) -> NDArray[np.int64]:
+    """Draw integers with P(k) ~ exp(-k^2 / (2 std^2)), exactly, from system entropy."""
+    return _exact("make_gaussian", shape, std)
+
+
+def _exact(make: str, shape: Shape, scale: float) -> NDArray[np.int64]:
+    n, size = math.prod(shape), checked_scale(scale, MOST_SCALE)  # checked whatever the data
+    if n == 0 or size == 0:
+        return np.zeros(shape, dtype=np.int64)
+    dp = opendp()
+    metric = dp.l1_distance(T=INTEGER) if make == "make_laplace" else dp.l2_distance(T=float)
+    domain = dp.vector_domain(dp.atom_domain(T=INTEGER))
+    noise = getattr(dp.m, make)(domain, metric, scale=scale)
+    return np.array(noise([0] * n), dtype=np.int64).reshape(shape)
+
+
+@cache
+def opendp() -> Any:
+    """Import OpenDP, which takes half a second: for exact noise only."""
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    return dp
+
+
+def checked_scale(scale: float, most: float = math.inf) -> float:
+    """Return the size of noise, or raise ValueError unless it is finite and in [0, most]."""
+    if not (0 <= scale <= most and math.isfinite(scale)):
+        raise ValueError(f"a noise scale must lie in [0, {most:g}] and be finite, got {scale}")
+    return scale

@@ -55,6 +55,3 @@ class RoundFailed(SecaggError):
             f"round {round_name!r} needs {needed} nodes, {got} gave a usable answer; "
             f"nothing was unmasked{f' ({why})' if why else ''}{named}"
         )
-
-
-__all__ = ["OutOfOrder", "Refused", "RoundFailed", "SecaggError"]

@@ -1,4 +1,6 @@
-"""Keys: one context for everything that is derived, X25519, HKDF-SHA256, AES-GCM, Ed25519.
+"""Keys and masks: one context for all that is derived, X25519, HKDF-SHA256, AES-GCM, Ed25519.
+
+Masks are ChaCha20 keystreams read as words, added modulo 2^b; their cost is linear in the entries.
 
 All primitives are those of ``cryptography``. What is derived is bound to the attempt's session, to
 the nodes it is between and to a label, so no key serves twice. Source: spec, B1.
@@ -7,14 +9,20 @@ the nodes it is between and to a label, so no key serves twice. Source: spec, B1
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+from typing import Any
 
+import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from fedhist.base.arrays import Array
 from fedhist.secagg.errors import Refused
 
 PREFIX = b"fedhist-secagg-1"
@@ -148,19 +156,24 @@ def signer_of(signed: bytes, session: bytes, digest: bytes, node: int, keys: byt
     return signed[:KEY]
 
 
-__all__ = [
-    "check_point",
-    "commitment",
-    "context",
-    "derive",
-    "disclose",
-    "enclose",
-    "mask_private_key",
-    "owner_public_key",
-    "pair_key",
-    "public_key",
-    "self_mask_key",
-    "session_id",
-    "sign",
-    "signer_of",
-]
+# -- masks -----------------------------------------------------------------------------------------
+
+WORDS: dict[int, np.dtype[Any]] = {32: np.dtype("<u4"), 64: np.dtype("<u8")}
+"""Little-endian words by bits: they wrap, so every sum is one modulo 2^bits."""
+
+
+def mask(key: bytes, length: int, bits: int) -> Array:
+    """Return the mask of a key: its ChaCha20 keystream from block 0, nonce zero, as words.
+
+    The key is derived for this one use, so a fixed nonce repeats nothing.
+    """
+    stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
+    words: Array = np.frombuffer(stream.update(bytes(length * bits // 8)), WORDS[bits])
+    return words
+
+
+def add_masks(total: Array, keys: Iterable[tuple[bytes, int]], bits: int) -> None:
+    """Add the masks of (key, 1 or -1) to a vector of unsigned words in place, modulo 2^bits."""
+    for key, sign in keys:
+        words = mask(key, len(total), bits)
+        (np.add if sign > 0 else np.subtract)(total, words, out=total)

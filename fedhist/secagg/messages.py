@@ -58,20 +58,9 @@ def seal(kind: str, session: bytes, node: int, **fields: Array) -> Message:
 
 
 def unseal(kind: str, message: Mapping[str, Any], session: bytes, node: int) -> dict[str, Array]:
-    """Return a message's arrays after every check of form.
+    """Return a message's arrays after every check of form; Refused, naming the field, otherwise.
 
-    Parameters
-    ----------
-    kind : str
-        What it must be, a key of :data:`LAYOUT`.
-    message : mapping
-    session, node : bytes, int
-        For whom, or from whom, it must be.
-
-    Raises
-    ------
-    Refused
-        Naming the field: missing, unknown, of another type, shape, session or node, or damaged.
+    ``session`` and ``node`` are for whom, or from whom, it must be.
     """
     layout = LAYOUT[kind]
     if not isinstance(message, Mapping):
@@ -109,6 +98,3 @@ def indices(nodes: Array, parties: int, kind: str) -> list[int]:
     if found != sorted(set(found)) or (found and found[-1] >= parties):
         raise Refused(f"{kind}: nodes must ascend and lie below {parties}")
     return found
-
-
-__all__ = ["BOX", "KEYS", "LAYOUT", "PAIR", "SIGNED", "Message", "indices", "seal", "unseal"]

@@ -17,14 +17,11 @@ from msgspec import field
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_within
 from fedhist.secagg import keys as k
-from fedhist.secagg.attempt import ROUNDS, Attempt, AttemptState, read_state
+from fedhist.secagg.attempt import ROUNDS, Attempt, AttemptState, Roster, read_state
 from fedhist.secagg.errors import OutOfOrder, Refused
-from fedhist.secagg.graph import Graph
-from fedhist.secagg.masks import WORDS, add_masks
 from fedhist.secagg.messages import BOX, KEYS, PAIR, Message, indices, seal, unseal
-from fedhist.secagg.roster import Roster
 from fedhist.secagg.shamir import SHARE, Entropy, draw, split
-from fedhist.secagg.terms import Terms
+from fedhist.secagg.terms import Graph, Terms
 
 
 class _State(AttemptState):
@@ -233,7 +230,7 @@ class NodeAttempt(Attempt[_State]):
         """
         fields = self._open("masked", ask)
         terms, state = self.terms, self._state
-        if values.shape != (terms.length,) or values.dtype != WORDS[terms.bits]:
+        if values.shape != (terms.length,) or values.dtype != k.WORDS[terms.bits]:
             raise ValueError(
                 f"values must be ({terms.length},) of uint{terms.bits}, "
                 f"got {values.shape} of {values.dtype}"
@@ -266,7 +263,7 @@ class NodeAttempt(Attempt[_State]):
             )
             for j in senders
         )
-        add_masks(total, [(own, 1), *pairs], terms.bits)
+        k.add_masks(total, [(own, 1), *pairs], terms.bits)
         state.present, state.held = present, held
         state.r = state.b = state.enc = state.own_share = state.keys = b""
         return self._answer("masked", values=total, users=np.array([users], "<u8"))
@@ -314,6 +311,3 @@ def _bytes(data: bytes) -> Array:
 
 def _rows(data: bytes, size: int) -> list[bytes]:
     return [data[at : at + size] for at in range(0, len(data), size)]
-
-
-__all__ = ["NodeAttempt"]

@@ -12,14 +12,11 @@ from msgspec import field
 
 from fedhist.base.arrays import Array
 from fedhist.secagg import keys as k
-from fedhist.secagg.attempt import Attempt, AttemptState, read_state
+from fedhist.secagg.attempt import Attempt, AttemptState, Distinct, Roster, read_state
 from fedhist.secagg.errors import OutOfOrder, Refused, RoundFailed
-from fedhist.secagg.graph import Graph
-from fedhist.secagg.masks import WORDS, add_masks
 from fedhist.secagg.messages import BOX, SIGNED, Message, seal, unseal
-from fedhist.secagg.roster import Distinct, Roster
 from fedhist.secagg.shamir import SHARE, combine, weights
-from fedhist.secagg.terms import Terms
+from fedhist.secagg.terms import Graph, Terms
 
 Answers = Iterable[tuple[int, Mapping[str, Any]]]
 """(node, its answer): an iterator is read one answer at a time, so vectors need not all be held."""
@@ -205,7 +202,7 @@ class ServerAttempt(Attempt[_State]):
         """
         self._turn("masked")
         terms, state = self.terms, self._state
-        total = np.zeros(terms.length, WORDS[terms.bits])
+        total = np.zeros(terms.length, k.WORDS[terms.bits])
         present = []
         for node, fields in self._usable("masked", state.sharers, answers):
             values = fields["values"]
@@ -259,8 +256,8 @@ class ServerAttempt(Attempt[_State]):
                 continue
             state.answers[node] = fields["shares"].tobytes()
         removals = self._restore(holders)
-        total: Array = np.frombuffer(state.masked_sum, WORDS[terms.bits]).copy()
-        add_masks(total, removals, terms.bits)
+        total: Array = np.frombuffer(state.masked_sum, k.WORDS[terms.bits]).copy()
+        k.add_masks(total, removals, terms.bits)
         total.flags.writeable = False
         state.done += 1
         return total
@@ -325,6 +322,3 @@ class ServerAttempt(Attempt[_State]):
 
 def _table(data: bytes, rows: int) -> Array:
     return np.frombuffer(data, np.uint8).reshape(rows, len(data) // max(rows, 1))
-
-
-__all__ = ["ServerAttempt"]

@@ -24,20 +24,7 @@ Entropy = Callable[[int], bytes]
 
 
 def draw(count: int, entropy: Entropy, prime: int = PRIME) -> list[int]:
-    """Draw uniform elements of the field, by rejection.
-
-    Parameters
-    ----------
-    count : int
-    entropy : callable
-        Number of bytes to uniform bytes.
-    prime : int
-
-    Returns
-    -------
-    list of int
-        In [0, prime).
-    """
+    """Draw uniform elements of the field, by rejection."""
     size, top = (prime.bit_length() + 7) // 8, (1 << prime.bit_length()) - 1
     found: list[int] = []
     while len(found) < count:
@@ -50,22 +37,9 @@ def draw(count: int, entropy: Entropy, prime: int = PRIME) -> list[int]:
 def split(
     secret: int, coefficients: Sequence[int], points: Sequence[int], prime: int = PRIME
 ) -> list[int]:
-    """Return the shares at the points of a secret, given t - 1 uniform coefficients.
+    """Return the shares at the points of a secret, given t - 1 uniform coefficients (of x, ...).
 
-    Parameters
-    ----------
-    secret : int
-        In [0, prime).
-    coefficients : sequence of int
-        Of x, x^2, ...; see :func:`draw`.
-    points : sequence of int
-        Distinct, in [1, prime): the point 0 is the secret.
-    prime : int
-
-    Returns
-    -------
-    list of int
-        One share per point.
+    Points are distinct and in [1, prime): the point 0 is the secret.
     """
     _check_points(points, prime)
     shares = [0] * len(points)
@@ -93,6 +67,3 @@ def _check_points(points: Sequence[int], prime: int) -> None:
 def combine(shares: Sequence[int], at: Sequence[int], prime: int = PRIME) -> int:
     """Return the secret of t shares under the :func:`weights` of their points."""
     return sum(y * w for y, w in zip(shares, at, strict=True)) % prime
-
-
-__all__ = ["PRIME", "SHARE", "Entropy", "combine", "draw", "split", "weights"]

@@ -78,11 +78,8 @@ def encode_fields(value: Any, *, rounded: bool = False) -> tuple[str, dict[str, 
 def decode_fields(cls: type, text: str, arrays: Mapping[str, Array]) -> Any:
     """Rebuild a dataclass from its encoding.
 
-    Raises
-    ------
-    WireError
-        For unknown or missing fields, values of the wrong type, and values that the class
-        refuses.
+    Raises WireError for unknown or missing fields, values of the wrong type, and values that the
+    class refuses.
     """
     try:
         scalars = json.loads(text)

@@ -9,6 +9,7 @@ have drawn: it holds what a script asks for against their shares, and draws and 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_choice, check_count
+from fedhist.base.checks import check_choice, check_count, check_size
 from fedhist.base.errors import BudgetExceeded, FedhistError
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.query import Keyed, Query
@@ -26,16 +27,15 @@ from fedhist.privacy.guarantee import (
     Trust,
     approximate,
     bounded_range,
+    check_budget,
     gaussian_cost,
     pure,
     zcdp,
 )
 from fedhist.privacy.lattice_gaussian import DiscreteSeries, discrete_gaussian_cost
 from fedhist.privacy.ledger import Ledger
-from fedhist.privacy.noise_source import Noise, NoiseSource, Shape
-from fedhist.privacy.samplers import Sampler
+from fedhist.privacy.noise_source import Noise, NoiseSource, Sampler, Shape
 from fedhist.session.journal import Journal
-from fedhist.session.noise_sizes import integers_of, scale_of, size_of, weight_of
 from fedhist.session.unknown_keys import (
     key_threshold,
     laplace_key_threshold,
@@ -395,3 +395,36 @@ class Curator:
         """Release which keys pass a threshold, at the cost that the mechanism states."""
         packed = self._release(label, how.release, lambda n: how.draw(part, n))
         return unpack_keyed(packed).keys
+
+
+# -- sizes of the noise ---------------------------------------------------------------------------
+
+
+def scale_of(l1_sensitivity: float, epsilon: float) -> float:
+    """Scale of Laplace noise."""
+    check_budget(epsilon)
+    return size_of(l1_sensitivity, 1 / epsilon)
+
+
+def weight_of(sensitivity: float, epsilon: float) -> float:
+    """Logits per unit of score: epsilon / (2 sensitivity)."""
+    check_budget(epsilon)
+    check_size("sensitivity", sensitivity)
+    return epsilon / (2 * sensitivity)
+
+
+def size_of(sensitivity: float, multiplier: float) -> float:
+    """Size of the noise; 0 (no noise) only for sensitivity 0 or a budget without end."""
+    check_size("a sensitivity", sensitivity, zero=True)
+    size = sensitivity * multiplier
+    if sensitivity > 0 and multiplier > 0 and size < sys.float_info.min:
+        raise ValueError(f"noise of size {sensitivity} x {multiplier} vanishes in doubles")
+    return size
+
+
+def integers_of(value: ArrayLike) -> NDArray[np.int64]:
+    """Return a value as int64; ValueError unless it is made of integers."""
+    x = np.asarray(value)
+    if x.dtype.kind not in "iu":
+        raise ValueError(f"this mechanism takes integers, got dtype {x.dtype}")
+    return x.astype(np.int64)

@@ -137,10 +137,7 @@ class Journal:
     def released(self, index: int, label: str) -> Array | None:
         """Return the value released before under this number, or None.
 
-        Raises
-        ------
-        FedhistError
-            If the journal belongs to another script.
+        Raises FedhistError if the journal belongs to another script.
         """
         line = self.find("release", index)
         if line is None:

@@ -100,10 +100,7 @@ class Session:
     def advance(self, summary: Summary) -> None:
         """Hand over the answer to the pending query.
 
-        Raises
-        ------
-        WireError
-            If no honest population of that size could have sent the summary.
+        Raises WireError if no honest population of that size could have sent the summary.
         """
         query = self.query
         if query is None:
@@ -128,11 +125,7 @@ class Session:
     def _check(self, query: Query, summary: Summary) -> None:
         """Raise if no honest population of that size could have sent the summary.
 
-        Raises
-        ------
-        WireError
-        BatchWithheld
-            If a shuffler would not have passed it on.
+        Raises WireError; BatchWithheld if a shuffler would not have passed it on.
         """
         query.check_summary(summary)
         if isinstance(query, Shuffled):
@@ -226,10 +219,8 @@ class Session:
 def claim(journal: Journal, protocol: Protocol, grade: str) -> bool:
     """Write into a new journal whose it is; returns whether it was new.
 
-    Raises
-    ------
-    FedhistError
-        If it is another protocol's journal, another configuration's, or of another grade of noise.
+    Raises FedhistError if it is another protocol's journal, another configuration's, or of another
+    grade of noise.
     """
     run = {"digest": protocol_digest(protocol), "grade": grade}
     line = journal.find("run", 0)

@@ -350,10 +350,8 @@ class Users(Shard):
 def join(nodes: Iterable[Users]) -> Users:
     """Put nodes back together.
 
-    Raises
-    ------
-    PopulationError
-        If a user id stands on two nodes: its data would be clipped and counted twice.
+    Raises PopulationError if a user id stands on two nodes: its data would be clipped and counted
+    twice.
     """
     parts = list(nodes)
     if not parts:

@@ -16,17 +16,8 @@ MAX_FOLDS = 1 << 24
 def fold_of(ids: Words, salt: int, n_folds: int) -> NDArray[np.int64]:
     """Return the fold of each user: the top 32 bits h of a keyed hash give floor(h k / 2^32).
 
-    Parameters
-    ----------
-    ids : (n,) uint64
-        Public user ids.
-    salt : int
-        Public; another one than that of the cohorts, so that folds and phases do not correlate.
-    n_folds : int
-
-    Returns
-    -------
-    (n,) int64 in [0, n_folds)
+    The salt is public, and another one than that of the cohorts, so that folds and phases do not
+    correlate.
 
     Examples
     --------

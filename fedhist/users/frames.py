@@ -36,13 +36,9 @@ def columns_of_frame(
 ) -> tuple[Words, Items | Samples]:
     """Group a frame's rows by user; see ``Users.from_frame``.
 
-    Raises
-    ------
-    ValueError
-        Unless exactly one of ``item`` and ``value`` is given, and ``count`` only with ``item``.
-    PopulationError
-        For missing columns, missing users or items, bad counts or values (with the row, counted
-        from 1), and frames without rows.
+    Raises ValueError unless exactly one of ``item`` and ``value`` is given, and ``count`` only with
+    ``item``; PopulationError for missing columns, missing users or items, bad counts or values
+    (with the row, counted from 1), and frames without rows.
     """
     if (item is None) == (not value):
         raise ValueError(f"give item or value, exactly one: got item={item!r}, value={value!r}")
@@ -66,32 +62,14 @@ def items_of_rows(
 ) -> tuple[Words, Items, dict[str, int]]:
     """Group events by user and item, and add their counts up.
 
-    Parameters
-    ----------
-    rows : polars.LazyFrame
-    user, item : str
-        Columns of any type that has a text form.
-    count : str, optional
-        Column of non-negative integers (numbers or text); each row counts once without it.
-    overflow : str, optional
-        Column that is null in every good row (what a text table holds beyond its last column).
-    skip_bad_rows : bool, default False
-        Leave bad rows out and count them, instead of refusing the table.
+    ``user`` and ``item`` are columns of any type that has a text form, ``count`` one of
+    non-negative integers (numbers or text; each row counts once without it), ``overflow`` one that
+    is null in every good row: what a text table holds beyond its last column.
 
-    Returns
-    -------
-    ids : (n,) uint64
-        Increasing. Users whose counts are all zero are kept, with an empty record.
-    items : Items
-        The vocabulary holds the items with a positive total, in byte order.
-    dropped : dict of str to int
-        Bad rows by fault. NOT PRIVATE.
-
-    Raises
-    ------
-    PopulationError
-        For a bad row (unless skipped), a table without rows, totals of 2^53 or more, and two users
-        with one id.
+    Returns the ids, increasing (users whose counts are all zero stay, with an empty record), the
+    items, whose vocabulary holds those with a positive total in byte order, and the bad rows by
+    fault, NOT PRIVATE. PopulationError for a bad row unless these are skipped, a table without
+    rows, totals of 2^53 or more, and two users with one id.
     """
     table = checked_events(rows, user=user, item=item, count=count, overflow=overflow)
     other = pl.col("other")
@@ -143,25 +121,8 @@ def samples_of_rows(
 ) -> tuple[Words, Samples, dict[str, int]]:
     """Group real samples by user, each user's samples in the order of the rows.
 
-    Parameters
-    ----------
-    rows, user, overflow, skip_bad_rows
-        As in :func:`items_of_rows`.
-    value : list of str
-        One column per dimension, of numbers or text; null and NaN both become NaN.
-
-    Returns
-    -------
-    ids : (n,) uint64
-        Increasing.
-    samples : Samples
-    dropped : dict of str to int
-        Bad rows by fault. NOT PRIVATE.
-
-    Raises
-    ------
-    PopulationError
-        For a bad row (unless skipped) and a table without rows.
+    As :func:`items_of_rows`, with one column of numbers or text in ``value`` per dimension; null
+    and NaN both become NaN.
     """
     table, names = checked_samples(rows, user=user, value=value, overflow=overflow)
     frame = collected(
@@ -221,10 +182,7 @@ def user_ids(names: pl.Expr, key: int = USER_ID_KEY) -> pl.Expr:
 def _number_ids(pairs: pl.DataFrame, table: pl.LazyFrame) -> tuple[Words, NDArray[np.int64]]:
     """Return the ids of grouped events, which are sorted by them, and each row's place among them.
 
-    Raises
-    ------
-    PopulationError
-        If two names have one id; they are looked up in the table.
+    Raises PopulationError if two names have one id; they are looked up in the table.
     """
     ids, other = pairs["id"].to_numpy(), pairs["other"].to_numpy()
     first = np.append(True, ids[1:] != ids[:-1])

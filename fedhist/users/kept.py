@@ -19,12 +19,7 @@ PROBED = 64
 class FirstInMemory(Wrapped):
     """Users of whom the first are in memory; the others are made or read anew in every walk.
 
-    Parameters
-    ----------
-    users : Shard
-        All of them.
-    parts : sequence of Users
-        The first, as they came: put together they would be there twice for a moment.
+    The first are in parts, as they came: put together they would be there twice for a moment.
     """
 
     def __init__(self, users: Shard, parts: Sequence[Users]) -> None:
@@ -61,12 +56,8 @@ class FirstInMemory(Wrapped):
 def keep_first(users: Shard, room: int = ROOM) -> tuple[Shard, int]:
     """Keep as many of the first users as take about so many bytes.
 
-    Returns
-    -------
-    users : Shard
-        As they are, if they are in memory or kept already, or if nobody fits.
-    taken : int
-        Bytes; all of the room once those probed do not fit, so that nobody is probed again.
+    Returns the users, as they are if they are in memory or kept already or if nobody fits, and the
+    bytes taken: all of the room once those probed do not fit, so that nobody is probed again.
     """
     if isinstance(users, Users | FirstInMemory) or not (len(users) and room > 0):
         return users, 0

@@ -29,11 +29,8 @@ def checked_events(
 
     Parameters are those of :func:`fedhist.users.frames.items_of_rows`.
 
-    Returns
-    -------
-    polars.LazyFrame
-        Columns user and item (text), amount (float64), fault (an index into :data:`FAULTS`), and
-        what an error shows.
+    Returns columns user and item (text), amount (float64), fault (an index into :data:`FAULTS`),
+    and what an error shows.
     """
     schema = _require(rows, [user, item, count, overflow])
     amount = pl.lit(1.0) if count is None else _number(count, schema[count], "counts")
@@ -57,13 +54,8 @@ def checked_samples(
 ) -> tuple[pl.LazyFrame, list[str]]:
     """Find the samples and their faults; parameters as in :func:`samples_of_rows`.
 
-    Returns
-    -------
-    rows : polars.LazyFrame
-        Columns user (text), value0, value1, ... (float64), fault (an index into :data:`FAULTS`),
-        and what an error shows.
-    names : list of str
-        Of the columns of values.
+    Returns columns user (text), value0, value1, ... (float64), fault (an index into
+    :data:`FAULTS`) and what an error shows, and the names of the columns of values.
     """
     schema = _require(rows, [user, *value, overflow])
     names = [f"value{k}" for k in range(len(value))]
@@ -116,13 +108,8 @@ def _fault(conditions: Mapping[int, pl.Expr]) -> pl.Expr:
 def judged(table: pl.LazyFrame, tally: pl.DataFrame, skip_bad_rows: bool) -> dict[str, int]:
     """Count the bad rows by fault, or refuse the first of them.
 
-    Parameters
-    ----------
-    table : polars.LazyFrame
-        Of :func:`checked_events` or :func:`checked_samples`, in the order of the rows.
-    tally : polars.DataFrame
-        Columns fault and rows: how many have it.
-    skip_bad_rows : bool
+    The table is in the order of the rows, and the tally has columns fault and rows: how many have
+    it.
     """
     bad = tally.filter(pl.col("fault") > 0).group_by("fault").agg(pl.col("rows").sum())
     if not len(bad):

@@ -91,13 +91,7 @@ class Shard(ABC):
 
 
 class Wrapped(Shard):
-    """Another shard's users, and they are asked for everything that a class does not say itself.
-
-    Parameters
-    ----------
-    users : Shard
-        Who are wrapped; a slice is one of theirs.
-    """
+    """Another shard's users, asked for all that a class does not say itself; slices are theirs."""
 
     def __init__(self, users: Shard) -> None:
         self.users = users

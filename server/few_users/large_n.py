@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
 from fedhist.privacy.guarantee import Release, zcdp_rho
-from fedhist.privacy.samplers import Sampler
+from fedhist.privacy.noise_source import Sampler
 from server.few_users.interpolation import Released, Rotation
 from server.few_users.limits import CLIP_RADII, MEDIAN_SHARE, n_bins
 from server.few_users.plan import FewUsersPlan

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_count, check_scale
 from fedhist.privacy.guarantee import Release, check_budget
-from fedhist.privacy.samplers import Sampler
+from fedhist.privacy.noise_source import Sampler
 from server.few_users.ball_counting import balls_around, reduce_dimension
 
 POINT, FIRST_BUCKET, LAST_BUCKET = 0, 1, 2

@@ -14,8 +14,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedhist.base.roots import brentq
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -149,4 +147,6 @@ def split_strongly(epsilon: float, delta: float, times: int) -> tuple[float, flo
     def over(each: float) -> float:
         return strong_composition(each, 0.0, times, delta / 2)[0] - epsilon
 
-    return brentq(over, 0.0, epsilon, xtol=1e-15), delta / (2 * times)
+    from scipy.optimize import brentq
+
+    return float(brentq(over, 0.0, epsilon, xtol=1e-15)), delta / (2 * times)

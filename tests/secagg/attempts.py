@@ -10,7 +10,7 @@ import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.secagg import Message, NodeAttempt, ServerAttempt, Terms
-from fedhist.secagg.masks import WORDS
+from fedhist.secagg.keys import WORDS
 
 
 def entropy(name: str) -> Callable[[int], bytes]:

@@ -13,9 +13,8 @@ from scipy.stats import hypergeom
 from fedhist.model.share import Share
 from fedhist.privacy import aggregation
 from fedhist.secagg import Refused, Terms
-from fedhist.secagg.graph import Graph
 from fedhist.secagg.messages import seal
-from fedhist.secagg.terms import MOST_PARTIES, Plan, plan
+from fedhist.secagg.terms import MOST_PARTIES, Graph, Plan, plan
 from tests.secagg.attempts import Play, terms_of
 
 

@@ -19,7 +19,7 @@ from fedhist.secagg import (
     Terms,
 )
 from fedhist.secagg import keys as k
-from fedhist.secagg.masks import mask
+from fedhist.secagg.keys import mask
 from fedhist.secagg.messages import LAYOUT, seal
 from fedhist.secagg.shamir import SHARE, combine, weights
 from tests.secagg.attempts import Play, entropy, terms_of

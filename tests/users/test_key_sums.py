@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fedhist.model.query import Keyed
-from fedhist.users.key_sums import add_up, union
-from fedhist.users.keys import Keys
+from fedhist.users.keys import Keys, add_up, union
 
 RNG = np.random.default_rng(5)
 NAMES = ["", "a", "aa", "aä", "b", "z", "é", "éa", "€", "😀", "\x00", "a\x00"]

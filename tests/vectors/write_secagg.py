@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedhist.secagg import Message, NodeAttempt, ServerAttempt, Terms
 from fedhist.secagg import keys as k
-from fedhist.secagg.graph import Graph
-from fedhist.secagg.masks import WORDS, mask
+from fedhist.secagg.keys import WORDS, mask
 from fedhist.secagg.messages import LAYOUT
 from fedhist.secagg.shamir import SHARE, draw, split, weights
+from fedhist.secagg.terms import Graph
 from tests.secagg.attempts import entropy
 
 HERE = Path(__file__).parent

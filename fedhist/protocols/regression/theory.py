@@ -21,7 +21,6 @@ from scipy.special import expit
 
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.errors import PopulationError
-from fedhist.base.roots import brentq
 from fedhist.users.batch import Users
 from server.regression.descent import project
 
@@ -70,6 +69,8 @@ class Risk(ABC):
         def excess(log_nu: float) -> float:
             theta = replace(self, ridge=self.ridge + float(np.exp(log_nu)))._newton()
             return np.inf if theta is None else float(np.linalg.norm(theta)) - radius
+
+        from scipy.optimize import brentq
 
         low = high = float(np.log(most)) + 1e-9
         while excess(low) < 0 and low > high - 60:
