@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from reprlib import Repr
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.base.checks import PlainArguments
-from fedhist.base.html import entries, in_html, settings
-from fedhist.base.text import one_line
+from fedhist.base.text import one_line, visible
 from fedhist.model.display import Display
 from fedhist.model.fields import check_fields
 from fedhist.model.measures import Evaluated, Measured, measured
@@ -32,6 +32,20 @@ if TYPE_CHECKING:
 Status = Literal["ok", "refused", "failed"]
 Script = Generator[Query, Summary, "Estimate"]
 EXIT_CODES: Mapping[Status, int] = {"ok": 0, "refused": 3, "failed": 4}
+
+
+_SHORT = Repr()
+_SHORT.maxlevel, _SHORT.maxtuple, _SHORT.maxlist, _SHORT.maxstring = 2, 4, 4, 40
+_SHORT.maxother = 60
+
+
+def short(value: object) -> str:
+    """Write a value in one line of some sixty letters.
+
+    >>> short(0.5), short(("a", "b", "c", "d", "e"))
+    ('0.5', "('a', 'b', 'c', 'd', ...)")
+    """
+    return visible(" ".join(_SHORT.repr(value).split()))
 
 
 @dataclass(frozen=True)
@@ -91,15 +105,6 @@ class Estimate:
         size += " value" if size == "1" else " values"
         about = f", {self.truth.value}" if self.truth is not None else ""
         return f"<Estimate ok: {size}{about}>"
-
-    def _repr_html_(self) -> str:
-        n = 0 if self.value is None else np.atleast_1d(self.value).shape[0]
-        rows = entries(self.value, self.stderr, self.keys)
-        header = ("", "estimate", "standard error")[: len(rows[0])] if rows else ()
-        notes = [f"about {self.truth.value}: {self.truth.in_words}"] if self.truth else []
-        notes += [f"warning: {w}" for w in self.warnings]
-        notes += [] if self.ledger is None else [repr(self.ledger)[1:-1]]
-        return in_html(repr(self)[1:-1], rows, header, notes, n)
 
     @classmethod
     def ok(cls, value: Any, **details: Any) -> Self:
@@ -195,13 +200,10 @@ class Protocol(Evaluated, metaclass=PlainArguments):
             cls.__repr__ = Protocol.__repr__  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{k}={v}" for k, v in settings(self, every=False))
-        return f"{type(self).__name__}({given})"
-
-    def _repr_html_(self) -> str:
-        notes = [self.paper, str(self.guarantee)]
-        notes += [f"the paper claims {self.claimed}"] if self.claimed != self.guarantee else []
-        return in_html(f"{self.name} ({self.target})", settings(self), notes=notes)
+        made: Any = self
+        given = ((f, short(getattr(made, f.name))) for f in fields(made) if f.init)
+        told = ", ".join(f"{f.name}={v}" for f, v in given if v != short(f.default))
+        return f"{type(self).__name__}({told})"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Make an object, of values that its fields can hold; ValueError with field and value."""

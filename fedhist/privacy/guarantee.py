@@ -14,7 +14,6 @@ from functools import lru_cache
 import numpy as np
 
 from fedhist.base.checks import PlainArguments, Words, check_within, is_real, shown
-from fedhist.base.html import in_html
 
 
 class Trust(Words):
@@ -115,16 +114,6 @@ class Guarantee(metaclass=PlainArguments):
 
     def __repr__(self) -> str:
         return f"<Guarantee: {self}>"
-
-    def _repr_html_(self) -> str:
-        rows = [
-            ("epsilon", f"{self.epsilon:g}"),
-            ("delta", f"{self.delta:g}"),
-            ("of", "one item: NOT user-level" if self.unit == "item" else "a user's whole record"),
-            ("trust", self.trust.value),
-            ("adjacency", f"{self.adjacency.value}: {self.adjacency.in_words}"),
-        ]
-        return in_html(str(self), [*rows, *([("premise", self.premise)] if self.premise else [])])
 
 
 @dataclass(frozen=True)

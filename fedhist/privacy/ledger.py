@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedhist.base.errors import BudgetExceeded
-from fedhist.base.html import MOST_ROWS, in_html
 from fedhist.privacy.adjacency import Moves, NoTotalError, convert
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, zcdp_epsilon
 from fedhist.users.cohort import Cohort
@@ -159,23 +158,6 @@ class Ledger:
         n, total = len(self._entries), self.spent()
         charges = f"{n:,} charge{'s' * (n != 1)}"
         return f"<Ledger: {charges}, epsilon = {total.epsilon:.6g} at delta = {total.delta:g}>"
-
-    def _repr_html_(self) -> str:
-        total = self.spent()
-        rows = [
-            (
-                e.label,
-                f"{e.release.epsilon:.4g}",
-                f"{e.release.delta:.3g}",
-                f"{e.release.rho:.4g}",
-                "all users" if e.cohort is None else str(e.cohort),
-            )
-            for e in self._entries[:MOST_ROWS]
-        ]
-        notes = [f"{total.how}; {self.adjacency.value}: {self.adjacency.in_words}"]
-        notes += [] if self.limit is None else [f"allowed: {self.limit}"]
-        header = ("charge", "epsilon", "delta", "rho", "of")
-        return in_html(repr(self)[1:-1], rows, header, notes, len(self._entries))
 
     def spent(self, delta: float | None = None, adjacency: Adjacency | None = None) -> Spent:
         """Total spent at ``delta`` (default: the limit's), under an adjacency (the limit's).

@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from fedhist.base.arrays import Words, offsets
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import digest64
-from fedhist.base.html import in_html
 from fedhist.users.columns import Indptr, Items, Samples
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import BLOCK, Shard
@@ -244,20 +243,6 @@ class Users(Shard):
         if self.items is not None:
             return f"<Users: {n}, counts of {len(self.vocabulary):,} items>"
         return f"<Users: {n}, samples of dimension {self.reals.values.shape[1]}>"
-
-    def _repr_html_(self) -> str:
-        sizes = self.n_items()
-        what = "different items" if self.items is not None else "samples"
-        rows = [("users", f"{len(self):,}")]
-        if self.items is not None:
-            rows += [("items", f"{len(self.vocabulary):,}")]
-            rows += [("events", f"{int(self.items.count.sum(dtype=np.float64)):,}")]
-        else:
-            rows += [("dimension", f"{self.reals.values.shape[1]:,}")]
-        if len(self):
-            ends = (int(sizes.min()), float(np.median(sizes)), int(sizes.max()))
-            rows += [(f"{what} per user", "{:,} to {:,}, median {:,g}".format(*ends[::2], ends[1]))]
-        return in_html(repr(self)[1:-1], rows, notes=["NOT PRIVATE: counted from the records"])
 
     def n_unusable(self) -> int:
         """Count users without samples, or with one that is not finite. NOT PRIVATE."""
