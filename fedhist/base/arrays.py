@@ -1,7 +1,8 @@
-"""Names of arrays, and :class:`Bounds`: what one array of an honest message can be."""
+"""Names of arrays, NumPy's scalars, and :class:`Bounds`: what an array of a message can be."""
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,27 @@ def offsets(sizes: ArrayLike) -> Integers:
     array([0, 2, 2, 5])
     """
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
+
+
+class PlainArguments(ABCMeta):
+    """Makes objects of Python's own numbers and words, where NumPy's scalars are given.
+
+    Else epsilon = np.float32(1) would be reckoned with in 24 bits, and could not travel.
+    """
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Make an object."""
+        given = {name: plain(value) for name, value in kwargs.items()}
+        return super().__call__(*map(plain, args), **given)
+
+
+def plain(value: Any) -> Any:
+    """Make a NumPy scalar a Python one, in tuples too."""
+    if isinstance(value, np.number | np.bool_ | np.str_):
+        return value.item()
+    if type(value) is tuple:
+        return tuple(map(plain, value))
+    return value
 
 
 @dataclass(frozen=True)

@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 import math
-from abc import ABCMeta
 from collections.abc import Iterable
 from enum import Enum
 from numbers import Real
 from typing import Any, Never
 
-import numpy as np
-
 from fedhist.base.errors import closest
 
 MOST_SCALE = 2.0**400
-
-
-class PlainArguments(ABCMeta):
-    """Makes objects of Python's own numbers and words, where NumPy's scalars are given.
-
-    Else epsilon = np.float32(1) would be reckoned with in 24 bits, and could not travel.
-    """
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Make an object."""
-        given = {name: plain(value) for name, value in kwargs.items()}
-        return super().__call__(*map(plain, args), **given)
-
-
-def plain(value: Any) -> Any:
-    """Make a NumPy scalar a Python one, in tuples too."""
-    if isinstance(value, np.number | np.bool_ | np.str_):
-        return value.item()
-    if type(value) is tuple:
-        return tuple(map(plain, value))
-    return value
 
 
 class Words(Enum):

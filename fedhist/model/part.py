@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.base.checks import PlainArguments
+from fedhist.base.arrays import PlainArguments
 
 if TYPE_CHECKING:
     from fedhist.users.batch import Users

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fedhist.base.arrays import Array
-from fedhist.base.checks import PlainArguments
+from fedhist.base.arrays import Array, PlainArguments
 from fedhist.base.text import one_line, visible
 from fedhist.model.display import Display
 from fedhist.model.fields import check_fields

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.base.arrays import Array, Bounds, Words
-from fedhist.base.checks import PlainArguments
+from fedhist.base.arrays import Array, Bounds, PlainArguments, Words
 from fedhist.base.errors import FedhistError, WireError
 from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.adjacency import Moves

@@ -13,7 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from fedhist.base.checks import PlainArguments, Words, check_within, is_real, shown
+from fedhist.base.arrays import PlainArguments
+from fedhist.base.checks import Words, check_within, is_real, shown
 
 
 class Trust(Words):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.base.arrays import Words
-from fedhist.base.checks import PlainArguments, check_integer
+from fedhist.base.arrays import PlainArguments, Words
+from fedhist.base.checks import check_integer
 from fedhist.users.keys import keyed_hash
 
 MAX_SALT = 1 << 63

@@ -28,7 +28,7 @@ from typing import (
 
 import msgspec
 
-from fedhist.base.checks import plain
+from fedhist.base.arrays import plain
 from fedhist.base.errors import nearest
 from fedhist.model.fields import PLAIN, UNIONS, choices, fits, is_enum, refused
 from fedhist.model.fields import Must as Must
