@@ -215,7 +215,7 @@ def test_the_command_line_brings_no_arrays(tmp_path: Path) -> None:
 
 def test_a_run_brings_what_it_needs(tmp_path: Path) -> None:
     """No other protocol, no adversary, no Flower: an inline run of one protocol."""
-    others = {*HEAVY} - {"matplotlib", "numba", "pyarrow", "rich"}
+    others = {*HEAVY} - {"matplotlib", "numba", "pyarrow", "rich", "scipy.optimize"}
     code = f"""
 import sys
 from simulations.cli.main import main
