@@ -6,15 +6,27 @@ from collections.abc import Mapping
 
 GONE: Mapping[str, str] = {
     # protocols
+    "box-centre": 'name = "central-mean"',
     "dame": 'name = "mean"',
     "hadamard-response": 'name = "frequency-oracle" with kind = "hadamard"',
+    "huber-mean": 'name = "central-mean"',
+    "interval-mean": 'name = "central-mean"; what was "scale" is "radius", in l2',
     "naive-density": 'name = "density"',
     "unary-encoding": 'name = "frequency-oracle" with kind = "unary"',
+    "weighted-mean": 'name = "central-mean", where every user counts alike',
+    # values of fields
+    "method = box": 'the protocol "box-mean"',
+    "method = box-centre": 'the protocol "central-mean"',
+    "method = drawn": 'the protocol "central-mean"',
     # public names of fedhist.protocols
+    "BoxCentre": "CentralMean",
     "Dame": "Mean",
     "HadamardResponse": 'FrequencyOracle(..., kind="hadamard")',
+    "HuberMean": "CentralMean",
+    "IntervalMean": "CentralMean",
     "NaiveDensity": "Density",
     "UnaryEncoding": 'FrequencyOracle(..., kind="unary")',
+    "WeightedMean": "CentralMean",
     # public names of fedhist
     "ErrorBound": 'fedhist.Prediction(loss, expected, "exact", source)',
     # settings

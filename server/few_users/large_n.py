@@ -21,8 +21,7 @@ from fedhist.base.arrays import Floats
 from fedhist.privacy.guarantee import Release, zcdp_rho
 from fedhist.privacy.noise_source import Sampler
 from server.few_users.interpolation import Released, Rotation
-from server.few_users.limits import CLIP_RADII, MEDIAN_SHARE, n_bins
-from server.few_users.plan import FewUsersPlan
+from server.few_users.plan import CLIP_RADII, MEDIAN_SHARE, FewUsersPlan, n_bins
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -164,7 +163,7 @@ def release_large_n(
     Error
     -----
     r sqrt(1/n + 3.2^2 d / (1.4 rho n^2)) around the common mean, and in few dimensions what the
-    clip takes away (:func:`server.few_users.limits.clip_bias`); an l2 clip, where the paper
+    clip takes away (:func:`server.few_users.plan.clip_bias`); an l2 clip, where the paper
     winsorizes every coordinate and loses sqrt(log dn).
     """
     rotation = Rotation(plan.dimension, salt)
@@ -186,17 +185,3 @@ def release_large_n(
     )
     value = rotation.back((centre + total * (step / len(rows)))[None])[0]
     return Released(value, "", {"bins": float(count)})
-
-
-def clip_shift(rows: Floats, plan: FewUsersPlan, *, salt: int = 1) -> float:
-    """Predict how far the clip moves the mean of (n, d) rows. NOT PRIVATE.
-
-    Around the middles of the bins of the medians, which most runs draw.
-    """
-    turned = Rotation(plan.dimension, salt).turn(rows)
-    width, half = plan.part_radius, n_bins(plan.radius, plan.box, plan.padded) / 2
-    centre = (np.floor(np.median(turned, axis=0) / width + half) + 0.5 - half) * width
-    away = turned - centre
-    size = np.linalg.norm(away, axis=1)
-    beyond = 1 - CLIP_RADII * plan.radius / np.maximum(size, CLIP_RADII * plan.radius)
-    return float(np.linalg.norm(beyond @ away)) / len(rows)

@@ -15,7 +15,7 @@ from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.text import warned
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget, gaussian_multiplier
-from server.few_users.limits import ball_volume, few_n_min, part_budget, rounds_needed
+from server.few_users.plan import ball_volume, few_n_min, part_budget, rounds_needed
 from server.regression.descent import Tracking, gradient_std, least_users
 
 ORACLES = ("tracked", "fixed", "few-users")

@@ -18,7 +18,7 @@ import numpy as np
 from fedhist.base.hashing import digest64
 from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.protocols.regression.user_level_erm import UserLevelErm
-from server.few_users.limits import few_n_min
+from server.few_users.plan import few_n_min
 from server.regression.descent import least_users
 from server.regression.plan import plan_balls
 from simulations.experiments.base import Request, Result, mean_and_error, power_law

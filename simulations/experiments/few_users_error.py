@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,13 +30,6 @@ from simulations.experiments.findings import Findings
 from simulations.runs.run import Options, execute
 
 AGAINST_D, AGAINST_N, CORRUPTED = "against d: one ball", "against n: automatic", "corrupted users"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PapersBranches(FewUsersMean):
-    """The protocol, choosing among the paper's branches: not noise on the clipped mean."""
-
-    plain: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
@@ -68,7 +61,7 @@ class Task:
 
     def protocol(self, n_users: int, dimension: int) -> FewUsersMean:
         """Build the protocol."""
-        return PapersBranches(
+        return FewUsersMean(
             epsilon=self.epsilon,
             delta=self.delta,
             n_users=n_users,

@@ -54,17 +54,13 @@ Point = int | tuple[str, int]
 SECURE: dict[str, dict[str, Any]] = {
     "adaptive-histogram": {"discrete": True},
     "bounded-histogram": {"grid": 1 / 64},
-    "box-centre": {"discrete": True},
     "box-mean": {"discrete": True},
     "central-density": {"discrete": True},
     "central-mean": {"discrete": True},
     "few-users-distribution": {"method": "large-n", "samples_per_user": 100, "epsilon": 20.0},
     "few-users-mean": {"method": "large-n", "epsilon": 16.0},
-    "huber-mean": {"discrete": True},
-    "interval-mean": {"discrete": True},
     "poisson-counts": {"discrete": True},
     "user-level-erm": {"discrete": True},
-    "weighted-mean": {"discrete": True},
 }
 """What an example needs for secure noise; the others are served as they are."""
 

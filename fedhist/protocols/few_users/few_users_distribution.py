@@ -9,7 +9,6 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self, cast
 
@@ -17,14 +16,14 @@ import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
-from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
+from fedhist.model.prediction import Prediction
 from fedhist.model.registry import register_protocol
 from fedhist.protocols.few_users.protocol import FewUsers
 from fedhist.protocols.few_users.user_means import UserShares
 from fedhist.protocols.shared.distribution_target import DistributionTarget, SeenShares
 from fedhist.protocols.shared.domains import check_domain
-from fedhist.protocols.shared.seen import Seen, rows_at_most
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.distributions.simplex import project_simplex
@@ -40,8 +39,10 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
 
     Parameters
     ----------
-    epsilon, delta : float
+    epsilon : float
         Budget; inf switches noise off.
+    delta : float
+        Positive: a draw may miss everybody.
     n_users : int
         Public.
     domain : Keys
@@ -100,20 +101,13 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
         """Project to the simplex."""
         return project_simplex(value)
 
-    @property
-    def most_rows(self) -> int:
-        """As many as there is room for."""
-        return rows_at_most(self.row_dimension)
-
-    def rows(self, users: Users) -> Mapping[str, Array]:
-        """Return what the users answer."""
-        return {"mean": self.answered(users)}
-
-    def error_of(self, seen: Seen) -> ErrorBound:
+    def error_of(self, seen: Seen) -> Prediction:
         """Bound the l1 distance from the average of the users' shares."""
-        distance = self._distance(lambda: (seen.rows["mean"], seen.times))
+        if math.isinf(self.epsilon):
+            return super().error_of(seen)
         source = "sqrt(d) times the l2 error of the mean; Narayanan et al. 2022, Corollary 8"
-        return ErrorBound(L1, min(2.0, math.sqrt(self.row_dimension) * distance), False, source)
+        expected = min(2.0, math.sqrt(self.row_dimension) * self.bound())
+        return Prediction(L1, expected, "bound", source)
 
     def truth_of(self, seen: Seen) -> Array:
         """Average the users' own shares: (d,). NOT PRIVATE. Users without items do not count."""

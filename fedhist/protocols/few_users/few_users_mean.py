@@ -6,9 +6,7 @@ See :mod:`fedhist.protocols.few_users.protocol`, also for the papers that are me
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
@@ -16,29 +14,18 @@ import numpy as np
 from clients.records.functionals import samples_of
 from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array
-from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import L2, l2
+from fedhist.model.prediction import LowerBound, Prediction
 from fedhist.model.registry import register_protocol
 from fedhist.protocols.few_users.protocol import FewUsers
 from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.shared.central_bounds import WITHIN, central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
-from fedhist.protocols.shared.seen import Seen, rows_at_most, sum_of_rows
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
-from server.few_users.box import held_distance
-from server.few_users.box_plan import BOXES
-from server.few_users.plan import SEEING, Method
 
 DEFAULT_BOX = 2.0**30
 """Norm to which a user's mean is shortened where no box is given, in radii."""
-
-TRUSTING: tuple[Method, ...] = ("ball", "blocks", "large-n", "box-centre")
-CLOSE = 1.12
-"""A prediction tells of one of those that errs so many times less on users who are alike."""
-
-FAR, FAR_USERS = 2.0, 0.01
-"""A larger share of users, so many radii from their median, are not what draws near most promise
-to serve."""
 
 
 @register_protocol
@@ -48,8 +35,10 @@ class FewUsersMean(MeanTarget, FewUsers):
 
     Parameters
     ----------
-    epsilon, delta : float
+    epsilon : float
         Budget; inf switches noise off and returns the average of the users' means.
+    delta : float
+        Positive: a draw may miss everybody.
     n_users : int
         Public. Too few are refused, with the number that would do.
     dimension : int
@@ -59,17 +48,11 @@ class FewUsersMean(MeanTarget, FewUsers):
     sample_radius, samples_per_user : float, optional
         Instead of ``radius``: r0 with r0^2 >= E|X - mu|^2 and m; r = r0 / sqrt(m).
     box : float, optional
-        Public bound on the l2 norm of a user's mean, to which the client shortens it. Needed by the
-        branches "large-n", "box", "box-centre" and "drawn". (A bound per coordinate would not
-        survive the rotation.) Default: 2^30 r.
-    method : {"auto", "ball", "blocks", "boosted", "large-n", "box", "box-centre", "drawn"}
-        "auto": the feasible one of least predicted error, from public numbers. "box" is noise on
-        the mean of the rows, "box-centre" spends three quarters of the budget on a second one that
-        clips around the first: with a ``box`` no number of users is refused. "drawn" clips within a
-        radius that is drawn from the users' distances, so that those who differ more than
-        ``radius`` says are seen, and where the box is much wider than ``radius`` a third time,
-        within a drawn radius down to that: "auto" takes it in place of "box-centre" and "large-n"
-        where there are users enough to draw.
+        Public bound on the l2 norm of a user's mean, to which the client shortens it. Needed by
+        "large-n". (A bound per coordinate would not survive the rotation.) Default: 2^30 r.
+    method : {"auto", "ball", "blocks", "boosted", "large-n"}
+        "auto": the feasible one of least predicted error, from public numbers. Where users may
+        differ more than ``radius`` says, take the protocol ``central-mean``.
     n_blocks : int, optional
         K of "blocks", a power of two; default: the feasible one of least error.
     n_runs : int
@@ -96,19 +79,16 @@ class FewUsersMean(MeanTarget, FewUsers):
     -------
     (epsilon, delta)-DP under replacement of one user, for every data set: see
     :class:`~server.few_users.sampler.BallSampler`,
-    :func:`~server.few_users.interpolation.release_draws`,
-    :func:`~server.few_users.large_n.release_large_n` and
-    :func:`~server.few_users.box.release_box`. Radius, box and corrupted share matter for
+    :func:`~server.few_users.interpolation.release_draws` and
+    :func:`~server.few_users.large_n.release_large_n`. Radius, box and corrupted share matter for
     the error only. A garbage bucket is status "failed": the budget is spent, and there is no value.
 
     Error
     -----
     lam r sqrt(d) for one ball, lam r sqrt(d / K) for K blocks, r sqrt(1/n + 3.2^2 d / (1.4 rho
-    n^2)) and b for large n, b the bias of the clip (.08 r for d = 1, nothing from 16 on);
-    sqrt(d) 2 R z / n for a box of R, or for the last look within R; l2. All but "box" and "drawn"
-    take ``radius`` at its word: where users differ more, no noise tells how far off they are. So
-    "auto" takes one of those two where it errs at most 1.5 times as much by the plan. Users without
-    samples, or with a NaN or an infinity, count as 0: predictions know them, estimates do not.
+    n^2)) and b for large n, b the bias of the clip (.08 r for d = 1, nothing from 16 on); l2. That
+    takes ``radius`` at its word: where users differ more, a draw fails, or "large-n" is off by more
+    than anything tells. Users without samples, or with a NaN or an infinity, count as 0.
 
     Examples
     --------
@@ -118,10 +98,9 @@ class FewUsersMean(MeanTarget, FewUsers):
 
     name: ClassVar[str] = "few-users-mean"
     paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Algorithms 1 to 3"
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     loss_name: ClassVar[str] = "l2"
     needs_server: ClassVar[str] = "its estimator reads every user's own row"
-    plain: ClassVar[bool] = True
 
     dimension: int
     radius: float | None = None
@@ -168,63 +147,12 @@ class FewUsersMean(MeanTarget, FewUsers):
         """The users' own means."""
         return UserMeans(self.dimension, float(self.box or DEFAULT_BOX * self.row_radius))
 
-    @property
-    def most_rows(self) -> int:
-        """As many as there is room for."""
-        return rows_at_most(self.dimension)
-
-    def rows(self, users: Users) -> Mapping[str, Array]:
-        """Return what the users answer."""
-        return {"mean": self.answered(users)}
-
-    def error_of(self, seen: Seen) -> ErrorBound:
-        """Predict the l2 distance from the average of the users' means.
-
-        With what the box takes from them, and users without a usable mean, who count as 0.
-        """
+    def error_of(self, seen: Seen) -> Prediction:
+        """Bound the l2 distance for users who differ as the radius says; exact without noise."""
+        if math.isinf(self.epsilon):
+            return super().error_of(seen)
         source = "lam r sqrt(d / K), or the noise; Narayanan et al. 2022, Theorems 4 and 6"
-        if self.method == "auto" and self.row_box is not None:
-            source += f"; {self._close}" if self._close else ""
-        usable = seen["usable"].all()
-        boxed = self.plan.method in BOXES and not math.isinf(self.epsilon)
-        truth = seen.truth if usable and boxed else None
-        distance = self._distance(lambda: (seen.rows["mean"], seen.times), truth)
-        trusting = self.plan.n_parts or self.plan.method == "large-n"
-        if trusting and not math.isinf(self.epsilon):
-            rows = seen.rows["mean"]
-            middle = np.median(rows, axis=0) if len(rows) else 0.0
-            away = np.linalg.norm(rows - middle, axis=1)
-            if (away > FAR * self.row_radius).sum() > FAR_USERS * len(rows):
-                source += "; a bound for users who are alike as the radius says, unlike these"
-        if usable and not boxed:
-            sent = seen["sent"] / seen.n_users
-            if self.row_box is not None:
-                length = float(np.linalg.norm(sent))
-                distance = held_distance(distance, length, self.row_box, self.dimension)
-            distance = math.hypot(distance, l2(sent, seen.truth))
-        return ErrorBound(L2, distance, exact=False, source=source)
-
-    @property
-    def _close(self) -> str:
-        """Say what the choice of a branch rests on, where another one may err less."""
-        plan = self.plan
-        if plan.method not in SEEING:
-            return "close: users who differ more than the radius says make it fail, or err more"
-        least = math.inf
-        for method in TRUSTING:
-            with suppress(ValueError):  # one that a box of so many bins has not
-                other = replace(self, method=method).plan
-                least = min(least, other.own_error if other.feasible else math.inf)
-        if least > plan.own_error / CLOSE:
-            return ""
-        return (
-            "close: one that takes the radius at its word errs "
-            f"{plan.own_error / least:.2g} times less, where users are that much alike"
-        )
-
-    def sums(self, users: Users) -> Mapping[str, Array]:
-        """Add up what the users answer, too."""
-        return {**super().sums(users), "sent": sum_of_rows(self.answered(users))}
+        return Prediction(L2, self.bound(), "bound", source)
 
     def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
         """Bound the l2 error of any protocol on users as far apart as r says. NOT PRIVATE."""

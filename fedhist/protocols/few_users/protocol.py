@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,13 +27,9 @@ from fedhist.model.query import Query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.sample_sizes import PlannedUsers
-from fedhist.users.batch import Users
-from fedhist.users.streams import SeededStreams
-from server.few_users.box import box_distance, release_box
-from server.few_users.box_plan import BOXES
 from server.few_users.interpolation import Released, release_draws
-from server.few_users.large_n import clip_shift, release_large_n
-from server.few_users.plan import FewUsersPlan, Method, Wishes, choose_branch, large_n_noise
+from server.few_users.large_n import release_large_n
+from server.few_users.plan import FewUsersPlan, Method, Wishes, choose_branch
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -50,7 +45,7 @@ TIMED = warned(
 TRUSTED = warned(
     "how far users differ was not looked at",
     "where they differ more than the public radius says, the mean is off by more than predicted",
-    'give method = "box", or more users, with whom a radius is drawn',
+    'the protocol "central-mean" draws a radius from the users',
 )
 
 
@@ -75,8 +70,6 @@ class FewUsers(TwoModes, Central, PlannedUsers):
     mode: Mode = "default"
     early_exit: bool = False
     salt: int = 1
-
-    plain: ClassVar[bool] = False  # whether "auto" may release clipped means as well
 
     def __post_init__(self) -> None:
         self.check_mode()
@@ -171,10 +164,8 @@ class FewUsers(TwoModes, Central, PlannedUsers):
         public |= {"radius": plan.part_radius, "predicted_error": plan.error} | released.public
         if released.value is None:
             return Estimate.failed(released.reason, public=public)
-        early = self.early_exit and plan.method not in ("large-n", *BOXES)
-        why = [TIMED] * early + list(released.warnings)
-        if self.plain and self.method == "auto" and plan.method in ("box-centre", "large-n"):
-            why.append(TRUSTED)
+        large = plan.method == "large-n"
+        why = [TRUSTED] if large else [TIMED] * self.early_exit
         if self.row_box is not None and plan.error > plan.box / 2:
             what = f"the predicted error, {plan.error:.3g}, is more than half of the box"
             means = "the middle of the box is about as good an estimate"
@@ -191,29 +182,9 @@ class FewUsers(TwoModes, Central, PlannedUsers):
     def _release(self, server: Curator, rows: Array, plan: FewUsersPlan) -> Released:
         if plan.method == "large-n":
             return release_large_n(server, rows, plan, salt=self.salt)
-        if plan.method in BOXES:
-            return release_box(server, rows, plan)
         return release_draws(server, rows, plan, salt=self.salt, early_exit=self.early_exit)
 
-    def answered(self, users: Users) -> Array:
-        """Return the users' rows as they are sent: (n, d). NOT PRIVATE."""
-        nothing = SeededStreams(users.ids, 0, "error")  # the answer draws nothing
-        return self.query.answer(users, nothing).arrays["mean"]
-
-    def _distance(
-        self, rows_of: Callable[[], tuple[Array, float]], truth: Array | None = None
-    ) -> float:
-        """Predicted l2 distance from ``truth``, or the average of rows. NOT PRIVATE.
-
-        Each row is that of so many users; only branches of noise on clipped means take a truth.
-        """
-        plan = self.plan
-        if math.isinf(self.epsilon):
-            return 0.0
-        if plan.method in ("large-n", *BOXES):
-            rows, times = rows_of()
-            if plan.method in BOXES:
-                return box_distance(rows, plan, times, truth)
-            shift = clip_shift(rows, plan, salt=self.salt) if len(rows) else 0.0
-            return math.hypot(large_n_noise(plan) * math.sqrt(plan.dimension), shift)
-        return plan.error if self.row_box is None else min(plan.error, 2 * self.row_box)
+    def bound(self) -> float:
+        """Bound the l2 distance from the common mean, where users differ as the radius says."""
+        error = self.plan.error
+        return error if self.row_box is None else min(error, 2 * self.row_box)

@@ -34,9 +34,7 @@ class FewUsersAsPrinted(AsPrinted, FewUsers):
     def wishes(self) -> Wishes:
         """One draw with the printed constants, whatever else is asked for."""
         lam = 1.0 if self.lam is None else self.lam
-        return replace(
-            super().wishes, method="ball", kappa=2 / 3, lam=lam, buckets=as_printed, plain=False
-        )
+        return replace(super().wishes, method="ball", kappa=2 / 3, lam=lam, buckets=as_printed)
 
     def __post_init__(self) -> None:
         if self.method not in ("auto", "ball"):

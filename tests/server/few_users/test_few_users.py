@@ -11,16 +11,16 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from fedhist.privacy.guarantee import zcdp_delta
-from server.few_users.ball_counting import reduce_dimension
-from server.few_users.limits import (
+from server.few_users.plan import (
+    Wishes,
     ball_volume,
+    choose_branch,
     clip_bias,
     few_n_min,
     finite_volume,
     part_budget,
     rounds_needed,
 )
-from server.few_users.plan import Wishes, choose_branch
 from server.few_users.sampler import (
     FIRST_BUCKET,
     LAST_BUCKET,
@@ -29,6 +29,7 @@ from server.few_users.sampler import (
     Buckets,
     bucket_params,
     paper_params,
+    reduce_dimension,
 )
 
 Law = tuple[NDArray[np.float64], NDArray[np.float64], float, float]

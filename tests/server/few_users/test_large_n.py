@@ -14,8 +14,14 @@ from fedhist.privacy.ledger import Ledger
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
 from server.few_users.large_n import MedianBins, clip_to_grid, median_bins, release_large_n
-from server.few_users.limits import large_n_min, n_bins
-from server.few_users.plan import FewUsersPlan, Wishes, choose_branch, large_n_noise
+from server.few_users.plan import (
+    FewUsersPlan,
+    Wishes,
+    choose_branch,
+    large_n_min,
+    large_n_noise,
+    n_bins,
+)
 from server.noise import SecureNoise, SimulatedNoise
 
 
