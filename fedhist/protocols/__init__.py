@@ -4,12 +4,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedhist.protocols.baselines.naive_mean import NaiveMean as NaiveMean
-    from fedhist.protocols.central_means.box_centre import BoxCentre as BoxCentre
     from fedhist.protocols.central_means.box_mean import BoxMean as BoxMean
     from fedhist.protocols.central_means.central_mean import CentralMean as CentralMean
-    from fedhist.protocols.central_means.huber_mean import HuberMean as HuberMean
-    from fedhist.protocols.central_means.interval_mean import IntervalMean as IntervalMean
-    from fedhist.protocols.central_means.weighted_mean import WeightedMean as WeightedMean
     from fedhist.protocols.densities.central_density import CentralDensity as CentralDensity
     from fedhist.protocols.densities.density import Density as Density
     from fedhist.protocols.distributions.distribution import Distribution as Distribution

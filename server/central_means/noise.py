@@ -73,22 +73,20 @@ def sum_noise(
     dimension: int,
     adjacency: Adjacency,
     *,
-    shares: Sequence[float] = (1.0,),
     discrete: bool = False,
     rho: float = 0.0,
-    counted: bool = False,
 ) -> SumNoise:
-    """Choose the noise that is least in the last of several steps; from public numbers.
+    """Choose the noise that is less; from public numbers.
 
     A vector of the unit ball in d dimensions has l2 norm 1 and l1 norm sqrt(d) at most. An emptied,
-    added or removed user changes the sum by such a vector, a replaced one by two. Under add-remove,
-    and where weights are ``counted``, .2 times the weight, at most .2, is released with it. With
-    ``rho`` the noise is the Gaussian of that zCDP, whatever epsilon and delta are.
+    added or removed user changes the sum by such a vector, a replaced one by two. Under add-remove
+    .2 times the number of users is released with it. With ``rho`` the noise is the Gaussian of that
+    zCDP, whatever epsilon and delta are.
 
     >>> round(sum_noise(1.0, 1e-6, 40, Adjacency.REPLACE_USER).std(), 3)
     8.449
     """
-    counted = counted or adjacency is Adjacency.ADD_REMOVE_USER
+    counted = adjacency is Adjacency.ADD_REMOVE_USER
     l1, l2 = ball_sensitivities(dimension, adjacency, counted=counted)
     if rho:
         return SumNoise("gaussian", epsilon, delta, l1, l2, math.sqrt(0.5 / rho), discrete, rho)
@@ -97,7 +95,7 @@ def sum_noise(
         return laplace
     unit = noise_per_sensitivity(epsilon, delta, discrete).std
     gaussian = SumNoise("gaussian", epsilon, delta, l1, l2, unit, discrete)
-    return min(laplace, gaussian, key=lambda n: n.std(shares[-1]))
+    return min(laplace, gaussian, key=lambda n: n.std())
 
 
 def ball_sensitivities(

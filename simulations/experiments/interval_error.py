@@ -14,7 +14,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from fedhist.protocols.central_means.interval_mean import IntervalMean
+from fedhist.protocols.central_means.central_mean import CentralMean
 from fedhist.users.batch import Users
 from simulations.experiments.base import Request, Result, mean_and_error, power_law
 from simulations.experiments.findings import Findings
@@ -72,7 +72,7 @@ def run(request: Request) -> Result:
         notes=(
             "NOT PRIVATE: errors are measured with the users' own average",
             f"{eps:g}-DP per user under replacement; values uniform within 2 tau = {2 * tau:g} of "
-            f"a point anywhere in [0, {width:g}]; `interval-mean` with scale = tau",
+            f"a point anywhere in [0, {width:g}]; `central-mean` with radius = 2 tau",
         ),
         population="users of one value each, in an interval",
     )
@@ -81,7 +81,8 @@ def run(request: Request) -> Result:
 def _errors(request: Request, n: int, tau: float | None) -> Floats:
     """Run on values drawn anew, and return the distances from their average."""
     eps, width, near = (positive(request, x) for x in ("epsilon", "width", "tau"))
-    protocol = IntervalMean(epsilon=eps, n_users=n, low=0.0, high=width, delta=0.0, scale=tau)
+    radius = None if tau is None else 2 * tau
+    protocol = CentralMean(epsilon=eps, n_users=n, low=0.0, high=width, delta=0.0, radius=radius)
     out = []
     for r in range(whole(request, "runs", 2)):
         seed = digest64("interval-error", request.seed, n, str(tau), r) >> 1

@@ -133,8 +133,8 @@ STUDIES = {
     "compare mean --set compare.protocols=[{name='meen'}]": (
         "mean: compare.protocols: unknown protocol 'meen'; did you mean 'mean'?"
     ),
-    "compare mean --set compare.protocols=[{name='huber-mean',star=1}]": (
-        "mean: unknown parameter of huber-mean 'star'; did you mean 'start'?"
+    "compare mean --set compare.protocols=[{name='central-mean',radus=1}]": (
+        "mean: unknown parameter of central-mean 'radus'; did you mean 'radius'?"
     ),
     "sweep clip --set sweep.protocols=[{name='meen'}]": (
         "clip: sweep.protocols: unknown protocol 'meen'; did you mean 'mean'?"

@@ -73,12 +73,6 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"delta": 0.0, "grid": 1 / 64, "adjacency": "replace-user"},
         {"delta": 0.0},
     ],
-    "box-centre": [
-        {"radius": None},
-        {"radius": None, "delta": 0.0, "adjacency": "zero-out-user"},
-        {"adjacency": "add-remove-user"},
-        {"discrete": True},
-    ],
     "box-mean": [
         {"delta": 0.0, "adjacency": "zero-out-user"},
         {"adjacency": "add-remove-user"},
@@ -118,9 +112,6 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"method": "blocks", "n_blocks": 2, "epsilon": 4.0},
         {"method": "boosted", "n_runs": 3, "epsilon": 4.0},
         {"method": "large-n", "epsilon": 16.0},
-        {"method": "box"},
-        {"method": "box-centre"},
-        {"method": "drawn", "epsilon": 16.0},
         {"mode": "paper", "method": "auto", "n_blocks": None},
     ],
     "frequency-oracle": [
@@ -133,18 +124,9 @@ MORE: dict[str, list[dict[str, Any]]] = {
     ],
     "central-mean": [
         {"epsilon": 1.0},
-        {"epsilon": 40.0, "adjacency": "zero-out-user", "delta": 1e-6},
-        {"epsilon": 40.0, "adjacency": "add-remove-user"},
-    ],
-    "huber-mean": [
-        {"samples_per_user": 2, "radius": None, "start": 0.25},
-        {"n_steps": 1, "adjacency": "zero-out-user", "delta": 0.0},
-        {"discrete": True, "adjacency": "add-remove-user"},
-    ],
-    "interval-mean": [
-        {"scale": 0.2},
-        {"delta": 1e-6, "adjacency": "add-remove-user"},
-        {"discrete": True, "epsilon": 1.0},
+        {"epsilon": 40.0, "adjacency": "zero-out-user", "radius": 0.2},
+        {"epsilon": 40.0, "adjacency": "add-remove-user", "delta": 1e-6},
+        {"epsilon": 3.5, "discrete": True},
     ],
     "local-distribution": [
         {"method": "folds", "kind": "onebit", "project": False},
@@ -214,10 +196,6 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"oracle": "fixed", "ridge": 0.1, "curvature": 1.0, "iterate": "last"},
         {"model": "logistic", "smoothness": 0.27, "strong_convexity": 0.1, "steps": 14},
         {"oracle": "few-users", "steps": 8, "max_failed": 0.9},
-    ],
-    "weighted-mean": [
-        {"adjacency": "zero-out-user", "between": 0.01},
-        {"adjacency": "add-remove-user", "discrete": True},
     ],
 }
 
@@ -634,8 +612,7 @@ def test_packing_does_not_matter(protocol_name: str, configurations: list[Protoc
             assert_same_estimate(one, many, exact=exact)
         kinds.add(exact)
     whole = [PoissonCounts.name, CentralDensity.name]
-    whole += ["ragged-distribution", "distribution", "box-mean", "box-centre", "interval-mean"]
-    whole += ["central-mean", "huber-mean", "weighted-mean"]
+    whole += ["ragged-distribution", "distribution", "box-mean", "central-mean"]
     local = configurations[0].guarantee.trust is Trust.LOCAL and protocol_name != "naive-mean"
     if protocol_name in whole or local:  # integers, always
         assert kinds == {True}

@@ -7,12 +7,12 @@ as their means lie inside the range.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
+from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
@@ -63,24 +63,21 @@ class BoxMean(CentralMeans):
     Error
     -----
     Mean squared l2: d (2 B z / n)^2 with z the noise multiplier of (epsilon, delta), half as much
-    in l2 under "zero-out-user"; and the square of what clipping takes away. In three dimensions or
-    more noise is taken out again by the rule of James and Stein, towards the middle of the range:
-    where it is longer than the mean, the error is about that of the middle. The estimate lies
-    within B. What both save is predicted by draws; ``stderr`` is that of the noise before. Under
-    "add-remove-user" the draws are of the ratio of two noisy sums, and ``stderr`` is that of both.
-    A user without samples, or with a NaN or an infinity, counts as the middle, under
-    "add-remove-user" as nobody: predictions know how many there are, ``stderr`` does not.
+    in l2 under "zero-out-user"; and the square of what clipping takes away. Exact, but under
+    "add-remove-user": the estimate is the ratio of two noisy sums then, and ``stderr`` is that of
+    both. A user without samples, or with a NaN or an infinity, counts as the middle, under
+    "add-remove-user" as nobody.
 
     Examples
     --------
     >>> box = BoxMean(epsilon=2.0, n_users=150, dimension=40, box=10.0, delta=1e-5)
-    >>> round(box.box_error(), 3)
+    >>> round(math.sqrt(40) * 10 * box.noise().std() / 150, 3)
     1.681
     """
 
     name: ClassVar[str] = "box-mean"
     paper: ClassVar[str] = "noise on the clipped mean: Laplace, or Balle & Wang, ICML 2018"
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     trust: Aggregation | None = None
 
@@ -102,10 +99,10 @@ class BoxMean(CentralMeans):
         wanted = super().noise()
         return self.shared(query, wanted.epsilon, wanted.delta)
 
-    def noise(self, shares: Sequence[float] = (1.0,), *, left: float = 1.0) -> SumNoise:
+    def noise(self) -> SumNoise:
         """Noise of the one release; under aggregate trust that of all parties' shares."""
-        noise = super().noise(shares, left=left)
-        if self.trust is None:
+        noise = super().noise()
+        if self.trust is None or not self.guarantee.private:
             return noise
         law = self.noise_of_shares(SummedMeans(self.middle, self.half))
         unit = noise.l2 if noise.kind == "gaussian" else noise.l1
@@ -115,9 +112,16 @@ class BoxMean(CentralMeans):
         """Release the mean over the whole range."""
         return (yield from self.whole(server))
 
-    def risk(self, seen: Seen) -> tuple[float, bool]:
-        """Return noise and clipping."""
-        return self.whole_risk(seen)
+    def error_of(self, seen: Seen) -> Prediction:
+        """Predict the mean squared l2 error: noise, and what clipping takes away."""
+        private = self.guarantee.private
+        if self.hidden and private:
+            return super().error_of(seen)
+        by = seen.n_users if private or self.trust is not None else int(seen["usable"][0])
+        off = seen["inside"] / max(by, 1) - (seen.truth - self.middle)
+        each = self.half * self.noise().std() / max(by, 1)
+        expected = float(off @ off) + self.dimension * each**2
+        return Prediction(self.loss_name, expected, "exact", "noise, and what the clip takes away")
 
     @classmethod
     def example(cls) -> Self:

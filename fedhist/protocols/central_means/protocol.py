@@ -1,23 +1,23 @@
-"""What the central means share: range, budget, noise, and one release of a clipped sum."""
+"""What the central means share: range, budget, noise, and the release of a clipped sum."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedhist.base.arrays import Array, Floats
 from fedhist.base.checks import check_choice, check_integer, check_range, check_scale
 from fedhist.base.text import warned
-from fedhist.model.error_bounds import ErrorBound, LowerBound
 from fedhist.model.losses import SQUARED_L2
+from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Estimate, Script
-from fedhist.model.query import Query, Summary
+from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.central_means.queries import (
     MOST_DIMENSIONS,
@@ -25,12 +25,11 @@ from fedhist.protocols.central_means.queries import (
     SummedMeans,
     means_of,
 )
-from fedhist.protocols.central_means.theory import Rows, release_risk, shortened
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.central_bounds import central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.sample_sizes import PlannedUsers
-from fedhist.protocols.shared.seen import Seen, rows_at_most
+from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from server.central_means.noise import (
     ADJACENCIES,
@@ -41,19 +40,12 @@ from server.central_means.noise import (
     paid_steps,
     sum_noise,
 )
-from server.central_means.settling import Look, Settling, settled
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
 MOST_RANGE = 2.0**340
 """Of high - low, and of a box: radii of later steps may be much smaller, and can be asked for."""
-
-WITHOUT = 0.1
-"""Share of users without a usable record from which on a prediction of several steps is a bound.
-
-They count as the centre, which later steps see as users who are there.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +54,7 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
 
     The number of users is public under "replace-user" and "zero-out-user": sums are divided by it,
     and a user without a usable record counts as the range's middle, or the centre of a later step.
-    Under "add-remove-user" the sum of the weights is released beside that of the vectors.
+    Under "add-remove-user" the number of users who count is released beside the sum of vectors.
     """
 
     epsilon: float
@@ -74,9 +66,6 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
     delta: float = 1e-6
     adjacency: str = Adjacency.REPLACE_USER.value
     discrete: bool = False
-
-    max_rounds: ClassVar[int] = 1
-    divisor: ClassVar[str] = "users, with noise"
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -122,38 +111,22 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         """Where n is hidden: an empty record has weight 0, and the divisor is a noisy weight."""
         return self.hidden
 
-    @property
-    def counted(self) -> bool:
-        """Whether sums are divided by a noisy sum of weights."""
-        return self.hidden
-
-    def clip_centre(self, centre: Floats, radius: float) -> Floats:
-        """Return what a clip goes around: ``centre``, or the middle if it goes over the range."""
-        return self.middle if radius >= self.half else centre
-
-    def settled(self, mean: Floats, std: float) -> Floats:
-        """Return what a noisy mean over the range is taken for: (..., d)."""
-        if not std:
-            return mean
-        return self.middle + settled(mean - self.middle, std, self.half)
-
-    def noise(self, shares: Sequence[float] = (1.0,), *, left: float = 1.0) -> SumNoise:
-        """Noise of the steps that share what is left of epsilon, and all of delta."""
+    def noise(self) -> SumNoise:
+        """Noise of one release with the whole budget, or none."""
+        adjacency = Adjacency(self.adjacency)
+        if not self.guarantee.private:
+            shared = self.trust is not None
+            return sum_noise(math.inf, 0.0, self.dimension, adjacency, discrete=shared)
         return sum_noise(
-            left * self.epsilon,
-            self.delta,
-            self.dimension,
-            Adjacency(self.adjacency),
-            shares=shares,
-            discrete=self.discrete,
+            self.epsilon, self.delta, self.dimension, adjacency, discrete=self.discrete
         )
 
-    def box_error(self, noise: SumNoise | None = None, share: float = 1.0) -> float:
-        """Predict the root mean square l2 error of one release over the whole range."""
-        std = (noise or self.noise()).std(share)
-        return math.sqrt(self.dimension) * self.half * std / self.n_users
-
     # -- the script
+
+    @property
+    def max_rounds(self) -> int:
+        """One."""
+        return 1
 
     @abstractmethod
     def steps(self, server: Curator) -> Script:
@@ -167,24 +140,36 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
             return Estimate.refused('noise = "secure" draws integers only: set discrete = true')
         return (yield from self.steps(server))
 
+    @property
+    def over_range(self) -> ClippedMeans:
+        """The question for vectors over the whole range."""
+        return self.vectors(self.middle, self.half)
+
+    def vectors(self, centre: Floats, radius: float) -> ClippedMeans:
+        """Return the question for vectors around a centre; under aggregate trust without n."""
+        return (SummedMeans if self.trust is not None else ClippedMeans)(centre, radius)
+
     def whole(self, server: Curator) -> Script:
         """Average over the whole range, in one release."""
-        if not self.guarantee.private:
-            shared, adjacency = self.trust is not None, Adjacency(self.adjacency)
-            noise = sum_noise(math.inf, 0.0, self.dimension, adjacency, discrete=shared)
-        else:
-            noise = self.noise()
-        steps = Steps(self, server, noise, (1.0,))
-        found = yield from steps.ask(self.middle, self.half)
-        if isinstance(found, Estimate):
-            return found
-        value, std = found
+        query = self.over_range
+        return self.released(server, query, (yield query))
+
+    def released(self, server: Curator, query: ClippedMeans, summary: Summary) -> Estimate:
+        """Release one sum with the whole budget."""
+        if not summary.n_users and not (self.hidden and self.guarantee.private):
+            return nobody()
+        look = Looks(self, server, self.noise(), (1.0,))
+        value, std = look.release(query, summary)
         return Estimate.ok(
-            self.settled(value, std),
-            stderr=np.hypot(std, steps.along),
-            public=steps.public | {"radius": self.half},
+            self.settle(value, std),
+            stderr=np.hypot(std, look.along),
+            public=look.public | {"radius": self.half},
             warnings=self.drowned(std),
         )
+
+    def settle(self, mean: Floats, std: float) -> Floats:
+        """Return what a noisy mean is taken for: itself."""
+        return mean
 
     def drowned(self, std: float) -> tuple[str, ...]:
         """Warn where noise of ``std`` in each coordinate is much of the range."""
@@ -205,73 +190,24 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""
         return means_of(users, self.dimension)
 
-    @property
-    def most_rows(self) -> int:
-        """As many as there is room for."""
-        return rows_at_most(self.dimension)
-
-    def rows(self, users: Users) -> Mapping[str, Array]:
-        """Return the users' own means."""
-        return {"means": self.own_means(users)}
-
-    def followed(self, seen: Seen) -> Rows:
-        """Hold what predictions follow the steps with. NOT PRIVATE."""
-        means = seen.rows["means"]
-        usable = means[~np.isnan(means).any(axis=1)]
-        return Rows(usable, seen.n_users, self.hidden, seen.times)
-
     def sums(self, users: Users) -> Mapping[str, Array]:
-        """Add up what one release over the whole range takes, too."""
+        """Add up what lower bounds and one release over the whole range take, too."""
         means = self.own_means(users)
         away = means[~np.isnan(means).any(axis=1)] - self.middle
-        return {**super().sums(users), "inside": shortened(away, self.half).sum(axis=0)}
-
-    @abstractmethod
-    def risk(self, seen: Seen) -> tuple[float, bool]:
-        """Predict the mean squared l2 error from the users' own means, and say if it is exact."""
-
-    def whole_risk(self, seen: Seen) -> tuple[float, bool]:
-        """Predict that of one release over the whole range."""
-        usable = int(seen["usable"][0])
-        if not usable:
-            return 0.0, not self.hidden
-        weighed = self.hidden or not (self.guarantee.private or self.trust is not None)
-        n = usable if weighed else seen.n_users
-        truth = seen.truth - self.middle
-        inside = seen["inside"] / n
-        if not self.guarantee.private:
-            return release_risk(inside, truth, self.half, 0.0), not self.hidden
-        noise = self.noise()
-        each = noise.std() / n
-        settling = Settling(noise.kind, self.dimension, self.half)
-        if self.hidden:
-            look = Look(np.zeros(self.dimension), inside, self.half, each, least=1 / n)
-            return settling.look_error(look, truth), False
-        plain = release_risk(inside, truth, self.half, each)
-        risk = settling.error(inside, truth, self.half * each, self.half * each, plain)
-        return risk, risk == plain
-
-    def error_of(self, seen: Seen) -> ErrorBound:
-        """Predict the mean squared l2 error from the users' own means. NOT PRIVATE."""
-        found = self.risk if self.guarantee.private else self.whole_risk
-        expected, exact = found(seen)
-        source = "the noise and what the clip takes away, on the mechanisms' own law"
-        without = seen.n_users - float(seen["usable"][0])
-        if not exact and self.max_rounds > 1 and without > WITHOUT * seen.n_users:
-            source += "; a bound for users who all have samples, unlike these"
-        return ErrorBound(SQUARED_L2, expected, exact, source)
+        size = np.linalg.norm(away, axis=1)
+        return {
+            **super().sums(users),
+            "inside": (self.half / np.maximum(size, self.half)) @ away,
+            "squares": np.array([size @ size]),
+        }
 
     def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
         """Bound the squared l2 error of any protocol on users as far apart. NOT PRIVATE."""
         if not seen["usable"][0]:
             return ()
-
-        def apart_of(users: Users) -> Mapping[str, Array]:
-            away = self.own_means(users) - seen.truth
-            return {"square": np.array([np.nansum(np.square(away))])}
-
-        square = float(seen.again(apart_of)["square"][0]) / int(seen["usable"][0])
-        apart = min(self.half, math.sqrt(square))
+        away = seen.truth - self.middle
+        square = float(seen["squares"][0]) / int(seen["usable"][0]) - float(away @ away)
+        apart = min(self.half, math.sqrt(max(square, 0.0)))
         n, d = max(seen.n_users, self.n_users), self.dimension
         return tuple(central_mean_bounds(self.guarantee, n, d, apart, SQUARED_L2, 2))
 
@@ -280,14 +216,19 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         return self.dimension * (2 * self.half / STEPS) ** 2
 
 
-class Steps:
+def nobody() -> Estimate:
+    """Return what comes of no answers."""
+    return Estimate.failed("nobody answered", public={"n_users": 0.0})
+
+
+class Looks:
     """The releases of clipped means of one script, which share a budget.
 
     Attributes
     ----------
     public : dict
     users : float
-        Who answered the last question: their number, or a noisy one; a sum of weights.
+        Who answered the last question: their number, or a noisy one.
     along : (d,) float64
         Standard error that noise on that number makes of the last mean, along what lies between it
         and the centre; 0 where the number is public.
@@ -307,10 +248,8 @@ class Steps:
     def _release(self) -> Any:
         return paid_steps(self._server, self._noise, self._shares, "clipped means")
 
-    def ask(
-        self, centre: Floats, radius: float
-    ) -> Generator[Query, Summary, tuple[Floats, float] | Estimate]:
-        """Ask for vectors around a centre and release their mean.
+    def release(self, query: ClippedMeans, summary: Summary) -> tuple[Floats, float]:
+        """Release the mean of the vectors that were asked for.
 
         Returns
         -------
@@ -318,33 +257,23 @@ class Steps:
         std : float
             Of its noise in each coordinate.
         """
-        shared = self._protocol.trust is not None
-        return (yield from self.ask_for((SummedMeans if shared else ClippedMeans)(centre, radius)))
-
-    def ask_for(
-        self, query: ClippedMeans
-    ) -> Generator[Query, Summary, tuple[Floats, float] | Estimate]:
-        """Ask a query of vectors, weighted ones too, and release their mean as :meth:`ask` does."""
-        summary = yield query
         p, n = self._protocol, summary.n_users
-        if not n and not (p.hidden and p.guarantee.private):
-            return Estimate.failed("nobody answered", public={"n_users": 0.0})
         std = self._noise.std(self._shares[self._made])
         self._made += 1
-        points = summary.sums["points"]
-        weight = n * STEPS if p.trust is not None else int(summary.sums["weight"][0])
-        if not p.counted or not p.guarantee.private:
-            total = self._release(points)
-            by = float(n) if p.guarantee.private else max(weight / STEPS, 1.0)
-            self.public["n_users"] = float(n)
-        else:
+        private, points = p.guarantee.private, summary.sums["points"]
+        weight = int(summary.sums["weight"][0]) if p.trust is None else n * STEPS
+        if p.hidden and private:
             counted = np.append(points, weight * COUNTED_STEPS // STEPS)
-            *total, seen = self._release(counted)
-            by = max(float(seen) / COUNTED_STEPS, 1.0)
-            self.public[p.divisor] = by
+            *total, number = self._release(counted)
+            by = max(float(number) / COUNTED_STEPS, 1.0)
+            self.public["users, with noise"] = by
+        else:
+            total = self._release(points)
+            by = max(float(n) if private else weight / STEPS, 1.0)
+            self.public["n_users"] = float(n)
         away = query.radius * (np.asarray(total, dtype=np.float64) / STEPS / by)
         self.users, each = by, std * query.radius / by
-        if p.counted:  # what is away is noise, too, and no longer than the radius
+        if p.hidden and private:  # what is away is noise, too, and no longer than the radius
             square = np.clip(np.square(away) - each**2, 0.0, query.radius**2)
             self.along = np.sqrt(square) * (std / COUNTED / by)
         return query.centre + away, each

@@ -1,4 +1,4 @@
-"""What users send for a central mean: their clipped vector, and what it weighs.
+"""What users send for a central mean: a clipped vector, or the bin that something of it lies in.
 
 Everything is integers: sums are exact in any order, as secure noise needs them.
 """
@@ -6,6 +6,7 @@ Everything is integers: sums are exact in any order, as secure noise needs them.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,7 +16,7 @@ import numpy as np
 from clients.records.functionals import samples_of
 from clients.records.user_rows import shorten, user_points
 from fedhist.base.arrays import Bounds, Floats, Integers
-from fedhist.base.checks import check_scale
+from fedhist.base.checks import check_integer, check_range, check_scale
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
@@ -23,10 +24,11 @@ from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
+from server.central_means.localizing import MOST_COUNTS
 from server.central_means.noise import ROUNDING, STEPS, ball_sensitivities
 
 MOST_DIMENSIONS = 1 << 20
-MOST_SAMPLES = 1 << 53
+MOST_BINS = 1 << 12
 
 
 def check_centre(centre: Floats) -> None:
@@ -77,30 +79,19 @@ class ClippedMeans(Query):
         """Dimension of the samples."""
         return len(self.centre)
 
-    def weights(self, users: Users) -> Floats:
-        """Weigh the users, in [0, 1]: all alike."""
-        return np.ones(len(users))
-
-    def radii(self, users: Users) -> Floats:
-        """Radius of every user's clip, as a share of the one that steps are counted in."""
-        return np.ones(len(users))
-
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send vector and weight; uses no randomness."""
         with np.errstate(over="ignore"):  # who overflows is private
             away = means_of(users, self.d) - self.centre
         usable = np.isfinite(away).all(axis=1)
         away[~usable] = 0.0
-        radii = self.radius * self.radii(users)[:, None]
         largest = np.maximum(np.abs(away).max(axis=1, keepdims=True), 1e-300)
         with np.errstate(over="ignore"):
-            times = np.minimum(largest / radii, 1e100)
+            times = np.minimum(largest / self.radius, 1e100)
         scaled = shorten(away / largest * times, 1.0)
-        weight = np.where(usable, self.weights(users), 0.0)
-        scaled *= (weight * self.radii(users))[:, None]
         arrays = {
             "points": np.trunc(scaled * STEPS).astype(np.int32),
-            "weight": np.trunc(weight * STEPS).astype(np.int32),
+            "weight": np.where(usable, STEPS, 0).astype(np.int32),
         }
         return Report(users.ids, arrays)
 
@@ -117,10 +108,6 @@ class ClippedMeans(Query):
         points, weight = report.arrays["points"], report.arrays["weight"]
         Bounds((report.n_users, self.d), "i", -STEPS, STEPS).check("points", points)
         Bounds((report.n_users,), "i", 0, STEPS).check("weight", weight)
-        self.check_norms(points, weight)
-
-    def check_norms(self, points: Integers, weight: Integers) -> None:
-        """Raise WireError if a vector is too long for a user's weight."""
         if not np.isin(weight, (0, STEPS)).all():
             raise WireError(f"a weight is 0 or {STEPS}, got {weight.max()}")
         size = np.sqrt(np.square(points.astype(np.float64)).sum(axis=1))
@@ -140,12 +127,8 @@ class ClippedMeans(Query):
         super().check_summary(summary)
         points, weight = summary.sums["points"].astype(np.float64), int(summary.sums["weight"][0])
         norm = math.sqrt(np.square(points).sum())
-        if norm > self.longest(weight, summary.n_users) * ROUNDING:
+        if norm > weight * ROUNDING:
             raise WireError(f"the sum has norm {norm:g}, more than weights of {weight} in all")
-
-    def longest(self, weight: int, n_users: int) -> float:
-        """Longest sum of vectors with weights of so much in all, in steps."""
-        return float(weight)
 
 
 @register_query
@@ -192,75 +175,162 @@ class SummedMeans(ClippedMeans):
             )
 
 
+# -- bins
+
+
+class _Bins(Query):
+    """Each user says in which bin each of some numbers lies; the server counts users in bins."""
+
+    trust: ClassVar[Trust] = Trust.CENTRAL
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """How many numbers a user has, and how many bins there are."""
+
+    @abstractmethod
+    def bins(self, users: Users) -> Integers:
+        """Bin of every number: (n, numbers) int64; -1 of a record that cannot be used."""
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Send the bins; uses no randomness."""
+        return Report(users.ids, {"bins": self.bins(users).astype(np.int32)})
+
+    def fold(self, report: Report) -> Summary:
+        """Count the users in every bin: (numbers, K) int64."""
+        numbers, K = self.shape
+        bins = report.arrays["bins"].astype(np.int64)
+        counts = np.bincount((bins + np.arange(numbers) * K)[bins >= 0], minlength=numbers * K)
+        return Summary(report.n_users, {"counts": counts.reshape(numbers, K).astype(np.int64)})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every number has a bin, or the record none."""
+        rows = only_array(report, "bins")
+        numbers, K = self.shape
+        Bounds((report.n_users, numbers), "i", -1, K - 1).check("bins", rows)
+        if ((rows < 0).any(axis=1) != (rows < 0).all(axis=1)).any():
+            raise WireError("a record has a bin for each number, or none at all")
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """At most everybody in a bin."""
+        return {"counts": Bounds(self.shape, "i", 0, n_users)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """See that every number counts the same users, at most all."""
+        super().check_summary(summary)
+        seen = summary.sums["counts"].sum(axis=1)
+        if (seen != seen[0]).any() or seen[0] > summary.n_users:
+            raise WireError(f"{seen.max()} users are in bins, of {summary.n_users}")
+
+
 @register_query
 @dataclass(frozen=True)
-class WeightedMeans(ClippedMeans):
-    """Each user sends its own mean, clipped and weighted by what its number of samples is worth.
+class MeanBins(_Bins):
+    """Each user says in which bin of a public range every coordinate of its own mean lies.
 
     Parameters
     ----------
-    centre : (d,) float64
-    radius : float
-        T of a user with ``most`` samples or more.
-    between, within : float
-        Standard deviation of users' true means, and of one sample around its user's.
-    most : float
-        Samples beyond so many count no more.
+    low, high : float
+        What lies outside counts in the bin at that end.
+    n_bins : int
+        K, of equal width.
+    d : int
+        Dimension of the samples.
     cohort : Cohort, optional
 
     Privacy
     -------
-    None by itself. With v = between^2 + within^2 / min(m, most) a user of m samples has the weight
-    v(most) / v and is clipped to radius sqrt(v / v(most)): weight times vector is at most the
-    radius, and the weight at most 1.
+    None by itself. A user without a usable mean is in no bin.
     """
 
-    wire_name: ClassVar[str] = "weighted-means"
-    between: float = 0.0
-    within: float = 1.0
-    most: float = 1.0
+    wire_name: ClassVar[str] = "mean-bins"
+    low: float
+    high: float
+    n_bins: int
+    d: int = 1
+    cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_spreads(self.between, self.within)
-        if not 1 <= self.most <= MOST_SAMPLES:
-            raise ValueError(f"most must lie in [1, 2^53], got {self.most}")
+        check_range(self.low, self.high)
+        check_integer("n_bins", self.n_bins, MOST_BINS, least=2)
+        check_integer("d", self.d, MOST_DIMENSIONS)
+        if self.d * self.n_bins > MOST_COUNTS:
+            raise ValueError(f"d times n_bins must be at most 2^24, got {self.d * self.n_bins}")
 
-    def variance(self, sizes: Floats) -> Floats:
-        """Variance of the means of users with so many samples, in each coordinate."""
-        return variances(sizes, self.between, self.within, self.most)
+    @property
+    def shape(self) -> tuple[int, int]:
+        """A number for each coordinate."""
+        return self.d, self.n_bins
 
-    def _shares(self, users: Users) -> Floats:
-        sizes = np.maximum(np.diff(samples_of(users, self.d).indptr), 1).astype(np.float64)
-        return self.variance(np.array([self.most])) / self.variance(sizes)
+    @property
+    def width(self) -> float:
+        """Width of a bin."""
+        return (self.high - self.low) / self.n_bins
 
-    def weights(self, users: Users) -> Floats:
-        """Weigh the users by the inverse of their variance: in (0, 1]."""
-        return self._shares(users)
+    @property
+    def middles(self) -> Floats:
+        """What each bin stands for: (K,) float64."""
+        return np.asarray(self.low + self.width * (np.arange(self.n_bins) + 0.5))
 
-    def radii(self, users: Users) -> Floats:
-        """Clip at as many standard deviations."""
-        return np.asarray(1 / np.sqrt(self._shares(users)))
+    def bins(self, users: Users) -> Integers:
+        """Place the means."""
+        return self.place(means_of(users, self.d))
 
-    def check_norms(self, points: Integers, weight: Integers) -> None:
-        """Raise WireError if a vector is longer than the root of a user's weight."""
-        size = np.sqrt(np.square(points.astype(np.float64)).sum(axis=1))
-        most = np.minimum(weight + 1.0, STEPS)  # a weight was rounded down
-        if (size > np.sqrt(most * STEPS) * ROUNDING).any():
-            raise WireError(f"a vector has norm {size.max():g}, more than its weight allows")
-
-    def longest(self, weight: int, n_users: int) -> float:
-        """At most the root of n times the weights, by Cauchy and Schwarz."""
-        return math.sqrt((float(weight) + n_users) * STEPS * n_users)
-
-
-def variances(sizes: Floats, between: float, within: float, most: float) -> Floats:
-    """Return between^2 + within^2 / min(m, most) for every number of samples m."""
-    return np.asarray(between**2 + within**2 / np.minimum(sizes, most))
+    def place(self, means: Floats) -> Integers:
+        """Find the bins of means: (n, d) in and out; -1 for NaN."""
+        means = np.clip(means, self.low, self.high)
+        at = np.floor((means - self.low) / (self.high - self.low) * self.n_bins)
+        at = np.where(np.isnan(at), -1.0, np.clip(at, 0.0, self.n_bins - 1.0))
+        return at.astype(np.int64)
 
 
-def check_spreads(between: float, within: float) -> None:
-    """Raise ValueError unless both are standard deviations, the second one positive."""
-    if between != 0:
-        check_scale("between", between)
-    check_scale("within", within)
+@register_query
+@dataclass(frozen=True)
+class AwayBins(_Bins):
+    """Each user says between which of some radii around a centre its own mean lies.
+
+    Parameters
+    ----------
+    centre : (d,) float64
+        From releases before.
+    radii : (K,) float64
+        Increasing. Bin j holds what is within radius j and not within a smaller one; the last one
+        also what is beyond all.
+    cohort : Cohort, optional
+
+    Privacy
+    -------
+    None by itself. A user without a usable mean is in no bin.
+    """
+
+    wire_name: ClassVar[str] = "away-bins"
+    centre: Floats
+    radii: Floats
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        check_centre(self.centre)
+        r = self.radii
+        if r.dtype != np.float64 or r.ndim != 1 or not 1 <= len(r) <= MOST_BINS:
+            raise ValueError(f"radii must be (K,) float64, at most {MOST_BINS}, got {r.shape}")
+        if not (np.isfinite(r).all() and r[0] > 0 and (np.diff(r) > 0).all()):
+            raise ValueError(f"radii must be positive and increasing, got {r}")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """One distance."""
+        return 1, len(self.radii)
+
+    def bins(self, users: Users) -> Integers:
+        """Place the distance."""
+        with np.errstate(over="ignore", invalid="ignore"):  # who overflows is private
+            away = distances(means_of(users, len(self.centre)) - self.centre)[:, None]
+        at = np.minimum(np.searchsorted(self.radii, away), len(self.radii) - 1)
+        return np.where(np.isnan(away), -1, at).astype(np.int64)
+
+
+def distances(away: Floats) -> Floats:
+    """Return l2 norms of rows of any finite size: (n,); NaN of NaN."""
+    away = np.abs(away)
+    largest = np.maximum(away.max(axis=1, initial=0.0), 1e-300)
+    return np.asarray(largest * np.sqrt(np.square(away / largest[:, None]).sum(axis=1)))

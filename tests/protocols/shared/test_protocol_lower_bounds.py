@@ -133,7 +133,7 @@ def test_the_bound_of_a_regression() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["few-users-mean", "interval-mean", "distribution", "ragged-distribution"]
+    "name", ["few-users-mean", "central-mean", "distribution", "ragged-distribution"]
 )
 def test_a_few_users_stand_for_the_planned_number(name: str) -> None:
     """As a planner has it: half of the users are made, and the bound is that of all."""

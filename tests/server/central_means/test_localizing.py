@@ -1,0 +1,194 @@
+"""The draw of a radius, scores of medians, noise of sums and the plan: exact on tiny cases."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedhist.base.arrays import Floats, Integers
+from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier, zcdp_rho
+from server.central_means.localizing import (
+    DECAY,
+    FAR,
+    FREE,
+    MISSED,
+    WORTHWHILE,
+    Public,
+    RadiusChoice,
+    averaged,
+    median_scores,
+)
+from server.central_means.noise import sum_noise
+
+CHOICE = RadiusChoice(1.0, 0.2, 0.8)
+K = len(CHOICE.radii)
+PEOPLE = [a for a in Adjacency if a is not Adjacency.REPLACE_ITEM]
+
+
+def law(inside: Integers, choice: RadiusChoice = CHOICE) -> Floats:
+    """Weights exp(epsilon score), as the Curator draws them at sensitivity 1/2."""
+    log = choice.epsilon * choice.scores(inside)
+    weight = np.exp(log - log.max())
+    return np.asarray(weight / weight.sum())
+
+
+def test_radii_halve_in_two_steps_and_end_at_the_largest() -> None:
+    assert CHOICE.radii[-1] == 1.0
+    assert CHOICE.radii[0] >= 0.2
+    assert CHOICE.radii[1:] / CHOICE.radii[:-1] == pytest.approx(math.sqrt(2))
+
+
+def test_epsilon_suffices_for_every_neighbour_and_less_does_not() -> None:
+    """Every count of up to 9 users in K bins, one added, removed or moved: all log-ratios."""
+    worst = 0.0
+    every = [c for c in itertools.product(range(10), repeat=K) if sum(c) == 9]
+    assert K == 5
+    for c in every[::3]:
+        base = np.array(c)
+        p = np.log(law(base))
+        for j in range(K):
+            more = base.copy()
+            more[j] += 1
+            worst = max(worst, float(np.abs(np.log(law(more)) - p).max()))
+            if base[j]:
+                for k in range(K):
+                    moved = base.copy()
+                    moved[j] -= 1
+                    moved[k] += 1
+                    worst = max(worst, float(np.abs(np.log(law(moved)) - p).max()))
+    assert worst <= CHOICE.epsilon + 1e-12
+    assert worst > 0.7 * CHOICE.epsilon
+
+
+def test_one_user_beyond_is_free_and_a_radius_twice_as_large_weighs_an_eighth() -> None:
+    """1 / epsilon = 1.25 users cost nothing."""
+    inside = np.zeros(K, dtype=np.int64)
+    inside[0], inside[-1] = 3, 1
+    p = law(inside)
+    assert p / p[0] == pytest.approx([2.0 ** (-1.5 * j) for j in range(K)], rel=1e-9)
+    inside[-1] = 2
+    assert law(inside)[-1] / law(inside)[0] == pytest.approx(2.0**-6 * math.exp(0.8 * 0.75))
+
+
+@pytest.mark.parametrize("k", [10, 20, 40, 80])
+def test_far_users_are_seen_from_the_stated_number_on(k: int) -> None:
+    """k users at 1, the others within 2^-8; with MISSED logarithms more they are missed by 5%.
+
+    No mechanism draws 1 there with more than exp(epsilon k) times its probability without them.
+    """
+    choice = RadiusChoice(1.0, 2.0**-8, 0.5)
+    inside = np.zeros(len(choice.radii), dtype=np.int64)
+    inside[0] = 400
+    without = law(inside, choice)
+    inside[-1] = k
+    drawn = law(inside, choice)
+    assert drawn[-1] <= math.exp(choice.epsilon * k) * without[-1] * (1 + 1e-9)
+    least = DECAY * math.log(2.0**8) + FREE
+    assert (drawn[-1] > 0.35) == (choice.epsilon * k > least)  # r^-3 shares out the rest
+    smallest = float(choice.radii[0])
+    assert choice.unseen(smallest) == pytest.approx((least + MISSED) / 0.5)
+    if k >= choice.unseen(smallest):
+        assert drawn[0] < math.exp(-MISSED)
+
+
+def test_scores_of_medians_move_by_one_at_most() -> None:
+    """All counts of up to 4 users in 4 bins."""
+    for c in itertools.product(range(5), repeat=4):
+        base = np.array([c])
+        score = median_scores(base)
+        for j, k in itertools.product(range(4), repeat=2):
+            more = base.copy()
+            more[0, j] += 1
+            assert np.abs(median_scores(more) - score).max() <= 1
+            if base[0, j]:
+                more[0, j] -= 2
+                more[0, k] += 1
+                assert np.abs(median_scores(more) - score).max() <= 1
+    assert median_scores(np.array([[1, 2, 1]])).tolist() == [[-3, -1, -3]]
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "l2"),
+    [
+        (Adjacency.REPLACE_USER, 2.0),
+        (Adjacency.ZERO_OUT_USER, 1.0),
+        (Adjacency.ADD_REMOVE_USER, math.sqrt(1.04)),
+    ],
+)
+def test_noise_is_calibrated_to_the_sensitivity(adjacency: Adjacency, l2: float) -> None:
+    wide = sum_noise(1.0, 1e-6, 100, adjacency)
+    assert wide.kind == "gaussian"
+    assert wide.std() == pytest.approx(l2 * gaussian_multiplier(1.0, 1e-6), rel=1e-6)
+    assert wide.std(0.25) == pytest.approx(2 * wide.std(), rel=1e-12)
+    line = sum_noise(1.0, 1e-6, 1, adjacency)
+    l1 = 1.2 if adjacency is Adjacency.ADD_REMOVE_USER else l2
+    assert line.kind == "laplace"
+    assert line.std(0.5) == pytest.approx(2 * math.sqrt(2) * l1, rel=1e-6)
+    assert sum_noise(1.0, 0.0, 9, adjacency).kind == "laplace"
+
+
+def public(n: int, d: int, delta: float, epsilon: float = 1.0, *, drawn: bool = True) -> Public:
+    return Public(epsilon, delta, n, d, Adjacency.REPLACE_USER, discrete=False, drawn=drawn)
+
+
+@pytest.mark.parametrize("adjacency", PEOPLE)
+@pytest.mark.parametrize("drawn", [True, False])
+@pytest.mark.parametrize(
+    ("n", "d", "delta", "draws"),
+    [(300, 1, 0.0, 1), (3000, 1, 1e-6, 1), (100_000, 3, 1e-6, 1), (5000, 64, 1e-6, 2)],
+)
+def test_the_plan_spends_its_budget(
+    adjacency: Adjacency, n: int, d: int, delta: float, draws: int, *, drawn: bool
+) -> None:
+    """Medians or two looks by basic composition, three looks by zCDP."""
+    plan = replace(public(n, d, delta, drawn=drawn), adjacency=adjacency).plan()
+    assert plan is not None
+    assert len(plan.radius_epsilons) == draws * drawn
+    assert sum(plan.shares) == pytest.approx(1.0, rel=1e-12)
+    assert (plan.noise.rho > 0) == (draws == 2)
+    if plan.noise.rho:
+        rho = sum(e**2 for e in plan.radius_epsilons) / 8 + plan.noise.rho
+        assert rho == pytest.approx(zcdp_rho(1.0, delta), rel=1e-12)
+        assert not plan.median_epsilon
+    else:
+        spent = d * plan.median_epsilon + sum(plan.radius_epsilons) + plan.noise.epsilon
+        assert spent == pytest.approx(1.0, rel=1e-12)
+        assert plan.noise.delta == 0
+
+
+def test_a_radius_leaves_no_more_than_a_tenth_unseen() -> None:
+    few = public(500, 1, 0.0)
+    plan = few.plan()
+    assert plan is not None
+    (epsilon,) = plan.radius_epsilons
+    choice = RadiusChoice(1.0, few.least_radius(epsilon), epsilon)
+    assert choice.unseen(choice.smallest) == pytest.approx(FAR * 500)
+    assert choice.unseen(float(choice.radii[0])) <= FAR * 500
+
+
+def test_looks_that_cannot_be_twice_as_good_are_not_made() -> None:
+    assert public(150, 1, 1e-6).plan() is None
+    assert public(400, 1, 1e-6).plan() is not None
+    assert public(20, 40, 1e-6).plan() is None
+    plan, one = public(400, 40, 1e-6).plan(), public(400, 40, 1e-6).whole_error
+    assert plan is not None
+    first = math.sqrt(40) * plan.noise.std(plan.shares[0]) / 400
+    assert first * math.sqrt(40) * plan.last_std / 400 <= WORTHWHILE * one
+
+
+def test_medians_wait_for_users_enough() -> None:
+    for n, medians in ((300, False), (340, False), (360, True), (10_000, True)):
+        plan = public(n, 1, 0.0).plan()
+        assert plan is not None
+        assert (plan.median_epsilon > 0) == medians
+    assert not public(10**9, 5000, 0.0, 50.0).plan().median_epsilon  # type: ignore[union-attr]
+
+
+def test_an_average_of_two_means_has_the_least_variance() -> None:
+    w, std = averaged(3.0, 2.0)
+    assert w == pytest.approx(9 / 13)
+    assert std**2 == pytest.approx((w * 2.0) ** 2 + ((1 - w) * 3.0) ** 2)
