@@ -151,8 +151,7 @@ def remarks(a: Answer) -> list[str]:
     else:
         if a.share is not None and a.share >= 1:
             out.append("the target is no better than an answer of all zeros")
-        kind = "exact formula" if a.exact else "approximation or rate"
-        out.append(f"{kind}: {a.source}")
+        out.append(f"{'exact formula: ' * a.exact}{a.source}")
         if a.at_least is not None:
             out.append(f"at least {a.at_least}, {a.at_least.words}")
         out.append(f"below the target from there up to {number(a.searched)}, where the search ends")

@@ -85,8 +85,9 @@ def _result(found: RunFolder, name: str, status: str) -> tuple[Block, ...]:
         error, runs = secret.get("standard error"), secret["repeats"]
         measured = shown(secret["measured"]) + ("" if error is None else f" ± {error:.2g}")
         rows.append((f"Error ({secret['loss']}), NOT PRIVATE", f"{measured} in {runs} run(s)"))
-        exact = "exact formula" if secret["prediction is exact"] else "a rate or an approximation"
-        rows.append(("Theory predicts", f"{shown(secret['predicted'])} ({exact})"))
+        rows.append(
+            ("Theory predicts", f"{shown(secret['predicted'])} ({secret['prediction is']})")
+        )
         if secret["predicted"]:
             ratio = secret["measured"] / secret["predicted"]
             rows.append(("Measured over predicted", f"{ratio:.3g}"))
