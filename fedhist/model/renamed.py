@@ -29,11 +29,19 @@ GONE: Mapping[str, str] = {
     "WeightedMean": "CentralMean",
     # public names of fedhist
     "ErrorBound": 'fedhist.Prediction(loss, expected, "exact", source)',
+    "Goal": "a target after fedhist plan --error; goals are no more",
+    "ResultsRow": "a line of simulations/experiments/predicted/rows.toml",
     # settings
     "median": 'nothing for it, or mode = "paper" for "dyadic" (ragged-distribution)',
     # fields and values of protocols: "NAME.FIELD", "NAME.FIELD=VALUE"
     "sparse-mean.method=auto": 'method = "vectors", the default, or a procedure by its name',
     "sparse-mean.min_signal": "max_votes, if signals are weak",
+    "adaptive-histogram.debias": "nothing: no total is scaled up any more",
+    "adaptive-histogram.epsilon_ratio": "nothing: no total is scaled up any more",
+    "adaptive-histogram.threshold=slope-curve": 'threshold = "dp-sgd"',
+    "adaptive-histogram.threshold=em-slope-point": 'threshold = "em-slope"',
+    "adaptive-histogram.threshold=huang-quantile": 'threshold = "adaptive-quantile"',
+    "unbounded-histogram.threshold=ramp-fixed-range": 'threshold = "ramp", or "exact-range"',
 }
 """Protocols, public names and settings of earlier versions."""
 

@@ -18,16 +18,15 @@ from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.privacy.noise_law import NoiseLaw, expected_l1
-from fedhist.protocols.clip_choice.by_exponential import law_of
-from fedhist.protocols.clip_choice.catalogue import AIMS, threshold_rule
-from fedhist.protocols.clip_choice.measured.norm_index import NormIndex, noise_of
-from fedhist.protocols.clip_choice.theory import NEGLIGIBLE, tails_of
+from fedhist.protocols.clip_choice.by_exponential import slope_aim
+from fedhist.protocols.clip_choice.catalogue import threshold_rule
 from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.histograms.reference_clips import c_star_gaussian
 from fedhist.protocols.shared.clipped_totals import clipped_curve, totals
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments.base import Request, mean_and_error
+from simulations.experiments.norm_index import NormIndex, noise_of
 from simulations.experiments.printed_output import printed_output
 from simulations.experiments.settings import positive, whole
 from simulations.runs.run import Options, execute, noise_source
@@ -36,7 +35,7 @@ C_STAR, BEST, M_QUANTILE = "C* (not private)", "best C (not private)", "M-quanti
 DP_QUANTILE, DP_SGD, DP_SGD_D = "DP-M-quantile", "DP-SGD, s = 0.1 d", "DP-SGD, s = d"
 OUTPUT, OUTPUT_FIXED = "output pert., C_m = DP-M-quantile", "output pert., C_m fixed"
 OUTPUT_OURS = "output pert., corrected, C_m fixed (ours)"
-EM_POINT, EM, CURVE = "em-slope-point (ours)", "em-slope (ours)", "slope-curve (ours)"
+EM = "em-slope (ours)"
 
 RULES: Mapping[str, tuple[str, bool]] = {
     DP_QUANTILE: ("adaptive-quantile", False),
@@ -45,11 +44,12 @@ RULES: Mapping[str, tuple[str, bool]] = {
     OUTPUT: ("output-perturbation-paper", False),
     OUTPUT_FIXED: ("printed-output", False),
     OUTPUT_OURS: ("output-perturbation", False),
-    EM_POINT: ("em-slope-point", False),
     EM: ("em-slope", False),
-    CURVE: ("slope-curve", False),
 }
 """Rule of each private method, and whether its slopes are left uncut (s = d)."""
+
+NEGLIGIBLE = 1e-12
+"""Thresholds that are chosen with a smaller probability are left out of a mixture."""
 
 PER_OCTAVE = 8
 """Thresholds per factor of two that "best C" is searched over."""
@@ -152,7 +152,7 @@ class Setting:
         clips: dict[str, Floats] = {}
         weights: dict[str, Floats] = {}
         for method in methods:
-            if method in RULES and RULES[method][0] in AIMS:
+            if method == EM:
                 clips[method], weights[method] = self.law(method)
             elif method in RULES:
                 seeds = (digest64("fedhist.choices", method, seed, r) for r in range(repeats))
@@ -187,9 +187,7 @@ class Setting:
     def law(self, method: str) -> tuple[Floats, Floats]:
         """Compute the exact law of a choice by the exponential mechanism: thresholds, weights."""
         task = self.protocol(method).task
-        aim = AIMS[RULES[method][0]](task)
-        tails = tails_of(self.index.l1, self.index.l2, task.grid, task.norm, aim.radius)
-        p = law_of(aim, task, tails)
+        p = self.index.law(slope_aim(task), task)
         likely = p > NEGLIGIBLE
         return task.grid[likely], p[likely] / p[likely].sum()
 

@@ -12,12 +12,10 @@ from simulations.experiments.base import Request, Result, mean_and_error
 from simulations.experiments.bounded_domain import (
     BEST,
     C_STAR,
-    CURVE,
     DP_QUANTILE,
     DP_SGD,
     DP_SGD_D,
     EM,
-    EM_POINT,
     M_QUANTILE,
     OUTPUT,
     OUTPUT_FIXED,
@@ -31,7 +29,7 @@ from simulations.experiments.settings import positive, whole, wholes
 from simulations.populations import Loaded
 from simulations.populations.base import most_frequent
 
-FIGURE2 = (C_STAR, BEST, DP_QUANTILE, DP_SGD, OUTPUT, EM_POINT, EM, CURVE)
+FIGURE2 = (C_STAR, BEST, DP_QUANTILE, DP_SGD, OUTPUT, EM)
 FIGURE5 = (C_STAR, DP_QUANTILE, DP_SGD, OUTPUT, OUTPUT_FIXED, OUTPUT_OURS)
 PAIRS6 = (
     (C_STAR, BEST),
@@ -53,7 +51,7 @@ HOW = (
     "NOT PRIVATE: losses are computed with the truth; C*, best C and M-quantile with all norms",
     "private methods choose their threshold as adaptive-histogram does; the expected loss of the "
     "release at that threshold is exact",
-    "em-slope and em-slope-point: averaged over the exact law of the choice; the others over as "
+    "em-slope: averaged over the exact law of the choice; the others over as "
     "many choices as the setting repeats says, bars are standard errors of that average",
     "a loss is an expectation: choices are averaged arithmetically at each d, and the ratios of "
     "these averages geometrically over d",

@@ -20,9 +20,10 @@ from fedhist.base.arrays import Floats, Integers
 from fedhist.base.hashing import digest64
 from fedhist.protocols import PoissonCounts
 from fedhist.protocols.histograms.poisson_debiasing import clipped_mean, rate_of_mean
-from fedhist.protocols.histograms.unbounded_theory import KeyRelease, alg3_expected
+from fedhist.protocols.histograms.unbounded_histogram import KeyRelease
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from simulations.experiments.algorithm3 import alg3_expected
 from simulations.experiments.base import Request, Result
 from simulations.experiments.findings import Findings
 from simulations.experiments.settings import positive, positives, whole, wholes

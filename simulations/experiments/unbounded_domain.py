@@ -25,12 +25,17 @@ from clients.bounding.size_curves import SHARE, size_curves
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_integer
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.clip_choice.bound_scores import bound_scores, lost_weight, release_levels
-from fedhist.protocols.clip_choice.unbounded import BoundTask, choice_law
-from fedhist.protocols.histograms.unbounded_theory import KeyRelease, alg3_expected
+from fedhist.protocols.clip_choice.unbounded import (
+    BoundTask,
+    bound_scores,
+    lost_weight,
+    release_levels,
+)
+from fedhist.protocols.histograms.unbounded_histogram import KeyRelease
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
+from simulations.experiments.algorithm3 import alg3_expected
 from simulations.experiments.base import Request
 from simulations.experiments.settings import positive, whole, wholes
 from simulations.experiments.token_ranks import kept_totals, margins
@@ -190,6 +195,38 @@ def choice_of(task: BoundTask, users: Users) -> Floats:
     """Compute the exact probabilities of the private choice of C: (K,), from one pass."""
     above = (margins(users)[0] > np.array(task.thresholds)[:, None]).sum(axis=1)
     return choice_law(task, above, scores_of(task, users))
+
+
+def choice_law(task: BoundTask, above: NDArray[np.int64], score: Floats) -> Floats:
+    """Compute the exact distribution of the choice, (K,). NOT PRIVATE.
+
+    Parameters
+    ----------
+    task : BoundTask
+    above : (K,) int64
+        Users with more tokens than each threshold.
+    score : (K,) float64
+        Exact score at every threshold.
+    """
+    grid = task.thresholds
+    for_end, for_choice = task.budgets
+    last = np.zeros(len(grid))
+    last[-1] = 1.0
+    if task.adaptive:
+        last = _weights(task.end_cost(above), for_end / 2)
+    out = np.zeros(len(grid))
+    for k in np.flatnonzero(last):
+        rate = for_choice / task.score_range(grid[: k + 1])
+        out[: k + 1] += last[k] * _weights(score[: k + 1], rate)
+    return out
+
+
+def _weights(cost: Floats, rate: float) -> Floats:
+    """Probabilities proportional to exp(-rate cost); at an infinite rate the first least cost."""
+    if math.isinf(rate):
+        return np.asarray(np.arange(len(cost)) == np.argmin(cost), dtype=np.float64)
+    w = np.exp(-rate * (cost - cost.min()))
+    return np.asarray(w / w.sum())
 
 
 def check_settings(request: Request, *sizes: str) -> None:

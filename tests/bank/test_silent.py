@@ -15,7 +15,7 @@ import pytest
 
 from fedhist.model.protocol import Estimate, Protocol, Script
 from fedhist.protocols import PoissonCounts, UnboundedHistogram
-from fedhist.protocols.histograms.distinct_keys import DistinctKeys
+from fedhist.protocols.histograms.key_queries import DistinctKeys
 from fedhist.session.curator import Curator
 from fedhist.session.weighted_keys import WEIGHT
 from fedhist.users.batch import Users

@@ -8,10 +8,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedhist.protocols.histograms.unbounded_theory import KeyRelease, alg3_expected
+from fedhist.protocols.histograms.unbounded_histogram import KeyRelease
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments import clipping_theorems as theorems
+from simulations.experiments.algorithm3 import alg3_expected
 from simulations.experiments.clipping_theorems import Clipped, Rates
 
 

@@ -17,7 +17,6 @@ from scipy.stats import chisquare, foldnorm
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.clip_choice.measured.norm_index import NormIndex
 from fedhist.protocols.clip_choice.rule import ThresholdTask
 from fedhist.protocols.shared.contributions import NormHistogram
 from fedhist.session.curator import Curator
@@ -28,6 +27,7 @@ from simulations.experiments import bounded_domain as bounded
 from simulations.experiments import bounded_figures, catalogue, report
 from simulations.experiments.base import Check, Curve, Request, Result, mean_and_error
 from simulations.experiments.figure1 import rank_points
+from simulations.experiments.norm_index import NormIndex
 from simulations.experiments.printed_output import printed_output
 from simulations.populations import population
 from simulations.runs.run import Options, execute

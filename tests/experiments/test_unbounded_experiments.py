@@ -12,7 +12,6 @@ import pytest
 from scipy.stats import chisquare, hypergeom
 
 from clients.bounding.sampling import random_clip
-from fedhist.protocols.clip_choice.unbounded import bound_probabilities
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments import figure3, table1
@@ -171,17 +170,6 @@ def test_scores_are_the_formulas(printed: bool) -> None:
         t, lost = release.level(c), np.maximum(m - c, 0).sum()
         each = np.minimum(h, t if printed else np.maximum(c / 2.0, 2 * t - h))
         assert score == pytest.approx((2 if printed else 1) * lost + each.sum(), rel=1e-6)
-
-
-@pytest.mark.parametrize("printed", [True, False])
-@pytest.mark.parametrize("epsilon", [0.1, 3.0])
-def test_the_choice_has_the_protocols_law(printed: bool, epsilon: float) -> None:
-    """Compared with the slow prediction that the protocol is tested against."""
-    users = some_users(n=150)
-    task = Release(2.0, 0.01, printed).task(epsilon, 60, 5)
-    grid, law = bound_probabilities(task, users)
-    assert tuple(grid) == task.thresholds
-    assert choice_of(task, users) == pytest.approx(law, abs=1e-6)
 
 
 def test_losses_run_from_everything_lost_to_noise() -> None:

@@ -6,8 +6,8 @@ noise of std sqrt(T) x cost together what a single one with noise of std x costs
 
 References
 ----------
-.. [1] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
-   estimation under user-level privacy", ICML 2023, Section 4.2, Corollary 4.4 and Section 7.1.
+.. [1] Liu et al., "Algorithms for bounding contribution for histogram estimation under user-level
+   privacy", ICML 2023, Section 4.2, Corollary 4.4 and Section 7.1.
 .. [2] Bassily, Smith & Thakurta, "Private empirical risk minimization", FOCS 2014, Algorithm 1.
 .. [3] Andrew, Thakkar, McMahan & Ramaswamy, "Differentially private learning with adaptive
    clipping", NeurIPS 2021, Section 2.
@@ -19,7 +19,6 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 
-from fedhist.base.text import warned
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.lattice_gaussian import discrete_gaussian_std
 from fedhist.protocols.clip_choice.rule import (
@@ -28,41 +27,13 @@ from fedhist.protocols.clip_choice.rule import (
     ThresholdRule,
     ThresholdTask,
     at_the_ends,
+    drowned,
+    free_choice,
 )
 from fedhist.protocols.shared.contributions import NormHistogram
 from fedhist.session.curator import Curator
-from server.histograms.clip_search import log_step
 
 Move = Callable[[float, int, float], float]
-
-
-def free_choice(task: ThresholdTask) -> Choice | None:
-    """Answer where the release has no noise (M = 0): then the largest threshold is the best.
-
-    G(C), the bias, falls with C and nothing counters it, whatever the data. Nobody is asked.
-    """
-    return Choice(task.c_max, at_the_ends(task.c_max, task)) if task.mass == 0 else None
-
-
-def slope_radius(task: ThresholdTask) -> float:
-    """Cut of the slopes in a NormHistogram; 0 (everybody weighs 1) for l1 norms."""
-    return 0.0 if task.norm == 1 else task.radius
-
-
-def drowned(noise: float, level: float) -> tuple[str, ...]:
-    """Warn, from public numbers, where a choice's noise exceeds what it looks for."""
-    if noise <= level:
-        return ()
-    return (mostly_noise(f"std {noise:.4g}, where it looks for the level {level:.4g}"),)
-
-
-def mostly_noise(numbers: str) -> str:
-    """Say that a choice is one of its noise."""
-    return warned(
-        f"the chosen clip is mostly noise ({numbers})",
-        "it may be far from the best one, and the error as much larger",
-        "raise epsilon_choice, or lower sparsity where slopes are summed",
-    )
 
 
 @dataclass(frozen=True)
@@ -87,9 +58,7 @@ class Series:
 
     Andrew et al. [3] halve the sensitivity of a count by sending b - 1/2 for the indicator b. That
     is right where a user appears or vanishes. Here it is zeroed out, and the empty record still
-    answers: b = 0 gives -1/2, which from +1/2 is a change of 1. Were empty records to send 0
-    instead, the sum would be off by half the number of the empty ones, which is private. So nothing
-    is centred.
+    answers: b = 0 gives -1/2, which from +1/2 is a change of 1. So nothing is centred.
     """
 
     task: ThresholdTask
@@ -116,14 +85,8 @@ class Series:
     ) -> Generator[Query, Summary, list[float]]:
         """Ask at ``start``, move, ask there, and so on; returns the T thresholds moved to.
 
-        Parameters
-        ----------
-        server : Curator
-        label : str
-            Name in the ledger.
-        move : callable of (C, number of the step from 1, noisy S(C)) to the next C
-        start : float
-            First C; public.
+        ``move`` takes C, the number of the step from 1, and the noisy S(C) to the next C; ``label``
+        is the name in the ledger.
         """
         release = server.gaussian_series(
             self.task.steps,
@@ -132,14 +95,24 @@ class Series:
             discrete=self.task.secure,
             label=label,
         )
-        clip, seen = start, []
+        clip, path = start, []
         for number in range(1, self.task.steps + 1):
             query = NormHistogram(self.task.domain, (clip,), self.task.norm, self.radius)
             summary = yield query
             noisy = release(query.tails(summary), float(query.most))
             clip = move(clip, number, query.unit * float(noisy[0]))
-            seen.append(clip)
-        return seen
+            path.append(clip)
+        return path
+
+
+def log_step(x: float, number: int, gap: float, scale: float, ends: tuple[float, float]) -> float:
+    """Take step t = ``number`` in x = log C: t^(-1/2) times the slope cut to [-1, 1], projected.
+
+    >>> log_step(1.0, 4, gap=3.0, scale=2.0, ends=(0.0, 9.0))
+    0.5
+    """
+    move = min(max(gap / scale, -1.0), 1.0) / math.sqrt(number)
+    return min(max(x - move, ends[0]), ends[1])
 
 
 def log_descent(
@@ -158,42 +131,41 @@ def log_descent(
         x = log_step(math.log(clip), number, level - tail, scale, ends)
         return min(max(math.exp(x), task.c_min), task.c_max)
 
-    seen = yield from series.clips(server, label, move, math.exp(sum(ends) / 2))
-    half = seen[task.steps // 2 :]
+    path = yield from series.clips(server, label, move, math.exp(sum(ends) / 2))
+    half = path[task.steps // 2 :]
     mean = math.exp(math.fsum(math.log(c) for c in half) / len(half))
     return min(max(mean, task.c_min), task.c_max)
 
 
-def descend(task: ThresholdTask, server: Curator, level: float, radius: float, name: str) -> Search:
-    """Run one descent on the whole budget of the choice."""
-    free = free_choice(task)
-    if free is not None:
-        return free
-    series = Series(task, radius, task.epsilon, task.delta)
-    clip = yield from log_descent(series, server, level, name)
-    warnings = at_the_ends(clip, task) + drowned(series.equivalent_std, level)
-    return Choice(clip, warnings, {"tail_noise_std": series.noise_std})
+def descent_rule(name: str, radius: Callable[[ThresholdTask], float], source: str) -> ThresholdRule:
+    """Make the rule that descends to the level M of sums of slopes, or of counts (radius 0)."""
+
+    def search(task: ThresholdTask, server: Curator) -> Search:
+        free = free_choice(task)
+        if free is not None:
+            return free
+        series = Series(task, radius(task), task.epsilon, task.delta)
+        clip = yield from log_descent(series, server, task.mass, name)
+        warnings = at_the_ends(clip, task) + drowned(series.equivalent_std, task.mass)
+        return Choice(clip, warnings, {"tail_noise_std": series.noise_std})
+
+    return ThresholdRule(
+        name, search, source, needs_delta=True, rounds=lambda task: task.steps, by_sums=radius
+    )
 
 
-def dp_sgd(task: ThresholdTask, server: Curator) -> Search:
-    """Descend G by its noisy slope M - S(C), in log C.
-
-    Corrected against the paper, whose Algorithm 1 of [2] takes n^2 steps on one user each (for
-    6e5 users 3.6e11): T full-batch steps instead, in log C because thresholds span decades, of a
-    length that does not depend on n.
-
-    Privacy
-    -------
-    (epsilon', delta')-DP; see :class:`Series`.
-    """
-    return descend(task, server, task.mass, slope_radius(task), "dp-sgd")
-
-
-DP_SGD = ThresholdRule(
+DP_SGD = descent_rule(
     "dp-sgd",
-    dp_sgd,
+    lambda task: task.slope_radius,
     "Liu et al. 2023, Section 4.2 (DP-SGD), full batches in log C",
-    needs_delta=True,
-    rounds=lambda task: task.steps,
-    by_sums=slope_radius,
 )
+"""G is descended by its noisy slope M - S(C). The paper's Algorithm 1 of [2] takes n^2 steps on one
+user each: here T full-batch steps, in log C because thresholds span decades."""
+
+ADAPTIVE_QUANTILE = descent_rule(
+    "adaptive-quantile",
+    lambda task: 0.0,
+    "Liu et al. 2023, Section 7.1 (DP-M-quantile); Andrew et al. 2021, Section 2",
+)
+"""Down to the M-th largest norm. For l1 norms M = k1 d / epsilon is the best rank [1, Lemma 4.2];
+for l2 norms nothing supports it: the paper compares with it."""

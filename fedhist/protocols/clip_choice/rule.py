@@ -11,8 +11,8 @@ noise the norm is m_i = ||N_i||_1 and every slope is 1 [1, Lemma 4.2].
 
 References
 ----------
-.. [1] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
-   estimation under user-level privacy", ICML 2023, Section 4.
+.. [1] Liu et al., "Algorithms for bounding contribution for histogram estimation under user-level
+   privacy", ICML 2023, Section 4.
 """
 
 from __future__ import annotations
@@ -44,8 +44,6 @@ class ThresholdTask:
         1 with Laplace noise in the release, 2 with Gaussian noise.
     mass : float
         M, the expected l1 norm of the release's noise per unit of C.
-    rank : float
-        The rank of the l2-optimal quantile, k2 sigma sqrt(d) (Huang et al.); norm 2 only.
     radius : float
         R, the public bound that slopes are cut to on the client: sqrt(s), or 1 for norm 1.
     c_min, c_max : float
@@ -68,7 +66,6 @@ class ThresholdTask:
     domain: Keys
     norm: int
     mass: float
-    rank: float
     radius: float
     c_min: float
     c_max: float
@@ -86,6 +83,18 @@ class ThresholdTask:
         """Std of Gaussian noise for the whole budget, per unit of sensitivity: of all shares."""
         one = gaussian_multiplier(self.epsilon, self.delta)
         return one if self.trust is None else one * self.trust.excess
+
+    @property
+    def slope_radius(self) -> float:
+        """Cut of the slopes in a NormHistogram; 0 (everybody weighs 1) for l1 norms."""
+        return 0.0 if self.norm == 1 else self.radius
+
+    @property
+    def public_users(self) -> int:
+        """The public number of users; ValueError without it: a printed rule needs it."""
+        if self.n_users is None:
+            raise ValueError("a rule as printed needs a public number of users: set n_users")
+        return self.n_users
 
     @property
     def grid(self) -> Floats:
@@ -107,45 +116,6 @@ Search = Generator[Query, Summary, Choice]
 
 
 @dataclass(frozen=True)
-class Aim:
-    """Public side of a mechanism: which tail is compared with which level.
-
-    Attributes
-    ----------
-    radius : float
-        Bound on the slopes that are added up; 0 counts users.
-    level : float
-        What the tail should be.
-    interval : bool
-        Whether a grid point is scored by the interval of tails that it closes.
-    warnings : tuple of str
-        Where M lies below the error of the mechanism.
-    decay : float
-        Thresholds have the weights C^-decay to begin with.
-    excess : bool
-        Whether only what a tail has beyond the level counts against a threshold
-        (:func:`~fedhist.protocols.shared.contributions.excess_scores`).
-    """
-
-    radius: float
-    level: float
-    interval: bool
-    warnings: tuple[str, ...] = ()
-    decay: float = 0.0
-    excess: bool = False
-
-    @property
-    def sensitivity(self) -> float:
-        """Largest change of a tail by one user."""
-        return self.radius or 1.0
-
-
-def one_round(task: ThresholdTask) -> int:
-    """Ask once."""
-    return 1
-
-
-@dataclass(frozen=True)
 class ThresholdRule:
     """A private way to choose C.
 
@@ -162,8 +132,6 @@ class ThresholdRule:
         The norms (1: Laplace release, 2: Gaussian release) it is meant for.
     rounds : callable of ThresholdTask to int
         Most rounds it takes.
-    aim : callable of ThresholdTask to Aim, optional
-        What an exponential mechanism looks for; its law is then known exactly.
     by_sums : callable of ThresholdTask to float, optional
         Of a rule that needs nothing but sums with noise, which nodes can add: how slopes are cut
         for them, 0 where users are counted.
@@ -174,9 +142,29 @@ class ThresholdRule:
     source: str
     needs_delta: bool = False
     norms: tuple[int, ...] = (1, 2)
-    rounds: Callable[[ThresholdTask], int] = one_round
-    aim: Callable[[ThresholdTask], Aim] | None = None
+    rounds: Callable[[ThresholdTask], int] = lambda task: 1
     by_sums: Callable[[ThresholdTask], float] | None = None
+
+
+def free_choice(task: ThresholdTask) -> Choice | None:
+    """Answer where the release has no noise (M = 0): then the largest threshold is the best."""
+    return Choice(task.c_max, at_the_ends(task.c_max, task)) if task.mass == 0 else None
+
+
+def drowned(noise: float, level: float) -> tuple[str, ...]:
+    """Warn, from public numbers, where a choice's noise exceeds what it looks for."""
+    if noise <= level:
+        return ()
+    return (mostly_noise(f"std {noise:.4g}, where it looks for the level {level:.4g}"),)
+
+
+def mostly_noise(numbers: str) -> str:
+    """Say that a choice is one of its noise."""
+    return warned(
+        f"the chosen clip is mostly noise ({numbers})",
+        "it may be far from the best one, and the error as much larger",
+        "raise epsilon_choice, or lower sparsity where slopes are summed",
+    )
 
 
 def at_the_top(most: float) -> str:

@@ -24,8 +24,8 @@ from fedhist.base.arrays import Array, Bounds
 from fedhist.base.checks import check_size
 from fedhist.base.errors import WireError
 from fedhist.base.text import warned
-from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
+from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import register_protocol, register_query
@@ -314,12 +314,12 @@ class BoundedHistogram(DomainHistogram, Central):
         whole, kept = clipped_totals.whole_and_kept(users, self.domain, *how)
         return {"whole": whole, "kept": kept}
 
-    def error_of(self, seen: Seen) -> ErrorBound:
+    def error_of(self, seen: Seen) -> Prediction:
         """Compute the exact expected l1 error. NOT PRIVATE."""
         kept = seen["kept"]
         bias = np.maximum(seen.truth - kept, 0.0)
         expected = noise_law.expected_l1(self.noise, bias, kept if self.nonneg else None)
-        return ErrorBound(L1, expected, True, "sum of E|Z - b|; Liu et al. 2023, Section 4.1")
+        return Prediction(L1, expected, "exact", "sum of E|Z - b|; Liu et al. 2023, Section 4.1")
 
     @classmethod
     def resolve(

@@ -9,8 +9,8 @@ import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.base.text import warned
-from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.losses import L1
+from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy import noise_law
@@ -127,12 +127,12 @@ class ItemHistogram(DomainHistogram, Aggregating):
         cut = clipped_totals.totals(users, self.domain, MOST_CLIP)
         return {**super().sums(users), "cut": cut}
 
-    def error_of(self, seen: Seen) -> ErrorBound:
+    def error_of(self, seen: Seen) -> Prediction:
         """Compute the exact expected l1 error. NOT PRIVATE."""
         cut = seen["cut"]
         lost = seen.truth - cut
         expected = noise_law.expected_l1(self.noise, lost, cut if self.nonneg else None)
-        return ErrorBound(L1, expected, exact=True, source="sum of E|Z| and of what is cut")
+        return Prediction(L1, expected, "exact", "sum of E|Z| and of what is cut")
 
     @classmethod
     def example(cls) -> Self:

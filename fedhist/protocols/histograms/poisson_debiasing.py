@@ -20,23 +20,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtr
+from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 
 from fedhist.base.arrays import Floats
-from fedhist.privacy.noise_law import NoiseLaw, excess, integer_masses, upper_tail
 
 LEAST_SLOPE = 0.25
 """h' down to which the inverse is taken: noise grows at most fourfold."""
 
 MOST_STEPS = 200
 TOLERANCE = 2.0**-51
-NODES, WEIGHTS = leggauss(16)
-
-SUMMED_STD = 300.0
-"""Integer noise up to this std is summed over its values; beyond it is integrated as a continuous
-law, which changes the expected error by a relative 1 / std^2."""
 
 
 def clipped_mean(rate: ArrayLike, clip: int) -> Floats:
@@ -188,96 +181,6 @@ def debiased_stderr(rate: Floats, n_users: int, clip: int, noise_std: float) -> 
     sampling = np.maximum(clipped_variance(rate, clip) / steep**2 - rate, 0.0)
     error = np.sqrt(n_users * sampling + (noise_std / steep) ** 2)
     return np.where(slope > TOLERANCE, error, np.inf)
-
-
-# -- theory: NOT PRIVATE, it takes the exact totals -----------------------------------------------
-
-
-def expected_error(
-    law: NoiseLaw, kept: float, truth: float, n_users: int, clip: int, most: float | None = None
-) -> float:
-    """Compute E|debiased(kept + Z) - truth| over the noise Z, for one item. NOT PRIVATE.
-
-    Parameters
-    ----------
-    law : NoiseLaw
-        Of Z, in counts.
-    kept : float
-        Total of the clipped counts.
-    truth : float
-        Total of the counts.
-    n_users, clip, most
-        As in :func:`debiased`.
-
-    Error
-    -----
-    Exact up to rounding. Below the level at which the inverse ends the estimate g(kept + Z) is
-    increasing in Z, so that P(g <= x) = P(Z <= n h(x / n) - kept) for 0 <= x < top = n most, and
-    E|min(g, top) - truth| = int_0^truth P(g <= x) dx + int_truth^top P(g > x) dx. No inverse is
-    taken. From the level on, |top - truth| gives way to |kept + Z - truth|: in closed form.
-    Integer noise is summed over its values instead, up to a std of 300.
-    """
-    rate = _top(clip, most)
-    if law.scale == 0:
-        return float(abs(debiased(np.array([kept]), n_users, clip, rate)[0] - truth))
-    whole = law.kind.startswith("discrete")
-    if whole and law.std <= SUMMED_STD:
-        return _over_integers(law, kept, truth, n_users, clip, rate)
-    top = n_users * rate
-    at = _level(n_users, clip, rate) - kept  # of the noise, from which on the total stays
-    if whole:  # it does so at an integer, half a step earlier than under a continuous law
-        at = law.step * (math.ceil(at / law.step) - 0.5)
-    start = float(n_users * rate_of_mean(np.array([min(kept / n_users, clip)]), clip)[0])
-    edges = _panels(start, truth, law.std, n_users, clip, top)
-    half = np.diff(edges) / 2
-    x = (edges[:-1] + half)[:, None] + half[:, None] * NODES
-    z = np.minimum(n_users * clipped_mean(x / n_users, clip) - kept, at)
-    below = np.where(x < truth, _cdf(law, z), _cdf(law, -z))
-    inside = float((half * (below @ WEIGHTS)).sum()) + max(truth - top, 0.0)
-    beyond = float(_cdf(law, np.array(-at)))
-    return inside - beyond * abs(top - truth) + _beyond(law, at, truth - kept)
-
-
-def _beyond(law: NoiseLaw, at: float, gap: float) -> float:
-    """E[|Z - gap|; Z >= at] of a symmetric continuous law, gap >= 0."""
-
-    def above(x: float) -> float:  # E(Z - x)+
-        return max(-x, 0.0) + law.step * float(excess(law, np.array(abs(x) / law.step)))
-
-    share = float(_cdf(law, np.array(-at)))
-    if at >= gap:
-        return above(at) + (at - gap) * share
-    between = above(-gap) - above(-at) - (gap - at) * (1 - share)  # (gap - Z)+ where Z >= at
-    return between + above(gap)
-
-
-def _panels(start: float, truth: float, std: float, n_users: int, clip: int, top: float) -> Floats:
-    """Cut [0, top] where the integrand has kinks, and finely wherever it can bend."""
-    widths = np.geomspace(min(1e-3 * std, top / 4), max(top, std), 64)
-    bend = max(1.0, math.sqrt(clip)) * n_users
-    ends = np.concatenate([top - widths, np.arange(0.0, top, bend)])
-    edges = np.concatenate([start - widths, start + widths, ends, [0.0, start, truth, top]])
-    return np.unique(edges[(edges >= 0) & (edges <= top)])
-
-
-def _cdf(law: NoiseLaw, z: Floats) -> Floats:
-    """P(Z <= z) of a symmetric continuous law."""
-    if "laplace" in law.kind:
-        tail = upper_tail(law, np.abs(z) / law.step)
-        return np.where(z < 0, tail, 1 - tail)
-    return np.asarray(ndtr(z / law.std))
-
-
-def _over_integers(
-    law: NoiseLaw, kept: float, truth: float, n_users: int, clip: int, most: float
-) -> float:
-    half = integer_masses(law)
-    p = np.concatenate([half[:0:-1], half])
-    k = np.arange(1 - len(half), len(half), dtype=np.float64)
-    y = np.maximum(kept + law.step * k, 0.0)  # below 0 the estimate is constant
-    values, back = np.unique(y, return_inverse=True)
-    error = np.abs(debiased(values, n_users, clip, most) - truth)
-    return float((p * error[back]).sum() / p.sum())
 
 
 # -- helpers ---------------------------------------------------------------------------------------

@@ -13,19 +13,14 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
 from fedhist.privacy.noise_law import NoiseLaw, expected_l1, noise_per_sensitivity
 from fedhist.protocols.shared.clipped_totals import clipped_curve, totals, user_norms
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
-
-BINS = 1 << 16
-"""Of norms, 3 % wide."""
 
 
 def c_star_laplace(l1_norms: Floats, d: int, epsilon: float, k1: float = 1.0) -> float:
@@ -52,15 +47,10 @@ def c_star_laplace(l1_norms: Floats, d: int, epsilon: float, k1: float = 1.0) ->
     >>> c_star_laplace(np.array([9.0, 1.0, 5.0, 3.0]), d=2, epsilon=1.0)
     5.0
     """
-    rank = rank_of(d, epsilon, k1)
+    rank = max(1, math.ceil(k1 * d / epsilon))  # without noise the largest is best
     if rank > len(l1_norms):
         return 0.0
     return float(np.partition(l1_norms, len(l1_norms) - rank)[len(l1_norms) - rank])
-
-
-def rank_of(d: int, epsilon: float, k1: float) -> int:
-    """Return the k of :func:`c_star_laplace`; 1 without noise, where the largest is best."""
-    return max(1, math.ceil(k1 * d / epsilon))
 
 
 def c_star_gaussian(l1_norms: Floats, l2_norms: Floats, noise_mass: float) -> float:
@@ -96,51 +86,6 @@ def c_star_gaussian(l1_norms: Floats, l2_norms: Floats, noise_mass: float) -> fl
     slope = np.cumsum(np.divide(m, v, out=np.zeros_like(m), where=v > 0))
     at = int(np.searchsorted(slope, noise_mass, side="right"))  # first index with slope > M
     return float(v[at]) if at < len(v) else 0.0
-
-
-def c_star(users: Shard, domain: Keys, norm: int, noise_mass: float) -> float:
-    """Find :func:`c_star_gaussian`, or its like in the l1 norm, in two passes. NOT PRIVATE.
-
-    The first one adds slopes up in 2^16 bins of norms; the second one lists the norms, each once,
-    of the bin in which they pass the noise mass.
-
-    Parameters
-    ----------
-    users : Shard
-    domain : Keys
-    norm : {1, 2}
-        In which all slopes are 1, or m_i / v_i.
-    noise_mass : float
-    """
-    sums = np.zeros(BINS)
-    for bins, _, slope in _slopes(users, domain, norm):
-        sums += np.bincount(bins, slope, BINS)
-    passed = np.cumsum(sums[::-1])
-    at = int(np.searchsorted(passed, noise_mass, side="right"))
-    if at == BINS:
-        return 0.0
-    level = noise_mass - (passed[at - 1] if at else 0.0)
-    values: Floats = np.zeros(0)
-    slopes: Floats = np.zeros(0)
-    for bins, size, slope in _slopes(users, domain, norm):
-        here = bins == BINS - 1 - at
-        values, where = np.unique(np.append(values, size[here]), return_inverse=True)
-        both = np.append(slopes, slope[here])
-        slopes = np.bincount(where, both, len(values)).astype(np.float64)
-    first = int(np.searchsorted(np.cumsum(slopes[::-1]), level, side="right"))
-    return float(values[::-1][min(first, len(values) - 1)])
-
-
-def _slopes(
-    users: Shard, domain: Keys, norm: int
-) -> Iterator[tuple[NDArray[np.int64], Floats, Floats]]:
-    """Walk blocks: bins of the users' norms, the norms, the slopes (0 for no items)."""
-    for block in users.blocks():
-        l1, l2 = user_norms(block, domain)
-        size = l1 if norm == 1 else l2
-        slope = np.divide(l1, size, out=np.zeros_like(size), where=size > 0)
-        # doubles that are not negative are in the order of their bits
-        yield (size.view(np.uint64) >> np.uint64(47)).astype(np.int64), size, slope
 
 
 def best_clip(
@@ -215,18 +160,16 @@ def reference_clip(
     statement : str
         Says, in words, that private data were used.
     """
-    epsilon, delta = budget
-    unit = noise_per_sensitivity(epsilon, delta, discrete).scale * multipliers[1 if delta else 0]
+    (epsilon, delta), (k1, k2) = budget, multipliers
+    unit = noise_per_sensitivity(epsilon, delta, discrete).scale * (k2 if delta else k1)
     law = NoiseLaw("gaussian" if delta else "laplace", unit)
     if rule == "best":
         clip, _ = best_clip(users, domain, 2 if delta else 1, law, nonneg)
         how = "the least expected l1 error on a log grid"
     elif rule == "c-star":
-        if delta:
-            clip = c_star(users, domain, 2, len(domain) * law.mean_absolute)
-        else:
-            rank = rank_of(len(domain), epsilon, multipliers[0])
-            clip = c_star(users, domain, 1, rank - 1)  # so many users may exceed it
+        l1, l2 = user_norms(users, domain)
+        d, mass = len(domain), len(domain) * law.mean_absolute
+        clip = c_star_gaussian(l1, l2, mass) if delta else c_star_laplace(l1, d, epsilon, k1)
         how = "the C* rule (Liu et al. 2023, Section 4.1)"
     else:
         raise ValueError(f'clip must be a number, "c-star" or "best", got {rule!r}')

@@ -1,10 +1,13 @@
 """Histogram over unknown keys (central) [1]_.
 
-Nobody lists the items beforehand. By default a first release says which items appear, and a second
-one counts them (:mod:`fedhist.protocols.histograms.keys_then_counts`). The paper's way is one
-release: users keep at most C of their tokens at random, a trusted server adds them up, puts noise
-on the items that were sent, and releases those that reach a threshold so high that an item of one
-user alone hardly ever does. C is public, or chosen privately first.
+Nobody lists the items beforehand. By default a first release, of a part of epsilon and all of
+delta, says which items appear (:mod:`fedhist.session.weighted_keys`), and a second one counts those
+with Laplace noise and a clip of its own; that is the project's own. The paper's way is one release:
+users keep at most C of their tokens at random, a trusted server adds them up, puts noise on the
+items that were sent, and releases those that reach a threshold so high that an item of one user
+alone hardly ever does. C is public, or chosen privately first. Its noise is in proportion to C, and
+so is the count that a key needs to appear: with keys first a user of many items adds as much as one
+of a few.
 
 Corrected against the paper: noise goes on the items that were SENT. The paper puts it on all that
 any user has; an item that clipping took away may then appear, with a chance of its own, so that a
@@ -20,44 +23,46 @@ References
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
 
-from fedhist.base.arrays import Array
+from fedhist.base.arrays import Array, Integers
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.model.display import Display
 from fedhist.model.losses import l1
-from fedhist.model.measures import Measure
+from fedhist.model.measures import Measure, Measured, simulated
 from fedhist.model.modes import Mode, TwoModes
+from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
+from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
+from fedhist.model.renamed import instead
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols.clip_choice.rule import Choice
-from fedhist.protocols.clip_choice.unbounded import (
-    PAPER_GRID,
-    BoundTask,
-    choose_bound,
-)
-from fedhist.protocols.histograms import unbounded_theory as theory
-from fedhist.protocols.histograms.keys_then_counts import KeysThenCounts
-from fedhist.protocols.histograms.random_clip import RandomClip
-from fedhist.protocols.histograms.unbounded_found import KeySums
+from fedhist.protocols.clip_choice.unbounded import PAPER_GRID, BoundTask, choose_bound
+from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
+from fedhist.protocols.histograms.key_queries import DistinctKeys, RandomClip
 from fedhist.protocols.shared.central import Central
+from fedhist.protocols.shared.clipped_totals import totals
 from fedhist.protocols.shared.displays import HISTOGRAM
 from fedhist.session.curator import Curator
 from fedhist.session.unknown_keys import key_threshold, laplace_key_threshold
+from fedhist.session.weighted_keys import WEIGHT, WeightedKeys
 from fedhist.users.batch import Users
+from fedhist.users.key_sample import Sampled, one_in, told_apart
+from fedhist.users.keys import Keys
 
 CHOICE_SHARE = 11
 """By default the choice of C gets epsilon / 11: a tenth of what the release gets, as in [1]."""
 
 RULES = {
     "ramp": ("ramp", "exact", True),
-    "ramp-fixed-range": ("ramp", "exact", False),
     "exact-range": ("union", "exact", False),
     "paper": ("union", "paper", False),
 }
@@ -66,6 +71,37 @@ RULES = {
 METHODS = ("keys", "sample")
 KEYS_SHARE = 0.4
 """Share of epsilon that says which items appear, where their counts get the rest."""
+
+
+@dataclass(frozen=True)
+class KeyRelease:
+    """Law of a release over unknown keys.
+
+    Attributes
+    ----------
+    scale : float
+        b of the (discrete) Laplace noise; 0 for none.
+    threshold : float
+        Keys whose noisy count reaches it are released.
+    discrete : bool
+        Whether the noise is integer-valued.
+    raw_support : bool
+        Whether keys that some user has, but none sent, get noise too (the printed algorithm).
+    """
+
+    scale: float
+    threshold: float
+    discrete: bool = True
+    raw_support: bool = False
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the noise."""
+        if self.scale == 0:
+            return 0.0
+        if self.discrete:
+            return math.sqrt(2 * math.exp(-1 / self.scale)) / -math.expm1(-1 / self.scale)
+        return math.sqrt(2) * self.scale
 
 
 @register_protocol
@@ -89,9 +125,9 @@ class UnboundedHistogram(TwoModes, Central):
         "sample": C, in tokens; public, chosen without the data. None: it is chosen privately.
     clip_max : int
         Public upper end of the choice (C_m).
-    threshold : {"ramp", "ramp-fixed-range", "exact-range", "paper"}
+    threshold : {"ramp", "exact-range", "paper"}
         "sample": how C is chosen, unless it is given: the ramp score W with a private upper end
-        (default), W up to ``clip_max``, the paper's V with the exact range, Algorithm 4 as printed.
+        (default), the paper's V with the exact range, Algorithm 4 as printed.
     epsilon_choice : float, optional
         Part of ``epsilon`` for the choice of a clip (epsilon'). Default: epsilon / 11 with
         "sample"; with "keys" what ``adaptive-histogram`` takes of the counts' part.
@@ -124,7 +160,7 @@ class UnboundedHistogram(TwoModes, Central):
 
     name: ClassVar[str] = "unbounded-histogram"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithms 3 and 4"
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     target: ClassVar[str] = "histogram"
     loss_name: ClassVar[str] = "l1"
     needs_server: ClassVar[str] = "which items there are is decided on exact counts by key"
@@ -150,6 +186,8 @@ class UnboundedHistogram(TwoModes, Central):
         if self.delta == 0:
             raise ValueError("releasing unknown keys needs delta > 0, got 0")
         Adjacency(self.adjacency)
+        if self.threshold not in RULES and instead(self.threshold):
+            raise ValueError(f"unknown threshold {self.threshold!r}{instead(self.threshold)}")
         check_choice("threshold", self.threshold, RULES)
         self.check_mode()
         if self.by_keys:
@@ -181,7 +219,7 @@ class UnboundedHistogram(TwoModes, Central):
         spent = self.epsilon_keys
         if spent is not None and not (0 < spent < self.epsilon or math.isinf(self.epsilon)):
             raise ValueError(f"epsilon_keys must lie in (0, epsilon = {self.epsilon}), got {spent}")
-        _ = self.stages
+        _ = self.first, self.second(Keys.range(1))
 
     # -- budgets and guarantees ------------------------------------------------------------------
 
@@ -194,18 +232,25 @@ class UnboundedHistogram(TwoModes, Central):
         return self.method == "keys" or (self.method is None and not asked)
 
     @property
-    def stages(self) -> KeysThenCounts:
-        """Both releases of the method "keys"."""
-        return KeysThenCounts.of(
-            self.epsilon,
-            self.delta,
-            KEYS_SHARE * self.epsilon if self.epsilon_keys is None else self.epsilon_keys,
-            limit=self.most_keys,
+    def first(self) -> WeightedKeys:
+        """The release of keys."""
+        replaced = Adjacency(self.adjacency) is Adjacency.REPLACE_USER
+        return WeightedKeys(self.most_keys, self._epsilon_keys, self.delta, replaced, self.discrete)
+
+    def second(self, domain: Keys) -> AdaptiveHistogram:
+        """Count the keys that were released."""
+        return AdaptiveHistogram(
+            domain,
+            math.inf if math.isinf(self.epsilon) else self.epsilon - self._epsilon_keys,
             epsilon_choice=self.epsilon_choice,
             clip_max=float(self.clip_max),
             adjacency=self.adjacency,
             discrete=self.discrete,
         )
+
+    @property
+    def _epsilon_keys(self) -> float:
+        return KEYS_SHARE * self.epsilon if self.epsilon_keys is None else self.epsilon_keys
 
     @property
     def choice_epsilon(self) -> float:
@@ -229,7 +274,7 @@ class UnboundedHistogram(TwoModes, Central):
     def max_rounds(self) -> int:
         """One for the release, and those of the choice or the keys."""
         if self.by_keys:
-            return self.stages.max_rounds
+            return 1 + self.second(Keys.range(1)).max_rounds
         return 1 + (self.task.rounds if self.clip is None else 0)
 
     @property
@@ -258,14 +303,14 @@ class UnboundedHistogram(TwoModes, Central):
         """C, or 2 C under replacement."""
         return round(sensitivity_multipliers(Adjacency(self.adjacency), 2)[0]) * clip
 
-    def release_at(self, clip: int) -> theory.KeyRelease:
+    def release_at(self, clip: int) -> KeyRelease:
         """Law of the release at a given C: noise scale, threshold and support."""
         s, budget = self.l1_sensitivity(clip), (self.release_epsilon, self.delta)
         scale = s / self.release_epsilon
         if not self.discrete:
             at = laplace_key_threshold(clip, s, *budget)
-            return theory.KeyRelease(scale, at, discrete=False)
-        return theory.KeyRelease(scale, float(key_threshold(clip, s, *budget)))
+            return KeyRelease(scale, at, discrete=False)
+        return KeyRelease(scale, float(key_threshold(clip, s, *budget)))
 
     # -- the script ------------------------------------------------------------------------------
 
@@ -275,7 +320,7 @@ class UnboundedHistogram(TwoModes, Central):
         if server.grade == "secure" and real and not math.isinf(self.release_epsilon):
             return Estimate.refused(f'noise = "secure" draws integers only: {self.way_out}')
         if self.by_keys:
-            return (yield from self.stages.rounds(server))
+            return (yield from self._count_keys(server))
         if self.clip is not None:
             choice = Choice(float(self.clip))
         else:
@@ -308,12 +353,28 @@ class UnboundedHistogram(TwoModes, Central):
             public=public,
         )
 
+    def _count_keys(self, server: Curator) -> Script:
+        """Release the keys, then their counts."""
+        first = self.first
+        summary = yield DistinctKeys(first.limit)
+        keys = server.keys(summary.keyed["weights"], first)
+        public = {
+            "keys": float(len(keys)),
+            "key_threshold": first.threshold / WEIGHT,
+            "key_noise_std": first.std / WEIGHT,
+        }
+        if not len(keys):
+            return Estimate.failed(
+                "no item appeared: too few users share any; raise epsilon, or delta", public=public
+            )
+        estimate = yield from self.second(keys).rounds(server)
+        return replace(estimate, public={**estimate.public, **public})
+
     # -- evaluation ------------------------------------------------------------------------------
 
     def measure(self) -> Measure:
-        """Add up totals of every item, and moments of what is sent of it."""
-        given = self.task if self.clip is None else self.clip
-        return KeySums(self.stages if self.by_keys else given, self.release_at)
+        """Add up totals of every item."""
+        return KeySums(self)
 
     @property
     def estimates(self) -> Truth:
@@ -339,3 +400,66 @@ class UnboundedHistogram(TwoModes, Central):
             return mine | ({f"own-{u}": 1} if u % 10 == 3 else {})
 
         return Users.from_records({f"user-{u}": row(u) for u in range(60)})
+
+
+@dataclass(frozen=True)
+class KeySums(Measure):
+    """Totals of every item of the vocabulary, or of the sample of it. NOT PRIVATE."""
+
+    protocol: UnboundedHistogram
+    finds_keys: ClassVar[bool] = True
+
+    def of(self, users: Users) -> Summary:
+        """Add up a block."""
+        users = told_apart(users)
+        return Summary(len(users), {"whole": totals(users, users.vocabulary)})
+
+    def finish(self, total: Summary) -> Measured:
+        """Read the sums."""
+        return OccurringKeys(self.protocol, total)
+
+
+@dataclass(frozen=True)
+class OccurringKeys(Measured):
+    """The sums over all users, for the items that occur. NOT PRIVATE."""
+
+    protocol: UnboundedHistogram
+    total: Summary
+
+    @cached_property
+    def one_in(self) -> int:
+        """Of so many items about one is told apart."""
+        return one_in(self.users.none.vocabulary)
+
+    @cached_property
+    def _places(self) -> Integers:
+        """Where the items that occur are in the vocabulary, in byte order of their names."""
+        total = self.total.sums["whole"]
+        if self.one_in > 1:
+            total = np.append(total[:-1], 0.0)  # the last stands for all that are not sampled
+        order = self._vocabulary.byte_order
+        return np.asarray(order[total[order] > 0])
+
+    @property
+    def _vocabulary(self) -> Keys:
+        return Sampled(self.users).none.vocabulary
+
+    @cached_property
+    def support(self) -> Keys:
+        """The items that occur, in byte order."""
+        return self._vocabulary.take(self._places)
+
+    @property
+    def truth(self) -> Array:
+        """The total count of every item that occurs, (k,)."""
+        return np.asarray(self.total.sums["whole"][self._places])
+
+    @property
+    def diagnostics(self) -> Mapping[str, float]:
+        """Say that items are sampled."""
+        return {"items sampled 1 in": float(self.one_in)} if self.one_in > 1 else {}
+
+    @cached_property
+    def error(self) -> Prediction:
+        """The mean of 30 runs on these users."""
+        return simulated(self.protocol, self)

@@ -15,8 +15,7 @@ from typing import ClassVar
 from fedhist.model.modes import Mode
 from fedhist.model.registry import register_printed
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
-from fedhist.protocols.histograms.unbounded_histogram import UnboundedHistogram
-from fedhist.protocols.histograms.unbounded_theory import KeyRelease
+from fedhist.protocols.histograms.unbounded_histogram import KeyRelease, UnboundedHistogram
 from fedhist.session.unknown_keys import printed_key_threshold
 
 

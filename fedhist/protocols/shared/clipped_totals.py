@@ -12,7 +12,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -86,38 +86,6 @@ def whole_and_kept(
     for block in users.blocks():
         add_clipped(*_columns(block, domain), (float(clip), norm, float(grid)), whole, kept)
     return whole, kept
-
-
-def clipped_at(
-    users: Shard, domain: Keys, how: Sequence[tuple[float, float]], norm: int
-) -> list[Floats]:
-    """Compute the totals after clipping for each of several (clip, grid), in one pass."""
-    kept = [np.zeros(len(domain)) for _ in how]
-    whole = np.zeros(len(domain))
-    for block in users.blocks():
-        columns = _columns(block, domain)
-        for (clip, grid), out in zip(how, kept, strict=True):
-            add_clipped(*columns, (clip, norm, grid), whole, out)
-    return kept
-
-
-def per_item(users: Shard, domain: Keys, caps: Sequence[float]) -> dict[str, Array]:
-    """Say what caps on every count would leave: (K, d) each, which add up over users.
-
-    Returns
-    -------
-    dict
-        "kept": totals of counts cut at each cap; "above": users with more of an item.
-    """
-    d, bins = len(domain), len(caps) + 1
-    whole, n = np.zeros((bins, d)), np.zeros((bins, d), dtype=np.int64)
-    for _, flat, count in in_domain(users, domain):
-        cell = np.searchsorted(caps, count) * d + flat % d  # first cap >= the count
-        whole += np.bincount(cell, count, bins * d).reshape(bins, d)
-        n += np.bincount(cell, minlength=bins * d).reshape(bins, d)
-    above = n[::-1].cumsum(axis=0)[::-1][1:]
-    kept = whole.cumsum(axis=0)[:-1] + np.asarray(caps)[:, None] * above
-    return {"kept": kept, "above": above}
 
 
 def own_shares(

@@ -120,41 +120,6 @@ def fill_norms(indptr: Any, item: Any, count: Any, places: Any, l1: Floats, l2: 
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def add_by_size(
-    indptr: Any, item: Any, count: Any, cell: Any, size: Floats, whole: Floats, share: Floats
-) -> None:
-    """Add up counts, and shares of the user's ``size``, by the user's ``cell``: (cells, V) each."""
-    for u in range(indptr.shape[0] - 1):
-        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
-        row, m = cell[u], size[u]
-        for k in range(start, stop):
-            c = float(count[k])
-            whole[row, item[k]] += c
-            share[row, item[k]] += c / m
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def add_moments(
-    indptr: Any, item: Any, count: Any, clips: Floats, mean: Floats, variance: Floats
-) -> None:
-    """Add up moments of what random clips leave of every item, (K, V) each.
-
-    What is left of N tokens among m is hypergeometric.
-    """
-    for u in range(indptr.shape[0] - 1):
-        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
-        m = 0.0
-        for k in range(start, stop):
-            m += float(count[k])
-        for i in range(clips.shape[0]):
-            p = min(1.0, clips[i] / max(m, 1.0))
-            for k in range(start, stop):
-                c = float(count[k])
-                mean[i, item[k]] += p * c
-                variance[i, item[k]] += p * (1 - p) * c * (m - c) / max(m - 1, 1.0)
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def add_own_shares(
     indptr: Any, item: Any, count: Any, places: Any, shares: Floats, empty: Any
 ) -> None:
@@ -183,14 +148,3 @@ def fill_held(indptr: Any, count: Any, out: Floats) -> None:
         for k in range(start, stop):
             total += float(count[k])
         out[u] = total
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def add_of_users(
-    indptr: Any, item: Any, first: Floats, second: Floats, out: Floats, other: Floats
-) -> None:
-    """Add two numbers of every user to each of its items: (V,) each."""
-    for u in range(indptr.shape[0] - 1):
-        for k in range(uint64(indptr[u]), uint64(indptr[u + 1])):
-            out[item[k]] += first[u]
-            other[item[k]] += second[u]

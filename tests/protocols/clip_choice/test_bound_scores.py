@@ -9,17 +9,14 @@ import pytest
 
 from clients.bounding.size_curves import SHARE, size_curves
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.clip_choice.bound_scores import (
+from fedhist.protocols.clip_choice.unbounded import (
     SCORES,
     bound_scores,
-    clipped_curves,
     item_cost,
     kept_counts,
     printed_range,
     release_levels,
     score_range,
-    scores_of_curves,
-    user_sizes,
 )
 from fedhist.users.batch import Users
 
@@ -65,14 +62,11 @@ def random_rows(seed, n=30):
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("grid", [(1,), (1, 2, 5, 30, 200), (10, 20, 30), (700, 3000)])
 @pytest.mark.parametrize("seed", range(3))
-def test_three_ways_to_a_score(score, grid, seed):
+def test_two_ways_to_a_score(score, grid, seed):
     rows = random_rows(seed)
     rng = np.random.default_rng(seed)
     t, b = rng.uniform(1, 900, len(grid)), rng.uniform(0, 9, len(grid))
     want = obvious(score, rows, grid, t, b)
-    np.testing.assert_allclose(
-        scores_of_curves(score, clipped_curves(of(rows), grid), (t, b)), want, rtol=1e-12
-    )
     # shares are rounded down: below 2^-30 C per user and item
     found = collected(score, of(rows), grid, (t, b))
     np.testing.assert_allclose(found, want, rtol=1e-12, atol=150 * grid[-1] / 2**30)
@@ -84,7 +78,7 @@ def test_blocks_of_items_do_not_matter(score, monkeypatch):
     grid = (1, 4, 9, 100)
     levels = release_levels(grid, 1.0, 1e-3, ZERO)
     whole = collected(score, of(rows), grid, levels)
-    monkeypatch.setattr("fedhist.protocols.clip_choice.bound_scores.CELLS", 8)
+    monkeypatch.setattr("fedhist.protocols.clip_choice.unbounded.CELLS", 8)
     np.testing.assert_allclose(collected(score, of(rows), grid, levels), whole, rtol=1e-14)
 
 
@@ -98,10 +92,6 @@ def test_scores_of_nobody():
     users = Users.from_records({"a": {}, "b": {}})
     for score in SCORES:
         assert collected(score, users, (1, 5), (np.ones(2), np.ones(2))).tolist() == [0, 0]
-        assert scores_of_curves(
-            score, clipped_curves(users, (1, 5)), (np.ones(2), np.ones(2))
-        ).tolist() == [0, 0]
-    assert user_sizes(users).tolist() == [0, 0]
     empty = np.zeros(0, dtype=np.int64)  # what an empty merge looks like
     zeros = np.zeros(2, dtype=np.int64)
     assert bound_scores("ramp", (1, 5), zeros, zeros, empty, 1.0, (zeros, zeros)).tolist() == [0, 0]
@@ -112,7 +102,9 @@ def test_expected_counts_are_those_of_random_clipping():
     row = {"a": 3, "b": 9, "c": 1}
     tokens = np.repeat([0, 1, 2], [3, 9, 1])
     rng = np.random.default_rng(0)
-    kept = clipped_curves(of([row]), (5,)).kept[0]
+    keys, shares, *_ = size_curves(of([row]).counts, (5,))
+    assert list(keys) == ["a", "b", "c"]
+    kept = kept_counts((5,), shares, 1 / SHARE)[:, 0]
     draws = np.array([np.bincount(rng.permutation(tokens)[:5], minlength=3) for _ in range(4000)])
     error = 4 * draws.std(axis=0) / math.sqrt(4000)
     assert (np.abs(draws.mean(axis=0) - kept) < error).all()

@@ -11,12 +11,17 @@ from scipy.stats import chi2
 
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocols.clip_choice.by_exponential import law_of, slope_aim
-from fedhist.protocols.clip_choice.catalogue import AIMS, RULES
+from fedhist.protocols.clip_choice.by_exponential import (
+    DECAY,
+    LIGHT_DECAY,
+    rank_aim,
+    safe_rank,
+    slope_aim,
+    tail_scores,
+)
+from fedhist.protocols.clip_choice.catalogue import RULES
 from fedhist.protocols.clip_choice.rule import ThresholdTask
-from fedhist.protocols.clip_choice.theory import em_probabilities, tails_of
 from fedhist.protocols.shared.clipped_totals import user_norms
-from fedhist.protocols.shared.contributions import safe_rank
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
 from fedhist.users.keys import Keys
@@ -24,6 +29,7 @@ from fedhist.users.streams import SeededStreams
 from server.noise import SimulatedNoise
 from tests.protocols.running import table_users
 
+AIMS = {"em-slope": slope_aim, "em-quantile": rank_aim}
 NAMES = sorted(AIMS)
 
 
@@ -36,7 +42,6 @@ def task(d=2, norm=2, mass=40.0, radius=1.0, ends=(1.0, 64.0), epsilon=1.0, per_
         Keys.range(d),
         norm,
         mass=mass,
-        rank=0.0,
         radius=radius,
         c_min=ends[0],
         c_max=ends[1],
@@ -70,16 +75,32 @@ def law(name, public, users):
     return softmax(drive(name, public, users)[0])
 
 
+def tails_of(users, public, radius):
+    """S(C) by its definition, slopes rounded down to 2^-20 of the radius."""
+    tails = np.zeros(len(public.grid))
+    for l1, l2 in zip(*user_norms(users, public.domain), strict=True):
+        size = l1 if public.norm == 1 else l2
+        slope = min(l1 / size, radius) if size and radius else 1.0
+        if radius:
+            slope = math.floor(slope / radius * 2**20) * radius / 2**20
+        tails += slope * (size > public.grid)
+    return np.append(tails[:-1], 0.0)  # norms count as the last threshold at most
+
+
+def gaps_of(tails, level):
+    """Distance of a level from the interval of tails that each threshold closes."""
+    before = np.append(math.inf, tails[:-1])
+    return np.where(tails > level, tails - level, np.maximum(level - before, 0.0))
+
+
 def predicted(name, public, users):
     aim = AIMS[name](public)
-    tails = tails_of(*user_norms(users, public.domain), public.grid, public.norm, aim.radius)
+    tails, most = tails_of(users, public, aim.radius), aim.radius or 1.0
     if aim.excess:
-        beyond = np.maximum(np.append(tails[:-1], 0.0) - aim.level, 0.0) / aim.sensitivity
-        weight = np.exp(-public.epsilon * (beyond - beyond.min())) / public.grid**aim.decay
-        return weight / weight.sum()
-    assert aim.decay == (0.75 if aim.interval else 0.0)
-    first = -aim.decay * np.log(public.grid)
-    return em_probabilities(tails, aim.level, aim.sensitivity, public.epsilon, aim.interval, first)
+        logits = -public.epsilon * np.maximum(tails - aim.level, 0.0) / most
+        return softmax(logits - LIGHT_DECAY * np.log(public.grid))
+    logits = -public.epsilon * gaps_of(tails, aim.level) / (2 * most)
+    return softmax(logits - DECAY * np.log(public.grid))
 
 
 def random_users(n, d, seed=0):
@@ -111,11 +132,8 @@ def test_law_by_hand(name):
         gaps, unit = [30 - 3, 30 - 2, 30 - 0], 1.0
     else:
         gaps, unit = [30 - 3.4, 30 - 2.4, 30 - 0], 1.2
-    if name != "em-slope-point":  # by intervals, the last one ending at 0
-        gaps = [0, *gaps[:-1]]
-    weights = np.exp([-1.5 * g / (2 * unit) for g in gaps])
-    if name != "em-slope-point":
-        weights *= np.array([1, 4, 16]) ** -0.75
+    gaps = [0, *gaps[:-1]]  # by intervals, the last one ending at 0
+    weights = np.exp([-1.5 * g / (2 * unit) for g in gaps]) * np.array([1, 4, 16]) ** -0.75
     assert law(name, public, users) == pytest.approx(weights / weights.sum(), rel=1e-5)
 
 
@@ -166,10 +184,8 @@ def test_no_smaller_epsilon_would_do(name, radius):
     With intervals one threshold always scores 0: it takes many others that rise to outweigh it.
     """
     epsilon = 2.0
-    ends, per_octave = (1000.0, 4000.0), 1
-    if name != "em-slope-point":  # of nearly equal weights
-        ends, per_octave = (1000.0, 2000.0), 160
-    public = task(mass=0.0, radius=radius, ends=ends, epsilon=epsilon, per_octave=per_octave)
+    ends = (1000.0, 2000.0)  # of nearly equal weights
+    public = task(mass=0.0, radius=radius, ends=ends, epsilon=epsilon, per_octave=160)
     unit = 1.0 if name == "em-quantile" else radius
     above = math.ceil(safe_rank(0.0, len(public.grid), epsilon))  # where weights begin equal
     public = replace(public, mass=above * unit)
@@ -202,9 +218,8 @@ def test_level_is_the_mass_where_the_mechanism_can_find_it(name):
     assert AIMS[name](public).warnings == ()
     for mass in (0.0, 0.9 * error):
         aim = AIMS[name](replace(public, mass=mass))
-        assert aim.excess == (mass == 0 and name != "em-slope-point")
+        assert aim.excess == (mass == 0)
         assert aim.level == (mass if aim.excess else error)
-        assert aim.decay == (2.5 if aim.excess else 0.75 if aim.interval else 0.0)
         assert "raise epsilon_choice" in aim.warnings[0]
         assert ("sparsity" in aim.warnings[0]) == (name != "em-quantile")
     assert AIMS[name](replace(public, mass=error)).level == error
@@ -214,25 +229,24 @@ def test_level_is_the_mass_where_the_mechanism_can_find_it(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_level_keeps_out_of_the_empty_tail(name):
-    """A threshold above every norm comes with probability 0.02 at most, however small M is.
-
-    More precisely 0.02 e^(epsilon g / 2) with g the smallest distance of a tail from the level.
-    Where small thresholds come first 0.65 of the probability is there, and nearly all of it near
-    the norms: C is 1.6 times too large on average.
-    """
+    """However small M is: about half of the probability is above every norm at most, and near."""
     users = users_of([[1 + k // 20, 0] for k in range(2000)])
     for epsilon in (0.05, 0.2, 1.0):
         public = task(mass=0.5, ends=(1.0, 1000.0), epsilon=epsilon, per_octave=4)
-        tails = np.array([20 * max(0, 100 - math.floor(c)) for c in public.grid])
         aim = AIMS[name](public)
-        least = 0.0 if aim.interval else np.abs(tails - aim.level).min()
         empty = law(name, public, users)[public.grid >= 100][1:]
         assert len(empty) > 10
-        if aim.excess:
-            assert 0 < empty.sum() <= 0.65
-            assert law(name, public, users) @ public.grid < 1.6 * 100
-        else:
-            assert 0 < empty.sum() <= 0.02 * math.exp(epsilon * least / 2)
+        assert aim.excess
+        assert 0 < empty.sum() <= 0.55
+        assert law(name, public, users) @ public.grid < 1.4 * 100
+
+
+def exponential_law(public, tails):
+    """The law of "em-slope" in the l1 norm, by its definition."""
+    aim, low = slope_aim(public), np.append(tails[:-1], 0.0)
+    gap = np.maximum(low - aim.level, 0.0) if aim.excess else gaps_of(low, aim.level) / 2
+    decay = LIGHT_DECAY if aim.excess else DECAY
+    return softmax(-public.epsilon * gap - decay * np.log(public.grid))
 
 
 def least_regret(d, share, times, k):
@@ -262,7 +276,7 @@ def test_no_private_choice_sees_few_users_who_hold_much(d, least):
         for k in (4, 16, 64):
             worst = 0.0
             for tails in (np.zeros(len(public.grid)), np.where(public.grid < 50, k, 0.0)):
-                p = law_of(slope_aim(public), public, tails)
+                p = exponential_law(public, tails)
                 loss = noise * public.grid + tails[0] * (50 - public.grid)
                 best = min(d * 50, d + tails[0] * 49)
                 worst = max(worst, float(p @ loss) / best)
@@ -280,10 +294,7 @@ def test_nobody_above_the_lower_end(name, norm, records):
     public = task(norm=norm)
     p = law(name, public, users_of(records))
     assert np.isfinite(p).all()
-    if name != "em-slope-point":
-        assert p[0] > 0.999  # the right answer: the first threshold clips nobody
-    else:
-        assert p == pytest.approx(np.full(len(p), 1 / len(p)))
+    assert p[0] > 0.999  # the right answer: the first threshold clips nobody
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -318,9 +329,35 @@ def test_one_huge_outlier_moves_nothing(name):
 
 
 def test_identical_users_need_intervals():
-    """All norms 10: em-slope-point is blind above 10, em-slope takes the first threshold there."""
+    """All norms 10: the first threshold above, where points above 10 would all score alike."""
     users, public = users_of([[10, 0]] * 1000), task(mass=50.0, ends=(1.0, 1000.0), epsilon=1.0)
     first = int(np.searchsorted(public.grid, 10.0))
     assert law("em-slope", public, users)[first] > 0.9999
-    plain = law("em-slope-point", public, users)
-    assert plain[first:] == pytest.approx(np.full(len(plain) - first, 1 / (len(plain) - first)))
+
+
+# -- scores ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [0.0, 2.5, 4.0, 100.0])
+def test_tail_scores(level):
+    """One score is 0 for every population, and a user moves no score by more than 1."""
+    edges = np.array([1, 2, 4])
+    scores = {}
+    for counts in itertools.product(range(6), repeat=4):
+        above = (np.array(counts)[:, None] > edges).sum(axis=0)
+        scores[counts] = tail_scores(above, level)
+        assert scores[counts].max() == 0
+    worst = max(
+        np.abs(scores[counts] - scores[(*counts[:3], other)]).max()
+        for counts in scores
+        for other in range(6)
+    )
+    assert worst <= 1
+    assert tail_scores(np.array([7]), level).tolist() == [0.0]
+
+
+def test_safe_rank():
+    assert safe_rank(5.0, 41, math.inf) == 5.0
+    assert safe_rank(0.0, 50, 2.0, beta=0.5) == pytest.approx(math.log(100))
+    with pytest.raises(ValueError, match="epsilon"):
+        safe_rank(1.0, 10, 0.0)

@@ -1,4 +1,4 @@
-"""The rules by descent, curve and output perturbation: privacy, fixed points, quality, edges."""
+"""The rules by descent and output perturbation: privacy, fixed points, quality, edges."""
 
 import itertools
 import math
@@ -11,22 +11,20 @@ from scipy.optimize import minimize_scalar
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, gaussian_multiplier
 from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.clip_choice.by_descent import Series
-from fedhist.protocols.clip_choice.catalogue import AIMS
-from fedhist.protocols.clip_choice.catalogue import RULES as EVERY
+from fedhist.protocols.clip_choice.catalogue import threshold_rule
 from fedhist.protocols.clip_choice.rule import ThresholdTask
 from fedhist.protocols.histograms.reference_clips import c_star_gaussian, c_star_laplace
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.session.curator import Curator, NoiseSource
 from fedhist.session.journal import Journal
-from server.histograms.clip_search import prefix_factor, squared_change
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.runtimes.inline import InlinePopulation
 from tests.protocols.running import table_users
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER
-RULES = {name: rule for name, rule in EVERY.items() if name not in AIMS}
-DESCENTS = ["dp-sgd", "dp-sgd-paper", "adaptive-quantile", "huang-quantile"]
+DESCENTS = ["dp-sgd", "dp-sgd-paper", "adaptive-quantile"]
 PRINTED = ["dp-sgd-paper", "output-perturbation-paper"]
+RULES = {n: threshold_rule(n) for n in (*DESCENTS, "output-perturbation", PRINTED[1])}
 INF = math.inf
 
 rules = pytest.mark.parametrize("name", sorted(RULES))
@@ -90,7 +88,6 @@ def make_task(users, **changes):
         domain=users.vocabulary,
         norm=2,
         mass=1.0,
-        rank=1.0,
         radius=math.sqrt(d),
         c_min=1.0,
         c_max=1000.0,
@@ -131,7 +128,6 @@ def setting(users, epsilon=1.0, **changes):
     sigma = gaussian_multiplier(epsilon, 1 / (2 * n))
     numbers = {
         "mass": d * sigma * math.sqrt(2 / math.pi),
-        "rank": sigma * math.sqrt(d),
         "radius": math.sqrt(0.1 * d),
         "delta": 1 / (2 * n),
     }
@@ -187,7 +183,7 @@ def test_the_noise_fits_the_largest_change(name, adjacency, secure):
     loose = 4 if name == "output-perturbation-paper" else 1
     task = tiny_task(name, users, adjacency, secure)
     size = loose * change * calibration(name, task)
-    counts = secure and name in ("adaptive-quantile", "huang-quantile")  # what a step costs
+    counts = secure and name == "adaptive-quantile"  # what a step costs
     assert noise.pop() == pytest.approx(math.hypot(size, 2.0 if counts else 0.0), rel=1e-6)
 
 
@@ -246,32 +242,19 @@ def test_dp_sgd_finds_c_star(crowd, norms):
         assert noiseless("dp-sgd", task, crowd) == pytest.approx(best, rel=0.02)
 
 
-def test_the_curve_finds_the_grid_point_above_c_star(crowd, norms):
-    for epsilon in (0.3, 1.0, 3.0):
-        task = setting(crowd, epsilon, radius=math.sqrt(300))
-        best = c_star_gaussian(*norms, task.mass)
-        expected = float(task.grid[task.grid >= best][0])
-        assert noiseless("slope-curve", task, crowd) == expected
-
-
 def test_the_quantiles_find_their_ranks(crowd, norms):
     task = setting(crowd)
     sizes = np.sort(norms[1])[::-1]
-    for name, rank in (("adaptive-quantile", task.mass), ("huang-quantile", task.rank)):
-        expected = sizes[math.ceil(rank) - 1]
-        assert noiseless(name, task, crowd) == pytest.approx(expected, rel=0.03)
+    expected = sizes[math.ceil(task.mass) - 1]
+    assert noiseless("adaptive-quantile", task, crowd) == pytest.approx(expected, rel=0.03)
 
 
-@pytest.mark.parametrize("name", ["dp-sgd", "adaptive-quantile", "slope-curve"])
+@pytest.mark.parametrize("name", ["dp-sgd", "adaptive-quantile"])
 def test_l1_norms_lead_to_the_laplace_threshold(crowd, norms, name):
     epsilon = 0.5
-    task = setting(crowd, norm=1, radius=1.0, mass=300 / epsilon, rank=0.0)
+    task = setting(crowd, norm=1, radius=1.0, mass=300 / epsilon)
     best = c_star_laplace(norms[0], 300, epsilon)
-    got = noiseless(name, task, crowd)
-    if name == "slope-curve":
-        assert got == task.grid[task.grid >= best][0]
-    else:
-        assert got == pytest.approx(best, rel=0.02)
+    assert noiseless(name, task, crowd) == pytest.approx(best, rel=0.02)
 
 
 def regularized(norms, mass, strength, radius):
@@ -326,11 +309,9 @@ def test_the_printed_descent_hardly_moves(crowd, norms):
 
 EXCESS = {
     "dp-sgd": 0.15,
-    "slope-curve": 0.25,
     "adaptive-quantile": 0.35,
     "dp-sgd-paper": 0.4,
     "output-perturbation-paper": 0.95,
-    "huang-quantile": 1.2,
     "output-perturbation": 2.0,
 }
 """The median of G(C) / G(C*) - 1 over the seeds stays below."""
@@ -341,9 +322,8 @@ def test_excess_over_the_best_threshold(crowd, norms, adjacency):
     """Every rule within its bound; the two good ones better than those without theory.
 
     False-alarm probability below 1e-3, from 1000 runs per rule, resampled. In means over these
-    runs: dp-sgd 0.013, slope-curve 0.03 (0.04 under replacement), dp-sgd-paper 0.24 (it stays at
-    the middle, 100), adaptive-quantile 0.26, huang-quantile 0.3, output-perturbation 0.3 (5.6 at
-    c_min in 5 % of the runs), output-perturbation-paper 0.6.
+    runs: dp-sgd 0.013, dp-sgd-paper 0.24 (it stays at the middle, 100), adaptive-quantile 0.26,
+    output-perturbation 0.3 (5.6 at c_min in 5 % of the runs), output-perturbation-paper 0.6.
     """
     l1, l2 = norms
     l1, l2 = l1[l2 > 0], l2[l2 > 0]
@@ -360,7 +340,7 @@ def test_excess_over_the_best_threshold(crowd, norms, adjacency):
         clips = [drive(name, mine, crowd, seed)[0].clip for seed in range(seeds)]
         excess[name] = float(np.median([bound(c) / best - 1 for c in clips]))
     assert all(-1e-12 < excess[name] < EXCESS[name] for name in RULES), excess
-    for good in ("dp-sgd", "slope-curve"):
+    for good in ("dp-sgd",):
         for bad in ("adaptive-quantile", "output-perturbation-paper"):
             assert excess[good] < excess[bad], excess
 
@@ -394,30 +374,26 @@ def test_noiseless_answers_at_the_edges(name):
     """Nobody needs a threshold: the least one. Everybody has one norm: about that one."""
     found = {}
     for kind, users in populations():
-        task = make_task(users, mass=20.0, rank=20.0)
+        task = make_task(users, mass=20.0)
         choice, *_ = drive(name, replace(task, epsilon=INF), users)
         found[kind] = choice.clip
         lower = choice.clip == task.c_min
         assert lower == any("lower end" in w for w in choice.warnings)
     assert found["nobody"] == found["empty records"] == found["one user"] == 1.0
-    allowed = 2**0.25 if name == "slope-curve" else 1.1
-    assert 6 / allowed < found["identical users"] < 6 * allowed
-    assert found["an outlier"] < 1.5 * allowed  # one user is not worth M
+    assert 6 / 1.1 < found["identical users"] < 6 * 1.1
+    assert found["an outlier"] < 1.5 * 1.1  # one user is not worth M
 
 
-@pytest.mark.parametrize("name", ["dp-sgd", "slope-curve", "adaptive-quantile", "huang-quantile"])
+@pytest.mark.parametrize("name", ["dp-sgd", "adaptive-quantile"])
 def test_warns_where_the_range_is_too_small(name):
     users = from_rows([(400, 300, 0)] * 300, 3)
-    task = make_task(users, c_max=50.0, epsilon=INF, mass=20.0, rank=20.0)
+    task = make_task(users, c_max=50.0, epsilon=INF, mass=20.0)
     choice, *_ = drive(name, task, users)
     assert choice.clip == pytest.approx(50.0)
     assert any("upper end" in w for w in choice.warnings)
-    assert any("stays above M" in w for w in choice.warnings) == (name == "slope-curve")
 
 
-@pytest.mark.parametrize(
-    "name", ["dp-sgd", "slope-curve", "adaptive-quantile", "output-perturbation"]
-)
+@pytest.mark.parametrize("name", ["dp-sgd", "adaptive-quantile", "output-perturbation"])
 def test_warns_where_the_choice_is_noise(name):
     users = from_rows([(4, 3, 0)] * 30, 3)
     for epsilon, warned in ((0.001, True), (50.0, False)):
@@ -430,7 +406,7 @@ def test_warns_where_the_choice_is_noise(name):
 def test_without_noise_in_the_release_nobody_is_asked(name):
     """M = 0: a larger threshold is never worse, whatever the data."""
     users = from_rows(OTHERS, D)
-    task = make_task(users, mass=0.0, rank=0.0)
+    task = make_task(users, mass=0.0)
     choice, ledger, asked, _ = drive(name, task, users)
     assert (choice.clip, ledger.entries, asked) == (task.c_max, (), 0)
 
@@ -438,9 +414,9 @@ def test_without_noise_in_the_release_nobody_is_asked(name):
 @pytest.mark.parametrize("name", PRINTED)
 def test_printed_rules_need_a_public_number_of_users(name):
     users = from_rows(OTHERS, D)
-    with pytest.raises(ValueError, match=f"{name} needs a public number of users: set n_users"):
+    with pytest.raises(ValueError, match="needs a public number of users: set n_users"):
         drive(name, make_task(users, n_users=None), users)
-    with pytest.raises(ValueError, match=f"{name} needs a public number of users"):
+    with pytest.raises(ValueError, match="needs a public number of users"):
         RULES[name].rounds(make_task(users, n_users=None))
 
 
@@ -459,13 +435,6 @@ def test_the_stated_noise_is_the_noise_that_is_drawn(crowd):
         unit = task.radius / 2**20 if name.startswith("dp-sgd") else 1.0
         stated = drive(name, task, crowd)[0].public["tail_noise_std"]
         assert sizes[0] * unit == pytest.approx(stated)
-    encoder, decoder = prefix_factor(len(task.grid))
-    _, sizes = exact_values("slope-curve", task, crowd)
-    assert sizes[0] == pytest.approx(
-        2**20 * math.sqrt(squared_change(encoder, ZERO)) * gaussian_multiplier(0.1, task.delta)
-    )
-    last = sizes[0] * np.linalg.norm(decoder[-1]) * task.radius / 2**20
-    assert drive("slope-curve", task, crowd)[0].public["curve_noise_std"] == pytest.approx(last)
     pure = replace(task, delta=0.0)
     choice = drive("output-perturbation", pure, crowd)[0]
     expected = math.sqrt(2) * task.c_max * task.radius / (task.mass * task.epsilon)

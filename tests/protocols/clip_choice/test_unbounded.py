@@ -13,12 +13,10 @@ from fedhist.base.errors import WireError
 from fedhist.model.query import Keyed, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocols.clip_choice.bound_scores import clipped_curves, scores_of_curves
-from fedhist.protocols.clip_choice.size_curves import SizeCurves
 from fedhist.protocols.clip_choice.unbounded import (
     PAPER_GRID,
     BoundTask,
-    bound_probabilities,
+    SizeCurves,
     choose_bound,
 )
 from fedhist.protocols.shared.item_rows import pack_records
@@ -27,6 +25,7 @@ from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
 from fedhist.users.batch import Users
 from server.noise import SimulatedNoise
+from simulations.experiments.unbounded_domain import choice_of, scores_of
 from simulations.populations.paper_non_iid import PaperNonIid
 from simulations.runtimes.inline import InlinePopulation
 from tests.protocols.running import streams, table_users, zipf_table
@@ -103,7 +102,7 @@ def law(task, users):
 @pytest.mark.parametrize("task", TASKS)
 def test_the_law_is_the_predicted_one(task):
     for users in (zipf(60), of([{"a": 300, "お茶": 2}, {"b": 1}, {}]), of([{}, {}])):
-        grid, p = bound_probabilities(task, users)
+        grid, p = np.array(task.thresholds), choice_of(task, users)
         assert grid.tolist() == list(task.thresholds)
         assert p.sum() == pytest.approx(1.0, abs=1e-12)
         np.testing.assert_allclose(law(task, users), p, rtol=1e-5)
@@ -162,7 +161,7 @@ def test_the_printed_mechanism_is_two_and_a_half_times_as_flat():
     printed = replace(PRINTED, grid=grid, adjacency=REPLACE)
     p = law(printed, users)
     # the exact range at 2 / 5 of epsilon has the same weights, if only the levels are the printed
-    score = scores_of_curves("union", clipped_curves(users, grid), printed.levels(grid))
+    score = scores_of(printed, users)
     w = np.exp(-0.4 * printed.epsilon * (score - score.min()) / (2 * 20))
     np.testing.assert_allclose(p, w / w.sum(), rtol=1e-6)
 
@@ -188,7 +187,7 @@ def test_without_noise_nothing_is_cut(score, adaptive):
         choice, _ = run(task, users, lambda i: SimulatedNoise(1, i))
         assert choice.clip >= largest.max(initial=0)
         assert choice.clip == next(c for c in task.thresholds if c >= largest.max(initial=0))
-        grid, p = bound_probabilities(task, users)
+        grid, p = np.array(task.thresholds), choice_of(task, users)
         assert p[grid.tolist().index(choice.clip)] == 1.0
 
 
@@ -198,19 +197,17 @@ def test_argmin_where_only_the_choice_is_free():
     task = replace(TASK, epsilon=INF, adaptive=False, clip_max=1000, release_epsilon=0.1)
     choice, _ = run(task, users, lambda i: SimulatedNoise(1, i))
     assert 1 < choice.clip < 300
-    assert bound_probabilities(task, users)[1].max() == 1.0
+    assert choice_of(task, users).max() == 1.0
 
 
 def test_the_adaptive_end_leaves_less_noise():
     """On users far below clip_max the private upper end pays: expected score over the least."""
     users = PaperNonIid(n_users=20_000, d=50, mean_items=20.0, seed=2).load().users
     fixed = BoundTask(1500, "ramp", "exact", False, 0.1, 0.1, 1 / 40_000, ZERO)
-    score = scores_of_curves(
-        "ramp", clipped_curves(users, fixed.thresholds), fixed.levels(fixed.thresholds)
-    )
+    score = scores_of(fixed, users)
     flat = replace(fixed, score="union", range="paper")
     excess = [
-        float(bound_probabilities(t, users)[1] @ score - score.min()) / score.min()
+        float(choice_of(t, users) @ score - score.min()) / score.min()
         for t in (replace(fixed, adaptive=True), fixed, flat)
     ]
     assert excess[0] < 0.03  # found 0.021, 0.075 and 0.505

@@ -1,4 +1,4 @@
-"""Adaptive histogram: budgets, the exact mixture, closeness to the best clip, ratio, edges."""
+"""Adaptive histogram: budgets, closeness to the best clip, edges."""
 
 import math
 from dataclasses import replace
@@ -8,20 +8,23 @@ import pytest
 
 from fedhist.privacy.guarantee import Adjacency, Trust, gaussian_multiplier
 from fedhist.privacy.noise_law import expected_l1
-from fedhist.protocols.clip_choice.budget import domain_share
-from fedhist.protocols.clip_choice.catalogue import AIMS, RULES
-from fedhist.protocols.clip_choice.ratio_debiasing import ratio
-from fedhist.protocols.clip_choice.theory import em_probabilities, mixture_l1, tails_of
+from fedhist.protocols.clip_choice import by_exponential
+from fedhist.protocols.clip_choice.by_exponential import slope_aim
+from fedhist.protocols.clip_choice.catalogue import (
+    CHOICE_SHARE,
+    PRINTED_NAMES,
+    RULES,
+    threshold_rule,
+)
 from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
 from fedhist.protocols.histograms.reference_clips import best_clip
-from fedhist.protocols.shared.clipped_totals import user_norms
-from fedhist.protocols.shared.contributions import TotalContribution
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
-from tests.protocols.running import recorded, secure, table_users
+from simulations.experiments.norm_index import NormIndex
 from tests.protocols.running import result as run
+from tests.protocols.running import secure, table_users
 
 ZERO, REPLACE, ADD = "zero-out-user", "replace-user", "add-remove-user"
 INF = math.inf
@@ -46,14 +49,14 @@ def users_of(rows, d):
 
 def parameters(name):
     """What a rule needs to run at all."""
-    rule = RULES[name]
+    rule = threshold_rule(name)
     delta = 1e-5 if rule.needs_delta or 1 not in rule.norms else 0.0
     return {"threshold": name, "delta": delta, "n_users": 200, "steps": 5}
 
 
-@pytest.mark.parametrize("name", sorted(RULES))
+@pytest.mark.parametrize("name", [*RULES, *PRINTED_NAMES])
 @pytest.mark.parametrize("adjacency", [ZERO, REPLACE, ADD])
-@pytest.mark.parametrize("more", [{}, {"discrete": True, "debias": True}])
+@pytest.mark.parametrize("more", [{}, {"discrete": True}])
 def test_every_rule_spends_the_budget_exactly(name, adjacency, more):
     users = heavy_users(200, 8)
     given = parameters(name) | more | {"adjacency": adjacency}
@@ -75,25 +78,23 @@ def test_every_rule_spends_the_budget_exactly(name, adjacency, more):
     assert (p.guarantee.trust, p.guarantee.adjacency) == (Trust.CENTRAL, Adjacency(adjacency))
     assert p.clip_min <= estimate.public["clip"] <= p.task.c_max
     assert ("n_users" in estimate.public) == (adjacency != ADD)
-    choice = domain_share(8, p.n_users, 2.0) if p.rule.aim else 1.1 / math.sqrt(8)
-    share = 2.0 * (1 - choice - (0.1 if more else 0.0))
-    assert p.shares.release_epsilon == pytest.approx(share)
+    assert p.shares.release_epsilon == pytest.approx(2.0 * (1 - CHOICE_SHARE))
 
 
 def test_delta_is_split_only_where_the_choice_needs_one():
     base = AdaptiveHistogram(Keys.range(3), 1.0, 1e-6)
     assert (base.shares.choice_delta, base.shares.release_delta) == (0.0, 1e-6)
-    curve = replace(base, threshold="slope-curve")
-    assert (curve.shares.choice_delta, curve.shares.release_delta) == (5e-7, 5e-7)
-    uneven = replace(curve, delta_choice=1e-7, epsilon_choice=0.25)
+    descent = replace(base, threshold="dp-sgd")
+    assert (descent.shares.choice_delta, descent.shares.release_delta) == (5e-7, 5e-7)
+    uneven = replace(descent, delta_choice=1e-7, epsilon_choice=0.25)
     assert uneven.shares.release_delta == pytest.approx(9e-7)
     assert uneven.shares.release_epsilon == 0.75
 
 
 def test_without_noise_every_part_is_without():
-    p = AdaptiveHistogram(Keys.range(3), INF, 1e-6, epsilon_choice=0.1, debias=True)
+    p = AdaptiveHistogram(Keys.range(3), INF, 1e-6, epsilon_choice=0.1)
     shares = p.shares
-    assert shares.choice_epsilon == shares.ratio_epsilon == shares.release_epsilon == INF
+    assert shares.choice_epsilon == shares.release_epsilon == INF
     assert p.task.mass == 0
     assert not p.guarantee.private
 
@@ -105,20 +106,18 @@ def test_without_noise_every_part_is_without():
         ({"epsilon": math.nan}, "epsilon must be a number, got nan"),
         ({"delta": 1.0}, "delta must lie in"),
         ({"epsilon_choice": 0.0}, "epsilon_choice must be positive, got 0"),
-        ({"epsilon_choice": 1.0}, "epsilon_choice = 1.0 leave nothing of epsilon = 1.0"),
-        ({"debias": True, "epsilon_ratio": 0.95}, "epsilon_ratio = 0.95 leave nothing"),
-        ({"epsilon_ratio": 0.1}, "epsilon_ratio = 0.1 is for debias = true"),
+        ({"epsilon_choice": 1.0}, "epsilon_choice = 1.0 leaves nothing of epsilon = 1.0"),
         ({"delta_choice": 1e-9}, "'em-slope' spends no delta; got delta_choice 1e-09"),
         ({"threshold": "dp-sgd", "delta_choice": 1e-6}, r"\(0, delta = 1e-06\), got 1e-06"),
         ({"threshold": "dp-sgd", "delta_choice": 2e-6}, r"\(0, delta = 1e-06\), got 2e-06"),
         ({"threshold": "dp-sgd", "delta": 0.0}, r"delta_choice in \(0, delta = 0.0\)"),
-        ({"threshold": "huang-quantile", "delta": 0.0}, "'huang-quantile' needs delta > 0, got 0"),
+        ({"threshold": "dp-sgd-paper", "delta": 0.0}, "'dp-sgd-paper' needs delta > 0, got 0"),
+        ({"threshold": "huang-quantile"}, 'is gone: write threshold = "adaptive-quantile"'),
         ({"threshold": "dp-sgd-paper"}, "set n_users"),
         ({"threshold": "em-slop"}, "unknown threshold rule 'em-slop'; did you mean 'em-slope'"),
         ({"noise": "none"}, "noise must be one of auto, laplace, gaussian, got 'none'"),
         ({"noise": "gaussian", "delta": 0.0}, "Gaussian noise needs delta > 0, got 0"),
-        ({"noise": "laplace", "threshold": "huang-quantile"}, "needs Gaussian noise"),
-        ({"debias": "none"}, "debias must be true or false, got 'none'"),
+        ({"noise": "laplace", "threshold": "dp-sgd-paper"}, "needs Gaussian noise"),
         ({"clip_min": 0.0}, "got 0.0 and 1000.0"),
         ({"clip_min": 5.0, "clip_max": 4.0}, "got 5.0 and 4.0"),
         ({"clip_max": INF}, "got 1.0 and inf"),
@@ -126,10 +125,6 @@ def test_without_noise_every_part_is_without():
         ({"sparsity": 4}, r"sparsity must lie in \[1, 3\], got 4"),
         ({"n_users": 0}, "n_users must be a positive integer, got 0"),
         ({"n_users": 5, "adjacency": "add-remove-user"}, "keeps the number of users private"),
-        (
-            {"debias": True, "clip_max": 1e13},
-            r"at most 2\^40 / R with a ratio, got 1000",
-        ),
         ({"steps": 0}, "steps must be a positive integer, got 0"),
         ({"per_octave": 0}, "per_octave must be a positive integer, got 0"),
         ({"adjacency": "neighbours"}, "neighbours"),
@@ -154,7 +149,6 @@ def test_mass_is_the_noise_of_the_release(adjacency, d, k1, k2):
     )
     sigma = gaussian_multiplier(1.0, 1e-6)
     assert p.task.mass == pytest.approx(d * k2 * sigma * math.sqrt(2 / math.pi), rel=1e-6)
-    assert p.task.rank == pytest.approx(k2 * sigma * math.sqrt(d), rel=1e-6)
     laplace = replace(p, delta=0.0, noise="auto")
     assert laplace.task.mass == pytest.approx(d * k1, rel=1e-6)
     assert (laplace.norm, laplace.task.radius) == (1, 1.0)
@@ -174,7 +168,7 @@ def test_radius_is_the_root_of_the_sparsity():
 
 def test_figures_of_the_paper():
     """Release at epsilon = 1 and delta = 1 / 1.2e6 with d = 1000: sigma 4.262, M 3401."""
-    p = AdaptiveHistogram(Keys.range(1000), 1.1, 1 / 1.2e6)
+    p = AdaptiveHistogram(Keys.range(1000), 1.1, 1 / 1.2e6, epsilon_choice=0.1)
     assert p.task.mass == pytest.approx(3401, abs=1)
     assert len(p.task.grid) == 41
 
@@ -186,162 +180,85 @@ def test_release_is_the_bounded_histogram():
     fixed = BoundedHistogram(p.domain, p.shares.release_epsilon, 7.0, 1e-6)
     second = lambda i: SimulatedNoise(3, i + 1)  # noqa: E731
     assert run(p, users, seed=3).value.tolist() == run(fixed, users, noise=second).value.tolist()
-    assert p.error(users).expected == pytest.approx(fixed.error(users).expected, rel=1e-12)
 
 
 # -- the error -------------------------------------------------------------------------------------
 
-MEASURED = [
-    {},
-    {"delta": 0.0},
-    {"delta": 0.0, "adjacency": REPLACE, "discrete": True, "threshold": "em-quantile"},
-    {"discrete": True, "threshold": "em-slope", "nonneg": False},
-]
+
+def mixture(p, users):
+    """The expected error over the exact law of the choice, which shares no code with a run."""
+    law = NormIndex(users, p.domain).law(slope_aim(p.task), p.task)
+    likely = np.flatnonzero(law > 1e-9)
+    release = lambda c: replace(p.at(float(c)), nonneg=p.nonneg)  # noqa: E731
+    return sum(law[i] * release(p.task.grid[i]).error(users).expected for i in likely)
 
 
-@pytest.mark.parametrize("parts", MEASURED)
-def test_error_is_what_is_measured(parts):
-    """Mean of 400 runs within 4.5 standard errors: false alarm below 1e-5 for each of four."""
-    users = heavy_users(400, 12, mean=30)
+@pytest.mark.parametrize("parts", [{}, {"delta": 0.0}, {"noise": "gaussian", "discrete": True}])
+def test_runs_lose_what_the_law_of_the_choice_says(parts):
+    """Mean of 300 runs within 4.5 standard errors: false alarm below 1e-5 for each of three."""
+    users = heavy_users(300, 12, mean=30)
     base = AdaptiveHistogram(users.vocabulary, 2.0, 1e-4, clip_max=64.0, sparsity=3)
     p = replace(base, **parts)
-    truth, bound = p.truth(users), p.error(users)
-    assert bound.exact
-    losses = np.array([p.loss(run(p, users, seed).value, truth) for seed in range(400)])
-    standard_error = losses.std(ddof=1) / 20
-    assert standard_error < 0.1 * bound.expected
-    assert abs(losses.mean() - bound.expected) < 4.5 * standard_error
+    truth, expected = p.truth(users), mixture(p, users)
+    losses = np.array([p.loss(run(p, users, seed).value, truth) for seed in range(300)])
+    standard_error = losses.std(ddof=1) / math.sqrt(300)
+    assert standard_error < 0.1 * expected
+    assert abs(losses.mean() - expected) < 4.5 * standard_error
 
 
 @pytest.mark.parametrize(
     ("n", "d", "delta", "most"),
     [(20000, 1000, 1e-6, 1.05), (20000, 100, 1e-6, 1.15), (5000, 200, 0.0, 1.15)],
 )
-@pytest.mark.parametrize("name", ["em-slope-point", "em-slope"])
-def test_choice_costs_little(n, d, delta, most, name):
+def test_choice_costs_little(n, d, delta, most):
     """Expected error over that of the best threshold at the budget of the release; no chance."""
     users = heavy_users(n, d)
     noise = "gaussian" if delta else "auto"
-    p = AdaptiveHistogram(users.vocabulary, 1.1, delta, epsilon_choice=0.1, threshold=name)
-    p = replace(p, noise=noise)
-    unit = p.at(1.0).noise
-    best = best_clip(users, p.domain, p.norm, unit, nonneg=True, per_octave=8)[1]
-    assert p.error(users).expected < most * best
-
-
-def test_raised_level_helps():
-    """M below the error of its choice: aiming at M itself would triple the error here."""
-    users = heavy_users(20000, 100)
-    p = AdaptiveHistogram(
-        users.vocabulary, 1.1, 1e-6, epsilon_choice=0.1, noise="gaussian", sparsity=100
-    )
-    assert p.task.mass < AIMS["em-slope-point"](p.task).level
-    clips = p.task.grid
-    tails = tails_of(*user_norms(users, p.domain), clips, 2, p.radius)
-    as_is = em_probabilities(tails, p.task.mass, p.radius, p.task.epsilon)
-    laws = [p.at(c).noise for c in clips]
-    blind, _ = mixture_l1(users, p.domain, clips, as_is, laws, 2, True)
-    assert p.error(users).expected < 0.5 * blind
-
-
-def test_a_prediction_says_where_a_given_clip_would_err_far_less():
-    """Fifteen users of 300 with fifty times as much, two items; half of the users have as much."""
-    few, many = ([[10, 5]] * (300 - k) + [[500, 250]] * k for k in (15, 150))
-    p = AdaptiveHistogram(Keys.range(2), 1.0, n_users=300)
-    bound = p.error(users_of(few, 2))
-    assert bound.exact
-    assert bound.is_close
-    grid = [p.at(float(c)).error(users_of(few, 2)).expected for c in p.task.grid]
-    assert f"err {bound.expected / min(grid):.2g} times less" in bound.source
-    assert not p.error(users_of(many, 2)).is_close
+    p = AdaptiveHistogram(users.vocabulary, 1.1, delta, epsilon_choice=0.1, noise=noise)
+    best = best_clip(users, p.domain, p.norm, p.at(1.0).noise, nonneg=True, per_octave=8)[1]
+    assert mixture(p, users) < most * best
 
 
 def test_identical_users_cost_little_with_intervals():
     users = users_of([[30 if j == i % 50 else 0 for j in range(50)] for i in range(4000)], 50)
     p = AdaptiveHistogram(users.vocabulary, 1.1, 1e-6, noise="gaussian")
-    best = p.at(30.0)
-    least = expected_l1(best.noise, np.zeros(50), p.truth(users))
-    assert p.error(users).expected < 1.25 * least
-    assert replace(p, threshold="em-slope-point").error(users).expected > 4 * least
+    least = expected_l1(p.at(30.0).noise, np.zeros(50), p.truth(users))
+    assert mixture(p, users) < 1.25 * least
 
 
-ITERATIVE = ("dp-sgd", "adaptive-quantile", "huang-quantile", "output-perturbation", "slope-curve")
+SETTINGS = [(300, 5), (1000, 30), (3000, 100), (3000, 300)]
 
 
-@pytest.mark.parametrize("name", ITERATIVE)
-def test_predictions_go_through_the_noise_of_the_rule(name):
-    """Within 10 % of 60 runs' mean and three standard errors of it: false alarms below 1 % in all.
-
-    The error at the best threshold of theory, C*, would be up to 17 times too low.
-    """
-    users = heavy_users(600, 40)
-    p = AdaptiveHistogram(users.vocabulary, 1.1, 1e-6, threshold=name, steps=10)
-    bound = p.error(users)
-    assert not bound.exact
-    assert "runs of the rule" in bound.source
-    truth = p.truth(users)
-    losses = np.array([p.loss(run(p, users, seed).value, truth) for seed in range(60)])
-    error = losses.std(ddof=1) / math.sqrt(60)
-    assert abs(losses.mean() - bound.expected) < 0.1 * losses.mean() + 3 * error
+def regret(share, decay, monkeypatch):
+    """Geometric mean of the error over that of the best clip, over SETTINGS and budgets."""
+    monkeypatch.setattr(by_exponential, "LIGHT_DECAY", decay)
+    logs = []
+    for n, d in SETTINGS:
+        users = heavy_users(n, d)
+        for epsilon in (0.5, 2.0):
+            p = AdaptiveHistogram(users.vocabulary, epsilon, epsilon_choice=share * epsilon)
+            unit = replace(p, epsilon_choice=1e-9 * epsilon).at(1.0).noise
+            best = best_clip(users, p.domain, 1, unit, nonneg=True, per_octave=4)[1]
+            logs.append(math.log(mixture(p, users) / best))
+    return math.exp(np.mean(logs))
 
 
-# -- ratio debiasing -------------------------------------------------------------------------------
+def test_the_share_and_the_decay_are_near_the_best(monkeypatch):
+    """Of what is spent on the choice, and of how fast weights fall: exact, on fixed users."""
+    decay = by_exponential.LIGHT_DECAY
+    ours = regret(CHOICE_SHARE, decay, monkeypatch)
+    assert ours < min(regret(s, decay, monkeypatch) for s in (0.03, 0.35))
+    assert ours < min(regret(CHOICE_SHARE, x, monkeypatch) for x in (1.0, 12.0))
 
 
-def test_ratio_never_shrinks():
-    assert ratio(10.0, np.array([2.0, 3.0])) == 2.0
-    assert ratio(-5.0, np.array([2.0])) == 1.0
-    assert ratio(5.0, np.array([-2.0])) == 1.0
-
-
-def test_ratio_pays_with_large_domains_only():
-    """Mean of 10 runs; the gap is over 5 standard deviations of either mean (fixed seeds)."""
-    users = heavy_users(20000, 1000)
-    p = AdaptiveHistogram(users.vocabulary, 1.1, 1e-6)
-    scaled = replace(p, debias=True)
-    assert not scaled.error(users).exact
-    truth = p.truth(users)
-    plain, debiased = (
-        np.mean([p.loss(run(q, users, s).value, truth) for s in range(10)]) for q in (p, scaled)
-    )
-    assert debiased < 0.8 * plain
-
-
-def test_ratio_says_what_it_used():
-    users = heavy_users(20000, 50)
-    p = AdaptiveHistogram(users.vocabulary, 1.1, 1e-6, noise="gaussian", debias=True, nonneg=False)
-    estimate = run(p, users)
-    public = estimate.public
-    assert public["total"] == pytest.approx(p.truth(users).sum(), rel=0.15)
-    assert public["ratio"] == pytest.approx(
-        public["total"] / (estimate.value.sum() / public["ratio"])
-    )
-    assert estimate.stderr[0] == pytest.approx(public["ratio"] * public["noise_std"])
-    labels = [e.label for e in estimate.ledger.entries]
-    assert labels == ["em-slope", "ratio-cap", "ratio-total", "gaussian"]
-    chosen = run(replace(p, debias=False), users)
-    assert public["clip"] < chosen.public["clip"]
-
-
-def test_noise_of_the_total_fits_its_cap():
-    """Half of epsilon_ratio for a sum that one user moves by up to the cap."""
-    noise, drawn = recorded("discrete_laplace")
-    users = heavy_users(500, 5)
-    p = AdaptiveHistogram(users.vocabulary, 2.0, 1e-6, debias=True, epsilon_ratio=0.5)
-    public = run(p, users, noise=noise).public
-    assert drawn == [((1,), public["cap"] / 0.25)]
-    rows = [[int(public["cap"]), 0, 0, 0, 0], [10**6, 0, 0, 0, 0], [0] * 5]
-    query = TotalContribution(Keys.range(5), int(public["cap"]))
-    sums = [int(query.answer(users_of([r], 5), None).arrays["total"][0]) for r in rows]
-    assert sums == [public["cap"], public["cap"], 0]  # the sensitivity, attained
-
-
-def test_ratio_is_exact_without_noise():
-    users = heavy_users(300, 5)
-    p = AdaptiveHistogram(users.vocabulary, INF, debias=True, clip_max=1e6)
-    estimate = run(p, users)
-    assert estimate.value == pytest.approx(p.truth(users), rel=1e-12)
-    assert estimate.public["ratio"] == pytest.approx(1.0, rel=1e-12)
+def test_noise_is_laplace_only_where_that_is_less_however_broad_users_are():
+    """sqrt(d) d / epsilon against d sigma sqrt(2 / pi), at the budget of the release."""
+    sigma = gaussian_multiplier(0.85, 1e-6)
+    least = 0.85 * sigma * math.sqrt(2 / math.pi)
+    few, many = math.floor(least**2), math.ceil(least**2)
+    assert AdaptiveHistogram(Keys.range(few), 1.0, 1e-6).norm == 1
+    assert AdaptiveHistogram(Keys.range(many), 1.0, 1e-6).norm == 2
+    assert AdaptiveHistogram(Keys.range(few), 1.0, 1e-6, threshold="dp-sgd").norm == 2
 
 
 # -- edges -----------------------------------------------------------------------------------------
@@ -358,10 +275,9 @@ EDGES = {
 
 @pytest.mark.parametrize("rows", EDGES.values(), ids=EDGES.keys())
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
-@pytest.mark.parametrize("debias", [False, True])
-def test_odd_populations(rows, delta, debias):
+def test_odd_populations(rows, delta):
     users = users_of(rows, 3)
-    p = AdaptiveHistogram(Keys.range(3), 1.0, delta, clip_min=2.0, debias=debias)
+    p = AdaptiveHistogram(Keys.range(3), 1.0, delta, clip_min=2.0)
     estimate = run(p, users)
     assert estimate.status == "ok"
     assert np.isfinite(estimate.value).all()
@@ -408,11 +324,11 @@ def test_secure_noise_needs_integers():
     assert refused.status == "refused"
     assert "discrete = true" in refused.reason
     assert refused.ledger.entries == ()
-    for more in ({}, {"debias": True}, {"delta": 0.0}):
+    for more in ({}, {"delta": 0.0}):
         q = replace(p, discrete=True, **more)
         estimate = run(q, users, noise=secure)
         assert estimate.status == "ok"
-        step = estimate.public["clip"] / 2**20 * estimate.public.get("ratio", 1.0)
+        step = estimate.public["clip"] / 2**20
         assert estimate.value / step == pytest.approx(np.rint(estimate.value / step), abs=1e-3)
 
 
@@ -425,9 +341,3 @@ def test_resolve_takes_the_public_domain():
     assert list(found["domain"]) == ["a", "b"]
     with pytest.raises(ValueError, match="domain"):
         AdaptiveHistogram.resolve({"epsilon": 1.0}, users, None)
-
-
-def test_the_ratio_works_where_all_norms_are_below_one():
-    users = Users.from_records({"a": {"0": 1}, "b": {"1": 1}})
-    p = AdaptiveHistogram(Keys.range(2), 1.0, 1e-6, debias=True, clip_min=0.1, clip_max=0.5)
-    assert run(p, users).status == "ok"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,18 +14,11 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.query import Summary
 from fedhist.privacy.noise_law import NoiseLaw, excess, expected_l1
 from fedhist.protocols import (
-    AdaptiveHistogram,
     BoundedHistogram,
     ItemHistogram,
     LocalHistogram,
-    PoissonCounts,
 )
-from fedhist.protocols.clip_choice import theory
-from fedhist.protocols.clip_choice.by_exponential import law_of, slope_aim
-from fedhist.protocols.clip_choice.two_norms import norm_law
-from fedhist.protocols.histograms import poisson_debiasing as debias
 from fedhist.protocols.shared.clipped_totals import whole_and_kept
-from fedhist.protocols.shared.contributions import decay_of, small_first
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 
@@ -85,53 +76,6 @@ def padded(p: LocalHistogram, table: np.ndarray) -> float:
     return float((error - p.nonneg * std * excess(unit, p.clip * first / std)).sum())
 
 
-def poisson(p: PoissonCounts, table: np.ndarray) -> float:
-    truth = table.sum(axis=0)
-
-    def at(clip: int) -> float:
-        kept, law = np.minimum(table, clip).sum(axis=0), p.law(clip)
-        if not p.debias:
-            return expected_l1(law, truth - kept, kept)
-        most = p.most_rate(clip)
-        return sum(
-            debias.expected_error(law, k, t, p.n_users, clip, most)
-            for k, t in zip(kept, truth, strict=True)
-        )
-
-    if p.clip is not None or math.isinf(p.epsilon):
-        return at(p.clip or p.clip_max)
-    edges = np.array(p.edges)
-    above = (table > edges).sum(axis=0).astype(float)
-    first = small_first(edges, decay_of(p.n_users, p.budgets[0]))
-    law = theory.excess_probabilities(above, p.rank, 1.0, p.budgets[0], first)
-    return sum(q * at(int(c)) for c, q in zip(edges, law, strict=True) if q)
-
-
-def adaptive(p: AdaptiveHistogram, table: np.ndarray) -> float:
-    """Mix the exact errors over the law of the choice."""
-    l1, l2 = np.linalg.norm(table, 1, axis=1), np.linalg.norm(table, 2, axis=1)
-
-    def tails(norm: int) -> np.ndarray:
-        task = p.task_in(norm)
-        radius, size = slope_aim(task).radius, l1 if norm == 1 else l2
-        slope = np.divide(l1, size, out=np.zeros_like(size), where=size > 0)
-        one = np.floor(np.minimum(slope / radius, 1) * 2**20) * radius / 2**20 if radius else 1.0
-        return np.array([np.sum(np.where(size > c, one, 0.0)) for c in task.grid])
-
-    tasks = [p.task_in(norm) for norm in p.norms]
-    if len(tasks) == 2:
-        laws = norm_law(tasks[0], tasks[1], (tails(1), tails(2)))
-    else:
-        laws = (law_of(slope_aim(tasks[0]), tasks[0], tails(p.norm)),)  # type: ignore[assignment]
-    error = 0.0
-    for task, law in zip(tasks, laws, strict=True):
-        for clip, chance in zip(task.grid, law, strict=True):
-            if chance > 1e-12:
-                r = replace(p.at(float(clip), task.norm), nonneg=p.nonneg)
-                error += chance * bounded(r, table)
-    return error
-
-
 CASES: list[tuple[Protocol, Callable[..., float]]] = [
     (BoundedHistogram(DOMAIN, 1.0, 7.0, 1e-6), bounded),
     (BoundedHistogram(DOMAIN, 0.5, 9.0, nonneg=False), bounded),
@@ -142,14 +86,6 @@ CASES: list[tuple[Protocol, Callable[..., float]]] = [
     (ItemHistogram(DOMAIN, 0.1, nonneg=False), one_record),
     (LocalHistogram(DOMAIN, 1.0, 4), padded),
     (LocalHistogram(DOMAIN, 2.0, 30, nonneg=False, oracle="unary"), padded),
-    (PoissonCounts(DOMAIN, 1.0, 300, clip=3), poisson),
-    (PoissonCounts(DOMAIN, 1.0, 300, clip=3, debias=False, delta=1e-6), poisson),
-    (PoissonCounts(Keys.of(["f"]), 1.0, 300), poisson),
-    (PoissonCounts(Keys.of(["f"]), 4.0, 300, clip_max=50, discrete=True), poisson),
-    (PoissonCounts(Keys.of(["f"]), math.inf, 300), poisson),
-    (AdaptiveHistogram(DOMAIN, 1.0, 1e-6, n_users=300), adaptive),
-    (AdaptiveHistogram(DOMAIN, 1.0, n_users=300, nonneg=False), adaptive),
-    (AdaptiveHistogram(DOMAIN, 2.0, 1e-6, noise="gaussian", discrete=True), adaptive),
 ]
 
 
@@ -176,18 +112,6 @@ def test_against_all_records_at_once(protocol: Protocol, slow: Callable[..., flo
             assert known.error.expected == pytest.approx(want, rel=1e-12, abs=1e-12)
             assert (known.support, known.resolution, known.diagnostics) == (None, 0.0, {})
             assert known.lower_bounds == ()
-
-
-def test_of_a_million_users_some_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules whose law is not known are run on users' norms: 4,000 of 20,000 here, to 5 %."""
-    users = random_users(3, 20_000)
-    p = AdaptiveHistogram(users.vocabulary, 1.0, 1e-6, threshold="slope-curve", n_users=20_000)
-    whole = measured(p, users).error
-    monkeypatch.setattr("fedhist.protocols.clip_choice.measured.norm_index.MOST_ROWS", 4000)
-    some = measured(p, Walked(users, 3000)).error
-    assert "sampled: " in some.source
-    assert "sampled: " not in whole.source
-    assert some.expected == pytest.approx(whole.expected, rel=0.05)
 
 
 def test_large_counts_are_added_in_doubles() -> None:

@@ -1,27 +1,22 @@
 """Debiasing of clipped Poisson counts: h against direct sums, its inverse, exact expected error."""
 
 import math
-from itertools import pairwise
 
 import mpmath
 import numpy as np
 import pytest
-from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import poisson
 
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.protocols.histograms.poisson_debiasing import (
-    SUMMED_STD,
     clipped_mean,
     clipped_mean_slope,
     clipped_variance,
     debiased,
     debiased_stderr,
-    expected_error,
     most_rate,
     rate_of_mean,
-    steepest_rate,
 )
 
 CLIPS = [1, 2, 3, 7, 30]
@@ -195,77 +190,3 @@ def test_stderr_is_infinite_at_the_cap():
         out = debiased_stderr(at_cap, 100, 3, noise)
         assert np.isfinite(out[0])
         assert out[1] == np.inf
-
-
-# -- expected error --------------------------------------------------------------------------------
-
-
-CASES = [
-    (3, 1000, 1500.0, 1700.0),  # in the middle
-    (3, 1000, 2690.0, 3500.0),  # around the end of the inverse
-    (3, 1000, 2660.0, 2670.0),  # likewise, and hardly clipped
-    (3, 1000, 2990.0, 3500.0),  # beyond it
-    (10, 1000, 4.0, 4.0),  # often below zero
-    (1, 50, 20.0, 400_000.0),  # the truth beyond all rates
-    (400, 20, 5000.0, 5200.0),
-]
-
-
-def by_inverse(density, law, kept, truth, n, clip):
-    """The same expectation over the noise, with the inverse: adaptive quadrature in z."""
-
-    def f(z):
-        return density(z) * abs(float(debiased(np.array([kept + z]), n, clip)[0]) - truth)
-
-    end = n * float(clipped_mean(steepest_rate(clip), clip))
-    bends = {0.0, -kept, end - kept, truth - kept, n * float(clipped_mean(truth / n, clip)) - kept}
-    far = 45 * law.std
-    marks = sorted({-far, far, *(b for b in bends if abs(b) < far), *np.linspace(-far, far, 41)})
-    pieces = pairwise(marks)
-    return sum(quad(f, a, b, limit=200, epsrel=1e-10)[0] for a, b in pieces)
-
-
-@pytest.mark.parametrize(("clip", "n", "kept", "truth"), CASES)
-def test_expected_error_equals_quadrature_over_the_noise(clip, n, kept, truth):
-    s = 12.0
-    laplace = NoiseLaw("laplace", s)
-    slow = by_inverse(lambda z: math.exp(-abs(z) / s) / (2 * s), laplace, kept, truth, n, clip)
-    assert expected_error(laplace, kept, truth, n, clip) == pytest.approx(slow, rel=2e-6)
-    gauss = NoiseLaw("gaussian", s)
-    slow = by_inverse(
-        lambda z: math.exp(-((z / s) ** 2) / 2) / (s * math.sqrt(2 * math.pi)),
-        gauss, kept, truth, n, clip,
-    )  # fmt: skip
-    assert expected_error(gauss, kept, truth, n, clip) == pytest.approx(slow, rel=2e-6)
-
-
-@pytest.mark.parametrize(("clip", "n", "kept", "truth"), CASES)
-def test_expected_error_under_integer_noise_is_the_plain_sum(clip, n, kept, truth):
-    s = 3.0
-    for kind, p in [
-        ("discrete-laplace", lambda k: math.exp(-abs(k) / s)),
-        ("discrete-gaussian", lambda k: math.exp(-((k / s) ** 2) / 2)),
-    ]:
-        total = weight = 0.0
-        for k in range(-150, 151):
-            value = float(debiased(np.array([kept + k]), n, clip)[0])
-            total += p(k) * abs(value - truth)
-            weight += p(k)
-        got = expected_error(NoiseLaw(kind, s), kept, truth, n, clip)
-        assert got == pytest.approx(total / weight, rel=1e-11)
-
-
-@pytest.mark.parametrize("kind", ["discrete-laplace", "discrete-gaussian"])
-@pytest.mark.parametrize(("clip", "n", "kept", "truth"), CASES)
-def test_wide_integer_noise_joins_the_sum(kind, clip, n, kept, truth, monkeypatch):
-    """Above the switch, the continuous law differs from the sum by about 1 / std^2."""
-    law = NoiseLaw(kind, 1.2 * SUMMED_STD)
-    wide = expected_error(law, kept, truth, n, clip)
-    monkeypatch.setattr("fedhist.protocols.histograms.poisson_debiasing.SUMMED_STD", 1e9)
-    assert wide == pytest.approx(expected_error(law, kept, truth, n, clip), rel=2e-5)
-
-
-def test_no_noise_is_the_error_itself():
-    law = NoiseLaw("laplace", 0.0)
-    assert expected_error(law, 30.0, 33.0, 10, 1000) == pytest.approx(3.0, abs=1e-12)
-    assert expected_error(law, 0.0, 5.0, 10, 3) == 5.0

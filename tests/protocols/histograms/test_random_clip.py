@@ -7,7 +7,7 @@ import pytest
 
 from fedhist.base.errors import WireError
 from fedhist.model.query import Keyed, Report, Summary
-from fedhist.protocols.histograms.random_clip import RandomClip
+from fedhist.protocols.histograms.key_queries import RandomClip
 from fedhist.protocols.shared.item_rows import pack_records
 from fedhist.session.codec import decode_query, encode_fields
 from fedhist.users.batch import Users

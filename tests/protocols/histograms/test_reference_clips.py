@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from walked_users import Walked
 
 from fedhist.privacy import noise_law
 from fedhist.privacy.guarantee import Adjacency
@@ -14,7 +13,6 @@ from fedhist.privacy.noise_law import NoiseLaw, expected_l1
 from fedhist.privacy.sensitivity import sensitivity_multipliers, sqrt_up
 from fedhist.protocols.histograms.reference_clips import (
     best_clip,
-    c_star,
     c_star_gaussian,
     c_star_laplace,
     reference_clip,
@@ -185,27 +183,6 @@ def test_best_clip_beats_every_other_and_c_star_is_within_two(norm):
     else:
         star = c_star_laplace(l1, 30, 1 / 2.0)
     assert cost(star) <= 2 * error
-
-
-@pytest.mark.parametrize("norm", [1, 2])
-def test_c_star_in_two_passes_is_that_of_all_norms_at_once(norm):
-    """At masses between sums of slopes, which are added up in another order."""
-    rng = np.random.default_rng(norm)
-    table = rng.poisson(rng.pareto(0.6, (300, 1)) * rng.random((300, 12)))
-    table[::7] = 0
-    users, domain = table_users(table), Keys.range(12)
-    l1, l2 = clipped_totals.user_norms(users, domain)
-    slopes = np.divide(l1, l2, out=np.zeros(300), where=l2 > 0)
-    masses = [*np.geomspace(1e-3, 1.1 * slopes.sum(), 60), 0.0, slopes.sum() + 1]
-    for mass in masses if norm == 2 else range(1, 310, 7):
-        if norm == 2:
-            want = c_star_gaussian(l1, l2, mass)
-        else:
-            want = c_star_laplace(l1, mass, 1.0)
-            mass -= 1
-        for some in (users, Walked(users, 13)):
-            assert c_star(some, domain, norm, mass) == want
-    assert c_star(users.none, domain, norm, 0.5) == 0.0
 
 
 def test_best_clip_of_nobody_and_without_noise():

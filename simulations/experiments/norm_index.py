@@ -1,38 +1,36 @@
 """Run the private choice of a threshold many times on one population, without walking the users.
 
+Where a choice is by the exponential mechanism, its law is known exactly.
+
 A rule asks for histograms of norms only. With the norms of all users sorted, each answer costs a
 few binary searches instead of a walk over all records, and is the same integers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import fields
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from fedhist.model.measures import MOST_ROWS
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
+from fedhist.protocols.clip_choice.by_exponential import Aim
 from fedhist.protocols.clip_choice.rule import Choice, Search, ThresholdTask
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.contributions import STEPS, NormHistogram
 from fedhist.session.curator import Curator, Noise
 from fedhist.session.journal import Journal
-from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
 from server.noise import SimulatedNoise
-
-RUNS = 200
-"""Runs behind a prediction: thresholds whose errors spread by a third leave it 2 % uncertain."""
-
-_SALT = digest64("fedhist.norm-index") >> 1
 
 Rule = Callable[[ThresholdTask, Curator], Search]
 
@@ -43,29 +41,21 @@ class NormIndex:
     Parameters
     ----------
     users : Shard
-        Of more than a million some stand for all, by a public hash of their ids.
     domain : Keys
 
     Attributes
     ----------
     l1, l2 : (n,) float64
         In the order of the users.
-    sampled : str
-        Says how many users stand for all; empty where all do.
     """
 
     def __init__(self, users: Shard, domain: Keys) -> None:
-        self._n, self.sampled = len(users), ""
-        if self._n > MOST_ROWS:
-            users = users.select(Cohort(_SALT, 0.0, MOST_ROWS / self._n))
-            self.sampled = f"; sampled: {len(users):,} of {self._n:,} users"
         self.l1, self.l2 = user_norms(users, domain)
-        self._times = self._n / max(len(users), 1)
         self._ordered = {n: self._sort(n) for n in (1, 2)}
         self._tails = lru_cache(maxsize=8)(self._cumulate)
 
     def __len__(self) -> int:
-        return self._n
+        return len(self.l1)
 
     def _sort(self, norm: int) -> tuple[Floats, Floats]:
         """Norms and slopes, smallest norm first."""
@@ -81,8 +71,7 @@ class NormIndex:
             weight = np.floor(np.minimum(slope / radius, 1.0) * STEPS).astype(np.int64)
         else:
             weight = np.ones(len(slope), dtype=np.int64)
-        tails = np.append(np.cumsum(weight[::-1])[::-1], 0)
-        return np.rint(tails * self._times).astype(np.int64) if self.sampled else tails
+        return np.append(np.cumsum(weight[::-1])[::-1], 0)
 
     def answer(self, query: NormHistogram) -> Summary:
         """Answer for all users, as they would themselves."""
@@ -110,13 +99,18 @@ class NormIndex:
             choice: Choice = stop.value
         return choice.clip
 
-    def clips(self, rule: Rule, task: ThresholdTask, runs: int = RUNS) -> Floats:
-        """Run a rule many times with seeds of its own, and return its thresholds in order: (runs,).
+    def law(self, aim: Aim, task: ThresholdTask) -> Floats:
+        """Compute the exact law of a choice by the exponential mechanism, over the grid: (K,)."""
+        query = NormHistogram(task.domain, tuple(task.grid.tolist()), task.norm, aim.radius)
+        scores = aim.scores(query, query.tails(self.answer(query)), task.epsilon)
+        return exponential_law(scores, aim.sensitivity(query), task.epsilon)
 
-        The average of an exact error over them is what the rule's own noise makes of it.
-        """
-        found = (self.search(rule, task, noise_of(rule, task, seed)) for seed in range(runs))
-        return np.sort(np.fromiter(found, dtype=np.float64, count=runs))
+
+def exponential_law(scores: Floats, sensitivity: float, epsilon: float) -> Floats:
+    """Law of the exponential mechanism, (K,); at epsilon = inf the first best is certain."""
+    if math.isinf(epsilon):
+        return np.asarray(np.arange(len(scores)) == np.argmax(scores), dtype=np.float64)
+    return np.asarray(softmax(scores * (epsilon / (2 * sensitivity))))
 
 
 def noise_of(rule: Rule, task: ThresholdTask, seed: int) -> Noise:

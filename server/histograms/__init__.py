@@ -1,1 +1,0 @@
-"""Sensitivities of clipped histograms and the search for a clip."""
