@@ -36,7 +36,7 @@ class WeightsAsCounts(UnboundedHistogram):
 
     def rounds(self, server: Curator) -> Script:
         """Release weights, and take them for counts."""
-        how = replace(self.stages.keys, epsilon=self.epsilon)
+        how = replace(self.first, epsilon=self.epsilon)
         weights = (yield DistinctKeys(how.limit)).keyed["weights"]
         noisy = server.gaussian(
             weights.values, l2_sensitivity=WEIGHT, epsilon=self.epsilon, delta=self.delta / 2

@@ -62,9 +62,9 @@ def shuffled(n_users: int, epsilon: float = 1.5, **how: Any) -> dict[str, Any]:
 # further configurations of protocols that have several: tested beside the example, never instead
 MORE: dict[str, list[dict[str, Any]]] = {
     "adaptive-histogram": [
-        {"discrete": True, "debias": True},
+        {"discrete": True, "noise": "gaussian"},
         {"delta": 0.0, "discrete": True, "adjacency": "replace-user", "threshold": "em-quantile"},
-        {"threshold": "slope-curve", "discrete": True},
+        {"threshold": "adaptive-quantile", "steps": 3, "discrete": True},
         {"threshold": "dp-sgd", "steps": 3},
         {"threshold": "output-perturbation-paper", "steps": 3, "n_users": 40, "discrete": True},
     ],
@@ -188,7 +188,7 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"discrete": False, "adjacency": "replace-user"},
         {"clip": 8, "discrete": False, "adjacency": "replace-user"},
         {"threshold": "exact-range", "adjacency": "add-remove-user"},
-        {"threshold": "ramp-fixed-range", "discrete": False},
+        {"threshold": "exact-range", "discrete": False},
         {"threshold": "paper", "mode": "paper", "clip_max": 100},
     ],
     "user-level-erm": [

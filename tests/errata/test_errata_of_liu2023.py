@@ -18,9 +18,9 @@ from scipy.stats import poisson
 
 from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
 from fedhist.protocols import BoundedHistogram
+from fedhist.protocols.clip_choice.by_exponential import safe_rank
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
 from fedhist.protocols.histograms.reference_clips import c_star_gaussian, c_star_laplace
-from fedhist.protocols.shared.contributions import safe_rank
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.populations.paper_non_iid import PaperNonIid

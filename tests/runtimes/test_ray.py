@@ -174,8 +174,8 @@ def histograms_with_a_choice(shoppers: Users) -> list[Protocol]:
     return [
         known,
         replace(known, threshold="dp-sgd", steps=4, adjacency="replace-user"),
-        replace(known, threshold="slope-curve"),
-        replace(known, delta=0.0, debias=True),
+        replace(known, threshold="adaptive-quantile", steps=4),
+        replace(known, delta=0.0),
         UnboundedHistogram(epsilon=4.0, delta=1e-6, clip_max=300),
         UnboundedHistogram(epsilon=4.0, delta=1e-6, clip=20, discrete=False),
         PoissonCounts(drinks, epsilon=2.0, delta=1e-6, n_users=N, clip=8),
