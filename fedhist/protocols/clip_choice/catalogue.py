@@ -38,6 +38,7 @@ def threshold_rule(name: str) -> ThresholdRule:
         return printed[PRINTED_NAMES.index(name)]
     if name not in RULES:
         every = (*RULES, *PRINTED_NAMES)
-        known = instead(name) or f"{nearest(name, sorted(every))}; there are {', '.join(every)}"
+        gone = instead(f"adaptive-histogram.threshold={name}")
+        known = gone or f"{nearest(name, sorted(every))}; there are {', '.join(every)}"
         raise ValueError(f"unknown threshold rule {name!r}{known}")
     return RULES[name]

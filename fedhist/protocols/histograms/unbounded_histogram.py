@@ -186,8 +186,9 @@ class UnboundedHistogram(TwoModes, Central):
         if self.delta == 0:
             raise ValueError("releasing unknown keys needs delta > 0, got 0")
         Adjacency(self.adjacency)
-        if self.threshold not in RULES and instead(self.threshold):
-            raise ValueError(f"unknown threshold {self.threshold!r}{instead(self.threshold)}")
+        gone = instead(f"{self.name}.threshold={self.threshold}")
+        if gone:
+            raise ValueError(f"unknown threshold {self.threshold!r}{gone}")
         check_choice("threshold", self.threshold, RULES)
         self.check_mode()
         if self.by_keys:

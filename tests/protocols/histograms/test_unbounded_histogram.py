@@ -115,6 +115,7 @@ def test_guarantees():
         ({"clip": None, "clip_max": 0}, "clip_max must be a positive integer, got 0"),
         ({"clip": None, "threshold": "paper", "clip_max": 9}, "begin at 10: clip_max = 9"),
         ({"threshold": "median"}, "threshold must be one of ramp, .*, got 'median'"),
+        ({"threshold": "ramp-fixed-range"}, 'is gone: write threshold = "ramp"'),
         ({"mode": "printed"}, "mode must be one of default, paper, got"),
         ({"adjacency": "none"}, "none"),
         ({"epsilon_choice": 0.1}, "a clip that is given needs no epsilon_choice, got 0.1"),
