@@ -97,10 +97,10 @@ def keyed_hash_kernel(ids: Words, key: np.uint64, salt: np.uint64, out: Words) -
         out[u] = mix(mix(ids[u] ^ key) + salt)
 
 
-BLOCK = 256
+TOGETHER = 256
 """Users whose bits are drawn side by side: their state stays in the first-level cache."""
 
-LEVELS = 10
+FIRST_WORDS = 10
 """Words drawn for everybody; 64 lanes are then undecided with probability 0.06."""
 
 
@@ -129,19 +129,19 @@ def bernoulli_bits_kernel(keys: Words, threshold: np.uint64, out: Words) -> None
     compiler vectorises; then each user goes on until every lane of it is decided: about 10 words
     instead of 64, and exact to the last bit. Words beyond the deciding one change nothing.
     """
-    counter = np.empty(BLOCK, dtype=np.uint64)
-    undecided = np.empty(BLOCK, dtype=np.uint64)
-    hit = np.empty(BLOCK, dtype=np.uint64)
+    counter = np.empty(TOGETHER, dtype=np.uint64)
+    undecided = np.empty(TOGETHER, dtype=np.uint64)
+    hit = np.empty(TOGETHER, dtype=np.uint64)
     for b in range(out.shape[1]):
         start = uint64(b) * uint64(64) * uint64(GOLDEN)
-        for first in range(0, keys.shape[0], BLOCK):
-            size = min(BLOCK, keys.shape[0] - first)
+        for first in range(0, keys.shape[0], TOGETHER):
+            size = min(TOGETHER, keys.shape[0] - first)
             for i in range(size):
                 counter[i] = keys[first + i] + start
                 undecided[i] = uint64(0xFFFFFFFFFFFFFFFF)
                 hit[i] = uint64(0)
             rest, step = threshold, uint64(0)
-            for _ in range(LEVELS):
+            for _ in range(FIRST_WORDS):
                 step += uint64(GOLDEN)
                 if rest >> uint64(63):
                     for i in range(size):

@@ -32,11 +32,11 @@ from fedhist.flower.wire import (
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.query import Query, Summary
 from fedhist.secagg import Message, Terms
+from fedhist.secagg.attempt import ROUNDS
 from fedhist.secagg.messages import seal, unseal
 from fedhist.session.codec import encode_fields
 
 KIND = "secagg."
-ROUNDS = ("keys", "shares", "masked", "unmask")
 KINDS = tuple(KIND + name for name in ROUNDS)
 ASKED_WITH_QUERY = ("keys", "masked")
 """Rounds whose message holds the query too: the guard decides in the one, the other answers it."""

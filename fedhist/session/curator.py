@@ -125,7 +125,7 @@ class Curator:
         Under aggregate trust the nodes have added it, if it is what the ``budget`` asks for.
         """
         discrete = kind.startswith("discrete")
-        x: Array = integers_of(value) if discrete else np.asarray(value, dtype=np.float64)
+        x: Array = _integers_of(value) if discrete else np.asarray(value, dtype=np.float64)
         if self._prepaid:
             if self._shared is None or budget is None:
                 raise FedhistError(f"{label!r} adds noise that no node has: {kind}")
@@ -145,7 +145,7 @@ class Curator:
         moves: Moves | None = None,
     ) -> NDArray[np.float64]:
         """Release value + Laplace(l1_sensitivity / epsilon) in every entry: epsilon-DP."""
-        scale = scale_of(l1_sensitivity, epsilon)
+        scale = _scale_of(l1_sensitivity, epsilon)
         return self._add("laplace", value, scale, pure(epsilon), label, moves)
 
     def gaussian(
@@ -160,7 +160,9 @@ class Curator:
     ) -> NDArray[np.float64]:
         """Release value + Gaussian noise by the analytic mechanism: (epsilon, delta)-DP."""
         multiplier, cost = gaussian_cost(epsilon, delta)
-        return self._add("gaussian", value, size_of(l2_sensitivity, multiplier), cost, label, moves)
+        return self._add(
+            "gaussian", value, _size_of(l2_sensitivity, multiplier), cost, label, moves
+        )
 
     def sample(self, sampler: Sampler, *, label: str) -> Array:
         """Release one draw of a sampler, at the cost that it states."""
@@ -183,7 +185,7 @@ class Curator:
         """
         if not rho > 0:
             raise ValueError(f"rho must be positive, got {rho}")
-        std = size_of(l2_sensitivity, math.sqrt(0.5 / rho))
+        std = _size_of(l2_sensitivity, math.sqrt(0.5 / rho))
         kind: AddedNoise = "discrete_gaussian" if discrete else "gaussian"
         return self._add(kind, value, std, zcdp(rho, math.inf, 0.0), label, moves)
 
@@ -230,7 +232,7 @@ class Curator:
             if not left:
                 raise BudgetExceeded(f"{label!r} was paid for {rounds} releases; all are made")
             more = times[-left]
-            std = size_of(l2_sensitivity, multiplier * more)
+            std = _size_of(l2_sensitivity, multiplier * more)
             if sized is not None:
                 std = sized.std(l2_sensitivity, more)
             left -= 1
@@ -250,7 +252,7 @@ class Curator:
         moves: Moves | None = None,
     ) -> NDArray[np.int64]:
         """Release integers + discrete Laplace(l1_sensitivity / epsilon): epsilon-DP, exactly."""
-        scale = scale_of(l1_sensitivity, epsilon)
+        scale = _scale_of(l1_sensitivity, epsilon)
         budget = (l1_sensitivity, epsilon, 0.0, 1)
         return self._add("discrete_laplace", value, scale, pure(epsilon), label, moves, budget)
 
@@ -282,7 +284,7 @@ class Curator:
         s = np.asarray(scores, dtype=np.float64)
         if s.ndim != 1 or not len(s) or not np.isfinite(s).all():
             raise ValueError(f"scores must be a finite vector, got shape {s.shape}: {s[:5]}")
-        weigh = weight_of(sensitivity, epsilon)
+        weigh = _weight_of(sensitivity, epsilon)
 
         def draw(n: NoiseSource) -> int:
             if weigh == math.inf:
@@ -313,7 +315,7 @@ class Curator:
             raise ValueError(f"scores must be a finite (k, d) matrix, got shape {s.shape}")
         if not 1 <= changed <= len(s):
             raise ValueError(f"changed must lie in [1, {len(s)} rows], got {changed}")
-        weigh, one = weight_of(sensitivity, epsilon_each), bounded_range(epsilon_each)
+        weigh, one = _weight_of(sensitivity, epsilon_each), bounded_range(epsilon_each)
         cost = Release(changed * one.epsilon, 0.0, changed * one.rho)
         step = max(1, _BLOCK // s.shape[1])
 
@@ -375,12 +377,12 @@ class Curator:
         at: float = find(contribution, l1_sensitivity, epsilon, delta)
         if as_printed:
             at = printed_key_threshold(contribution, epsilon, delta)
-        keys, counts = part.keys, integers_of(part.values)
+        keys, counts = part.keys, _integers_of(part.values)
         if not as_printed:
             keep = np.flatnonzero(counts > 0)
             keys, counts = Keys.of([part.keys[int(i)] for i in keep]), counts[keep]
         cost = approximate(math.inf, 0.0) if as_printed else approximate(epsilon, delta)
-        scale = scale_of(l1_sensitivity, epsilon)
+        scale = _scale_of(l1_sensitivity, epsilon)
 
         def draw(n: NoiseSource) -> Array:
             noisy: Array = counts if noise == "discrete" else counts.astype(np.float64)
@@ -400,20 +402,20 @@ class Curator:
 # -- sizes of the noise ---------------------------------------------------------------------------
 
 
-def scale_of(l1_sensitivity: float, epsilon: float) -> float:
+def _scale_of(l1_sensitivity: float, epsilon: float) -> float:
     """Scale of Laplace noise."""
     check_budget(epsilon)
-    return size_of(l1_sensitivity, 1 / epsilon)
+    return _size_of(l1_sensitivity, 1 / epsilon)
 
 
-def weight_of(sensitivity: float, epsilon: float) -> float:
+def _weight_of(sensitivity: float, epsilon: float) -> float:
     """Logits per unit of score: epsilon / (2 sensitivity)."""
     check_budget(epsilon)
     check_size("sensitivity", sensitivity)
     return epsilon / (2 * sensitivity)
 
 
-def size_of(sensitivity: float, multiplier: float) -> float:
+def _size_of(sensitivity: float, multiplier: float) -> float:
     """Size of the noise; 0 (no noise) only for sensitivity 0 or a budget without end."""
     check_size("a sensitivity", sensitivity, zero=True)
     size = sensitivity * multiplier
@@ -422,7 +424,7 @@ def size_of(sensitivity: float, multiplier: float) -> float:
     return size
 
 
-def integers_of(value: ArrayLike) -> NDArray[np.int64]:
+def _integers_of(value: ArrayLike) -> NDArray[np.int64]:
     """Return a value as int64; ValueError unless it is made of integers."""
     x = np.asarray(value)
     if x.dtype.kind not in "iu":

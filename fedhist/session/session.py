@@ -26,7 +26,7 @@ from fedhist.users.keys import Keys
 IDEAL = "ideal (simulated)"
 """Aggregation by a server that is trusted not to look at single nodes' numbers."""
 
-FAR = 10
+BEYOND = 10
 """Standard errors that noise never explains: a chance below 1e-22."""
 
 Ask = Callable[[Query, int], Summary]
@@ -271,13 +271,13 @@ def _held_against_range(protocol: Protocol, estimate: Estimate) -> Estimate:
     low, high = protocol.value_range
     value, spread = (np.asarray(a, dtype=np.float64) for a in (estimate.value, estimate.stderr))
     rounding = 1e-9 * max((abs(x) for x in (low, high) if math.isfinite(x)), default=0.0)
-    beyond = np.maximum(low - value, value - high) - FAR * spread - rounding
+    beyond = np.maximum(low - value, value - high) - BEYOND * spread - rounding
     if not (beyond > 0).any():
         return estimate
     at = int(np.argmax(beyond))
     warning = warned(
-        f"a check failed: the estimate holds {value.flat[at]:g}, more than {FAR} standard errors "
-        f"outside its possible range [{low:g}, {high:g}]",
+        f"a check failed: the estimate holds {value.flat[at]:g}, more than {BEYOND} standard "
+        f"errors outside its possible range [{low:g}, {high:g}]",
         "somebody has sent what no honest users send, or the parameters do not fit the data, and "
         "the estimate is of no use",
         "compare the range with the data, and look at which nodes answered",

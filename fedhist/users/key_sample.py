@@ -18,7 +18,7 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard, Wrapped
 
-MOST_KEYS = 10_000_000
+MOST_TOLD_APART = 10_000_000
 """Items of a vocabulary that are all told apart; of more, those of a sample."""
 
 ONE_IN = 64
@@ -29,7 +29,7 @@ _HASH = digest64("fedhist.key-sample")
 
 def one_in(vocabulary: Keys) -> int:
     """Return of how many keys one is told apart: 1, where there are not too many."""
-    return ONE_IN if len(vocabulary) > MOST_KEYS else 1
+    return ONE_IN if len(vocabulary) > MOST_TOLD_APART else 1
 
 
 def in_sample(keys: Keys, share: int) -> NDArray[np.bool_]:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from clients.answers import fold_node, streams
 from fedhist.flower.masked_wire import (
     KINDS,
-    ROUNDS,
     Asked,
     decode_ask,
     decode_told,
@@ -30,6 +29,7 @@ from fedhist.flower.wire import (
 )
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Trust
+from fedhist.secagg.attempt import ROUNDS
 from fedhist.users.batch import Users
 from server.reports import take_rows
 from simulations.adversaries.assigned import Assigned

@@ -73,7 +73,7 @@ def test_a_run_and_a_cell_say_that_items_are_sampled(
     fedhist: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside the error, the truth, and the prediction; what all items lose is estimated."""
-    monkeypatch.setattr(key_sample, "MOST_KEYS", 39)
+    monkeypatch.setattr(key_sample, "MOST_TOLD_APART", 39)
     monkeypatch.setattr(key_sample, "ONE_IN", 3)
     protocol = {"name": "unbounded-histogram", "epsilon": math.inf, "delta": 1e-3, "clip": 1}
     people = {"kind": "zipf", "n_users": 300, "d": 40, "mean_items": 1, "tail": math.inf}

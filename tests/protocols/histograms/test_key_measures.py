@@ -98,9 +98,9 @@ def test_of_too_many_keys_a_sample_is_told_apart(
     users, table, names = many_keys()
     whole = measured(protocol, users)
     keys = whole.support
-    monkeypatch.setattr(key_sample, "MOST_KEYS", 60)
+    monkeypatch.setattr(key_sample, "MOST_TOLD_APART", 60)
     assert measured(protocol, users).one_in == 1
-    monkeypatch.setattr(key_sample, "MOST_KEYS", 59)
+    monkeypatch.setattr(key_sample, "MOST_TOLD_APART", 59)
     monkeypatch.setattr(key_sample, "ONE_IN", 4)
     held = table.sum(axis=0)
     mine = np.array([bool(key_sample.in_sample(Keys.of([x]), 4)[0]) for x in names]) & (held > 0)
