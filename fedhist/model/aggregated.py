@@ -204,12 +204,8 @@ class Aggregated(Query):
     def lift(self, total: Summary, nodes: int) -> Summary:
         """Read the total as signed numbers, if enough nodes are in it: before, it is not looked at.
 
-        Raises
-        ------
-        MissingReplies
-            Below the quorum: too few honest shares may be in the sum.
-        WireError
-            If there are more nodes than parties, or more users than the modulus has room for.
+        MissingReplies below the quorum: too few honest shares may be in the sum. WireError if
+        there are more nodes than parties, or more users than the modulus has room for.
         """
         share = self.share
         if nodes < share.aggregation.quorum:

@@ -59,22 +59,9 @@ class Functional(Part, ABC):
     def scalars(self, users: Users, fold: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute each user's scalar of its fold.
 
-        Parameters
-        ----------
-        users : Users
-        fold : (n,) int64
-            In [0, n_folds).
-
-        Returns
-        -------
-        (n,) float64
-            In [low, high], whatever the record; NaN for a record without usable data. Each entry
-            depends on its own user's record and fold only.
-
-        Raises
-        ------
-        PopulationError
-            If the users hold another kind of data, or samples of another dimension.
+        They are (n,) and lie in [low, high], whatever the record; NaN for a record without usable
+        data. Each entry depends on its own user's record and fold, in [0, n_folds), only.
+        PopulationError if the users hold another kind of data, or samples of another dimension.
         """
 
 
@@ -95,14 +82,7 @@ class VectorPart(Part, ABC):
     def vectors(self, users: Users) -> NDArray[np.float64]:
         """Compute each user's vector.
 
-        Returns
-        -------
-        (n, d) float64
-            Of norm ``bound`` at most, up to rounding, whatever the record; a row of NaN for a
-            record without usable data. Each row depends on its own user's record only.
-
-        Raises
-        ------
-        PopulationError
-            If the users hold another kind of data, or samples of another dimension.
+        They are rows (n, d) of norm ``bound`` at most, up to rounding, whatever the record; NaN for
+        a record without usable data. Each row depends on its own user's record only.
+        PopulationError if the users hold another kind of data, or samples of another dimension.
         """

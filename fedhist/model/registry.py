@@ -173,10 +173,7 @@ def load_like(modules: tuple[str, ...]) -> None:
 def load_plugin(path: str | Path) -> None:
     """Register the protocols of one Python file named by the person who runs it.
 
-    Raises
-    ------
-    ValueError
-        If the file does not exist or registers nothing.
+    Raises ValueError if the file does not exist or registers nothing.
     """
     file = Path(path).resolve()
     if not file.is_file():

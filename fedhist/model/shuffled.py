@@ -144,10 +144,8 @@ class Shuffled(Query):
     def lift(self, total: Summary, nodes: int) -> Summary:
         """Pass the batches on: sums, which know neither users nor nodes nor an order.
 
-        Raises
-        ------
-        BatchWithheld
-            If one of them is too small; then nothing of the others is passed on, either.
+        Raises BatchWithheld if one of them is too small; then nothing of the others is passed on,
+        either.
         """
         self.check_sizes(total)
         return Summary(total.n_users, total.sums)

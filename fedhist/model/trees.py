@@ -25,10 +25,7 @@ class Tree:
     def add(self, index: int, part: Summary, level: int = 0) -> None:
         """Add leaf ``index``, or the sum of leaves ``index 2^level`` to ``(index + 1) 2^level``.
 
-        Raises
-        ------
-        ValueError
-            If that part waits already.
+        Raises ValueError if that part waits already.
         """
         while (level, index ^ 1) in self._parts:
             other = self._parts[level, index ^ 1]
@@ -47,10 +44,7 @@ class Tree:
     def total(self) -> Summary:
         """Return the sum of what was added; nothing is taken out.
 
-        Raises
-        ------
-        WireError
-            If nothing was added, or if the parts are not alike.
+        Raises WireError if nothing was added, or if the parts are not alike.
         """
         return Summary.merge([self.own_total()])
 

@@ -95,20 +95,9 @@ def convert(
 ) -> Release:
     """State a release under another adjacency, by the table above or by what is known of it.
 
-    Parameters
-    ----------
-    r : Release
-        Stated under ``source``.
-    source, target : Adjacency
-    null_safe : bool
-        Of the run it belongs to: see above.
-    moves : Moves, optional
-        Of the statistic that its noise, or its exponential mechanism, was sized for.
-
-    Raises
-    ------
-    NoTotalError
-        If it says nothing there; both adjacencies are named.
+    ``null_safe`` is the run's, see above; ``moves`` are those of the statistic that the noise, or
+    the exponential mechanism, was sized for. NoTotalError, with both adjacencies, if the release
+    says nothing under the target.
     """
     if source is target:
         return r

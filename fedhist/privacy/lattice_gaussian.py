@@ -52,18 +52,9 @@ def lattice_std(l2_sensitivity: float, epsilon: float, delta: float, *, rounds: 
     sigma^2 = rounds (m D)^2 + 4, with m the multiplier of the analytic Gaussian mechanism: one
     charge of (epsilon, delta) for all rounds.
 
-    Parameters
-    ----------
-    l2_sensitivity : float
-        D: how far one user moves the integers, in steps. 0 needs no noise.
-    epsilon, delta : float
-    rounds : int
-        Releases that may be chosen adaptively, each of sensitivity D.
-
-    Returns
-    -------
-    float
-        In steps; 0 (no noise) only for sensitivity 0 or infinite epsilon.
+    In steps, as is the sensitivity D: how far one user moves the integers. It is for as many
+    ``rounds``, chosen adaptively, each of sensitivity D; 0 (no noise) only for sensitivity 0 or
+    infinite epsilon.
 
     Privacy
     -------
@@ -85,17 +76,9 @@ def discrete_gaussian_std(
     [1, Theorem 4] implies (epsilon, delta). 4.225 against 4.531 per unit of sensitivity at
     (1, 1e-6), but 4.674 for a sensitivity of 1.
 
-    Parameters
-    ----------
-    l2_sensitivity, epsilon, delta : float
-    times : float
-        By how much more noise a part of a series has: the root of the number of its rounds.
-
-    Returns
-    -------
-    std : float
-    rounded : bool
-        Whether it is the first. All rounds of a series must be of one kind.
+    ``times`` says by how much more noise a part of a series has: the root of the number of its
+    rounds. Returns the std, and whether it is the first; all rounds of a series must be of one
+    kind.
     """
     rounded = lattice_std(times * l2_sensitivity, epsilon, delta)
     concentrated = times * l2_sensitivity * math.sqrt(0.5 / zcdp_rho(epsilon, delta))

@@ -47,10 +47,7 @@ class Entry:
     def under(self, adjacency: Adjacency) -> Entry:
         """State the charge under another adjacency.
 
-        Raises
-        ------
-        NoTotalError
-            If it says nothing there; the charge and both adjacencies are named.
+        Raises NoTotalError if it says nothing there; the charge and both adjacencies are named.
         """
         try:
             cost = convert(
@@ -162,10 +159,7 @@ class Ledger:
     def spent(self, delta: float | None = None, adjacency: Adjacency | None = None) -> Spent:
         """Total spent at ``delta`` (default: the limit's), under an adjacency (the limit's).
 
-        Raises
-        ------
-        NoTotalError
-            If a charge says nothing under that adjacency.
+        Raises NoTotalError if a charge says nothing under that adjacency.
         """
         at = delta if delta is not None else (self.limit.delta if self.limit else 0.0)
         return spent(self.under(adjacency or self.adjacency), at)
@@ -178,10 +172,7 @@ class Ledger:
 def spent(entries: Sequence[Entry], delta: float) -> Spent:
     """Total of the charges for the worst-off user, as an epsilon at ``delta``.
 
-    Returns
-    -------
-    Spent
-        ``epsilon`` is infinite where neither composition reaches ``delta``.
+    Its ``epsilon`` is infinite where neither composition reaches ``delta``.
     """
     worst: Spent | None = None
     for eps, dlt, rho, slack, other_eps, other_dlt in _totals(entries):

@@ -109,16 +109,9 @@ class ShareNoise:
     ) -> ShareNoise:
         """Size the noise for a budget.
 
-        Parameters
-        ----------
-        kind : "laplace" or "gaussian"
-        sensitivity : float
-            In steps, in the norm of the kind (l1 or l2), under the adjacency that is declared.
-        epsilon, delta : float
-            delta = 0 for "laplace". Infinite epsilon is no noise.
-        honest : int
-        rounds : int
-            Of a series that one charge pays for ("gaussian" only).
+        The sensitivity is in steps, in the norm of the kind (l1 or l2), under the adjacency that is
+        declared; delta is 0 for "laplace", and an infinite epsilon is no noise. One charge pays
+        for all ``rounds`` of a series ("gaussian" only).
 
         Privacy
         -------
@@ -142,12 +135,7 @@ class ShareNoise:
     def law(self, shares: int, step: float = 1.0) -> NoiseLaw:
         """Law of the sum of so many shares, for predictions (Gaussian: up to :meth:`loss`).
 
-        Parameters
-        ----------
-        shares : int
-            Nodes in the sum: more than M make more noise, never less privacy.
-        step : float
-            Counts per step of the grid.
+        More than M shares make more noise, never less privacy.
         """
         check_count("shares", shares)
         if self.kind == "laplace":
@@ -162,12 +150,7 @@ class ShareNoise:
     def tail(self, parties: int, entries: int) -> int:
         """Bound on the noise of each entry that holds but for one sum in 2^40.
 
-        Parameters
-        ----------
-        parties : int
-            N, the most shares that can be in the sum.
-        entries : int
-            Integers that each share covers.
+        At most ``parties`` shares are in the sum, each of so many entries.
 
         Error
         -----
@@ -185,16 +168,8 @@ class ShareNoise:
     def loss(self, entries: int) -> float:
         """eta: how far M shares are from a rounded Gaussian, in every log-probability.
 
-        Parameters
-        ----------
-        entries : int
-            Integers that are released, in all rounds.
-
-        Returns
-        -------
-        float
-            The release is (epsilon + 2 eta, exp(eta) delta)-DP; 0 for Laplace noise, which is
-            exact. Below 1e-27 for a million entries: not charged.
+        A release of so many integers, in all rounds, is (epsilon + 2 eta, exp(eta) delta)-DP; it is
+        0 for Laplace noise, which is exact. Below 1e-27 for a million entries: not charged.
         """
         if self.kind == "laplace" or not self.size:
             return 0.0
@@ -204,15 +179,9 @@ class ShareNoise:
 def modulus_bits(limit: int) -> int:
     """Return the bits of the least modulus in which sums of at most +-limit do not wrap.
 
-    Parameters
-    ----------
-    limit : int
-        H: the largest sum that honest nodes can send, plus :meth:`ShareNoise.tail`.
-
-    Raises
-    ------
-    ValueError
-        If 64 bits do not hold it. Privacy does not need the room: wrapping is post-processing.
+    The limit H is the largest sum that honest nodes can send, plus :meth:`ShareNoise.tail`.
+    ValueError if 64 bits do not hold it. Privacy does not need the room: wrapping is
+    post-processing.
     """
     for bits in MODULI:
         if fits(limit, bits):

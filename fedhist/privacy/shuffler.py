@@ -83,18 +83,9 @@ class Shuffling:
     def least(self, share: float = 1.0, batches: int = 1) -> int:
         """Honest users who are certain to report in a batch, the one in question included.
 
-        Parameters
-        ----------
-        share : float
-            Of the users, in the cohort that is asked.
-        batches : int
-            Folds that a hash splits the cohort into.
-
-        Returns
-        -------
-        int
-            floor((1 - tau)(n / k - 5 sqrt(n / k))) less the colluders, n / k users being expected;
-            of everybody in one batch (1 - tau) n, as their number is known. 1 at least.
+        A hash splits a share of the users into batches: floor((1 - tau)(n / k - 5 sqrt(n / k)))
+        less the colluders, n / k users being expected; of everybody in one batch (1 - tau) n, as
+        their number is known. 1 at least.
         """
         expected = self.n_users * share / batches
         if share < 1 or batches > 1:
