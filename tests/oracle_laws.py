@@ -29,7 +29,7 @@ def enumerated(channel: OracleChannel) -> tuple[list[list[int]], np.ndarray]:
     """
     k = channel.n_symbols
     if isinstance(channel, UnaryOracle):
-        weights = [[int(w) for w in row] for row in channel.channel.weights()]
+        weights = [[int(w) for w in row] for row in channel.weights(channel.n_symbols)]
         return weights, (np.arange(1 << k)[:, None] >> np.arange(k)) & 1
     if isinstance(channel, SubsetOracle):
         w, t = channel.chosen, channel.threshold

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Array, Integers, Words
 from fedhist.channels.bits import count_bits, n_words, vote_totals
-from fedhist.channels.catalogue import OptimalUnaryChannel
 from fedhist.channels.layers import draw_layers, layer_of
 from fedhist.channels.oracles import (
     HadamardOracle,
@@ -33,26 +32,13 @@ _COLUMNS = 64
 
 
 def report_symbols(symbols: Integers, channel: OracleChannel, rng: Streams) -> Array:
-    """Report one symbol of every user.
+    """Report one symbol of every user: (n,) uint32, or for subset and unary packed bits.
 
-    Parameters
-    ----------
-    symbols : (n,) int64
-        In [-1, k); -1 stands for none and is reported like a symbol.
-    channel : OracleChannel
-    rng : Streams
-
-    Returns
-    -------
-    (n,) uint32, or (n, words) uint64
-        A symbol, the erasure N among them; for subset and unary packed bits.
-
-    Privacy
-    -------
-    epsilon-LDP, see the channel; as many draws for every symbol.
+    ``symbols`` is (n,) int64 in [-1, k); -1 stands for none and is reported like a symbol, with as
+    many draws. The erasure is N. epsilon-LDP, see the channel.
     """
     if isinstance(channel, UnaryOracle):
-        return optimal_unary(symbols, channel.channel, rng)
+        return optimal_unary(symbols, channel, rng)
     if isinstance(channel, SubsetOracle):
         own = np.where(symbols < 0, channel.n_symbols, symbols)
         coin = rng.substream("inside").words(1)[:, 0]
@@ -71,18 +57,9 @@ def report_symbols(symbols: Integers, channel: OracleChannel, rng: Streams) -> A
     return out
 
 
-def optimal_unary(symbols: Integers, channel: OptimalUnaryChannel, rng: Streams) -> Words:
-    """Report symbols as k noisy bits each: (n, ceil(k / 64)) uint64, packed.
+def optimal_unary(symbols: Integers, channel: UnaryOracle, rng: Streams) -> Words:
+    """Report symbols, -1 for none, as k noisy bits each: (n, ceil(k / 64)) uint64, packed.
 
-    Parameters
-    ----------
-    symbols : (n,) int64
-        In [-1, k); -1 stands for none.
-    channel : OptimalUnaryChannel
-    rng : Streams
-
-    Privacy
-    -------
     epsilon-LDP, see the channel; every user's coin is drawn, whether it has a symbol or not.
     """
     bits = rng.substream("zeros").bernoulli_bits(channel.n_symbols, channel.flip)
@@ -97,12 +74,9 @@ def optimal_unary(symbols: Integers, channel: OptimalUnaryChannel, rng: Streams)
 
 
 def member_reports(symbols: Integers, channel: OracleChannel, rng: Streams) -> Array:
-    """Send a message of the symbol's own set, without privacy: what gains a symbol most.
-
-    Parameters and what is returned are those of :func:`report_symbols`.
-    """
+    """Send a message of the symbol's own set, without privacy: what gains a symbol most."""
     if isinstance(channel, UnaryOracle):
-        return optimal_unary(symbols, replace(channel.channel, epsilon=math.inf), rng)
+        return optimal_unary(symbols, replace(channel, epsilon=math.inf), rng)
     own = np.where(symbols < 0, channel.n_symbols, symbols)
     if isinstance(channel, SubsetOracle):
         return _subsets(own, np.ones(len(own), dtype=np.bool_), channel, rng)
@@ -221,10 +195,10 @@ def draw_counts(
     [3, 0, 1, 0]
     """
     if isinstance(channel, UnaryOracle):
-        votes, unary = true_counts[:-1], channel.channel
-        kept = generator.binomial(votes, unary.keep)
+        votes = true_counts[:-1]
+        kept = generator.binomial(votes, channel.p)
         others = int(true_counts.sum()) - votes
-        return kept + vote_totals(np.zeros_like(votes), others, unary.flip, generator)
+        return kept + vote_totals(np.zeros_like(votes), others, channel.flip, generator)
     if isinstance(channel, SubsetOracle):
         return _subset_counts(true_counts, channel, generator)
     if isinstance(channel, SymbolOracle):

@@ -158,10 +158,10 @@ def exact_differences(scale: float, honest: int) -> ExactDifferences:
     return ExactDifferences(high, np.array([t & mask for t in sums], np.uint64), tuple(powers))
 
 
-REACH = 9.3
+TABLE_REACH = 9.3
 """Of the table, in stds: beyond it lies less than 2^-66."""
 
-CELLS = 1 << 8
+CELLS_PER_STD = 1 << 8
 """Cells per std, at least, where a cell has several integers: 1 proposal in 200 is refused."""
 
 GUIDE_BITS = 12
@@ -209,8 +209,8 @@ class GaussianTable:
 @lru_cache(maxsize=8)
 def gaussian_table(std: float) -> GaussianTable:
     """Tabulate the law of |Z| for a std of at most :data:`WIDEST`."""
-    shift = max(0, math.floor(math.log2(std / CELLS)))
-    n_cells = math.ceil(REACH * std) // (1 << shift) + 1
+    shift = max(0, math.floor(math.log2(std / CELLS_PER_STD)))
+    n_cells = math.ceil(TABLE_REACH * std) // (1 << shift) + 1
     mass = np.exp(-0.5 * (np.arange(n_cells << shift) / std) ** 2)
     mass[1:] *= 2
     cells = mass.reshape(n_cells, -1).sum(axis=1)

@@ -107,14 +107,6 @@ def padded_symbols(items: Items, domain: Keys, padding: int, words: Words) -> In
     min(size / L, 1), by the second; that is a multiple of 2^-64, and no privacy rests on it. Item j
     of a user that has N_j of it, and N in all, is drawn with probability N_j / max(N, L); -1 stands
     for an empty slot.
-
-    Examples
-    --------
-    >>> one = np.array([0, 2]), np.array([0, 1], np.uint32), np.array([3, 4], np.uint32)
-    >>> word = np.array([[0, (1 << 64) - 1]], dtype=np.uint64)
-    >>> items, domain = Items(Keys.of(["a", "b"]), *one), Keys.of(["b"])
-    >>> [int(padded_symbols(items, domain, L, word)[0]) for L in (4, 5)]
-    [0, -1]
     """
     inside = in_domain(items, domain)
     size = np.empty(len(words), dtype=np.float64)
@@ -129,13 +121,6 @@ def draw_one(users: Users, words: Words) -> Users:
 
     Sample floor(h T / 2^32), h the word's upper half: uniform up to T / 2^32, and no privacy rests
     on that. A user has fewer than 2^32 samples.
-
-    Examples
-    --------
-    >>> users = Users.from_records({"ann": [1.0, 2.0], "bob": []})
-    >>> one = draw_one(users, np.array([0, 1 << 63], dtype=np.uint64))
-    >>> sorted(one.n_items().tolist())
-    [0, 1]
     """
     samples = users.reals
     sizes = np.diff(samples.indptr)
@@ -150,12 +135,6 @@ def one_value(users: Users, words: Words) -> Floats:
     """Draw one sample of each user, of one dimension, as :func:`draw_one` does: (n,) float64.
 
     NaN for an unusable record: no samples, or a NaN among them, whichever is drawn.
-
-    Examples
-    --------
-    >>> users = Users.from_records({"ann": [1.0], "bob": [], "cat": [1.0, np.nan]})
-    >>> float(np.nansum(one_value(users, np.zeros(3, dtype=np.uint64))))
-    1.0
     """
     samples = users.reals
     broken = offsets(np.isnan(samples.values[:, 0]))

@@ -19,6 +19,7 @@ from numba import njit
 
 from clients.bounding.contribution import domain_lookup
 from clients.bounding.kernels import Columns, columns_of, place
+from clients.records.user_rows import shrink
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_range, check_size, check_within
 from fedhist.base.errors import PopulationError
@@ -342,44 +343,6 @@ def _signed_sum(t: Floats, row: int) -> Any:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _shrink(x: Floats, i: int, radius: float) -> tuple[float, float]:
-    """Find (a, b) such that a (b x_i) is row i scaled onto the ball; NaN for one not finite.
-
-    The row is no slice: a view of it would cost more than the row.
-    """
-    d = x.shape[1]
-    # four sums at a time, in an order that is the same on every machine
-    s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
-    whole = d - d % 4
-    for k in range(0, whole, 4):
-        s0 += x[i, k] * x[i, k]
-        s1 += x[i, k + 1] * x[i, k + 1]
-        s2 += x[i, k + 2] * x[i, k + 2]
-        s3 += x[i, k + 3] * x[i, k + 3]
-    for k in range(whole, d):
-        s0 += x[i, k] * x[i, k]
-    squares = (s0 + s1) + (s2 + s3)
-    if 1e-200 < squares < 1e200:
-        norm = math.sqrt(squares)
-        return (radius / norm if norm > radius else 1.0), 1.0
-    most, total = 0.0, 0.0
-    for k in range(x.shape[1]):
-        total += x[i, k] * 0.0  # NaN where one entry is not finite
-        most = max(most, abs(x[i, k]))
-    if total != 0.0:
-        return np.nan, 1.0
-    if most == 0.0:
-        return 1.0, 1.0
-    squares = 0.0
-    for k in range(x.shape[1]):
-        squares += (x[i, k] / most) ** 2  # in proportion, so that nothing overflows
-    norm = math.sqrt(squares)
-    if radius / most < norm:
-        return radius / norm, 1.0 / most
-    return 1.0, 1.0
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def rotated_kernel(
     indptr: Integers,
     values: Floats,
@@ -402,7 +365,7 @@ def rotated_kernel(
             stop = start + min(stop - start, max_items)
         mean[:] = 0.0
         for i in range(start, stop):
-            a, b = _shrink(values, i, radius)
+            a, b = shrink(values, i, radius)
             for k in range(d):
                 mean[k] += a * (b * values[i, k])
         scratch[d:] = 0.0

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from clients.records.user_rows import shrink
 from fedhist.base.arrays import Floats
 from fedhist.base.errors import PopulationError
 from fedhist.users.columns import Samples
@@ -30,32 +31,13 @@ MARGIN = 1.0 - 2.0**-30
 def user_gradients(
     samples: Samples, model: str, theta: Floats, centre: Floats, clip: float
 ) -> Floats:
-    """Average each user's gradients, and clip the offset of the average from a centre.
+    """Average each user's gradients, and clip the offset of the average from a centre: (n, d).
 
-    A sample is d features x and a response y. The loss is (x theta - y)^2 / 2 for
+    A sample is d features x and a response y, the last column. The loss is (x theta - y)^2 / 2 for
     "least-squares" and log(1 + exp(-s x theta)) for "logistic", where s = 1 for y = 1 and s = -1
-    for y = 0 and for y = -1.
-
-    Parameters
-    ----------
-    samples : Samples
-        With d + 1 columns, the response last.
-    model : {"least-squares", "logistic"}
-    theta, centre : (d,) float64
-    clip : float
-        Positive; inf clips nothing.
-
-    Returns
-    -------
-    (n, d) float64
-        Gradient minus centre, of l2 norm ``clip`` at most. Zero, which says that the gradient is
-        the centre, for a user without samples, with another label, or with a gradient that is not
-        finite.
-
-    Raises
-    ------
-    PopulationError
-        If the samples do not have d + 1 columns.
+    for y = 0 and for y = -1. A row is gradient minus centre, of l2 norm ``clip`` at most (inf clips
+    nothing); zero, which says that the gradient is the centre, for a user without samples, with
+    another label, or with a gradient that is not finite.
 
     Examples
     --------
@@ -87,7 +69,7 @@ def _walk(
     out: Floats,
 ) -> None:
     """Fill ``out``; it comes in as zeros."""
-    d = theta.shape[0]
+    d, a, b = theta.shape[0], 1.0, 1.0
     for u in range(indptr.shape[0] - 1):
         start, stop = indptr[u], indptr[u + 1]
         usable = stop > start
@@ -106,20 +88,10 @@ def _walk(
                 slope = z - y
             for k in range(d):
                 out[u, k] += slope * values[i, k]
-        most, total = 0.0, 0.0
         if usable:
             for k in range(d):
-                x = out[u, k] / (stop - start) - centre[k]
-                out[u, k] = x
-                total += abs(x)  # one entry that is not finite shows here
-                most = max(most, abs(x))
-        if not (usable and total < np.inf):
-            out[u, :] = 0.0
-        elif most > 0.0:
-            squares = 0.0
-            for k in range(d):
-                squares += (out[u, k] / most) ** 2  # in proportion, so that nothing overflows
-            root = math.sqrt(squares)
-            if most * root > clip * MARGIN:
-                for k in range(d):  # in two steps: clip / size may be too small a double
-                    out[u, k] = (out[u, k] / most) * (clip * MARGIN / root)
+                out[u, k] = out[u, k] / (stop - start) - centre[k]
+            a, b = shrink(out, u, clip * MARGIN)
+            usable = not np.isnan(a)
+        for k in range(d):
+            out[u, k] = a * (b * out[u, k]) if usable else 0.0

@@ -14,7 +14,7 @@ from clients.records.functionals import check_columns, samples_of
 from clients.records.user_rows import ball_means, clipped_points, share_rows
 from fedhist.base.arrays import Array, Floats, Integers, offsets
 from fedhist.base.checks import check_choice, check_scale, check_within
-from fedhist.channels.rank_unit import MAX_DIMENSION
+from fedhist.channels.sphere import MAX_DIMENSION
 from fedhist.model.part import VectorPart
 from fedhist.model.registry import register_part
 from fedhist.users.batch import Users

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers
 
-STEPS = 1 << 20
+FRAME_STEPS = 1 << 20
 """Steps per radius in which scaled rows are sent: integers, whose sums are exact."""
 
 INSIDE = 1 - 1e-12
@@ -110,6 +110,6 @@ def _add_scaled(
     for u in range(indptr.shape[0] - 1):
         norm = _row(indptr[u], indptr[u + 1], item, count, centre, spread, whole, row)
         if norm >= 0.0:
-            scale = INSIDE * STEPS / max(norm, radius)
+            scale = INSIDE * FRAME_STEPS / max(norm, radius)
             for i in range(row.shape[0]):
                 out[apart * u, i] += np.int64(row[i] * scale)

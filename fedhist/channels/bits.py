@@ -17,10 +17,7 @@ from fedhist.base.arrays import Bounds, Words
 from fedhist.base.checks import check_count
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report, only_array
-from fedhist.users.streams import integer_threshold
-
-LANES = 64
-
+from fedhist.users.streams import LANES, integer_threshold
 
 # -- one bit, told or turned
 
@@ -76,19 +73,13 @@ class BitTally:
 
     ``parts`` is what the compiled loops work on: ``lanes``, (n_folds, n_words(n_bits), 8) uint64,
     whose byte j of lane i counts bit i + 8 j of its word; ``rows``, (n_folds,) int64, how many rows
-    the bytes of a fold hold; ``counts``, (n_folds, n_bits) int64, where full bytes go.
+    the bytes of a fold hold; ``counts``, (n_folds, n_bits) int64, where full bytes go. Bytes are
+    emptied every 255 rows of a fold, so the order of the folds does not matter.
 
-    Eight bits of a word are added at once: a shift, a mask and an addition for each of its eight
-    lanes. Bytes are emptied every 255 rows of a fold, so the order of the folds does not matter.
-    Cost 3 to 5 ns per word, and 64 bytes per fold and word beside the counts.
-
-    Examples
-    --------
     >>> tally = BitTally(3, 2)
     >>> tally.add(np.array([[5], [4], [1]], dtype=np.uint64), np.array([1, 1, 0]))
-    >>> tally.totals()
-    array([[1, 0, 0],
-           [1, 0, 2]])
+    >>> tally.totals().tolist()
+    [[1, 0, 0], [1, 0, 2]]
     """
 
     def __init__(self, n_bits: int, n_folds: int) -> None:
@@ -125,13 +116,7 @@ class BitTally:
 
 
 def count_bits(bits: Words, n_bits: int) -> NDArray[np.int64]:
-    """Count, at every position, the rows whose bit is set: (n_bits,) int64.
-
-    Examples
-    --------
-    >>> count_bits(np.array([[5], [4]], dtype=np.uint64), 3)
-    array([1, 0, 2])
-    """
+    """Count, at every position, the rows whose bit is set: (n_bits,) int64."""
     tally = BitTally(n_bits, 1)
     tally.add(bits)
     return np.asarray(tally.totals()[0])
@@ -202,14 +187,9 @@ def vote_totals(
 ) -> NDArray[np.int64]:
     """Draw how many of n users report a one at each position, given how many have one there.
 
-    Given the true votes the reported bits are independent, so that the total at a position with c
-    true votes is Bin(c, 1 - flip) + Bin(n - c, flip), independently over positions. What is drawn
-    is the integer threshold of ``flip`` over 2^64, as by a client; ``n_users`` broadcasts.
-
-    Examples
-    --------
-    >>> vote_totals(np.array([2, 0]), 3, 0.0, np.random.default_rng(0))
-    array([2, 0])
+    Given the true votes the reported bits are independent: the total at a position with c of them
+    is Bin(c, 1 - flip) + Bin(n - c, flip). What is drawn is the integer threshold of ``flip`` over
+    2^64, as by a client; ``n_users`` broadcasts.
     """
     p = float(integer_threshold(flip)) / 2.0**64
     others = np.broadcast_to(np.asarray(n_users), counts.shape) - counts

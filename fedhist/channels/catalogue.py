@@ -12,8 +12,6 @@ References
 ----------
 .. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
    differential privacy", arXiv 2405.11923, Lemma 16.
-.. [2] Wang, Blocki, Li & Jha, "Locally differentially private protocols for frequency estimation",
-   USENIX Security 2017, Section 4.3 (optimized unary encoding).
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_choice, check_count
@@ -44,13 +42,11 @@ __all__ = [
     "MAX_BITS",
     "LaplaceChannel",
     "OneBitChannel",
-    "OptimalUnaryChannel",
     "PiecewiseChannel",
     "ScalarChannel",
     "UnaryChannel",
     "best_kind",
     "flip_probability",
-    "optimal_unary_law",
     "planned_v",
     "scalar_channel",
     "scalar_law",
@@ -140,67 +136,6 @@ def scalar_channel(kind: str, epsilon: float, size: float | None = None) -> Scal
     return CHANNELS[best_kind(epsilon, size) if kind == "auto" else kind](epsilon)
 
 
-@dataclass(frozen=True)
-class OptimalUnaryChannel(RandomizedResponse):
-    """k bits, one for each symbol: a true 1 stays with probability 1/2, a 0 turns with q [2].
-
-    q, ``flip``, is 1 / (e^epsilon + 1). A vote is a symbol of {0, ..., k - 1}, or none (-1): the
-    zero vector, whose expected contribution to every estimate is zero. Without noise the bits are
-    sent as they are. k is at most 2^16.
-
-    Privacy
-    -------
-    Two votes differ in two bits, and the ratio of an output's probabilities is at most
-    (1/2) (1 - q) / (q (1 - 1/2)) = (1 - q) / q <= e^epsilon, since q is rounded towards 1/2 and
-    1/2 is drawn exactly. A vote and none differ in one bit: the ratio is 1 / (2 q) or 2 (1 - q) or
-    the inverse of one of them, and none is larger, as q <= 1/2 <= 1 - q.
-
-    Examples
-    --------
-    >>> channel = OptimalUnaryChannel(1.0, 3)
-    >>> round(channel.flip, 6) == round(1 / (math.e + 1), 6)
-    True
-    """
-
-    epsilon: float
-    n_symbols: int
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon)
-        if not 1 <= self.n_symbols <= MAX_BITS:
-            raise ValueError(f"the symbols must be 1 to {MAX_BITS}, got {self.n_symbols}")
-
-    @property
-    def keep(self) -> float:
-        """Probability that a one is reported as one: 1/2, or 1 without noise."""
-        return 1.0 if math.isinf(self.epsilon) else 0.5
-
-    @property
-    def gain(self) -> float:
-        """Keep minus q: tanh(epsilon / 2) / 2, or 1 without noise."""
-        return 1.0 if math.isinf(self.epsilon) else self.tau / 2
-
-    def debias(self, ones: ArrayLike, n_users: int) -> Floats:
-        """Turn counts of reported ones into unbiased shares of the users: (k,)."""
-        return np.asarray((np.asarray(ones) / n_users - self.flip) / self.gain)
-
-    def weights(self) -> NDArray[np.object_]:
-        """Enumerate the exact law (small k): (k + 1, 2^k) ints, 2^(64 k) times the probability.
-
-        Row v + 1 is vote v = -1, ..., k - 1; an output's bits are those of its column's number.
-        """
-        k, q, one = self.n_symbols, self.flip_threshold, 1 << 64
-        keep = one if math.isinf(self.epsilon) else one // 2
-        out = np.empty((k + 1, 1 << k), dtype=object)
-        for vote in range(-1, k):
-            for z in range(1 << k):
-                hits = [keep if j == vote else q for j in range(k)]
-                out[vote + 1, z] = math.prod(
-                    p if z >> j & 1 else one - p for j, p in enumerate(hits)
-                )
-        return out
-
-
 def unary_law(channel: UnaryChannel, n_bits: int) -> FiniteChannel | None:
     """Enumerate the bits in which two vectors of at most s ones can differ: 2 s of them.
 
@@ -232,14 +167,3 @@ def scalar_law(channel: ScalarChannel) -> FiniteChannel | None:
     labels = [f"u = {x}/{channel.steps}" for x in inputs.tolist()]
     scope = "all inputs and outputs of the lattice; rounding to it only mixes laws"
     return FiniteChannel(labels, lambda rows: channel.weights(inputs[rows]), 1 << 64, scope)
-
-
-def optimal_unary_law(channel: OptimalUnaryChannel) -> FiniteChannel | None:
-    """Two symbols and none, on two bits: other bits have equal laws and cancel."""
-    if math.isinf(channel.epsilon):
-        return None
-    small = type(channel)(channel.epsilon, min(channel.n_symbols, 2))
-    labels = ["no symbol", *(f"symbol {x}" for x in range(small.n_symbols))]
-    return FiniteChannel.of(
-        small.weights(), labels, "any two votes, and none, on the bits in which they differ"
-    )

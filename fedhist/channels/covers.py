@@ -31,8 +31,8 @@ from fedhist.model.registry import register_part
 
 MAX_CELLS = MAX_BITS
 """Most cells of a cover: a vote has a bit for each."""
-MAX_DIMENSION = 65536
-_ROUNDING = 1e-9
+MOST_AXES = 65536
+_SLIVER = 1e-9
 """Relative: a cube that meets the set by less does not count."""
 _NEWTON_STEPS = 20
 """Their error is squared in every step: enough for doubles from any start."""
@@ -52,7 +52,7 @@ class Cover(Part, ABC):
     per_axis: int
 
     def __post_init__(self) -> None:
-        check_within("dimension", self.dimension, 1, MAX_DIMENSION)
+        check_within("dimension", self.dimension, 1, MOST_AXES)
         check_scale("bound", self.bound)
         check_within("per_axis", self.per_axis, 1, MAX_CELLS)
 
@@ -215,7 +215,7 @@ class _Lattice(Cover):
 
     def _reach(self) -> Integers:
         """Largest value along every axis: cube z meets the set's interior if (z - 1/2) h < a."""
-        scaled = self.semi_axes * ((1 - _ROUNDING) / self.spacing) - 0.5
+        scaled = self.semi_axes * ((1 - _SLIVER) / self.spacing) - 0.5
         return np.maximum(np.ceil(scaled), 0).astype(np.int64)
 
     def _number(self, x: Floats) -> Integers:
@@ -267,7 +267,7 @@ def _members(cover: _Lattice) -> _Members:
     reach = np.array([len(c) for c in costs])
     first = 1 + np.cumsum(2 * reach[::-1])[::-1] - 2 * reach
     least = np.array([c[0] if len(c) else np.inf for c in costs])
-    most = int(np.count_nonzero(np.cumsum(np.sort(least)) < 1 + _ROUNDING))
+    most = int(np.count_nonzero(np.cumsum(np.sort(least)) < 1 + _SLIVER))
     base = 1 + 2 * int(reach.sum())
     if most * math.log2(base) > 62:
         raise _too_many(cover)
@@ -309,7 +309,7 @@ class _Ellipsoid(_Lattice):
         out = []
         for a, k in zip(self.semi_axes, reach, strict=True):
             c = np.square((np.arange(k) + 0.5) * (self.spacing / a))
-            out.append(c[c < 1 - _ROUNDING] * (1 + _ROUNDING))
+            out.append(c[c < 1 - _SLIVER] * (1 + _SLIVER))
         return out
 
     @property
@@ -329,7 +329,7 @@ class _Ellipsoid(_Lattice):
         """Clip every coordinate, then go to the nearest point of the ellipsoid."""
         a = self.semi_axes
         x = np.clip(points, -a, a)
-        most = 1 - 2 * _ROUNDING  # inside by more than rounding: every cell found is a member
+        most = 1 - 2 * _SLIVER  # inside by more than rounding: every cell found is a member
         outside = np.flatnonzero(np.square(x / a).sum(axis=1) > most)
         if len(outside):
             u, b = x[outside] / a, np.square(a / a[0])

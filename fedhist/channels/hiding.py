@@ -72,7 +72,7 @@ def _(channel: SubsetOracle) -> Hiding:
 @hiding_of.register
 def _(channel: UnaryOracle) -> Hiding:
     """Take one bit or two that differ: 1/2 - q, as the other bit's law adds up to 1."""
-    return Hiding(distances=_up(WORDS - 2 * channel.channel.flip_threshold, 2 * WORDS))
+    return Hiding(distances=_up(WORDS - 2 * channel.flip_threshold, 2 * WORDS))
 
 
 def _flips(channel: UnaryChannel, h: int) -> float:

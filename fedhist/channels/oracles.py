@@ -15,6 +15,8 @@ References
    ICML 2022.
 .. [4] Ye & Barg, "Optimal schemes for discrete distribution estimation under locally differential
    privacy", IEEE Transactions on Information Theory, 2018 (subset selection).
+.. [5] Wang, Blocki, Li & Jha, "Locally differentially private protocols for frequency estimation",
+   USENIX Security 2017, Section 4.3 (optimized unary encoding).
 """
 
 from __future__ import annotations
@@ -28,11 +30,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_choice, check_integer
-from fedhist.channels.catalogue import MAX_BITS, OptimalUnaryChannel, optimal_unary_law
+from fedhist.channels.bits import RandomizedResponse
+from fedhist.channels.catalogue import MAX_BITS
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.channels.layers import MAX_ALPHABET, WORDS, Layers, odds_less_one
 from fedhist.channels.projective import MOST_CELLS, ProjectiveSpace
@@ -382,26 +385,32 @@ class SubsetOracle(OracleChannel):
 
 
 @dataclass(frozen=True)
-class UnaryOracle(OracleChannel):
-    """k bits, see :class:`~fedhist.channels.catalogue.OptimalUnaryChannel`; zero for no symbol."""
+class UnaryOracle(RandomizedResponse, OracleChannel):
+    """k bits, one for each symbol: a true 1 stays with probability 1/2, a 0 turns with q [5].
+
+    q, ``flip``, is 1 / (e^epsilon + 1). The null record is the zero vector, whose expected
+    contribution to every share is zero. Without noise the bits are sent as they are.
+
+    Privacy
+    -------
+    Two votes differ in two bits, and the ratio of an output's probabilities is at most
+    (1/2) (1 - q) / (q (1 - 1/2)) = (1 - q) / q <= e^epsilon, since q is rounded towards 1/2 and
+    1/2 is drawn exactly. A vote and none differ in one bit: the ratio is 1 / (2 q) or 2 (1 - q) or
+    the inverse of one of them, and none is larger, as q <= 1/2 <= 1 - q.
+    """
 
     kind: ClassVar[str] = "unary"
     most_symbols: ClassVar[int] = MAX_BITS
 
     @property
-    def channel(self) -> OptimalUnaryChannel:
-        """The law of the bits."""
-        return OptimalUnaryChannel(self.epsilon, self.n_symbols)
-
-    @property
     def p(self) -> float:
-        """1/2."""
-        return self.channel.keep
+        """1/2, or 1 without noise."""
+        return 1.0 if math.isinf(self.epsilon) else 0.5
 
     @property
     def q(self) -> float:
         """1 / (e^epsilon + 1)."""
-        return self.channel.flip
+        return self.flip
 
     @property
     def bits(self) -> int:
@@ -419,12 +428,33 @@ class UnaryOracle(OracleChannel):
 
     def debias(self, counts: Integers, n_users: int) -> Floats:
         """Turn counts into shares; that of the null symbol is one less the others."""
-        shares = self.channel.debias(counts, n_users)
+        gain = 1.0 if math.isinf(self.epsilon) else self.tau / 2  # p - q, which would cancel
+        shares = (np.asarray(counts) / n_users - self.flip) / gain
         return np.append(shares, 1.0 - shares.sum())
 
+    def weights(self, k: int) -> NDArray[np.object_]:
+        """Enumerate the exact law on k bits: (k + 1, 2^k) integers, 2^(64 k) times the chance.
+
+        Row v + 1 is vote v = -1, ..., k - 1; an output's bits are those of its column's number.
+        """
+        keep = WORDS if math.isinf(self.epsilon) else WORDS // 2
+        out = np.empty((k + 1, 1 << k), dtype=object)
+        for vote in range(-1, k):
+            hits = [keep if j == vote else self.flip_threshold for j in range(k)]
+            for z in range(1 << k):
+                out[vote + 1, z] = math.prod(
+                    p if z >> j & 1 else WORDS - p for j, p in enumerate(hits)
+                )
+        return out
+
     def law(self) -> FiniteChannel | None:
-        """Two symbols and none, on two bits."""
-        return optimal_unary_law(self.channel)
+        """Two symbols and none, on two bits: other bits have equal laws and cancel."""
+        if math.isinf(self.epsilon):
+            return None
+        k = min(self.n_symbols, 2)
+        labels = ["no symbol", *(f"symbol {x}" for x in range(k))]
+        scope = "any two votes, and none, on the bits in which they differ"
+        return FiniteChannel.of(self.weights(k), labels, scope)
 
 
 MAX_MESSAGE_BITS = 4096
@@ -483,21 +513,12 @@ def oracle_channel(
 ) -> OracleChannel:
     """Return the channel of a kind.
 
-    Parameters
-    ----------
-    kind : {"auto", "krr", "hadamard", "projective", "subset", "unary"}
-        "auto" takes the least v among those whose messages and decoding are small enough; of those
-        within 3 percent of it, the shortest messages.
-    epsilon : float
-        inf switches noise off: every kind but unary then sends the symbol itself.
-    n_symbols : int
-        k, without the null symbol: at most 2^22, 2^16 for subset and unary, 2^24 - 2 for
-        hadamard, 2^30 - 1 for krr.
-    max_bits : int
-        Longest message that "auto" may choose; a kind that is named is taken as it is.
+    "auto" takes the least v among those whose messages, of ``max_bits`` at most, and decoding are
+    small enough; of those within 3 percent of it, the shortest messages. A kind that is named is
+    taken as it is. k = ``n_symbols``, without the null symbol, is at most 2^22, 2^16 for subset and
+    unary, 2^24 - 2 for hadamard, 2^30 - 1 for krr. Without noise every kind but unary sends the
+    symbol itself.
 
-    Examples
-    --------
     >>> [oracle_channel("auto", epsilon, 99).kind for epsilon in (1.0, 6.0)]
     ['projective', 'krr']
     """

@@ -30,16 +30,16 @@ from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.checks import check_within
 from fedhist.base.hashing import GOLDEN, digest64, mix, mix64
 from fedhist.channels.layers import Layers
+from fedhist.channels.sphere import MAX_DIMENSION
 from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.keys import keyed_hash
 
-MAX_DIMENSION = 1 << 20
 POINTS, MANY_POINTS = 256, 1024
 MANY_FROM = 6.0
 """The epsilon from which there are MANY_POINTS: the cap is small then, and a few points coarse."""
 
-CELLS = 1 << 16
+N_CELLS = 1 << 16
 """Values of a coordinate before it is scaled to the sphere; four of them from a 64-bit word."""
 
 UNIT = 1 << 30
@@ -59,7 +59,8 @@ class RankUnit:
     -e_1), and its set is that of the c points of largest scalar product with the end, equal ones by
     their index. The server adds z = y / g for every report of a point y, and nothing for an
     erasure. In one dimension the points are +1 and -1: randomized response. Without noise
-    (epsilon = inf) x itself is sent.
+    (epsilon = inf) x itself is sent. Over the public points E z = x, and E |z - x|^2 = 1 / g^2 -
+    |x|^2 (less than a millionth off: see :func:`normal_cells`).
 
     Privacy
     -------
@@ -67,14 +68,6 @@ class RankUnit:
     scalar products: see :class:`~fedhist.channels.layers.Layers`. What it rests on is that every
     record has c members; they are picked by a total order of N distinct integers.
 
-    Error
-    -----
-    Over the public points E z = x, and E |z - x|^2 = 1 / g^2 - |x|^2 (less than a millionth off:
-    see :func:`normal_cells`). A few points and ranks cost next to nothing against PrivUnit: see the
-    test's table.
-
-    Examples
-    --------
     >>> channel = RankUnit(1.0, 64)
     >>> channel.size, channel.law_of_symbols.bits, round(channel.v, 1)
     (256, 9, 405.1)
@@ -195,16 +188,16 @@ def top_means(size: int, dimension: int) -> Floats:
 
 @lru_cache(maxsize=1)
 def normal_cells() -> Table:
-    """Return the values of a coordinate: (CELLS,) float32, read-only.
+    """Return the values of a coordinate: (N_CELLS,) float32, read-only.
 
-    A standard normal variable is rounded to its mean over one of CELLS intervals of equal
+    A standard normal variable is rounded to its mean over one of N_CELLS intervals of equal
     probability, which takes 1.5e-6 of its variance; the rest is scaled to variance 1. The points
     are vectors of such coordinates, divided by their norms: as far from uniform ones of the sphere
     as this rounding, so that E z = x and the constant g hold to about a millionth.
     """
-    edges = ndtri(np.arange(CELLS // 2, CELLS + 1) / CELLS)
+    edges = ndtri(np.arange(N_CELLS // 2, N_CELLS + 1) / N_CELLS)
     density = np.exp(-np.square(edges) / 2) / math.sqrt(2 * math.pi)
-    upper = -np.diff(density) * CELLS
+    upper = -np.diff(density) * N_CELLS
     upper /= math.sqrt(np.mean(np.square(upper)))
     table = np.concatenate((-upper[::-1], upper)).astype(np.float32)
     table.setflags(write=False)
@@ -268,5 +261,5 @@ def public_points(ids: Words, salt: int, channel: RankUnit) -> Floats:
     blocks = N // _LANES
     index = (k * blocks + j % blocks + 1).astype(np.uint64) * np.uint64(GOLDEN)
     words = mix64(keys[:, None, None] + index) >> (16 * (j // blocks)).astype(np.uint64)
-    y = normal_cells()[words & np.uint64(CELLS - 1)].astype(np.float64)
+    y = normal_cells()[words & np.uint64(N_CELLS - 1)].astype(np.float64)
     return np.asarray(y / np.linalg.norm(y, axis=-1, keepdims=True))

@@ -32,7 +32,7 @@ from fedhist.base.errors import WireError
 from fedhist.channels.bits import RandomizedResponse
 from fedhist.privacy.guarantee import check_budget
 
-STEPS = 512
+FINEST = 512
 """G: a lattice step is 1 / 2^10 of the interval's width."""
 _USERS = 1 << 16
 """Users whose words are drawn at once for a sum."""
@@ -130,11 +130,6 @@ class ScalarChannel(ABC):
     def v(self) -> float:
         """Planning variance over squared width: the worst input's, for piecewise that of 1/2."""
 
-    @property
-    @abstractmethod
-    def worst_v(self) -> float:
-        """Upper bound of the variance over squared width."""
-
     # -- sums of reports
 
     @abstractmethod
@@ -212,11 +207,6 @@ class OneBitChannel(RandomizedResponse, ScalarChannel):
         """Planning variance over squared width: coth^2(epsilon / 2) / 4."""
         return float(self.variance(0.0)) / 4
 
-    @property
-    def worst_v(self) -> float:
-        """The same: u = 0 is the worst input."""
-        return self.v
-
     def sum_law_by(
         self, u: Floats, fold: Integers, n_folds: int, rng: np.random.Generator
     ) -> NDArray[Any]:
@@ -237,7 +227,7 @@ class LatticeChannel(ScalarChannel):
     @property
     def steps(self) -> int:
         """Lattice steps G per unit."""
-        return STEPS
+        return FINEST
 
     @property
     def noisy(self) -> bool:
@@ -310,10 +300,6 @@ class LatticeChannel(ScalarChannel):
         """Its average over u: 1/6."""
         return 1 / 6 if self.noisy else 0.0
 
-    @property
-    def _most_rounding(self) -> float:
-        return 1 / 4 if self.noisy else 0.0
-
 
 @njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
 def round_at_random(u: Any, word: Any, steps: Any) -> Any:
@@ -362,7 +348,7 @@ class LaplaceChannel(LatticeChannel):
     @cached_property
     def steps(self) -> int:
         """Lattice steps G per unit."""
-        g = STEPS
+        g = FINEST
         while g > 1 and 2 * g > _LONGEST_SCALE * self.epsilon:
             g //= 2
         return g
@@ -457,11 +443,6 @@ class LaplaceChannel(LatticeChannel):
         """Planning variance over squared width: 2 / epsilon^2, and the rounding's average."""
         return (self._noise + self._mean_rounding) / self.gain**2 / 4
 
-    @property
-    def worst_v(self) -> float:
-        """Upper bound of the variance over squared width."""
-        return (self._noise + self._most_rounding) / self.gain**2 / 4
-
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def laplace_reports(
@@ -516,13 +497,13 @@ class PiecewiseChannel(LatticeChannel):
     @cached_property
     def window(self) -> int:
         """W: points in the window."""
-        return 2 * math.floor(STEPS * math.exp(-self.epsilon / 2)) + 1
+        return 2 * math.floor(FINEST * math.exp(-self.epsilon / 2)) + 1
 
     @cached_property
     def _each(self) -> tuple[int, int]:
         """a, b: 2^64 times the probability of a point inside over 2 G, and of one outside."""
-        y = 2 * STEPS * math.exp(-self.epsilon) / self.window
-        whole = 2**64 // (2 * STEPS)
+        y = 2 * FINEST * math.exp(-self.epsilon) / self.window
+        whole = 2**64 // (2 * FINEST)
         least = max(1, math.ceil(whole * (y / (1.0 + y)) * (1.0 + 2.0**-49)))
         a = (whole - least) // self.window
         return a, whole - a * self.window
@@ -530,18 +511,18 @@ class PiecewiseChannel(LatticeChannel):
     @property
     def most(self) -> int:
         """M: reports lie in {-M, ..., M}."""
-        return STEPS + self.window // 2
+        return FINEST + self.window // 2
 
     @property
     def gain(self) -> float:
         """Slope of the report's mean."""
-        return STEPS * self._slope if self.noisy else 1.0
+        return FINEST * self._slope if self.noisy else 1.0
 
     @property
     def _excess(self) -> float:
         """Probability of a point inside, less that of one outside."""
         a, b = self._each
-        return (2 * STEPS * a - b) / 2**64
+        return (2 * FINEST * a - b) / 2**64
 
     @property
     def _slope(self) -> float:
@@ -555,14 +536,14 @@ class PiecewiseChannel(LatticeChannel):
         """2^64 times the probability of each report."""
         a, b = self._each
         inside = np.abs(self.alphabet() - np.atleast_1d(x)[:, None]) <= self.window // 2
-        return np.where(inside, np.uint64(2 * STEPS * a), np.uint64(b))
+        return np.where(inside, np.uint64(2 * FINEST * a), np.uint64(b))
 
     def _spread(self, square: Floats | float, rounding: Floats | float) -> Floats:
         """Variance of the debiased report, given u^2 and the variance of the rounding."""
         if not self.noisy:
             return np.zeros(np.shape(square))
         w, m, (_, b) = self.window, self.most, self._each
-        y2 = np.multiply(square, float(STEPS**2))
+        y2 = np.multiply(square, float(FINEST**2))
         constant = b / 2**64 * (m * (m + 1) * (2 * m + 1) / 3) + self._slope * (w * w - 1) / 12
         z2 = constant + self._slope * (y2 * (1.0 - self._slope) + rounding)
         return np.asarray(z2 / self.gain / self.gain)
@@ -578,11 +559,6 @@ class PiecewiseChannel(LatticeChannel):
     def v(self) -> float:
         """Planning variance over squared width: that of u = 1/2, and the rounding's average."""
         return float(self._spread(0.25, self._mean_rounding)) / 4
-
-    @property
-    def worst_v(self) -> float:
-        """Upper bound of the variance over squared width."""
-        return float(self._spread(1.0, self._most_rounding)) / 4
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from fedhist.base.arrays import Integers, Words
 from fedhist.base.checks import check_choice, check_count
 from fedhist.base.hashing import GOLDEN, counter_words, digest64, mix
-from fedhist.channels.bits import LANES, n_words
+from fedhist.channels.bits import n_words
 from fedhist.channels.hadamard import fwht, hadamard_entry, next_power_of_two
 from fedhist.users.keys import keyed_hash
+from fedhist.users.streams import LANES
 
 N_PERMUTATIONS = 16
 """Of the Hadamard signs. With one, the XOR of an odd number of voted columns is a column too, and
@@ -80,14 +81,6 @@ class RademacherSigns(SignHash):
     """Independent fair signs, 64 to a word of a counter-based generator keyed by the user id.
 
     Cost of a fold: d signs a user.
-
-    Examples
-    --------
-    >>> ids = np.arange(2, dtype=np.uint64)
-    >>> signs = RademacherSigns(3, 1)
-    >>> one = [[signs.signs(ids[i:i + 1], np.array([j]))[0] for j in range(3)] for i in (0, 1)]
-    >>> bool((signs.scores(signs.fold(ids, np.array([1, -1]))) == np.subtract(*one)).all())
-    True
     """
 
     kind: ClassVar[str] = "rademacher"

@@ -27,7 +27,7 @@ VOTE_FACTOR = 0.5
 PAPER_K, PAPER_C = 2.0, 0.01
 """For the unnamed constants of the paper: K of eq. (39), with which a user casts one false vote
 at most in expectation, and c of T*."""
-REACH = 2.0
+CLIP_REACH = 2.0
 """M = 2 sqrt(s): where the sum of s signs is clipped before Laplace noise."""
 
 

@@ -13,15 +13,13 @@ from oracle_laws import enumerated
 
 from fedhist.channels.catalogue import (
     OneBitChannel,
-    OptimalUnaryChannel,
     PiecewiseChannel,
     UnaryChannel,
-    optimal_unary_law,
     scalar_channel,
     scalar_law,
     unary_law,
 )
-from fedhist.channels.oracles import oracle_channel
+from fedhist.channels.oracles import UnaryOracle, oracle_channel
 from fedhist.channels.sphere import SphereChannel, sphere_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.registry import load_builtin, own_protocols, protocols
@@ -73,10 +71,10 @@ def test_the_bits_left_out_cancel(ones: int) -> None:
 
 @pytest.mark.parametrize("n_symbols", [1, 2, 3, 5])
 def test_votes_need_two_symbols_only(n_symbols: int) -> None:
-    unary = OptimalUnaryChannel(0.9, n_symbols)
-    small = optimal_unary_law(unary)
+    unary = UnaryOracle(0.9, n_symbols)
+    small = unary.law()
     assert small is not None
-    rows = [[int(w) for w in row] for row in unary.weights()]
+    rows = [[int(w) for w in row] for row in unary.weights(n_symbols)]
     ratio, delta = brute_force(rows, 0.3)
     worst = small.worst()
     assert Fraction(worst.more, worst.less) == ratio
@@ -128,7 +126,7 @@ def test_sphere_is_one_bit() -> None:
 def test_without_noise_there_is_no_law() -> None:
     assert unary_law(UnaryChannel(math.inf), 4) is None
     assert scalar_law(PiecewiseChannel(math.inf)) is None
-    assert optimal_unary_law(OptimalUnaryChannel(math.inf, 3)) is None
+    assert UnaryOracle(math.inf, 3).law() is None
     assert sphere_law(SphereChannel(2, 1.0, math.inf)) is None
 
 

@@ -153,7 +153,6 @@ def test_moments_agree_with_the_law(kind: str, epsilon: float) -> None:
     assert mean == pytest.approx(channel.gain * u, abs=1e-12 * channel.bound)
     variance = (law * (z - mean[:, None]) ** 2).sum(axis=1) / channel.gain**2
     assert channel.variance(u) == pytest.approx(variance, rel=1e-6)
-    assert channel.variance(u).max() <= 4 * channel.worst_v * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.7, 1.0, 2.0, 4.0, 7.0])
@@ -271,7 +270,7 @@ def test_without_noise() -> None:
     assert (channel.flip, channel.flip_threshold, channel.tau) == (0.0, 0, 1.0)
     for kind in ("laplace", "piecewise"):
         exact = scalar_channel(kind, math.inf)
-        assert exact.v == exact.worst_v == 0.0
+        assert exact.v == 0.0
         assert exact.variance(0.3) == 0.0
         assert (exact.gain, exact.bound, exact.dtype) == (1.0, 1.0, np.float64)
         with pytest.raises(ValueError, match="epsilon is inf"):

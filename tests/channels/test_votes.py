@@ -8,7 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fedhist.channels.catalogue import MAX_BITS, OptimalUnaryChannel
+from fedhist.channels.catalogue import MAX_BITS
+from fedhist.channels.oracles import UnaryOracle
 
 
 def exp_from_below(x: float) -> Fraction:
@@ -19,8 +20,8 @@ def exp_from_below(x: float) -> Fraction:
     return total
 
 
-def worst_ratio(channel: OptimalUnaryChannel) -> Fraction:
-    weights = channel.weights()
+def worst_ratio(channel: UnaryOracle) -> Fraction:
+    weights = channel.weights(channel.n_symbols)
     return max(Fraction(int(max(column)), int(min(column))) for column in weights.T)
 
 
@@ -31,8 +32,8 @@ def test_exact_ratio(epsilon: float, k: int) -> None:
 
     With one symbol there is only itself or nothing, which costs less.
     """
-    channel = OptimalUnaryChannel(epsilon, k)
-    weights = channel.weights()
+    channel = UnaryOracle(epsilon, k)
+    weights = channel.weights(channel.n_symbols)
     whole = 1 << (64 * k)
     assert all(sum(map(int, row)) == whole for row in weights)
     worst = worst_ratio(channel)
@@ -43,8 +44,8 @@ def test_exact_ratio(epsilon: float, k: int) -> None:
 
 def test_a_single_symbol_costs_less() -> None:
     """2 (1 - q), from none to the symbol."""
-    q = Fraction(OptimalUnaryChannel(1.0, 1).flip_threshold, 1 << 64)
-    assert worst_ratio(OptimalUnaryChannel(1.0, 1)) == max(1 / (2 * q), 2 * (1 - q))
+    q = Fraction(UnaryOracle(1.0, 1).flip_threshold, 1 << 64)
+    assert worst_ratio(UnaryOracle(1.0, 1)) == max(1 / (2 * q), 2 * (1 - q))
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 6, 7, 8])
@@ -53,13 +54,14 @@ def test_debiasing_inverts_the_law(k: int, epsilon: float) -> None:
     """The expected counts of any votes, debiased, are the shares of the symbols; none counts 0."""
     votes = np.arange(k + 1) + 1.0
     n = votes.sum()
-    unary = OptimalUnaryChannel(epsilon, k)
-    ones = votes[1:] * unary.keep + (n - votes[1:]) * unary.flip
-    assert unary.debias(ones, int(n)) == pytest.approx(votes[1:] / n, abs=1e-12)
+    unary = UnaryOracle(epsilon, k)
+    ones = votes[1:] * unary.p + (n - votes[1:]) * unary.flip
+    shares = np.append(votes[1:], votes[0]) / n
+    assert unary.debias(ones, int(n)) == pytest.approx(shares, abs=1e-12)
 
 
 def test_bad_parameters() -> None:
-    OptimalUnaryChannel(1.0, MAX_BITS)
+    UnaryOracle(1.0, MAX_BITS)
     for fields in ((1.0, 0), (1.0, MAX_BITS + 1), (0.0, 2), (-1.0, 2)):
         with pytest.raises(ValueError, match=r"symbols|epsilon"):
-            OptimalUnaryChannel(*fields)
+            UnaryOracle(*fields)

@@ -321,7 +321,7 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
         """Average each coordinate's reports; the standard error is that of the worst input."""
         n = summary.sums["users"]
         u = summary.sums["reports"] / np.maximum(n, 1) / self.channel.gain
-        one = 4 * self.channel.worst_v
+        one = float(self.channel.variance(np.array([0.0, 1.0])).max())
         if self.method == "one-item" and self.channel.kind != "onebit" and self._noisy:
             one += 1.0  # the draw of the item; a bit is as spread as it can be
         with np.errstate(divide="ignore"):

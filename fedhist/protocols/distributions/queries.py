@@ -23,8 +23,14 @@ from clients.bounding.contribution import clip_rows, clipped_counts, domain_look
 from clients.bounding.exceedances import add_exceedances, cell_table, threshold_rows
 from clients.bounding.item_encodings import cut_rows, in_domain
 from clients.bounding.sampling import MOST_CLIP
-from clients.records.whitened import STEPS as FRAME_STEPS
-from clients.records.whitened import Frame, Rows, add_scaled_rows, row_norms, scaled_rows
+from clients.records.whitened import (
+    FRAME_STEPS,
+    Frame,
+    Rows,
+    add_scaled_rows,
+    row_norms,
+    scaled_rows,
+)
 from fedhist.base.arrays import Array, Bounds, Floats, offsets
 from fedhist.base.checks import check_integer, check_scale
 from fedhist.base.errors import WireError

@@ -38,13 +38,6 @@ from fedhist.users.streams import Streams
 class CoverVotes(LocalQuery):
     """Each user votes for the cell that holds the mean of its samples, by randomized response.
 
-    Parameters
-    ----------
-    cover : Cover
-        The numbered cells; one bit each.
-    epsilon : float
-    cohort : Cohort, optional
-
     Privacy
     -------
     epsilon-LDP for a user's whole record: whatever the record, at most one bit is set before the

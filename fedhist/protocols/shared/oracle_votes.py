@@ -24,16 +24,9 @@ from fedhist.users.streams import Streams
 class OracleVotes(LocalQuery):
     """Each user sends one of k symbols, or that it has none, through a frequency oracle.
 
-    Subclasses are frozen dataclasses; they say which channel, and what a user's symbol is.
-
-    Class attributes
-    ----------------
-    sent : str
-        The one array of a report, and of a summary.
-
-    Privacy
-    -------
-    That of the channel, epsilon-LDP for a user's whole record: the report is one symbol's.
+    Subclasses are frozen dataclasses; they say which channel, what a user's symbol is, and how the
+    one array of a report, and of a summary, is called: ``sent``. epsilon-LDP for a user's whole
+    record as the channel is: the report is one symbol's.
     """
 
     sent: ClassVar[str]

@@ -8,7 +8,7 @@ import pytest
 from clients.randomizers.oracle_reports import optimal_unary
 from clients.records.draws import drawn_symbols
 from fedhist.channels.bits import n_words
-from fedhist.channels.catalogue import OptimalUnaryChannel
+from fedhist.channels.oracles import UnaryOracle
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, SystemStreams
@@ -39,7 +39,7 @@ def test_users_without_items_vote_for_nothing() -> None:
     assert sorted(drawn_symbols(users.counts, Keys.of(["tea"]), words).tolist()) == [-1, -1, 0]
 
 
-def frequencies(channel: OptimalUnaryChannel, vote: int, n: int) -> np.ndarray:
+def frequencies(channel: UnaryOracle, vote: int, n: int) -> np.ndarray:
     votes = np.full(n, vote)
     bits = optimal_unary(votes, channel, streams(n, vote + 2))
     return np.bincount(bits[:, 0].astype(int), minlength=1 << channel.n_symbols) / n
@@ -48,8 +48,8 @@ def frequencies(channel: OptimalUnaryChannel, vote: int, n: int) -> np.ndarray:
 @pytest.mark.parametrize("k", [1, 3, 4])
 def test_reports_follow_the_channel_s_law(k: int) -> None:
     """All outputs of all votes, none included, within 5 sigma (false alarm below 1e-4)."""
-    n, channel = 100_000, OptimalUnaryChannel(1.2, k)
-    weights = channel.weights()
+    n, channel = 100_000, UnaryOracle(1.2, k)
+    weights = channel.weights(k)
     for vote in range(-1, k):
         law = np.array([float(w) for w in weights[vote + 1]])
         law /= law.sum()
@@ -62,12 +62,12 @@ def test_bits_are_where_they_belong(k: int) -> None:
     """Without noise the one bit is the symbol's; with it only that bit depends on the symbol."""
     symbols = np.arange(-1, k)
     n = len(symbols)
-    quiet = optimal_unary(symbols, OptimalUnaryChannel(math.inf, k), streams(n))
+    quiet = optimal_unary(symbols, UnaryOracle(math.inf, k), streams(n))
     assert quiet.shape == (n, n_words(k))
     unpacked = np.unpackbits(quiet.view(np.uint8), axis=1, bitorder="little")[:, :k]
     assert (unpacked[1:] == np.eye(k)).all()
     assert not unpacked[0].any()
-    channel = OptimalUnaryChannel(1.0, k)
+    channel = UnaryOracle(1.0, k)
     a = optimal_unary(symbols, channel, streams(n))
     b = optimal_unary(np.full(n, -1), channel, streams(n))
     other = np.unpackbits((a ^ b).view(np.uint8), axis=1, bitorder="little")[:, :k]
@@ -76,4 +76,4 @@ def test_bits_are_where_they_belong(k: int) -> None:
 
 def test_secure_streams_work_too() -> None:
     symbols = np.array([-1, 0, 1])
-    assert optimal_unary(symbols, OptimalUnaryChannel(1.0, 2), SystemStreams(3)).max() < 4
+    assert optimal_unary(symbols, UnaryOracle(1.0, 2), SystemStreams(3)).max() < 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clients.records.whitened import STEPS, add_scaled_rows, row_norms, scaled_rows
+from clients.records.whitened import FRAME_STEPS, add_scaled_rows, row_norms, scaled_rows
 
 K = 5
 CENTRE = np.array([0.4, 0.3, 0.2, 0.1, 0.0])
@@ -37,9 +37,13 @@ def test_norms_and_rows_are_those_of_the_obvious_version(whole):
     for radius in (0.1, 1.0, 50.0):
         found = scaled_rows(rows, frame, radius)
         scaled = want * np.minimum(1, radius / np.maximum(norms, 1e-300))[:, None]
-        assert np.abs(found * (radius / STEPS) - scaled).max() <= radius / STEPS * (1 + 1e-6)
-        assert (np.abs(found) <= np.abs(scaled) / (radius / STEPS) + 1e-6).all()  # towards zero
-        assert ((found.astype(np.int64) ** 2).sum(axis=1) <= STEPS**2).all()
+        assert np.abs(found * (radius / FRAME_STEPS) - scaled).max() <= radius / FRAME_STEPS * (
+            1 + 1e-6
+        )
+        assert (
+            np.abs(found) <= np.abs(scaled) / (radius / FRAME_STEPS) + 1e-6
+        ).all()  # towards zero
+        assert ((found.astype(np.int64) ** 2).sum(axis=1) <= FRAME_STEPS**2).all()
         total = np.zeros(K, dtype=np.int64)
         add_scaled_rows(rows, frame, radius, total)
         assert total.tolist() == found.sum(axis=0, dtype=np.int64).tolist()
@@ -50,5 +54,5 @@ def test_huge_counts_stay_in_the_ball():
     table = np.array([[1 << 61, 0, 0, 0, 0], [0, 0, 0, 0, 1 << 61], [1 << 61, 1 << 61, 0, 0, 1]])
     found = scaled_rows(rows_of(table), (CENTRE, SPREAD, 0), 0.5).astype(np.int64)
     square = (found**2).sum(axis=1)
-    assert (square <= STEPS**2).all()
-    assert (square > 0.99 * STEPS**2).all()  # and reach it
+    assert (square <= FRAME_STEPS**2).all()
+    assert (square > 0.99 * FRAME_STEPS**2).all()  # and reach it

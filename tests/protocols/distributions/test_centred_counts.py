@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clients.records.whitened import STEPS
+from clients.records.whitened import FRAME_STEPS
 from fedhist.base.errors import BudgetExceeded, WireError
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
@@ -61,11 +61,11 @@ def test_offsets_of_any_two_records_differ_by_at_most_the_sensitivity(own, radiu
     query = offsets(radius, own=own)
     rows = np.array([summary_of(query, u).sums["steps"] for u in every_record(3)])
     square = (rows**2).sum(axis=1)
-    assert square.max() <= STEPS**2 == query.l2_sensitivity(1) ** 2
+    assert square.max() <= FRAME_STEPS**2 == query.l2_sensitivity(1) ** 2
     apart = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
     assert apart.max() <= query.l2_sensitivity(2) ** 2
     if radius < 0.5:  # nearly everybody is scaled down: both are nearly attained
-        assert square.max() > 0.999 * STEPS**2
+        assert square.max() > 0.999 * FRAME_STEPS**2
         assert apart.max() > 0.95 * query.l2_sensitivity(2) ** 2
     assert not rows[0].any()  # the empty record
 
@@ -102,7 +102,7 @@ def test_cells_and_totals_that_no_users_can_send():
     with pytest.raises(WireError, match="hold 3 users, not 2"):
         query.check_summary(Summary(2, {"users": np.array([1, 1, 1, 0, 0])}))
     row = np.zeros((2, 3), dtype=np.int32)
-    row[1] = STEPS * 3 // 5
+    row[1] = FRAME_STEPS * 3 // 5
     with pytest.raises(WireError, match=r"over 2\^20"):
         offsets(1.0).check(Report(ids, {"row": row}))
 
@@ -200,7 +200,7 @@ def test_the_noise_is_for_the_radius():
     left = zcdp_rho(1.0, 1e-6) - (task.first**2 + task.far**2) / 2 - task.second**2 / 8
     zcdp, analytic = math.sqrt(0.5 / left), gaussian_multiplier(task.third, 1e-6)
     wanted = [min(zcdp, analytic)] * 2  # whole numbers, of many steps, and real ones
-    assert stds == pytest.approx([2 * STEPS * z for z in wanted], rel=1e-6)
+    assert stds == pytest.approx([2 * FRAME_STEPS * z for z in wanted], rel=1e-6)
 
 
 def test_basic_composition_where_it_gives_less_noise():

@@ -34,8 +34,8 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.keys import keyed_hash
 from fedhist.users.streams import SeededStreams, Streams
 
-MAX_DIMENSION = 1 << 24
-VOTES = ("sign", "laplace")
+MOST_COORDINATES = 1 << 24
+VOTE_KINDS = ("sign", "laplace")
 
 
 @register_query
@@ -99,13 +99,13 @@ class HashedVotes(LocalQuery):
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
         check_scale("radius", self.radius)
-        if not 1 <= self.dimension <= MAX_DIMENSION:
-            raise ValueError(f"dimension must lie in [1, {MAX_DIMENSION}], got {self.dimension}")
+        if not 1 <= self.dimension <= MOST_COORDINATES:
+            raise ValueError(f"dimension must lie in [1, {MOST_COORDINATES}], got {self.dimension}")
         if not 0 < self.threshold < math.inf:
             raise ValueError(f"threshold must be positive and finite, got {self.threshold}")
         if self.max_votes < 1:
             raise ValueError(f"max_votes must be positive, got {self.max_votes}")
-        check_choice("vote", self.vote, VOTES)
+        check_choice("vote", self.vote, VOTE_KINDS)
         if not 0 < self.reach < math.inf:
             raise ValueError(f"reach must be positive and finite, got {self.reach}")
         if not 0 <= self.hash_salt < 1 << 63:

@@ -46,7 +46,7 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, user_ids
 from server.means.localize import Plan
 from server.means.support import (
-    REACH,
+    CLIP_REACH,
     Z_MIN,
     VoteLaw,
     keep_largest,
@@ -209,7 +209,7 @@ class SparseMean(FoldMean):
     def law(self) -> VoteLaw:
         """Gain and noise of a selecting user's report."""
         vote = self.auto_vote if self.vote == "auto" else self.vote
-        reach = REACH * math.sqrt(self.votes) if vote == "laplace" else 0.0
+        reach = CLIP_REACH * math.sqrt(self.votes) if vote == "laplace" else 0.0
         return VoteLaw(vote_channel(vote, self.epsilon), self.votes, reach)
 
     @property
