@@ -15,7 +15,7 @@ from clients.records.user_rows import ball_means, clipped_points, share_rows
 from fedhist.base.arrays import Array, Floats, Integers, offsets
 from fedhist.base.checks import check_choice, check_scale, check_within
 from fedhist.channels.sphere import MAX_DIMENSION
-from fedhist.model.part import VectorPart
+from fedhist.model.part import Functional, VectorPart
 from fedhist.model.registry import register_part
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -59,6 +59,45 @@ class BallMean(VectorPart):
         unusable = (np.diff(indptr) == 0) | (bad[indptr[1:]] > bad[indptr[:-1]])
         means[unusable] = np.nan
         return means
+
+
+@register_part
+@dataclass(frozen=True)
+class Scalar(VectorPart):
+    """One scalar of a user's record, less the middle of its range: a vector of one coordinate.
+
+    Parameters
+    ----------
+    functional : Functional
+        Of one fold.
+    """
+
+    wire_name: ClassVar[str] = "scalar"
+    functional: Functional
+
+    def __post_init__(self) -> None:
+        if self.functional.n_folds != 1:
+            raise ValueError(f"the functional must have one fold, got {self.functional.n_folds}")
+
+    @property
+    def n_coordinates(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def bound(self) -> float:
+        """Half of the range."""
+        return self.functional.half_range
+
+    @property
+    def middle(self) -> float:
+        """Of the range."""
+        return (self.functional.low + self.functional.high) / 2
+
+    def vectors(self, users: Users) -> Floats:
+        """Compute each user's scalar: (n, 1); NaN for a record without usable data."""
+        scalars = self.functional.scalars(users, np.zeros(len(users), dtype=np.int64))
+        return (scalars - self.middle)[:, None]
 
 
 @register_part

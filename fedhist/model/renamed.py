@@ -34,6 +34,10 @@ GONE: Mapping[str, str] = {
     # settings
     "median": 'nothing for it, or mode = "paper" for "dyadic" (ragged-distribution)',
     # fields and values of protocols: "NAME.FIELD", "NAME.FIELD=VALUE"
+    "mean.refine": 'method = "vote" for refine = "clip"',
+    "mean-l2.c_sigma": 'nothing, or method = "centred", which learns how far users are apart',
+    "mean-l2.clip_mass": "nothing: the radius is chosen by what the votes see",
+    "mean-l2.method=auto": 'method = "centred", the default, or "folds"',
     "sparse-mean.method=auto": 'method = "vectors", the default, or a procedure by its name',
     "sparse-mean.min_signal": "max_votes, if signals are weak",
     "adaptive-histogram.debias": "nothing: no total is scaled up any more",

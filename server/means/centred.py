@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import product
 
 import numpy as np
+from scipy.special import ndtr
 
 from fedhist.base.arrays import Floats
 from fedhist.channels.rank_unit import RankUnit
@@ -28,6 +29,12 @@ CLIP_MASS = 0.3
 
 _DOUBT = 0.5
 """Standard errors by which a bias must be seen, before a longer radius is paid for."""
+
+_ALARM = float(ndtr(-_DOUBT))
+"""Chance that the votes' noise passes for such a bias, and the radius stays as it was.
+
+It is planned with in one dimension, where it costs most: of users who share a mean the root error
+is 1.20 times that of a vote, on 24 settings, and 1.41 times without. Of vectors it is the same."""
 
 _SURE = 2.0
 """Standard errors by which users without a vector, or a bias, must be seen before they count: users
@@ -121,6 +128,7 @@ def plan_centred(
     epsilon: float,
     dimension: int,
     first_v: float | None = None,
+    v: float | None = None,
 ) -> CentredPlan:
     """Find the stages of least predicted variance; more of them only for 3 percent less.
 
@@ -135,6 +143,8 @@ def plan_centred(
     dimension : int
     first_v : float, optional
         n times the total variance of another first report than that of a vector, if it has one.
+    v : float, optional
+        n times the total variance of a report in the unit ball; that of ranks by default.
 
     Examples
     --------
@@ -144,9 +154,9 @@ def plan_centred(
     >>> plan.n_stages, plan.shares[:3], plan.risk < 0.0035
     (4, (0.15, 0.1, 0.15), True)
     """
-    v = RankUnit(epsilon, dimension).v
+    v = RankUnit(epsilon, dimension).v if v is None else v
     opening = v * radius**2 if first_v is None else first_v
-    voters = vote_share(n_users, epsilon, v)
+    voters, alarm = vote_share(n_users, epsilon, v), _ALARM if dimension == 1 else 0.0
     best: tuple[float, tuple[float, ...]] = (opening / n_users, (1.0,))
     for n_stages in range(2, MOST_STAGES + 1 if opening > 0 else 2):
         found = []
@@ -154,7 +164,8 @@ def plan_centred(
             last = 1 - math.fsum(some) - (n_stages - 1) * voters
             if last >= LAST_SHARE:
                 shares = (*some, last)
-                found.append((_variance(n_users, shares, sigma, radius, v, opening), shares))
+                risk = _variance(n_users, shares, sigma, radius, v, opening, alarm)
+                found.append((risk, shares))
         least = min(found, default=best)
         if least[0] < _BETTER * best[0]:
             best = least
@@ -190,10 +201,25 @@ def vote_share(n_users: float, epsilon: float, v: float) -> float:
     v : float
         n times the variance of the mean of reports in the unit ball.
     """
-    odds = min(epsilon, 700.0)
-    one = 4 * math.exp(-odds) / math.expm1(-odds) ** 2  # n times the variance of a share
+    one = _share_variance(epsilon)
     least = max(_FEWEST_VOTERS, 400 * one) / n_users
     return min(_MOST_VOTERS, max(_LEAST_SHARE, least, _SHARPNESS * one / v if v > 0 else 0.0))
+
+
+def finds_radius(plan: CentredPlan, n_users: float, epsilon: float) -> bool:
+    """Say whether votes tell CLIP_MASS of the users from nobody, by two standard errors.
+
+    With fewer voters a radius would be the votes' noise. One stage has no votes.
+    """
+    if plan.n_stages == 1:
+        return True
+    return 2 * math.sqrt(_share_variance(epsilon) / (plan.vote_share * n_users)) <= CLIP_MASS
+
+
+def _share_variance(epsilon: float) -> float:
+    """N times the variance of a small share that randomised symbols tell."""
+    odds = min(epsilon, 700.0)
+    return 4 * math.exp(-odds) / math.expm1(-odds) ** 2
 
 
 def _variance(
@@ -203,13 +229,15 @@ def _variance(
     radius: float,
     v: float,
     first_v: float,
+    alarm: float,
 ) -> float:
-    precision, rho = shares[0] * n_users / first_v, radius
+    precision, rho, square = shares[0] * n_users / first_v, radius, radius**2
     for share in shares[1:]:
         # as far as the bins of one vote reach
         least = radius_edges(rho, radius, 0.0)[-1]
         rho = min(rho, max(least, _ROOM * math.sqrt(sigma**2 + 1 / precision)))
-        precision += share * n_users / (v * rho**2)
+        square = (1 - alarm) * rho**2 + alarm * square
+        precision += share * n_users / (v * square)
     return 1 / precision
 
 

@@ -67,6 +67,11 @@ class Plan:
     max_items: int = 0
     feasible: bool = True
 
+    @property
+    def n_rounds(self) -> int:
+        """Two, or one where a vote would not help."""
+        return 1 if self.n_bins == 1 else 2
+
 
 def plan_univariate(
     n_users: float,

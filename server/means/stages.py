@@ -61,6 +61,11 @@ class StagePlan:
     stages: tuple[Stage, ...]
     risk: float
 
+    @property
+    def n_rounds(self) -> int:
+        """The stages."""
+        return len(self.stages)
+
 
 @lru_cache(maxsize=1024)
 def plan_stages(n_users: float, mean_scale: float, half_range: float, v: float) -> StagePlan:

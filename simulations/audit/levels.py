@@ -23,8 +23,7 @@ STEPS = 1 << 10
 SHUFFLED: tuple[dict[str, Any], ...] = (
     {},
     {"method": "folds"},
-    {"users": "same", "refine": "clip"},
-    {"method": "folds", "users": "same", "refine": "clip"},
+    {"method": "vote"},
 )
 """What reports that are read alike may need to be set, if an example sets it otherwise."""
 

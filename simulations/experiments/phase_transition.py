@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from fedhist.channels.catalogue import UnaryChannel, scalar_channel
+from fedhist.channels.catalogue import scalar_channel
 from fedhist.model.modes import Mode
 from fedhist.protocols import Mean, NaiveMean
-from fedhist.protocols.means.theory import exact_two_stage_mse
 from fedhist.users.batch import Users
 from simulations.experiments.base import Request, Result
 from simulations.experiments.local_populations import coin_means
@@ -32,8 +31,6 @@ STEADY, ONE, FLAT, BEND = "before the plateau", "one sample a user", "the platea
 BASELINES = "baselines"
 CHANNELS = ("laplace", "onebit", "piecewise")
 MODES: tuple[Mode, Mode] = ("paper", "default")
-POINTS = 8
-"""Means that the quadrature is averaged over."""
 
 
 def run(request: Request) -> Result:
@@ -78,7 +75,7 @@ class Phases(Grid):
         """Build the protocol: a vote and clipped reports, which is what the paper is about."""
         given: dict[str, Any] = {"low": -1.0, "high": 1.0, "kind": kind, "mode": mode}
         if mode == "default":
-            given |= {"users": "same", "refine": "clip"}
+            given["method"] = "vote"
         return Mean(self.epsilon, n, T, **given)
 
     def errors(self, protocol: Mean | NaiveMean, T: int, clients: Clients = "aggregate") -> Errors:
@@ -155,9 +152,6 @@ class Phases(Grid):
         self.check(FLAT, "slope of the plans' ln risk in n", log_slope(ns, risk)[0])
         ratio = float(np.exp(np.log(flat / risk).mean()))
         self.check(FLAT, "MSE / planned risk, geometric mean", ratio)
-        theory = np.array([self.quadrature(n, T) for n in ns])
-        away = float(np.abs(np.log(flat / theory)).max())
-        self.check(FLAT, "MSE / quadrature, largest |ln|", away)
         missed = [self.errors(self.mean(n, T), T).missed for n in ns]
         self.check(FLAT, "share of runs whose vote failed", float(np.mean(missed)))
 
@@ -189,28 +183,7 @@ class Phases(Grid):
         paper, ours = (self.errors(self.mean(many, T, mode=m), T).mean for m in MODES)
         self.check(BASELINES, f"paper's mode / default: MSE at n = {many}, T = {T}", paper / ours)
 
-    # -- theory and figure
-
-    def quadrature(self, n: int, T: int) -> float:
-        """Predict the error of localized runs apart from estimator and planner."""
-        plan = self.mean(n, T).plan
-        found = [
-            exact_two_stage_mse(
-                theta=float(theta),
-                mean_scale=math.sqrt((1 - theta**2) / T),
-                low=-1.0,
-                high=1.0,
-                n_bins=plan.n_bins,
-                n_vote=n * plan.vote_share,
-                n_report=n * (1 - plan.vote_share),
-                half_width=plan.half_width,
-                vote=UnaryChannel(self.epsilon),
-                report=scalar_channel("auto", self.epsilon),
-                log2_points=12,
-            ).localized_mse
-            for theta in self.spread * (2 * np.arange(POINTS) + 1 - POINTS) / POINTS
-        ]
-        return float(np.mean(found))
+    # -- figure
 
     def against_samples(self) -> None:
         """Draw the phase transition for several n."""
@@ -240,8 +213,6 @@ class Phases(Grid):
         panel, flat = f"the plateau, T = {T:.1g}, against n", self.localized(ns, T)
         yerr = flat * math.sqrt(2 / self.repeats)
         self.draw(panel, "runs whose vote succeeded", ns, flat, yerr, "x", " ")
-        theory = [self.quadrature(n, T) for n in ns]
-        self.draw(panel, "quadrature, of such runs", ns, theory, style="-")
         self.draw(panel, "planned risk", ns, self.risk([(n, T) for n in ns]), style="--")
         naive = [self.formula(n, kind="laplace") for n in ns]
         self.draw(panel, "naive: user means, formula", ns, naive, style="-.")

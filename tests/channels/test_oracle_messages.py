@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from clients.records.functionals import Coordinates
 from clients.records.vectors import BallMean
 from fedhist.base.errors import WireError
 from fedhist.channels.oracles import SubsetOracle, SymbolOracle
@@ -17,7 +16,6 @@ from fedhist.model.query import LocalQuery, Report, Summary
 from fedhist.protocols.centred.queries import RadiusVotes
 from fedhist.protocols.densities.bin_reports import BinReports
 from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports
-from fedhist.protocols.means.distance_bins import DistanceBins
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SystemStreams
@@ -28,10 +26,6 @@ class Vote:
     name: str
     part: str
     make: Callable[[float, int], LocalQuery]
-
-
-def shells(epsilon: float, k: int) -> LocalQuery:
-    return DistanceBins(Coordinates(1), 0.0, np.arange(1.0, k + 1), epsilon)
 
 
 def radii(epsilon: float, k: int) -> LocalQuery:
@@ -48,7 +42,6 @@ def items(epsilon: float, k: int) -> LocalQuery:
 
 
 VOTES = [
-    Vote("shells", "votes", shells),
     Vote("radii", "bin", radii),
     Vote("bins", "bin", bins),
     Vote("items", "report", items),
@@ -93,7 +86,7 @@ def test_an_epsilon_that_no_words_can_hold_is_refused_at_once(vote: Vote) -> Non
         vote.make(1e-300, 24)
 
 
-@pytest.mark.parametrize("make", [shells, radii, bins])
+@pytest.mark.parametrize("make", [radii, bins])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 6.0, 700.0, math.inf])
 def test_what_is_sent_passes(make: Callable[[float, int], LocalQuery], epsilon: float) -> None:
     query = make(epsilon, 24)

@@ -79,7 +79,7 @@ def test_what_evaluation_takes_is_in_the_time(
     found = forecast(MEAN, USERS, Options(beside=first_pass(MEAN)))
     assert found is not None
     assert without is not None
-    assert found.seconds - without.seconds == pytest.approx(1.0 + 11e-6 * N, rel=0.02)
+    assert found.seconds - without.seconds == pytest.approx(1.0 + 11e-6 * N, rel=0.04)
     monkeypatch.setattr(module, "_evaluated", lambda *_: 1 / 0)  # the run itself will say why
     broken = forecast(MEAN, USERS, Options(beside=first_pass(MEAN)))
     assert broken is not None

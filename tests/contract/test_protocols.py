@@ -154,7 +154,9 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"kind": "onebit"},
         {"kind": "laplace"},
         {"mode": "paper"},
-        shuffled(400, users="same", refine="clip"),
+        shuffled(400),
+        {"method": "centred"},
+        {"method": "stages"},
     ],
     "naive-mean": [
         {"method": "one-item", "kind": "laplace"},

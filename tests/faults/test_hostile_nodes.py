@@ -19,7 +19,7 @@ from simulations.runs.run import Options, execute, open_session
 from simulations.runtimes.simulated_grid import LocalGrid
 
 SEED = 3
-PROTOCOL = replace(Mean.example(), users="same", refine="clip")  # two rounds
+PROTOCOL = Mean.example()  # two rounds
 USERS = Mean.example_users()
 
 

@@ -12,17 +12,17 @@ import pytest
 from numpy.typing import ArrayLike
 
 from clients.records.functionals import Coordinates, Fourier, Rotated, samples_of
+from clients.records.vectors import Scalar
 from fedhist.base.errors import PopulationError
 from fedhist.base.search import MOST_USERS
 from fedhist.channels.covers import BoxGrid, SobolevLattice
 from fedhist.channels.sphere import SphereChannel
 from fedhist.model.query import Query, Report
 from fedhist.protocols.baselines.naive_mean import NaiveMean, SampledScalar, SphereReports
+from fedhist.protocols.centred.queries import RadiusVotes
 from fedhist.protocols.densities.density import Density
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.cover_votes import CoverVotes
-from fedhist.protocols.means.distance_bins import DistanceBins
-from fedhist.protocols.means.interval_bits import IntervalBits
 from fedhist.protocols.means.mean import Mean
 from fedhist.protocols.means.mean_l2 import MeanL2
 from fedhist.protocols.means.mean_linf import MeanLinf
@@ -128,8 +128,7 @@ ONE_OF_EACH: list[Query] = [
     BinVotes(Coordinates(3), 5, 1.0),
     BinVotes(Rotated(3, 1.0, 1), 5, 1.0),
     ClippedMean(Coordinates(3), np.zeros(3), 0.1, 1.0, "onebit"),
-    IntervalBits(Coordinates(3, columns=np.array([1])), np.zeros(2), np.ones(2), 0.5, 0.1, 1.0),
-    DistanceBins(Coordinates(3, columns=np.array([1])), 0.0, np.array([0.5, 1.0]), 1.0),
+    RadiusVotes(Scalar(Coordinates(3, columns=np.array([1]))), np.zeros(1), np.ones(1), 1.0),
     SampledScalar(Rotated(3, 1.0, 1), np.zeros(4), 0.1, 1.0, "piecewise"),
     HashedVotes(3, 1.0, 0.1, 2, 1.0),
     SphereReports(3, 1.0, 1.0),

@@ -151,8 +151,7 @@ def test_what_a_shuffler_passes_is_the_same_inline_and_on_ray(
         samples_per_user=16,
         low=-1.0,
         high=1.0,
-        users="same",
-        refine="clip",
+        method="vote",
         kind="piecewise",
     )
     for protocol, users in ((votes, shoppers), (mean, samplers)):

@@ -77,16 +77,16 @@ def test_equals_the_inline_run(fold: bool) -> None:
     else:
         assert np.allclose(estimate.value, inline.value, rtol=1e-12)
     assert estimate.public == inline.public
-    assert sorted(result.train_metrics_clientapp) == [1, 2, 3]
+    assert sorted(result.train_metrics_clientapp) == [1, 2]
     assert result.train_metrics_clientapp[1]["replies"] == NODES
-    assert [r["missing"] for r in mine.rounds] == [0, 0, 0]
+    assert [r["missing"] for r in mine.rounds] == [0, 0]
     for r in mine.rounds:
         assert r["seconds_asking"] >= 0
         assert r["seconds_merging"] >= 0
         assert r["bytes_received"] > 0
 
 
-@pytest.mark.parametrize("num_rounds", [3, 5])
+@pytest.mark.parametrize("num_rounds", [2, 5])
 def test_flower_s_own_loop_works_too(num_rounds: int) -> None:
     """Strategy.start fixes the number of rounds; rounds after the script's end ask nobody."""
     users = Mean.example_users()
@@ -98,8 +98,8 @@ def test_flower_s_own_loop_works_too(num_rounds: int) -> None:
     ours.start(Flaky(users), ArrayRecord())
     assert ours.session.estimate is not None
     assert np.array_equal(mine.session.estimate.value, ours.session.estimate.value)
-    assert grid.sent == 3 * NODES
-    assert sorted(result.train_metrics_clientapp) == [1, 2, 3]
+    assert grid.sent == 2 * NODES
+    assert sorted(result.train_metrics_clientapp) == [1, 2]
 
 
 def test_too_few_rounds_leave_the_session_pending() -> None:
@@ -118,9 +118,9 @@ def test_failing_clients() -> None:
     mine = strategy(min_replies=6)
     mine.start(grid, ArrayRecord())
     assert mine.session.estimate is not None
-    assert [r["missing"] for r in mine.rounds] == [2, 2, 2]
+    assert [r["missing"] for r in mine.rounds] == [2, 2]
     public = mine.session.estimate.public
-    assert sum(public[n] for n in ("n_vote", "n_check", "n_report")) == 300  # of six nodes
+    assert sum(public[n] for n in ("n_vote", "n_report")) == 300  # of six nodes
     with pytest.raises(MissingReplies):
         strategy(min_replies=7).start(grid, ArrayRecord())
 
@@ -132,8 +132,8 @@ def test_nodes_that_never_come() -> None:
     assert grid.sent == 0
     mine = strategy(min_replies=7)
     mine.start(grid, ArrayRecord())
-    assert grid.sent == 21
-    assert [r["missing"] for r in mine.rounds] == [1, 1, 1]
+    assert grid.sent == 14
+    assert [r["missing"] for r in mine.rounds] == [1, 1]
     with pytest.raises(MissingReplies):
         strategy(min_replies=8).start(grid, ArrayRecord())
 

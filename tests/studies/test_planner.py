@@ -13,8 +13,6 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fedhist.protocols import Mean
-from server.means.localize import least_users
 from simulations.cli import main as cli
 from simulations.cli import terminal
 from simulations.populations import population
@@ -38,25 +36,6 @@ def config(protocol: dict[str, Any], people: dict[str, Any]) -> Config:
     return Config("test", RunTable(runtime="inline"), protocol, people)
 
 
-def risk(n: int, epsilon: float = 1.0, samples: int = 64) -> float:
-    """Return the plan's risk; infinite where the script refuses."""
-    found = Mean(epsilon, n, samples, low=-1.0, high=1.0).design
-    return found.risk if found.feasible else math.inf
-
-
-def test_the_mean_is_inverted_as_a_scan_inverts_it() -> None:
-    target = 8e-3
-    found = plan(config(MEAN, GAUSSIAN), target)
-    assert found.x is not None
-    least = int(found.x)
-    assert risk(least - 1) > target
-    assert all(risk(n) <= target for n in [*range(least, least + 20), *range(least + 20, 250, 10)])
-    assert found.predicted == risk(least)
-    assert not found.read
-    assert found.refused_below == least_users(1 / 8, 1.0, 1.0)
-    assert "too few" in found.reason
-
-
 def test_laplace_noise_on_one_count_is_inverted_by_hand() -> None:
     """E|Lap(C / epsilon)| / (3 n) = 1 / (epsilon n) <= 0.01 from n = 200 on."""
     found = plan(config(LAPLACE, ONE), 0.01, relative=True)
@@ -78,12 +57,6 @@ def test_laplace_noise_in_epsilon() -> None:
     assert found.x >= 0.5 - 1e-9
 
 
-def test_epsilon_of_a_mean_is_the_least() -> None:
-    found = plan(config({**MEAN, "n_users": 500}, GAUSSIAN), 1e-3, "epsilon")
-    assert found.x is not None
-    assert risk(500, found.x) <= 1e-3 < risk(500, found.x * 0.999)
-
-
 def test_more_is_never_asked_for_a_larger_error() -> None:
     base = config(MEAN, GAUSSIAN)
     found = [plan(base, target).x for target in (1e-4, 1e-3, 1e-2)]
@@ -101,25 +74,6 @@ def test_clipping_is_a_floor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.limit.startswith("clipping")
     assert found.beyond is None
     assert any("hardly falls" in note for note in found.notes)
-
-
-def test_samples_outside_the_range_are_planned_for() -> None:
-    """Gaussian samples around .2 in a range that ends at .1: no number of users helps."""
-    found = plan(config(MEAN | {"low": -1.0, "high": 0.1}, GAUSSIAN), 1e-3)
-    assert found.x is None
-    assert found.limit.startswith("clipping")
-    assert not found.read
-
-
-def test_samples_alone_do_not_do_and_users_would() -> None:
-    base = config(MEAN | {"n_users": 20}, GAUSSIAN | {"n_users": 20})
-    found = plan(base, 1e-7, "samples_per_user", most=1024)
-    assert found.x is None
-    least = min(risk(20, samples=t) for t in range(1, 1025))
-    assert found.best is not None
-    assert found.best.error >= least
-    needs = plan(config(MEAN, GAUSSIAN), 1e-7).x
-    assert any(f"{needs:,.0f} users" in note for note in found.notes)
 
 
 def test_samples_reach_population_and_protocol() -> None:

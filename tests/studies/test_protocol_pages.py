@@ -28,7 +28,7 @@ def test_a_page_states_the_guarantee_and_the_parameters() -> None:
     text = page_of(Mean)
     assert str(Mean.example().guarantee) in text
     assert "| `samples_per_user` | required | Public planning value T." in text
-    assert "| Rounds of its example | 3: `bin-votes`, `interval-bits`, `clipped-mean` |" in text
+    assert "| Rounds of its example | 2: `bin-votes`, `clipped-mean` |" in text
 
 
 def test_parameters_share_a_description() -> None:

@@ -14,15 +14,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from clients.records.vectors import Scalar
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.base.text import warned
+from fedhist.channels.catalogue import scalar_channel
 from fedhist.model.part import VectorPart
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
 from fedhist.protocols.centred.queries import RadiusVotes, RankReports
+from fedhist.protocols.localize.queries import ClippedMean
 from fedhist.users.cohort import Cohort
 from server.means.centred import CLIP_MASS, CentredPlan, Learned, learned_radius, radius_edges
+from server.means.localize import keep_inside
 
 Project = Callable[[Floats], Floats]
 
@@ -98,6 +102,7 @@ def centred_mean(
     project: Project = np.asarray,
     clip_mass: float = CLIP_MASS,
     opening: Opening | None = None,
+    kind: str = "auto",
 ) -> Generator[Query, Summary, VectorEstimate | Estimate]:
     """Ask the users whose hash under ``salt`` lies in [lo, hi), stage by stage.
 
@@ -169,11 +174,11 @@ def centred_mean(
             found = opening.read(reports) if n else value
         else:  # around the middle the ball holds everybody; around the estimate it may not
             centre, radius = (middle, plan.radius) if opens else (value, learned.radius)
-            query = RankReports(part, centre, radius, float(epsilon), cohort, points)
+            query, read = _asked(part, centre, radius, float(epsilon), cohort, points, kind)
             reports = yield query
             n, variance = reports.n_users, plan.v * (radius / learned.usable) ** 2
             kept = 0.0 if opens else learned.kept + learned.usable_error
-            found = query.estimate(reports)
+            found = read(reports)
             if learned.usable < 1:  # who has no vector reports the centre
                 found = centre + (found - centre) / learned.usable
         if n == 0:
@@ -199,6 +204,25 @@ def centred_mean(
         public if plan.n_stages == 1 else public | outside,
         _doubts(plan, learned.radius, before),
     )
+
+
+def _asked(
+    part: VectorPart,
+    centre: Floats,
+    radius: float,
+    epsilon: float,
+    cohort: Cohort | None,
+    salt: int,
+    kind: str,
+) -> tuple[Query, Callable[[Summary], Floats]]:
+    """Ask for what is left of vectors around a centre; say how the answers are read."""
+    if not isinstance(part, Scalar):
+        query = RankReports(part, centre, radius, epsilon, cohort, salt)
+        return query, query.estimate
+    scalar, channel = part.functional, scalar_channel(kind, epsilon)
+    inside = keep_inside(centre + part.middle, radius, scalar.low, scalar.high)
+    clipped = ClippedMean(scalar, inside, radius, epsilon, channel.kind, cohort, salt)
+    return clipped, lambda reports: clipped.estimates(reports, clip=False) - part.middle
 
 
 def _doubts(plan: CentredPlan, radius: float, before: float) -> tuple[str, ...]:

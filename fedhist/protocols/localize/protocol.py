@@ -65,7 +65,7 @@ class FoldProtocol(Shuffles, PlannedSizes):
     @property
     def max_rounds(self) -> int:
         """Two, or one where a vote would not help."""
-        return 1 if self.plan.n_bins == 1 else 2
+        return self.plan.n_rounds
 
     @property
     def guarantee(self) -> Guarantee:

@@ -16,32 +16,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
 from clients.records.functionals import Rotated, samples_of
-from clients.records.user_rows import ball_means, user_points
+from clients.records.user_rows import user_points
 from clients.records.vectors import BallMean
 from fedhist.base.arrays import Array, Floats
+from fedhist.base.checks import check_size
 from fedhist.base.hashing import digest64
 from fedhist.channels.hadamard import fwht, next_power_of_two
-from fedhist.model.error_bounds import ErrorBound
-from fedhist.model.losses import SQUARED_L2
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
-from fedhist.protocols.centred.method import Method, check_clip_mass
 from fedhist.protocols.centred.script import centred_mean
-from fedhist.protocols.centred.theory import SIMULATED, simulated_loss, spread_of
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.mean_linf import FoldMean
 from fedhist.protocols.shared.lower_bounds import ParameterSet
-from fedhist.protocols.shared.mean_target import PlannedMean
-from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.means.centred import CLIP_MASS, CentredPlan, plan_centred
+from server.means.centred import CentredPlan, plan_centred
 from server.means.localize import Plan
 
 if TYPE_CHECKING:
@@ -49,11 +44,17 @@ if TYPE_CHECKING:
 
 SIGN_FAILURE = 0.05
 """Chance, over the signs, that a rotated mean on the sphere has a coordinate beyond the range."""
+ROOM = 1.25
+"""Planned spread of a rotated coordinate over its average, sqrt(tr(covariance) / d2), at most.
+
+.75 to 1.25 err alike and 2 errs twice as much; covariances of rank one put more on some
+coordinates, and 1.25 leaves room for them: wrong windows then cost up to 2.5 times the plan's risk.
+"""
 
 
 @register_protocol
 @dataclass(frozen=True)
-class MeanL2(PlannedMean, FoldMean):
+class MeanL2(FoldMean):
     """Mean in the ball of a radius that all users share, under local differential privacy.
 
     Parameters
@@ -70,23 +71,10 @@ class MeanL2(PlannedMean, FoldMean):
         ``"harmonic-mean"`` in a configuration.
     radius : float
         A sample of a larger l2 norm is scaled down to it before averaging.
-    method : {"centred", "folds", "auto"}
+    method : {"centred", "folds"}
         "centred": reports of whole vectors, in one to four stages: the users' own spread is
         learned, so that T moves shares only. "folds": a rotated coordinate a user [1]_, which needs
-        some 400 / min(1, epsilon^2) users for each of them and trusts T. "auto": what the plans
-        predict less of. Of users who share one mean folds can err half as much where T is huge (d =
-        4, T = 10,000), which no plan says; of users who differ they erred a thousand times more.
-    clip_mass : float
-        Of "centred": most of the users who may lie outside the radius of a stage. The votes say
-        how much bias that may be, and the radius weighs it against the noise; a smaller mass trusts
-        them less, for up to twice the variance.
-    c_sigma : float
-        Of "folds". A rotated coordinate of a user's mean is planned with the standard deviation
-        c_sigma radius / sqrt(d2 T), but at most radius / sqrt(T). On average over the coordinates 1
-        is a bound; 1.25 leaves room for those that get more. Where the samples may lie on one line
-        (a covariance of rank one) rare wrong windows then make the error up to 2.5 times the
-        predicted one; 1.5 avoids that, for 1.4 times the error of other samples. Enlarge it if the
-        users' own means differ.
+        some 400 / min(1, epsilon^2) users for each of them, trusts T, and clips users who differ.
     kind : {"auto", "laplace", "onebit", "piecewise"}
         Of "folds": channel of the second round; "auto" takes the one of least variance.
     mode : {"default", "paper"}
@@ -117,9 +105,7 @@ class MeanL2(PlannedMean, FoldMean):
     Squared l2 error of an estimate: d stderr^2, of which ``clipping`` is what shortening those
     outside the last radius adds, where the votes see it. A small cluster far away passes unseen
     where voters are few: it may move the estimate by up to ``unseen``, two standard errors of the
-    votes. Of 4,000 users (d = 2, T = 30, epsilon = 2) 5 % at 1.2 radii from the others moved
-    estimates by .04, 2.3 times what was stated, and one run in three warned; of 50,000 all were
-    taken in. ``error(users)``, which is given the users, knows it.
+    votes.
 
     "folds": of order d log(n epsilon^2 T) / (n T epsilon^2) + e^{-c n epsilon^2 / d} in squared l2,
     for epsilon <= 1 and radius 1 [1, Theorem 6]; d2 ``plan.risk`` predicts it with constants,
@@ -136,20 +122,14 @@ class MeanL2(PlannedMean, FoldMean):
         "own stages of PrivUnit (Bhowmick et al., arXiv 1812.00984) by ranks; "
         "folds: Kent, Berrett & Yu, arXiv 2405.11923, Section 3.3"
     )
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
     radius: float = 1.0
-    c_sigma: float = 1.25
-    method: Method = "centred"
-    clip_mass: float = CLIP_MASS
+    method: Literal["centred", "folds"] = "centred"
     trust: Shuffling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self._check()
-        check_clip_mass(self.clip_mass)
-        for what in ("radius", "c_sigma"):
-            x = getattr(self, what)
-            if not 0 < x < math.inf:
-                raise ValueError(f"{what} must be positive and finite, got {x}")
+        check_size("radius", self.radius)
         _ = self.functional if self.uses_folds else (self.part, self.centred_plan)
         self.check_trust()
 
@@ -161,9 +141,7 @@ class MeanL2(PlannedMean, FoldMean):
     @property
     def uses_folds(self) -> bool:
         """Whether users report a coordinate each, and not their vector."""
-        return self.method == "folds" or (
-            self.method == "auto" and self.fold_risk < self.centred_plan.risk
-        )
+        return self.method == "folds"
 
     @property
     def centred_plan(self) -> CentredPlan:
@@ -191,7 +169,7 @@ class MeanL2(PlannedMean, FoldMean):
         the samples' covariance and u a row of the rotation; its average over the rows is
         tr(Sigma) / d2 <= radius^2 / d2.
         """
-        share = min(1.0, self.c_sigma / math.sqrt(self.n_folds))
+        share = min(1.0, ROOM / math.sqrt(self.n_folds))
         return self.radius * share / math.sqrt(self.samples_per_user)
 
     @property
@@ -243,7 +221,6 @@ class MeanL2(PlannedMean, FoldMean):
             self.centred_plan,
             epsilon=self.epsilon,
             salt=self.salt,
-            clip_mass=self.clip_mass,
             project=self.project,
         )
         if isinstance(found, Estimate):
@@ -292,33 +269,6 @@ class MeanL2(PlannedMean, FoldMean):
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, d); NaN for none, or one not finite. NOT PRIVATE."""
         return user_points(samples_of(users, self.dimension))
-
-    def clipped_means(self, users: Users) -> Array:
-        """Average each user's samples, scaled onto the ball: (n, d). NOT PRIVATE."""
-        samples = samples_of(users, self.dimension)
-        means = ball_means(samples, float(self.radius))
-        return np.where(np.isnan(user_points(samples)), np.nan, means)
-
-    def planned_error(self) -> ErrorBound:
-        """Predict the mean squared l2 error by the plan."""
-        source = "d2 times the plan's risk of n / d2 users; Kent et al., 2405.11923, Theorem 6"
-        most = (2 * self.radius) ** 2  # estimate and clipped mean lie in the ball
-        risk = min(self.fold_risk, most)
-        return ErrorBound(SQUARED_L2, risk, exact=False, source=source)
-
-    def error_of(self, seen: Seen) -> ErrorBound:
-        """Predict the mean squared l2 error; by stages from the users' own spread. NOT PRIVATE."""
-        if self.uses_folds:
-            return super().error_of(seen)
-        expected = simulated_loss(
-            spread_of(seen.walk, seen.n_users, self.part),
-            self.centred_plan,
-            lambda value: self.loss(self.project(value), seen.truth),
-            epsilon=self.epsilon,
-            project=self.project,
-            clip_mass=self.clip_mass,
-        )
-        return ErrorBound(SQUARED_L2, expected, exact=False, source=SIMULATED)
 
     @classmethod
     def example(cls) -> Self:

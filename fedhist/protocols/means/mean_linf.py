@@ -22,8 +22,6 @@ from clients.records.functionals import Coordinates
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_range
 from fedhist.base.search import MOST_USERS, first_true
-from fedhist.model.error_bounds import ErrorBound
-from fedhist.model.losses import SQUARED_L2
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.part import Functional
 from fedhist.model.protocol import Estimate, Script
@@ -32,7 +30,7 @@ from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.shared.lower_bounds import ParameterSet
-from fedhist.protocols.shared.mean_target import InRange, MeanTarget, PlannedMean
+from fedhist.protocols.shared.mean_target import InRange, MeanTarget
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.means.localize import Plan
@@ -98,7 +96,7 @@ class FoldMean(TwoModes, MeanTarget, FoldProtocol):
 
 @register_protocol
 @dataclass(frozen=True)
-class MeanLinf(InRange, PlannedMean, FoldMean):
+class MeanLinf(InRange, FoldMean):
     """Mean in [low, high]^d that all users share, under local differential privacy.
 
     Parameters
@@ -187,11 +185,6 @@ class MeanLinf(InRange, PlannedMean, FoldMean):
         """The box."""
         half = self.half_range
         return ParameterSet("box", self.dimension, half, (half / self.scale) ** 2)
-
-    def planned_error(self) -> ErrorBound:
-        """Predict the mean squared l2 error by the plan."""
-        source = "d times the plan's risk of n / d users; Kent et al., arXiv 2405.11923, Theorem 6"
-        return ErrorBound(SQUARED_L2, self.dimension * self.plan.risk, exact=False, source=source)
 
     @classmethod
     def example(cls) -> Self:

@@ -15,7 +15,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.model.error_bounds import ErrorBound
 from fedhist.model.modes import Mode
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_printed
@@ -25,8 +24,6 @@ from fedhist.protocols.means.mean_linf import MeanLinf
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
 from fedhist.protocols.printed.localize import FoldsAsPrinted
-from fedhist.protocols.shared.seen import Seen
-from server.means.design import Design
 from server.means.localize import Plan, plan_paper
 from server.means.support import paper_threshold, pick_support
 
@@ -43,20 +40,16 @@ class MeanAsPrinted(FoldsAsPrinted, Mean):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.users, self.refine) != ("may differ", "auto"):
+        if self.users != "may differ" or self.method not in ("auto", "vote"):
             raise ValueError(
-                'mode "paper" neither checks nor chooses how to refine: leave out users and '
-                f"refine, got {self.users!r} and {self.refine!r}"
+                'mode "paper" votes and reports, whoever the users are: leave out users and '
+                f"method, got {self.users!r} and {self.method!r}"
             )
 
     @property
-    def design(self) -> Design:
+    def chosen(self) -> str:
         """A vote, and clipped reports."""
-        return Design(self.plan, self.plan.risk)
-
-    def error_of(self, seen: Seen) -> ErrorBound:
-        """Predict the mean squared error by the plan. NOT PRIVATE."""
-        return super(Mean, self).error_of(seen)
+        return "vote"
 
 
 @register_printed

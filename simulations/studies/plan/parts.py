@@ -11,7 +11,7 @@ from fedhist.model.error_bounds import LowerBound
 from fedhist.model.measures import measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of
-from fedhist.protocols.shared.mean_target import PlannedMean
+from fedhist.protocols.shared.mean_target import InRange
 from server.means.localize import Plan as Localisation
 from simulations.runs.config import Config
 from simulations.studies.plan.population import Setting
@@ -59,13 +59,10 @@ def limit(oracle: Oracle, setting: Setting, protocol: Protocol, error: float) ->
     except REASONS:
         left = math.nan
     if left >= 0.5:
-        clips = any("clip" in name for name in vars(protocol)) or (
-            isinstance(protocol, PlannedMean) and oracle.clipping(protocol) >= 0.5 * error
-        )
+        clips = isinstance(protocol, InRange) or any("clip" in name for name in vars(protocol))
         return f"{'clipping' if clips else 'sampling'} {min(left, 1.0):.0%}"
-    found, design = getattr(protocol, "plan", None), getattr(protocol, "design", None)
-    votes = design is None or design.stages is None
-    if votes and isinstance(found, Localisation) and found.n_bins > 1 and found.risk > 0:
+    found, chosen = getattr(protocol, "plan", None), getattr(protocol, "chosen", "vote")
+    if chosen == "vote" and isinstance(found, Localisation) and found.n_bins > 1 and found.risk > 0:
         # voters do not report, and a wrong window costs: a known window would need neither
         lost = 1 - found.variance * (1 - found.vote_share) / found.risk
         return f"localisation {lost:.0%}" if lost > 0.5 else f"noise {1 - lost:.0%}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from fedhist.model.measures import Measured, measured
 from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of
-from fedhist.protocols.shared.mean_target import PlannedMean
 from fedhist.session.session import Session
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
@@ -78,7 +77,6 @@ class Oracle:
         self.read = self.cut = False
         self.points: dict[float, Point] = {}
         self.bounds: dict[float, Prediction] = {}
-        self._clipping: float | None = None
 
     def __call__(self, x: float) -> Point:
         """Predict the error at ``x``; TooLarge if that takes a population too large to make."""
@@ -117,13 +115,8 @@ class Oracle:
         """Return the predicted error, as a share if relative, and what theory says as it is."""
         loaded, lazy = self.template.lazy(setting)
         try:
-            bound = self._planned(protocol)
-            if bound is None:
-                known = measured(protocol, loaded.users)
-                bound = known.error
-            elif self.relative:
-                known = measured(protocol, loaded.users)
-            bound = self._stated(protocol, bound)
+            known = measured(protocol, loaded.users)
+            bound = self._stated(protocol, known.error)
             error = float(bound.expected)
             if self.relative:
                 size = scale(protocol, loaded.users, known)
@@ -131,13 +124,6 @@ class Oracle:
         finally:
             self.read |= lazy.made
         return error if not math.isnan(error) else math.inf, bound
-
-    def _planned(self, protocol: Protocol) -> Prediction | None:
-        """Predict from public numbers where that can be done, with what the range costs."""
-        if not isinstance(protocol, PlannedMean):
-            return None
-        planned = protocol.planned_error()
-        return replace(planned, expected=planned.expected + self.clipping(protocol))
 
     def _stated(self, protocol: Protocol, bound: Prediction) -> Prediction:
         """State a prediction in the common loss.
@@ -156,20 +142,6 @@ class Oracle:
             raise ValueError(f"its theory, in {bound.loss}, cannot be stated in {wanted}")
         source = f"{bound.source}; from {bound.loss}, as if errors were normal"
         return Prediction(wanted, found, "bound", source)
-
-    def clipping(self, protocol: PlannedMean) -> float:
-        """Return what clipping to the range costs the template's users; some stand for any number.
-
-        It depends on how their samples lie, not on how many there are, on epsilon or the plan.
-        """
-        if self._clipping is None:
-            template = self.template
-            few = template.unknown == "n_users" and not template.resampled
-            setting = template.at(min(template.current, SOME) if few else template.current)
-            enough = template.entries(setting) <= template.most_entries
-            users = template.load(setting).users if enough else template.sample(setting).users
-            self._clipping = protocol.clipping_error(users)
-        return self._clipping
 
 
 def _entries(protocol: Protocol) -> int:

@@ -24,7 +24,7 @@ def by_folds(cls: type[Any]) -> Any:
     """The example, with a scalar a user."""
     example = cls.example()
     if isinstance(example, Mean):
-        return replace(example, users="same", refine="clip")
+        return example
     if isinstance(example, Density):
         return replace(example, method="folds", basis="fourier")
     return replace(example, method="folds") if hasattr(example, "method") else example

@@ -34,16 +34,6 @@ def test_the_method_says_what_is_asked() -> None:
     assert replace(MeanL2.example(), mode="paper").uses_folds
 
 
-def test_auto_takes_what_is_predicted_to_be_better() -> None:
-    chosen = set()
-    for n, d, T, epsilon in ((20_000, 64, 8, 1.0), (300, 1, 1e8, 8.0), (5_000, 16, 2, 1.0)):
-        protocol = MeanL2(epsilon, n, d, T, method="auto")
-        better = protocol.fold_risk < protocol.centred_plan.risk
-        assert protocol.uses_folds == better
-        chosen.add(better)
-    assert chosen == {True, False}
-
-
 @pytest.mark.parametrize(
     ("n", "d", "T", "epsilon"), [(4_000, 32, 10, 1.0), (8_000, 16, 30, 2.0), (6_000, 8, 1, 4.0)]
 )
@@ -119,7 +109,6 @@ def test_users_without_samples_neither_pull_the_estimate_nor_shrink_its_stated_e
         losses.append(protocol.loss_of(estimate, users))
         stated.append(np.square(estimate.stderr).sum())
     assert np.mean(losses) < 2 * np.mean(stated)
-    assert protocol.error(users).expected == pytest.approx(np.mean(losses), rel=0.5)
 
 
 def test_users_without_samples_whom_few_voters_count_do_not_make_stated_errors_endless() -> None:
@@ -169,13 +158,9 @@ def test_estimates_lie_in_the_ball_and_nobody_usable_is_the_middle() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "what"),
-    [
-        ({"method": "best"}, "method must be one of centred, folds, auto, got 'best'"),
-        ({"clip_mass": 0.0}, "clip_mass must lie in"),
-        ({"clip_mass": 0.7}, "clip_mass must lie in"),
-    ],
+    ("method", "what"),
+    [("best", "method must be one of centred, folds, got 'best'"), ("auto", "write method = ")],
 )
-def test_bad_methods(changes: dict[str, object], what: str) -> None:
+def test_bad_methods(method: str, what: str) -> None:
     with pytest.raises(ValueError, match=what):
-        replace(MeanL2.example(), **changes)
+        replace(MeanL2.example(), method=method)

@@ -147,8 +147,7 @@ def test_the_folds_size_counts() -> None:
             samples_per_user=100,
             low=-1.0,
             high=1.0,
-            users="same",
-            refine="clip",
+            method="vote",
         ),
         MeanLinf.shuffled(
             Shuffling(2.0, 1e-5, 40_000), n_users=40_000, dimension=4, samples_per_user=100
@@ -185,7 +184,11 @@ def test_plans_are_made_with_the_local_epsilon(protocol: Mean | MeanLinf) -> Non
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("mean", {"n_users": 20_000, "samples_per_user": 100, "low": 0.0, "high": 1.0}, "refine"),
+    (
+        "mean",
+        {"n_users": 20_000, "samples_per_user": 100, "low": 0.0, "high": 1.0},
+        'method = "vote"',
+    ),
     ("mean-l2", {"n_users": 20_000, "samples_per_user": 9, "dimension": 4}, 'method = "folds"'),
     ("density", {"n_users": 20_000, "samples_per_user": 9}, 'method = "folds"'),
     ("local-distribution", {"n_users": 20_000, "samples_per_user": 9, "domain": DOMAIN}, "points"),

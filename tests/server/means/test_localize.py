@@ -14,7 +14,6 @@ import pytest
 from scipy.special import ndtr
 
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel
-from fedhist.protocols.means.theory import exact_two_stage_mse, one_stage_mse
 from server.means.localize import (
     MAX_BINS,
     best_window,
@@ -25,6 +24,7 @@ from server.means.localize import (
     plan_univariate,
     window_mass,
 )
+from tests.protocols.means.two_stages import exact_two_stage_mse, one_stage_mse
 
 
 def first_voting_n(epsilon: float, most_failure: float = 1.0) -> int:
