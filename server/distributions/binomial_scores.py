@@ -67,17 +67,10 @@ SENSITIVITY = 1 + 1e-9
 
 @dataclass(frozen=True)
 class BinomialGrid:
-    """Hypotheses Bin(m, p_j), j = 0, ..., d - 1, within ``eta`` of every binomial of size m.
+    """Hypotheses Bin(m, p_j), within ``eta`` of every binomial of size m in total variation.
 
-    Attributes
-    ----------
-    m : int
-    eta : float
-        Total variation.
-    angle : (d,) float64
-        theta_j, increasing from 0 to pi / 2 and symmetric around pi / 4.
-    p, q : (d,) float64
-        sin^2 theta_j and cos^2 theta_j; q is p reversed, bit for bit.
+    Angles increase from 0 to pi / 2, symmetric around pi / 4; p and q are sin^2 and cos^2 of them,
+    and q is p reversed, bit for bit.
     """
 
     m: int
@@ -146,11 +139,7 @@ class BinomialGrid:
 class SelectionPlan(ABC):
     """Everything about scores that does not depend on data; public, built once.
 
-    Attributes
-    ----------
-    grid : BinomialGrid
-    thresholds : tuple of int
-        T, increasing, in [0, m - 1].
+    ``thresholds`` increase, in [0, m - 1].
     """
 
     grid: BinomialGrid
@@ -162,14 +151,9 @@ class SelectionPlan(ABC):
         return self.grid.p
 
     def scores(self, below: NDArray[np.number[Any]], n_users: int) -> Floats:
-        """Score all hypotheses for every symbol: (k, d). NOT PRIVATE.
+        """Score all hypotheses for every symbol by C(t), (k, len(T)): (k, d). NOT PRIVATE.
 
-        Parameters
-        ----------
-        below : (k, len(T)) integers
-            C(t), the users with at most t of the symbol.
-        n_users : int
-            s, public (or released: counts may then lie outside [0, s]).
+        ``n_users`` is s, public (or released: counts may then lie outside [0, s]).
 
         Privacy
         -------
@@ -227,13 +211,7 @@ MOST_TABLE = 1 << 25
 
 @dataclass(frozen=True)
 class KSPlan(SelectionPlan):
-    """Plan of the Kolmogorov-Smirnov scores, which lie between -n_users and 0.
-
-    Attributes
-    ----------
-    table : (len(T), d) float64
-        F_j(t).
-    """
+    """Plan of the Kolmogorov-Smirnov scores, -n_users to 0, from F_j(t): (len(T), d)."""
 
     table: Floats
 
@@ -306,20 +284,9 @@ DEFAULT_C = 0.4
 class PHSPlan(SelectionPlan):
     """Plan of the tests between hypotheses, whose scores lie between 0 and n_users.
 
-    Its thresholds are the crossings that are needed.
-
-    Attributes
-    ----------
-    c : float
-        In (0, 1/2): hypotheses further apart than 2 c compete, and tents are c s high.
-    start : (d + 1,) int64
-        Hypothesis j has the competitors ``start[j]`` to ``start[j + 1]`` of the next three.
-    place : (n,) int64
-        Number of the crossing t in T.
-    upper : (n,) bool
-        False: W = {x <= t}, against a larger p. True: W = {x > t}, against a smaller one.
-    mass : (n,) float64
-        H_k(W).
+    Hypotheses further apart than 2 c compete, c in (0, 1/2), and tents are c s high. Hypothesis j
+    has the competitors ``start[j]`` to ``start[j + 1]``: each with the number of its crossing t
+    among the thresholds, whether W = {x > t} (``upper``) or {x <= t}, and H_k(W).
     """
 
     c: float

@@ -58,7 +58,7 @@ MOST_CLIPPED = 0.3
 MOST_SECOND = 0.1
 """Part of epsilon for the radius, at most."""
 
-FAR = 4
+FAR = 3
 """Steps of the candidates, a fourth root of 2 each, beyond which users are far; and above what
 alike users have, from which a radius says that users differ."""
 
@@ -69,7 +69,7 @@ cost up to 1.2 times as much in l1, many times the error of shares."""
 LEAST_FAR, MOST_FAR = 0.01, 0.15
 """Part of epsilon for the number of users far beyond the radius."""
 
-UNSEEN, FALSE_ALARM = 0.05, 0.005
+UNSEEN, FALSE_ALARM = 0.02, 0.005
 """How often noise hides such a cluster, and how often it is taken for one: a false alarm has up to
 five times the error, so that it adds 2 % to the mean."""
 
@@ -80,25 +80,18 @@ class CentredTask:
 
     Parameters
     ----------
-    domain : Keys
     m : int
         Items of a typical user: what the smallest radius follows from.
     cut : int
         Most items of a user; one with more draws so many.
     own : bool
         Whether a user's shares are counts over its own number of items, or over ``cut``.
-    n_users : float
-        What sums are divided by.
-    epsilon, delta : float
-        What may be spent; ``delta > 0``.
     rho : float
-        The same in zCDP, where the whole run is accounted for in it as well: what may be spent of
-        it. 0: basic composition only.
+        What may be spent in zCDP, where the whole run is accounted for in it as well; 0: basic
+        composition only.
     neighbours : int
         Rows in which adjacent populations differ: 2 under replacement, 1 where a user is added,
         removed or emptied.
-    discrete : bool
-        Integer noise on the integer sums.
     """
 
     domain: Keys
@@ -259,7 +252,7 @@ class CentredTask:
 
         E|Z| is .8 std of Gaussian noise, .75 of two Laplace noises together.
         """
-        together = self.share_std(math.hypot(self.first, self.third))
+        together = self.share_std(math.hypot(self.first, self.third + self.far))
         return 0.8 * float(std.sum()) >= 0.75 * self.k * together
 
 
@@ -274,7 +267,8 @@ def centred(
     ``task.second``, an exponential mechanism whose scores move by at most 1 with one user; the
     number of far users ``task.far``, Laplace noise on one count; and the offsets (``task.third``,
     delta), Gaussian noise for ``neighbours`` rows in a ball, or shares again with ``task.third``,
-    pure. Which of the two depends on what was released. Where zCDP composition is better, the
+    pure. Shares that a large radius alone decides for have ``task.far`` as well. What was released
+    decides. Where zCDP composition is better, the
     offsets get what is left of ``task.rho`` instead; shares, all pure, need none of its delta.
     """
     start = yield from ask(task.first, "centre")
@@ -294,13 +288,14 @@ def centred(
     said: tuple[str, ...] = ()
     if not task.own and radius > task.alike_radius * 2 ** (FAR / 4):
         said += (_differ(f"radius {radius:.3g}, alike users have {task.alike_radius:.3g}"),)
-    far = _far_users(above, chosen, task, server)
-    if far > task.most_far:
-        said += (_differ(f"some {far:.3g} of them are far from the others"),)
-    if far > task.most_far or task.prefers_shares(std):
-        again = yield from ask(task.third, "shares")
-        both = _both(start, task.first, again, task.third)
-        return replace(both, warnings=again.warnings + said)
+    shares, rest = task.prefers_shares(std), task.third + task.far
+    if not shares:
+        far, rest = _far_users(above, chosen, task, server), task.third
+        shares = far > task.most_far
+        said += (_differ(f"some {far:.3g} of them are far from the others"),) * shares
+    if shares:
+        again = yield from ask(rest, "shares")
+        return replace(_both(start, task.first, again, rest), warnings=again.warnings + said)
     query = CentredCounts(*where, radius)
     summary = yield query
     size = query.l2_sensitivity(task.neighbours)

@@ -43,22 +43,8 @@ MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 class DistributionTask:
     """The public numbers that a mechanism works with. Adjacency: one user's record is replaced.
 
-    Parameters
-    ----------
-    domain : Keys
-        The k public symbols.
-    m : int
-        Samples per user: nobody sends more, and users with exactly m are what theory assumes.
-    n_users : int
-        s in the paper. All of them answer; the protocol has checked it when ``search`` goes on.
-    epsilon, delta : float
-        Budget of the whole run. ``delta = 0`` asks for pure differential privacy.
-    discrete : bool
-        Integer noise on integer statistics.
-    p_max : float
-        No symbol is more probable: 1, or what is publicly known.
-    trust : Aggregation, optional
-        The nodes add the noise, which is as large as that of all of them together.
+    Users have ``m`` samples each: nobody sends more. All ``n_users`` of them answer. No symbol is
+    more probable than ``p_max``. With ``trust`` the nodes add the noise.
     """
 
     domain: Keys
@@ -90,14 +76,8 @@ class DistributionTask:
 class Learned:
     """What a mechanism returns: private by the ledger, or public.
 
-    Attributes
-    ----------
-    p : (k,) float64
-        Estimate of every symbol's probability, before the projection to the simplex; may be
-        negative and need not add up to 1. Not a view of a summary: summaries are wiped.
-    warnings : tuple of str
-    public : dict
-        Released or public numbers.
+    ``p`` is before the projection to the simplex: it may be negative and need not add up to 1. It
+    is no view of a summary: summaries are wiped.
     """
 
     p: Floats
@@ -122,29 +102,16 @@ class Mechanism:
 
     Parameters
     ----------
-    name : str
-        kebab-case, as in ``mechanism = "ks"``.
-    search : callable of (task, curator) to generator
-        Yields queries and returns what it learned. Everything goes through the Curator.
     error : callable of task to float
         Expected l1 distance of ``Learned.p`` from the distribution that all samples were drawn
         from, where that is uniform: what the automatic choice compares.
-    rounds : int
-        Most queries.
-    pure : bool
-        Whether it works with ``delta = 0``. If not, a task without delta is refused.
     floor : callable of task to float
         Fewest users at which the error formula holds: below it the automatic choice passes the
         mechanism over, and a run by name carries a warning. inf: it does not run at all.
-    automatic : bool
-        Whether ``mechanism = "auto"`` may choose it.
-    suits : callable of task to bool
-        Whether it works for every distribution that the public numbers allow; "auto" asks.
-    estimates : Truth
-        What it tells of users who differ.
+    automatic, suits
+        Whether ``mechanism = "auto"`` may choose it, and at which public numbers.
     linear : Additive, optional
-        What the mechanism is, where it is noise on the sums of one query, which nodes can add.
-        None: it needs exact sums.
+        What it is, where it is noise on the sums of one query, which nodes can add.
     """
 
     name: str
@@ -194,15 +161,8 @@ def all_answer(
 class Additive:
     """Noise on the sum of one encoding, for all symbols together.
 
-    Parameters
-    ----------
-    encoding : {"counts", "one-item", "presence"}
-    gaussian : bool
-        Gaussian noise for the l2 sensitivity, or Laplace noise for the l1 sensitivity.
-
-    Privacy
-    -------
-    :meth:`spends` is what is drawn for and charged.
+    Gaussian noise for its l2 sensitivity, or Laplace noise for the l1 sensitivity; :meth:`spends`
+    is what is drawn for and charged.
     """
 
     encoding: Literal["counts", "one-item", "presence"]

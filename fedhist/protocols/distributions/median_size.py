@@ -28,19 +28,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.base.arrays import Array, Floats
+from fedhist.base.arrays import Array
 from fedhist.base.text import warned
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.privacy.sensitivity import sqrt_up
-from fedhist.protocols.distributions.mechanisms import presence_error
+from fedhist.protocols.distributions.mechanisms import Learned, presence_error
 from fedhist.protocols.distributions.queries import MOST_M, ExceedanceCounts
 from fedhist.protocols.distributions.selection import (
     KS,
@@ -106,20 +106,8 @@ def class_counts(summary: Summary) -> NDArray[np.int64]:
 class MedianTask:
     """The public side of a search for the median size.
 
-    Attributes
-    ----------
-    domain : Keys
-        Public symbols; samples outside it do not count.
-    m_max : int
-        Public bound on the number of samples: larger ones count as ``m_max``.
-    n_users : int or None
-        s, where it is public; None where it is not (users may be added or removed).
-    adjacency : Adjacency
-        REPLACE_USER or ADD_REMOVE_USER.
-    epsilon : float
-        Budget of the search.
-    beta : float
-        Probability with which the bounds below may fail.
+    Larger numbers of samples count as ``m_max``; ``n_users`` is None where it is not public; bounds
+    fail with probability ``beta``.
     """
 
     domain: Keys
@@ -171,17 +159,7 @@ class MedianTask:
 
 @dataclass(frozen=True)
 class Median:
-    """What a search returns; both numbers are released.
-
-    Attributes
-    ----------
-    size : int
-        m-hat, a power of two; 0 if the search has failed.
-    users : float
-        s-hat.
-    reason : str
-        Why it has failed.
-    """
+    """m-hat, a power of two, and s-hat, both released; a size of 0 if the search has failed."""
 
     size: int
     users: float
@@ -254,25 +232,10 @@ def median_scores(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class RaggedTask:
-    """Public and released numbers of the second round.
+    """Public and released numbers of the second round, of users with ``size`` = m-hat samples.
 
-    Attributes
-    ----------
-    domain : Keys
-    size : int
-        m-hat.
-    adjacency : Adjacency
-    epsilon, delta : float
-        Budget of the whole run.
-    rest : float
-        What is left: rho in zCDP if delta > 0, otherwise epsilon.
-    mechanism : {"auto", "presence", "ks", "phs"}
-    cmax : float
-
-    Class attributes
-    ----------------
-    strict : bool
-        Whether a selection is refused below its floor; else it carries a warning.
+    ``rest`` is what is left: rho in zCDP if delta > 0, otherwise epsilon. With ``strict`` a
+    selection is refused below its floor; else it carries a warning.
     """
 
     strict: ClassVar[bool] = True
@@ -351,22 +314,12 @@ class RaggedTask:
         )
 
 
-@dataclass(frozen=True)
-class Released:
-    """What the second round returns: probabilities before any projection, or why there are none."""
-
-    p: Floats | None
-    reason: str = ""
-    warnings: tuple[str, ...] = ()
-    public: Mapping[str, float] = field(default_factory=dict)
-
-
 def release(
     task: RaggedTask, users: float, n_users: int | None, server: Curator
-) -> Generator[Query, Summary, Released]:
-    """Ask for the counts among m-hat samples, and release what the steps need; one round.
+) -> Generator[Query, Summary, Learned | str]:
+    """Ask for the counts among m-hat samples, and release what the steps need; or say why not.
 
-    ``users`` is s-hat, a positive integer; ``n_users`` s, where it is public.
+    ``users`` is s-hat, a positive integer; ``n_users`` s, where it is public. One round.
     """
     steps = task.steps(users)
     public: dict[str, float] = {}
@@ -381,7 +334,7 @@ def release(
         )
         other = 'take mechanism = "presence" or "auto"'
         if users < floor and task.strict:
-            return Released(None, f"{needs}: {other}")
+            return f"{needs}: {other}"
         warnings = (warned(needs, "errors are larger than predicted", other),) * (users < floor)
         plan = task.plan(selection, users)
         public["epsilon_each"] = task.epsilon_each
@@ -390,17 +343,14 @@ def release(
     thresholds = (0,) if plan is None else plan.thresholds
     thresholds = thresholds if thresholds[0] == 0 else (0, *thresholds)
     if len(task.domain) * len(thresholds) > MOST_CELLS:
-        return Released(
-            None,
+        return (
             f"{len(task.domain)} symbols at {len(thresholds)} thresholds are too many to select "
-            'from: take mechanism = "presence"',
+            'from: take mechanism = "presence"'
         )
     query = ExceedanceCounts(task.domain, task.size, thresholds, complete=True)
     summary = yield query
     if n_users is not None and summary.n_users != n_users:
-        return Released(
-            None, f"{summary.n_users} users answered in the second round, not n_users = {n_users}"
-        )
+        return f"{summary.n_users} users answered in the second round, not n_users = {n_users}"
     above, kept = query.above(summary), int(summary.sums["kept"][0])
     p = np.zeros(len(task.domain))
     if plan is not None:
@@ -419,4 +369,4 @@ def release(
         noisy = task.present(server, above[:, 0], kept, users)
         small = presence_to_probability(noisy, users, task.size, task.cmax)
         p = small if plan is None else np.where(p < SMALL / task.size, small, p)
-    return Released(p, warnings=warnings, public=public)
+    return Learned(p, warnings, public)

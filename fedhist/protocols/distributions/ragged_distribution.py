@@ -194,7 +194,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         if not (task.runs and task.selects):
             return "frequencies"
         offsets = replace(task, m=math.isqrt(self.m_max)).error()
-        left = math.hypot(task.first, task.third) / task.epsilon
+        left = math.hypot(task.first, task.third + task.far) / task.epsilon
         return "centred" if offsets < left * task.shares_error else "frequencies"
 
     @property
@@ -271,9 +271,9 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         public = {"size": float(median.size), "users": median.users}
         task = self.release_task(median.size)
         out = yield from release(task, median.users, self.n_users, server)
+        if isinstance(out, str):
+            return Estimate.failed(out, public=public)
         public |= out.public
-        if out.p is None:
-            return Estimate.failed(out.reason, public=public)
         value = project_simplex(out.p) if self.project else out.p
         return Estimate.ok(value, keys=self.domain, warnings=out.warnings, public=public)
 

@@ -99,16 +99,9 @@ there, 2.27 a normal's density at 0 over that at 1.28, and (1 - p)^m = 1 - 2 c a
 
 @dataclass(frozen=True)
 class Budgets:
-    """What each stage may spend.
+    """Epsilon of each symbol's selection, and what a second stage may spend on presence.
 
-    Attributes
-    ----------
-    each : float
-        Epsilon of each symbol's selection.
-    rho : float
-        Of the presence totals of all symbols together, Gaussian noise; 0: see ``laplace``.
-    laplace : float
-        Epsilon for each symbol's presence, Laplace noise; 0: see ``rho``. Neither: one stage.
+    Rho of all symbols together (Gaussian noise) or epsilon of each (Laplace noise).
     """
 
     each: float

@@ -157,7 +157,7 @@ def population(k, m, s, concentration, seed=3):
     [
         (40, 0, ["centre", "shares"]),  # too few to select a radius
         (5000, 0, ["centre", "radius", "far users", "offsets"]),
-        (5000, 0.5, ["centre", "radius", "far users", "shares"]),  # users who differ too much
+        (5000, 0.5, ["centre", "radius", "shares"]),  # users who differ too much
     ],
 )
 def test_every_branch_spends_the_budget_and_no_more(s, concentration, labels):
@@ -230,9 +230,9 @@ def test_it_estimates_the_average_of_the_users(concentration):
 
 
 def test_a_cluster_far_away_is_not_clipped_away():
-    """5 % of the users elsewhere: shares are asked for again, and the error stays Laplace's.
+    """5 % of the users elsewhere: shares are asked for again, and the error stays near Laplace's.
 
-    The number of far users is 250 at a noise of 40: ten runs see them but for 5 in a thousand.
+    One radius in ten comes near the cluster, clips it by less than a half, and says so.
     """
     k, m, s = 20, 200, 5000
     rng = np.random.default_rng(2)
@@ -242,8 +242,16 @@ def test_a_cluster_far_away_is_not_clipped_away():
     users = table_users(rng.multinomial(m, shares), settings(k, m, s).domain)
     protocol = settings(k, m, s)
     ran = [run(protocol, users, i).estimate for i in range(10)]
-    assert all(e.ledger.entries[-1].label == "shares" for e in ran)
-    assert np.mean([protocol.loss_of(e, users) for e in ran]) < 1.4 * 2 * k / s
+    assert sum(e.ledger.entries[-1].label == "shares" for e in ran) >= 8
+    assert all("own distributions differ" in e.warnings[0] for e in ran)
+    assert np.mean([protocol.loss_of(e, users) for e in ran]) < 1.6 * 2 * k / s
+
+
+def test_alike_users_are_hardly_ever_said_to_differ():
+    """20 runs: a false alarm of one in 200 each, three of them have a chance of 1e-4."""
+    users, protocol = population(10, 400, 5000, 0), settings(10, 400, 5000)
+    ran = [run(protocol, users, i).estimate for i in range(20)]
+    assert sum(bool(e.warnings) for e in ran) <= 2
 
 
 def test_two_values_are_weighed_by_their_variances():

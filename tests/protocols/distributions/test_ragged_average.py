@@ -123,7 +123,7 @@ def test_every_branch_spends_what_it_may() -> None:
     assert labels == ["centre", "radius", "far users", "offsets"]
     assert not estimate.warnings
     own = users_of([rng.multinomial(200, rng.dirichlet(np.ones(12) / 8)) for _ in range(9000)])
-    assert branch(own)[0] == ["centre", "radius", "far users", "shares"]
+    assert branch(own)[0] == ["centre", "radius", "shares"]
     assert branch(many, adjacency="add-remove-user", n_users=None)[0] == ["users", "frequencies"]
 
 
