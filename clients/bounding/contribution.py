@@ -35,13 +35,6 @@ MOST_STEPS = 1 << 31
 def domain_lookup(domain: Keys, vocabulary: Keys) -> Lookup:
     """Map vocabulary positions to domain positions; None where the two are the same.
 
-    Returns
-    -------
-    (len(vocabulary),) int32 or None
-        -1 for items outside the domain.
-
-    Examples
-    --------
     >>> domain_lookup(Keys.of(["b", "a"]), Keys.of(["a", "b", "c"]))
     array([ 1,  0, -1], dtype=int32)
     """
@@ -55,19 +48,6 @@ def domain_lookup(domain: Keys, vocabulary: Keys) -> Lookup:
 def grid_limit(clip: float, grid: float, norm: int) -> int:
     """Largest integer norm of a clipped vector in grid steps, in exact arithmetic.
 
-    Returns
-    -------
-    int
-        floor(clip / grid) for the l1 norm; floor((clip / grid)^2), a bound on the SQUARED norm,
-        for the l2 norm.
-
-    Raises
-    ------
-    ValueError
-        If the clip is 2^31 grid steps or more.
-
-    Examples
-    --------
     >>> grid_limit(1.0, 0.25, 1), grid_limit(1.0, 0.4, 2)
     (4, 6)
     """
@@ -83,25 +63,6 @@ def clip_rows(
     """Clip every user's in-domain counts to a norm ball: w N with w = clip / max(clip, ||N||).
 
     Items outside the domain are dropped BEFORE any norm is computed.
-
-    Parameters
-    ----------
-    items : Items
-    lookup : (len(vocabulary),) int32 or None
-        From :func:`domain_lookup`.
-    clip : float
-        Radius, in counts.
-    norm : {1, 2}
-    grid : float
-        Positive: each coordinate is rounded down to a multiple of ``grid`` and given in steps.
-
-    Returns
-    -------
-    indptr : (n + 1,) int64
-        User u owns entries ``indptr[u]`` to ``indptr[u + 1]`` of the other two.
-    item : (nnz,) uint32
-        Domain positions.
-    value : (nnz,) float64 in counts, or int64 in grid steps
 
     Privacy
     -------
@@ -132,25 +93,7 @@ def clip_rows(
 def clipped_counts(
     items: Items, lookup: Lookup, d: int, clip: float, norm: int, grid: float, chunk: int
 ) -> NDArray[Any]:
-    """Sum the rows of :func:`clip_rows` over all users, without keeping them.
-
-    Parameters
-    ----------
-    items, lookup, clip, norm, grid
-        As in :func:`clip_rows`.
-    d : int
-        Domain size.
-    chunk : int
-        Users per partial sum; fixes the order of floating-point additions.
-
-    Returns
-    -------
-    (d,) float64 in counts, or int64 in grid steps
-
-    Cost
-    ----
-    O(nnz) time in one walk over the users, 2 d numbers of memory, no copy of the data.
-    """
+    """Sum the rows of :func:`clip_rows` over all users, without keeping them."""
     columns = columns_of(items, lookup)
     if grid:
         steps = np.zeros(d, dtype=np.int64)

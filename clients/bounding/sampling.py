@@ -16,16 +16,16 @@ References
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from clients.bounding.drawing import Scratch, draw, draw_set, scratch_for, size_of
 from clients.bounding.kernels import columns_of
 from fedhist.base.arrays import Words
-from fedhist.base.hashing import MASK64
+from fedhist.base.hashing import GOLDEN, MASK64, mix, unit1
 from fedhist.users.columns import Items
 
 Int64s = NDArray[np.int64]
@@ -39,38 +39,20 @@ BIT_NUMBER[[(0x03F79D71B4CB0A89 << k & MASK64) >> 58 for k in range(64)]] = np.a
 MOST_CLIP = 1 << 31
 """Largest number of tokens that a user may keep."""
 
+Scratch = tuple[Words, Words, Words, Words, Words]
+
+MANY = 16
+"""Tokens per item from which counts are drawn item by item, and not token by token."""
+
 
 def random_clip(
     items: Items, clip: int, words: Words, *, keep_zeros: bool = False
 ) -> tuple[Int64s, Unsigned, NDArray[np.uint64]]:
     """Sample min(m, clip) of each user's m tokens.
 
-    Parameters
-    ----------
-    items : Items
-    clip : int
-        C, at least 1.
-    words : (n,) uint64
-        One private word per user.
-    keep_zeros : bool
-        Also name the items of which nothing was kept, with count 0.
-
-    Returns
-    -------
-    indptr : (n + 1,) int64
-        User u owns entries ``indptr[u]`` to ``indptr[u + 1]`` of the other two.
-    item : (k,) unsigned
-        Vocabulary positions, in the order of the user's record.
-    count : (k,) uint64
-
     Privacy
     -------
     A row adds up to exactly min(m, clip), whatever the words are.
-
-    Cost
-    ----
-    O(s + c log s) time for a user of s items, c = min(clip, m - clip) tokens being drawn (those
-    that stay, or those that go); O(s sqrt(c / s)) for c beyond 16 (s + 4). O(s) memory.
     """
     sizes = items.indptr[1:] - items.indptr[:-1]
     most = sizes if keep_zeros else np.minimum(sizes, clip)
@@ -88,20 +70,198 @@ def random_clip(
 def add_random_clip(
     items: Items, clip: int, words: Words, total: Int64s, held: NDArray[np.bool_] | None = None
 ) -> None:
-    """Add what :func:`random_clip` keeps to ``total`` (len(vocabulary),), without keeping rows.
-
-    Parameters
-    ----------
-    items, clip, words
-        As in :func:`random_clip`; equal words give equal samples.
-    total : (len(vocabulary),) int64
-    held : (len(vocabulary),) bool, optional
-        Set where some user has the item, kept or not.
-    """
+    """Add what :func:`random_clip` keeps to ``total`` (len(vocabulary),), without keeping rows."""
     scratch = scratch_for(int(np.diff(items.indptr).max(initial=0)), clip)
     _add_clipped(*columns_of(items, None)[:3], uint64(clip), words, scratch, total)
     if held is not None:
         held[items.item] = True
+
+
+# -- one user -------------------------------------------------------------------------------------
+
+
+def scratch_for(largest: int, clip: int) -> Scratch:
+    """Room for a user of so many items: cumulative counts (or bits), counts, a set, two columns."""
+    c = min(clip, MANY * (largest + 4))
+    sizes = 2 * largest + 2, largest, 4 * c, c, c
+    ends, kept, seen, ranks, at = (np.empty(k, np.uint64) for k in sizes)
+    return ends, kept, seen, ranks, at
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _below(n: Any, counter: Any) -> Any:
+    """Uniform integer in [0, n) for 0 < n < 2^63, and the counter after the words it took [2]."""
+    low32 = uint64(0xFFFFFFFF)
+    while True:
+        counter += uint64(GOLDEN)
+        w = mix(counter)
+        if n <= low32:
+            product = (w >> uint64(32)) * n
+            if product & low32 >= n or product & low32 >= (uint64(1 << 32) - n) % n:
+                return product >> uint64(32), counter
+        else:
+            mask = n
+            for shift in (1, 2, 4, 8, 16, 32):
+                mask |= mask >> uint64(shift)
+            if w & mask < n:
+                return w & mask, counter
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def size_of(start: Any, stop: Any, count: Any) -> Any:
+    """Tokens of one user, and the shift that keeps the sum of its shifted counts below 2^63.
+
+    The shift is 0 unless a user has 2^63 tokens or more; then ranks are drawn among blocks of
+    2^shift tokens of one item, which changes no probability by more than 2^-60 times the number
+    of items.
+    """
+    seen, total = uint64(0), uint64(0)
+    for k in range(start, stop):  # no way out early, so that it vectorises
+        seen |= uint64(count[k])
+        total += uint64(count[k])
+    shift = uint64(0)
+    if seen >> uint64(40) == uint64(0) and stop - start < uint64(1 << 23):
+        return total, shift
+    while True:
+        total, fits = uint64(0), True
+        for k in range(start, stop):
+            total += uint64(count[k]) >> shift
+            fits = fits and uint64(count[k]) >> shift < uint64(1 << 62) and total < uint64(1 << 62)
+        if fits:
+            return total, shift
+        shift += uint64(1)
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def draw_set(s: Any, c: Any, invert: Any, counter: Any, bits: Any) -> Any:
+    """Fill ``bits`` with a uniform subset of c out of s, or what it leaves; number of words used.
+
+    Floyd's algorithm [3]: draw from [0, j]; where that is taken, take j.
+    """
+    used = (s + uint64(63)) >> uint64(6)
+    for b in range(used):
+        bits[b] = uint64(0)
+    for j in range(s - c, s):
+        r, counter = _below(uint64(j) + uint64(1), counter)
+        taken = (bits[r >> uint64(6)] >> (r & uint64(63))) & uint64(1)
+        r = uint64(j) if taken else r
+        bits[r >> uint64(6)] |= uint64(1) << (r & uint64(63))
+    if invert:
+        for b in range(used):
+            bits[b] = ~bits[b]
+        if s & uint64(63):
+            bits[used - uint64(1)] &= (uint64(1) << (s & uint64(63))) - uint64(1)
+    return used
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _draw_ranks(s: Any, m: Any, c: Any, start: Any, count: Any, counter: Any, scratch: Any) -> None:
+    """Draw c of m tokens by their ranks, and count them by entry in ``kept``.
+
+    Floyd's algorithm again, the set being a hash table of ranks; the entry of a rank is found
+    among the cumulative counts by a search without branches.
+    """
+    ends, kept, seen, ranks, at = scratch
+    size, slots, shift = uint64(1), uint64(2), uint64(63)
+    while size <= s:
+        size *= uint64(2)
+    while slots < uint64(2) * c:
+        slots *= uint64(2)
+        shift -= uint64(1)
+    total = uint64(0)
+    for k in range(s):
+        total += uint64(count[start + k])
+        ends[k] = total
+        kept[k] = uint64(0)
+    for k in range(s, size):
+        ends[k] = ~uint64(0)
+    for h in range(slots):
+        seen[h] = ~uint64(0)
+    for j in range(m - c, m):
+        r, counter = _below(uint64(j) + uint64(1), counter)
+        h = (r * uint64(GOLDEN)) >> shift
+        while seen[h] != ~uint64(0) and seen[h] != r:
+            h = (h + uint64(1)) & (slots - uint64(1))
+        if seen[h] == r:  # taken: j is larger than every rank drawn so far
+            r = uint64(j)
+            h = (r * uint64(GOLDEN)) >> shift
+            while seen[h] != ~uint64(0):
+                h = (h + uint64(1)) & (slots - uint64(1))
+        seen[h] = r
+        ranks[uint64(j) - (m - c)], at[uint64(j) - (m - c)] = r, uint64(0)
+    step = size >> uint64(1)
+    while step:  # all ranks, level by level: a search at a time would wait for its loads
+        for i in range(c):
+            ahead = at[i] + step
+            at[i] = ahead if ends[ahead - uint64(1)] <= ranks[i] else at[i]
+        step >>= uint64(1)
+    for i in range(c):
+        kept[at[i]] += uint64(1)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _hypergeometric(held: Any, others: Any, c: Any, u: Any) -> Any:
+    """How many of c tokens drawn from held + others are held ones, by inversion at u in (0, 1).
+
+    The probabilities are walked from near the mode outwards by their ratios, until they are below
+    2^-70 of the largest; doubles, with a relative error of about 1e-15 times the steps walked.
+    """
+    low = max(0.0, c - others)
+    high = min(held, c)
+    middle = min(max(math.floor((c + 1.0) * ((held + 1.0) / (held + others + 2.0))), low), high)
+    left, total = middle, 1.0
+    p = 1.0
+    while left > low and p > 2.0**-70:
+        p *= left * (others - c + left) / ((held - left + 1.0) * (c - left + 1.0))
+        left -= 1.0
+        total += p
+    right, q = middle, 1.0
+    while right < high and q > 2.0**-70:
+        q *= (held - right) * (c - right) / ((right + 1.0) * (others - c + right + 1.0))
+        right += 1.0
+        total += q
+    rest = u * total
+    x = left  # from the left end upwards: p is its weight
+    while x < right:
+        rest -= p
+        if rest < 0.0:
+            return x
+        p *= (held - x) * (c - x) / ((x + 1.0) * (others - c + x + 1.0))
+        x += 1.0
+    return x
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _draw_counts(
+    s: Any, m: Any, c: Any, start: Any, count: Any, shift: Any, counter: Any, kept: Any
+) -> None:
+    """Draw how many of c tokens each entry gives, entry by entry, into ``kept``."""
+    left, tokens = float(c), m
+    for k in range(s):
+        held = uint64(count[start + k]) >> shift
+        tokens -= held
+        counter += uint64(GOLDEN)
+        u = unit1(mix(counter))
+        x = 0.0
+        if left > 0.0:
+            x = (
+                left
+                if tokens == uint64(0)
+                else _hypergeometric(float(held), float(tokens), left, u)
+            )
+        kept[k] = uint64(x)
+        left -= x
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def draw(
+    s: Any, m: Any, c: Any, start: Any, count: Any, shift: Any, counter: Any, scratch: Any
+) -> None:
+    """Draw c of a user's m tokens, whichever way is less work; ``scratch[1]`` has the counts."""
+    if c <= uint64(MANY) * (s + uint64(4)) and shift == uint64(0):
+        _draw_ranks(s, m, c, start, count, counter, scratch)
+    else:
+        _draw_counts(s, m, c, start, count, shift, counter, scratch[1])
 
 
 # -- all users -------------------------------------------------------------------------------------

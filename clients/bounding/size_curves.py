@@ -36,34 +36,15 @@ LOWER = 1.0 - 2.0**-48
 
 
 def size_curves(items: Items, grid: tuple[int, ...]) -> tuple[Keys, Int64s, Int64s, Int64s]:
-    """Add up every user's shares by item and grid point.
+    """Add up every user's shares by item and grid point; users and sizes by grid bin.
 
-    Parameters
-    ----------
-    items : Items
-    grid : tuple of int
-        Thresholds, positive and increasing, K of them.
-
-    Returns
-    -------
-    keys : Keys
-        The items that occur, in byte order.
-    shares : (len(keys), K) int64
-        Bends of each item's curve, in steps of 2^-32: the expected count at threshold C is
-        sum over l of shares[:, l] min(C, grid[l]), up to rounding down.
-    users : (K,) int64
-        Users with m in (grid[k], grid[k + 1]], the last bin being open above.
-    sizes : (K,) int64
-        Sum of min(m, grid[-1]) over the same users.
+    Returns the items that occur in byte order, (items, K) shares in steps of 2^-32, and (K,) users
+    and sums of min(m, grid[-1]) with m in (grid[k], grid[k + 1]], the last bin being open above.
 
     Privacy
     -------
     What one user adds to any expected count is non-negative, and over all items it is at most
     min(m, C): every share is rounded down, in exact comparison with its real value.
-
-    Cost
-    ----
-    O(nnz) time, two additions per entry, whatever K is; 8 K bytes per item that occurs.
 
     Error
     -----

@@ -47,12 +47,9 @@ def regularized_minimum(tails: Integers, lower: Integers, level: int) -> int:
     That is the minimiser over C >= 0 of G(C) + (Lambda / 2) C^2, whose slope is
     M + Lambda C - S(C): divide by Lambda. S = tails[k] from lower[k] on; lower increases from 0.
 
-    Returns
-    -------
-    int
-        min over k of max(lower[k], tails[k] - level). On piece k the condition holds from
-        tails[k] - level on; beyond the piece S is smaller still, so every term is a solution, and
-        the first solution is one of the terms.
+    The least over k of max(lower[k], tails[k] - level): on piece k the condition holds from
+    tails[k] - level on; beyond the piece S is smaller still, so every term is a solution, and the
+    first solution is one of the terms.
 
     Privacy
     -------
@@ -79,18 +76,8 @@ def perturbed(
 ) -> Generator[Query, Summary, tuple[float, float]]:
     """Release argmin over C >= 0 of G_R(C) + (strength / 2) C^2 with Laplace noise.
 
-    Parameters
-    ----------
-    strength : float
-        Lambda, in slope per count; 0 only without noise.
-    epsilon : float
-    looseness : int
-        Multiple of the exact sensitivity to calibrate to.
-
-    Returns
-    -------
-    clip, noise_std : float
-        In counts; the clip is projected to [c_min, c_max].
+    Returns C, projected to [c_min, c_max], and the std of its noise, which fits ``looseness`` times
+    the exact sensitivity; a ``strength`` of 0 is for runs without noise.
 
     Privacy
     -------

@@ -238,21 +238,6 @@ def release_levels(
 ) -> tuple[Floats, Floats]:
     """Return the release's threshold t(C) and noise scale b(C) at every C of the grid.
 
-    Parameters
-    ----------
-    grid : tuple of int
-    epsilon, delta : float
-        Budget of the release; without noise (inf) both levels are 0.
-    adjacency : Adjacency
-    printed : bool
-        The paper's t = C + (C / epsilon) ln(C / (2 delta)) and b = C / epsilon instead.
-
-    Returns
-    -------
-    t, b : (K,) float64
-
-    Examples
-    --------
     >>> release_levels((10,), 1.0, 1e-6, Adjacency.ZERO_OUT_USER)
     (array([156.]), array([10.]))
     >>> release_levels((10,), 1.0, 1e-6, Adjacency.ZERO_OUT_USER, printed=True)[0].round(2)
@@ -291,33 +276,12 @@ def bound_scores(
 ) -> Floats:
     """Evaluate a score at every threshold from sums over the users.
 
-    Parameters
-    ----------
-    score : {"ramp", "union"}
-    grid : tuple of int
-    users, sizes : (K,) int64
-        Number and total size min(m, C_K) of the users with m in (grid[k], grid[k + 1]].
-    shares : (items, K) int64
-        The expected count of item j at C is unit times sum over l of shares[j, l] min(C, grid[l]).
-    unit : float
-        Value of one step of a share.
-    levels : (t, b)
-
-    Returns
-    -------
-    (K,) float64
-        NOT PRIVATE.
-
     Error
     -----
     Of rounding. All terms are non-negative and add up to 2 n C_K at most. A kept count is the sum
     of K numbers, the sum over a block of items is pairwise, and there are B = items K / 2^20 + 1
     blocks: a score is off by at most (K + B + 40) 2^-52 n C_K, which is less than 2^-22 of its
     sensitivity, C_K at least, for n (K + B + 40) up to 2^30.
-
-    Cost
-    ----
-    O(items K) time; temporary memory does not grow with either.
     """
     c = np.array(grid, dtype=np.int64)
     beyond, size = (np.cumsum(a[::-1])[::-1] for a in (users, sizes))
@@ -464,12 +428,6 @@ class BoundTask:
 
 def choose_bound(task: BoundTask, server: Curator) -> Search:
     """Choose C by the exponential mechanism; asks :attr:`BoundTask.rounds` questions.
-
-    Returns
-    -------
-    Choice
-        ``clip`` is integer-valued. ``public`` has "clip_max", the (private) upper end that was
-        used, if there was one.
 
     Privacy
     -------

@@ -20,8 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.bounding.contribution import clip_rows, clipped_counts, domain_lookup
-from clients.bounding.exceedances import add_exceedances, cell_table, threshold_rows
-from clients.bounding.item_encodings import cut_rows, in_domain
+from clients.bounding.item_encodings import (
+    add_exceedances,
+    cell_table,
+    cut_rows,
+    in_domain,
+    threshold_rows,
+)
 from clients.bounding.sampling import MOST_CLIP
 from clients.records.whitened import (
     FRAME_STEPS,

@@ -64,7 +64,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
         The whole budget, choice and release. ``epsilon = inf`` switches noise off (not private);
         ``delta = 0``: l1 norm and Laplace noise.
     epsilon_choice : float, optional
-        Part of epsilon that pays for the choice of C. Default: 0.15 of it.
+        Part of epsilon that pays for the choice of C. Default: 0.2 of it.
     delta_choice : float, optional
         Part of delta for the choice. Default: half for rules with Gaussian noise, otherwise 0.
     threshold : str
@@ -106,12 +106,12 @@ class AdaptiveHistogram(DomainHistogram, Central):
     --------
     >>> p = AdaptiveHistogram(Keys.range(100), epsilon=1.0, delta=1e-6)
     >>> p.shares.choice_epsilon, p.shares.release_epsilon, p.norm
-    (0.15, 0.85, 2)
+    (0.2, 0.8, 2)
     """
 
     name: ClassVar[str] = "adaptive-histogram"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithms 1 and 2, Sections 4 and 7.1"
-    revision: ClassVar[int] = 5
+    revision: ClassVar[int] = 6
 
     domain: Keys
     epsilon: float
@@ -178,13 +178,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
 
     @property
     def shares(self) -> Shares:
-        """How the budget is split; an infinite epsilon makes every epsilon infinite.
-
-        Raises
-        ------
-        ValueError
-            If a share is out of range, or leaves nothing to the release.
-        """
+        """How the budget is split; an infinite epsilon makes every epsilon infinite."""
         given, rule = self.epsilon_choice, self.rule
         if given is not None and not given > 0:
             raise ValueError(f"epsilon_choice must be positive, got {given}")

@@ -35,20 +35,6 @@ TOLERANCE = 2.0**-51
 def clipped_mean(rate: ArrayLike, clip: int) -> Floats:
     """h(rate) = E min(X, C) for X ~ Poi(rate): rate P(X <= C - 2) + C P(X >= C).
 
-    Parameters
-    ----------
-    rate : array_like
-        Non-negative, finite.
-    clip : int
-        C >= 1.
-
-    Raises
-    ------
-    ValueError
-        For another clip, and for rates that are negative, infinite or NaN.
-
-    Examples
-    --------
     >>> round(float(clipped_mean(1.0, 1)), 6)  # 1 - 1/e
     0.632121
     """
@@ -79,25 +65,6 @@ def most_rate(clip: int) -> float:
 def rate_of_mean(mean: ArrayLike, clip: int) -> Floats:
     """h^{-1}, extended to all reals: 0 at or below 0, :func:`most_rate` from C on.
 
-    Parameters
-    ----------
-    mean : array_like
-        Averages of clipped counts, noise included.
-    clip : int
-        C >= 1.
-
-    Raises
-    ------
-    ValueError
-        For another clip, and for means that are NaN.
-
-    Cost
-    ----
-    Newton steps, kept inside a bracket. From the left they never pass the root, because h is
-    concave; h(rate) <= rate makes the mean itself a start on the left.
-
-    Examples
-    --------
     >>> rate_of_mean([-0.3, 1 - np.exp(-2.0), 1.0], 1).round(9).tolist()
     [0.0, 2.0, 70.0]
     """
@@ -144,16 +111,7 @@ def fitting_rate(clip: int, share: float) -> float:
 
 
 def debiased(noisy: Floats, n_users: int, clip: int, most: float | None = None) -> Floats:
-    """Estimate totals from noisy totals of clipped counts: n h^{-1}(y / n) [1, Algorithm 5].
-
-    Parameters
-    ----------
-    noisy : (d,) float64
-    n_users : int
-    clip : int
-    most : float, optional
-        Public rate from which on a total stays as it is; default: :func:`steepest_rate`.
-    """
+    """Estimate totals from noisy totals of clipped counts: n h^{-1}(y / n) [1, Algorithm 5]."""
     y = np.maximum(np.asarray(noisy, dtype=np.float64), 0.0)
     fits = y < _level(n_users, clip, _top(clip, most))
     return np.where(fits, n_users * rate_of_mean(np.where(fits, y, 0.0) / n_users, clip), y)

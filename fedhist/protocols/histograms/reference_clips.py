@@ -26,24 +26,9 @@ from fedhist.users.shards import Shard
 def c_star_laplace(l1_norms: Floats, d: int, epsilon: float, k1: float = 1.0) -> float:
     """Minimise sum_i (m_i - C)^+ + k1 d C / epsilon over C >= 0. NOT PRIVATE.
 
-    Parameters
-    ----------
-    l1_norms : (n,) float64
-        m_i, in-domain.
-    d : int
-        Domain size.
-    epsilon : float
-    k1 : float
-        l1 sensitivity per unit of C.
+    The k-th largest m_i with k = ceil(k1 d / epsilon); 0 where there are fewer users. The expected
+    error is within a factor 2 of the best threshold's [1, Lemma 4.2].
 
-    Returns
-    -------
-    float
-        The k-th largest m_i with k = ceil(k1 d / epsilon); 0 where there are fewer users. The
-        expected error is within a factor 2 of the best threshold's [1, Lemma 4.2].
-
-    Examples
-    --------
     >>> c_star_laplace(np.array([9.0, 1.0, 5.0, 3.0]), d=2, epsilon=1.0)
     5.0
     """
@@ -59,25 +44,6 @@ def c_star_gaussian(l1_norms: Floats, l2_norms: Floats, noise_mass: float) -> fl
     The smallest C with sum over v_i > C of m_i / v_i <= M. (The paper's formula is a minimum over
     C, where it prints an arg min of the sum.)
 
-    Parameters
-    ----------
-    l1_norms, l2_norms : (n,) float64
-        m_i and v_i, in-domain; empty users have zeros.
-    noise_mass : float
-        M, the expected l1 norm of the noise per unit of C: d k2 sigma sqrt(2 / pi) for a Gaussian.
-
-    Returns
-    -------
-    float
-        0, or one of the v_i. Within a factor 2 of the best threshold for every epsilon
-        [1, Theorem 4.3].
-
-    Cost
-    ----
-    O(n log n).
-
-    Examples
-    --------
     >>> c_star_gaussian(np.array([4.0, 2.0, 1.0]), np.array([4.0, 2.0, 1.0]), noise_mass=1.5)
     2.0
     """
@@ -91,24 +57,10 @@ def c_star_gaussian(l1_norms: Floats, l2_norms: Floats, noise_mass: float) -> fl
 def best_clip(
     users: Shard, domain: Keys, norm: int, unit: NoiseLaw, nonneg: bool, per_octave: int = 8
 ) -> tuple[float, float]:
-    """Search the threshold with the least expected l1 error on a log grid. NOT PRIVATE.
+    """Search the threshold with the least expected l1 error, and that error. NOT PRIVATE.
 
-    Parameters
-    ----------
-    users : Shard
-    domain : Keys
-    norm : {1, 2}
-    unit : NoiseLaw
-        The noise at C = 1; its scale is proportional to C.
-    nonneg : bool
-        Whether the release is raised to at least zero.
-    per_octave : int
-        Grid points per factor of two, from the largest norm down to 1/16; 0 is tried as well.
-
-    Returns
-    -------
-    clip, error : float
-        The threshold and its exact expected l1 error.
+    On a log grid from the largest norm down to 1/16; 0 is tried as well. ``unit`` is the noise at
+    C = 1, its scale in proportion to C.
     """
     norms = (user_norms(block, domain)[norm - 1] for block in users.blocks())
     largest = max((float(size.max(initial=0.0)) for size in norms), default=0.0)
@@ -138,27 +90,9 @@ def reference_clip(
     discrete: bool,
     nonneg: bool,
 ) -> tuple[float, str]:
-    """Compute the threshold of a named rule from the private data. NOT PRIVATE.
+    """Compute the threshold of "c-star" or "best", and say so in words. NOT PRIVATE.
 
-    Parameters
-    ----------
-    rule : {"c-star", "best"}
-    users : Shard
-    domain : Keys
-    budget : (epsilon, delta)
-        Of the release; delta = 0 means l1 norms and Laplace noise.
-    multipliers : (k1, k2)
-        l1 and l2 sensitivity per unit of C.
-    discrete : bool
-        Whether the noise is integer-valued.
-    nonneg : bool
-        Whether the release is raised to at least zero; counts for "best" only.
-
-    Returns
-    -------
-    clip : float
-    statement : str
-        Says, in words, that private data were used.
+    ``budget`` is (epsilon, delta) of the release, ``multipliers`` its sensitivities per unit of C.
     """
     (epsilon, delta), (k1, k2) = budget, multipliers
     unit = noise_per_sensitivity(epsilon, delta, discrete).scale * (k2 if delta else k1)

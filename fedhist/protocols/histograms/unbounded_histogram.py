@@ -160,7 +160,7 @@ class UnboundedHistogram(TwoModes, Central):
 
     name: ClassVar[str] = "unbounded-histogram"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithms 3 and 4"
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
     target: ClassVar[str] = "histogram"
     loss_name: ClassVar[str] = "l1"
     needs_server: ClassVar[str] = "which items there are is decided on exact counts by key"

@@ -59,13 +59,7 @@ class Aggregating(Protocol):
         place: int = 0,
         series_salt: int = 0,
     ) -> Aggregated:
-        """Put a query into one for shares of a budget: Laplace noise where delta is 0, or Gaussian.
-
-        Raises
-        ------
-        ValueError
-            If the protocol is not under aggregate trust, or the query cannot be aggregated.
-        """
+        """Put a query into one for shares of a budget: Laplace noise where delta is 0."""
         who, adjacency = self.trust, self.guarantee.adjacency
         if who is None:
             raise ValueError(f"{self.name} is not under aggregate trust")

@@ -91,14 +91,7 @@ def whole_and_kept(
 def own_shares(
     users: Shard, domain: Keys, padding: float = 0.0
 ) -> tuple[Floats, Floats, Floats, int]:
-    """Add up counts, users' own shares of max(their total, padding), and squares of these.
-
-    Returns
-    -------
-    whole, first, second : (d,) float64
-    empty : int
-        Users without an item of the domain.
-    """
+    """Add up counts, users' own shares of max(their total, padding), squares; users without any."""
     whole, first, second = (np.zeros(len(domain)) for _ in range(3))
     empty = 0
     for block in users.blocks():
@@ -118,15 +111,6 @@ def clipped_curve(users: Shard, domain: Keys, clips: Floats, norm: int) -> Float
 
     With v the users' norms, the total at C is the sum of N over v <= C plus C times the sum of
     N / v over v > C; both are cumulative over bins of v.
-
-    Parameters
-    ----------
-    clips : (K,) float64
-        Increasing.
-
-    Returns
-    -------
-    (K, d) float64
     """
     d, bins = len(domain), len(clips) + 1
     whole, shares = np.zeros((bins, d)), np.zeros((bins, d))

@@ -20,11 +20,6 @@ def with_domain(parameters: Mapping[str, Any], public: Keys | None) -> dict[str,
     """Complete a configuration with its domain, from strings if it names any.
 
     Otherwise with the population's public one.
-
-    Raises
-    ------
-    ValueError
-        If neither the configuration nor the population names one.
     """
     given = parameters.get("domain")
     given = public if given is None else given

@@ -34,23 +34,6 @@ def pack_records(
 ) -> tuple[Bytes, Int64s]:
     """Write every user's (item, count) entries as records.
 
-    Parameters
-    ----------
-    vocabulary : Keys
-    indptr : (n + 1,) int64
-        User u owns entries ``indptr[u]`` to ``indptr[u + 1]``.
-    item : (nnz,) unsigned
-        Positions in the vocabulary, each user's in the byte order of their keys.
-    count : (nnz,) unsigned
-
-    Returns
-    -------
-    data : (n_bytes,) uint8
-    indptr : (n + 1,) int64
-        User u owns bytes ``indptr[u]`` to ``indptr[u + 1]``.
-
-    Examples
-    --------
     >>> pack_records(Keys.of(["tea"]), np.array([0, 1]), np.array([0]), np.array([7]))[0].tolist()
     [3, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 116, 101, 97]
     """
@@ -64,29 +47,10 @@ def pack_records(
 def parse_records(
     data: Bytes, indptr: Int64s, least: int = 1
 ) -> tuple[Int64s, Int64s, Int64s, NDArray[np.uint64]]:
-    """Read rows of records; the keys stay where they are.
+    """Read rows of records: row bounds of the entries, starts and lengths of their keys, counts.
 
-    Parameters
-    ----------
-    data : (n_bytes,) uint8
-    indptr : (n + 1,) int64
-        Byte offsets of the rows.
-    least : int
-        Smallest count allowed.
-
-    Returns
-    -------
-    indptr : (n + 1,) int64
-        User u owns entries ``indptr[u]`` to ``indptr[u + 1]`` of the others.
-    starts, lengths : (nnz,) int64
-        The key of entry k is ``data[starts[k]:starts[k] + lengths[k]]``.
-    counts : (nnz,) uint64
-
-    Raises
-    ------
-    WireError
-        For a record that ends after its row, a count below ``least``, and keys of a row that are
-        not strictly increasing in byte order (so that none comes twice).
+    WireError for a record that ends after its row, a count below ``least``, and keys of a row that
+    are not strictly increasing in byte order (so that none comes twice).
     """
     if data.dtype != np.uint8 or data.ndim != 1:
         raise WireError(f"records are a vector of bytes, got {data.dtype}{data.shape}")
@@ -110,24 +74,10 @@ def parse_records(
 
 
 def intern_records(data: Bytes, starts: Int64s, lengths: Int64s) -> tuple[Keys, Int64s]:
-    """Find the distinct keys of parsed records and number them.
+    """Find the distinct keys of parsed records, in byte order, and number each record's by them.
 
-    Returns
-    -------
-    keys : Keys
-        The distinct keys in byte order.
-    item : (nnz,) int64
-        The position of each record's key.
-
-    Raises
-    ------
-    WireError
-        If a key is not UTF-8.
-
-    Cost
-    ----
-    O(nnz log nnz): keys are compared by their hashes, and every match is then verified in bytes;
-    rows that collide on purpose only lose the speed-up.
+    Keys are compared by their hashes, and every match is then verified in bytes: rows that collide
+    on purpose only lose the speed-up. WireError for a key that is not UTF-8.
     """
     offsets = np.zeros(len(starts) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])

@@ -73,13 +73,7 @@ class Shuffles(Protocol):
 
     @property
     def batches(self) -> Sequence[Batch]:
-        """What is asked, and of how many users; from public numbers only.
-
-        Raises
-        ------
-        ValueError
-            If the protocol, as it is configured, cannot be shuffled; with the reason.
-        """
+        """What is asked, and of how many users; from public numbers only."""
         raise ValueError(f"{self.name} cannot be shuffled: {self.unshuffled}")
 
     @property
@@ -111,15 +105,7 @@ class Shuffles(Protocol):
         return Shuffled(query, who.delta, who.least(batch.share, batch.folds), who.colluders)
 
     def check_trust(self) -> None:
-        """Raise ValueError unless every batch hides its users.
-
-        Raises
-        ------
-        NotHidden
-            If epsilon is too large for the users of a batch.
-        ValueError
-            If the protocol cannot be shuffled as it is configured.
-        """
+        """Raise ValueError unless every batch hides its users."""
         who = self.trust
         if who is None or math.isinf(self.epsilon):
             return
@@ -141,18 +127,6 @@ class Shuffles(Protocol):
 
         Sizes of batches follow from the plan, which follows from epsilon; so whole protocols are
         tried. From public numbers only.
-
-        Parameters
-        ----------
-        trust : Shuffling
-        **given
-            The other fields; epsilon is not among them. The report is the best of
-            :attr:`report_kinds` where it is left to choose.
-
-        Raises
-        ------
-        ValueError
-            If the protocol cannot be shuffled; with the reason.
         """
         if not (is_dataclass(cls) and "trust" in {f.name for f in fields(cls)}):
             raise ValueError(f"{cls.name} cannot be shuffled: {cls.unshuffled}")

@@ -80,10 +80,7 @@ def add_shares(
 ) -> int:
     """Add up by item counts, shares of max(user's total, padding), their squares: (d,) each.
 
-    Returns
-    -------
-    int
-        Users without an item of the domain.
+    Returns the number of users without an item of the domain.
     """
     empty = 0
     for u in range(indptr.shape[0] - 1):

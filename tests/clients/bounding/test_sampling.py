@@ -8,9 +8,8 @@ import pytest
 from numba import njit, uint64
 from scipy.stats import chi2, hypergeom
 
-from clients.bounding import drawing
-from clients.bounding.drawing import MANY, scratch_for
-from clients.bounding.sampling import add_random_clip, random_clip
+from clients.bounding import sampling
+from clients.bounding.sampling import MANY, add_random_clip, random_clip, scratch_for
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
@@ -137,7 +136,7 @@ def test_the_two_ways_to_draw_counts_agree():
 )
 def test_inversion_of_the_hypergeometric_law(held, others, c):
     u = np.concatenate([np.linspace(1e-12, 1 - 1e-12, 501), [1e-15, 1 - 1e-15]])
-    x = np.array([drawing._hypergeometric(float(held), float(others), float(c), v) for v in u])
+    x = np.array([sampling._hypergeometric(float(held), float(others), float(c), v) for v in u])
     assert (np.diff(x[:501]) >= 0).all()
     assert x.min() >= max(0, c - others)
     assert x.max() <= min(held, c)
@@ -149,7 +148,7 @@ def test_inversion_of_the_hypergeometric_law(held, others, c):
 @njit
 def many_below(n, counter, out):
     for i in range(out.shape[0]):
-        out[i], counter = drawing._below(n, counter)
+        out[i], counter = sampling._below(n, counter)
 
 
 @pytest.mark.parametrize(

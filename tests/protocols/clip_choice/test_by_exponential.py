@@ -229,7 +229,7 @@ def test_level_is_the_mass_where_the_mechanism_can_find_it(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_level_keeps_out_of_the_empty_tail(name):
-    """However small M is: about half of the probability is above every norm at most, and near."""
+    """However small M is: two thirds of the probability are above every norm at most, and near."""
     users = users_of([[1 + k // 20, 0] for k in range(2000)])
     for epsilon in (0.05, 0.2, 1.0):
         public = task(mass=0.5, ends=(1.0, 1000.0), epsilon=epsilon, per_octave=4)
@@ -237,8 +237,8 @@ def test_level_keeps_out_of_the_empty_tail(name):
         empty = law(name, public, users)[public.grid >= 100][1:]
         assert len(empty) > 10
         assert aim.excess
-        assert 0 < empty.sum() <= 0.55
-        assert law(name, public, users) @ public.grid < 1.4 * 100
+        assert 0 < empty.sum() <= 0.65
+        assert law(name, public, users) @ public.grid < 1.6 * 100
 
 
 def exponential_law(public, tails):

@@ -253,8 +253,8 @@ def test_the_share_and_the_decay_are_near_the_best(monkeypatch):
 
 def test_noise_is_laplace_only_where_that_is_less_however_broad_users_are():
     """sqrt(d) d / epsilon against d sigma sqrt(2 / pi), at the budget of the release."""
-    sigma = gaussian_multiplier(0.85, 1e-6)
-    least = 0.85 * sigma * math.sqrt(2 / math.pi)
+    sigma = gaussian_multiplier(0.8, 1e-6)
+    least = 0.8 * sigma * math.sqrt(2 / math.pi)
     few, many = math.floor(least**2), math.ceil(least**2)
     assert AdaptiveHistogram(Keys.range(few), 1.0, 1e-6).norm == 1
     assert AdaptiveHistogram(Keys.range(many), 1.0, 1e-6).norm == 2
