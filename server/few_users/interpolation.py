@@ -30,39 +30,19 @@ MEDIAN_QUORUM = 3 / 5
 
 @dataclass(frozen=True)
 class Released:
-    """What a branch has released.
-
-    Attributes
-    ----------
-    value : (d,) float64 or None
-        None where a garbage bucket was drawn; there is no estimate then.
-    reason : str
-        Why there is none. Made of released values only.
-    public : dict
-        Counts of points and buckets, and other released numbers.
-    warnings : tuple of str
-        Made of released values, too.
-    """
+    """What a branch has released: no value, and the reason, where a garbage bucket was drawn."""
 
     value: Floats | None
     reason: str
     public: dict[str, float]
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Rotation:
     """The orthogonal map x -> H diag(s) x / sqrt(D), random signs s, d padded to D = 2^j.
 
-    It spreads every fixed vector evenly over the coordinates [1, Lemma 20]. The signs are public;
-    the data do not depend on them; privacy never needs them.
-
-    Parameters
-    ----------
-    dimension : int
-        d.
-    salt : int
-        Public; determines the signs.
+    It spreads every fixed vector evenly over the coordinates [1, Lemma 20]. The signs are public,
+    made of ``salt``; the data do not depend on them; privacy never needs them.
 
     Examples
     --------

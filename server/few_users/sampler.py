@@ -38,29 +38,14 @@ GRID_BITS = 24
 
 @dataclass(frozen=True)
 class Buckets:
-    """The constants of the law; all public.
-
-    Attributes
-    ----------
-    n_users : int
-    epsilon0 : float
-        Exponent per user of the weight w(f) = exp(epsilon0 min(f, F)).
-    ceiling : float
-        F: from here on more users add no weight.
-    log_garbage : float
-        Logarithm of G, the weight of the first bucket in units of a ball's volume.
-    acceptance : float
-        c: scale of the acceptance probabilities; none exceeds 1/2.
-    release : Release
-        What one draw costs.
-    """
+    """The constants of the law; all public."""
 
     n_users: int
-    epsilon0: float
-    ceiling: float
-    log_garbage: float
-    acceptance: float
-    release: Release
+    epsilon0: float  # exponent per user of the weight w(f) = exp(epsilon0 min(f, F))
+    ceiling: float  # F: from here on more users add no weight
+    log_garbage: float  # of G, the weight of the first bucket in units of a ball's volume
+    acceptance: float  # c: scale of the acceptance probabilities; none exceeds 1/2
+    release: Release  # what one draw costs
 
     @property
     def garbage_share(self) -> float:
@@ -298,12 +283,7 @@ def reduce_dimension(rows: Floats) -> tuple[Floats | None, Floats]:
     Distances between the points stay what they are, up to rounding relative to each point's own
     norm: Householder's factorization is stable column by column, so that no user's point can spoil
     the coordinates of another.
-
-    Returns
-    -------
-    basis : (d, n) float64 or None
-        Orthonormal columns; None if d <= n.
-    coordinates : (n, min(n, d)) float64
+    The basis is (d, n), or None if d <= n; the coordinates are (n, min(n, d)).
     """
     n, d = rows.shape
     if d <= n:

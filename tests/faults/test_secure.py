@@ -21,7 +21,6 @@ from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams, Streams, SystemStreams
 from server.few_users.interpolation import Rotation
-from server.few_users.large_n import MedianBins
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.cli import main as cli
 from simulations.runs.run import Options, execute
@@ -197,15 +196,6 @@ def test_cryptographic_bits_have_the_channel_s_law() -> None:
 def test_what_is_simulated_with_a_seed_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match='noise = "secure" has no seed'):
         Options(noise="secure", **options)
-
-
-def test_medians_have_the_scores_of_the_sampler() -> None:
-    """-max(#below, #above) of each bin, by counting."""
-    bins = np.random.default_rng(2).integers(0, 9, (3, 41)).astype(np.int32)
-    found = MedianBins(bins, 9, 1.0).scores
-    for j, row in enumerate(bins):
-        for b in range(9):
-            assert found[j, b] == -max((row < b).sum(), (row > b).sum())
 
 
 SMALL = ["run.runtime=inline", "run.nodes=1", "run.noise=secure", "population.n_users=60"]

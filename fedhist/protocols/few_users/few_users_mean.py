@@ -86,9 +86,9 @@ class FewUsersMean(MeanTarget, FewUsers):
     Error
     -----
     lam r sqrt(d) for one ball, lam r sqrt(d / K) for K blocks, r sqrt(1/n + 3.2^2 d / (1.4 rho
-    n^2)) and b for large n, b the bias of the clip (.08 r for d = 1, nothing from 16 on); l2. That
-    takes ``radius`` at its word: where users differ more, a draw fails, or "large-n" is off by more
-    than anything tells. Users without samples, or with a NaN or an infinity, count as 0.
+    n^2)) and b for large n, b the most that the clip takes (.17 r for d = 1, .02 r for 16); l2.
+    That takes ``radius`` at its word: where users differ more, a draw fails, or "large-n" is off by
+    more than anything tells. Users without samples, or with a NaN or an infinity, count as 0.
 
     Examples
     --------

@@ -139,7 +139,7 @@ class FewUsers(TwoModes, Central, PlannedUsers):
         if server.grade == "secure" and not plan.secure:
             return Estimate.refused(
                 f'noise = "secure" has no exact sampler for this plan (method "{plan.method}"); '
-                'method = "large-n" has, with more users and at most 2^24 bins in all'
+                'method = "large-n" has, with more users'
             )
         summary = yield self.query
         n = summary.n_users

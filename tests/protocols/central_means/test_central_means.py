@@ -348,7 +348,7 @@ def people(kind: str, n: int, d: int) -> Users:
     if kind == "normal":
         rows = 300 + 40 * rng.standard_normal((n, d))
     elif kind == "lognormal":
-        rows = 50 * np.exp(rng.standard_normal((n, d)))
+        rows = 10 * np.exp(rng.standard_normal((n, d)))
     else:
         rows = 300 + 20 * rng.standard_normal((n, d))
         rows[: n // 10] = 900
