@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedhist.base.hashing import (
-    BLOCK,
     GOLDEN,
     MASK64,
+    TOGETHER,
     bernoulli_bits_kernel,
     counter_words,
     digest64,
@@ -118,7 +118,7 @@ def slow_bits(key: int, word: int, threshold: int) -> int:
 
 
 @pytest.mark.parametrize("threshold", [0, 1, 1 << 63, 0x60A5B3C2D1E4F708, 3 << 53, MASK64])
-@pytest.mark.parametrize("n", [1, BLOCK + 3])
+@pytest.mark.parametrize("n", [1, TOGETHER + 3])
 def test_bernoulli_bits_equal_python_integers(threshold: int, n: int) -> None:
     """Blocks, words of a row and early stops change nothing."""
     keys = mix64(np.arange(n, dtype=np.uint64))
