@@ -8,7 +8,6 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from fedhist.protocols.baselines.sphere_reports import SphereReports
 from flwr.app import Message
 from oracle_laws import enumerated
 
@@ -18,6 +17,7 @@ from fedhist.channels.bits import count_bits
 from fedhist.channels.catalogue import UnaryChannel, scalar_channel
 from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.model.query import Report, Summary
+from fedhist.protocols.baselines.naive_mean import SphereReports
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean
 from fedhist.protocols.frequency_oracles.frequency_oracle import Kind, OracleReports
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
