@@ -228,8 +228,8 @@ def claim(journal: Journal, protocol: Protocol, grade: str) -> bool:
         journal.append({"kind": "run", "index": 0, "name": secrets.token_hex(16)} | run)
     elif {k: line.get(k) for k in run} != run:
         raise FedhistError(
-            "the journal belongs to another run, another configuration or another grade of "
-            f"noise than {grade} noise for {protocol}"
+            "the journal belongs to another run, another configuration, a version whose "
+            f"protocol had other fields or another grade of noise than {grade} noise for {protocol}"
         )
     return line is None
 
