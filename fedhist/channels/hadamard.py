@@ -77,9 +77,3 @@ def _fwht_kernel(rows: Any, out: Any, d: int) -> None:
             x = y
         if d == 1:
             end[:] = x
-
-
-def hadamard_entry(row: ArrayLike, column: ArrayLike) -> NDArray[np.int64]:
-    """Return H[row, column] in {-1, +1}, without a matrix; broadcasts."""
-    r, c = np.asarray(row, dtype=np.uint64), np.asarray(column, dtype=np.uint64)
-    return np.asarray(1 - 2 * (np.bitwise_count(r & c) & 1).astype(np.int64))

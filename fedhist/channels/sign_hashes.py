@@ -12,108 +12,52 @@ References
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Integers, Words
-from fedhist.base.checks import check_choice, check_count
-from fedhist.base.hashing import GOLDEN, counter_words, digest64, mix
+from fedhist.base.checks import check_count
+from fedhist.base.hashing import GOLDEN, mix
 from fedhist.channels.bits import n_words
-from fedhist.channels.hadamard import fwht, hadamard_entry, next_power_of_two
 from fedhist.users.keys import keyed_hash
 from fedhist.users.streams import LANES
 
-N_PERMUTATIONS = 16
-"""Of the Hadamard signs. With one, the XOR of an odd number of voted columns is a column too, and
-the sign of a sum correlates with it: a spurious winner for every user."""
-HASHES = ("rademacher", "hadamard")
-
 
 @dataclass(frozen=True)
-class SignHash(ABC):
-    """Signs of users at d coordinates; the salt is public, and of this purpose alone."""
+class RademacherSigns:
+    """Independent fair signs at d coordinates, 64 to a word of a stream keyed by the user id.
 
-    kind: ClassVar[str]
+    The salt is public, and of this purpose alone. Cost of a fold: d signs a user.
+    """
+
     dimension: int
     salt: int
 
     def __post_init__(self) -> None:
         check_count("dimension", self.dimension)
 
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the sums that a fold keeps."""
-
-    @property
-    @abstractmethod
-    def sums_of_a_report(self) -> int:
-        """In how many of these sums one report counts."""
-
-    @abstractmethod
     def signs(self, ids: Words, columns: Integers) -> NDArray[np.int8]:
         """Return v_ij for pairs of a user id and a coordinate: (k,) and (k,) give (k,) int8."""
-
-    @abstractmethod
-    def vote_sums(self, ids: Words, indptr: Integers, columns: Integers) -> Integers:
-        """Add up each user's signs at its own columns, in CSR form: (n,) int64.
-
-        A column that stands as ~j = -1 - j takes the sign of column j off.
-        """
-
-    @abstractmethod
-    def fold(self, ids: Words, z: NDArray[Any]) -> NDArray[Any]:
-        """Compress reports z (n,) to linear sums: int64 for integers, else float64."""
-
-    @abstractmethod
-    def scores(self, sums: NDArray[Any]) -> NDArray[np.float64]:
-        """Turn sums into sum_i v_ij z_i: (d,) float64, exact for integers below 2^53."""
-
-
-@dataclass(frozen=True)
-class RademacherSigns(SignHash):
-    """Independent fair signs, 64 to a word of a counter-based generator keyed by the user id.
-
-    Cost of a fold: d signs a user.
-    """
-
-    kind: ClassVar[str] = "rademacher"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """One sum a coordinate."""
-        return (self.dimension,)
-
-    @property
-    def sums_of_a_report(self) -> int:
-        """All of them."""
-        return self.dimension
-
-    def signs(self, ids: Words, columns: Integers) -> NDArray[np.int8]:
-        """Return v_ij for pairs; see the base class."""
         out = np.empty(len(ids), dtype=np.int64)
         pairs = np.arange(len(ids) + 1)
         _word_sums(keyed_hash(ids, self.salt), pairs, np.asarray(columns, dtype=np.int64), out)
         return out.astype(np.int8)
 
-    def words(self, ids: Words) -> Words:
-        """All signs of each user as packed bits, set where the sign is -1: (n, n_words(d))."""
-        return counter_words(keyed_hash(ids, self.salt), n_words(self.dimension))
-
     def vote_sums(self, ids: Words, indptr: Integers, columns: Integers) -> Integers:
-        """Add up each user's signs at its own columns; see the base class."""
+        """Add up each user's signs at its own columns, in CSR form: (n,) int64.
+
+        A column that stands as ~j = -1 - j takes the sign of column j off.
+        """
         out = np.empty(len(ids), dtype=np.int64)
         _word_sums(keyed_hash(ids, self.salt), indptr, columns, out)
         return out
 
     def fold(self, ids: Words, z: NDArray[Any]) -> NDArray[Any]:
-        """Add v_ij z_i over the users; bit-sliced where every z is -1 or 1."""
+        """Add v_ij z_i over the users: (d,), int64 for integers; bit-sliced for z of -1 and 1."""
         keys = keyed_hash(ids, self.salt)
         totals = np.zeros(n_words(self.dimension) * LANES, dtype=sum_dtype(z))
         if z.dtype == np.int8 and (np.abs(z) == 1).all():
@@ -122,94 +66,10 @@ class RademacherSigns(SignHash):
             _add_numbers(keys, z.astype(totals.dtype), totals)
         return totals[: self.dimension].copy()
 
-    def scores(self, sums: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the sums: they are the scores."""
-        return sums.astype(np.float64)
-
-
-@dataclass(frozen=True)
-class HadamardSigns(SignHash):
-    """v_ij = H[r_i, pi_g(j)], a public uniform row r_i and one of a few public permutations.
-
-    The dimension is padded to a power of two K. Cost of a fold: one addition a user; of the
-    scores: one transform a permutation, O(K log K).
-    """
-
-    kind: ClassVar[str] = "hadamard"
-    n_permutations: int = N_PERMUTATIONS
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("n_permutations", self.n_permutations)
-
-    @property
-    def size(self) -> int:
-        """K: rows and columns."""
-        return next_power_of_two(self.dimension)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """One sum for each permutation and row."""
-        return self.n_permutations, self.size
-
-    @property
-    def sums_of_a_report(self) -> int:
-        """That of its permutation and row."""
-        return 1
-
-    def rows(self, ids: Words) -> tuple[Integers, Integers]:
-        """Return each user's permutation and row, from disjoint bits of one hash: (n,), (n,)."""
-        h = keyed_hash(ids, self.salt)
-        row = h & np.uint64(self.size - 1)
-        group = ((h >> np.uint64(32)) * np.uint64(self.n_permutations)) >> np.uint64(32)
-        return group.astype(np.int64), row.astype(np.int64)
-
-    def signs(self, ids: Words, columns: Integers) -> NDArray[np.int8]:
-        """Return v_ij for pairs; see the base class."""
-        group, row = self.rows(ids)
-        return hadamard_entry(row, self.permutations[group, columns]).astype(np.int8)
-
-    def vote_sums(self, ids: Words, indptr: Integers, columns: Integers) -> Integers:
-        """Add up each user's signs at its own columns; see the base class."""
-        group, row = self.rows(ids)
-        out = np.empty(len(ids), dtype=np.int64)
-        _row_sums(group, row, self.permutations, indptr, columns, out)
-        return out
-
-    def fold(self, ids: Words, z: NDArray[Any]) -> NDArray[Any]:
-        """Add up the reports of each permutation and row: (n_permutations, K)."""
-        group, row = self.rows(ids)
-        sums = np.zeros(self.shape, dtype=sum_dtype(z))
-        _add_cells(group, row, z.astype(sums.dtype), sums)
-        return sums
-
-    def scores(self, sums: NDArray[Any]) -> NDArray[np.float64]:
-        """Transform every permutation's sums and add what belongs to one coordinate."""
-        spread = np.take_along_axis(fwht(sums), self.permutations, axis=1)
-        return np.asarray(spread.sum(axis=0)[: self.dimension])
-
-    @property
-    def permutations(self) -> Integers:
-        """pi_g as row g: (n_permutations, K) int64."""
-        return _permutations(self.salt, self.size, self.n_permutations)
-
-
-def sign_hash(kind: str, dimension: int, salt: int) -> SignHash:
-    """Return the signs of a kind: "rademacher" or "hadamard"."""
-    check_choice("hash", kind, HASHES)
-    return (RademacherSigns if kind == "rademacher" else HadamardSigns)(dimension, salt)
-
 
 def sum_dtype(z: NDArray[Any]) -> type[np.int64] | type[np.float64]:
     """Return the type in which reports are added up."""
     return np.int64 if z.dtype.kind in "iu" else np.float64
-
-
-@lru_cache(maxsize=8)
-def _permutations(salt: int, size: int, n: int) -> Integers:
-    """Public permutations of ``size`` columns: (n, size) int64, row g is pi_g."""
-    keys = np.array([digest64("fedhist.permutation", salt, g) for g in range(n)], dtype=np.uint64)
-    return np.argsort(counter_words(keys, size), axis=1, kind="stable")
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -226,34 +86,6 @@ def _word_sums(keys: Words, indptr: Integers, columns: Integers, out: Integers) 
             sign = 1 - 2 * np.int64((word >> uint64(column & 63)) & uint64(1))
             total += sign if columns[k] >= 0 else -sign
         out[u] = total
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _row_sums(
-    group: Integers,
-    row: Integers,
-    permutations: Integers,
-    indptr: Integers,
-    columns: Integers,
-    out: Integers,
-) -> None:
-    """Sum the entries of each user's row at its own permuted columns."""
-    for u in range(group.shape[0]):
-        total = 0
-        for k in range(indptr[u], indptr[u + 1]):
-            column = columns[k] if columns[k] >= 0 else ~columns[k]
-            both = row[u] & permutations[group[u], column]
-            for shift in (32, 16, 8, 4, 2, 1):  # parity
-                both ^= both >> shift
-            sign = 1 - 2 * (both & 1)
-            total += sign if columns[k] >= 0 else -sign
-        out[u] = total
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _add_cells(group: Integers, row: Integers, z: Any, sums: Any) -> None:
-    for u in range(group.shape[0]):
-        sums[group[u], row[u]] += z[u]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

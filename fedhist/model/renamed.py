@@ -39,6 +39,7 @@ GONE: Mapping[str, str] = {
     "mean-l2.clip_mass": "nothing: the radius is chosen by what the votes see",
     "mean-l2.method=auto": 'method = "centred", the default, or "folds"',
     "sparse-mean.method=auto": 'method = "vectors", the default, or a procedure by its name',
+    "sparse-mean.hash": "nothing: signs are independent",
     "sparse-mean.min_signal": "max_votes, if signals are weak",
     "adaptive-histogram.debias": "nothing: no total is scaled up any more",
     "adaptive-histogram.epsilon_ratio": "nothing: no total is scaled up any more",

@@ -25,7 +25,6 @@ MODULES = {
     "votes": "votes",
     "scale": "scale",
     "kernels": "kernels",
-    "hashed": "hashed",
     "randclip": "randclip",
     "contributions": "contributions",
     "few-users": "few_users",

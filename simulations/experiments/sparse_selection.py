@@ -16,7 +16,6 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from fedhist.channels.sign_hashes import HadamardSigns
 from fedhist.model.losses import squared_l2
 from fedhist.model.protocol import Protocol
 from fedhist.protocols.means.mean_linf import MeanLinf
@@ -30,7 +29,7 @@ from simulations.experiments.local_runs import largest_ratio
 from simulations.experiments.settings import positive, whole, wholes
 from simulations.runs.run import Options, execute
 
-AGAINST_D, SUCCESS, HASHES = "against d", "selection", "Hadamard hashes"
+AGAINST_D, SUCCESS = "against d", "selection"
 SIGN, LAPLACE = "sign", "laplace"
 VOTERS = 0.5
 """Share of the users who select, where selection is measured by itself."""
@@ -140,7 +139,7 @@ def run(request: Request) -> Result:
         positive(request, "amplitude"),
     )
     found = Findings(request)
-    for part in (_against_d, _selection, _hashes, _procedures, _paths):
+    for part in (_against_d, _selection, _procedures, _paths):
         part(found, base)
     return found.result(
         "Sparse means: selection where d is far above what n users reach",
@@ -233,31 +232,6 @@ def _selection(found: Findings, base: Task) -> None:
     found.check(SUCCESS, "users at half epsilon / users", half / ours)
     growth = more / ours / (math.log(wide / base.s) / math.log(first / base.s))
     found.check(SUCCESS, "growth of the users with d / that of log(d / s)", growth)
-
-
-def _hashes(found: Findings, base: Task) -> None:
-    s, d, m = (whole(found.request, f"hash_{x}") for x in "sdm")
-    for p, name in ((1, "1 permutation"), (16, "16 permutations")):
-        shares = shares_found(found.request, s, d, m, base.epsilon, p)
-        exact = mean_and_error((shares == 1).astype(np.float64))
-        found.check(HASHES, f"share of the support found, {name}", *mean_and_error(shares))
-        found.check(HASHES, f"share of tries that find all of it, {name}", *exact)
-
-
-def shares_found(request: Request, s: int, d: int, m: int, epsilon: float, p: int) -> Floats:
-    """Share of a support of s among the s largest scores, in every try: m voters, all for it."""
-    flip, found = 1 / (1 + math.exp(epsilon)), []
-    for k in range(whole(request, "hash_tries")):
-        rng = np.random.default_rng(digest64("permutations", request.seed, s, d, m, p, k))
-        ids = rng.integers(1 << 64, size=m, dtype=np.uint64)
-        support = np.sort(rng.choice(d, s, replace=False))
-        signs = HadamardSigns(d, int(rng.integers(1 << 40)), p)
-        sums = signs.vote_sums(ids, np.arange(m + 1) * s, np.tile(support, m))
-        vote = np.where(sums == 0, rng.choice([-1, 1], m), np.sign(sums))
-        z = np.where(rng.random(m) < flip, -vote, vote).astype(np.int8)
-        scores = signs.scores(signs.fold(ids, z))
-        found.append(np.isin(np.argsort(-scores)[:s], support).mean())
-    return np.array(found)
 
 
 def _procedures(found: Findings, base: Task) -> None:

@@ -179,7 +179,6 @@ MORE: dict[str, list[dict[str, Any]]] = {
     "sparse-mean": [
         {"method": "vectors"},
         {"method": "threshold", "kind": "onebit"},
-        {"hash": "hadamard"},
         {"vote": "laplace", "kind": "laplace"},
         {"mode": "paper"},
         {"sparsity": 12},

@@ -28,7 +28,6 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "tries": 1,
         "factors": [0.5, 1.5],
         "selection_dimensions": [200, 4000],
-        "hash_tries": 2,
         "comparisons": 1,
         "path_runs": 2,
     },

@@ -69,7 +69,7 @@ QUERIES: list[Query] = [
         for centre, half_width in ((0.0, LEAST), (MOST, LEAST), (-MOST, MOST))
     ),
     *(
-        HashedVotes(3, radius, threshold, 1, 1.0, vote, reach, "hadamard")
+        HashedVotes(3, radius, threshold, 1, 1.0, vote, reach)
         for radius in (2.0**-400, 2.0**400)
         for threshold in (LEAST, MOST)
         for vote in ("sign", "laplace")

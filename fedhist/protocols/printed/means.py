@@ -118,7 +118,6 @@ class SparseMeanAsPrinted(FoldsAsPrinted, SparseMean):
             super().vote_query,
             threshold=least,
             max_votes=d,
-            hash="rademacher" if self.hash == "auto" else self.hash,
             max_items=items,
             signed=False,
         )

@@ -58,8 +58,6 @@ from server.means.support import (
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
-HADAMARD_FROM = 1 << 14
-"""From so many coordinates on, "auto" hashes by Hadamard rows: a fold then costs one addition."""
 VOTERS = 0.5
 """Share of the users who select [1, eq. (38)]."""
 NOT_LOST = 2.0
@@ -96,8 +94,6 @@ class SparseMean(FoldMean):
         default radius / sqrt(T). Enlarge it if the users' own means differ.
     vote : {"auto", "sign", "laplace"}
         Report of a selecting user; "auto" is "sign", in mode "paper" "laplace".
-    hash : {"auto", "rademacher", "hadamard"}
-        Public signs; "auto" is "hadamard" for large d.
     kind : {"auto", "laplace", "onebit", "piecewise"}
         Channel of the refined reports.
     mode : {"default", "paper"}
@@ -144,7 +140,6 @@ class SparseMean(FoldMean):
     max_votes: int | None = None
     mean_scale: float | None = None
     vote: Literal["auto", "sign", "laplace"] = "auto"
-    hash: Literal["auto", "rademacher", "hadamard"] = "auto"
 
     def __post_init__(self) -> None:
         self._check(self.mean_scale)
@@ -215,9 +210,7 @@ class SparseMean(FoldMean):
     @property
     def vote_query(self) -> HashedVotes:
         """What the selecting users are asked."""
-        d, votes, reach, hashed = self.dimension, self.votes, self.law.reach, self.hash
-        if hashed == "auto":
-            hashed = "hadamard" if d >= HADAMARD_FROM else "rademacher"
+        d, votes, reach = self.dimension, self.votes, self.law.reach
         return HashedVotes(
             dimension=d,
             radius=float(self.radius),
@@ -226,7 +219,6 @@ class SparseMean(FoldMean):
             epsilon=float(self.epsilon),
             vote="laplace" if reach else "sign",
             reach=reach or 1.0,
-            hash=hashed,
             hash_salt=digest64("fedhist.hash", self.salt) >> 1,
             cohort=Cohort(self.salt, 0.0, VOTERS),
             signed=True,

@@ -48,9 +48,7 @@ def wide() -> tuple[np.ndarray, Users]:
     return population(8000, 1000, 200, signals(4, 0.5, 211))
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"hash": "hadamard"}, {"vote": "laplace", "epsilon": 2.0}], ids=str
-)
+@pytest.mark.parametrize("changes", [{}, {"vote": "laplace", "epsilon": 2.0}], ids=str)
 def test_selection_where_dimension_is_above_what_folds_reach(
     wide: tuple[np.ndarray, Users], changes: dict[str, Any]
 ) -> None:
@@ -223,8 +221,6 @@ def test_cohorts_are_disjoint_and_signs_have_a_salt_of_their_own() -> None:
 
 
 def test_the_query_of_selection() -> None:
-    assert settings(9000, 1 << 14, 500, 2).vote_query.hash == "hadamard"
-    assert settings(9000, 1000, 500, 2).vote_query.hash == "rademacher"
     vote = settings(9000, 1000, 500, 9).vote_query
     assert (vote.vote, vote.max_votes, vote.max_items) == ("sign", 9, 0)
     assert vote.threshold == pytest.approx(0.5 * math.sqrt(2 * math.log(4000 / 9) / 500))
@@ -234,7 +230,7 @@ def test_mode_paper() -> None:
     """(39)-(42): no cap on the votes, first T* samples, sums of signs with Laplace noise."""
     protocol = settings(40_000, 40, 200, 2, mode="paper", method="select")
     vote = protocol.vote_query
-    assert (vote.vote, vote.hash, vote.max_votes) == ("laplace", "rademacher", 40)
+    assert (vote.vote, vote.max_votes) == ("laplace", 40)
     assert vote.reach == pytest.approx(2 * math.sqrt(2))
     assert (vote.max_items, vote.threshold) == (
         200,
@@ -299,7 +295,6 @@ def test_unusable_records_only_cost_accuracy() -> None:
         ({"method": "both"}, "method.*'both'"),
         ({"method": "auto"}, 'method.*auto.*gone: write method = "vectors"'),
         ({"vote": "count"}, "vote.*'count'"),
-        ({"hash": "sha"}, "hash.*'sha'"),
         ({"mode": "paper", "vote": "sign"}, "'sign'"),
         ({"samples_per_user": 0.5}, "samples_per_user must be at least 1"),
     ],
