@@ -44,23 +44,14 @@ def duchi_l2(x: Floats, channel: SphereChannel, rng: Streams) -> Floats:
     of the report has two levels for a given end: twice the keep-probability relative to the law
     of y on one side, twice the flip-probability on the other.
     """
-    return duchi_sums(x, np.arange(len(x) + 1), channel, rng)
-
-
-def duchi_sums(x: Floats, indptr: Integers, channel: SphereChannel, rng: Streams) -> Floats:
-    """Report every row of x by :func:`duchi_l2`, one stream a row, and add up each group: (n, d).
-
-    Group g owns rows ``indptr[g]`` to ``indptr[g + 1]``.
-    """
-    out = np.zeros((len(indptr) - 1, channel.dimension))
     if math.isinf(channel.epsilon):
-        _add_rows(x, indptr, out)
-        return out
+        return x.copy()
     share = np.minimum(_norms(x) / channel.radius, 1.0)
     near = rng.substream("end").bernoulli((1.0 + share) / 2)
     lie = rng.substream("flip").bernoulli(np.full(len(x), channel.flip))
     words = rng.substream("point").words(1)[:, 0]
-    _reports(x, indptr, near ^ lie, words, channel.length, out)
+    out = np.empty(x.shape)
+    _reports(x, near ^ lie, words, channel.length, out)
     return out
 
 
@@ -72,48 +63,37 @@ def _norms(x: Floats) -> Floats:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _reports(
-    x: Floats, indptr: Integers, agree: Any, words: Words, length: float, out: Floats
-) -> None:
-    """Add b y for every row: y from the row's word by Box-Muller, b its side, agreed with or not.
+def _reports(x: Floats, agree: Any, words: Words, length: float, out: Floats) -> None:
+    """Write b y for every row: y from its word by Box-Muller, b its side, agreed with or not.
 
     A normal of zero does not occur: the uniforms are midpoints of 2^52 cells.
     """
     d = x.shape[1]
     y = np.empty(d + 1)
-    for u in range(indptr.shape[0] - 1):
-        for k in range(indptr[u], indptr[u + 1]):
-            counter = words[k]
-            squares = 0.0
-            for j in range(0, d, 2):
-                radius = math.sqrt(-2.0 * math.log(unit1(mix(counter + uint64(GOLDEN)))))
-                counter += uint64(GOLDEN) + uint64(GOLDEN)
-                angle = 2.0 * math.pi * unit1(mix(counter))
-                y[j] = radius * math.cos(angle)
-                y[j + 1] = radius * math.sin(angle)
-                squares += y[j] * y[j]
-                if j + 1 < d:
-                    squares += y[j + 1] * y[j + 1]
-            product = 0.0
-            for j in range(d):
-                product += y[j] * x[k, j]
-            for j in range(d):
-                if product != 0.0:
-                    break
-                product = y[j]
-            scale = length / math.sqrt(squares)
-            if (product > 0.0) != agree[k]:
-                scale = -scale
-            for j in range(d):
-                out[u, j] += scale * y[j]
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _add_rows(x: Floats, indptr: Integers, out: Floats) -> None:
-    for u in range(indptr.shape[0] - 1):
-        for k in range(indptr[u], indptr[u + 1]):
-            for j in range(x.shape[1]):
-                out[u, j] += x[k, j]
+    for k in range(x.shape[0]):
+        counter = words[k]
+        squares = 0.0
+        for j in range(0, d, 2):
+            radius = math.sqrt(-2.0 * math.log(unit1(mix(counter + uint64(GOLDEN)))))
+            counter += uint64(GOLDEN) + uint64(GOLDEN)
+            angle = 2.0 * math.pi * unit1(mix(counter))
+            y[j] = radius * math.cos(angle)
+            y[j + 1] = radius * math.sin(angle)
+            squares += y[j] * y[j]
+            if j + 1 < d:
+                squares += y[j + 1] * y[j + 1]
+        product = 0.0
+        for j in range(d):
+            product += y[j] * x[k, j]
+        for j in range(d):
+            if product != 0.0:
+                break
+            product = y[j]
+        scale = length / math.sqrt(squares)
+        if (product > 0.0) != agree[k]:
+            scale = -scale
+        for j in range(d):
+            out[k, j] = scale * y[j]
 
 
 _FINITE = 1e300

@@ -19,7 +19,7 @@ from fedhist.base.checks import check_integer
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import Keys
-from fedhist.users.streams import LANES, Streams, clear_tail, integer_threshold
+from fedhist.users.streams import Streams, integer_threshold
 
 
 def draw_item(users: Users, domain: Keys, rng: Streams) -> Integers:
@@ -143,38 +143,3 @@ def one_value(users: Users, words: Words) -> Floats:
     out = np.full(len(users), np.nan)
     out[usable] = one.values[usable[np.diff(samples.indptr) > 0], 0]
     return out
-
-
-def each_alone(users: Users) -> tuple[Users, Integers]:
-    """Make every sample a record of its own: the records, and (n + 1,) bounds of each user's."""
-    samples = users.reals
-    m = len(samples.values)
-    alone = Samples(np.arange(m + 1), samples.values)
-    return Users(np.arange(m, dtype=np.uint64), samples=alone), samples.indptr
-
-
-class ItemStreams(Streams):
-    """One stream per item of each user, out of the users' own: user u has items indptr[u:u + 1]."""
-
-    def __init__(self, rng: Streams, indptr: Integers) -> None:
-        self._rng, self._indptr = rng, indptr
-        self.n_users = int(indptr[-1])
-
-    def substream(self, purpose: str) -> ItemStreams:
-        """Return independent streams for one named purpose."""
-        return ItemStreams(self._rng.substream(purpose), self._indptr)
-
-    def words(self, n_draws: int) -> Words:
-        """Draw uniform 64-bit words: (items, n_draws)."""
-        return self._rng.ragged_words(self._indptr * n_draws).reshape(-1, n_draws)
-
-    def ragged_words(self, indptr: Integers) -> Words:
-        """Draw a different number of words per item; see the base class."""
-        return self._rng.ragged_words(indptr[self._indptr])
-
-    def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
-        """Draw packed Bernoulli bits, each from a word of its own; see the base class."""
-        lanes = -(-n_bits // LANES)
-        hit = self.words(lanes * LANES) < integer_threshold(probability)
-        packed = np.packbits(hit, axis=1, bitorder="little").view("<u8").astype(np.uint64)
-        return clear_tail(packed, n_bits)

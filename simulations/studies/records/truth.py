@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clients.records.draws import each_alone
 from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.errors import PopulationError
@@ -18,6 +17,7 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of
 from fedhist.model.truths import Truth
 from fedhist.users.batch import Users
+from fedhist.users.columns import Samples
 from fedhist.users.keys import Keys
 from simulations.populations.facts import owners
 
@@ -234,7 +234,9 @@ def exact_of(
     elif truth is own or (truth, own) == (Truth.AVERAGE_OF_USERS, Truth.COMMON):
         return Exact.of(protocol, known), users
     elif truth is Truth.POOLED and users.samples is not None:
-        alone, _ = each_alone(users)
+        samples = users.samples  # each is a record of its own
+        every = np.arange(len(samples.values) + 1)
+        alone = Users(every[:-1].astype(np.uint64), samples=Samples(every, samples.values))
         return Exact.of(protocol, measured(protocol, alone)), alone
     elif (truth, own) == (Truth.AVERAGE_OF_USERS, Truth.POOLED) and users.samples is not None:
         value = np.nanmean(user_points(users.samples), axis=0)
