@@ -58,10 +58,7 @@ TIE = 1e-9
 
 MOST_HYPOTHESES = 1 << 20
 
-MOST_CELLS = 1 << 26
-"""Most counts in a summary, symbols times thresholds: 512 MB."""
-
-SENSITIVITY = 1 + 1e-9
+SCORE_SENSITIVITY = 1 + 1e-9
 """Of a score: 1, exactly; the rest is room for the rounding of its product with epsilon / 2."""
 
 

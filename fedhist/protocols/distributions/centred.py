@@ -36,8 +36,8 @@ from fedhist.protocols.distributions.mechanisms import (
     Search,
 )
 from fedhist.protocols.distributions.queries import (
+    MOST_FRAMED,
     MOST_RADII,
-    MOST_SYMBOLS,
     CentredCounts,
     CentredNorms,
 )
@@ -49,7 +49,7 @@ AskShares = Callable[[float, str], Generator[Query, Summary, Learned]]
 """Asks for the users' average shares and releases them, epsilon-DP, under a label of the ledger:
 with Laplace noise of scale ``neighbours / (n_users epsilon)`` on each."""
 
-ROUNDING = 1 - 1e-9
+SPENT = 1 - 1e-9
 """Part of rho that is spent; what is left covers the rounding of conversions."""
 
 MOST_CLIPPED = 0.3
@@ -58,7 +58,7 @@ MOST_CLIPPED = 0.3
 MOST_SECOND = 0.1
 """Part of epsilon for the radius, at most."""
 
-FAR = 3
+FAR_STEPS = 3
 """Steps of the candidates, a fourth root of 2 each, beyond which users are far; and above what
 alike users have, from which a radius says that users differ."""
 
@@ -167,12 +167,12 @@ class CentredTask:
     def _far_alike(self) -> float:
         freedom = max(self.k - 1, 1)  # the radius may be a step smaller than is meant
         at = chdtri(freedom, min(self.clipped / self.n_users, 1.0))
-        return self.n_users * float(chdtrc(freedom, at * 2 ** ((FAR - 1) / 2)))
+        return self.n_users * float(chdtrc(freedom, at * 2 ** ((FAR_STEPS - 1) / 2)))
 
     @property
     def runs(self) -> bool:
         """Whether the numbers allow it at all."""
-        few = self.k <= MOST_SYMBOLS and len(self.radii) <= MOST_RADII
+        few = self.k <= MOST_FRAMED and len(self.radii) <= MOST_RADII
         return few and self.delta > 0 and self.n_users >= 1
 
     @cached_property
@@ -286,7 +286,7 @@ def centred(
     radius = float(task.radii[chosen])
     std = task.offset_std(radius, spread)
     said: tuple[str, ...] = ()
-    if not task.own and radius > task.alike_radius * 2 ** (FAR / 4):
+    if not task.own and radius > task.alike_radius * 2 ** (FAR_STEPS / 4):
         said += (_differ(f"radius {radius:.3g}, alike users have {task.alike_radius:.3g}"),)
     shares, rest = task.prefers_shares(std), task.third + task.far
     if not shares:
@@ -322,7 +322,7 @@ def _differ(words: str) -> str:
 
 def _far_users(above: Integers, chosen: int, task: CentredTask, server: Curator) -> float:
     """Release how many users are far beyond the radius."""
-    beyond = above[min(chosen + FAR, len(above) - 1)]
+    beyond = above[min(chosen + FAR_STEPS, len(above) - 1)]
     draw = server.discrete_laplace if task.discrete else server.laplace
     return float(draw(beyond, l1_sensitivity=1, epsilon=task.far, label="far users"))
 
@@ -367,7 +367,7 @@ def centred_task(task: DistributionTask) -> CentredTask:
         n_users=task.n_users,
         epsilon=task.epsilon,
         delta=task.delta,
-        rho=ROUNDING * task.rho if task.delta else 0.0,
+        rho=SPENT * task.rho if task.delta else 0.0,
         discrete=task.discrete,
     )
 

@@ -36,15 +36,15 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget
-from fedhist.protocols.distributions import mechanisms as additive_mechanisms
-from fedhist.protocols.distributions import selection as binomial_mechanisms
 from fedhist.protocols.distributions.centred import CENTRED
 from fedhist.protocols.distributions.mechanisms import (
+    ADDITIVE,
     LAPLACE,
     DistributionTask,
     Mechanism,
     all_answer,
 )
+from fedhist.protocols.distributions.selection import SELECTIONS
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.clipped_totals import in_domain, user_norms
 from fedhist.protocols.shared.distribution_target import DistributionTarget
@@ -57,14 +57,7 @@ from fedhist.users.shards import Shard
 from server.distributions.simplex import project_simplex
 
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
-    {
-        mechanism.name: mechanism
-        for mechanism in (
-            *additive_mechanisms.MECHANISMS,
-            *binomial_mechanisms.MECHANISMS,
-            CENTRED,
-        )
-    }
+    {mechanism.name: mechanism for mechanism in (*ADDITIVE, *SELECTIONS, CENTRED)}
 )
 """Every mechanism, by name."""
 

@@ -58,7 +58,7 @@ from server.means.localize import Plan
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
-MOST_SYMBOLS = 1 << 16
+MOST_ROWED = 1 << 16
 MOST_IN_VECTORS = 4096
 """Symbols of a domain whose users may report a vector, at a cost of 256 k each."""
 
@@ -156,8 +156,8 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
     def __post_init__(self) -> None:
         self.check_fields(self.mean_scale)
         check_clip_mass(self.clip_mass)
-        if not 1 <= len(self.domain) <= MOST_SYMBOLS:
-            raise ValueError(f"the domain must have 1 to {MOST_SYMBOLS} symbols, got {self.domain}")
+        if not 1 <= len(self.domain) <= MOST_ROWED:
+            raise ValueError(f"the domain must have 1 to {MOST_ROWED} symbols, got {self.domain}")
         _ = self.plan if self.uses_folds else self.centred_plan
         self.check_trust()
 

@@ -333,7 +333,7 @@ def additive(name: str, noise: Additive, *, automatic: bool = False) -> Mechanis
 
 LAPLACE = additive("laplace", Additive("counts", gaussian=False), automatic=True)
 
-MECHANISMS = (
+ADDITIVE = (
     LAPLACE,
     additive("gaussian", Additive("counts", gaussian=True), automatic=True),
     additive("one-item", Additive("one-item", gaussian=False)),

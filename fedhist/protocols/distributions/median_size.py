@@ -41,7 +41,7 @@ from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.distributions.mechanisms import Learned, presence_error
-from fedhist.protocols.distributions.queries import MOST_M, ExceedanceCounts
+from fedhist.protocols.distributions.queries import MOST_EXCEEDANCES, MOST_M, ExceedanceCounts
 from fedhist.protocols.distributions.selection import (
     KS,
     PHS,
@@ -53,7 +53,7 @@ from fedhist.protocols.distributions.selection import (
 from fedhist.protocols.shared.contributions import NormHistogram
 from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
-from server.distributions.binomial_scores import MOST_CELLS, SENSITIVITY, SelectionPlan, pick_eta
+from server.distributions.binomial_scores import SCORE_SENSITIVITY, SelectionPlan, pick_eta
 from server.distributions.simplex import presence_to_probability
 
 EM_SHARE = 0.75
@@ -342,7 +342,7 @@ def release(
         public["noise_std"] = task.law.std
     thresholds = (0,) if plan is None else plan.thresholds
     thresholds = thresholds if thresholds[0] == 0 else (0, *thresholds)
-    if len(task.domain) * len(thresholds) > MOST_CELLS:
+    if len(task.domain) * len(thresholds) > MOST_EXCEEDANCES:
         return (
             f"{len(task.domain)} symbols at {len(thresholds)} thresholds are too many to select "
             'from: take mechanism = "presence"'
@@ -360,7 +360,7 @@ def release(
         scores = plan.scores(np.minimum(below, round(users)), round(users))
         chosen = server.exponential_rows(
             scores,
-            sensitivity=SENSITIVITY,
+            sensitivity=SCORE_SENSITIVITY,
             epsilon_each=task.epsilon_each,
             changed=task.touched_by("selection"),
         )

@@ -50,7 +50,9 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
-from server.distributions.binomial_scores import MOST_CELLS
+
+MOST_EXCEEDANCES = 1 << 26
+"""Most counts in a summary, symbols times thresholds: 512 MB."""
 
 MOST_M = 1 << 24
 """Most items that a table of cells is made for."""
@@ -58,7 +60,7 @@ MOST_M = 1 << 24
 SHARE_STEPS = 1 << 24
 """Steps that a user's shares add up to: what rounding down takes is below 2^-24 a symbol."""
 
-MOST_SYMBOLS = 1 << 14
+MOST_FRAMED = 1 << 14
 """Most symbols of framed shares: a client sends a number for each of them."""
 
 MOST_RADII = 1 << 10
@@ -72,21 +74,12 @@ MOST_RADII = 1 << 10
 class ExceedanceCounts(Query):
     """Each user names the cell of its count, between public thresholds, for every symbol.
 
-    A one-hot vector per symbol over the cells (T_0, T_1], ..., (T_last, m]. The first cell,
-    [0, T_0], is left out: it follows from the number of users.
-
-    Parameters
-    ----------
-    domain : Keys
-        The k public symbols; other items are dropped.
-    m : int
-        Most items of a user; one with more draws m of them, uniformly without replacement.
-    thresholds : tuple of int
-        T, increasing, in [0, m - 1]. ``(0,)`` asks for presence alone.
-    complete : bool
-        A user with fewer than m items sends the all-zero row [1, Appendix E], and the number of
-        those with m is asked for as well, which sums of zero indicators need.
-    cohort : Cohort, optional
+    A one-hot vector per symbol over the cells (T_0, T_1], ..., (T_last, m] of the increasing
+    ``thresholds``, in [0, m - 1]. The first cell, [0, T_0], is left out: it follows from the number
+    of users; ``(0,)`` asks for presence alone. A user with more than m in-domain items draws m of
+    them, uniformly without replacement. Where rows are ``complete`` one with fewer sends the
+    all-zero row [1, Appendix E], and the number of those with m is asked for as well, which sums of
+    zero indicators need.
 
     Privacy
     -------
@@ -118,7 +111,7 @@ class ExceedanceCounts(Query):
             raise ValueError(
                 f"thresholds must increase within [0, {self.m - 1}], got {t[:5]} to {t[-1:]}"
             )
-        if len(self.domain) * len(t) > MOST_CELLS:
+        if len(self.domain) * len(t) > MOST_EXCEEDANCES:
             raise ValueError(
                 f"{len(self.domain)} symbols at {len(t)} thresholds are too many: at most 2^26"
             )
@@ -232,11 +225,7 @@ class ExceedanceCounts(Query):
 class OwnShares(Query):
     """Each user sends its counts over its own number of items, N / m_u, rounded down to steps.
 
-    Parameters
-    ----------
-    domain : Keys
-        The k public symbols; other items are dropped before m_u is counted.
-    cohort : Cohort, optional
+    Items outside the domain are dropped before m_u is counted.
 
     Privacy
     -------
@@ -305,7 +294,12 @@ class OwnShares(Query):
 
 
 class FramedShares(Query):
-    """What both queries ask about: (shares - centre) / spread of a user's cut record."""
+    """What both queries ask about: (shares - centre) / spread of a user's cut record.
+
+    A user with more than m in-domain items draws m of them, uniformly without replacement. Shares
+    are counts over m, or over the user's ``own`` number of items after the cut. Centre and spread
+    are from released numbers.
+    """
 
     trust: ClassVar[Trust] = Trust.CENTRAL
     domain: Keys
@@ -317,8 +311,8 @@ class FramedShares(Query):
     def __post_init__(self) -> None:
         check_domain(self.domain)
         check_integer("m", self.m, MOST_CLIP)
-        if len(self.domain) > MOST_SYMBOLS:
-            raise ValueError(f"{len(self.domain)} symbols are too many: at most {MOST_SYMBOLS}")
+        if len(self.domain) > MOST_FRAMED:
+            raise ValueError(f"{len(self.domain)} symbols are too many: at most {MOST_FRAMED}")
         for name in ("centre", "spread"):
             keep_vector(self, name, len(self.domain))
         if (np.abs(self.centre) > 1).any():
@@ -351,20 +345,8 @@ def keep_vector(query: object, name: str, size: int) -> None:
 class CentredNorms(FramedShares):
     """Each user says between which public radii the norm of its framed shares lies.
 
-    Parameters
-    ----------
-    domain : Keys
-        The k public symbols; other items are dropped.
-    m : int
-        Most items of a user; one with more draws m of them, uniformly without replacement.
-    own : bool
-        Shares are counts over the user's own number of items (after the cut), not over m.
-    centre, spread : (k,) float64
-        From released numbers.
-    radii : (K,) float64
-        Increasing. Cell j holds the norms above radius j - 1, up to radius j; cell K those above
-        all radii. A user without items has the norm 0.
-    cohort : Cohort, optional
+    Cell j holds the norms above radius j - 1, up to radius j; cell K those above all ``radii``. A
+    user without items has the norm 0.
 
     Privacy
     -------
@@ -427,13 +409,7 @@ class CentredNorms(FramedShares):
 class CentredCounts(FramedShares):
     """Each user sends its framed shares, scaled into a ball, in integer steps.
 
-    Parameters
-    ----------
-    domain, m, own, centre, spread
-        As in :class:`CentredNorms`.
-    radius : float
-        Rows beyond are scaled down to it. A step is radius / 2^20.
-    cohort : Cohort, optional
+    Rows beyond ``radius`` are scaled down to it. A step is radius / 2^20.
 
     Privacy
     -------

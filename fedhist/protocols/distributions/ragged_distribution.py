@@ -34,7 +34,7 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import ONE_COUNT, Moves
 from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
-from fedhist.protocols.distributions.centred import ROUNDING, AskShares, CentredTask, centred
+from fedhist.protocols.distributions.centred import SPENT, AskShares, CentredTask, centred
 from fedhist.protocols.distributions.distribution import NOTHING, Assumption
 from fedhist.protocols.distributions.mechanisms import Learned, Search, all_answer
 from fedhist.protocols.distributions.median_size import (
@@ -47,7 +47,7 @@ from fedhist.protocols.distributions.median_size import (
     release,
     size_query,
 )
-from fedhist.protocols.distributions.queries import MOST_SYMBOLS, SHARE_STEPS, OwnShares
+from fedhist.protocols.distributions.queries import MOST_FRAMED, SHARE_STEPS, OwnShares
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import check_domain, with_domain
@@ -59,12 +59,12 @@ from fedhist.users.shards import Shard
 from server.distributions.simplex import CMAX, project_simplex
 
 AVERAGES = ("frequencies", "centred")
-MECHANISMS = ("auto", *AVERAGES, "presence", "ks", "phs")
+WAYS = ("auto", *AVERAGES, "presence", "ks", "phs")
 
 COUNT_SHARE = 0.02
 """Part of epsilon for the number of users, where that is private."""
 
-MEDIAN_SHARE = 0.1
+SIZE_SHARE = 0.1
 """Part of rho that finds m-hat and s-hat."""
 
 PURE_SHARE = 0.2
@@ -158,12 +158,12 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         check_integer("m_max", self.m_max)
         if self.n_users is not None:
             check_integer("n_users", self.n_users)
-        check_choice("mechanism", self.mechanism, MECHANISMS)
+        check_choice("mechanism", self.mechanism, WAYS)
         self.check_mode()
         if self.mechanism == "centred" and not self.delta:
             raise ValueError(f"mechanism 'centred' needs delta > 0, got {self.delta}")
-        if self.mechanism == "centred" and len(self.domain) > MOST_SYMBOLS:
-            raise ValueError(f"'centred' takes {MOST_SYMBOLS} symbols, got {len(self.domain)}")
+        if self.mechanism == "centred" and len(self.domain) > MOST_FRAMED:
+            raise ValueError(f"'centred' takes {MOST_FRAMED} symbols, got {len(self.domain)}")
         if not self.cmax > 0:
             raise ValueError(f"cmax must be positive, got {self.cmax}")
         if self.mechanism in ("ks", "phs") and self.m_max > MOST_SELECTED:
@@ -216,8 +216,8 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
             return math.inf, math.inf
         if not self.delta:
             return PURE_SHARE * self.epsilon, (1 - PURE_SHARE) * self.epsilon
-        rho = zcdp_rho(self.epsilon, self.delta) * ROUNDING
-        return math.sqrt(MEDIAN_SHARE * rho / EM_RHO), (1 - MEDIAN_SHARE) * rho
+        rho = zcdp_rho(self.epsilon, self.delta) * SPENT
+        return math.sqrt(SIZE_SHARE * rho / EM_RHO), (1 - SIZE_SHARE) * rho
 
     @property
     def median_task(self) -> MedianTask:
@@ -320,7 +320,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         given.
         """
         delta = self.delta / 2 if self.n_users is None else self.delta
-        rho = zcdp_rho(self.epsilon, delta) * ROUNDING
+        rho = zcdp_rho(self.epsilon, delta) * SPENT
         return CentredTask(
             self.domain,
             self.m_max,

@@ -36,13 +36,12 @@ from fedhist.protocols.distributions.mechanisms import (
     Mechanism,
     Search,
 )
-from fedhist.protocols.distributions.queries import MOST_M, ExceedanceCounts
+from fedhist.protocols.distributions.queries import MOST_EXCEEDANCES, MOST_M, ExceedanceCounts
 from fedhist.protocols.shared.item_encodings import Presence
 from fedhist.session.curator import Curator
 from server.distributions.binomial_scores import (
-    MOST_CELLS,
     MOST_HYPOTHESES,
-    SENSITIVITY,
+    SCORE_SENSITIVITY,
     KSPlan,
     PHSPlan,
     SelectionPlan,
@@ -51,7 +50,7 @@ from server.distributions.binomial_scores import (
 )
 from server.distributions.simplex import CMAX, presence_to_probability
 
-MOST_SCORES = 1 << 26
+MOST_SELECTIONS = 1 << 26
 """Most scores, symbols times hypotheses: 512 MB."""
 
 CLEARLY_OFF = 3.0
@@ -66,18 +65,10 @@ SMALL = 2.0
 class Family:
     """Scores of binomial hypotheses, and what a selection by them does.
 
-    Attributes
-    ----------
-    build : callable of (m, eta)
-        Makes the plan.
-    height : float
-        Of the tent that scores are, in users per s: the KS scores fall by s, Scheffe tests by c s.
-    sampling : float
-        What a selection without noise makes of u / sqrt(s), u = sqrt(p (1 - p) / m).
-    slower : float
-        How much flatter the tent is than that of the KS scores.
-    blind : float
-        Below this m p no smaller hypothesis competes, and scores rise away from the truth.
+    Scores are tents, ``height`` users per s high (the KS scores fall by s, Scheffe tests by c s)
+    and ``slower`` times as flat as those of the KS scores. Without noise a selection makes
+    ``sampling`` times u / sqrt(s) of u = sqrt(p (1 - p) / m). With m p below ``blind`` no smaller
+    hypothesis competes, and scores rise away from the truth.
     """
 
     build: Callable[[int, float], SelectionPlan]
@@ -193,7 +184,7 @@ def _select(
     summary = yield query
     chosen = server.exponential_rows(
         plan.scores(query.below(summary), task.n_users),
-        sensitivity=SENSITIVITY,
+        sensitivity=SCORE_SENSITIVITY,
         epsilon_each=each,
         changed=task.touched,
         label="selection",
@@ -229,8 +220,8 @@ def too_large(task: DistributionTask, each: float) -> str:
     if task.m > MOST_M or d > MOST_HYPOTHESES or oversized(task.m, d):
         return f"{task.m} samples per user are too many to select from"
     if (
-        task.k * d > MOST_SCORES
-        or task.k * min(task.m, 2 * math.pi * task.m**0.5 + 40) > MOST_CELLS
+        task.k * d > MOST_SELECTIONS
+        or task.k * min(task.m, 2 * math.pi * task.m**0.5 + 40) > MOST_EXCEEDANCES
     ):
         return f"{task.k} symbols times {d:.0f} hypotheses are too many scores: use presence"
     return ""
@@ -325,7 +316,7 @@ def selection(
     )
 
 
-MECHANISMS = (
+SELECTIONS = (
     selection("ks", KS, corrected, automatic=True),
     selection("phs", PHS, corrected),
     selection("sparse", KS, corrected_sparse),

@@ -14,7 +14,7 @@ from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, gaussian_multiplier, zcdp_rho
 from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.distributions.distribution import MECHANISMS, Distribution
-from fedhist.protocols.distributions.mechanisms import MECHANISMS as SIMPLE
+from fedhist.protocols.distributions.mechanisms import ADDITIVE as SIMPLE
 from fedhist.protocols.distributions.mechanisms import DistributionTask
 from fedhist.protocols.printed.distribution import AS_PRINTED
 from fedhist.session.curator import Curator

@@ -24,7 +24,7 @@ from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
-from server.distributions.binomial_scores import SENSITIVITY
+from server.distributions.binomial_scores import SCORE_SENSITIVITY
 from server.noise import SimulatedNoise
 from simulations.runtimes.inline import InlinePopulation
 from tests.protocols.running import count_table, secure
@@ -148,7 +148,9 @@ def test_selection_is_private_row_by_row(adjacency: Adjacency, mechanism: str, s
         law = [s * each / 2 - np.logaddexp.reduce(s * each / 2, axis=1)[:, None] for s in (x, y)]
         spread = max(spread, float(np.ptp(law[0] - law[1], axis=1).max()))
         assert np.abs(law[0] - law[1]).max(axis=1).sum() <= task.touched * each * (1 + 1e-12)
-    assert worst <= 1.0 < how["sensitivity"] == SENSITIVITY  # room for rounding, as in distribution
+    assert (
+        worst <= 1.0 < how["sensitivity"] == SCORE_SENSITIVITY
+    )  # room for rounding, as in distribution
     assert touched <= how["changed"] == task.touched
     assert spread <= 0.7 * (1 + 1e-12)  # bounded range
     if mechanism == "ks":  # the tents of "phs" are flat on so few users

@@ -13,7 +13,7 @@ from scipy.special import log_softmax
 from fedhist.protocols.distributions.distribution import Distribution
 from fedhist.protocols.distributions.mechanisms import DistributionTask
 from fedhist.protocols.distributions.selection import (
-    MECHANISMS,
+    SELECTIONS,
     corrected,
     corrected_sparse,
     too_large,
@@ -25,7 +25,7 @@ from server.distributions.binomial_scores import KSPlan
 from tests.protocols.running import result as run
 from tests.protocols.running import secure, table_users
 
-NAMES = [*((m.name, "default") for m in MECHANISMS), ("phs", "paper"), ("sparse", "paper")]
+NAMES = [*((m.name, "default") for m in SELECTIONS), ("phs", "paper"), ("sparse", "paper")]
 each_mechanism = pytest.mark.parametrize(("name", "mode"), NAMES)
 
 
@@ -190,7 +190,7 @@ def test_what_does_not_fit_is_passed_over_and_said() -> None:
     deep = replace(many, domain=Keys.range(2), m=1 << 26)
     assert "too many to select from" in too_large(deep, 0.3)
     assert too_large(replace(many, domain=Keys.range(1000)), 0.014) == ""
-    ks = MECHANISMS[0]
+    ks = SELECTIONS[0]
     assert ks.floor(many) == ks.floor(deep) == math.inf
     users = population([0.5, 0.5], 3, 5)
     protocol = replace(protocol_for(users, 3), samples_per_user=1 << 26)
