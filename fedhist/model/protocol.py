@@ -180,8 +180,6 @@ class Protocol(Evaluated, metaclass=PlainArguments):
     needs_server : str
         Of a protocol without the field ``trust``: why the server must see what no sum of the nodes'
         noisy numbers shows it, in words.
-    slow_theory : bool
-        Whether a prediction takes minutes on the users of a file.
     revision : int
         Of the law of its estimates; raised whenever the same fields give others than they did.
     """
@@ -190,7 +188,6 @@ class Protocol(Evaluated, metaclass=PlainArguments):
     target: ClassVar[str]
     display: ClassVar[Display | None] = None
     needs_server: ClassVar[str] = ""
-    slow_theory: ClassVar[bool] = False
     revision: ClassVar[int] = 0
 
     def __init_subclass__(cls, **more: Any) -> None:

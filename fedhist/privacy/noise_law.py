@@ -146,46 +146,6 @@ FINE_SCALE = 4096.0
 scale: the relative difference of the expected errors is below 1 / scale^2."""
 
 
-def upper_tail(law: NoiseLaw, z: Floats) -> Floats:
-    """P(Z > z) for each z >= 0, in steps, as of a continuous law; for Laplace noise of any shape.
-
-    That of a law on the integers is read half a step above them.
-    """
-    if law.shape == 1:
-        return np.asarray(np.exp(-z / law.scale) / 2)
-    unit = max(1.0, law.scale / FINE_SCALE)
-    mass, _ = _tails_of_shares(law.scale / unit, law.shape)
-    return np.interp(np.asarray(z) / unit, *_middles(mass))
-
-
-def upper_quantile(law: NoiseLaw, tail: Floats) -> Floats:
-    """Z >= 0 with P(Z > z) = tail, in steps, for each tail in (0, 1/2]: inverse of the above."""
-    if law.shape == 1:
-        return np.asarray(-law.scale * np.log(2 * tail))
-    unit = max(1.0, law.scale / FINE_SCALE)
-    mass, _ = _tails_of_shares(law.scale / unit, law.shape)
-    z, above = _middles(mass)
-    return np.asarray(unit * np.interp(tail, above[::-1], z[::-1]))
-
-
-def _middles(mass: Floats) -> tuple[Floats, Floats]:
-    """Return 0, 1/2, 3/2, ... and how much lies above."""
-    z, above = np.arange(len(mass), dtype=np.float64), mass.copy()
-    z -= 0.5
-    z[0], above[0] = 0.0, 0.5
-    return z, above
-
-
-def integer_masses(law: NoiseLaw) -> Floats:
-    """P(Z = k) for k = 0, 1, ... of a law on the integers, up to a common factor."""
-    if law.shape != 1 and 1e-3 <= law.scale <= FINE_SCALE:
-        mass, _ = _tails_of_shares(law.scale, law.shape)
-        return np.asarray(-np.diff(mass))
-    laplace = law.kind == "discrete-laplace"
-    size = np.arange(math.ceil((45 if laplace else 10) * law.scale) + 2) / law.scale
-    return np.asarray(np.exp(-size if laplace else -(size**2) / 2))
-
-
 def _excess_of_shares(scale: float, shape: float, level: Floats) -> Floats:
     """E(Z - level)^+ for Z the difference of two negative binomials."""
     unit = max(1.0, scale / FINE_SCALE)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedhist.base.arrays import Array, Floats
+from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer
 from fedhist.model.query import Keyed
 from fedhist.privacy.guarantee import Release, approximate, check_budget
@@ -111,19 +111,6 @@ class WeightedKeys:
         own = np.array([weight_of(int(k)) for k in t])
         rare = -np.expm1(np.log1p(-self.new_delta) / t)  # 1 - (1 - delta')^(1 / t)
         return float((own - self.std * ndtri(rare)).max()) + (1.0 if self.discrete else 0.0)
-
-    def chance(self, weight: Floats | float, spread: Floats | float = 0.0) -> Floats:
-        """Probability that a key of this weight, in steps, appears: that of Gaussian noise.
-
-        ``spread`` is a standard deviation of the weight itself.
-        """
-        from scipy.special import log_ndtr
-
-        size = np.hypot(self.std, spread)
-        over = np.asarray(weight, dtype=np.float64) - self.threshold
-        exact = np.asarray(over >= 0, dtype=np.float64)
-        z = np.divide(over, size, out=np.zeros_like(over), where=size > 0)
-        return np.where(size > 0, np.exp(log_ndtr(z)), exact)
 
     def draw(self, part: Keyed, noise: NoiseSource) -> Array:
         """Add noise to whole weights and pack the keys that pass."""

@@ -137,8 +137,6 @@ def _evaluated(protocol: Protocol, users: Shard, n: int) -> float:
 
 def _passes(protocol: Protocol, users: Shard, n: int) -> tuple[float, float]:
     """Return the seconds of evaluation, of nobody and a user, beside the walk of the answers."""
-    if protocol.slow_theory:
-        return 0.0, 0.0
     try:
         few, many = (_evaluated(protocol, users, k) for k in (WARM, n))
     except Exception:  # the run itself will say why, after its answers

@@ -17,9 +17,6 @@ from fedhist.privacy.guarantee import gaussian, gaussian_multiplier, pure
 from fedhist.privacy.noise_law import (
     NoiseLaw,
     expected_l1,
-    integer_masses,
-    upper_quantile,
-    upper_tail,
 )
 from fedhist.privacy.shares import ShareNoise, fits, modulus_bits, share_cost
 
@@ -122,23 +119,6 @@ def test_predictions_follow_the_law_of_the_sum(scale, count):
     saved = [math.fsum(p * np.maximum(0.5 * z - y, 0)) for y in kept]  # signs of Z are alike
     assert expected_l1(law, bias) == pytest.approx(sum(error), rel=1e-9)
     assert expected_l1(law, bias, kept) == pytest.approx(sum(error) - sum(saved), rel=1e-9)
-
-
-@pytest.mark.parametrize("shape", [0.8, 1.0, 1.25])
-def test_tails_and_quantiles_of_sums_of_shares(shape):
-    law = NoiseLaw("discrete-laplace", 12.0, shape=shape)
-    exact = share_difference(shape, 12.0, 600)[600:]
-    if shape != 1:  # 1 is taken as continuous
-        above = np.cumsum(exact[::-1])[::-1]
-        assert upper_tail(law, np.arange(1, 200) - 0.5) == pytest.approx(above[1:200], abs=1e-12)
-    tails = np.array([0.5, 0.3, 0.01, 1e-6])
-    assert upper_tail(law, upper_quantile(law, tails)) == pytest.approx(tails, rel=1e-9)
-    masses = integer_masses(law)
-    whole = 2 * masses.sum() - masses[0]
-    assert masses[:500] / whole == pytest.approx(exact[:500], abs=1e-13)
-    wide = NoiseLaw("discrete-laplace", 1e6, shape=shape)
-    scaled = upper_quantile(NoiseLaw("discrete-laplace", 4000.0, shape=shape), tails) * 250
-    assert upper_quantile(wide, tails) == pytest.approx(scaled, rel=1e-3, abs=1e3)
 
 
 def test_predictions_at_the_ends_of_the_scale():

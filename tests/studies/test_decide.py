@@ -124,8 +124,8 @@ def test_users_of_an_uneven_file_are_solved_for_without_its_clip(tmp_path: Path)
     assert page.index("data:image/png") < page.index("<table")  # seen at once
     assert not re.search(r"<details[^>]*>(?:(?!</details>).)*data:image/png", page, re.DOTALL)
     names = "".join(label for label, _ in found.settled.left_out)
-    assert "poisson-counts" in names
-    assert any("not considered" in note and "poisson-counts" in note for note in notes(found))
+    assert "item-histogram" in names
+    assert any("not considered" in note and "item-histogram" in note for note in notes(found))
 
 
 def trial(x: float, error: float, half: float = 0.0, theory: float = math.inf) -> Trial:

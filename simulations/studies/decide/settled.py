@@ -16,7 +16,7 @@ import numpy as np
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.measures import measured
 from fedhist.model.protocol import Protocol
-from fedhist.model.registry import display_of, parameters, protocol_class, protocols
+from fedhist.model.registry import display_of, parameters, protocol_class
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, Trust
 from simulations.populations import KINDS, Loaded
@@ -254,14 +254,8 @@ def settle(question: Question) -> Settled:
     common = common_settings(question.target, loaded, profile.suggested, question.common)
     if Trust.AGGREGATE not in question.levels:
         common = {k: v for k, v in common.items() if k not in PREMISE or k in question.common}
-    of_target = {n: c for n, c in protocols().items() if c.target == question.target}
     usual = USUAL_TRUTH.get(question.target)
     truth = question.truth or (usual.value if usual else "")
-    slow = sorted(
-        n
-        for n, c in of_target.items()
-        if c.slow_theory and n not in question.without and question.effort != "thorough"
-    )
     tables = {
         "compare": {
             "target": question.target,
@@ -269,7 +263,7 @@ def settle(question: Question) -> Settled:
             "delta": question.delta,
             "trust": [t.value for t in question.levels],
             "seeds": question.seeds,
-            "without": [*question.without, *slow],
+            "without": [*question.without],
             **({"truth": truth} if truth else {}),
         },
         "protocol": common,
@@ -283,8 +277,7 @@ def settle(question: Question) -> Settled:
     }
     comparison = comparison_of(tables, question.name, question.name)
     ready = set_up(comparison)
-    late = 'its theory takes minutes on the users of a file: effort = "thorough" has it'
-    out = [(x.label, late if x.label in slow else x.reason) for x in ready.left_out]
+    out = [(x.label, x.reason) for x in ready.left_out]
     measure = _measure(question, ready, loaded)
     runs = runs_of(question.seeds, measure.entries)
     question = replace(question, seeds=runs)
