@@ -1,4 +1,4 @@
-"""What no estimator with a trusted server can beat: explicit bounds, and rates with their regimes.
+"""What no estimator with a trusted server can beat: explicit bounds.
 
 Two populations +-D, coupled user by user so that a user's record differs with the probability t_u,
 the total variation between its laws: H users differ. Outputs on two data sets that differ in g
@@ -15,7 +15,7 @@ References
 .. [1] Acharya, Sun & Zhang, "Differentially private Assouad, Fano, and Le Cam", ALT 2021: such
    couplings; here about the users' own average, with group privacy in one step.
 .. [2] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few users",
-   ICML 2022, Lemma 9 and Theorem 10.
+   ICML 2022, Lemma 9.
 """
 
 from __future__ import annotations
@@ -155,36 +155,3 @@ def lemma_9_users(epsilon: float, delta: float) -> float | None:
     if not 0 < delta <= epsilon**2:
         return None
     return math.log(1 / delta) / (3 * epsilon)
-
-
-def theorem_10_holds(n: float, m: float, d: int, epsilon: float, delta: float) -> bool:
-    """Say whether delta is small enough for [2, Theorem 10], the o(.) read with a constant of 1.
-
-    delta <= epsilon / (d^(3/2) m sqrt(n) log^2(m n d / epsilon)), and epsilon <= 1.
-
-    >>> theorem_10_holds(1000, 1, 50, 1.0, 0.0), theorem_10_holds(1000, 300, 50, 1.0, 1e-6)
-    (True, False)
-    """
-    logarithm = math.log(max(math.e, m * n * d / epsilon))
-    return epsilon <= 1 and delta <= epsilon / (d**1.5 * m * math.sqrt(n) * logarithm**2)
-
-
-def rate_shares(n: float, m: float, d: int, epsilon: float, delta: float) -> float | None:
-    """Order of the l1 error of d shares that privacy costs; None outside of the regime.
-
-    d / (epsilon n sqrt m): [2, Theorem 10] without its sampling error sqrt(d / (m n)), which the
-    users' own average does not have, and without log^7(m n d / epsilon) below it.
-    """
-    if not theorem_10_holds(n, m, d, epsilon, delta):
-        return None
-    return min(2.0, d / (epsilon * n * math.sqrt(m)))
-
-
-def rate_mean(n: float, d: int, epsilon: float, delta: float) -> float | None:
-    """Order of the l2 error of a mean, in units of how far users' means lie from it; or None.
-
-    sqrt(d) / (epsilon n): as :func:`rate_shares` with m = 1, whose l1 error is sqrt(d) of it.
-    """
-    if not theorem_10_holds(n, 1, d, epsilon, delta):
-        return None
-    return min(1.0, math.sqrt(d) / (epsilon * n))

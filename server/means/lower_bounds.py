@@ -1,4 +1,4 @@
-"""What no local estimator can beat: explicit bounds by two hypotheses and by packings, and rates.
+"""What no local estimator can beat: bounds by two hypotheses and by packings.
 
 All hold for every protocol in which each user sends one message of an epsilon-LDP channel, chosen
 by the messages before it (sequential interaction), and for every epsilon.
@@ -23,7 +23,7 @@ References
 .. [2] Zamanlooy & Asoodeh, "Strong data processing inequalities for locally differentially private
    mechanisms", ISIT 2023 (from memory; the tests check it on random channels).
 .. [3] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local differential
-   privacy", arXiv 2405.11923, Theorems 1, 6, 8 and 9.
+   privacy", arXiv 2405.11923, Theorem 1.
 """
 
 from __future__ import annotations
@@ -205,28 +205,3 @@ def packing_bound(n: float, epsilon: float, axes: Sequence[float], box: bool = F
         wide = log_delta <= math.log(2 * (math.sqrt(len(axes)) if box else 1.0) * axes[0])
         found = max(found, float(value[wide].max(initial=0.0)))
     return found
-
-
-def rate_box(n: float, T: float, epsilon: float, d: int) -> float:
-    """Order of the risk of a mean in [-1, 1]^d: Theorem 6 of [3], c = 1."""
-    a = n * epsilon**2
-    return min(4.0 * d, max(d * d / (a * T), d * math.exp(-a / d)))
-
-
-def rate_ball(n: float, T: float, epsilon: float, d: int) -> float:
-    """Order of the risk of a mean in the unit ball: Theorem 6 of [3], c = 1."""
-    a = n * epsilon**2
-    return min(4.0, max(d / (a * T), math.exp(-a / d)))
-
-
-def rate_sparse(n: float, T: float, epsilon: float, d: int, s: int) -> float:
-    """Order of the risk of a mean in [-1, 1]^d with s entries not 0: Theorem 8 of [3], c = 1."""
-    a = n * epsilon**2
-    return min(4.0 * s, max(s / T * math.log1p(d / a), math.exp(-a / s)))
-
-
-def rate_density(n: float, T: float, epsilon: float, smoothness: float) -> float:
-    """Order of the integrated squared error of a density: Theorem 9 of [3], c = 1."""
-    a, b = n * epsilon**2, smoothness
-    with np.errstate(over="ignore"):
-        return float(max((a * T) ** (-2 * b / (2 * b + 2)), a ** (-2 * b)))

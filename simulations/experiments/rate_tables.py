@@ -21,7 +21,6 @@ from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.protocols import Density, MeanL2, MeanLinf
 from fedhist.users.batch import Users
-from server.means.lower_bounds import rate_ball, rate_box, rate_density, rate_sparse
 from simulations.experiments.base import Request, Result, mean_and_error, power_law
 from simulations.experiments.findings import Findings
 from simulations.experiments.local_populations import ball_means, box_means
@@ -217,3 +216,28 @@ class Tables:
             value = estimate.needed(protocol)
             out.append(float(np.mean(np.square(value - people.exact.on_grid(len(value))))))
         return np.array(out)
+
+
+def rate_box(n: float, T: float, epsilon: float, d: int) -> float:
+    """Order of the risk of a mean in [-1, 1]^d: [1, Theorem 6], c = 1."""
+    a = n * epsilon**2
+    return min(4.0 * d, max(d * d / (a * T), d * math.exp(-a / d)))
+
+
+def rate_ball(n: float, T: float, epsilon: float, d: int) -> float:
+    """Order of the risk of a mean in the unit ball: [1, Theorem 6], c = 1."""
+    a = n * epsilon**2
+    return min(4.0, max(d / (a * T), math.exp(-a / d)))
+
+
+def rate_sparse(n: float, T: float, epsilon: float, d: int, s: int) -> float:
+    """Order of the risk of a mean in [-1, 1]^d with s entries not 0: [1, Theorem 8], c = 1."""
+    a = n * epsilon**2
+    return min(4.0 * s, max(s / T * math.log1p(d / a), math.exp(-a / s)))
+
+
+def rate_density(n: float, T: float, epsilon: float, smoothness: float) -> float:
+    """Order of the integrated squared error of a density: [1, Theorem 9], c = 1."""
+    a, b = n * epsilon**2, smoothness
+    with np.errstate(over="ignore"):
+        return float(max((a * T) ** (-2 * b / (2 * b + 2)), a ** (-2 * b)))

@@ -38,7 +38,6 @@ from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.localize.queries import ClippedMean
-from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.sample_sizes import PlannedSizes
 from fedhist.protocols.shared.shuffles import Batch, NonInteractive
@@ -329,12 +328,10 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
         return query.centres + self.half_width * u, stderr
 
     @property
-    def parameter_set(self) -> ParameterSet:
-        """The box, or the ball."""
-        size = self.samples_per_user or 0.0
-        if self.geometry == "l2":
-            return ParameterSet("ball", self.dimension, float(self.radius), size)
-        return ParameterSet("box", self.dimension, self.half_width, size)
+    def bounded_by(self) -> tuple[float, float]:
+        """The radius, or half of the range, and the samples."""
+        width = float(self.radius) if self.geometry == "l2" else self.half_width
+        return width, self.samples_per_user or 0.0
 
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, d), NaN where they cannot be used. NOT PRIVATE.

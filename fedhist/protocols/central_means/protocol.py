@@ -208,8 +208,8 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         away = seen.truth - self.middle
         square = float(seen["squares"][0]) / int(seen["usable"][0]) - float(away @ away)
         apart = min(self.half, math.sqrt(max(square, 0.0)))
-        n, d = max(seen.n_users, self.n_users), self.dimension
-        return tuple(central_mean_bounds(self.guarantee, n, d, apart, SQUARED_L2, 2))
+        n = max(seen.n_users, self.n_users)
+        return tuple(central_mean_bounds(self.guarantee, n, apart, SQUARED_L2, 2))
 
     def resolution_of(self, seen: Seen) -> float:
         """Return the square of a step in each coordinate."""

@@ -30,8 +30,7 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
-from fedhist.protocols.centred.method import check_clip_mass
-from fedhist.protocols.centred.script import centred_mean
+from fedhist.protocols.centred.script import centred_mean, check_clip_mass
 from fedhist.protocols.densities.density_target import DensityTarget
 from fedhist.protocols.densities.stages import SeriesStages
 from fedhist.protocols.localize.protocol import FoldProtocol

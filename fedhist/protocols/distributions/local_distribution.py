@@ -37,8 +37,7 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
-from fedhist.protocols.centred.method import Method, check_clip_mass
-from fedhist.protocols.centred.script import Opening, centred_mean
+from fedhist.protocols.centred.script import Method, Opening, centred_mean, check_clip_mass
 from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports, chosen_kind
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.script import FoldEstimates

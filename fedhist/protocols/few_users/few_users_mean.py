@@ -156,9 +156,9 @@ class FewUsersMean(MeanTarget, FewUsers):
 
     def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
         """Bound the l2 error of any protocol on users as far apart as r says. NOT PRIVATE."""
-        n, d = max(seen.n_users, self.n_users), self.dimension
+        n = max(seen.n_users, self.n_users)
         r = min(self.row_radius, self.row_box or math.inf)
-        return tuple(central_mean_bounds(self.guarantee, n, d, r, L2, 1, WITHIN))
+        return tuple(central_mean_bounds(self.guarantee, n, r, L2, 1, WITHIN))
 
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""

@@ -34,7 +34,6 @@ from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.script import centred_mean
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.queries import ClippedMean
-from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import InRange
 from fedhist.protocols.shared.shuffles import Batch
 from fedhist.users.batch import Users
@@ -287,9 +286,9 @@ class Mean(TwoModes, InRange, FoldProtocol):
         return Estimate.ok(np.array([value]), stderr=stderr, public=public, warnings=warnings)
 
     @property
-    def parameter_set(self) -> ParameterSet:
-        """The range."""
-        return ParameterSet("box", 1, self.half_range, (self.half_range / self.scale) ** 2)
+    def bounded_by(self) -> tuple[float, float]:
+        """Half of the range, and as many samples as the planned scale is worth."""
+        return self.half_range, (self.half_range / self.scale) ** 2
 
     @classmethod
     def example(cls) -> Self:

@@ -33,7 +33,6 @@ from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.script import centred_mean
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.mean_linf import FoldMean
-from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.means.centred import CentredPlan, plan_centred
@@ -262,9 +261,9 @@ class MeanL2(FoldMean):
         return value, np.full(self.dimension, stderr)
 
     @property
-    def parameter_set(self) -> ParameterSet:
-        """The ball."""
-        return ParameterSet("ball", self.dimension, float(self.radius), self.samples_per_user)
+    def bounded_by(self) -> tuple[float, float]:
+        """The radius, and the samples."""
+        return float(self.radius), self.samples_per_user
 
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, d); NaN for none, or one not finite. NOT PRIVATE."""

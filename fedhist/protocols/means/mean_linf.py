@@ -29,7 +29,6 @@ from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.script import FoldEstimates
-from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.protocols.shared.mean_target import InRange, MeanTarget
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -181,10 +180,9 @@ class MeanLinf(InRange, FoldMean):
         return found.value, found.stderr
 
     @property
-    def parameter_set(self) -> ParameterSet:
-        """The box."""
-        half = self.half_range
-        return ParameterSet("box", self.dimension, half, (half / self.scale) ** 2)
+    def bounded_by(self) -> tuple[float, float]:
+        """Half of the range, and as many samples as the planned scale is worth."""
+        return self.half_range, (self.half_range / self.scale) ** 2
 
     @classmethod
     def example(cls) -> Self:

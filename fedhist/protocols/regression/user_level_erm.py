@@ -281,8 +281,8 @@ class UserLevelErm(Central):
             return ()
         bends = float(self.strong_convexity), float(self.smoothness), float(self.ridge)
         lengths = float(self.radius), float(self.spread), float(self.gradient_bound)
-        size = max(n_users, self.n_users), self.dimension
-        return tuple(quadratic_risk_bounds(self.guarantee, size, lengths, bends, EXCESS))
+        n = max(n_users, self.n_users)
+        return tuple(quadratic_risk_bounds(self.guarantee, n, lengths, bends, EXCESS))
 
     @property
     def estimates(self) -> Truth:

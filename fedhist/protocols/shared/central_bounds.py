@@ -1,9 +1,7 @@
 """Lower bounds beside what a protocol with a trusted server promises: public numbers and users.
 
 As for local protocols a bound is of the worst population of its kind: users of so many items, or
-users whose own means lie so far apart. An explicit one no protocol under the same guarantee beats
-on all of them; an order of magnitude has constants and logarithms of 1, and is left out where its
-theorem is not about such numbers.
+users whose own means lie so far apart. No protocol under the same guarantee beats it on all such.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import numpy as np
 from fedhist.model.error_bounds import LowerBound
 from fedhist.model.losses import L1
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
-from server.means.central_bounds import coin_bound, rate_mean, rate_shares
+from server.means.central_bounds import coin_bound
 from server.means.lower_bounds import Sizes
 
 COUPLED = "two populations user by user (coupling), group privacy; {}"
@@ -23,10 +21,6 @@ ITEMS = "items of one law"
 APART = "users' means as far apart as here"
 WITHIN = "users' means within the radius"
 GRADIENTS = "least squares with gradients within spread"
-ORDER = (
-    "Narayanan et al., ICML 2022, Theorem 10: order, constants and logarithms of 1, about the "
-    "common {}"
-)
 
 
 def covered(guarantee: Guarantee) -> bool:
@@ -47,18 +41,12 @@ def central_share_bounds(guarantee: Guarantee, sizes: Sizes, symbols: int) -> li
     eps, delta, steps = guarantee.epsilon, guarantee.delta, steps_of(guarantee)
     pairs = sorted({1, symbols // 2})
     value = max(coin_bound(sizes, eps, delta, power=1, pairs=j, steps=steps) for j in pairs)
-    found = [LowerBound(L1, value, explicit=True, source=COUPLED.format(ITEMS))]
-    m = float(np.average(sizes.items, weights=sizes.users))
-    order = rate_shares(sizes.n, m, symbols, eps * steps, delta)
-    if order is not None:
-        found.append(LowerBound(L1, order, explicit=False, source=ORDER.format("law")))
-    return found
+    return [LowerBound(L1, value, explicit=True, source=COUPLED.format(ITEMS))]
 
 
 def central_mean_bounds(
     guarantee: Guarantee,
     n_users: float,
-    dimension: int,
     radius: float,
     loss: str,
     power: int,
@@ -70,17 +58,12 @@ def central_mean_bounds(
     eps, delta, steps = guarantee.epsilon, guarantee.delta, steps_of(guarantee)
     sizes = Sizes(np.ones(1), np.array([float(n_users)]))
     value = radius**power * coin_bound(sizes, eps, delta, power=power, steps=steps)
-    found = [LowerBound(loss, value, explicit=True, source=COUPLED.format(kind))]
-    order = rate_mean(n_users, dimension, eps * steps, delta)
-    if dimension > 1 and order is not None:
-        value = (radius * order) ** power
-        found.append(LowerBound(loss, value, explicit=False, source=ORDER.format("mean")))
-    return found
+    return [LowerBound(loss, value, explicit=True, source=COUPLED.format(kind))]
 
 
 def quadratic_risk_bounds(
     guarantee: Guarantee,
-    size: tuple[int, int],
+    n_users: int,
     lengths: tuple[float, float, float],
     bends: tuple[float, float, float],
     loss: str,
@@ -95,8 +78,7 @@ def quadratic_risk_bounds(
     Parameters
     ----------
     guarantee : Guarantee
-    size : tuple of int
-        Users and dimensions.
+    n_users : int
     lengths : tuple of float
         Radius of the ball, spread r, and bound on a user's gradient.
     bends : tuple of float
@@ -110,4 +92,4 @@ def quadratic_risk_bounds(
     if hessian > high or hessian * radius + spread > longest:
         return []
     away = spread / math.sqrt(2 * a)
-    return central_mean_bounds(guarantee, size[0], size[1], away, loss, 2, GRADIENTS)
+    return central_mean_bounds(guarantee, n_users, away, loss, 2, GRADIENTS)

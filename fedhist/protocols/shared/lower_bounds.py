@@ -1,18 +1,11 @@
 """Lower bounds beside what a local protocol promises: from its public numbers and its users.
 
-A bound is explicit, which no protocol under the same guarantee can beat on all populations, or an
-order of magnitude with constants of 1, which estimates may cross.
-
-References
-----------
-.. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local differential
-   privacy", arXiv 2405.11923, Theorems 1, 6, 8 and 9.
+No protocol under the same guarantee can beat a bound on all populations.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -21,45 +14,11 @@ from fedhist.model.error_bounds import LowerBound
 from fedhist.model.protocol import Protocol
 from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.protocols.shared.sample_sizes import Held
-from server.means.lower_bounds import (
-    Sizes,
-    coins,
-    rate_ball,
-    rate_box,
-    rate_density,
-    rate_sparse,
-    two_point_bound,
-    waves,
-)
+from server.means.lower_bounds import Sizes, coins, two_point_bound, waves
 
 COINS = "two hypotheses (Le Cam) about one coordinate, items +-1"
 WAVES = "two hypotheses (Le Cam): 1 +- D sqrt2 cos(2 pi x)"
 SYMBOLS = "two hypotheses (Le Cam) about two symbols"
-ORDER = "Kent et al., arXiv 2405.11923, {}: order, constants of 1"
-LARGE = ", stated for epsilon <= 1"
-
-
-@dataclass(frozen=True)
-class ParameterSet:
-    """Where a mean lies, and how many samples tell of it.
-
-    Attributes
-    ----------
-    geometry : {"box", "ball", "sparse"}
-    dimension : int
-    half_width : float
-        Of the box, or the radius of the ball.
-    samples : float
-        Planned samples per user; 0 where there is no such number.
-    sparsity : int
-        For "sparse".
-    """
-
-    geometry: Literal["box", "ball", "sparse"]
-    dimension: int
-    half_width: float
-    samples: float = 0.0
-    sparsity: int = 0
 
 
 def covered(guarantee: Guarantee) -> bool:
@@ -84,24 +43,23 @@ def sizes_of(found: Held, planned: float, n_users: float = 0.0) -> Sizes:
 
 
 def mean_bounds(
-    guarantee: Guarantee, held: Held, where: ParameterSet, n_users: float, loss: str
+    guarantee: Guarantee,
+    held: Held,
+    half_width: float,
+    samples: float,
+    n_users: float,
+    loss: str,
 ) -> tuple[LowerBound, ...]:
-    """Return the bounds on the squared l2 error of a mean. NOT PRIVATE: it counts samples."""
+    """Return the bound on the squared l2 error of a mean. NOT PRIVATE: it counts samples.
+
+    ``half_width`` is that of a coordinate's range, or the radius of a ball; ``samples`` are the
+    planned ones of a user, 0 where there is no such number.
+    """
     if not covered(guarantee):
         return ()
-    eps, d, square = float(guarantee.epsilon), where.dimension, where.half_width**2
-    sizes = sizes_of(held, where.samples, n_users)
-    value = square * two_point_bound(sizes, eps, coins())
-    explicit = LowerBound(loss, value, explicit=True, source=COINS)
-    if d == 1 or math.isinf(eps):
-        return (explicit,)
-    n, T = sizes.n, float(np.average(sizes.items, weights=sizes.users))
-    if where.geometry == "sparse":
-        rate, theorem = rate_sparse(n, T, eps, d, where.sparsity), "Theorem 8"
-    else:
-        rate = (rate_box if where.geometry == "box" else rate_ball)(n, T, eps, d)
-        theorem = "Theorem 6"
-    return explicit, _order(loss, square * rate, theorem, eps)
+    sizes = sizes_of(held, samples, n_users)
+    value = half_width**2 * two_point_bound(sizes, float(guarantee.epsilon), coins())
+    return (LowerBound(loss, value, explicit=True, source=COINS),)
 
 
 def density_bounds(
@@ -121,11 +79,7 @@ def density_bounds(
     eps, sizes = float(guarantee.epsilon), sizes_of(held, *planned)
     # the basis function is the second one, whose coefficient is at most radius / 2^smoothness
     value = two_point_bound(sizes, eps, waves(radius / 2**smoothness))
-    explicit = LowerBound(loss, value, explicit=True, source=WAVES)
-    if math.isinf(eps):
-        return (explicit,)
-    T = float(np.average(sizes.items, weights=sizes.users))
-    return explicit, _order(loss, rate_density(sizes.n, T, eps, smoothness), "Theorem 9", eps)
+    return (LowerBound(loss, value, explicit=True, source=WAVES),)
 
 
 def share_bounds(
@@ -151,8 +105,3 @@ def planned_sizes(protocol: Protocol) -> tuple[float, float]:
     """Return the samples per user and the users that a protocol plans with; 0 if it does not."""
     size, n = (getattr(protocol, name, None) for name in ("samples_per_user", "n_users"))
     return float(size or 0.0), float(n or 0.0)
-
-
-def _order(loss: str, value: float, theorem: str, epsilon: float) -> LowerBound:
-    source = ORDER.format(theorem) + (LARGE if epsilon > 1 else "")
-    return LowerBound(loss, value, explicit=False, source=source)

@@ -16,7 +16,7 @@ from fedhist.model.display import Display
 from fedhist.model.error_bounds import LowerBound
 from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.truths import Truth
-from fedhist.protocols.shared.lower_bounds import ParameterSet, mean_bounds, planned_sizes
+from fedhist.protocols.shared.lower_bounds import mean_bounds, planned_sizes
 from fedhist.protocols.shared.seen import Seen, SeenProtocol, sum_of_rows
 from fedhist.users.batch import Users
 
@@ -67,17 +67,20 @@ class MeanTarget(SeenProtocol):
         return np.asarray(seen["means"] / n)
 
     @property
-    def parameter_set(self) -> ParameterSet | None:
-        """Where the mean lies, for lower bounds; None where that cannot be said."""
+    def bounded_by(self) -> tuple[float, float] | None:
+        """Half range of a coordinate, and planned samples of a user, 0 for none: for lower bounds.
+
+        None where that cannot be said.
+        """
         return None
 
     def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
         """Bound the squared l2 error of any local protocol for such users. NOT PRIVATE."""
-        where = self.parameter_set
+        where = self.bounded_by
         if where is None:
             return ()
         _, n_users = planned_sizes(self)
-        return mean_bounds(self.guarantee, seen.held, where, n_users, SQUARED_L2)
+        return mean_bounds(self.guarantee, seen.held, *where, n_users, SQUARED_L2)
 
     def loss(self, value: Array, truth: Array) -> float:
         """Squared l2 distance."""

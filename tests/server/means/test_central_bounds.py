@@ -138,8 +138,3 @@ def test_theorems_have_their_regimes() -> None:
     lemma, sharp = bounds.lemma_9_users(0.5, 1e-6), bounds.least_users_of_any(0.5, 1e-6)
     assert 2.5 * lemma < sharp < 3 * lemma
     assert bounds.least_users_of_any(1.0, 0.0) == math.inf
-    assert bounds.rate_shares(1000, 4, 50, 0.5, 0.0) == 50 / (0.5 * 1000 * 2)
-    assert bounds.rate_shares(1000, 4, 50, 0.5, 1e-6) is None
-    assert bounds.rate_shares(1000, 4, 50, 2.0, 0.0) is None
-    assert bounds.rate_mean(4000, 16, 1.0, 1e-8) == 4 / 4000
-    assert bounds.rate_mean(4000, 16, 1.0, 1e-3) is None

@@ -150,17 +150,6 @@ def test_packings() -> None:
     assert bounds.packing_bound(99, 0.5, long) >= bounds.packing_bound(99, 0.5, long[:3])
 
 
-def test_rates_by_hand() -> None:
-    """n = 1000, T = 10, epsilon = 1/2: n epsilon^2 = 250."""
-    assert bounds.rate_box(1000, 10, 0.5, 4) == pytest.approx(16 / 2500)
-    assert bounds.rate_box(10, 10, 0.5, 4) == 4 * math.exp(-2.5 / 4)  # the plateau
-    assert bounds.rate_ball(1000, 10, 0.5, 4) == pytest.approx(4 / 2500)
-    assert bounds.rate_ball(1, 1, 0.01, 4) == 4.0  # the squared diameter
-    assert bounds.rate_sparse(1000, 10, 0.5, 100, 3) == pytest.approx(0.3 * math.log(1.4))
-    assert bounds.rate_density(1000, 10, 0.5, 1.0) == pytest.approx(2500**-0.5)
-    assert bounds.rate_density(1000, 10**9, 0.5, 1.0) == pytest.approx(250.0**-2)
-
-
 def test_ragged_sizes_and_no_noise() -> None:
     """Bounds fall with users, samples and epsilon; without noise only sampling is left."""
     even, ragged = (

@@ -40,7 +40,6 @@ from fedhist.protocols.means.sparse.vectors import (
     VectorSetting,
     none_found,
 )
-from fedhist.protocols.shared.lower_bounds import ParameterSet
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, user_ids
@@ -254,11 +253,10 @@ class SparseMean(FoldMean):
         return 3 if self.selects else 2
 
     @property
-    def parameter_set(self) -> ParameterSet:
-        """The vectors of the box with s entries that are not 0."""
-        radius, s = float(self.radius), min(self.sparsity, self.dimension)
-        samples = (radius / self.scale) ** 2
-        return ParameterSet("sparse", self.dimension, radius, samples, s)
+    def bounded_by(self) -> tuple[float, float]:
+        """The radius, and as many samples as the planned scale is worth."""
+        radius = float(self.radius)
+        return radius, (radius / self.scale) ** 2
 
     # -- whether it is worth the users
 
