@@ -38,10 +38,9 @@ if TYPE_CHECKING:
     from fedhist.channels.catalogue import scalar_law as scalar_law
     from fedhist.channels.catalogue import unary_law as unary_law
     from fedhist.model.display import Display as Display
+    from fedhist.model.evaluation import Facts as Facts
+    from fedhist.model.evaluation import measured as measured
     from fedhist.model.finite import FiniteChannel as FiniteChannel
-    from fedhist.model.measures import Measure as Measure
-    from fedhist.model.measures import Measured as Measured
-    from fedhist.model.measures import measured as measured
     from fedhist.model.prediction import Prediction as Prediction
     from fedhist.model.protocol import Estimate as Estimate
     from fedhist.model.protocol import Protocol as Protocol

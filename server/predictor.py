@@ -17,7 +17,7 @@ from fedhist.base.arrays import Array
 from fedhist.base.errors import FedhistError, PopulationError
 from fedhist.base.hashing import digest64
 from fedhist.model.aggregated import Aggregated
-from fedhist.model.measures import Measured
+from fedhist.model.evaluation import Facts
 from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
@@ -47,7 +47,7 @@ _predicted: dict[tuple[str, int, float, int], Prediction] = {}
 
 
 def simulated(
-    protocol: Protocol, users: Shard, known: Measured, answering: float = 1.0, runs: int = RUNS
+    protocol: Protocol, users: Shard, known: Facts, answering: float = 1.0, runs: int = RUNS
 ) -> Prediction:
     """Predict the loss by running the protocol. NOT PRIVATE.
 
@@ -55,7 +55,7 @@ def simulated(
     ----------
     protocol : Protocol
     users : Shard
-    known : Measured
+    known : Facts
         The truth of the same users.
     answering : float
         Share of the users who answer; who does is drawn for each run.
@@ -76,7 +76,7 @@ def simulated(
 
 
 def _simulated(
-    protocol: Protocol, users: Shard, known: Measured, answering: float, runs: int
+    protocol: Protocol, users: Shard, known: Facts, answering: float, runs: int
 ) -> Prediction:
     runs = min(runs, MOST_ANSWERS // max(len(users), 1))
     if runs < LEAST_RUNS:

@@ -20,7 +20,7 @@ TYPED = {
         "fedhist.model.protocol",
         "fedhist.session.curator",
     ): "a script is written against the curator, which is opened for a protocol",
-    ("fedhist.model.measures", "server.predictor"): "a protocol's default prediction runs it",
+    ("fedhist.model.evaluation", "server.predictor"): "a protocol's default prediction runs it",
     ("fedhist.users.shards", "fedhist.users.batch"): "users are a shard, and its blocks are users",
 }
 

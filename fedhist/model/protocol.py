@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from reprlib import Repr
@@ -14,9 +14,10 @@ import numpy as np
 from fedhist.base.arrays import Array, PlainArguments
 from fedhist.base.text import one_line, visible
 from fedhist.model.display import Display
+from fedhist.model.evaluation import Facts, measured, simulated
 from fedhist.model.fields import check_fields
-from fedhist.model.measures import Evaluated, Measured, measured
-from fedhist.model.query import Query, Summary
+from fedhist.model.prediction import LowerBound, Prediction
+from fedhist.model.query import CHUNK, Query, Summary
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Guarantee
 from fedhist.users.batch import Users
@@ -162,7 +163,7 @@ class Estimate:
         return self if self.truth is not None else replace(self, truth=truth)
 
 
-class Protocol(Evaluated, metaclass=PlainArguments):
+class Protocol(ABC, metaclass=PlainArguments):
     """A federated estimator. Subclasses are frozen dataclasses; fields ARE the configuration.
 
     Class attributes
@@ -182,13 +183,18 @@ class Protocol(Evaluated, metaclass=PlainArguments):
         noisy numbers shows it, in words.
     revision : int
         Of the law of its estimates; raised whenever the same fields give others than they did.
+    batch : int
+        Users whom :meth:`sums` gets at a time.
     """
 
+    name: ClassVar[str]
     paper: ClassVar[str]
     target: ClassVar[str]
+    loss_name: ClassVar[str] = "loss"
     display: ClassVar[Display | None] = None
     needs_server: ClassVar[str] = ""
     revision: ClassVar[int] = 0
+    batch: ClassVar[int] = CHUNK
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -266,7 +272,7 @@ class Protocol(Evaluated, metaclass=PlainArguments):
         estimate: Estimate,
         users: Shard,
         truth: Array | None = None,
-        known: Measured | None = None,
+        known: Facts | None = None,
     ) -> float:
         """Measure an estimate against the truth. NOT PRIVATE.
 
@@ -276,7 +282,7 @@ class Protocol(Evaluated, metaclass=PlainArguments):
         users : Shard
         truth : array, optional
             What it is held against; default: the protocol's own.
-        known : Measured, optional
+        known : Facts, optional
             What was measured of the users; default: they are measured here.
 
         Raises
@@ -289,6 +295,73 @@ class Protocol(Evaluated, metaclass=PlainArguments):
         if known.support is not None:
             value = estimate.over(known.support, known.one_in).needed(self.name)
         return known.one_in * self.loss(value, known.truth if truth is None else truth)
+
+    # -- evaluation. NOT PRIVATE: of a known population, from its records or from sums over them
+
+    def truth(self, users: Users) -> Array:
+        """Compute what is being estimated, exactly."""
+        return self.truth_of(Facts(self, users))
+
+    def error(self, users: Users) -> Prediction:
+        """Predict the error. Default: the mean of 30 runs (:mod:`server.predictor`)."""
+        return self.error_of(Facts(self, users))
+
+    def support(self, users: Users) -> Keys | None:
+        """Return the keys of the truth's entries, where the domain is unbounded; else None."""
+        return self.support_of(Facts(self, users))
+
+    def resolution(self, users: Users) -> float:
+        """Bound the loss that is left at epsilon = inf where nothing is clipped, beyond rounding.
+
+        A protocol that draws one item of each user, or answers in bins, says here how far off it
+        may be.
+        """
+        return self.resolution_of(Facts(self, users))
+
+    def diagnostics(self, users: Users) -> Mapping[str, float]:
+        """Count what a run may not say: records that were replaced by the null record, say."""
+        return self.diagnostics_of(Facts(self, users))
+
+    def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
+        """Bound from below what any protocol of this guarantee can do for such users."""
+        return self.lower_bounds_of(Facts(self, users))
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether evaluation needs :meth:`sums` over the users only, and not their records."""
+        return type(self).sums is not Protocol.sums
+
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Add up, for a batch of users, what the methods below read of all."""
+        raise TypeError(f"{self.name} is evaluated from records")
+
+    def truth_of(self, facts: Facts) -> Array:
+        """Compute what is being estimated from sums."""
+        raise TypeError("a protocol needs the method truth, or sums and truth_of")
+
+    def error_of(self, facts: Facts) -> Prediction:
+        """Predict the error from sums; default as in :meth:`error`."""
+        return simulated(self, facts)
+
+    def support_of(self, facts: Facts) -> Keys | None:
+        """Return the keys of the truth's entries, from sums."""
+        return None
+
+    def one_in_of(self, facts: Facts) -> int:
+        """Say of how many keys about one is in the support: more than 1 where they are too many."""
+        return 1
+
+    def resolution_of(self, facts: Facts) -> float:
+        """Bound the loss that is left without noise, from sums."""
+        return 0.0
+
+    def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
+        """Count what a run may not say, from sums."""
+        return {}
+
+    def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
+        """Bound from below what any protocol can do, from sums."""
+        return ()
 
     @property
     def positions(self) -> Array | None:

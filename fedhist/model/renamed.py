@@ -28,6 +28,8 @@ GONE: Mapping[str, str] = {
     "UnaryEncoding": 'FrequencyOracle(..., kind="unary")',
     "WeightedMean": "CentralMean",
     # public names of fedhist
+    "Measure": "Protocol.sums(users) and Protocol.truth_of(facts)",
+    "Measured": "fedhist.Facts",
     "ErrorBound": 'fedhist.Prediction(loss, expected, "exact", source)',
     "Goal": "a target after fedhist plan --error; goals are no more",
     "ResultsRow": "a line of simulations/experiments/predicted/rows.toml",

@@ -238,13 +238,12 @@ def in_key_order(protocol: Protocol, estimate: Estimate) -> Estimate:
     """Sort the entries of an estimate over an unbounded domain by their keys' bytes.
 
     Privacy: which keys come out, and their values, is what the ledger accounts for; the order in
-    which a script found them is not, and may tell exact counts. Where neither a protocol nor its
-    measure has a ``support``, entries are told apart by their place, and the order of its public
-    domain stays.
+    which a script found them is not, and may tell exact counts. Where a protocol has no
+    ``support``, entries are told apart by their place, and the order of its public domain stays.
     """
-    keys, measure = estimate.keys, protocol.measure()
-    finds = type(protocol).support is not Protocol.support
-    if keys is None or not (finds or (measure is not None and measure.finds_keys)):
+    keys, cls = estimate.keys, type(protocol)
+    finds = cls.support is not Protocol.support or cls.support_of is not Protocol.support_of
+    if keys is None or not finds:
         return estimate
     order = keys.byte_order
     if (order[1:] > order[:-1]).all():

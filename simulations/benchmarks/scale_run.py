@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from clients.answers import fold_node
-from fedhist.model.measures import first_pass, measured
+from fedhist.model.evaluation import first_pass, measured
 from fedhist.model.protocol import Protocol
 from fedhist.session.codec import query_digest
 from fedhist.session.session import Session

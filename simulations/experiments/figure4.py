@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedhist.base.hashing import digest64
-from fedhist.model.measures import measured
+from fedhist.model.evaluation import measured
 from simulations.experiments.base import Request, Result, mean_and_error
 from simulations.experiments.findings import Findings
 from simulations.experiments.settings import positives, whole

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from fedhist.model.measures import measured
+from fedhist.model.evaluation import measured
 from fedhist.protocols import PoissonCounts
 from fedhist.session.codec import protocol_digest
 from fedhist.session.session import Session

@@ -89,7 +89,7 @@ class Compared(ABC):
 
     @property
     def ratio(self) -> float:
-        """Measured over predicted error."""
+        """Facts over predicted error."""
         return self.measured / self.predicted
 
     @property

@@ -13,7 +13,7 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from fedhist.base.errors import BudgetExceeded
-from fedhist.model.measures import check_rows, first_pass
+from fedhist.model.evaluation import check_rows, first_pass
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session, claim
 from fedhist.users.batch import Users

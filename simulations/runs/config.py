@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from fedhist.model.measures import Measured, measured
+from fedhist.model.evaluation import Facts, measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Summary
 from fedhist.model.registry import (
@@ -220,7 +220,7 @@ class Prepared:
     total: Summary | None = None
 
     @cached_property
-    def known(self) -> Measured | None:
+    def known(self) -> Facts | None:
         """What evaluation knows of the users; None where they are elsewhere. NOT PRIVATE."""
         here = self.plan
         return None if here is None else measured(self.protocol, here.users, self.total)

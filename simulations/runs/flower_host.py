@@ -30,7 +30,7 @@ from clients.node import POLICY_KEYS, policy_of
 from fedhist.base.errors import PopulationError, WireError, nearest
 from fedhist.flower.host import Config as FlatConfig
 from fedhist.flower.host import NodeSetup, ServerSetup
-from fedhist.model.measures import check_rows
+from fedhist.model.evaluation import check_rows
 from fedhist.model.registry import load_plugin
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

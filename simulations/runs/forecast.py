@@ -13,7 +13,7 @@ from pathlib import Path
 from clients.answers import streams
 from fedhist.base.errors import FedhistError
 from fedhist.model.aggregated import Aggregated
-from fedhist.model.measures import measured
+from fedhist.model.evaluation import measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.session.journal import LOG

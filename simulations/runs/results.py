@@ -16,7 +16,7 @@ import numpy as np
 import fedhist
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
-from fedhist.model.measures import Measured, simulated
+from fedhist.model.evaluation import Facts, simulated
 from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Protocol
 from fedhist.model.truths import Truth
@@ -96,7 +96,7 @@ def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | No
     return Evaluation(known.truth, known.support, losses, bound, known.one_in)
 
 
-def predicted(prepared: Prepared, known: Measured) -> Prediction:
+def predicted(prepared: Prepared, known: Facts) -> Prediction:
     """Predict the loss of a run, of the users and nodes that it was told will answer."""
     answering = math.prod(1 - a.fraction for a in prepared.config.adversaries if a.kind in SILENT)
     try:

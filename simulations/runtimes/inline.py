@@ -10,7 +10,7 @@ import numpy as np
 
 from clients.answers import Tell, added_up, fold_node, streams
 from fedhist.base.hashing import digest64
-from fedhist.model.measures import Watched
+from fedhist.model.evaluation import Watched
 from fedhist.model.query import Query, Summary, check_parties
 from fedhist.model.trees import Tree
 from fedhist.privacy.guarantee import Trust

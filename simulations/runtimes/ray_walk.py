@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import ray
 
-from fedhist.model.measures import Elsewhere, Watched
+from fedhist.model.evaluation import Elsewhere, Watched
 from fedhist.model.query import Summary
 from fedhist.model.registry import load_plugin
 from fedhist.model.trees import Tree

@@ -20,7 +20,7 @@ from flwr.app import Error, RecordDict
 from clients.node import Node, policy_of
 from clients.store import MemoryStore, NodeMemory
 from fedhist.flower.host import Config, NodeSetup
-from fedhist.model.measures import Watched
+from fedhist.model.evaluation import Watched
 from fedhist.model.query import Summary
 from fedhist.model.registry import load_like, load_plugin
 from fedhist.model.trees import Tree

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from commands import Command
 
-from fedhist.model.measures import first_pass
+from fedhist.model.evaluation import first_pass
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean

@@ -73,7 +73,7 @@ def nothing(index: int) -> Any:
 nothing.grade = "simulated"  # type: ignore[attr-defined]
 
 
-class Seen(InlinePopulation):
+class Facts(InlinePopulation):
     """Keeps what was asked and answered."""
 
     def __init__(self, users: Users, seed: int) -> None:
@@ -86,13 +86,13 @@ class Seen(InlinePopulation):
         return summary
 
 
-def walk(protocol: Protocol, users: Users, seed: int = 20) -> tuple[Estimate, Seen]:
-    population = Seen(users, seed)
+def walk(protocol: Protocol, users: Users, seed: int = 20) -> tuple[Estimate, Facts]:
+    population = Facts(users, seed)
     return Session(protocol, nothing).run(population.ask), population
 
 
 @cache
-def walked(name: str, number: int) -> tuple[Estimate, Seen]:
+def walked(name: str, number: int) -> tuple[Estimate, Facts]:
     """One configuration's run, made once for all the laws that look at it."""
     return walk(shared(name)[number], example_users(name))
 
@@ -221,7 +221,7 @@ def test_a_journal_goes_on_wherever_it_stops(name: str, users: Users) -> None:
             first = Session(protocol, nothing, journal)
             for query, number, _ in seen[:stop]:
                 first.advance(InlinePopulation(users.split(10), 20).ask(query, number))
-            again, rest = Session(protocol, nothing, journal), Seen(users, 20)
+            again, rest = Session(protocol, nothing, journal), Facts(users, 20)
             assert_same_estimate(again.run(rest.ask) if again.query else again.estimate, estimate)  # type: ignore[arg-type]
             assert len(rest.seen) == len(seen) - stop
 

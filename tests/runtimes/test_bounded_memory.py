@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.model.measures import first_pass, measured
+from fedhist.model.evaluation import first_pass, measured
 from fedhist.users.batch import Users
 from fedhist.users.shards import BLOCK, Shard
 from simulations.benchmarks.scale import GROWTH, seen

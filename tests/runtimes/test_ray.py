@@ -20,7 +20,7 @@ from clients.records.functionals import Coordinates
 from fedhist import Estimate, Keys, MissingReplies, PopulationError, Protocol, Users
 from fedhist.base.errors import BatchWithheld
 from fedhist.flower.wire import MESSAGE_TYPE, decode_answer, encode_question
-from fedhist.model.measures import first_pass, walked
+from fedhist.model.evaluation import first_pass, walked
 from fedhist.model.registry import load_plugin, protocol_class
 from fedhist.model.trees import Tree
 from fedhist.privacy.aggregation import Aggregation

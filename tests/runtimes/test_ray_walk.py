@@ -11,7 +11,7 @@ import pytest
 import ray
 
 from fedhist.base.errors import FedhistError
-from fedhist.model.measures import walked
+from fedhist.model.evaluation import walked
 from fedhist.model.query import Summary
 from fedhist.model.trees import Tree
 from fedhist.users.batch import Users

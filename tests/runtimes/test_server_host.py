@@ -12,7 +12,7 @@ from flwr.app import Context, RecordDict
 
 import server.strategy
 from fedhist.base.errors import MissingReplies, PopulationError
-from fedhist.model import measures
+from fedhist.model import evaluation
 from server.app import app
 from simulations.runs.flower_host import HOST
 from simulations.runs.run import Options
@@ -80,7 +80,7 @@ def test_too_many_users_for_a_truth_by_records_are_refused_before_it_is_reserved
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A logistic risk is no sum: evaluation after the run would fail, with the budget spent."""
-    monkeypatch.setattr(measures, "MOST_ROWS", 49)
+    monkeypatch.setattr(evaluation, "MOST_ROWS", 49)
     book = tmp_path / "book.json"
     tables = {
         "run": {"seed": 1, "nodes": NODES, "ledger": str(book)},

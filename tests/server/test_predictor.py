@@ -9,7 +9,7 @@ import pytest
 
 import fedhist as fh
 from fedhist.base.errors import PopulationError
-from fedhist.model.measures import measured
+from fedhist.model.evaluation import measured
 from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import protocol_class

@@ -24,7 +24,7 @@ from commands import Answer, Command
 from rich.console import Console
 
 from fedhist.base.errors import PopulationError
-from fedhist.model import measures
+from fedhist.model import evaluation
 from fedhist.model.registry import protocol_class
 from simulations.studies.records.cells import Cell, Record, run_cell
 from simulations.studies.records.filters import select
@@ -568,8 +568,8 @@ def test_more_users_than_cells_may_hold_are_refused_before_any(
         load_sweep(text)
     few = write("[sweep]\n")
     load_sweep(few)  # and the plugin
-    monkeypatch.setattr(protocol_class("test-noted"), "measure", lambda self: None)
-    monkeypatch.setattr(measures, "MOST_ROWS", 60)
+    monkeypatch.setattr(protocol_class("test-noted"), "adds_up", False)
+    monkeypatch.setattr(evaluation, "MOST_ROWS", 60)
     assert len(load_sweep(few).cells) == 1
     told = "test-noted on a population of kind 'zipf': the truth of test-noted needs .* got 61"
     with pytest.raises(PopulationError, match=told):

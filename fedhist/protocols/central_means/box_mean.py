@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
+from fedhist.model.evaluation import Facts
 from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Script
 from fedhist.model.query import Query
@@ -19,7 +20,6 @@ from fedhist.model.registry import register_protocol
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols.central_means.protocol import CentralMeans
 from fedhist.protocols.central_means.queries import SummedMeans
-from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from server.central_means.noise import STEPS, SumNoise
 
@@ -112,13 +112,13 @@ class BoxMean(CentralMeans):
         """Release the mean over the whole range."""
         return (yield from self.whole(server))
 
-    def error_of(self, seen: Seen) -> Prediction:
+    def error_of(self, facts: Facts) -> Prediction:
         """Predict the mean squared l2 error: noise, and what clipping takes away."""
         private = self.guarantee.private
         if self.hidden and private:
-            return super().error_of(seen)
-        by = seen.n_users if private or self.trust is not None else int(seen["usable"][0])
-        off = seen["inside"] / max(by, 1) - (seen.truth - self.middle)
+            return super().error_of(facts)
+        by = facts.n_users if private or self.trust is not None else int(facts["usable"][0])
+        off = facts["inside"] / max(by, 1) - (facts.truth - self.middle)
         each = self.half * self.noise().std() / max(by, 1)
         expected = float(off @ off) + self.dimension * each**2
         return Prediction(self.loss_name, expected, "exact", "noise, and what the clip takes away")

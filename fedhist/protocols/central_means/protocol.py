@@ -14,6 +14,7 @@ import numpy as np
 from fedhist.base.arrays import Array, Floats
 from fedhist.base.checks import check_choice, check_integer, check_range, check_scale
 from fedhist.base.text import warned
+from fedhist.model.evaluation import Facts
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Estimate, Script
@@ -29,7 +30,6 @@ from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.central_bounds import central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.sample_sizes import PlannedUsers
-from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from server.central_means.noise import (
     ADJACENCIES,
@@ -201,17 +201,17 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
             "squares": np.array([size @ size]),
         }
 
-    def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
+    def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
         """Bound the squared l2 error of any protocol on users as far apart. NOT PRIVATE."""
-        if not seen["usable"][0]:
+        if not facts["usable"][0]:
             return ()
-        away = seen.truth - self.middle
-        square = float(seen["squares"][0]) / int(seen["usable"][0]) - float(away @ away)
+        away = facts.truth - self.middle
+        square = float(facts["squares"][0]) / int(facts["usable"][0]) - float(away @ away)
         apart = min(self.half, math.sqrt(max(square, 0.0)))
-        n = max(seen.n_users, self.n_users)
+        n = max(facts.n_users, self.n_users)
         return tuple(central_mean_bounds(self.guarantee, n, apart, SQUARED_L2, 2))
 
-    def resolution_of(self, seen: Seen) -> float:
+    def resolution_of(self, facts: Facts) -> float:
         """Return the square of a step in each coordinate."""
         return self.dimension * (2 * self.half / STEPS) ** 2
 

@@ -26,6 +26,7 @@ from clients.records.user_rows import fourier_rows
 from fedhist.base.arrays import Bounds
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import WireError
+from fedhist.model.evaluation import Facts
 from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Report, Summary, only_array
@@ -38,7 +39,6 @@ from fedhist.protocols.densities.density_target import DensityTarget
 from fedhist.protocols.densities.theory import central_level, central_variance, row_sensitivity
 from fedhist.protocols.shared.central import Central, add_noise
 from fedhist.protocols.shared.sample_sizes import PlannedSizes
-from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
@@ -308,17 +308,17 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
             self.discrete,
         )
 
-    def error_of(self, seen: Seen) -> Prediction:
+    def error_of(self, facts: Facts) -> Prediction:
         """Compute the integrated squared error: noise, and the energy left out. NOT PRIVATE.
 
         A closed form of the plain series where all users have usable samples.
         """
-        whole = int(seen["usable"][0]) == seen.n_users
+        whole = int(facts["usable"][0]) == facts.n_users
         if self.shrinks or self.project or not whole:
-            return super().error_of(seen)
-        noise = (self.terms - 1) * 2 * (self.noise_std / seen.n_users) ** 2
+            return super().error_of(facts)
+        noise = (self.terms - 1) * 2 * (self.noise_std / facts.n_users) ** 2
         source = "the noise on the coefficients and the energy left out"
-        return Prediction("ise", noise + self.left_out(seen), "exact", source)
+        return Prediction("ise", noise + self.left_out(facts), "exact", source)
 
     @classmethod
     def example(cls) -> Self:

@@ -15,10 +15,11 @@ from fedhist.base.errors import PopulationError
 from fedhist.base.text import warned
 from fedhist.model.display import Display
 from fedhist.model.error_bounds import LowerBound
-from fedhist.model.protocol import Estimate
+from fedhist.model.evaluation import Facts
+from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.truths import Truth
 from fedhist.protocols.shared.lower_bounds import density_bounds, planned_sizes
-from fedhist.protocols.shared.seen import Seen, SeenProtocol
+from fedhist.protocols.shared.sample_sizes import held
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.densities.bases import BASES, Basis
@@ -32,7 +33,7 @@ from server.densities.series import (
 MOST_GRID = 1 << 20
 
 
-class DensityTarget(SeenProtocol):
+class DensityTarget(Protocol):
     """A protocol whose estimate is a density on ``grid`` cells, by a trigonometric series.
 
     Subclasses are frozen dataclasses with these fields.
@@ -145,10 +146,10 @@ class DensityTarget(SeenProtocol):
             warnings=tuple(warnings),
         )
 
-    def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
+    def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
         """Bound the integrated squared error of any local protocol. NOT PRIVATE."""
         planned = planned_sizes(self)
-        return density_bounds(self.guarantee, seen.held, planned, *self.ellipsoid, "ise")
+        return density_bounds(self.guarantee, held(facts), planned, *self.ellipsoid, "ise")
 
     def finished(self, theta: Array, stderr: Array) -> Array:
         """Shrink the coefficients, and project their series on the densities: (grid,)."""
@@ -161,11 +162,11 @@ class DensityTarget(SeenProtocol):
         """Shrink each coefficient towards zero."""
         return shrink(theta, stderr)
 
-    def left_out(self, seen: Seen) -> float:
+    def left_out(self, facts: Facts) -> float:
         """Return the energy of the terms of the truth beyond the estimate's. NOT PRIVATE."""
-        return float(np.square(self.coefficients(seen)[self.terms :]).sum())
+        return float(np.square(self.coefficients(facts)[self.terms :]).sum())
 
-    def truth_of(self, seen: Seen) -> Array:
+    def truth_of(self, facts: Facts) -> Array:
         """Return the series of the samples themselves on the grid: (grid,). NOT PRIVATE.
 
         Its terms up to ``truth_level``, or the estimate's level if that is larger, each the
@@ -178,14 +179,14 @@ class DensityTarget(SeenProtocol):
         Where the density is known, measure against that instead: ``loss_of(estimate, users,
         truth=TrigonometricDensity(theta).on_grid(grid))``.
         """
-        return self.series.on_grid(self.coefficients(seen), self.grid)
+        return self.series.on_grid(self.coefficients(facts), self.grid)
 
-    def coefficients(self, seen: Seen) -> Array:
+    def coefficients(self, facts: Facts) -> Array:
         """Average the users' own coefficients. NOT PRIVATE."""
-        n = int(seen["usable"][0])
+        n = int(facts["usable"][0])
         if not n:
             raise PopulationError("no user has usable samples; there is no density")
-        return np.asarray(seen["coefficients"] / n)
+        return np.asarray(facts["coefficients"] / n)
 
     def sums(self, users: Users) -> Mapping[str, Array]:
         """Add up the users' own coefficients, and count who has some."""

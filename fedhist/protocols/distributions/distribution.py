@@ -27,6 +27,7 @@ from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.base.text import warned
+from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L1
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.prediction import Prediction
@@ -49,7 +50,6 @@ from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.clipped_totals import in_domain, user_norms
 from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import check_domain, with_domain
-from fedhist.protocols.shared.seen import Seen
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -268,15 +268,15 @@ class Distribution(TwoModes, DistributionTarget, Central):
         other = user_norms(users, self.domain)[0] != self.samples_per_user
         return {**sums, "other sizes": other.sum(keepdims=True)}
 
-    def error_of(self, seen: Seen) -> Prediction:
+    def error_of(self, facts: Facts) -> Prediction:
         """Predict the l1 error. NOT PRIVATE.
 
         Where everybody has m items, and nothing is projected, noise on their counts is the whole
         error, k E|Z| / (s m). Everything else is run.
         """
         linear = self.chosen.linear
-        if not self._by_lemma or linear is None or seen["other sizes"][0]:
-            return super().error_of(seen)
+        if not self._by_lemma or linear is None or facts["other sizes"][0]:
+            return super().error_of(facts)
         task = self.task
         error = task.k * linear.law(task).mean_absolute / (task.n_users * task.m)
         return Prediction(L1, error, "exact", "k E|Z| / (s m): Liu et al. 2020, Lemma 1")

@@ -33,6 +33,7 @@ from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.channels.oracles import MAX_MESSAGE_BITS, OracleChannel, oracle_channel
 from fedhist.channels.rank_unit import RankUnit
+from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
@@ -45,7 +46,6 @@ from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import with_domain
 from fedhist.protocols.shared.sample_sizes import resolve_sizes
-from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, user_ids
@@ -299,9 +299,9 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
             warnings=found.warnings,
         )
 
-    def diagnostics_of(self, seen: Seen) -> Mapping[str, float]:
+    def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
         """Count the users without items in the domain. NOT PRIVATE."""
-        return {"users without items in the domain": int(seen["empty"][0])}
+        return {"users without items in the domain": int(facts["empty"][0])}
 
     @classmethod
     def resolve(

@@ -27,6 +27,7 @@ from clients.bounding.sampling import MOST_CLIP
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.text import warned
+from fedhist.model.evaluation import Facts
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
@@ -51,7 +52,6 @@ from fedhist.protocols.distributions.queries import MOST_FRAMED, SHARE_STEPS, Ow
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import check_domain, with_domain
-from fedhist.protocols.shared.seen import Seen
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -372,7 +372,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
             return Truth.AVERAGE_OF_USERS
         return Truth.COMMON
 
-    def resolution_of(self, seen: Seen) -> float:
+    def resolution_of(self, facts: Facts) -> float:
         """Shares are rounded down to 2^-24."""
         return len(self.domain) * 2.0**-23
 

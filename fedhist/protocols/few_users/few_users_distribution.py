@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self, cast
+from typing import ClassVar, Self
 
 import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
+from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L1
 from fedhist.model.prediction import Prediction
 from fedhist.model.registry import register_protocol
 from fedhist.protocols.few_users.protocol import FewUsers
 from fedhist.protocols.few_users.user_means import UserShares
-from fedhist.protocols.shared.distribution_target import DistributionTarget, SeenShares
+from fedhist.protocols.shared.distribution_target import DistributionTarget, holding
 from fedhist.protocols.shared.domains import check_domain
-from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.distributions.simplex import project_simplex
@@ -101,19 +101,19 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
         """Project to the simplex."""
         return project_simplex(value)
 
-    def error_of(self, seen: Seen) -> Prediction:
+    def error_of(self, facts: Facts) -> Prediction:
         """Bound the l1 distance from the average of the users' shares."""
         if math.isinf(self.epsilon):
-            return super().error_of(seen)
+            return super().error_of(facts)
         source = "sqrt(d) times the l2 error of the mean; Narayanan et al. 2022, Corollary 8"
         expected = min(2.0, math.sqrt(self.row_dimension) * self.bound())
         return Prediction(L1, expected, "bound", source)
 
-    def truth_of(self, seen: Seen) -> Array:
+    def truth_of(self, facts: Facts) -> Array:
         """Average the users' own shares: (d,). NOT PRIVATE. Users without items do not count."""
-        if not cast(SeenShares, seen).holding:
+        if not holding(facts):
             raise PopulationError("no user has an item of the domain; there is no distribution")
-        return super().truth_of(seen)
+        return super().truth_of(facts)
 
     @classmethod
     def example(cls) -> Self:

@@ -14,6 +14,7 @@ import numpy as np
 from clients.records.functionals import samples_of
 from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array
+from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L2, l2
 from fedhist.model.prediction import LowerBound, Prediction
 from fedhist.model.registry import register_protocol
@@ -21,7 +22,6 @@ from fedhist.protocols.few_users.protocol import FewUsers
 from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.shared.central_bounds import WITHIN, central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
-from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 
 DEFAULT_BOX = 2.0**30
@@ -147,16 +147,16 @@ class FewUsersMean(MeanTarget, FewUsers):
         """The users' own means."""
         return UserMeans(self.dimension, float(self.box or DEFAULT_BOX * self.row_radius))
 
-    def error_of(self, seen: Seen) -> Prediction:
+    def error_of(self, facts: Facts) -> Prediction:
         """Bound the l2 distance for users who differ as the radius says; exact without noise."""
         if math.isinf(self.epsilon):
-            return super().error_of(seen)
+            return super().error_of(facts)
         source = "lam r sqrt(d / K), or the noise; Narayanan et al. 2022, Theorems 4 and 6"
         return Prediction(L2, self.bound(), "bound", source)
 
-    def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
+    def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
         """Bound the l2 error of any protocol on users as far apart as r says. NOT PRIVATE."""
-        n = max(seen.n_users, self.n_users)
+        n = max(facts.n_users, self.n_users)
         r = min(self.row_radius, self.row_box or math.inf)
         return tuple(central_mean_bounds(self.guarantee, n, r, L2, 1, WITHIN))
 

@@ -14,6 +14,7 @@ from fedhist.base.arrays import Array, Words
 from fedhist.base.errors import PopulationError
 from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.model.display import Display
+from fedhist.model.evaluation import Facts
 from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.prediction import LowerBound, Prediction
 from fedhist.model.protocol import Estimate, Script
@@ -26,7 +27,7 @@ from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import OnDomain, check_domain
 from fedhist.protocols.shared.lower_bounds import share_bounds
 from fedhist.protocols.shared.oracle_votes import OracleVotes
-from fedhist.protocols.shared.seen import Seen, SeenProtocol
+from fedhist.protocols.shared.sample_sizes import held
 from fedhist.protocols.shared.shuffles import Batch, NonInteractive
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -135,7 +136,7 @@ class OneVote(NonInteractive, OnDomain):
 
 
 @dataclass(frozen=True)
-class OneItemOracle(SeenProtocol, OneVote):
+class OneItemOracle(OneVote):
     """A distribution over a public domain from one item of each user.
 
     Subclasses are the frequency oracles; they say which query asks for the item. Under shuffle
@@ -181,33 +182,33 @@ class OneItemOracle(SeenProtocol, OneVote):
         _, share, square, empty = own_shares(users, self.domain)
         return {"share": share, "square": square, "empty": np.array([empty])}
 
-    def truth_of(self, seen: Seen) -> Array:
+    def truth_of(self, facts: Facts) -> Array:
         """Average the users' own shares, zero for a user without items: (k,). NOT PRIVATE.
 
         It is the distribution of one item of a random user, drawn uniformly from its own; it adds
         up to the share of users who have an item of the domain.
         """
-        if not seen.n_users:
+        if not facts.n_users:
             raise PopulationError("there are no users, hence no distribution")
-        return seen["share"] / seen.n_users
+        return facts["share"] / facts.n_users
 
-    def error_of(self, seen: Seen) -> Prediction:
+    def error_of(self, facts: Facts) -> Prediction:
         """Predict the squared l2 distance: exact unless the estimate is projected. NOT PRIVATE."""
         if self.project:
-            return super().error_of(seen)
-        p1, p2 = (float(seen[name].sum()) for name in ("share", "square"))
-        (a, b), n = self.query.channel.noise, seen.n_users
+            return super().error_of(facts)
+        p1, p2 = (float(facts[name].sum()) for name in ("share", "square"))
+        (a, b), n = self.query.channel.noise, facts.n_users
         mse = (n * len(self.domain) * a + b * p1 - p2) / n**2
         source = f"{self.paper}; the variance of one report a user, summed over users and symbols"
         return Prediction(SQUARED_L2, mse, "exact", source)
 
-    def diagnostics_of(self, seen: Seen) -> Mapping[str, float]:
+    def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
         """Count the users who have no item of the domain. NOT PRIVATE."""
-        return {"users without items": float(seen["empty"][0])}
+        return {"users without items": float(facts["empty"][0])}
 
-    def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
+    def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
         """Bound the squared l2 error of any local protocol. NOT PRIVATE."""
-        return share_bounds(self.guarantee, seen.held, (0.0, 0.0), SQUARED_L2, 2)
+        return share_bounds(self.guarantee, held(facts), (0.0, 0.0), SQUARED_L2, 2)
 
     def loss(self, value: Array, truth: Array) -> float:
         """Squared l2 distance."""

@@ -24,6 +24,7 @@ from fedhist.base.arrays import Array, Bounds
 from fedhist.base.checks import check_size
 from fedhist.base.errors import WireError
 from fedhist.base.text import warned
+from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L1
 from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
@@ -40,7 +41,6 @@ from fedhist.protocols.shared.central import Central, add_noise
 from fedhist.protocols.shared.domains import check_domain, with_domain
 from fedhist.protocols.shared.histogram_target import DomainHistogram
 from fedhist.protocols.shared.ragged_rows import check_distinct, only_rows
-from fedhist.protocols.shared.seen import Seen
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -314,10 +314,10 @@ class BoundedHistogram(DomainHistogram, Central):
         whole, kept = clipped_totals.whole_and_kept(users, self.domain, *how)
         return {"whole": whole, "kept": kept}
 
-    def error_of(self, seen: Seen) -> Prediction:
+    def error_of(self, facts: Facts) -> Prediction:
         """Compute the exact expected l1 error. NOT PRIVATE."""
-        kept = seen["kept"]
-        bias = np.maximum(seen.truth - kept, 0.0)
+        kept = facts["kept"]
+        bias = np.maximum(facts.truth - kept, 0.0)
         expected = noise_law.expected_l1(self.noise, bias, kept if self.nonneg else None)
         return Prediction(L1, expected, "exact", "sum of E|Z - b|; Liu et al. 2023, Section 4.1")
 

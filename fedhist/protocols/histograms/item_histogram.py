@@ -9,6 +9,7 @@ import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.base.text import warned
+from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L1
 from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
@@ -22,7 +23,6 @@ from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.aggregating import Aggregating
 from fedhist.protocols.shared.domains import check_domain
 from fedhist.protocols.shared.histogram_target import DomainHistogram
-from fedhist.protocols.shared.seen import Seen
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -127,10 +127,10 @@ class ItemHistogram(DomainHistogram, Aggregating):
         cut = clipped_totals.totals(users, self.domain, MOST_CLIP)
         return {**super().sums(users), "cut": cut}
 
-    def error_of(self, seen: Seen) -> Prediction:
+    def error_of(self, facts: Facts) -> Prediction:
         """Compute the exact expected l1 error. NOT PRIVATE."""
-        cut = seen["cut"]
-        lost = seen.truth - cut
+        cut = facts["cut"]
+        lost = facts.truth - cut
         expected = noise_law.expected_l1(self.noise, lost, cut if self.nonneg else None)
         return Prediction(L1, expected, "exact", "sum of E|Z| and of what is cut")
 

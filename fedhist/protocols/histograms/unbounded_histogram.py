@@ -25,7 +25,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
@@ -33,12 +32,10 @@ import numpy as np
 from fedhist.base.arrays import Array, Integers
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.model.display import Display
+from fedhist.model.evaluation import Facts
 from fedhist.model.losses import l1
-from fedhist.model.measures import Measure, Measured, simulated
 from fedhist.model.modes import Mode, TwoModes
-from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
-from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.renamed import instead
 from fedhist.model.truths import Truth
@@ -57,6 +54,7 @@ from fedhist.session.weighted_keys import WEIGHT, WeightedKeys
 from fedhist.users.batch import Users
 from fedhist.users.key_sample import Sampled, one_in, told_apart
 from fedhist.users.keys import Keys
+from fedhist.users.shards import BLOCK
 
 CHOICE_SHARE = 11
 """By default the choice of C gets epsilon / 11: a tenth of what the release gets, as in [1]."""
@@ -163,6 +161,7 @@ class UnboundedHistogram(TwoModes, Central):
     revision: ClassVar[int] = 5
     target: ClassVar[str] = "histogram"
     loss_name: ClassVar[str] = "l1"
+    batch: ClassVar[int] = BLOCK
     needs_server: ClassVar[str] = "which items there are is decided on exact counts by key"
     display: ClassVar[Display | None] = HISTOGRAM
     raw_support: ClassVar[bool] = False
@@ -373,9 +372,34 @@ class UnboundedHistogram(TwoModes, Central):
 
     # -- evaluation ------------------------------------------------------------------------------
 
-    def measure(self) -> Measure:
-        """Add up totals of every item."""
-        return KeySums(self)
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Add up totals of every item of the vocabulary, or of the sample of it."""
+        users = told_apart(users)
+        return {"whole": totals(users, users.vocabulary)}
+
+    def one_in_of(self, facts: Facts) -> int:
+        """Of so many items about one is told apart."""
+        return one_in(facts.users.none.vocabulary)
+
+    def support_of(self, facts: Facts) -> Keys:
+        """Return the items that occur, in byte order."""
+        return Sampled(facts.users).none.vocabulary.take(self._places(facts))
+
+    def truth_of(self, facts: Facts) -> Array:
+        """Return the total count of every item that occurs, (k,)."""
+        return np.asarray(facts["whole"][self._places(facts)])
+
+    def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
+        """Say that items are sampled."""
+        return {"items sampled 1 in": float(facts.one_in)} if facts.one_in > 1 else {}
+
+    def _places(self, facts: Facts) -> Integers:
+        """Where the items that occur are in the vocabulary, in byte order of their names."""
+        total = facts["whole"]
+        if facts.one_in > 1:
+            total = np.append(total[:-1], 0.0)  # the last stands for all that are not sampled
+        order = Sampled(facts.users).none.vocabulary.byte_order
+        return np.asarray(order[total[order] > 0])
 
     @property
     def estimates(self) -> Truth:
@@ -401,66 +425,3 @@ class UnboundedHistogram(TwoModes, Central):
             return mine | ({f"own-{u}": 1} if u % 10 == 3 else {})
 
         return Users.from_records({f"user-{u}": row(u) for u in range(60)})
-
-
-@dataclass(frozen=True)
-class KeySums(Measure):
-    """Totals of every item of the vocabulary, or of the sample of it. NOT PRIVATE."""
-
-    protocol: UnboundedHistogram
-    finds_keys: ClassVar[bool] = True
-
-    def of(self, users: Users) -> Summary:
-        """Add up a block."""
-        users = told_apart(users)
-        return Summary(len(users), {"whole": totals(users, users.vocabulary)})
-
-    def finish(self, total: Summary) -> Measured:
-        """Read the sums."""
-        return OccurringKeys(self.protocol, total)
-
-
-@dataclass(frozen=True)
-class OccurringKeys(Measured):
-    """The sums over all users, for the items that occur. NOT PRIVATE."""
-
-    protocol: UnboundedHistogram
-    total: Summary
-
-    @cached_property
-    def one_in(self) -> int:
-        """Of so many items about one is told apart."""
-        return one_in(self.users.none.vocabulary)
-
-    @cached_property
-    def _places(self) -> Integers:
-        """Where the items that occur are in the vocabulary, in byte order of their names."""
-        total = self.total.sums["whole"]
-        if self.one_in > 1:
-            total = np.append(total[:-1], 0.0)  # the last stands for all that are not sampled
-        order = self._vocabulary.byte_order
-        return np.asarray(order[total[order] > 0])
-
-    @property
-    def _vocabulary(self) -> Keys:
-        return Sampled(self.users).none.vocabulary
-
-    @cached_property
-    def support(self) -> Keys:
-        """The items that occur, in byte order."""
-        return self._vocabulary.take(self._places)
-
-    @property
-    def truth(self) -> Array:
-        """The total count of every item that occurs, (k,)."""
-        return np.asarray(self.total.sums["whole"][self._places])
-
-    @property
-    def diagnostics(self) -> Mapping[str, float]:
-        """Say that items are sampled."""
-        return {"items sampled 1 in": float(self.one_in)} if self.one_in > 1 else {}
-
-    @cached_property
-    def error(self) -> Prediction:
-        """The mean of 30 runs on these users."""
-        return simulated(self.protocol, self)

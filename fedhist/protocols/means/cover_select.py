@@ -27,6 +27,7 @@ from fedhist.base.search import MOST_USERS, first_true
 from fedhist.base.text import warned
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.channels.covers import BallLattice, BoxGrid, Cover, SobolevLattice, SparseLattice
+from fedhist.model.evaluation import Facts
 from fedhist.model.losses import SQUARED_L2
 from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Estimate, Script
@@ -36,7 +37,6 @@ from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.means.cover_votes import CoverVotes
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.sample_sizes import resolve_users
-from fedhist.protocols.shared.seen import Seen
 from fedhist.protocols.shared.shuffles import Batch, NonInteractive
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -322,7 +322,7 @@ class CoverSelect(MeanTarget, NonInteractive):
             f"set is the better estimate; {enough}"
         )
 
-    def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
+    def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
         """Bound the error for users who all know one point of the set. NOT PRIVATE: their number.
 
         The packing is of the set itself; of sparse vectors, of those of the first coordinates.
@@ -332,7 +332,7 @@ class CoverSelect(MeanTarget, NonInteractive):
         axes = [bound] * (self.sparsity if self.geometry == "sparse" else d)
         if self.geometry == "sobolev":
             axes = [bound * j ** -float(self.smoothness) for j in range(2, d + 2)]
-        value = packing_bound(max(seen.n_users, self.n_users), float(self.epsilon), axes, box)
+        value = packing_bound(max(facts.n_users, self.n_users), float(self.epsilon), axes, box)
         source = "packing (Fano); Kent et al., arXiv 2405.11923, Theorem 1, with our constant"
         return (LowerBound(SQUARED_L2, value, explicit=True, source=source),)
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import numpy as np
 
 from fedhist.base.checks import check_within
+from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.quantiles.choice import Choice, Method, planned
 from fedhist.protocols.quantiles.quantile_target import QuantileTarget
 from fedhist.protocols.quantiles.search import Search
-from fedhist.protocols.shared.seen import Seen
 from fedhist.users.cohort import MAX_SALT
 
 if TYPE_CHECKING:
@@ -119,13 +119,13 @@ class LocalQuantiles(QuantileTarget):
         warnings = self.warned(plan.error)
         return Estimate.ok(self.grid.midpoints[bins], public=public, warnings=warnings)
 
-    def resolution_of(self, seen: Seen) -> float:
+    def resolution_of(self, facts: Facts) -> float:
         """Return the largest share of the users in one bin, and the draw of a cohort. NOT PRIVATE.
 
         The empirical distribution function of so many users, of one number each, is farther off
         with probability 1e-9 only.
         """
-        ranks, method = self.ranks(seen), self.plan.method
+        ranks, method = self.ranks(facts), self.plan.method
         least = 1 / method.n_rounds
         if isinstance(method, Search):
             least = float(method.weights.min()) / len(self.levels)

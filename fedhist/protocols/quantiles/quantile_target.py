@@ -13,7 +13,7 @@ from fedhist.base.checks import check_integer
 from fedhist.base.errors import PopulationError
 from fedhist.base.text import warned
 from fedhist.model.display import Display
-from fedhist.model.measures import Measured
+from fedhist.model.evaluation import Facts, measured
 from fedhist.model.protocol import Estimate
 from fedhist.model.truths import Truth
 from fedhist.protocols.quantiles.bin_shares import BinShares
@@ -29,7 +29,6 @@ from fedhist.protocols.quantiles.rank_sums import (
 )
 from fedhist.protocols.quantiles.theory import Ranks
 from fedhist.protocols.shared.sample_sizes import PlannedUsers
-from fedhist.protocols.shared.seen import Seen, SeenProtocol
 from fedhist.users.batch import Users
 from fedhist.users.shards import Shard
 
@@ -38,7 +37,7 @@ LARGE = 0.1
 """Planned error from which on an estimate comes with a warning."""
 
 
-class QuantileTarget(SeenProtocol, PlannedUsers):
+class QuantileTarget(PlannedUsers):
     """A protocol whose estimate has an entry for each level: the middle of a public bin.
 
     Subclasses are frozen dataclasses with these fields. The truth is of the average user: every
@@ -94,9 +93,9 @@ class QuantileTarget(SeenProtocol, PlannedUsers):
         """Where the bins end, and around their middles."""
         return bin_cuts(float(self.low), float(self.high), self.n_bins)
 
-    def quantiles(self, levels: Array, seen: Seen) -> Floats:
+    def quantiles(self, levels: Array, facts: Facts) -> Floats:
         """Return the users' quantiles themselves, unclipped and unbinned. NOT PRIVATE."""
-        if not seen["usable"][0]:
+        if not facts["usable"][0]:
             raise PopulationError("no user has usable samples; there are no quantiles")
 
         def count(intervals: Sequence[Interval]) -> Floats:
@@ -104,23 +103,23 @@ class QuantileTarget(SeenProtocol, PlannedUsers):
                 _, x, weight = self.numbers(users)
                 return {"weights": interval_weights(x, weight, intervals)}
 
-            return seen.again(of)["weights"]
+            return facts.walk(of).sums["weights"]
 
-        return order_statistics(levels, self.cuts, seen["cells"], count)
+        return order_statistics(levels, self.cuts, facts["cells"], count)
 
-    def truth_of(self, seen: Seen) -> Array:
+    def truth_of(self, facts: Facts) -> Array:
         """Return the quantiles themselves: (J,). NOT PRIVATE."""
-        return self.quantiles(self.positions, seen)
+        return self.quantiles(self.positions, facts)
 
-    def rank_errors(self, value: Array, seen: Seen) -> Floats:
+    def rank_errors(self, value: Array, facts: Facts) -> Floats:
         """Measure each level's distance from the ranks of each value, (J, values). NOT PRIVATE.
 
         A value stands for all numbers within 1e-9 of the range: a bin's middle is computed.
         """
-        if not seen["usable"][0]:
+        if not facts["usable"][0]:
             raise PopulationError("no user has usable samples; there are no quantiles")
         low, high = around(value, float(self.low), float(self.high))
-        cuts, cells = self.cuts, seen["cells"]
+        cuts, cells = self.cuts, facts["cells"]
         if not np.isin(value, self.grid.midpoints).all():  # of another protocol, or of no bins
             cuts = np.unique(np.concatenate((low, high)))
 
@@ -128,17 +127,17 @@ class QuantileTarget(SeenProtocol, PlannedUsers):
                 _, x, weight = self.numbers(users)
                 return {"cells": cell_weights(x, weight, cuts)}
 
-            cells = seen.again(of)["cells"]
+            cells = facts.walk(of).sums["cells"]
         first, last = share_below(low, cuts, cells), share_below(high, cuts, cells)
         q = self.positions[:, None]
         return np.asarray(np.maximum(np.maximum(first - q, q - last), 0.0))
 
-    def ranks(self, seen: Seen) -> Ranks:
+    def ranks(self, facts: Facts) -> Ranks:
         """Say how the users lie over the bins. NOT PRIVATE."""
-        errors = self.rank_errors(self.grid.midpoints, seen)
+        errors = self.rank_errors(self.grid.midpoints, facts)
         edges = np.linspace(self.low, self.high, self.n_bins + 1)[1:-1]
-        ends = np.append(share_below(edges, self.cuts, seen["cells"]), 1.0)
-        usable, n = int(seen["usable"][0]), seen.n_users
+        ends = np.append(share_below(edges, self.cuts, facts["cells"]), 1.0)
+        usable, n = int(facts["usable"][0]), facts.n_users
         return Ranks(usable, ends, self.positions, errors, (n - usable) / n)
 
     def too_few(self, least: int, more: str = "") -> Estimate:
@@ -164,16 +163,16 @@ class QuantileTarget(SeenProtocol, PlannedUsers):
         estimate: Estimate,
         users: Shard,
         truth: Array | None = None,
-        known: Measured | None = None,
+        known: Facts | None = None,
     ) -> float:
         """Return the largest rank error of the levels. NOT PRIVATE."""
         value = estimate.needed(self.name)
-        seen = known if isinstance(known, Seen) else self.seen(users)
-        return float(self.rank_errors(value, seen).diagonal().max())
+        facts = measured(self, users) if known is None else known
+        return float(self.rank_errors(value, facts).diagonal().max())
 
-    def diagnostics_of(self, seen: Seen) -> Mapping[str, float]:
+    def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
         """Count the users whose record the null record replaces. NOT PRIVATE."""
-        return {"unusable records": float(seen.n_users - seen["usable"][0])}
+        return {"unusable records": float(facts.n_users - facts["usable"][0])}
 
     @classmethod
     def example_users(cls) -> Users:

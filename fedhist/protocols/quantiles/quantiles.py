@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import numpy as np
 
 from fedhist.base.checks import check_choice
+from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
@@ -19,7 +20,6 @@ from fedhist.protocols.quantiles.bin_shares import STEPS, BinShares
 from fedhist.protocols.quantiles.choice import Choice, Mechanism, chosen
 from fedhist.protocols.quantiles.quantile_target import QuantileTarget
 from fedhist.protocols.quantiles.tree import MOST_SUMMED, NoisyCurve
-from fedhist.protocols.shared.seen import Seen
 from fedhist.users.batch import Users
 
 if TYPE_CHECKING:
@@ -140,10 +140,10 @@ class Quantiles(QuantileTarget):
         bins = choice.method.draw(summary.sums["shares"], server)
         return Estimate.ok(self.grid.midpoints[bins], warnings=self.warned(choice.error))
 
-    def resolution_of(self, seen: Seen) -> float:
+    def resolution_of(self, facts: Facts) -> float:
         """Return the largest share of the users in one bin, and a step. NOT PRIVATE."""
         rng = np.random.default_rng(0)  # which the answers do not use
-        total = seen.again(lambda users: self.query.draw_summary(users, rng).sums)["shares"]
+        total = facts.walk(lambda users: self.query.draw_summary(users, rng).sums).sums["shares"]
         return float(total.max() / total.sum()) + 1 / STEPS
 
     @classmethod

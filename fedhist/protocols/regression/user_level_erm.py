@@ -12,7 +12,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -22,7 +22,7 @@ from clients.records.gradients import Model
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer, check_size, check_within
 from fedhist.model.display import Display
-from fedhist.model.measures import Measured, measured
+from fedhist.model.evaluation import Facts, measured
 from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
@@ -31,8 +31,12 @@ from fedhist.model.truths import Truth
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.regression.gradient_oracles import mean_gradient
-from fedhist.protocols.regression.known_risk import AddSquares, KnownRisk
-from fedhist.protocols.regression.theory import EmpiricalRisk, Risk
+from fedhist.protocols.regression.theory import (
+    EmpiricalRisk,
+    Risk,
+    SquaredRisk,
+    squared_sums,
+)
 from fedhist.protocols.regression.user_gradients import UserGradients
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.central_bounds import quadratic_risk_bounds
@@ -248,32 +252,50 @@ class UserLevelErm(Central):
 
     # -- evaluation ------------------------------------------------------------------------------
 
-    def measure(self) -> AddSquares | None:
-        """Add up products of samples, which are all that a quadratic risk depends on.
+    @property
+    def adds_up(self) -> bool:
+        """Whether products of samples are all that the risk depends on: where it is quadratic.
 
-        None, as all samples are needed, for a logistic risk, whose gradient at each place that the
-        predicted descents come to would be one more pass, and for draws near users' own gradients.
+        A logistic risk needs the samples at each place it is asked for.
         """
-        rows = self.model != "least-squares" or self.plan.balls is not None
-        return None if rows else AddSquares(float(self.ridge), self.known)
+        return self.model == "least-squares" and self.plan.balls is None
 
-    def _measured(self, users: Users) -> Measured:
-        if self.measure() is not None:
-            return super()._measured(users)
-        return self.known(len(users), users.n_unusable(), lambda: self.risk(users))
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Add up the users' average products of samples. NOT PRIVATE."""
+        return {"unusable": np.array([users.n_unusable()]), **squared_sums(users)}
 
-    def known(self, n_users: int, unusable: int, make: Callable[[], Risk]) -> KnownRisk:
-        """Say what is known of users by their risk. NOT PRIVATE."""
-        bounds = self.bounds_for(n_users)
-        return KnownRisk(self, n_users, unusable, make, bounds)
-
-    def risk(self, users: Shard, known: Measured | None = None) -> Risk:
+    def risk(self, users: Shard) -> Risk:
         """Return the empirical risk of the usable users. NOT PRIVATE."""
-        if known is None and self.measure() is not None:
-            known = measured(self, users)
-        if not isinstance(known, KnownRisk):
-            return EmpiricalRisk.of(users.in_memory(), self.model, float(self.ridge))
-        return known.risk
+        return self.risk_of(measured(self, users))
+
+    def risk_of(self, facts: Facts) -> Risk:
+        """Return the empirical risk of the usable users. NOT PRIVATE."""
+        if "risk" not in facts.notes:
+            ridge = float(self.ridge)
+            if self.adds_up:
+                facts.notes["risk"] = SquaredRisk.read(facts.total.sums, ridge)
+            else:
+                facts.notes["risk"] = EmpiricalRisk.of(facts.records, self.model, ridge)
+        risk: Risk = facts.notes["risk"]
+        return risk
+
+    def truth_of(self, facts: Facts) -> Array:
+        """Return the minimiser of the empirical risk in the ball, (d,). NOT PRIVATE.
+
+        Users without usable samples do not count here. In a run each counts as the centre, which
+        is no bias where the centre follows the gradient; around 0, a share s of them weakens the
+        gradient against the ridge by 1 - s.
+        """
+        return self.risk_of(facts).minimise(self.radius)
+
+    def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
+        """Count users whose record the null record replaces."""
+        n = facts["unusable"][0] if self.adds_up else facts.records.n_unusable()
+        return {"unusable records": float(n)}
+
+    def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
+        """Bound the excess risk of any protocol for least squares from below."""
+        return self.bounds_for(facts.n_users)
 
     def bounds_for(self, n_users: int) -> tuple[LowerBound, ...]:
         """Bound the excess risk of any protocol for least squares from below. NOT PRIVATE."""
@@ -301,13 +323,13 @@ class UserLevelErm(Central):
         estimate: Estimate,
         users: Shard,
         truth: Array | None = None,
-        known: Measured | None = None,
+        known: Facts | None = None,
     ) -> float:
         """Return the excess empirical risk over the minimiser. NOT PRIVATE."""
         value = estimate.needed(self.name)
-        risk = self.risk(users, known)
-        if truth is None:
-            truth = risk.minimise(self.radius) if known is None else known.truth
+        facts = measured(self, users) if known is None else known
+        risk = self.risk_of(facts)
+        truth = facts.truth if truth is None else truth
         return risk.value(value) - risk.value(truth)
 
     @classmethod

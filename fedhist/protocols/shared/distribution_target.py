@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 
 from fedhist.base.arrays import Array, Floats
 from fedhist.model.display import Display
+from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L1, l1
-from fedhist.model.measures import Measure
 from fedhist.model.prediction import LowerBound
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Trust
@@ -20,26 +19,21 @@ from fedhist.protocols.shared.clipped_totals import users_shares
 from fedhist.protocols.shared.displays import DISTRIBUTION
 from fedhist.protocols.shared.domains import OnDomain
 from fedhist.protocols.shared.lower_bounds import planned_sizes, share_bounds, sizes_of
-from fedhist.protocols.shared.seen import Seeing, Seen, SeenProtocol
+from fedhist.protocols.shared.sample_sizes import held
 from fedhist.users.batch import Users
 
 
-@dataclass(frozen=True)
-class SeenShares(Seen):
-    """Sums of users' own shares, and the users without items. NOT PRIVATE."""
-
-    @property
-    def holding(self) -> int:
-        """Users with items in the domain."""
-        return self.n_users - int(self["empty"][0])
-
-    @property
-    def shares(self) -> Floats:
-        """Average of the users' own shares, (k,), empty users left out; zeros if all are."""
-        return np.asarray(self["shares"] / max(self.holding, 1))
+def holding(facts: Facts) -> int:
+    """Count the users with items in the domain."""
+    return facts.n_users - int(facts["empty"][0])
 
 
-class DistributionTarget(SeenProtocol, OnDomain):
+def average_shares(facts: Facts) -> Floats:
+    """Average the users' own shares, (k,), empty users left out; zeros if all are."""
+    return np.asarray(facts["shares"] / max(holding(facts), 1))
+
+
+class DistributionTarget(OnDomain):
     """A protocol whose estimate has one share for every symbol of ``domain``."""
 
     target: ClassVar[str] = "distribution"
@@ -56,23 +50,19 @@ class DistributionTarget(SeenProtocol, OnDomain):
         """The average of the users' own distributions."""
         return Truth.AVERAGE_OF_USERS
 
-    def measure(self) -> Measure:
-        """Add up the users' own shares, and count the users without items."""
-        return Seeing(self, SeenShares)
-
     def sums(self, users: Users) -> Mapping[str, Array]:
         """Add up shares, and count the users without items."""
         return users_shares(users, self.domain)
 
-    def truth_of(self, seen: Seen) -> Array:
+    def truth_of(self, facts: Facts) -> Array:
         """Average the users' own shares, (k,), empty users left out. NOT PRIVATE."""
-        return cast(SeenShares, seen).shares
+        return average_shares(facts)
 
-    def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
+    def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
         """Bound the l1 error of any protocol under this guarantee. NOT PRIVATE."""
         if self.guarantee.trust is Trust.LOCAL:
-            return share_bounds(self.guarantee, seen.held, planned_sizes(self), L1, 1)
-        sizes = sizes_of(seen.held, *planned_sizes(self))
+            return share_bounds(self.guarantee, held(facts), planned_sizes(self), L1, 1)
+        sizes = sizes_of(held(facts), *planned_sizes(self))
         return tuple(central_share_bounds(self.guarantee, sizes, len(self.domain)))
 
     def loss(self, value: Array, truth: Array) -> float:

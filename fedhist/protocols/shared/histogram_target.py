@@ -10,22 +10,22 @@ from typing import ClassVar
 
 from fedhist.base.arrays import Array
 from fedhist.model.display import Display
+from fedhist.model.evaluation import Facts
 from fedhist.model.losses import l1
-from fedhist.model.measures import Measure
-from fedhist.model.query import Summary
 from fedhist.model.truths import Truth
 from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.displays import HISTOGRAM
 from fedhist.protocols.shared.domains import OnDomain
-from fedhist.protocols.shared.seen import Seeing, Seen, SeenProtocol
 from fedhist.users.batch import Users
+from fedhist.users.shards import BLOCK
 
 
-class DomainHistogram(OnDomain, SeenProtocol):
+class DomainHistogram(OnDomain):
     """A protocol whose estimate has one total count for every item of ``domain``."""
 
     target: ClassVar[str] = "histogram"
     loss_name: ClassVar[str] = "l1"
+    batch: ClassVar[int] = BLOCK
     display: ClassVar[Display | None] = HISTOGRAM
 
     @property
@@ -38,10 +38,6 @@ class DomainHistogram(OnDomain, SeenProtocol):
         """The sum of the users' counts."""
         return Truth.TOTAL
 
-    def measure(self) -> Measure | None:
-        """Add up counts, and what the prediction needs besides."""
-        return Totals(self)
-
     def sums(self, users: Users) -> dict[str, Array]:
         """Add up the counts of a block by item, as "whole", and what else is needed. NOT PRIVATE.
 
@@ -49,18 +45,10 @@ class DomainHistogram(OnDomain, SeenProtocol):
         """
         return {"whole": clipped_totals.totals(users, self.domain)}
 
-    def truth_of(self, seen: Seen) -> Array:
+    def truth_of(self, facts: Facts) -> Array:
         """Return the total count of every item: (d,). NOT PRIVATE."""
-        return seen["whole"]
+        return facts["whole"]
 
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance, in counts."""
         return l1(value, truth)
-
-
-class Totals(Seeing):
-    """The sums of a histogram's users: of a block at once, and not how many samples they hold."""
-
-    def of(self, users: Users) -> Summary:
-        """Add up a block."""
-        return Summary(len(users), self.protocol.sums(users))

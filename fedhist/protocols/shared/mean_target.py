@@ -14,14 +14,16 @@ from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
 from fedhist.model.display import Display
 from fedhist.model.error_bounds import LowerBound
+from fedhist.model.evaluation import Facts
 from fedhist.model.losses import SQUARED_L2, squared_l2
+from fedhist.model.protocol import Protocol
 from fedhist.model.truths import Truth
 from fedhist.protocols.shared.lower_bounds import mean_bounds, planned_sizes
-from fedhist.protocols.shared.seen import Seen, SeenProtocol, sum_of_rows
+from fedhist.protocols.shared.sample_sizes import held
 from fedhist.users.batch import Users
 
 
-class MeanTarget(SeenProtocol):
+class MeanTarget(Protocol):
     """A protocol whose estimate is the average of the users' own means."""
 
     target: ClassVar[str] = "mean"
@@ -50,21 +52,21 @@ class MeanTarget(SeenProtocol):
         """Add up the users' own means: (n, d)."""
         usable = ~np.isnan(own)
         return {
-            "means": sum_of_rows(np.where(usable, own, 0.0)),
+            "means": np.where(usable, own, 0.0).sum(axis=0),
             "usable": usable.sum(axis=0),
             "unusable": np.count_nonzero(~usable.all(axis=1), keepdims=True),
         }
 
-    def truth_of(self, seen: Seen) -> Array:
+    def truth_of(self, facts: Facts) -> Array:
         """Average the users' own means, those without a usable one left out: (d,). NOT PRIVATE.
 
         Nothing finite is clipped, so a wrong range shows. The protocol assumes one mean that all
         users share; on real data this average takes its place.
         """
-        n = seen["usable"]
+        n = facts["usable"]
         if not n.all():
             raise PopulationError("no user has usable samples; there is no mean")
-        return np.asarray(seen["means"] / n)
+        return np.asarray(facts["means"] / n)
 
     @property
     def bounded_by(self) -> tuple[float, float] | None:
@@ -74,21 +76,21 @@ class MeanTarget(SeenProtocol):
         """
         return None
 
-    def lower_bounds_of(self, seen: Seen) -> tuple[LowerBound, ...]:
+    def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
         """Bound the squared l2 error of any local protocol for such users. NOT PRIVATE."""
         where = self.bounded_by
         if where is None:
             return ()
         _, n_users = planned_sizes(self)
-        return mean_bounds(self.guarantee, seen.held, *where, n_users, SQUARED_L2)
+        return mean_bounds(self.guarantee, held(facts), *where, n_users, SQUARED_L2)
 
     def loss(self, value: Array, truth: Array) -> float:
         """Squared l2 distance."""
         return squared_l2(value, truth)
 
-    def diagnostics_of(self, seen: Seen) -> Mapping[str, float]:
+    def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
         """Count the users whose record, or a coordinate of it, cannot be used. NOT PRIVATE."""
-        return {"unusable records": float(seen["unusable"][0])}
+        return {"unusable records": float(facts["unusable"][0])}
 
 
 class InRange(MeanTarget):

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.errors import PopulationError
+from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency
@@ -82,6 +83,11 @@ class Held:
         sizes = np.concatenate((np.arange(EXACT, dtype=np.float64), beyond))
         held = (self.users > 0) & (sizes > 0)
         return sizes[held], self.users[held].astype(np.float64)
+
+
+def held(facts: Facts) -> Held:
+    """Count the samples of evaluated users, in a pass of its own. NOT PRIVATE."""
+    return Held.read(facts.walk(Held.sums))
 
 
 def resolve_users(

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedhist.base.errors import FedhistError, nearest
 from fedhist.model.error_bounds import LowerBound
-from fedhist.model.measures import Measured, measured
+from fedhist.model.evaluation import Facts, measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters, protocol_class
 from fedhist.model.truths import Truth
@@ -157,7 +157,7 @@ def set_up(comparison: Comparison) -> Ready:
     config = Config(comparison.name, comparison.run, {"name": ""}, comparison.population)
     loaded = load_once(comparison.population, population_spec(config))
     found: list[tuple[Contender, Exact]] = []
-    every: dict[str, Measured] = {}
+    every: dict[str, Facts] = {}
     out = [
         LeftOut(name, name, "left out by the configuration (compare.without)")
         for name in comparison.without
@@ -228,7 +228,7 @@ def _check_common(comparison: Comparison, taken: set[str]) -> None:
         raise ValueError(f"no protocol here has the parameter {key!r}{nearest(key, known)}")
 
 
-def _bounds(known: Measured, loss: str) -> tuple[LowerBound, ...]:
+def _bounds(known: Facts, loss: str) -> tuple[LowerBound, ...]:
     """Return the lower bounds that are known in the common loss."""
     return tuple(b for b in known.lower_bounds if b.loss == loss)
 
@@ -336,7 +336,7 @@ def _common_truth(
     comparison: Comparison,
     found: Sequence[tuple[Contender, Exact]],
     loaded: Loaded,
-    every: Mapping[str, Measured],
+    every: Mapping[str, Facts],
 ) -> tuple[Truth, Exact]:
     """Return what errors are about: as the file says, or what most protocols estimate."""
     most = int(np.argmax([sum(a.same(b) for _, b in found) for _, a in found]))
@@ -365,7 +365,7 @@ def _common_truth(
 
 
 def _can_be_held(
-    truth: Truth, exact: Exact, protocol: Protocol, loaded: Loaded, known: Measured
+    truth: Truth, exact: Exact, protocol: Protocol, loaded: Loaded, known: Facts
 ) -> bool:
     """Whether a protocol's estimate can be held against the common truth."""
     try:
@@ -382,7 +382,7 @@ def _other_truth(contender: Contender, own: Exact, truth: Truth, exact: Exact) -
     return LeftOut(contender.label, contender.protocol.name, reason)
 
 
-def _own_loss(every: Iterable[Measured]) -> str:
+def _own_loss(every: Iterable[Facts]) -> str:
     """Return the loss that the protocols themselves have in common, or "l2"."""
     names = {known.error.loss for known in every}
     return names.pop() if len(names) == 1 else "l2"

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from fedhist.model.evaluation import measured
 from fedhist.model.losses import SQUARED_L2
-from fedhist.model.measures import measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of, parameters, protocol_class
 from fedhist.model.truths import Truth

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhist.base.errors import FedhistError
-from fedhist.model.measures import Measured, measured
+from fedhist.model.evaluation import Facts, measured
 from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of
@@ -156,7 +156,7 @@ def refusal(protocol: Protocol) -> str | None:
     return estimate.reason if estimate is not None and estimate.status == "refused" else None
 
 
-def scale(protocol: Protocol, users: Shard, known: Measured) -> float:
+def scale(protocol: Protocol, users: Shard, known: Facts) -> float:
     """Return the loss of an estimate that is 0 everywhere. NOT PRIVATE."""
     zero = Estimate.ok(np.zeros_like(known.truth, dtype=np.float64), keys=known.support)
     return protocol.loss_of(zero, users, known=known)

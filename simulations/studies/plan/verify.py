@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from fedhist.model.measures import Measured, measured
+from fedhist.model.evaluation import Facts, measured
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query
 from fedhist.users.batch import Users
@@ -140,7 +140,7 @@ def verify(
 
 
 def _loss(
-    answer: Answer, protocol: Protocol, estimate: Estimate, users: Users, known: Measured
+    answer: Answer, protocol: Protocol, estimate: Estimate, users: Users, known: Facts
 ) -> float:
     """Measure an estimate in the loss that the answer is in. NOT PRIVATE."""
     wanted = answer.loss.removeprefix("relative ")

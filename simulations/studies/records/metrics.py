@@ -13,8 +13,8 @@ from clients.answers import streams
 from fedhist.base.arrays import Array
 from fedhist.base.errors import FedhistError
 from fedhist.flower.wire import answer_bytes, encode_answer
+from fedhist.model.evaluation import Facts, check_rows, first_pass
 from fedhist.model.losses import L1, L2, SQUARED_L2
-from fedhist.model.measures import Measured, check_rows, first_pass
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query
 from fedhist.model.registry import display_of
@@ -142,7 +142,7 @@ def _loss(
     estimate: Estimate,
     users: Users | None,
     truth: Array,
-    known: Measured | None,
+    known: Facts | None,
 ) -> float:
     """Measure values in a protocol's own loss; of items entry by entry, whatever its support."""
     if users is None or of_items(protocol):

@@ -11,8 +11,8 @@ import numpy as np
 from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.errors import PopulationError
+from fedhist.model.evaluation import Facts, measured
 from fedhist.model.losses import L1, L2, SQUARED_L2, l1, l2, squared_l2
-from fedhist.model.measures import Measured, measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of
 from fedhist.model.truths import Truth
@@ -40,7 +40,7 @@ class Exact:
     keys: Keys | None
 
     @classmethod
-    def of(cls, protocol: Protocol, known: Measured) -> Exact:
+    def of(cls, protocol: Protocol, known: Facts) -> Exact:
         """Take a protocol's truth, with the keys of its entries where it has any."""
         value = np.asarray(known.truth, dtype=np.float64)
         keys = known.support or getattr(protocol, "domain", None)
@@ -193,7 +193,7 @@ def exact_of(
     protocol: Protocol,
     users: Users,
     domain: Keys | None,
-    known: Measured | None = None,
+    known: Facts | None = None,
 ) -> tuple[Exact, Users]:
     """Compute a truth that a protocol's estimate is held against. NOT PRIVATE.
 
@@ -205,7 +205,7 @@ def exact_of(
     users : Users
     domain : Keys or None
         Items that are asked about; None takes the protocol's own, or all that occur.
-    known : Measured, optional
+    known : Facts, optional
         What was measured of the users for the protocol; default: they are measured here.
 
     Returns

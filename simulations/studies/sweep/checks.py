@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedhist.base.errors import FedhistError, PopulationError
-from fedhist.model.measures import by_records, check_rows
+from fedhist.model.evaluation import by_records, check_rows
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters, protocol_class
 from fedhist.users.shards import check_in_memory

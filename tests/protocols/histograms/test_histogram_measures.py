@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from walked_users import Walked
 
-from fedhist.model.measures import Measured, measured
+from fedhist.model.evaluation import Facts, first_pass, measured
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Summary
 from fedhist.privacy.noise_law import NoiseLaw, excess, expected_l1
@@ -89,15 +89,15 @@ CASES: list[tuple[Protocol, Callable[..., float]]] = [
 ]
 
 
-def ways(protocol: Protocol, users: Users) -> Iterator[Measured]:
+def ways(protocol: Protocol, users: Users) -> Iterator[Facts]:
     """Measure over all users, 3 and 7 unequal slices, and tiny blocks."""
     yield measured(protocol, users)
-    measure = protocol.measure()
+    measure = first_pass(protocol)
     assert measure is not None
     rng = np.random.default_rng(len(users))
     for n in (3, 7):
         edges = [0, *np.sort(rng.integers(0, len(users) + 1, n - 1)), len(users)]
-        parts = [measure.of(users.slice(a, b)) for a, b in pairwise(edges)]
+        parts = [measure(users.slice(a, b)) for a, b in pairwise(edges)]
         yield measured(protocol, users, Summary.merge(parts))
     yield measured(protocol, Walked(users, 13))
 
@@ -109,7 +109,10 @@ def test_against_all_records_at_once(protocol: Protocol, slow: Callable[..., flo
         want = slow(protocol, table)
         for known in ways(protocol, users):
             assert np.array_equal(known.truth, table.sum(axis=0))
-            assert known.error.expected == pytest.approx(want, rel=1e-12, abs=1e-12)
+            told = known.error
+            near = 5 * told.stderr + 0.01 * want  # simulated; one in a million
+            if len(users) or told.exact:
+                assert told.expected == pytest.approx(want, rel=1e-12, abs=max(near, 1e-12))
             assert (known.support, known.resolution, known.diagnostics) == (None, 0.0, {})
             assert known.lower_bounds == ()
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from walked_users import Walked
 
-from fedhist.model.measures import Measured, measured
+from fedhist.model.evaluation import Facts, first_pass, measured
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Summary
 from fedhist.protocols import UnboundedHistogram
@@ -34,10 +34,10 @@ def random_users(seed: int, n: int = 200) -> tuple[Users, np.ndarray]:
     return users, table[:, order].astype(float)
 
 
-def ways(protocol: UnboundedHistogram, users: Users) -> Iterator[Measured]:
+def ways(protocol: UnboundedHistogram, users: Users) -> Iterator[Facts]:
     yield measured(protocol, users)
-    measure = protocol.measure()
-    parts = [measure.of(users.slice(a, b)) for a, b in pairwise([0, 3, 3, 50, 151, 152, 190, 200])]
+    measure = first_pass(protocol)
+    parts = [measure(users.slice(a, b)) for a, b in pairwise([0, 3, 3, 50, 151, 152, 190, 200])]
     yield measured(protocol, users, Summary.merge(parts))
     yield measured(protocol, Walked(users, 13))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedhist.base.arrays import Array, Floats
-from fedhist.model.measures import measured
+from fedhist.model.evaluation import measured
 from fedhist.model.protocol import Estimate
 from fedhist.protocols.quantiles.local_quantiles import LocalQuantiles
 from fedhist.protocols.quantiles.quantiles import Quantiles

@@ -10,11 +10,10 @@ import pytest
 from walked_users import Walked
 
 from fedhist.base.errors import PopulationError
-from fedhist.model.measures import measured
+from fedhist.model.evaluation import first_pass, measured
 from fedhist.model.protocol import Estimate
 from fedhist.model.trees import Tree
 from fedhist.protocols import UserLevelErm
-from fedhist.protocols.regression.known_risk import AddSquares
 from fedhist.protocols.regression.theory import EmpiricalRisk
 from fedhist.users.batch import Users
 
@@ -38,7 +37,7 @@ def test_sums_say_what_all_samples_say(ridge: float, radius: float) -> None:
     """Inside the ball, and on its boundary."""
     users, protocol = people(), replace(BASE, ridge=ridge, radius=radius)
     slow, known = EmpiricalRisk.of(users, "least-squares", ridge), measured(protocol, users)
-    risk, best = protocol.risk(users, known), slow.minimise(radius)
+    risk, best = protocol.risk_of(known), slow.minimise(radius)
     assert known.truth == pytest.approx(best, rel=1e-9)
     for theta in (np.zeros(D), known.truth, np.array([3.0, -1.0, 0.5])):
         assert risk.value(theta) == pytest.approx(slow.value(theta), rel=1e-12)
@@ -51,8 +50,8 @@ def test_sums_say_what_all_samples_say(ridge: float, radius: float) -> None:
 
 
 def test_any_slices_and_blocks_tell_the_same() -> None:
-    users, measure = people(), BASE.measure()
-    assert isinstance(measure, AddSquares)
+    users, measure = people(), first_pass(BASE)
+    assert measure is not None
     whole = measured(BASE, users)
     walked = measured(BASE, Walked(users, 4))
     assert walked.truth == pytest.approx(whole.truth, rel=1e-12)
@@ -61,8 +60,8 @@ def test_any_slices_and_blocks_tell_the_same() -> None:
     for cuts in ([0, N], [0, 1, 77, N], [0, 2, 3, 20, 21, 90, 149, N]):
         tree = Tree()
         for i in range(len(cuts) - 1):
-            tree.add(i, measure.of(users.slice(cuts[i], cuts[i + 1])))
-        assert measure.finish(tree.total()).truth == pytest.approx(whole.truth, rel=1e-12)
+            tree.add(i, measure(users.slice(cuts[i], cuts[i + 1])))
+        assert measured(BASE, users, tree.total()).truth == pytest.approx(whole.truth, rel=1e-12)
 
 
 def test_what_needs_all_samples_has_no_measure() -> None:
@@ -71,7 +70,7 @@ def test_what_needs_all_samples_has_no_measure() -> None:
     drawn = replace(BASE, oracle="few-users", spread=0.01)
     users = UserLevelErm.example_users()
     for protocol in (logistic, drawn):
-        assert protocol.measure() is None
+        assert first_pass(protocol) is None
         risk = EmpiricalRisk.of(users, protocol.model)
         known, best = measured(protocol, users), risk.minimise(protocol.radius)
         assert known.truth.tolist() == best.tolist()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from walked_users import Walked
 
-from fedhist.model.measures import Measured, measured
+from fedhist.model.evaluation import Facts, first_pass, measured
 from fedhist.model.query import Summary
 from fedhist.model.trees import Tree
 from fedhist.protocols import (
@@ -17,7 +17,7 @@ from fedhist.protocols import (
     LocalDistribution,
     RaggedDistribution,
 )
-from fedhist.protocols.shared.distribution_target import DistributionTarget, SeenShares
+from fedhist.protocols.shared.distribution_target import DistributionTarget, holding
 from fedhist.protocols.shared.lower_bounds import sizes_of
 from fedhist.protocols.shared.sample_sizes import Held, samples_held
 from fedhist.users.batch import Users
@@ -57,7 +57,7 @@ PROTOCOLS: dict[str, DistributionTarget] = {
 }  # fmt: skip
 
 
-def parts(known: Measured) -> list[float]:
+def parts(known: Facts) -> list[float]:
     bounds = [b.value for b in known.lower_bounds]
     noted = [*known.diagnostics.values(), known.resolution]
     return [*known.truth.tolist(), *bounds, *noted]
@@ -69,26 +69,23 @@ def test_any_slices_and_blocks_tell_the_same(name: str) -> None:
     found = parts(whole := measured(protocol, PEOPLE))
     assert found == pytest.approx(parts(measured(protocol, Walked(PEOPLE, 37))), rel=1e-12)
     assert found[:K] == protocol.truth(PEOPLE).tolist()
-    measure = protocol.measure()
+    measure = first_pass(protocol)
     for cuts in ([N], [1, 7, N], [3, 50, 51, 200, 201, 419, N]):
         tree = Tree()
         for i, (a, b) in enumerate(zip([0, *cuts[:-1]], cuts, strict=True)):
-            tree.add(i, measure.of(PEOPLE.slice(a, b)))
-        other = measure.finish(tree.total())
-        assert isinstance(other, SeenShares)
+            tree.add(i, measure(PEOPLE.slice(a, b)))
+        other = measured(protocol, PEOPLE, tree.total())
         assert other.truth == pytest.approx(whole.truth, rel=1e-12)
-        assert other.holding == _seen(PEOPLE).holding
+        assert holding(other) == holding(_facts(PEOPLE))
 
 
-def _seen(users: Users) -> SeenShares:
-    found = measured(PROTOCOLS["local folds"], users)
-    assert isinstance(found, SeenShares)
-    return found
+def _facts(users: Users) -> Facts:
+    return measured(PROTOCOLS["local folds"], users)
 
 
 def test_the_sums_by_slow_formulas() -> None:
     counts = count_table(PEOPLE, DOMAIN)
-    sizes, known = counts.sum(axis=1), _seen(PEOPLE)
+    sizes, known = counts.sum(axis=1), _facts(PEOPLE)
     some = counts[sizes > 0] / sizes[sizes > 0][:, None]
     assert known.truth == pytest.approx(some.mean(axis=0), rel=1e-12)
     assert known.diagnostics == {"users without items in the domain": np.count_nonzero(sizes == 0)}
@@ -96,8 +93,8 @@ def test_the_sums_by_slow_formulas() -> None:
 
 def test_nobody_and_nothing() -> None:
     empty = Users.from_counts(np.arange(3), [0], [K], [2], Keys.of([*DOMAIN, "other"]))
-    assert _seen(empty).truth.tolist() == [0.0] * K
-    assert _seen(PEOPLE.none).truth.tolist() == [0.0] * K
+    assert _facts(empty).truth.tolist() == [0.0] * K
+    assert _facts(PEOPLE.none).truth.tolist() == [0.0] * K
 
 
 def test_numbers_of_samples_are_counted_exactly_up_to_4096() -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import pytest
 from walked_users import Walked
 
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
-from fedhist.model import measures
-from fedhist.model.measures import Measure, Measured, Watched, check_rows, measured, walked
-from fedhist.model.prediction import Prediction
-from fedhist.model.protocol import Estimate
+from fedhist.model import evaluation
+from fedhist.model.evaluation import (
+    Facts,
+    Watched,
+    by_records,
+    check_rows,
+    first_pass,
+    measured,
+    walked,
+)
+from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Summary
 from fedhist.protocols import BoundedHistogram
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 
@@ -30,43 +34,27 @@ def total(users: Users) -> Summary:
     return Summary(len(users), {"count": count})
 
 
-@dataclass(frozen=True)
-class Found(Measured):
-    value: Array
+def total_of(facts: Facts) -> float:
+    """Events of users with more than the average: it takes another pass."""
+    average = float(facts["count"].sum() / facts.n_users)
 
-    @property
-    def truth(self) -> Array:
-        return self.value
-
-    @property
-    def error(self) -> Prediction:
-        return Prediction("l1", 0.0, "exact", "")
-
-
-@dataclass(frozen=True)
-class Above(Measure):
-    """Counts the events of users with more than the average: it takes two passes."""
-
-    average: float | None = None
-
-    def of(self, users: Users) -> Summary:
+    def above(users: Users) -> dict[str, Array]:
         items = users.counts
         owner = np.repeat(np.arange(len(users)), np.diff(items.indptr))
         size = np.bincount(owner, items.count, len(users))
-        low = 0.0 if self.average is None else self.average
-        return Summary(len(users), {"events": np.array([size[size > low].sum()])})
+        return {"events": np.array([size[size > average].sum()])}
 
-    def finish(self, total: Summary) -> Measured | Measure:
-        if self.average is None:
-            return replace(self, average=float(total.sums["events"][0] / total.n_users))
-        return Found(total.sums["events"])
+    return float(facts.walk(above).sums["events"][0])
 
 
 class Averse(BoundedHistogram):
-    """Has a measure of two passes."""
+    """Has a truth of two passes."""
 
-    def measure(self) -> Measure:
-        return Above()
+    def sums(self, users: Users) -> dict[str, Array]:
+        return dict(total(users).sums)
+
+    def truth_of(self, facts: Facts) -> Array:
+        return np.array([total_of(facts)])
 
 
 def averse() -> Averse:
@@ -79,34 +67,14 @@ def slow(users: Users) -> float:
     return sum(s for s in sizes if s > sum(sizes) / len(sizes))
 
 
-def test_a_second_pass_where_the_first_asks_for_one() -> None:
+def test_a_second_pass_where_the_truth_asks_for_one() -> None:
     Walked.made = Walked.held = 0
-    found = measured(averse(), Walked(USERS, 7))
-    assert found.truth.tolist() == [slow(USERS)]
+    facts = measured(averse(), Walked(USERS, 7))
+    assert facts.truth.tolist() == [slow(USERS)]
     assert (Walked.made, Walked.held) == (2 * -(-len(USERS) // 7), 0)
-    first = walked(Above().of, USERS)
+    first = walked(first_pass(averse()), USERS)
     assert measured(averse(), Walked(USERS, 7), first).truth.tolist() == [slow(USERS)]
     assert Walked.made == 3 * -(-len(USERS) // 7)
-
-
-class FoundKeys(Found):
-    @property
-    def support(self) -> Keys:
-        return Keys.of(["a"])
-
-
-class Finding(Above):
-    def finish(self, total: Summary) -> Measured:
-        return FoundKeys(total.sums["events"])
-
-
-def test_who_finds_keys_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session sorts them by that: in which order they were found is private."""
-    monkeypatch.setattr(Averse, "measure", lambda self: Finding())
-    with pytest.raises(TypeError, match=r"FoundKeys has a support: Finding.finds_keys"):
-        measured(averse(), USERS)
-    monkeypatch.setattr(Finding, "finds_keys", True)
-    assert measured(averse(), USERS).support == Keys.of(["a"])
 
 
 def test_users_are_measured_while_they_are_walked() -> None:
@@ -156,14 +124,13 @@ def test_users_are_measured_once_in_many_rounds() -> None:
 
 def test_all_records_at_once_are_refused_above_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     class Rows(BoundedHistogram):
-        def measure(self) -> None:
-            return None
+        adds_up = False
 
     p, users = BoundedHistogram.example(), USERS
     protocol = Rows(p.domain, epsilon=1.0, clip=3.0)
-    monkeypatch.setattr(measures, "MOST_ROWS", len(users))
+    monkeypatch.setattr(evaluation, "MOST_ROWS", len(users))
     check_rows(protocol, len(users))
-    monkeypatch.setattr(measures, "MOST_ROWS", len(users) - 1)
+    monkeypatch.setattr(evaluation, "MOST_ROWS", len(users) - 1)
     for call in (lambda p, u: check_rows(p, len(u)), measured):
         with pytest.raises(PopulationError, match=f"bounded-histogram needs all.*got {len(users)}"):
             call(protocol, users)
@@ -173,11 +140,33 @@ def test_all_records_at_once_are_refused_above_a_limit(monkeypatch: pytest.Monke
 def test_a_loss_takes_what_was_measured() -> None:
     protocol = averse()
     estimate = Estimate.ok(np.array([1.0]))
+    facts = measured(protocol, USERS)
+    assert facts.truth.tolist() == [slow(USERS)]
     Walked.made = 0
-    known = measured(protocol, USERS)
     users = Walked(USERS)
-    assert protocol.loss_of(estimate, users, known=known) == abs(1.0 - slow(USERS))
-    assert protocol.loss_of(estimate, users, np.array([3.0]), known) == 2.0
+    assert protocol.loss_of(estimate, users, known=facts) == abs(1.0 - slow(USERS))
+    assert protocol.loss_of(estimate, users, np.array([3.0]), facts) == 2.0
     assert Walked.made == 0
     assert protocol.loss_of(estimate, users) == abs(1.0 - slow(USERS))
     assert Walked.made == 2
+
+
+def test_a_protocol_says_a_part_from_records_or_from_sums() -> None:
+    """The most derived class decides; a class with neither gets an error that says what to do."""
+
+    class FromRecords(BoundedHistogram):
+        def truth(self, users: Users) -> Array:
+            return 2 * super().truth(users)
+
+    class Neither(BoundedHistogram):
+        truth_of = Protocol.truth_of
+
+    p = BoundedHistogram.example()
+    usual = measured(p, USERS).truth
+    derived = FromRecords(p.domain, epsilon=1.0, clip=3.0)
+    assert by_records(derived)
+    assert first_pass(derived) is None
+    assert np.array_equal(measured(derived, USERS).truth, 2 * usual)
+    assert np.array_equal(derived.truth(USERS), 2 * usual)
+    with pytest.raises(TypeError, match="needs the method truth"):
+        _ = measured(Neither(p.domain, epsilon=1.0, clip=3.0), USERS).truth
