@@ -122,18 +122,6 @@ def plan_univariate(
     return _plan(*scales, tau, channel.v, planned_v(channel, size))
 
 
-def plan_one_round(
-    n_users: float, mean_scale: float, half_range: float, epsilon: float, kind: str = "auto"
-) -> Plan:
-    """Plan one report of every user over the whole range.
-
-    >>> plan_one_round(2000, 1 / 32, 1.0, 1.0).n_bins
-    1
-    """
-    v = planned_v(scalar_channel(kind, epsilon), None)
-    return _one_round(float(n_users), float(mean_scale), float(half_range), v)
-
-
 @lru_cache(maxsize=4096)
 def _plan(n: float, sigma: float, R: float, tau: float, v: float, v_alone: float) -> Plan:
     alone = _one_round(n, sigma, R, v_alone)

@@ -49,14 +49,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class StagePlan:
-    """The stages, and the mean squared error that they lead to.
-
-    Attributes
-    ----------
-    stages : tuple of Stage
-    risk : float
-        By quadrature over the estimate's error from stage to stage, clipping included.
-    """
+    """The stages, and the mean squared error that they lead to, clipping included."""
 
     stages: tuple[Stage, ...]
     risk: float
@@ -71,23 +64,9 @@ class StagePlan:
 def plan_stages(n_users: float, mean_scale: float, half_range: float, v: float) -> StagePlan:
     """Choose one to six stages by least predicted variance.
 
-    Parameters
-    ----------
-    n_users : float
-    mean_scale : float
-        Standard deviation of a user's mean around the common mean.
-    half_range : float
-    v : float
-        Planning variance of the scalar channel over squared width.
-
-    Returns
-    -------
-    StagePlan
-
-    Error
-    -----
     A stage of share f and half width r = min(R, 1.85 sqrt(sigma^2 + 1/P)) adds f n / (4 v r^2 +
-    sigma^2) to the precision P of the estimate so far; what is clipped counts in ``risk`` alone.
+    sigma^2) to the precision P of the estimate so far, with sigma = ``mean_scale``, R =
+    ``half_range`` and ``v`` the scalar channel's variance over squared width.
 
     Examples
     --------
@@ -103,75 +82,50 @@ def plan_stages(n_users: float, mean_scale: float, half_range: float, v: float) 
 
     best: dict[int, tuple[float, tuple[Stage, ...]]] = {}
 
-    def extend(found: tuple[Stage, ...], precision: float, left: float) -> None:
+    def extend(before: tuple[Stage, ...], precision: float, left: float) -> None:
         last = stage(left, precision)
         variance = 1 / (precision + left * n_users / last.user_variance)
-        k = len(found) + 1
+        k = len(before) + 1
         if k not in best or variance < best[k][0]:
-            best[k] = variance, (*found, last)
+            best[k] = variance, (*before, last)
         if k == MAX_STAGES:
             return
         for share in _SHARES:
             if left - share >= _LEAST_LAST - 1e-9:
                 more = stage(share, precision)
                 gained = share * n_users / more.user_variance
-                extend((*found, more), precision + gained, left - share)
+                extend((*before, more), precision + gained, left - share)
 
     extend((), 0.0, 1.0)
     variance, chosen = best[1]
     for k in range(2, MAX_STAGES + 1):
         if best[k][0] < _BETTER ** (k - len(chosen)) * variance:
             variance, chosen = best[k]
-    return StagePlan(chosen, stage_risks(chosen, n_users, mean_scale, half_range)[-1])
+    return StagePlan(chosen, stages_risk(chosen, n_users, mean_scale))
 
 
-def stage_risks(
-    stages: tuple[Stage, ...],
-    n_users: float,
-    mean_scale: float,
-    half_range: float,
-    mean: float | None = None,
-) -> list[float]:
-    """Follow the law of the estimate's error from stage to stage; return its mean squares.
+def stages_risk(stages: tuple[Stage, ...], n_users: float, mean_scale: float) -> float:
+    """Follow the law of the estimate's error from stage to stage; return its mean square.
 
-    Parameters
-    ----------
-    stages : tuple of Stage
-    n_users : float
-    mean_scale : float
-        True standard deviation of a user's mean.
-    half_range : float
-    mean : float, optional
-        The common mean, from the midpoint of the range; without it the ends of the range, which
-        keep estimates and intervals inside, are left out: a bound.
-
-    Error
-    -----
-    The error of an average of reports is normal; a mean that lies outside an interval, or users'
-    means that do, pull the average towards the interval's centre.
+    The error of an average of reports is normal, and what is clipped pulls it towards the
+    interval's centre. The ends of the range, which keep estimates inside, are left out: a bound.
     """
     first = stages[0].user_variance / (stages[0].share * n_users)
     grid = np.linspace(-6, 6, _POINTS) * math.sqrt(first)
     weight = _phi(grid / math.sqrt(first))
     weight /= weight.sum()
-    error = grid if mean is None else np.clip(grid, -half_range - mean, half_range - mean)
-    precision, risks = 1 / first, [float(weight @ error**2)]
+    precision = 1 / first
     for s in stages[1:]:
         noise = s.user_variance / (s.share * n_users)
         part = 1 / noise / (precision + 1 / noise)
-        centre = error
-        if mean is not None:
-            slack = half_range - s.half_width
-            centre = np.clip(error, -slack - mean, slack - mean)
-        told = centre + clipped_normal(-centre, mean_scale, s.half_width)
-        moved = error + part * (told - error)
+        told = grid + clipped_normal(-grid, mean_scale, s.half_width)
+        moved = grid + part * (told - grid)
         spread = max(part * math.sqrt(noise), grid[1] - grid[0])
         z = (grid[:, None] - moved) / spread
         density = np.exp(np.maximum(z * z / -2, _LEAST_LOG))
-        weight, error = density @ (weight / density.sum(axis=0)), grid
+        weight = density @ (weight / density.sum(axis=0))
         precision += 1 / noise
-        risks.append(float(weight @ grid**2))
-    return risks
+    return float(weight @ grid**2)
 
 
 def clipped_normal(mean: Floats, scale: float, half_width: float) -> Floats:

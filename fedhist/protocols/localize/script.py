@@ -12,7 +12,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,19 +133,11 @@ def localize_and_refine(
     epsilon-LDP: voters and reporters are disjoint cohorts of one salt, so that each user answers
     one epsilon-LDP query; the second query depends on other users' messages only.
     """
-    k, folds = functional.n_folds, salt_of_folds(salt)
-    middle = (functional.low + functional.high) / 2
-    whole = Cohort(salt, lo, 1.0) if lo else None
-    refine = ClippedMean(
-        functional,
-        np.full(k, middle),
-        plan.half_width,
-        float(epsilon),
-        kind,
-        cohort=whole,
-        fold_salt=folds,
-    )
-    found = FoldEstimates(np.full(k, middle), np.full(k, np.inf), np.zeros(k, dtype=np.int64))
+    k, folds, low, high = functional.n_folds, salt_of_folds(salt), functional.low, functional.high
+    centres, mass = np.full(k, (low + high) / 2), None
+    public: dict[str, float] = {}
+    warnings: tuple[str, ...] = ()
+    cohort = Cohort(salt, lo, 1.0) if lo else None
     if plan.n_bins > 1:
         split = lo + plan.vote_share * (1.0 - lo)
         vote = BinVotes(
@@ -156,76 +148,42 @@ def localize_and_refine(
             fold_salt=folds,
             neighbours=steps.neighbours,
         )
-        windows = yield from find_windows(vote, plan, steps)
-        if isinstance(windows, Estimate):
-            return windows
-        found, middles = windows
-        centres = keep_inside(middles, plan.half_width, functional.low, functional.high)
-        refine = replace(refine, centres=centres, cohort=Cohort(salt, split, 1.0))
-    reports = yield refine
-    return averaged(found, refine, reports, plan, n_users * (1.0 - lo), steps)
-
-
-def find_windows(
-    vote: BinVotes, plan: Plan, steps: Steps = PROVEN
-) -> Generator[Query, Summary, tuple[FoldEstimates, Floats] | Estimate]:
-    """Ask for votes; find every fold's best window and its middle: (k,), anywhere in the range.
-
-    Returns
-    -------
-    (FoldEstimates, (k,) float64), or a failed Estimate where nobody voted
-        The estimates are the middles of the range so far.
-    """
-    votes = yield vote
-    if votes.n_users == 0:
-        return Estimate.failed("nobody voted")
-    low, high, k = vote.functional.low, vote.functional.high, vote.functional.n_folds
-    middles, mass = steps.centres(vote.frequencies(votes), low, high)
-    voted = votes.sums["users"] > 0
-    found = FoldEstimates(
-        np.full(k, (low + high) / 2),
-        np.full(k, np.inf),
-        np.zeros(k, dtype=np.int64),
-        window_mass=mass,
-        public={"window_mass": float(mass.min()), "n_vote": float(votes.n_users)},
-        warnings=_doubts(plan, mass, vote.functional),
+        votes = yield vote
+        if votes.n_users == 0:
+            return Estimate.failed("nobody voted")
+        middles, mass = steps.centres(vote.frequencies(votes), low, high)
+        middles = np.where(votes.sums["users"] > 0, middles, centres)
+        centres = keep_inside(middles, plan.half_width, low, high)
+        public = {"window_mass": float(mass.min()), "n_vote": float(votes.n_users)}
+        warnings, cohort = _doubts(plan, mass, functional), Cohort(salt, split, 1.0)
+    refine = ClippedMean(
+        functional, centres, plan.half_width, float(epsilon), kind, cohort=cohort, fold_salt=folds
     )
-    return found, np.where(voted, middles, (low + high) / 2)
-
-
-def averaged(
-    found: FoldEstimates,
-    refine: ClippedMean,
-    reports: Summary,
-    plan: Plan,
-    planned: float,
-    steps: Steps = PROVEN,
-) -> FoldEstimates | Estimate:
-    """Average every fold's reports, of ``planned`` users who were to vote or to report."""
-    n, k = reports.sums["users"], refine.functional.n_folds
+    reports = yield refine
+    n = reports.sums["users"]
     if reports.n_users == 0:
-        return Estimate.failed("nobody reported", public=found.public, warnings=found.warnings)
-    public = found.public | {"n_bins": float(plan.n_bins), "n_report": float(reports.n_users)}
+        return Estimate.failed("nobody reported", public=public, warnings=warnings)
+    public |= {"n_bins": float(plan.n_bins), "n_report": float(reports.n_users)}
     if k == 1:
-        public["interval_low"] = float(refine.centres[0]) - refine.half_width
-        public["interval_high"] = float(refine.centres[0]) + refine.half_width
+        public["interval_low"] = float(centres[0]) - plan.half_width
+        public["interval_high"] = float(centres[0]) + plan.half_width
     else:
-        public |= {"folds": float(k), "half_width": refine.half_width}
-    warnings = found.warnings
+        public |= {"folds": float(k), "half_width": plan.half_width}
     empty = int(np.count_nonzero(n == 0))
     if empty:
         means = "the middle of the range stands in for their values, whatever the data"
         todo = "ask more users, or for fewer values"
         warnings = (*warnings, warned(f"{empty} of {k} folds had no reports", means, todo))
-    # the plan's variance is that of (1 - vote_share) planned / k reports
+    # the plan's variance is that of (1 - vote_share) n_users (1 - lo) / k reports
+    planned = n_users * (1.0 - lo)
     variance = plan.variance * (1 - plan.vote_share) * planned / k / np.maximum(n, 1)
-    return replace(
-        found,
-        value=refine.estimates(reports, clip=steps.clip),
-        stderr=np.where(n > 0, np.sqrt(variance), np.inf),
-        n_report=n.copy(),
-        public=public,
-        warnings=warnings,
+    return FoldEstimates(
+        refine.estimates(reports, clip=steps.clip),
+        np.where(n > 0, np.sqrt(variance), np.inf),
+        n.copy(),
+        mass,
+        public,
+        warnings,
     )
 
 
