@@ -33,9 +33,8 @@ GONE: Mapping[str, str] = {
     "ErrorBound": 'fedhist.Prediction(loss, expected, "exact", source)',
     "Goal": "a target after fedhist plan --error; goals are no more",
     "ResultsRow": "a line of simulations/experiments/predicted/rows.toml",
-    # settings
-    "median": 'nothing for it, or mode = "paper" for "dyadic" (ragged-distribution)',
     # fields and values of protocols: "NAME.FIELD", "NAME.FIELD=VALUE"
+    "ragged-distribution.median": 'nothing for "em", and mode = "paper" for "dyadic"',
     "mean.refine": 'method = "vote" for refine = "clip"',
     "mean-l2.c_sigma": 'nothing, or method = "centred", which learns how far users are apart',
     "mean-l2.clip_mass": "nothing: the radius is chosen by what the votes see",

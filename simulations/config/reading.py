@@ -146,7 +146,8 @@ def check_keys(given: Iterable[str], known: Iterable[str], what: str) -> None:
     names = list(known)
     for key in given:
         if key not in names:
-            raise ValueError(f"unknown {what} {key!r}{instead(key) or nearest(key, names)}")
+            gone = instead(f"{what.rpartition(' ')[2]}.{key}")  # of "parameter of NAME"
+            raise ValueError(f"unknown {what} {key!r}{gone or nearest(key, names)}")
 
 
 def required(cls: type) -> set[str]:

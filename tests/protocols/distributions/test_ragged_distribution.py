@@ -413,3 +413,8 @@ def test_impossible_configurations(change: dict[str, Any], match: str) -> None:
     RaggedDistribution(**good)
     with pytest.raises(ValueError, match=match):
         RaggedDistribution(**{**good, **change})
+
+
+def test_the_field_that_is_gone_says_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"median.*it is gone: write .*mode = \"paper\""):
+        RaggedDistribution(Keys.range(3), 1.0, n_users=100, median="dyadic")  # type: ignore[call-arg]

@@ -18,7 +18,7 @@ from fedhist.session.codec import protocol_digest
 PRINTED = [name for name, cls in own_protocols().items() if issubclass(cls, TwoModes)]
 NEEDED = {
     "distribution": {"mechanism": "gaussian"},
-    "ragged-distribution": {"median": "dyadic"},
+    "ragged-distribution": {},
     "few-users-mean": {"n_users": 400, "method": "auto", "n_blocks": None},
     "few-users-distribution": {"n_users": 400},
 }
