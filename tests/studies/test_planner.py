@@ -159,9 +159,9 @@ def test_the_bytes_foreseen_are_the_bytes_sent(name: str) -> None:
 
 
 def test_bytes_of_rounds_that_nobody_foresees() -> None:
-    """What later rounds ask depends on users counted, and on tests passed; six at most."""
-    for assume, rounds in (("same-distribution", 2), ("nothing", 6)):
-        found = plan(template_of("ragged", [f"protocol.assume={assume}"]), 0.2)
+    """What later rounds ask depends on users counted, and on what earlier ones released."""
+    for setting, rounds in (("assume=same-distribution", 2), ("mechanism=centred", 3)):
+        found = plan(template_of("ragged", [f"protocol.{setting}"]), 0.2)
         assert (found.bytes_of, found.rounds) == (1, rounds)
         assert any(f"bytes: of 1 of {rounds} rounds" in line for line in remarks(found))
 
