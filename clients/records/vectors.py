@@ -140,10 +140,10 @@ class BoxMean(VectorPart):
 @register_part
 @dataclass(frozen=True)
 class Leaning(VectorPart):
-    """Where a user's mean leans beyond noise: the direction of sinh(lean min(|x|, most) / scale).
+    """Where a user's mean leans beyond noise: the direction of sinh(min(|x| / scale, most)).
 
     Coordinate by coordinate, with the sign of x; ``most`` is in scales. sinh is the score of a
-    Gaussian mean that is 0 or +-lean scales: small coordinates, which are noise, hardly count, and
+    Gaussian mean that is 0 or +-1 scale: small coordinates, which are noise, hardly count, and
     none counts for more than one that noise does not reach. Samples are clipped to
     [-radius, radius]^d; ``scale`` is the standard deviation of a coordinate of a user's mean. A
     user with a NaN is unusable; one with the mean 0 leans nowhere.
@@ -153,15 +153,13 @@ class Leaning(VectorPart):
     dimension: int
     radius: float
     scale: float
-    lean: float
     most: float
 
     def __post_init__(self) -> None:
         check_within("dimension", self.dimension, 1, MAX_DIMENSION)
-        for name in ("radius", "scale", "lean", "most"):
+        for name in ("radius", "scale", "most"):
             check_scale(name, getattr(self, name))
-        if self.lean * self.most > MOST_LEAN:
-            raise ValueError(f"lean most must be at most {MOST_LEAN}, got {self.lean * self.most}")
+        check_within("most", self.most, 0, MOST_LEAN, "(]")
 
     @property
     def n_coordinates(self) -> int:
@@ -178,7 +176,7 @@ class Leaning(VectorPart):
         R = float(self.radius)
         rows = clipped_points(samples_of(users, self.dimension), -R, R)
         size = np.minimum(np.abs(rows) / self.scale, self.most)
-        rows = np.sign(rows) * np.sinh(self.lean * size)
+        rows = np.sign(rows) * np.sinh(size)
         norm = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         rows /= np.where(norm > 0, norm, 1.0)[:, None]
         rows[np.isnan(norm)] = np.nan

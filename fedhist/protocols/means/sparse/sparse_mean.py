@@ -37,6 +37,7 @@ from fedhist.protocols.means.sparse.vectors import (
     LOOKS,
     MOST_DIMENSION,
     MOST_ROUNDS,
+    NOT_LOST,
     VectorSetting,
     none_found,
 )
@@ -59,8 +60,6 @@ if TYPE_CHECKING:
 
 VOTERS = 0.5
 """Share of the users who select [1, eq. (38)]."""
-NOT_LOST = 2.0
-"""Deviations above the level of noise of a signal that is found in 39 runs of 40."""
 
 
 @register_protocol
@@ -129,7 +128,7 @@ class SparseMean(FoldMean):
     """
 
     name: ClassVar[str] = "sparse-mean"
-    revision: ClassVar[int] = 6
+    revision: ClassVar[int] = 7
     unshuffled: ClassVar[str] = "votes are read by signs that belong to a user's id"
     paper: ClassVar[str] = "Kent, Berrett & Yu, arXiv 2405.11923, Section 4.1"
     auto_vote: ClassVar[str] = "sign"

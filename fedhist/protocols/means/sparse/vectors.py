@@ -28,14 +28,11 @@ from server.means.centred import MOST_STAGES, CentredPlan, plan_centred
 from server.means.support import pick_support, selection_level
 
 LOOKS = (0.1, 0.25, 0.5)
-"""Shares of the users after which it is asked whether enough coordinates stand out."""
-LEAN, BEYOND = 1.25, 0.5
-"""Of :class:`~clients.records.vectors.Leaning`, the latter over sqrt(2 log d), which noise
-reaches."""
-SURE, DOUBTFUL = 1.5, 1.5
-"""Deviations above the level of noise of a coordinate that is sure; those of one worth a look."""
-CAUTION = 1.5
-"""Times sqrt(2 log(2 k)) deviations, for a value that is kept on its own evidence."""
+"""Shares of the users after which it is asked whether enough coordinates stand out: at least half
+of them refine."""
+NOT_LOST = 2.0
+"""Deviations that chance reaches once in 40 runs: so far above the level of the largest noise a
+coordinate is sure, so far from 0 it is worth a look."""
 MOST_ROUNDS = len(LOOKS) + 2 * MOST_STAGES - 1
 MOST_DIMENSION = 1 << 12
 """A report costs its client some hundreds of operations for every coordinate."""
@@ -56,8 +53,8 @@ class VectorSetting:
     @property
     def part(self) -> Leaning:
         """What the first users are asked."""
-        most = math.sqrt(2 * math.log(self.dimension)) + BEYOND
-        return Leaning(self.dimension, self.radius, self.scale, LEAN, most)
+        most = math.sqrt(2 * math.log(self.dimension))  # what noise reaches
+        return Leaning(self.dimension, self.radius, self.scale, most)
 
     @property
     def level(self) -> float:
@@ -79,7 +76,7 @@ class VectorSetting:
         """Planned scores of s signals of amplitudes b by a share of the users: (k,) deviations."""
         d, s, R = self.dimension, self.sparsity, self.radius / self.scale
         x, noise = np.minimum(b / self.scale, self.part.most), min(R, self.part.most, 1.0)
-        signal, other = np.sinh(LEAN * x) ** 2, math.sinh(LEAN * noise) ** 2
+        signal, other = np.sinh(x) ** 2, math.sinh(noise) ** 2
         told = self.n_users * share / self.unit
         return np.asarray(np.sqrt(told * signal / (s * signal + (d - s) * other)))
 
@@ -102,7 +99,7 @@ class VectorSetting:
 
     def sure(self, z: Floats) -> int:
         """Count the coordinates that stand out."""
-        return int(np.count_nonzero(np.abs(z) >= self.level + SURE))
+        return int(np.count_nonzero(np.abs(z) >= self.level + NOT_LOST))
 
     def candidates(self, z: Floats) -> Integers:
         """Pick the coordinates to refine: (k,) int64, increasing, s <= k <= 2 s if enough show.
@@ -111,7 +108,7 @@ class VectorSetting:
         """
         s = self.sparsity
         most = s + max(0, s - self.sure(z))
-        return pick_support(np.abs(z), most, DOUBTFUL)
+        return pick_support(np.abs(z), most, NOT_LOST)
 
     def project(self, value: Floats) -> Floats:
         """Clip a vector to the box, which holds the mean."""
@@ -120,7 +117,7 @@ class VectorSetting:
     def kept(self, value: Floats, z: Floats, stderr: float) -> Floats:
         """Zero what both rounds leave to noise, and all but the s largest: (k,), in the box."""
         size = np.abs(value)
-        least = CAUTION * stderr * math.sqrt(2 * math.log(2 * len(value)))
+        least = stderr * math.sqrt(2 * math.log(2 * len(value)))
         good = (size >= least) | (np.abs(z) >= self.level)
         found = pick_support(np.where(good, size, -1.0), self.sparsity, 0.0)
         out = np.zeros_like(value)
