@@ -65,7 +65,7 @@ GAUSSIAN_SHARES = ((0.04, 0.12), (0.03, 0.06))
 mechanism needs the square of its epsilon only, and Gaussian noise the root of its share."""
 
 TWO_LOOKS, THREE_LOOKS = (0.25, 0.75), (0.3, 0.15, 0.55)
-"""Of what the radii leave, look by look. Facts: halves and doubles of the first shares cost
+"""Of what the radii leave, look by look. Measured: halves and doubles of the first shares cost
 5 to 20% where users are much closer to each other than the first look's error."""
 
 WORTHWHILE = 0.5

@@ -29,7 +29,7 @@ NodeHalf = Callable[[Any, Users, int, str, int], Summary]
 
 
 @dataclass(frozen=True)
-class Facts:
+class Seen:
     """A total as the script gets it, and as it is left to the server.
 
     Attributes
@@ -63,7 +63,7 @@ def population_of(protocol: Protocol, users: Users, seed: int) -> InlinePopulati
     return InlinePopulation(nodes, seed)
 
 
-def see(query: Aggregated, exact: NDArray[np.int64], seed: int, digest: str) -> Facts:
+def see(query: Aggregated, exact: NDArray[np.int64], seed: int, digest: str) -> Seen:
     """Add up the shares of the nodes of a quorum: those that hold the users, then the colluders.
 
     Parameters
@@ -81,7 +81,7 @@ def see(query: Aggregated, exact: NDArray[np.int64], seed: int, digest: str) -> 
     ]
     left = exact + sum(shares[: premise.honest])
     total = (left + sum(shares[premise.honest :])).view(np.uint64).astype(query.modular)
-    return Facts(query.lift(summary_of(query, total, 0), premise.quorum), left)
+    return Seen(query.lift(summary_of(query, total, 0), premise.quorum), left)
 
 
 def integers_of(query: Aggregated, words: Summary) -> NDArray[np.int64]:

@@ -33,7 +33,7 @@ from simulations.runs.run import Options, execute
 BOX, BALL = "Table 2: box", "Table 2: ball"
 SPARSE, DENSITY = "Table 3: sparse", "Table 4: density"
 FIGURE = "Figure 1: item level with n T users over user level"
-Facts = tuple[float, float | None]
+Measured = tuple[float, float | None]
 Rate = Callable[[float], float]
 STYLES = (":", "-.", "--", "-")
 
@@ -74,7 +74,7 @@ class Tables:
         self.repeats = whole(request, "repeats", 2)
 
     def table(
-        self, name: str, Ts: Sequence[int], measured: Sequence[Facts], rates: Mapping[str, Rate]
+        self, name: str, Ts: Sequence[int], measured: Sequence[Measured], rates: Mapping[str, Rate]
     ) -> Floats:
         """Draw a table's rates with the measured points; judge slope and constants."""
         grid = np.geomspace(Ts[0], Ts[-1], 60)

@@ -24,7 +24,7 @@ from simulations.experiments.settings import positive, positives, whole, wholes
 from simulations.experiments.sparse_selection import Task
 
 SECOND, PAPER = "second procedure", "the paper's rule"
-Facts = tuple[float, float | None]
+Measured = tuple[float, float | None]
 
 
 def run(request: Request) -> Result:
@@ -58,7 +58,7 @@ def run(request: Request) -> Result:
     )
 
 
-def _errors(found: Findings, tasks: Sequence[Task], method: str) -> list[Facts]:
+def _errors(found: Findings, tasks: Sequence[Task], method: str) -> list[Measured]:
     """Measure a procedure at several settings."""
     runs = whole(found.request, "repeats")
     return [

@@ -32,7 +32,7 @@ from simulations.runs.run import Options, execute
 
 LAPLACE, SELECTION = "laplace", "ks"
 FACTORS = (0.6, 1.0, 1.6)
-"""Facts at these multiples of the predicted number of users, then interpolated."""
+"""Measured at these multiples of the predicted number of users, then interpolated."""
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class Compared(ABC):
 
     @property
     def ratio(self) -> float:
-        """Facts over predicted error."""
+        """Measured over predicted error."""
         return self.measured / self.predicted
 
     @property

@@ -13,7 +13,7 @@ from fedhist.model.registry import parameters
 from fedhist.protocols import BoundedHistogram, Mean
 from simulations.experiments.predicted.populations import made
 from simulations.experiments.predicted.rows import (
-    Facts,
+    Measured,
     ResultsRow,
     Setting,
     measure,
@@ -79,7 +79,7 @@ def test_a_prediction_of_another_source_is_held_against_runs() -> None:
 )
 def test_the_interval_is_judged(losses: tuple[float, ...], verdict: str) -> None:
     """The band is 3.6 to 4.4."""
-    found = Facts(Setting(Mean, ROW), losses)
+    found = Measured(Setting(Mean, ROW), losses)
     assert found.check.verdict == verdict
     file = io.StringIO()
     print_table(Console(file=file, width=80), rows_table([found], "mean"))

@@ -34,21 +34,21 @@ class Forbidden(Exception):
 
 
 @dataclasses.dataclass
-class Facts:
+class Seen:
     """What the run drew from, by name."""
 
     draws: set[str]
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Facts:
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     """Every seeded or floating-point source raises; the secure ones are counted.
 
     NumPy's and Python's generators are forbidden whole. Two uses are public and stay: the signs of
     a rotation are a function of a number in the protocol, and quantiles choose between mechanisms
     by predictions that are averages over draws of a fixed seed, made once.
     """
-    found = Facts(set())
+    found = Seen(set())
     _ = EXAMPLES["quantiles"].choice, EXAMPLES["local-quantiles"].plan  # type: ignore[attr-defined]
     signs = {(d, s): Rotation(d, s).signs for d in (20, 24, 32, 40) for s in (1,)}
 
@@ -74,7 +74,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Facts:
     return found
 
 
-def counted(call: Any, name: str, facts: Facts) -> Any:
+def counted(call: Any, name: str, seen: Seen) -> Any:
     """Note a call of OpenDP's constructors: integers only, or scores compared bit by bit."""
 
     def noted(*args: Any, **kwargs: Any) -> Any:
@@ -102,7 +102,7 @@ EXAMPLES = {name: Case(name, "secure").protocol for name in NAMES}
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_seeded_and_nothing_is_real(
-    name: str, users: dict[str, Users], facts: Facts
+    name: str, users: dict[str, Users], seen: Seen
 ) -> None:
     """Every protocol, served: what it draws from is exact integers and system entropy alone."""
     protocol = EXAMPLES[name]
@@ -119,7 +119,7 @@ def test_nothing_is_seeded_and_nothing_is_real(
 
 @pytest.mark.parametrize("name", sorted(SECURE))
 def test_what_has_no_exact_sampler_is_refused(
-    name: str, users: dict[str, Users], facts: Facts
+    name: str, users: dict[str, Users], seen: Seen
 ) -> None:
     """Before anybody is asked, and with a way out that the example above takes."""
     plain = PLAIN[name]
@@ -136,7 +136,7 @@ def test_what_has_no_exact_sampler_is_refused(
 PLAIN = {name: protocol_class(name).example() for name in SECURE}
 
 
-def test_the_oracle_of_few_users_is_refused(users: dict[str, Users], facts: Facts) -> None:
+def test_the_oracle_of_few_users_is_refused(users: dict[str, Users], seen: Seen) -> None:
     plain = PLAIN["user-level-erm"]
     protocol = dataclasses.replace(plain, oracle="few-users", steps=8, max_failed=0.9)  # type: ignore[call-arg]
     estimate = execute(protocol, users["user-level-erm"], SECURE_OPTIONS).estimate
@@ -144,7 +144,7 @@ def test_the_oracle_of_few_users_is_refused(users: dict[str, Users], facts: Fact
     assert "take another oracle" in estimate.reason
 
 
-def test_the_instrument_is_not_blind(users: dict[str, Users], facts: Facts) -> None:
+def test_the_instrument_is_not_blind(users: dict[str, Users], seen: Seen) -> None:
     for name in ("mean", "bounded-histogram"):
         with pytest.raises(Forbidden):
             execute(EXAMPLES[name], users[name], Options(seed=1))

@@ -516,12 +516,12 @@ def test_kinds_that_a_target_has_not(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Read from the registry: every kind is there, or the table says that it is not."""
     load_builtin()
     assert absent_kinds("mean") == []
-    assert absent_kinds("parameters") == ["local", "item-level"]
+    assert absent_kinds("parameters") == ["local"]
     found = compared(written(tmp_path, histograms(LAPLACE.format(60), GAUSSIAN.format(20))))
     assert "no registered protocol" not in shown(found)
     only = {"bounded-histogram": registry.protocol_class("bounded-histogram")}
     monkeypatch.setattr(compare_tables, "protocols", lambda: only)
-    told = "no registered protocol for a histogram is local, item-level"
+    told = "no registered protocol for a histogram is local"
     assert told in " ".join(shown(found).split())
 
 

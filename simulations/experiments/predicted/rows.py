@@ -153,7 +153,7 @@ class Setting:
 
 
 @dataclass(frozen=True, eq=False)
-class Facts(Compared):
+class Measured(Compared):
     """A row that was run. NOT PRIVATE."""
 
     setting: Setting
@@ -196,15 +196,15 @@ def settings(protocol: str | None = None) -> list[Setting]:
     return [Setting(protocol_class(name), ResultsRow(**row)) for name, row in rows]
 
 
-def measure(setting: Setting, effort: float = 1.0) -> Facts:
+def measure(setting: Setting, effort: float = 1.0) -> Measured:
     """Run a setting as often as it says, times ``effort``, seeds 0, 1, ..."""
     if not effort > 0:
         raise ValueError(f"effort must be positive, got {effort}")
     repeats = max(LEAST, round(setting.row.repeats * effort))
-    return Facts(setting, tuple(setting.measure(seed) for seed in range(repeats)))
+    return Measured(setting, tuple(setting.measure(seed) for seed in range(repeats)))
 
 
-def summary_of(rows: Iterable[Facts]) -> dict[str, Any]:
+def summary_of(rows: Iterable[Measured]) -> dict[str, Any]:
     """Return results rows as plain data."""
     every = [
         {
@@ -223,7 +223,7 @@ def summary_of(rows: Iterable[Facts]) -> dict[str, Any]:
     return {"kind": "validation", "rows": every}
 
 
-def rows_table(rows: Iterable[Facts], title: str = "") -> Table:
+def rows_table(rows: Iterable[Measured], title: str = "") -> Table:
     """Return the table of results rows."""
     return compared_table(
         rows,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import get_args, get_type_hints
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from fedhist.model.losses import L1, SQUARED_L2
-from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of, protocols
 from fedhist.privacy.guarantee import Trust
 from simulations.adversaries import read_adversaries
@@ -120,14 +118,8 @@ def absent_kinds(target: str) -> list[str]:
     there = {
         "central": any(g.trust is Trust.CENTRAL and g.unit == "user" for g in guarantees),
         "local": any(g.trust is Trust.LOCAL for g in guarantees),
-        "item-level": any(g.unit == "item" for g in guarantees) or any(map(_can_be_item, made)),
     }
     return [kind for kind, found in there.items() if not found]
-
-
-def _can_be_item(cls: type[Protocol]) -> bool:
-    """Say whether a field lets a protocol be had per item."""
-    return any("item-level" in get_args(hint) for hint in get_type_hints(cls).values())
 
 
 def _attack(found: Ranked) -> list[str]:

@@ -92,7 +92,7 @@ class Runs:
 
     @property
     def ratio(self) -> float | None:
-        """Facts over predicted, each about the protocol's own truth."""
+        """Measured over predicted, each about the protocol's own truth."""
         own = self._own_losses()
         return float(np.mean(own)) / self.predicted if own and self.predicted else None
 

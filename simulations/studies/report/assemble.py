@@ -90,7 +90,7 @@ def _result(found: RunFolder, name: str, status: str) -> tuple[Block, ...]:
         )
         if secret["predicted"]:
             ratio = secret["measured"] / secret["predicted"]
-            rows.append(("Facts over predicted", f"{ratio:.3g}"))
+            rows.append(("Measured over predicted", f"{ratio:.3g}"))
         rows.append(("Theory's source", str(secret["prediction"])))
     rows += [(f"Public: {k}", shown(v, 6)) for k, v in found.metrics.get("public", {}).items()]
     blocks: list[Block] = [Facts(tuple(rows))]

@@ -252,7 +252,7 @@ def test_truth_error_and_diagnostics() -> None:
 def test_failures_decay_exponentially_in_n_epsilon_squared() -> None:
     """The exponent per user is that of theory, tau^2, and it is of order epsilon^2.
 
-    Facts over 1,000 votes at each n, for a hundred cells; the rates of Proposition 3 follow
+    Measured over 1,000 votes at each n, for a hundred cells; the rates of Proposition 3 follow
     because log N is of order d.
     """
     rng = np.random.default_rng(7)

@@ -77,7 +77,7 @@ def test_intervals_hold_where_the_radius_shortens_alike_users(n: int, seed: int)
 def test_a_cluster_far_away_costs_no_more_than_a_few_times_one_report() -> None:
     """A fifth of 5,000 users, 1.2 from the others: 20 runs.
 
-    Facts 1.9 to 2.5 times one report in five sets of twenty runs. It was 5.8 to 8.1 times where
+    Measured 1.9 to 2.5 times one report in five sets of twenty runs. It was 5.8 to 8.1 times where
     every stage weighed the radius for its own reports alone.
     """
     n, rng = 5_000, np.random.default_rng(5)
@@ -94,7 +94,7 @@ def test_a_cluster_far_away_costs_no_more_than_a_few_times_one_report() -> None:
 def test_users_without_samples_neither_pull_the_estimate_nor_shrink_its_stated_error() -> None:
     """Three in ten, who report the centre of their stage: twenty runs.
 
-    Facts over stated squared errors were .5 to .9 in four sets of twenty runs. Where the votes'
+    Measured over stated squared errors were .5 to .9 in four sets of twenty runs. Where the votes'
     share of them was thrown away it was 8 to 14, and the error ten times as large.
     """
     n, rng = 6_000, np.random.default_rng(7)
