@@ -1,7 +1,7 @@
 """Where a central mean looks: medians or means over the range, drawn radii; from public numbers.
 
 Few users outside a small radius are worth more than nobody outside a large one. The exponential
-mechanism weighs both: a radius r has the weight r^-3, times exp(-epsilon) for every user beyond it,
+mechanism weighs both: a radius r has the weight r^-4, times exp(-epsilon) for every user beyond it,
 the first 1 / epsilon of them being free.
 
 What no mechanism sees: one that adds at most a share x to the noise of radius r, where nobody is
@@ -26,10 +26,10 @@ from server.central_means.noise import SumNoise, sum_noise
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
-DECAY = 3.0
-"""A radius twice as large has an eighth of the weight. With 5 and three times as many free users
-the clip took 3 to 5 times the noise from skewed users, and at most a quarter less noise was left
-where users are normal."""
+DECAY = 4.0
+"""A radius twice as large has a sixteenth of the weight: all those larger than the smallest one
+that holds everybody raise the mean square of the noise by a half; with r^-3 it is 2.2 times as
+much. With r^-5 and three times as many free users the clip took 3 to 5 times the noise."""
 
 FREE = 1.0
 """Users beyond the radius that cost nothing, times epsilon: the scale on which they are seen."""
@@ -56,10 +56,10 @@ WRONG = 0.01
 MEDIAN_USERS, MEDIAN_SHARES = 100.0, (0.02, 0.15)
 """Units of epsilon in all users together for a median, twice what it needs, within shares of it."""
 
-RADIUS_USERS = 500.0
-"""The same for a radius: one user in twenty far away then counts 25."""
+RADIUS_USERS = 300.0
+"""The same for a radius: one user in ten far away then counts 30."""
 
-LAPLACE_SHARES = ((0.15, 0.35),)
+LAPLACE_SHARES = ((0.15, 0.4),)
 GAUSSIAN_SHARES = ((0.04, 0.12), (0.03, 0.06))
 """Within shares of epsilon, and of rho, for the first radius and the second one: an exponential
 mechanism needs the square of its epsilon only, and Gaussian noise the root of its share."""

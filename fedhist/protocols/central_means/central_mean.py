@@ -93,7 +93,7 @@ class CentralMean(CentralMeans):
 
     name: ClassVar[str] = "central-mean"
     paper: ClassVar[str] = "own: a clip around medians (Levy et al., NeurIPS 2021) or first means"
-    revision: ClassVar[int] = 6
+    revision: ClassVar[int] = 7
 
     radius: float | None = None
 

@@ -177,10 +177,10 @@ def test_all_steps_together_spend_the_budget(
 
 
 @pytest.mark.parametrize(
-    ("n", "d", "epsilon", "gain"), [(350, 1, 0.95, 3), (2000, 1, 1.0, 30), (3000, 16, 1.0, 30)]
+    ("n", "d", "epsilon", "gain"), [(350, 1, 0.95, 2), (2000, 1, 1.0, 30), (3000, 16, 1.0, 30)]
 )
 def test_users_who_are_close_are_found(n: int, d: int, epsilon: float, gain: float) -> None:
-    """A third or a thirtieth of the error over the range, by two looks, medians and three looks."""
+    """A half or a thirtieth of the error over the range, by two looks, medians and three looks."""
     given = {"n_users": n, "dimension": d, "box": 1.0, "epsilon": epsilon}
     users = some(n, mean=0.1, spread=0.001, d=d)
     near, whole = (cls(**given).error(users) for cls in (CentralMean, BoxMean))  # type: ignore[arg-type]

@@ -64,14 +64,14 @@ def test_epsilon_suffices_for_every_neighbour_and_less_does_not() -> None:
     assert worst > 0.7 * CHOICE.epsilon
 
 
-def test_one_user_beyond_is_free_and_a_radius_twice_as_large_weighs_an_eighth() -> None:
+def test_one_user_beyond_is_free_and_a_radius_twice_as_large_weighs_a_sixteenth() -> None:
     """1 / epsilon = 1.25 users cost nothing."""
     inside = np.zeros(K, dtype=np.int64)
     inside[0], inside[-1] = 3, 1
     p = law(inside)
-    assert p / p[0] == pytest.approx([2.0 ** (-1.5 * j) for j in range(K)], rel=1e-9)
+    assert p / p[0] == pytest.approx([2.0 ** (-2 * j) for j in range(K)], rel=1e-9)
     inside[-1] = 2
-    assert law(inside)[-1] / law(inside)[0] == pytest.approx(2.0**-6 * math.exp(0.8 * 0.75))
+    assert law(inside)[-1] / law(inside)[0] == pytest.approx(2.0**-8 * math.exp(0.8 * 0.75))
 
 
 @pytest.mark.parametrize("k", [10, 20, 40, 80])
