@@ -43,7 +43,7 @@ who are alike hardly have any, and the votes' noise would be a third of their st
 MOST_BINS = 15
 _LEAST_SHARE, _MOST_VOTERS, _FEWEST_VOTERS = 0.02, 0.08, 300.0
 _SHARPNESS = 2.0
-_ROOM = 1.35
+ROOM = 1.35
 """Planned radius over the root mean square distance."""
 
 _BETTER = 0.97
@@ -235,7 +235,7 @@ def _variance(
     for share in shares[1:]:
         # as far as the bins of one vote reach
         least = radius_edges(rho, radius, 0.0)[-1]
-        rho = min(rho, max(least, _ROOM * math.sqrt(sigma**2 + 1 / precision)))
+        rho = min(rho, max(least, ROOM * math.sqrt(sigma**2 + 1 / precision)))
         square = (1 - alarm) * rho**2 + alarm * square
         precision += share * n_users / (v * square)
     return 1 / precision

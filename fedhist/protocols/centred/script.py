@@ -27,7 +27,14 @@ from fedhist.model.query import Query, Summary
 from fedhist.protocols.centred.queries import RadiusVotes, RankReports
 from fedhist.protocols.localize.queries import ClippedMean
 from fedhist.users.cohort import Cohort
-from server.means.centred import CLIP_MASS, CentredPlan, Learned, learned_radius, radius_edges
+from server.means.centred import (
+    CLIP_MASS,
+    ROOM,
+    CentredPlan,
+    Learned,
+    learned_radius,
+    radius_edges,
+)
 from server.means.localize import keep_inside
 
 Project = Callable[[Floats], Floats]
@@ -235,14 +242,14 @@ def _asked(
 
 
 def _doubts(plan: CentredPlan, radius: float, before: float) -> tuple[str, ...]:
-    """Say where the users are much further apart than planned."""
+    """Say where the radius is more than twice that planned: users differ, or the votes err."""
     expected = math.sqrt(plan.sigma**2 + before)
-    if plan.n_stages == 1 or radius <= 3 * expected or expected >= plan.radius:
+    if plan.n_stages == 1 or radius <= 2 * ROOM * expected or expected >= plan.radius:
         return ()
     return (
         warned(
-            f"users differ (most of them lie up to {radius:.3g} from the mean, where "
-            f"{expected:.3g} was planned)",
+            f"users differ, or the votes' noise says so (by them most lie up to {radius:.3g} from "
+            f"the mean, where {expected:.3g} was planned)",
             "the noise is larger than planned, and more samples of each user buy less",
             "more users or a larger epsilon lower it",
         ),
