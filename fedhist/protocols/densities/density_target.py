@@ -14,8 +14,8 @@ from fedhist.base.checks import check_scale
 from fedhist.base.errors import PopulationError
 from fedhist.base.text import warned
 from fedhist.model.display import Display
-from fedhist.model.error_bounds import LowerBound
 from fedhist.model.evaluation import Facts
+from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.truths import Truth
 from fedhist.protocols.shared.lower_bounds import density_bounds, planned_sizes

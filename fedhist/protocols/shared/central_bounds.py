@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from fedhist.model.error_bounds import LowerBound
 from fedhist.model.losses import L1
+from fedhist.model.prediction import LowerBound
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from server.means.central_bounds import coin_bound
 from server.means.lower_bounds import Sizes

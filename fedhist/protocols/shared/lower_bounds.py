@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedhist.model.error_bounds import LowerBound
+from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Protocol
 from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.protocols.shared.sample_sizes import Held

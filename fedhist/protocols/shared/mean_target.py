@@ -13,9 +13,9 @@ from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Array
 from fedhist.base.errors import PopulationError
 from fedhist.model.display import Display
-from fedhist.model.error_bounds import LowerBound
 from fedhist.model.evaluation import Facts
 from fedhist.model.losses import SQUARED_L2, squared_l2
+from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Protocol
 from fedhist.model.truths import Truth
 from fedhist.protocols.shared.lower_bounds import mean_bounds, planned_sizes

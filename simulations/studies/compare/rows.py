@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedhist.model.error_bounds import LowerBound
+from fedhist.model.prediction import LowerBound
 from fedhist.privacy.guarantee import Trust
 from simulations.studies.compare.setup import Ready
 from simulations.studies.records.cells import Record

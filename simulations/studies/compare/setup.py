@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from fedhist.base.errors import FedhistError, nearest
-from fedhist.model.error_bounds import LowerBound
 from fedhist.model.evaluation import Facts, measured
+from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters, protocol_class
 from fedhist.model.truths import Truth

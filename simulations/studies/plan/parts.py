@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedhist.model.error_bounds import LowerBound
 from fedhist.model.evaluation import measured
+from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of
 from fedhist.protocols.shared.mean_target import InRange

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedhist.base.checks import check_size
-from fedhist.model.error_bounds import LowerBound
+from fedhist.model.prediction import LowerBound
 from fedhist.model.registry import load_builtin, load_plugin, protocol_class
 from fedhist.privacy.guarantee import Adjacency, Trust
 from simulations.runs.config import Config

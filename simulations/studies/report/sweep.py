@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import fedhist
-from fedhist.model.error_bounds import LowerBound
+from fedhist.model.prediction import LowerBound
 from simulations.reporting.json_files import canonical, flat
 from simulations.reporting.numbers import shown
 from simulations.reporting.page import Block, Facts, Items, Page, Picture, Section, Text
