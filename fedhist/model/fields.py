@@ -129,7 +129,7 @@ def refused(name: str, value: Any, wanted: str, known: tuple[str, ...] = ()) -> 
     """Make the error of a value that is not what its field asks; ``known`` are words it lists."""
     huge = isinstance(value, int) and abs(value) >= HUGE
     given = "one beyond 2^1000" if huge else repr(value)
-    remedy = instead(f"{name} = {value}") or closest(value, known)
+    remedy = instead(f"{name.rpartition('.')[2]} = {value}") or closest(value, known)
     return ValueError(f"{name} must be {wanted}, got {given}{remedy}")
 
 

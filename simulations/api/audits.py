@@ -10,6 +10,7 @@ from typing import Any
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import nearest
 from fedhist.model.protocol import Protocol
+from fedhist.model.renamed import instead
 from fedhist.privacy.guarantee import Trust
 from simulations.api.inputs import files_of, plain, short
 from simulations.audit.audited import Audited, audit_all
@@ -103,5 +104,6 @@ def _made(protocol: object, changes: dict[str, Any]) -> Protocol:
     known = [f.name for f in fields(protocol) if f.init]  # type: ignore[arg-type]
     for key in changes:
         if key not in known:
-            raise ValueError(f"unknown parameter of {protocol.name} {key!r}{nearest(key, known)}")
+            remedy = instead(f"{protocol.name}.{key}") or nearest(key, known)
+            raise ValueError(f"unknown parameter of {protocol.name} {key!r}{remedy}")
     return replace(protocol, **changes) if changes else protocol  # type: ignore[type-var]

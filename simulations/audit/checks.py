@@ -11,6 +11,7 @@ from typing import Any
 from fedhist.base.errors import nearest
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import load_builtin, load_plugin, protocol_class, protocols
+from fedhist.model.renamed import instead
 from fedhist.privacy.guarantee import Trust
 from simulations.audit.aggregate import audit_aggregate
 from simulations.audit.central import audit_central
@@ -116,7 +117,8 @@ def chosen_protocols(
         known = [f.name for f in fields(cls) if f.init]  # type: ignore[arg-type]
         for key in changes:
             if key not in known:
-                raise ValueError(f"unknown parameter of {cls.name} {key!r}{nearest(key, known)}")
+                remedy = instead(f"{cls.name}.{key}") or nearest(key, known)
+                raise ValueError(f"unknown parameter of {cls.name} {key!r}{remedy}")
         changed = replace(cls.example(), **changes)  # type: ignore[type-var]
         if trust is not None:
             out.append(under(changed, trust))

@@ -107,8 +107,10 @@ def built(cls: Callable[..., P], given: Mapping[str, Any], table: str) -> P:
     try:
         return cls(**converted(cast(type, cls), given, table))
     except (TypeError, ValueError) as e:
-        own = str(e).partition(" ")[0] in given
-        raise ValueError(f"{table}.{e}" if own else str(e)) from None
+        own, called = str(e).partition(" ")[0] in given, getattr(cls, "name", "")
+        text = f"{table}.{e}" if own else str(e)
+        gone = [instead(f"{called}.{k}={v}") for k, v in given.items() if f"{k} must be" in text]
+        raise ValueError(text + "".join(gone) * ("it is gone" not in text)) from None
 
 
 def read(cls: type[T], given: object) -> T:

@@ -36,6 +36,14 @@ WRONG = {
         "poisson: protocol.adjacency must be one of add-remove-user, zero-out-user, replace-user, "
         "replace-item, got 'replace-usr'; did you mean 'replace-user'?",
     ),
+    "a method that is gone": (
+        ["sparse-mean", "--set", "protocol.method=auto"],
+        "'auto'; it is gone: write method = \"vectors\"",
+    ),
+    "a method that is a protocol now": (
+        ["few-users", "--set", "protocol.method=box"],
+        "'box'; it is gone: write the protocol \"box-mean\"",
+    ),
     "a budget that is none": (
         ["quickstart", "--epsilon", "-1"],
         "quickstart: protocol.epsilon must be positive, got -1.0",
@@ -135,6 +143,9 @@ STUDIES = {
     ),
     "compare mean --set compare.protocols=[{name='central-mean',radus=1}]": (
         "mean: unknown parameter of central-mean 'radus'; did you mean 'radius'?"
+    ),
+    "audit mean --set refine=clip": (
+        "unknown parameter of mean 'refine'; it is gone: write method = \"vote\""
     ),
     "sweep clip --set sweep.protocols=[{name='meen'}]": (
         "clip: sweep.protocols: unknown protocol 'meen'; did you mean 'mean'?"
