@@ -258,6 +258,7 @@ class Setting:
                 told: Any = protocol.error(users)
                 kind = getattr(told, "kind", "bound" if getattr(told, "is_bound", False) else "")
                 out |= {"predicted": told.expected, "kind": kind, "loss": told.loss}
+                out["stderr"] = getattr(told, "stderr", 0.0)
                 out["seconds"] = round(time.perf_counter() - start, 2)
         return out
 
@@ -291,12 +292,21 @@ class Ratio:
     note: str = ""
 
     @classmethod
-    def of(cls, name: str, over: Numbers, under: Numbers, squared: bool, note: str = "") -> Ratio:
-        """Compare paired runs by the delta method."""
+    def of(
+        cls,
+        name: str,
+        over: Numbers,
+        under: Numbers,
+        squared: bool,
+        note: str = "",
+        stderr: float = 0.0,
+    ) -> Ratio:
+        """Compare paired runs by the delta method; ``stderr`` is a share of what is over."""
         a, b = float(over.mean()), float(under.mean())
         if not (a and b):
             return cls(name, 1.0 if a == b else math.inf if a else 0.0, 1.0, note)
         spread = float(np.std(over / a - under / b, ddof=1)) / math.sqrt(len(over))
+        spread = math.hypot(spread, stderr)
         power = 0.5 if squared else 1.0
         wide = float(stats.t.ppf(0.995, len(over) - 1)) * spread * power
         return cls(name, (a / b) ** power, math.exp(wide), note)
@@ -352,7 +362,8 @@ def predictions(path: Path) -> str:
         x, first = np.array([r["own"] for r in runs.values() if "own" in r]), runs[0]
         if len(x) > 2 and "predicted" in first:
             told = np.full(len(x), first["predicted"])
-            ratio = Ratio.of(row, told, x, first["loss"].startswith("squared"))
+            squared, stderr = first["loss"].startswith("squared"), first["stderr"] / told[0]
+            ratio = Ratio.of(row, told, x, squared, stderr=stderr)
             lines += [f"| {target} | {row} | {first['kind']} | {ratio} | {first['seconds']} |"]
     return "\n".join(lines)
 
