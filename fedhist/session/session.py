@@ -219,19 +219,30 @@ class Session:
 def claim(journal: Journal, protocol: Protocol, grade: str) -> bool:
     """Write into a new journal whose it is; returns whether it was new.
 
-    Raises FedhistError if it is another protocol's journal, another configuration's, or of another
-    grade of noise.
+    Raises FedhistError if it is another protocol's journal, another configuration's, of another
+    grade of noise, or of another law that may have shared the budget otherwise: what is left of it
+    is then unknown. Version 0.2.0 did not note the law; its ended journals can be read, and those
+    that have released nothing go on, since every question states its own epsilon.
     """
     run = {"digest": protocol_digest(protocol), "grade": grade}
-    line = journal.find("run", 0)
+    line, law = journal.find("run", 0), {"revision": type(protocol).revision}
     if line is None:
-        journal.append({"kind": "run", "index": 0, "name": secrets.token_hex(16)} | run)
-    elif {k: line.get(k) for k in run} != run:
+        journal.append({"kind": "run", "index": 0, "name": secrets.token_hex(16)} | run | law)
+        return True
+    if {k: line.get(k) for k in run} != run:
         raise FedhistError(
             "the journal belongs to another run, another configuration, a version whose "
             f"protocol had other fields or another grade of noise than {grade} noise for {protocol}"
         )
-    return line is None
+    same = line.get("revision", law["revision"]) == law["revision"]
+    told = "revision" in line or journal.find("release", 0) is None
+    if not (journal.ended or (same and told)):
+        raise FedhistError(
+            f"the journal is of a version in which {protocol.name} may have shared its budget "
+            "otherwise: going on could spend more than the guarantee; end the run with the version "
+            "that began it, or book what it has spent and start anew"
+        )
+    return False
 
 
 def in_key_order(protocol: Protocol, estimate: Estimate) -> Estimate:

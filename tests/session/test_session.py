@@ -20,6 +20,7 @@ from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Trust
 from fedhist.protocols.baselines.naive_mean import NaiveMean
 from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram, ClippedCounts
+from fedhist.protocols.histograms.poisson_counts import PoissonCounts
 from fedhist.protocols.histograms.unbounded_histogram import UnboundedHistogram
 from fedhist.protocols.localize.queries import BinVotes
 from fedhist.protocols.means.mean import Mean
@@ -175,6 +176,27 @@ def test_a_draw_that_fails_can_be_taken_up_again(
     assert estimate.public == whole.public
     assert estimate.ledger is not None
     assert estimate.ledger.spent().epsilon == 2.0
+
+
+@pytest.mark.parametrize("noted", [None, PoissonCounts.revision - 1, PoissonCounts.revision])
+@pytest.mark.parametrize("reached", ["asked", "released", "ended"])
+def test_a_journal_of_another_law_is_refused_where_it_would_spend(
+    noted: int | None, reached: str
+) -> None:
+    """Laws share epsilon otherwise: a choice that cost 1.08, and counts for 2.25, are 3.33 of 3."""
+    protocol = dataclasses.replace(PoissonCounts.example(), epsilon=3.0)
+    population, journal = InlinePopulation([protocol.example_users()], 3), Journal()
+    Session(protocol, noise, journal).run(population.ask)
+    if reached != "ended":
+        first = {"run", "query"} if reached == "asked" else {"run", "query", "exact", "release"}
+        journal._lines = [x for x in journal._lines if x["kind"] in first and x["index"] == 0]
+    del journal._lines[0]["revision"]
+    journal._lines[0] |= {} if noted is None else {"revision": noted}
+    if reached == "ended" or noted == protocol.revision or (noted is None and reached == "asked"):
+        Session(protocol, noise, journal)
+        return
+    with pytest.raises(FedhistError, match="poisson-counts may have shared its budget otherwise"):
+        Session(protocol, noise, journal)
 
 
 @pytest.mark.parametrize("damage", ["removed", "altered", "doubled", "swapped", "cut off", "not"])
