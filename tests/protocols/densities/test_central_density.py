@@ -13,6 +13,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from clients.records.user_rows import fourier_rows
 from fedhist.base.arrays import Floats
 from fedhist.base.errors import PopulationError, WireError
+from fedhist.model.evaluation import measured
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
@@ -225,7 +226,7 @@ def test_the_error_is_exact(delta: float) -> None:
     predicted, truth = protocol.error(users), protocol.truth(users)
     assert predicted.exact
     ise = [protocol.loss(run(protocol, users, seed).value, truth) for seed in range(50)]
-    noise = predicted.expected - protocol.left_out(protocol.seen(users))
+    noise = predicted.expected - protocol.left_out(measured(protocol, users))
     assert abs(np.mean(ise) - predicted.expected) < (0.16 if delta else 0.25) * noise
     assert not dataclasses.replace(protocol, project=True).error(users).exact
     missing = Users.from_records({"a": [0.5], "b": []})

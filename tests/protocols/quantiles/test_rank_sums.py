@@ -55,10 +55,10 @@ def test_blocks_say_what_all_users_say(of: str, seed: int) -> None:
     errors = [[max(0.0, a - q, q - b) for a, b in zip(first, last, strict=True)] for q in LEVELS]
     for shard in (users, Cut(users, (100, 230)), Cut(users, (3, 9, 9, 50, 399)),
                   Cut(users, tuple(range(7, 400, 7)))):  # fmt: skip
-        seen = protocol.seen(shard)
-        assert seen.truth.tolist() == truth.tolist()
-        assert seen.diagnostics == {"unusable records": 400 - n}
-        given = protocol.ranks(seen)
+        facts = measured(protocol, shard)
+        assert facts.truth.tolist() == truth.tolist()
+        assert facts.diagnostics == {"unusable records": 400 - n}
+        given = protocol.ranks(facts)
         assert given.n == n
         assert given.errors == pytest.approx(np.array(errors), rel=1e-12, abs=1e-14)
         edges = np.linspace(-0.5, 1.0, 17)

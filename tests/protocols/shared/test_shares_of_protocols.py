@@ -186,7 +186,6 @@ def test_item_counts_state_their_sensitivity_under_replacement_alone():
         (CHOSEN, {"discrete": False}, "nodes add integers"),
         (CHOSEN, {"threshold": "em-slope"}, "'em-slope' is chosen by exact scores"),
         (CHOSEN, {"threshold": "output-perturbation"}, "'output-perturbation' is chosen by exact"),
-        (CHOSEN, {"debias": True, "clip_max": 64.0}, "a ratio is chosen by exact scores"),
         (RISK, {"discrete": False}, "nodes add integers"),
         (RISK, {"epsilon": float("inf")}, "without noise nothing is clipped"),
         (RISK, {"oracle": "few-users", "discrete": False}, "nodes add integers"),
