@@ -77,7 +77,7 @@ class BoxMean(CentralMeans):
 
     name: ClassVar[str] = "box-mean"
     paper: ClassVar[str] = "noise on the clipped mean: Laplace, or Balle & Wang, ICML 2018"
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
 
     trust: Aggregation | None = None
 

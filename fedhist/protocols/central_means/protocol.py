@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clients.records.user_rows import shorten
 from fedhist.base.arrays import Array, Floats
 from fedhist.base.checks import check_choice, check_integer, check_range, check_scale
 from fedhist.base.text import warned
@@ -168,8 +169,10 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         )
 
     def settle(self, mean: Floats, std: float) -> Floats:
-        """Return what a noisy mean is taken for: itself."""
-        return mean
+        """Return what a noisy mean is taken for: itself, or inside the range if n is noisy, too."""
+        if not self.hidden or not self.guarantee.private:
+            return mean
+        return np.asarray(self.middle + shorten((mean - self.middle)[None], self.half)[0])
 
     def drowned(self, std: float) -> tuple[str, ...]:
         """Warn where noise of ``std`` in each coordinate is much of the range."""

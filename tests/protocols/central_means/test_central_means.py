@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fedhist as fh
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report
 from fedhist.model.truths import Truth
@@ -384,3 +385,13 @@ def test_stated_intervals_hold_the_truth(kind: str, n: int, d: int, epsilon: flo
         estimate = run(protocol, users, seed).estimate
         held += float(np.mean(np.abs(estimate.value - truth) <= 1.96 * estimate.stderr))
     assert held >= 270
+
+
+def test_a_noisy_number_of_users_takes_no_mean_out_of_the_range() -> None:
+    """A sum over a number of users that noise has made 1 would be 50 times what it is."""
+    users = Users.from_samples(np.arange(50), np.arange(51), np.full((50, 1), 0.3))
+    few = BoxMean(
+        epsilon=0.5, n_users=50, low=-1.0, high=1.0, delta=0.0, adjacency="add-remove-user"
+    )
+    values = [float(fh.run(few, users, seed=seed).value[0]) for seed in range(60)]
+    assert max(map(abs, values)) <= 1.0
