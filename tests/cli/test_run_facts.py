@@ -95,7 +95,6 @@ def test_a_run_and_a_cell_say_that_items_are_sampled(
     assert "NOT PRIVATE items sampled 1 in: 3" in said
     assert "truth (NOT PRIVATE), sampled 1 in 3" in said
     secret = json.loads((tmp_path / "out" / "metrics.json").read_text())["NOT PRIVATE"]
-    assert secret["prediction"].endswith("; sampled 1 in 3")
     assert secret["diagnostics"] == {"items sampled 1 in": 3.0}
 
 

@@ -59,8 +59,8 @@ def cell(*tables: dict[str, Any], protocol: dict[str, Any] | None = None, **run:
 
 def test_the_key_of_an_attacked_setting_is_fixed() -> None:
     """Files of results outlive versions: this digest changes with the protocol's revision only."""
-    assert Mean.revision == 1
-    assert cell(BAD).key == "7859f60f8d72ffdb6a8bbc7411ce243f"
+    assert Mean.revision == 2
+    assert cell(BAD).key == "85ffa0beb7ce8e9a187fc8dd46e6bd27"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,8 @@ def test_a_record_says_what_an_attacked_run_says() -> None:
         assert (NOT_SAFE in record.warnings) is not checks
         assert record.diagnostics["injected: malformed"] == 50
         dropped = [n for k, n in record.diagnostics.items() if k.startswith("dropped: ")]
-        assert sum(dropped) == (50 if checks else 0)
+        # unchecked, only what cannot be added up is dropped
+        assert sum(dropped) == 50 if checks else sum(dropped) < 50
         assert (record.rounds, record.bytes_per_user) == (honest.rounds, honest.bytes_per_user)
         assert Record.from_json(record.to_json()) == record
         assert record.tables == cell(BAD, checks=checks)

@@ -157,7 +157,7 @@ def run_folder(folder: Path, keys: list[str], values: list[float]) -> Path:
                 "standard error": None,
                 "repeats": 1,
                 "predicted": 111.0,
-                "prediction is exact": True,
+                "prediction is": "exact",
                 "prediction": "Equation 3",
             },
         },
