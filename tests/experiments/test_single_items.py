@@ -32,13 +32,14 @@ def test_only_keeps_every_user_and_one_item():
     np.testing.assert_array_equal(mine.ids, users.ids)
 
 
-def test_runs_scatter_around_the_expected_errors():
-    """400 runs; within 5 standard errors, a false alarm has probability 1e-6."""
+def test_runs_scatter_around_the_predicted_error():
+    """400 runs and 30; within 5 standard errors, a false alarm has probability 1e-6."""
     users = poisson_users()
-    pair = compare(protocol_for(users, SETTINGS, clip=2), users, runs=400, seed=0)
-    error = pair.runs.std(axis=1, ddof=1) / 20
-    away = np.abs(pair.runs.mean(axis=1) - [pair.clipping, pair.debiasing])
-    assert (away <= 5 * error).all()
+    protocol = protocol_for(users, SETTINGS, clip=2)
+    pair = compare(protocol, users, runs=400, seed=0)
+    total, told = float(protocol.truth(users)[0]), protocol.error(users)
+    error = math.hypot(pair.runs[1].std(ddof=1) / 20, told.stderr / total)
+    assert abs(pair.debiasing - told.expected / total) <= 5 * error
     assert pair.ratio < 0.1
     assert (pair.clips == 2).all()
 
