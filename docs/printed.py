@@ -194,13 +194,16 @@ def run_line(line: str) -> str:
 def run_notebook(page: str, text: str) -> str:
     """Run the cells of a notebook."""
     book, module = json.loads(text), ModuleType("a_notebook")
-    with patch.dict(sys.modules, {module.__name__: module}):
+    sys.modules[module.__name__] = module  # and what cells import stays imported
+    try:
         cells = [c for c in book["cells"] if c["cell_type"] == "code"]
         for number, cell in enumerate(cells, 1):
             where = f"{page}, code cell {number}"
             now = run_cell(ast.parse("".join(cell["source"])), vars(module), where)
             if not same(shown_of(cell["outputs"]), shown_of(now)):
                 cell["outputs"] = now
+    finally:
+        del sys.modules[module.__name__]
     return json.dumps(book, indent=1, ensure_ascii=False) + "\n"
 
 
