@@ -43,7 +43,7 @@ LEAST_RUNS = 3
 MOST_KEPT = 256
 """Predictions that are remembered: the runs of a study differ in their seeds alone."""
 
-_predicted: dict[tuple[str, int, float, int], Prediction] = {}
+_predicted: dict[tuple[type[Protocol], str, int, float, int], Prediction] = {}
 
 
 def simulated(
@@ -67,7 +67,8 @@ def simulated(
     PopulationError
         For more users than :data:`MOST_ANSWERS` / :data:`LEAST_RUNS`.
     """
-    key = (protocol_digest(protocol), users.digest, answering, runs)
+    # by class, too: a notebook may define a protocol of one name and fields again
+    key = (type(protocol), protocol_digest(protocol), users.digest, answering, runs)
     if key not in _predicted:
         if len(_predicted) == MOST_KEPT:
             _predicted.clear()
