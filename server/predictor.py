@@ -86,7 +86,7 @@ def _simulated(
             f"{MOST_ANSWERS // LEAST_RUNS:,} users, got {len(users):,}"
         )
     losses, reason = list[float](), ""
-    population = _Population(users, answering)
+    population = Repeated(users, answering)
     for run in range(runs):
         estimate = population.run(protocol, run)
         if estimate.value is not None:
@@ -105,22 +105,30 @@ def _simulated(
     return Prediction(protocol.loss_name, float(np.mean(losses)), "simulated", source, stderr)
 
 
-class _Population:
-    """Users in one node whose sums are drawn; exact answers that do not vary are kept."""
+class Repeated:
+    """Users in one node who are asked again and again; exact sums that do not vary are kept.
 
-    def __init__(self, users: Shard, answering: float) -> None:
+    Parameters
+    ----------
+    users : Shard
+    answering : float
+        Share of the users who answer.
+    """
+
+    def __init__(self, users: Shard, answering: float = 1.0) -> None:
         self.users, self.answering = users, answering
         self._exact: dict[str, tuple[Summary, bool]] = {}
 
     def run(self, protocol: Protocol, run: int) -> Estimate:
+        """Run a protocol; runs of other numbers have other coins and noise."""
         key = digest64("fedhist.predictor", protocol_digest(protocol), run)
         session = Session(protocol, lambda index: SimulatedNoise(key, index))
         if session.query is None and session.estimate is not None:
             return session.estimate
         present = Cohort(key >> 1, 0.0, self.answering) if self.answering < 1 else None
-        return session.run(lambda query, index: self.ask(query, index, key, present))
+        return session.run(lambda query, index: self._ask(query, index, key, present))
 
-    def ask(self, query: Query, index: int, key: int, present: Cohort | None) -> Summary:
+    def _ask(self, query: Query, index: int, key: int, present: Cohort | None) -> Summary:
         digest = query_digest(query, index)
         if isinstance(query, Aggregated):
             return _with_noise(query, self.sums(query.query, digest, key, present), key, index)
@@ -129,16 +137,16 @@ class _Population:
     def sums(self, query: Query, digest: str, key: int, present: Cohort | None) -> Summary:
         """Draw or count what the users answer; a copy, because a session wipes exact sums."""
         if query.trust is not Trust.CENTRAL or present is not None:
-            return self.draw(query, digest, key, present)
+            return self._draw(query, digest, key, present)
         before, fixed = self._exact.get(digest, (None, False))
         if before is not None and fixed:
             return _copy(before)
-        summary = self.draw(query, digest, key, None)
+        summary = self._draw(query, digest, key, None)
         same = before is not None and _alike(before, summary)
         self._exact[digest] = _copy(summary), same
         return summary
 
-    def draw(self, query: Query, digest: str, key: int, present: Cohort | None) -> Summary:
+    def _draw(self, query: Query, digest: str, key: int, present: Cohort | None) -> Summary:
         def of(block: Users, number: int) -> Summary:
             rng = np.random.default_rng(digest64("fedhist.predictor", key, digest, number))
             return query.draw_summary(block.select(present), rng)

@@ -69,7 +69,7 @@ def test_the_same_question_is_not_run_twice(monkeypatch: pytest.MonkeyPatch) -> 
     users = protocol.example_users()
     known = measured(protocol, users)
     first = simulated(protocol, users, known)
-    monkeypatch.setattr(predictor, "_Population", None)
+    monkeypatch.setattr(predictor, "Repeated", None)
     assert simulated(protocol, users, known) is first
 
 
