@@ -7,7 +7,7 @@ as much as counting. Nothing here feeds a protocol: the result is NOT PRIVATE.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -22,12 +22,13 @@ from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Trust
-from fedhist.privacy.shares import ShareNoise
-from fedhist.session.codec import protocol_digest, query_digest
+from fedhist.privacy.noise_source import seeded_gaussian
+from fedhist.session.codec import protocol_digest, query_digest, summary_arrays
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
-from fedhist.users.shards import Shard
+from fedhist.users.kept import FirstInMemory, keep_first
+from fedhist.users.shards import BLOCK, Shard, Wrapped
 from server.noise import SimulatedNoise
 
 RUNS = 30
@@ -35,13 +36,8 @@ RUNS = 30
 that vary as an exponential law does."""
 
 MOST_ANSWERS = 30_000_000
-"""Users times runs: of more than 10^6 users there are fewer runs, down to :data:`LEAST_RUNS`."""
-
-LEAST_RUNS = 3
-"""Fewer say nothing of a standard error."""
-
-MOST_KEPT = 256
-"""Predictions that are remembered: the runs of a study differ in their seeds alone."""
+"""Users times runs: of more than 10^6 users there are fewer runs. Three are the least: fewer say
+nothing of a standard error."""
 
 _predicted: dict[tuple[type[Protocol], str, int, float, int], Prediction] = {}
 
@@ -65,12 +61,12 @@ def simulated(
     Raises
     ------
     PopulationError
-        For more users than :data:`MOST_ANSWERS` / :data:`LEAST_RUNS`.
+        For more than 10^7 users.
     """
     # by class, too: a notebook may define a protocol of one name and fields again
     key = (type(protocol), protocol_digest(protocol), users.digest, answering, runs)
     if key not in _predicted:
-        if len(_predicted) == MOST_KEPT:
+        if len(_predicted) == 256:  # the runs of a study differ in their seeds alone
             _predicted.clear()
         _predicted[key] = _simulated(protocol, users, known, answering, runs)
     return _predicted[key]
@@ -80,10 +76,10 @@ def _simulated(
     protocol: Protocol, users: Shard, known: Facts, answering: float, runs: int
 ) -> Prediction:
     runs = min(runs, MOST_ANSWERS // max(len(users), 1))
-    if runs < LEAST_RUNS:
+    if runs < 3:
         raise PopulationError(
             f"the error of {protocol.name} is predicted by running it: at most "
-            f"{MOST_ANSWERS // LEAST_RUNS:,} users, got {len(users):,}"
+            f"{MOST_ANSWERS // 3:,} users, got {len(users):,}"
         )
     losses, reason = list[float](), ""
     population = Repeated(users, answering)
@@ -91,11 +87,10 @@ def _simulated(
         estimate = population.run(protocol, run)
         if estimate.value is not None:
             losses.append(protocol.loss_of(estimate, users, known=known))
-        elif estimate.status == "refused":  # from public numbers: all runs refuse
-            reason = estimate.reason
+            continue
+        reason = estimate.reason
+        if estimate.status == "refused":  # from public numbers: all runs refuse
             break
-        else:
-            reason = estimate.reason
     source = f"mean of {len(losses)} simulated runs"
     if reason:
         source += f"; the others end without an estimate: {reason}"
@@ -106,7 +101,10 @@ def _simulated(
 
 
 class Repeated:
-    """Users in one node who are asked again and again; exact sums that do not vary are kept.
+    """Users in one node who are asked again and again.
+
+    What is the same in all runs is done once: users are made or read, as far as memory goes, and
+    cohorts are selected; exact sums that do not vary are kept.
 
     Parameters
     ----------
@@ -116,7 +114,8 @@ class Repeated:
     """
 
     def __init__(self, users: Shard, answering: float = 1.0) -> None:
-        self.users, self.answering = users, answering
+        self.users, self.answering = keep_first(users)[0], answering
+        self._cohorts: dict[Cohort | None, Shard] = {}
         self._exact: dict[str, tuple[Summary, bool]] = {}
 
     def run(self, protocol: Protocol, run: int) -> Estimate:
@@ -152,36 +151,45 @@ class Repeated:
             return query.draw_summary(block.select(present), rng)
 
         try:
-            return added_up(query, self.users, of)
+            return added_up(query, self._of_cohort(query.cohort), of)
         except FedhistError:  # a local report without a law of sums: the clients are run
             return fold_node(query, self.users.select(present), key, digest)
+
+    def _of_cohort(self, cohort: Cohort | None) -> Shard:
+        """Return users whose blocks are those of a cohort, selected once if all are in memory."""
+        here = self.users.parts if isinstance(self.users, FirstInMemory) else [self.users]
+        if sum(map(len, here)) < len(self.users) or not isinstance(here[0], Users):
+            return self.users
+        if cohort not in self._cohorts:
+            self._cohorts[cohort] = _Selected(self.users, cohort)
+        return self._cohorts[cohort]
+
+
+class _Selected(Wrapped):
+    """Users of a cohort, in the blocks of all."""
+
+    def __init__(self, users: Shard, cohort: Cohort | None) -> None:
+        super().__init__(users)
+        self._blocks = [block.select(cohort) for block in users.blocks()]
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Users]:
+        return iter(self._blocks)
 
 
 def _with_noise(query: Aggregated, exact: Summary, key: int, index: int) -> Summary:
     """Add the noise of all parties' shares, as the server sees the lifted total."""
     rng = np.random.default_rng(digest64("fedhist.predictor.shares", key, index))
-    noise, parties = query.shares, query.share.parties
-    draw = _drawn_noise(noise, parties, rng)
-    sums = {name: a + draw(a) for name, a in exact.sums.items()}
-    return replace(exact, sums=sums, n_users=exact.n_users if query.sends_n else 0)
+    law = query.noise
 
-
-def _drawn_noise(
-    noise: ShareNoise, parties: int, rng: np.random.Generator
-) -> Callable[[Array], Array]:
-    """Return a sampler of the sum of all shares: the law of :meth:`ShareNoise.law`."""
-    if noise.size == 0:
-        return np.zeros_like
-    if noise.kind == "gaussian":  # at least three steps wide: rounding a normal is close enough
-        std = noise.size * math.sqrt(parties / noise.honest)
-        return lambda a: np.rint(rng.normal(0.0, std, a.shape)).astype(np.int64)
-    shape, stop = parties / noise.honest, -math.expm1(-1 / noise.size)
-
-    def laplace(a: Array) -> Array:
-        one, other = (rng.negative_binomial(shape, stop, a.shape) for _ in range(2))
+    def drawn(shape: tuple[int, ...]) -> Array:
+        if law.kind == "discrete-gaussian" or not law.scale:
+            return seeded_gaussian(rng, shape, law.scale)
+        stop = -math.expm1(-1 / law.scale)
+        one, other = (rng.negative_binomial(law.shape, stop, shape) for _ in range(2))
         return np.asarray(one - other)
 
-    return laplace
+    sums = {name: a + drawn(a.shape) for name, a in exact.sums.items()}
+    return replace(exact, sums=sums, n_users=exact.n_users if query.sends_n else 0)
 
 
 def _copy(summary: Summary) -> Summary:
@@ -195,12 +203,5 @@ def _copy(summary: Summary) -> Summary:
 
 def _alike(one: Summary, other: Summary) -> bool:
     """Whether two summaries hold the same numbers."""
-    parts = [(one.sums[k], other.sums[k]) for k in one.sums]
-    parts += [(one.rows[k], other.rows[k]) for k in one.rows]
-    parts += [(one.keyed[k].values, other.keyed[k].values) for k in one.keyed]
-    keys = all(
-        len(one.keyed[k].keys) == len(other.keyed[k].keys)
-        and np.array_equal(one.keyed[k].keys.data, other.keyed[k].keys.data)
-        for k in one.keyed
-    )
-    return keys and all(np.array_equal(a, b) for a, b in parts)
+    a, b = summary_arrays(one), summary_arrays(other)
+    return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a)
