@@ -71,15 +71,12 @@ class FolderStore(Store):
         self._unmasked: frozenset[str] = frozenset()
 
     def locked(self) -> AbstractContextManager[object]:
-        """Hold the folder against other processes of this node."""
         return locked(self._folder / "lock")
 
     def answered(self) -> tuple[Answered, ...]:
-        """All queries answered so far, in order; a torn last line was never answered."""
         return tuple(entry for entry, _ in self._read())
 
     def add(self, entry: Answered, reply: RecordDict | None) -> None:
-        """Remember an answer on disk before it leaves: the answer first, then the charge."""
         self._read()
         line: Line = json.loads(entry.to_json())
         if reply is not None:
@@ -107,7 +104,6 @@ class FolderStore(Store):
         return pack_record(body["head"] | {"version": WIRE_VERSION}, arrays)
 
     def attempt(self, digest: str) -> bytes | None:
-        """Return what is kept of the newest attempt at a query's sum under masks."""
         self._read()
         file = self._attempt_file(digest)
         return file.read_bytes() if file.exists() else None
@@ -127,7 +123,6 @@ class FolderStore(Store):
             self._unmasked = self._unmasked | {digest}
 
     def unmasked(self) -> frozenset[str]:
-        """Digests of the queries whose answers the node has unmasked, ever."""
         self._read()
         return self._unmasked
 
@@ -142,7 +137,6 @@ class FolderStore(Store):
             min(begun, key=lambda f: f.stat().st_mtime_ns).unlink()
 
     def stored_bytes(self) -> int:
-        """Bytes of all files."""
         return sum(f.stat().st_size for f in self._folder.iterdir() if f.is_file())
 
     def reset(self) -> Path:

@@ -63,11 +63,9 @@ class ContextStore(Store):
         self._state = state
 
     def answered(self) -> tuple[Answered, ...]:
-        """All queries answered so far, in order."""
         return tuple(_entry(line) for line in guard_lines(self._state))
 
     def add(self, entry: Answered, reply: RecordDict | None) -> None:
-        """Remember an answer before it leaves."""
         lines = [*guard_lines(self._state), _line(entry)]
         self._state[GUARD] = ConfigRecord({"answered": lines})
         if reply is not None:
@@ -75,7 +73,6 @@ class ContextStore(Store):
             self._state[f"{REPLY}.{entry.digest}.arrays"] = reply[ARRAYS]
 
     def reply(self, digest: str) -> RecordDict | None:
-        """Return the stored answer to a query, if there is one."""
         head = self._state.get(f"{REPLY}.{digest}.head")
         arrays = self._state.get(f"{REPLY}.{digest}.arrays")
         if head is None or arrays is None:
@@ -83,19 +80,16 @@ class ContextStore(Store):
         return RecordDict({HEAD: head, ARRAYS: arrays})
 
     def attempt(self, digest: str) -> bytes | None:
-        """Return what is kept of the newest attempt, if it is one at this query's sum."""
         found = memory_of(self._state).attempt
         return found[1] if found is not None and found[0] == digest else None
 
     def keep_attempt(self, digest: str, body: bytes, *, unmasked: bool) -> None:
-        """Keep an attempt in the place of the one before: a run has one at a time."""
         self._state[ATTEMPT] = ConfigRecord({"digest": digest, "body": body})
         before = memory_of(self._state).unmasked
         if unmasked and digest not in before:
             self._state[UNMASKED] = ConfigRecord({"digests": [*before, digest]})
 
     def unmasked(self) -> frozenset[str]:
-        """Digests of the queries whose answers the node has unmasked."""
         return frozenset(memory_of(self._state).unmasked)
 
 
@@ -118,30 +112,25 @@ class MemoryStore(Store):
         self.memory = memory
 
     def answered(self) -> tuple[Answered, ...]:
-        """All queries answered so far, in order."""
         return tuple(_entry(line) for line in self.memory.lines)
 
     def add(self, entry: Answered, reply: RecordDict | None) -> None:
-        """Remember that an answer leaves; the answer itself is not kept."""
         self.memory = _with_entry(self.memory, entry)
 
     def reply(self, digest: str) -> None:
         """Return None: answers are not kept."""
 
     def attempt(self, digest: str) -> bytes | None:
-        """Return what is kept of the newest attempt, if it is one at this query's sum."""
         found = self.memory.attempt
         return found[1] if found is not None and found[0] == digest else None
 
     def keep_attempt(self, digest: str, body: bytes, *, unmasked: bool) -> None:
-        """Keep an attempt in the place of the one before: a run has one at a time."""
         done = self.memory.unmasked
         if unmasked and digest not in done:
             done = (*done, digest)
         self.memory = self.memory._replace(unmasked=done, attempt=(digest, body))
 
     def unmasked(self) -> frozenset[str]:
-        """Digests of the queries whose answers the node has unmasked."""
         return frozenset(self.memory.unmasked)
 
 

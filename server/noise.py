@@ -56,31 +56,24 @@ class SimulatedNoise(NoiseSource):
         self._rng = np.random.Generator(bits)
 
     def laplace(self, shape: Shape, scale: float) -> NDArray[np.float64]:
-        """Draw Laplace noise with density exp(-|x| / scale) / (2 scale)."""
         return np.asarray(self._rng.laplace(0.0, checked_scale(scale), shape))
 
     def gaussian(self, shape: Shape, std: float) -> NDArray[np.float64]:
-        """Draw centred Gaussian noise."""
         return np.asarray(self._rng.normal(0.0, checked_scale(std), shape))
 
     def discrete_laplace(self, shape: Shape, scale: float) -> NDArray[np.int64]:
-        """Draw integers with P(k) ~ exp(-|k| / scale), as the difference of two geometrics."""
         return seeded_laplace(self._rng, shape, scale)
 
     def discrete_gaussian(self, shape: Shape, std: float) -> NDArray[np.int64]:
-        """Draw integers with P(k) ~ exp(-k^2 / (2 std^2)), by rejection from discrete Laplace."""
         return seeded_gaussian(self._rng, shape, std)
 
     def exponential(self, logits: NDArray[np.float64]) -> int:
-        """Draw an index with probability ~ exp(logits), by the Gumbel-max trick."""
         return int(np.argmax(_checked_logits(logits) + self._rng.gumbel(size=len(logits))))
 
     def generator(self) -> np.random.Generator:
-        """Return the seeded generator of this draw."""
         return self._rng
 
     def exponential_rows(self, logits: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw one index per row, by the Gumbel-max trick over the whole matrix."""
         x = np.asarray(logits, dtype=np.float64)
         if x.ndim != 2 or not x.size or not np.isfinite(x.max(axis=1)).all():
             raise ValueError(f"logits must be (k, d) with finite row maxima, got {logits}")
@@ -97,24 +90,20 @@ of a logit, g sensitivities below the largest, add 2^-51 g. Together less than 2
 
 
 class SecureNoise(NoiseSource):
-    """OpenDP's exact samplers on system entropy; integer-valued noise only, never seeded."""
+    """OpenDP's exact samplers on system entropy, unseeded; integers only, as reals leak [1]_."""
 
     grade: ClassVar[str] = "secure"
 
     def laplace(self, shape: Shape, scale: float) -> NDArray[np.float64]:
-        """Refuse: real-valued samplers leak through their low bits [1]."""
         raise ValueError(_REAL.format("laplace", "discrete_laplace"))
 
     def gaussian(self, shape: Shape, std: float) -> NDArray[np.float64]:
-        """Refuse: real-valued samplers leak through their low bits [1]."""
         raise ValueError(_REAL.format("gaussian", "discrete_gaussian"))
 
     def discrete_laplace(self, shape: Shape, scale: float) -> NDArray[np.int64]:
-        """Draw integers with P(k) ~ exp(-|k| / scale), exactly."""
         return exact_laplace(shape, scale)
 
     def discrete_gaussian(self, shape: Shape, std: float) -> NDArray[np.int64]:
-        """Draw integers with P(k) ~ exp(-k^2 / (2 std^2)), exactly."""
         return exact_gaussian(shape, std)
 
     def exponential(self, logits: NDArray[np.float64]) -> int:
@@ -135,7 +124,6 @@ class SecureNoise(NoiseSource):
         return int(possible[choose(scores[possible].tolist())])
 
     def generator(self) -> np.random.Generator:
-        """Refuse: such a sampler draws in doubles, and its law holds only up to rounding."""
         raise ValueError(
             "secure noise has no exact sampler for this mechanism, which draws in floating point"
         )

@@ -8,6 +8,7 @@ import os
 import runpy
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -107,6 +108,22 @@ def test_tables_are_read_by_their_names() -> None:
     assert not globbing, globbing
 
 
+@cache
+def described() -> dict[str, set[str]]:
+    """Methods that an interface describes for those who override them, by "Class."."""
+    own, bases = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    for _, node in found(ast.ClassDef):
+        methods = [m for m in node.body if isinstance(m, ast.FunctionDef) and ast.get_docstring(m)]
+        own[node.name] |= {m.name for m in methods}
+        above = [dotted(b.value if isinstance(b, ast.Subscript) else b) for b in node.bases]
+        bases[node.name] |= {b.rpartition(".")[2] for b in above} - {node.name}
+
+    def inherited(name: str) -> set[str]:
+        return {m for b in bases[name] for m in own[b] | inherited(b)} if name in bases else set()
+
+    return {f"{name}.": inherited(name) for name in list(bases)}
+
+
 def undocumented(tree: ast.Module, file: Path) -> list[str]:
     missing = [] if ast.get_docstring(tree) else [f"{file}: the module"]
 
@@ -115,7 +132,8 @@ def undocumented(tree: ast.Module, file: Path) -> list[str]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 if node.name.startswith("_"):
                     continue
-                if not ast.get_docstring(node):
+                inherited = node.name in described().get(prefix, ())
+                if not ast.get_docstring(node) and not inherited:
                     missing.append(f"{file}:{node.lineno}: {prefix}{node.name}")
                 if isinstance(node, ast.ClassDef):
                     visit(node.body, f"{node.name}.")

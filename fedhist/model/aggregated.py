@@ -90,17 +90,14 @@ class Aggregated(Query):
 
     @property
     def label(self) -> str:
-        """Name of the charge."""
         return f"{self.query.label}, by shares"
 
     @property
     def release(self) -> Release:
-        """What the total costs one user; of a series, what all of it costs."""
         return self.share.release
 
     @property
     def moves(self) -> Moves | None:
-        """How far one user moves the sums under each adjacency, in the norm of the kind."""
         try:
             return Moves.of(lambda a: self.query.integer_sensitivity(self.share.norm, a))
         except ValueError:  # not known for all of them
@@ -108,7 +105,6 @@ class Aggregated(Query):
 
     @property
     def exact(self) -> bool:
-        """Whether its noise is drawn as it is stated: integers are."""
         return True
 
     @cached_property
@@ -158,29 +154,23 @@ class Aggregated(Query):
     # -- client half, to which clients.answers adds noise ------------------------------------------
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        """Answer the query itself: exact, so no node sends it."""
         return self.query.answer(users, rng)
 
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Answer the query itself: exact, so no node sends it."""
         return self.query.answer_folded(users, rng)
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
-        """Refuse: what a node sends has its share of noise."""
         raise FedhistError("under aggregate trust a node's sums come with its noise only")
 
     # -- server half -----------------------------------------------------------------------------
 
     def fold(self, report: Report) -> Summary:
-        """Fold as the query does."""
         return self.query.fold(report)
 
     def check(self, report: Report) -> None:
-        """Refuse: no node sends its users' reports."""
         raise WireError("under aggregate trust a node sends its sum, not its users' reports")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound the lifted total of n_users, noise included."""
         tail = self.tail
         return {
             name: replace(limits, kind="i", low=limits.low - tail, high=limits.high + tail)
@@ -188,7 +178,6 @@ class Aggregated(Query):
         }
 
     def check_part(self, summary: Summary) -> None:
-        """Raise WireError unless a node could send the words; any of them could be honest."""
         if summary.n_users > self.share.max_users:
             raise WireError(f"a reply for {summary.n_users} users, of {self.share.max_users}")
         if summary.n_users and not self.sends_n:
@@ -220,7 +209,6 @@ class Aggregated(Query):
         return Summary(total.n_users, sums)
 
     def check_summary(self, summary: Summary) -> None:
-        """Raise WireError unless the lifted total could be that of honest nodes."""
         n = summary.n_users if self.sends_n else self.share.max_users
         super().check_summary(replace(summary, n_users=n))
 

@@ -147,7 +147,6 @@ class Watched(Wrapped):
         self.seconds = 0.0
 
     def blocks(self, size: int = BLOCK) -> Iterator[Users]:
-        """Walk the users; the first walk to their end measures them."""
         if self._total is not None or size != BLOCK:
             yield from self.users.blocks(size)
             return

@@ -358,7 +358,6 @@ class LocalQuery(Query):
 
     @property
     def release(self) -> Release:
-        """What an answer costs one user: ``epsilon``, with delta = 0."""
         return pure(self.epsilon)
 
     # -- reports among others, for a shuffler: see fedhist.model.shuffled

@@ -88,12 +88,10 @@ class Shuffled(Query):
 
     @property
     def label(self) -> str:
-        """Name of the charge."""
         return f"{self.query.label}, shuffled"
 
     @property
     def release(self) -> Release:
-        """What the multiset costs one user; what the report costs, on its node, is the query's."""
         hiding = self.local.hiding
         if hiding is None:  # as was checked
             raise TypeError(f"{self.query!r} names its users")
@@ -102,43 +100,34 @@ class Shuffled(Query):
 
     @property
     def exact(self) -> bool:
-        """As for the query."""
         return self.query.exact
 
     def finite_channel(self) -> FiniteChannel | None:
-        """Return the law of one report."""
         return self.query.finite_channel()
 
     # -- client half: the query's own
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        """Answer the query itself."""
         return self.query.answer(users, rng)
 
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Answer the query itself."""
         return self.query.answer_folded(users, rng)
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
-        """Draw the query's own sums."""
         return self.query.draw_summary(users, rng)
 
     # -- the shuffler, and the server behind it
 
     def fold(self, report: Report) -> Summary:
-        """Add up as the query does."""
         return self.query.fold(report)
 
     def check(self, report: Report) -> None:
-        """Check as the query does: a shuffler does not pass on what no user sends."""
         self.query.check(report)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound as the query does."""
         return self.query.bounds(n_users)
 
     def check_summary(self, summary: Summary) -> None:
-        """Check as the query does."""
         self.query.check_summary(summary)
 
     def lift(self, total: Summary, nodes: int) -> Summary:

@@ -62,7 +62,6 @@ class Users(Shard):
 
     @property
     def digest(self) -> int:
-        """64-bit digest of who they are and of their records."""
         return digest64(*(pickle.dumps(x) for x in (self.ids, self.items, self.samples)))
 
     # -- ways in -------------------------------------------------------------------------------
@@ -262,7 +261,6 @@ class Users(Shard):
         return int(self._indptr.nbytes + self.reals.values.nbytes)
 
     def slice(self, start: int, stop: int) -> Users:
-        """Return users start to stop, as views where the memory layout allows it."""
         ptr = self._indptr[start : stop + 1]
         a, b = int(ptr[0]), int(ptr[-1])
         return self._rebuild(self.ids[start:stop], ptr - a, slice(a, b))
@@ -298,14 +296,12 @@ class Users(Shard):
         return Users(self.ids.copy(), samples=Samples(v2.indptr.copy(), v2.values.copy()))
 
     def select(self, cohort: Cohort | None) -> Users:
-        """Return the users of a cohort (all of them for None)."""
         if cohort is None:
             return self
         inside = cohort.contains(self.ids)
         return self if inside.all() else self.take(np.flatnonzero(inside))
 
     def blocks(self, size: int = BLOCK) -> Iterator[Users]:
-        """Walk the users in order, at most ``size`` at a time."""
         if 0 < len(self) <= size:
             yield self
             return
@@ -314,15 +310,12 @@ class Users(Shard):
 
     @property
     def none(self) -> Users:
-        """No users, with the same vocabulary or dimension."""
         return self.slice(0, 0)
 
     def public_ids(self) -> Words:
-        """Return the users' ids: (n,) uint64."""
         return self.ids
 
     def in_memory(self, what: str = "this") -> Users:
-        """Return these users."""
         return self
 
     def _rebuild(self, ids: Words, indptr: Indptr, flat: Any) -> Users:

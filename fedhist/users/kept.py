@@ -28,11 +28,9 @@ class FirstInMemory(Wrapped):
         self._ends = list(accumulate(map(len, parts), initial=0))
 
     def slice(self, start: int, stop: int) -> FirstInMemory:
-        """Return some of the users."""
         return FirstInMemory(self.users.slice(start, stop), list(self._among(start, stop)))
 
     def blocks(self, size: int = BLOCK) -> Iterator[Users]:
-        """Walk the users; a block may be half kept and half made."""
         start, kept = 0, self._ends[-1]
         while start < kept:
             stop = min(start + size, len(self))

@@ -58,16 +58,13 @@ class Sampled(Wrapped):
     digest = Shard.digest  # these are other records
 
     def slice(self, start: int, stop: int) -> Shard:
-        """Return some of the users."""
         return Sampled(self.users.slice(start, stop))
 
     def blocks(self, size: int = BLOCK) -> Iterator[Users]:
-        """Walk the users."""
         return map(told_apart, self.users.blocks(size))
 
     @property
     def none(self) -> Users:
-        """No users of the same kind."""
         return told_apart(self.users.none)
 
 

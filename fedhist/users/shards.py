@@ -100,25 +100,20 @@ class Wrapped(Shard):
         return len(self.users)
 
     def slice(self, start: int, stop: int) -> Shard:
-        """Return some of the users, not wrapped."""
         return self.users.slice(start, stop)
 
     def blocks(self, size: int = BLOCK) -> Iterator[Users]:
-        """Walk the users."""
         return self.users.blocks(size)
 
     @property
     def none(self) -> Users:
-        """No users of the same kind."""
         return self.users.none
 
     @property
     def digest(self) -> int:
-        """That of the users."""
         return self.users.digest
 
     def public_ids(self) -> Words:
-        """Return the users' ids."""
         return self.users.public_ids()
 
 

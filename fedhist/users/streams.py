@@ -128,21 +128,17 @@ class RowStreams(Streams):
         self._all, self._rows, self.n_users = streams, slice(start, stop), stop - start
 
     def substream(self, purpose: str) -> RowStreams:
-        """Return independent streams for one named purpose."""
         return RowStreams(self._all.substream(purpose), self._rows.start, self._rows.stop)
 
     def words(self, n_draws: int) -> Words:
-        """Draw uniform 64-bit words: (n_users, n_draws)."""
         return self._all.words(n_draws)[self._rows]
 
     def ragged_words(self, indptr: NDArray[np.int64]) -> Words:
-        """Draw a different number of words per user; see the base class."""
         sizes = np.zeros(self._all.n_users, dtype=np.int64)
         sizes[self._rows] = np.diff(indptr)
         return self._all.ragged_words(offsets(sizes))
 
     def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
-        """Draw packed Bernoulli bits; see the base class."""
         return self._all.bernoulli_bits(n_bits, probability)[self._rows]
 
 
@@ -194,17 +190,14 @@ class SeededStreams(Streams):
         return keys
 
     def substream(self, purpose: str) -> SeededStreams:
-        """Return independent streams for one named purpose."""
         return self._of(self._ids, _digest64(self._root, purpose))
 
     def words(self, n_draws: int) -> Words:
-        """Draw uniform 64-bit words: (n_users, n_draws)."""
         words = np.empty((self.n_users, n_draws), dtype=np.uint64)
         user_words_kernel(self._ids, np.uint64(self._root), words)
         return words
 
     def ragged_words(self, indptr: NDArray[np.int64]) -> Words:
-        """Draw a different number of words per user; see the base class."""
         sizes = np.diff(indptr)
         index = np.arange(1, indptr[-1] + 1, dtype=np.uint64) - np.repeat(
             indptr[:-1].astype(np.uint64), sizes
@@ -213,7 +206,6 @@ class SeededStreams(Streams):
         return mix64(counters)
 
     def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
-        """Draw packed Bernoulli bits; see the base class."""
         bits = np.empty((self.n_users, -(-n_bits // LANES)), dtype=np.uint64)
         bernoulli_bits_kernel(self.keys, integer_threshold(probability)[()], bits)
         return clear_tail(bits, n_bits)
@@ -233,7 +225,6 @@ class SystemStreams(Streams):
         self._keystream = cipher.encryptor()
 
     def substream(self, purpose: str) -> SystemStreams:
-        """Return streams with a fresh key; the purpose needs no name here."""
         return SystemStreams(self.n_users)
 
     def _draw(self, *shape: int) -> Words:
@@ -241,15 +232,12 @@ class SystemStreams(Streams):
         return np.frombuffer(raw, dtype="<u8").astype(np.uint64).reshape(shape)
 
     def words(self, n_draws: int) -> Words:
-        """Draw uniform 64-bit words: (n_users, n_draws)."""
         return self._draw(self.n_users, n_draws)
 
     def ragged_words(self, indptr: NDArray[np.int64]) -> Words:
-        """Draw a different number of words per user; see the base class."""
         return self._draw(int(indptr[-1]))
 
     def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
-        """Draw packed Bernoulli bits, every lane to the last threshold bit (constant work)."""
         threshold = int(integer_threshold(probability)[()])
         shape = (self.n_users, -(-n_bits // LANES))
         undecided = np.full(shape, np.uint64(0xFFFFFFFFFFFFFFFF))
