@@ -18,6 +18,21 @@ def sets_of(channel: SymbolOracle) -> np.ndarray:
     return channel.members(symbols, ranks).reshape(total, c)
 
 
+def unary_weights(channel: UnaryOracle) -> np.ndarray:
+    """The exact law on k bits: (k + 1, 2^k) integers, 2^(64 k) times the chance.
+
+    Row v + 1 is vote v = -1, ..., k - 1; an output's bits are those of its column's number.
+    """
+    k = channel.n_symbols
+    keep = WORDS if math.isinf(channel.epsilon) else WORDS // 2
+    out = np.empty((k + 1, 1 << k), dtype=object)
+    for vote in range(-1, k):
+        hits = [keep if j == vote else channel.flip_threshold for j in range(k)]
+        for z in range(1 << k):
+            out[vote + 1, z] = math.prod(p if z >> j & 1 else WORDS - p for j, p in enumerate(hits))
+    return out
+
+
 def enumerated(channel: OracleChannel) -> tuple[list[list[int]], np.ndarray]:
     """Integer weights of all messages, for none and for each symbol; and what each adds.
 
@@ -29,8 +44,7 @@ def enumerated(channel: OracleChannel) -> tuple[list[list[int]], np.ndarray]:
     """
     k = channel.n_symbols
     if isinstance(channel, UnaryOracle):
-        weights = [[int(w) for w in row] for row in channel.weights(channel.n_symbols)]
-        return weights, (np.arange(1 << k)[:, None] >> np.arange(k)) & 1
+        return unary_weights(channel).tolist(), (np.arange(1 << k)[:, None] >> np.arange(k)) & 1
     if isinstance(channel, SubsetOracle):
         w, t = channel.chosen, channel.threshold
         held = list(combinations(range(k + 1), w))

@@ -12,23 +12,9 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Array, Integers, Words
 from fedhist.channels.bits import count_bits, n_words, vote_totals
-from fedhist.channels.layers import draw_layers, layer_of
-from fedhist.channels.oracles import (
-    HadamardOracle,
-    OracleChannel,
-    ProjectiveOracle,
-    SubsetOracle,
-    SymbolOracle,
-    UnaryOracle,
-    half_member_of,
-)
-from fedhist.channels.projective import member_of
+from fedhist.channels.layers import draw_layers
+from fedhist.channels.oracles import OracleChannel, SubsetOracle, SymbolOracle, UnaryOracle
 from fedhist.users.streams import Streams
-
-_AT_ONCE = 1 << 22
-"""Speakers of the upper layer that are drawn at once."""
-_COLUMNS = 64
-"""Words of a user that are drawn at a time for a subset."""
 
 
 def report_symbols(symbols: Integers, channel: OracleChannel, rng: Streams) -> Array:
@@ -39,22 +25,16 @@ def report_symbols(symbols: Integers, channel: OracleChannel, rng: Streams) -> A
     """
     if isinstance(channel, UnaryOracle):
         return optimal_unary(symbols, channel, rng)
+    own = np.where(symbols < 0, channel.n_symbols, symbols)
     if isinstance(channel, SubsetOracle):
-        own = np.where(symbols < 0, channel.n_symbols, symbols)
         coin = rng.substream("inside").words(1)[:, 0]
         return _subsets(own, coin < np.uint64(channel.threshold), channel, rng)
     if not isinstance(channel, SymbolOracle):
         raise TypeError(f"no reports are known for a channel of kind {channel.kind!r}")
-    words, law = rng.substream("layers").words(1)[:, 0], channel.layers
-    out = np.empty(len(symbols), dtype=np.uint32)
-    if isinstance(channel, ProjectiveOracle):
-        said, space = draw_layers(words, law), channel.space
-        _send_points(said, symbols, channel.n_symbols, space.q, space.t, *space.tables, out)
-    elif isinstance(channel, HadamardOracle):
-        _send_halves(words, law.numbers, symbols, channel.n_symbols, out)
-    else:
-        _send_own(words, law.numbers, symbols, channel.n_symbols, out)
-    return out
+    out = draw_layers(rng.substream("layers").words(1)[:, 0], channel.layers)
+    member = out < 0
+    out[member] = channel.members(own[member], ~out[member])
+    return out.astype(np.uint32)
 
 
 def optimal_unary(symbols: Integers, channel: UnaryOracle, rng: Streams) -> Words:
@@ -93,47 +73,6 @@ def fold_reports(reports: Array, channel: OracleChannel) -> Integers:
     return np.bincount(reports, minlength=channel.size).astype(np.int64)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _send_own(words: Words, numbers: Any, symbols: Integers, null: int, out: Any) -> None:
-    """Send symbols; a rank stands for the own one."""
-    for i in range(words.shape[0]):
-        said = layer_of(words[i], numbers)
-        own = symbols[i] if symbols[i] >= 0 else null
-        out[i] = own if said < 0 else said
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _send_halves(words: Words, numbers: Any, symbols: Integers, null: int, out: Any) -> None:
-    """Send indices; a rank stands for a member of the own half."""
-    for i in range(words.shape[0]):
-        said = layer_of(words[i], numbers)
-        own = symbols[i] if symbols[i] >= 0 else null
-        member = half_member_of(own, ~said)
-        out[i] = member if said < 0 else said
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _send_points(
-    said: Integers,
-    symbols: Integers,
-    null: int,
-    q: int,
-    t: int,
-    powers: Integers,
-    first: Integers,
-    inverses: Integers,
-    out: Any,
-) -> None:
-    """Send points of a projective space; a rank stands for a point of the own set."""
-    digits = np.empty(t, dtype=np.int64)
-    for i in range(said.shape[0]):
-        own = symbols[i] if symbols[i] >= 0 else null
-        if said[i] < 0:
-            out[i] = member_of(own, ~said[i], q, t, powers, first, inverses, digits)
-        else:
-            out[i] = said[i]
-
-
 def _subsets(
     own: Integers, inside: NDArray[np.bool_], channel: SubsetOracle, rng: Streams
 ) -> Words:
@@ -146,7 +85,7 @@ def _subsets(
     bits = np.zeros((len(own), n_words(channel.size)), dtype=np.uint64)
     done = np.zeros(len(own), dtype=np.int64)
     block = 0
-    columns = min(channel.chosen // 2 + 1, _COLUMNS)
+    columns = min(channel.chosen // 2 + 1, 64)  # words at a time
     while (done < need).any():
         words = rng.substream(f"others {block}").words(columns)
         _take_others(words, own, channel.n_symbols, need, done, bits)
@@ -216,21 +155,16 @@ def _symbol_counts(
     erased = int(generator.binomial(rest, min(law.erased / (1.0 - law.gain), 1.0))) if rest else 0
     counts = np.zeros(channel.size, dtype=np.int64)
     counts[-1] = erased
-    counts[:-1] = _uniform_counts(rest - erased, law.size, generator)
-    ends = np.cumsum(upper)
-    for first in range(0, int(ends[-1]), _AT_ONCE):
-        speaker = np.arange(first, min(first + _AT_ONCE, int(ends[-1])))
-        symbol = np.searchsorted(ends, speaker, side="right")
-        rank = generator.integers(law.chosen, size=len(speaker))
-        counts += np.bincount(channel.members(symbol, rank), minlength=channel.size)
+    counts[:-1] = generator.multinomial(rest - erased, np.full(law.size, 1 / law.size))
+    if law.chosen * len(upper) < upper.sum():  # members are fewer than speakers
+        times = generator.multinomial(upper, np.full(law.chosen, 1 / law.chosen)).ravel()
+        symbol, rank = np.divmod(np.arange(len(times)), law.chosen)
+    else:
+        symbol = np.repeat(np.arange(len(upper)), upper)
+        rank = generator.integers(law.chosen, size=len(symbol))
+        times = np.ones(len(symbol), dtype=np.int64)
+    np.add.at(counts, channel.members(symbol, rank), times)
     return counts
-
-
-def _uniform_counts(n: int, size: int, generator: np.random.Generator) -> Integers:
-    """Put n balls into ``size`` urns: one by one if there are few."""
-    if n < size:
-        return np.bincount(generator.integers(size, size=n), minlength=size).astype(np.int64)
-    return np.asarray(generator.multinomial(n, np.full(size, 1.0 / size)))
 
 
 def _subset_counts(

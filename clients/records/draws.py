@@ -6,9 +6,12 @@ substreams of different names: ``rng.substream("first")``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from clients.bounding.item_encodings import cut_rows, in_domain
@@ -96,6 +99,49 @@ def drawn_symbols(items: Items, domain: Keys, words: Words) -> Integers:
     out = np.full(len(indptr) - 1, -1, dtype=np.int64)
     out[indptr[1:] > indptr[:-1]] = item
     return out
+
+
+def draws_of_symbols(
+    items: Items, domain: Keys, padding: int = 1
+) -> Callable[[np.random.Generator], Integers]:
+    """Prepare draws of how many users draw each symbol of the domain, and last none: (k + 1,).
+
+    The law is that of :func:`padded_symbols`, or with one slot of :func:`drawn_symbols`. Users who
+    cannot but draw one symbol, or none, are counted once.
+    """
+    inside = in_domain(items, domain)
+    size = np.empty(len(inside.indptr) - 1)
+    user_norms(columns_of(inside, None), 1, size)
+    entries = np.diff(inside.indptr)
+    sure = (entries == 1) & (size >= padding)
+    fixed = np.bincount(inside.item[inside.indptr[:-1][sure]], minlength=len(domain) + 1)
+    fixed[-1] += np.count_nonzero(entries == 0)
+    open_ = ~sure & (entries > 0)
+    stay = np.repeat(open_, entries)
+    item, indptr = inside.item[stay], offsets(entries[open_])
+    upto = np.cumsum(inside.count[stay].astype(np.float64))
+    before = np.append(0.0, upto)[indptr[:-1]]
+    upto -= np.repeat(before, entries[open_])
+    upto /= np.repeat(np.maximum(size[open_], padding), entries[open_])
+
+    def draw(rng: np.random.Generator) -> Integers:
+        counts = fixed.astype(np.int64)
+        _add_draws(indptr, item, upto, rng.random(len(indptr) - 1), counts)
+        return counts
+
+    return draw
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _add_draws(indptr: Integers, item: Any, upto: Floats, u: Floats, counts: Integers) -> None:
+    """Count for every user the first of its items whose cumulative share exceeds u; or none."""
+    for i in range(u.shape[0]):
+        drawn = counts.shape[0] - 1
+        for e in range(indptr[i], indptr[i + 1]):
+            if upto[e] > u[i]:
+                drawn = np.int64(item[e])
+                break
+        counts[drawn] += 1
 
 
 def padded_symbols(items: Items, domain: Keys, padding: int, words: Words) -> Integers:

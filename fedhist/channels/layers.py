@@ -18,10 +18,8 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Integers, Words
@@ -30,17 +28,12 @@ from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.guarantee import check_budget
 
 WORDS = 1 << 64
-MAX_ALPHABET = 1 << 30
-_MOST_LOG_ODDS = 64.0
-"""Larger odds than e^64 have no room in 64 bits; the law then keeps a smaller promise."""
-_MOST_ERASED = 10
-"""A larger share of erasures than 2^-10 is used up instead."""
 
 
 def odds_less_one(epsilon: float) -> Fraction:
-    """Return a rational e - 1 just below e^epsilon - 1, for an epsilon of at most 64."""
+    """Return a rational e - 1 just below e^epsilon - 1; larger odds than e^64 have no room."""
     # expm1 errs by less than an ulp, and so does the product
-    return Fraction(math.expm1(min(epsilon, _MOST_LOG_ODDS))) * (1 - Fraction(1, 1 << 50))
+    return Fraction(math.expm1(min(epsilon, 64.0))) * (1 - Fraction(1, 1 << 50))
 
 
 @dataclass(frozen=True)
@@ -67,8 +60,8 @@ class Layers:
     Examples
     --------
     >>> law = Layers(math.log(3), size=4, chosen=2)
-    >>> round(law.inside, 6), round(law.outside, 6), law.erased < 1e-18
-    (0.375, 0.125, True)
+    >>> round(law.hit(2), 6), round(law.gain, 6), law.erased < 1e-18
+    (0.75, 0.5, True)
     """
 
     epsilon: float
@@ -77,7 +70,7 @@ class Layers:
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
-        check_within("size", self.size, 2, MAX_ALPHABET)
+        check_within("size", self.size, 2, 1 << 30)
         check_within("chosen", self.chosen, 1, self.size - 1)
         if self.upper == 0:
             raise ValueError(
@@ -99,7 +92,7 @@ class Layers:
             else:
                 high = middle - 1
         high = min(math.floor(low * more), (WORDS - 1 - n * low) // c)
-        if WORDS - n * low - c * high > WORDS >> _MOST_ERASED:
+        if WORDS - n * low - c * high > WORDS >> 10:
             # levels are few and coarse: with B one larger, as much X as the words have room for
             # is below B (e - 1), because B was the largest
             low, high = low + 1, (WORDS - 1 - n * (low + 1)) // c
@@ -121,36 +114,14 @@ class Layers:
         return (WORDS - self.size * self.lower - self.chosen * self.upper) / WORDS
 
     @property
-    def inside(self) -> float:
-        """Probability of one symbol of the record's set."""
-        return (self.lower + self.upper) / WORDS
-
-    @property
-    def outside(self) -> float:
-        """Probability of one symbol that is not in the set."""
-        return self.lower / WORDS
-
-    @property
     def gain(self) -> float:
         """a: probability that the upper layer speaks, a uniform symbol of the set."""
         return self.chosen * self.upper / WORDS
 
     @property
-    def erasure(self) -> int:
-        """The symbol that says nothing: N."""
-        return self.size
-
-    @property
     def bits(self) -> int:
         """Bits of a message: ceil(log2(N + 1))."""
         return self.size.bit_length()
-
-    @cached_property
-    def numbers(self) -> tuple[np.uint64, ...]:
-        """What :func:`layer_of` takes: N, N B, c X, and divisions by B and by X."""
-        n, c = self.size, self.chosen
-        divisions = *_division(max(self.lower, 1), n), *_division(self.upper, c)
-        return tuple(map(np.uint64, (n, n * self.lower, c * self.upper, *divisions)))
 
     def hit(self, overlap: int) -> float:
         """P(report in S | record's set has ``overlap`` symbols in common with S), |S| = c."""
@@ -190,50 +161,9 @@ def draw_layers(words: Words, law: Layers) -> Integers:
     >>> draw_layers(np.array([0, 1 << 63], dtype=np.uint64), law).tolist()
     [-1, -2]
     """
-    out = np.empty(len(words), dtype=np.int64)
-    _draw(words, law.numbers, out)
-    return out
-
-
-def _division(divisor: int, count: int) -> tuple[int, int, int, int]:
-    """Return l, D, m < 2^32 and s: x // divisor is ((x << l) >> 32) m >> s, or 1 more.
-
-    For x below divisor times count, count at most 2^30. D is divisor << l, with l so large that
-    2^63 <= D count < 2^64: x << l does not overflow, and D is at least 2^33. m is floor(2^(32 + s)
-    / D). The high half of x << l is below (x << l) / 2^32 by less than 1, and m too small by less
-    than 1 (by nothing where D is a power of two): together they take less than 2^32 / D +
-    2^(32 - s) <= 1 from the quotient.
-    """
-    left = 64 - (divisor * count).bit_length()
-    shifted = divisor << left
-    shift = shifted.bit_length() - 1
-    if (1 << shift) == shifted:  # m would be 2^32
-        shift -= 1
-    return left, shifted, (1 << (32 + shift)) // shifted, shift
-
-
-@njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator]
-def layer_of(word: Any, numbers: Any) -> Any:
-    """Turn one word into a symbol or a rank, without branches and divisions.
-
-    A loop over words is then vectorised. 64-bit masks choose between the layers.
-    """
-    size, floor, reach = numbers[0], numbers[1], numbers[2]
-    below = np.uint64(word < floor)
-    low = np.uint64(0) - below
-    high = ~low
-    rest = word - (floor & high)
-    divisor = (numbers[4] & low) | (numbers[8] & high)
-    factor = (numbers[5] & low) | (numbers[9] & high)
-    shift = (numbers[6] & low) | (numbers[10] & high)
-    said = np.uint64(0) - np.uint64(rest < reach) | low
-    rest <<= (numbers[3] & low) | (numbers[7] & high)
-    quotient = (((rest >> np.uint64(32)) * factor) >> shift) & np.uint64(0xFFFFFFFF)
-    quotient += np.uint64(rest - quotient * divisor >= divisor)
-    return np.int64(((quotient ^ high) & said) | (size & ~said))  # ~quotient above the floor
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _draw(words: Words, numbers: Any, out: Integers) -> None:
-    for i in range(words.shape[0]):
-        out[i] = layer_of(words[i], numbers)
+    floor = np.uint64(law.size * law.lower)
+    out = np.asarray(words // np.uint64(max(law.lower, 1))).astype(np.int64)
+    rest = words - floor
+    rank = (rest // np.uint64(law.upper)).astype(np.int64)
+    spoken = np.where(rest < np.uint64(law.chosen * law.upper), ~rank, law.size)
+    return np.where(words < floor, out, spoken)

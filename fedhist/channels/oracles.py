@@ -26,21 +26,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar
+from itertools import product
+from typing import ClassVar
 
 import numpy as np
-from numba import njit
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.channels.bits import RandomizedResponse
 from fedhist.channels.catalogue import MAX_BITS
 from fedhist.channels.hadamard import fwht, next_power_of_two
-from fedhist.channels.layers import MAX_ALPHABET, WORDS, Layers, odds_less_one
+from fedhist.channels.layers import WORDS, Layers, odds_less_one
 from fedhist.channels.projective import MOST_CELLS, ProjectiveSpace
 from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.guarantee import check_budget
+
+MAX_MESSAGE_BITS = 4096
+"""Of the messages that "auto" considers."""
+
+MOST_DECODED = 1 << 22
+"""Symbols; more are reported by k-ary randomized response, which needs no transform."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +90,6 @@ class OracleChannel(ABC):
     def law(self) -> FiniteChannel | None:
         """Return the exact law of a report for two symbols; None without noise."""
 
-    @property
-    def exact(self) -> bool:
-        """Reports are drawn with integer thresholds."""
-        return True
-
     def variance(self, share: ArrayLike) -> Floats:
         """N times the variance of a debiased share, given the users' symbols; broadcasts."""
         f = np.asarray(share, dtype=np.float64)
@@ -119,11 +120,6 @@ def summed_variance(p: float, q: float, k: int) -> float:
     if (p - q) ** 2 == 0:
         return math.inf
     return (p * (1 - p) + (k - 1) * q * (1 - q)) / (p - q) ** 2
-
-
-MAX_SYMBOLS = (1 << 24) - 2
-MAX_DECODED = 1 << 22
-"""Domains beyond are reported by k-ary randomized response, which needs no transform."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +191,7 @@ class KrrOracle(SymbolOracle):
     """
 
     kind: ClassVar[str] = "krr"
-    most_symbols: ClassVar[int] = MAX_ALPHABET - 1
+    most_symbols: ClassVar[int] = (1 << 30) - 1
 
     @cached_property
     def layers(self) -> Layers:
@@ -204,7 +200,7 @@ class KrrOracle(SymbolOracle):
 
     @property
     def overlap(self) -> int:
-        """None."""
+        """Sets are disjoint."""
         return 0
 
     def members(self, symbols: Integers, ranks: Integers) -> Integers:
@@ -221,7 +217,7 @@ class HadamardOracle(SymbolOracle):
     """One index below K, a power of two above k + 1; symbol x has {y: H[x + 1, y] = 1} [2]."""
 
     kind: ClassVar[str] = "hadamard"
-    most_symbols: ClassVar[int] = MAX_SYMBOLS
+    most_symbols: ClassVar[int] = (1 << 24) - 2
 
     @cached_property
     def layers(self) -> Layers:
@@ -236,9 +232,11 @@ class HadamardOracle(SymbolOracle):
 
     def members(self, symbols: Integers, ranks: Integers) -> Integers:
         """Put the parity of the rank's bits on the row into the place of the row's lowest one."""
-        out = np.empty(len(symbols), dtype=np.int64)
-        _members(symbols, ranks, out)
-        return out
+        row = symbols + 1
+        lowest = row & -row
+        low = ranks & (lowest - 1)
+        found = (ranks - low) << 1 | low
+        return np.asarray(found | lowest * (np.bitwise_count(found & row) & 1))
 
     def set_counts(self, counts: Integers) -> Floats:
         """(received + transform) / 2."""
@@ -246,32 +244,12 @@ class HadamardOracle(SymbolOracle):
         return np.asarray((int(found.sum()) + fwht(found)[1 : self.n_symbols + 2]) / 2)
 
 
-@njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator]
-def half_member_of(symbol: Any, rank: Any) -> Any:
-    """Return the index y of that rank with H[symbol + 1, y] = 1."""
-    row = symbol + 1
-    lowest = row & -row
-    low = rank & (lowest - 1)
-    found = ((rank - low) << 1) | low
-    bits = found & row  # below 2^32; its parity by halves, of four bits by a table
-    bits ^= bits >> 16
-    bits ^= bits >> 8
-    bits ^= bits >> 4
-    return found | (lowest * ((0x6996 >> (bits & 15)) & 1))
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _members(symbols: Integers, ranks: Integers, out: Integers) -> None:
-    for i in range(symbols.shape[0]):
-        out[i] = half_member_of(symbols[i], ranks[i])
-
-
 @dataclass(frozen=True)
 class ProjectiveOracle(SymbolOracle):
     """One point of F_q^t; symbol x has the points orthogonal to point x [3]."""
 
     kind: ClassVar[str] = "projective"
-    most_symbols: ClassVar[int] = MAX_DECODED
+    most_symbols: ClassVar[int] = MOST_DECODED
     space: ProjectiveSpace
 
     def __post_init__(self) -> None:
@@ -298,9 +276,6 @@ class ProjectiveOracle(SymbolOracle):
         return self.space.set_counts(counts[:-1])[: self.n_symbols + 1]
 
 
-LEAST_EPSILON = 1e-9
-
-
 @dataclass(frozen=True)
 class SubsetOracle(OracleChannel):
     """w of the k + 1 symbols, w about (k + 1) / (e^epsilon + 1), as packed bits [4].
@@ -321,12 +296,8 @@ class SubsetOracle(OracleChannel):
         super().__post_init__()
         if math.isinf(self.epsilon):
             raise ValueError("epsilon is inf: without noise the symbol itself is sent")
-        if self.epsilon < LEAST_EPSILON:
+        if self.epsilon < 1e-9:
             raise ValueError(f"epsilon = {self.epsilon:g} is too small for 64-bit words")
-
-    def _threshold(self, w: int) -> int:
-        e = 1 + odds_less_one(self.epsilon)
-        return math.floor(e * w * WORDS / (self.n_symbols + 1 - w + e * w))
 
     @cached_property
     def chosen(self) -> int:
@@ -334,30 +305,30 @@ class SubsetOracle(OracleChannel):
         total = self.n_symbols + 1
         near = int(total * math.exp(-self.epsilon) / (1 + math.exp(-self.epsilon)))
         able = {min(max(w, 1), total // 2) for w in (near, near + 1)}
-
-        def v(w: int) -> float:
-            return summed_variance(*self._hits(self._threshold(w), w), self.n_symbols)
-
-        return min(sorted(able), key=v)
+        return min(sorted(able), key=lambda w: summed_variance(*self._hits(w), self.n_symbols))
 
     @cached_property
     def threshold(self) -> int:
         """T."""
         return self._threshold(self.chosen)
 
-    def _hits(self, t: int, w: int) -> tuple[float, float]:
-        p = t / WORDS
+    def _threshold(self, w: int) -> int:
+        e = 1 + odds_less_one(self.epsilon)
+        return math.floor(e * w * WORDS / (self.n_symbols + 1 - w + e * w))
+
+    def _hits(self, w: int) -> tuple[float, float]:
+        p = self._threshold(w) / WORDS
         return p, (p * (w - 1) + (1 - p) * w) / self.n_symbols
 
     @property
     def p(self) -> float:
         """T / 2^64."""
-        return self.threshold / WORDS
+        return self._hits(self.chosen)[0]
 
     @property
     def q(self) -> float:
         """P (w - 1) / k + (1 - p) w / k."""
-        return self._hits(self.threshold, self.chosen)[1]
+        return self._hits(self.chosen)[1]
 
     @property
     def bits(self) -> int:
@@ -432,47 +403,34 @@ class UnaryOracle(RandomizedResponse, OracleChannel):
         shares = (np.asarray(counts) / n_users - self.flip) / gain
         return np.append(shares, 1.0 - shares.sum())
 
-    def weights(self, k: int) -> NDArray[np.object_]:
-        """Enumerate the exact law on k bits: (k + 1, 2^k) integers, 2^(64 k) times the chance.
-
-        Row v + 1 is vote v = -1, ..., k - 1; an output's bits are those of its column's number.
-        """
-        keep = WORDS if math.isinf(self.epsilon) else WORDS // 2
-        out = np.empty((k + 1, 1 << k), dtype=object)
-        for vote in range(-1, k):
-            hits = [keep if j == vote else self.flip_threshold for j in range(k)]
-            for z in range(1 << k):
-                out[vote + 1, z] = math.prod(
-                    p if z >> j & 1 else WORDS - p for j, p in enumerate(hits)
-                )
-        return out
-
     def law(self) -> FiniteChannel | None:
         """Two symbols and none, on two bits: other bits have equal laws and cancel."""
         if math.isinf(self.epsilon):
             return None
         k = min(self.n_symbols, 2)
+        rows = []
+        for x in range(-1, k):
+            ones = [WORDS // 2 if j == x else self.flip_threshold for j in range(k)]
+            both = ((WORDS - p, p) for p in reversed(ones))
+            rows.append([math.prod(bits) for bits in product(*both)])
         labels = ["no symbol", *(f"symbol {x}" for x in range(k))]
         scope = "any two votes, and none, on the bits in which they differ"
-        return FiniteChannel.of(self.weights(k), labels, scope)
-
-
-MAX_MESSAGE_BITS = 4096
-NEAR = 1.03
-"""Of kinds this near to the least variance, that with the shortest messages is taken."""
+        return FiniteChannel.of(np.array(rows, dtype=object), labels, scope)
 
 
 @lru_cache(maxsize=256)
 def best_projective(epsilon: float, n_symbols: int) -> ProjectiveOracle:
     """Return the channel of least v over primes q, with the least t that has points enough."""
+    low = math.exp(-epsilon)
 
     def v(space: ProjectiveSpace) -> float:
-        hits = space.hit(space.chosen, epsilon), space.hit(space.overlap, epsilon)
-        return summed_variance(*hits, n_symbols)
+        whole = space.size * low + space.chosen * (1 - low)
+        p, q = ((space.chosen * low + c * (1 - low)) / whole for c in (space.chosen, space.overlap))
+        return summed_variance(p, q, n_symbols)
 
     found = list(spaces(n_symbols + 1))
     if not found:
-        raise ValueError(f"the symbols must be at most {MAX_DECODED}, got {n_symbols}")
+        raise ValueError(f"the symbols must be at most {MOST_DECODED}, got {n_symbols}")
     return ProjectiveOracle(epsilon, n_symbols, min(found, key=v))
 
 
@@ -483,13 +441,7 @@ def spaces(n_points: int) -> Iterator[ProjectiveSpace]:
         while q ** (t - 1) <= MOST_CELLS and (q**t - 1) // (q - 1) < n_points:
             t += 1
         if q ** (t - 1) <= MOST_CELLS:
-            yield _space(q, t)
-
-
-@lru_cache(maxsize=8192)
-def _space(q: int, t: int) -> ProjectiveSpace:
-    """Make a space once: planners go through the same ones at every budget."""
-    return ProjectiveSpace(q, t)
+            yield ProjectiveSpace(q, t)
 
 
 @lru_cache(maxsize=1)
@@ -497,14 +449,13 @@ def _primes(most: int) -> tuple[int, ...]:
     return tuple(q for q in range(2, most + 1) if all(q % d for d in range(2, math.isqrt(q) + 1)))
 
 
-MAKERS: Mapping[str, Callable[[float, int], OracleChannel]] = {
+_MAKERS: Mapping[str, Callable[[float, int], OracleChannel]] = {
     "krr": KrrOracle,
     "hadamard": HadamardOracle,
     "projective": best_projective,
     "subset": SubsetOracle,
     "unary": UnaryOracle,
 }
-ORACLES = ("auto", *MAKERS)
 
 
 @lru_cache(maxsize=256)
@@ -522,20 +473,20 @@ def oracle_channel(
     >>> [oracle_channel("auto", epsilon, 99).kind for epsilon in (1.0, 6.0)]
     ['projective', 'krr']
     """
-    check_choice("kind", kind, ORACLES)
+    check_choice("kind", kind, ("auto", *_MAKERS))
     check_budget(epsilon)
     if kind != "auto":
         free = math.isinf(epsilon) and kind != "unary"
-        return KrrOracle(epsilon, n_symbols) if free else MAKERS[kind](epsilon, n_symbols)
-    if math.isinf(epsilon) or n_symbols > MAX_DECODED:
+        return KrrOracle(epsilon, n_symbols) if free else _MAKERS[kind](epsilon, n_symbols)
+    if math.isinf(epsilon) or n_symbols > MOST_DECODED:
         kinds = ["krr"]
     else:
         wide = ["subset", "unary"] if n_symbols < min(max_bits, MAX_BITS) else []
         kinds = ["krr", "hadamard", "projective", *wide]
-    able = [c for c in (MAKERS[name](epsilon, n_symbols) for name in kinds) if c.bits <= max_bits]
+    able = [c for c in (_MAKERS[name](epsilon, n_symbols) for name in kinds) if c.bits <= max_bits]
     if not able:
         raise ValueError(f"{n_symbols} symbols do not fit into messages of {max_bits} bits")
     least = min(channel.v for channel in able)
     if math.isinf(least):
         raise ValueError(f"epsilon = {epsilon:g} is too small for a report of {n_symbols} symbols")
-    return min((c for c in able if c.v <= NEAR * least), key=lambda c: (c.bits, c.v))
+    return min((c for c in able if c.v <= 1.03 * least), key=lambda c: (c.bits, c.v))

@@ -21,16 +21,12 @@ from typing import Any
 import numpy as np
 import scipy.fft
 from numba import njit
-from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.channels.hadamard import fwht
 
 MOST_CELLS = 1 << 24
 """q^(t-1): cells that decoding transforms."""
-_LINES = 1 << 22
-"""Values on lines that are held at once."""
-_ROUNDING = 0.25
 
 
 @dataclass(frozen=True)
@@ -74,12 +70,6 @@ class ProjectiveSpace:
         """Points that two sets have in common."""
         return self.points(self.t - 2)
 
-    def hit(self, common: int, epsilon: float) -> float:
-        """P(report in a set | record's set has ``common`` points in common with it)."""
-        low = math.exp(-epsilon)
-        weight = self.chosen * low + common * (1 - low)
-        return weight / (self.size * low + self.chosen * (1 - low))
-
     @cached_property
     def tables(self) -> tuple[Integers, Integers, Integers]:
         """Powers q^l, first ranks of the leading places l = 0, ..., t, and inverses modulo q."""
@@ -105,75 +95,37 @@ class ProjectiveSpace:
 
             C(0, y) = L(y) + R_0(y),    C(1, s y) = L(y) + R_b(y) for b = -1 / s.
 
-        O(q^(t-1) log q^(t-1)) time, for [1]'s O(q^t), and 40 q^(t-1) bytes. ArithmeticError if a
-        count is further than 1/4 from an integer.
+        O(q^(t-1) log q^(t-1)) time, for [1]'s O(q^t), and some 64 q^(t-1) bytes. ArithmeticError if
+        a count is further than 1/4 from an integer.
         """
-        powers, first, inverses = self.tables
+        q, (_, first, inverses) = self.q, self.tables
+        if q == 2:
+            return np.asarray((counts.sum() + fwht(np.append(0, counts))[1:]) / 2)
         found = np.zeros(1)  # the one point of F_q^1 is not in its own set
         for place in range(1, self.t):
-            below, own = int(first[place]), slice(first[place], first[place + 1])
-            half = self._transform(counts[own].astype(np.float64), place)
-            now = np.empty(own.stop)
-            now[below] = counts[:below].sum()
-            step = max(_LINES // self.q, 1)
-            for start in range(0, below, step):
-                rows = slice(start, min(start + step, below))
-                line = np.empty((rows.stop - start, self.q // 2 + 1), dtype=np.complex128)
-                _along_lines(half, start, self.q, powers, first, line)
-                values = scipy.fft.irfft(line, self.q, axis=1, overwrite_x=True)
+            below, end = first[place : place + 2]
+            now, shape = np.empty(end), (q,) * place
+            transform, own = scipy.fft.fftn(counts[below:end].reshape(shape)), now[below:]
+            own[0] = counts[:below].sum()
+            for j in range(place):  # the lines through the points (1, w) of leading place j
+                points = slice(first[j], first[j + 1])
+                D, C = (a.reshape(-1, q, *shape[:j])[0] for a in (transform, own))
+                line = [D[a, ...][_times(a, q, j)].ravel() for a in range(q)]
+                values = scipy.fft.ifft(line, axis=0).real
                 whole = np.rint(values)
-                if not np.abs(values - whole).max() < _ROUNDING:
+                if not np.abs(values - whole).max() < 1 / 4:
                     raise ArithmeticError("the transform lost the counts to rounding")
-                whole += found[rows, None]
-                now[rows] = whole[:, 0]
-                _onto_points(whole, start, self.q, powers, first, inverses, now[below:])
+                whole += found[points]
+                now[points] = whole[0]
+                for s in range(1, q):
+                    C[s, ...][_times(s, q, j)] = whole[(q - inverses[s]) % q].reshape(shape[:j])
             found = now
         return found
 
-    def _transform(self, x: Floats, place: int) -> NDArray[np.complex128]:
-        """Transform in ``place`` coordinates: (rows, q / 2 + 1), half of the lowest one."""
-        if self.q == 2:
-            return fwht(x).reshape(-1, 2).astype(np.complex128)
-        shape = (self.q,) * place
-        return np.asarray(scipy.fft.rfftn(x.reshape(shape))).reshape(-1, self.q // 2 + 1)
 
-
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
-def member_of(
-    x: Any, rank: Any, q: Any, t: Any, powers: Any, first: Any, inverses: Any, digits: Any
-) -> Any:
-    """Return the rank of member ``rank`` of the set of point x; ``digits`` is scratch, (t,).
-
-    The rank-th point v of F_q^(t-1) gives all coordinates but that of x's leading place, m, which
-    follows from <u, x> = 0. If it has become the leading one, the vector is divided by it.
-    Places above m, where x is 0, keep their digits: u = (high of v) q^(m+1) + u_m q^m + (low of v).
-    """
-    m = t - 1
-    while first[m] > x:
-        m -= 1
-    place = t - 2
-    while first[place] > rank:
-        place -= 1
-    v = powers[place] + rank - first[place]
-    high = v // powers[m]
-    low = v - high * powers[m]
-    a, b, product = x - first[m], low, 0  # a: x without its leading 1
-    for j in range(m):
-        # a + .5 keeps the quotient away from integers: exact for what is below 2^40
-        next_a = np.int64((a + 0.5) / q)
-        next_b = np.int64((b + 0.5) / q)
-        digits[j] = b - next_b * q
-        product += (a - next_a * q) * digits[j]
-        a, b = next_a, next_b
-    own = (q - product % q) % q
-    if high > 0 or own == 0:
-        u = high * powers[m + 1] + own * powers[m] + low
-        top = place + 1 if high > 0 else place
-    else:
-        u, top, scale = powers[m], m, inverses[own]
-        for j in range(m):
-            u += digits[j] * scale % q * powers[j]
-    return u - powers[top] + first[top]
+def _times(a: int, q: int, n: int) -> tuple[Integers, ...]:
+    """Index an array of n axes, of length q each, at a times every vector."""
+    return np.ix_(*[np.arange(q) * a % q] * n)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -187,65 +139,32 @@ def _members(
     inverses: Any,
     out: Integers,
 ) -> None:
+    """Find member ``ranks[i]`` of the set of every point x.
+
+    The rank-th point v of F_q^(t-1) gives all coordinates but that of x's leading place, m, which
+    follows from <u, x> = 0. If it has become the leading one, the vector is divided by it.
+    Places above m, where x is 0, keep their digits: u = (high of v) q^(m+1) + u_m q^m + (low of v).
+    """
     digits = np.empty(t, dtype=np.int64)
     for i in range(points.shape[0]):
-        out[i] = member_of(points[i], ranks[i], q, t, powers, first, inverses, digits)
-
-
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _digits(rank: Any, q: Any, first: Any, digits: Any) -> Any:
-    """Write out the digits of a point; return how many there are."""
-    top = 0
-    while first[top + 1] <= rank:
-        top += 1
-    rest = rank - first[top]
-    for j in range(top):
-        digits[j] = rest % q
-        rest //= q
-    digits[top] = 1
-    return top + 1
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _along_lines(
-    half: Any, start: int, q: int, powers: Integers, first: Integers, out: Any
-) -> None:
-    """Read a transform at the multiples a y, a = 0, ..., q / 2, of points y in a row."""
-    digits, times = np.empty(len(powers), np.int64), np.empty(len(powers), np.int64)
-    columns = half.shape[1]
-    for i in range(out.shape[0]):
-        n_digits = _digits(start + i, q, first, digits)
-        times[:n_digits] = 0
-        out[i, 0] = half[0, 0]
-        for a in range(1, columns):
-            row, opposite = 0, 0
-            for j in range(n_digits):
-                times[j] += digits[j]
-                if times[j] >= q:
-                    times[j] -= q
-                if j > 0 and times[j] > 0:
-                    row += times[j] * powers[j - 1]
-                    opposite += (q - times[j]) * powers[j - 1]
-            if times[0] < columns:
-                out[i, a] = half[row, times[0]]
-            else:  # a real array's transform at -y is the conjugate
-                out[i, a] = np.conj(half[opposite, q - times[0]])
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _onto_points(
-    values: Floats, start: int, q: int, powers: Integers, first: Integers, inverses: Any, out: Any
-) -> None:
-    """Hand value -1 / s of a line through y to the point (1, s y), s = 1, ..., q - 1."""
-    digits, times = np.empty(len(powers), np.int64), np.empty(len(powers), np.int64)
-    for i in range(values.shape[0]):
-        n_digits = _digits(start + i, q, first, digits)
-        times[:n_digits] = 0
-        for s in range(1, q):
-            code = 0
-            for j in range(n_digits):
-                times[j] += digits[j]
-                if times[j] >= q:
-                    times[j] -= q
-                code += times[j] * powers[j]
-            out[code] = values[i, (q - inverses[s]) % q]
+        x, rank, m, place = points[i], ranks[i], t - 1, t - 2
+        while first[m] > x:
+            m -= 1
+        while first[place] > rank:
+            place -= 1
+        v = powers[place] + rank - first[place]
+        high, low = v // powers[m], v % powers[m]
+        a, b, product = x - first[m], low, 0  # a: x without its leading 1
+        for j in range(m):
+            digits[j] = b % q
+            product += a % q * digits[j]
+            a, b = a // q, b // q
+        own = -product % q
+        if high > 0 or own == 0:
+            u = high * powers[m + 1] + own * powers[m] + low
+            top = place + 1 if high > 0 else place
+        else:
+            u, top = powers[m], m
+            for j in range(m):
+                u += digits[j] * inverses[own] % q * powers[j]
+        out[i] = u - powers[top] + first[top]

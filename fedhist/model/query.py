@@ -23,6 +23,7 @@ from fedhist.privacy.guarantee import EXACT, Adjacency, Release, Trust, pure
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, add_up
+from fedhist.users.shards import Shard
 from fedhist.users.streams import SeededStreams, Streams
 
 if TYPE_CHECKING:
@@ -313,6 +314,10 @@ class Query(metaclass=PlainArguments):
             )
         key = int(rng.integers(1 << 62))
         return self.answer_folded(users, lambda chunk: SeededStreams(chunk.ids, key, "aggregate"))
+
+    def summary_law(self, users: Shard) -> Callable[[np.random.Generator], Summary] | None:
+        """Prepare many draws of the summary of the same users; None: nothing can be prepared."""
+        return None
 
     def check_summary(self, summary: Summary) -> None:
         """Raise WireError unless an honest node with that many users could send the summary."""

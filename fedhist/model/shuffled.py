@@ -22,6 +22,7 @@ from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Release, Trust, approximate
 from fedhist.privacy.shuffling import shuffled_epsilon
 from fedhist.users.batch import Users
+from fedhist.users.shards import Shard
 from fedhist.users.streams import Streams
 
 
@@ -115,6 +116,10 @@ class Shuffled(Query):
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
         return self.query.draw_summary(users, rng)
+
+    def summary_law(self, users: Shard) -> Callable[[np.random.Generator], Summary] | None:
+        """Prepare the query's own sums."""
+        return self.query.summary_law(users)
 
     # -- the shuffler, and the server behind it
 

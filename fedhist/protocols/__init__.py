@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from fedhist.protocols.frequency_oracles.frequency_oracle import (
         FrequencyOracle as FrequencyOracle,
     )
-    from fedhist.protocols.frequency_oracles.local_histogram import LocalHistogram as LocalHistogram
+    from fedhist.protocols.frequency_oracles.frequency_oracle import (
+        LocalHistogram as LocalHistogram,
+    )
     from fedhist.protocols.histograms.adaptive_histogram import (
         AdaptiveHistogram as AdaptiveHistogram,
     )

@@ -12,7 +12,7 @@ from clients.randomizers.oracle_reports import report_symbols
 from fedhist.base.hashing import GOLDEN, counter_words, digest64, mix64
 from fedhist.channels.layers import Layers
 from fedhist.channels.oracles import (
-    MAX_DECODED,
+    MOST_DECODED,
     HadamardOracle,
     ProjectiveOracle,
     SymbolOracle,
@@ -64,7 +64,7 @@ def report_rows(n_users: int, turns: int) -> list[Row]:
 
 def decoding_rows(turns: int, *, quick: bool) -> list[Row]:
     """Time the shares of 2^22 symbols from the counts of a million reports."""
-    n_symbols = SYMBOLS if quick else MAX_DECODED
+    n_symbols = SYMBOLS if quick else MOST_DECODED
     rows = []
     for kind, epsilon in (("hadamard", 1.0), ("projective", 1.0), ("projective", 4.0)):
         channel = symbol_channel(kind, n_symbols, epsilon)

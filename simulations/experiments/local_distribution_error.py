@@ -24,7 +24,8 @@ from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.protocols.distributions.distribution import Distribution
 from fedhist.protocols.distributions.local_distribution import LocalDistribution
-from fedhist.protocols.frequency_oracles.frequency_oracle import FrequencyOracle, Kind
+from fedhist.protocols.frequency_oracles.frequency_oracle import FrequencyOracle
+from fedhist.protocols.shared.oracle_votes import Kind
 from simulations.experiments.asked_users import RowUsers, deviations
 from simulations.experiments.base import Request, Result, mean_and_error, power_law
 from simulations.experiments.findings import Findings

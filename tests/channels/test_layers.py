@@ -48,7 +48,7 @@ def test_the_lower_level_is_the_largest_and_the_erasure_is_rare(
     law = Layers(epsilon, size, chosen)
     assert law.erased * WORDS <= size + chosen * math.exp(epsilon) + 1
     assert math.isclose(
-        law.inside * chosen + law.outside * (size - chosen) + law.erased, 1.0, rel_tol=1e-12
+        law.hit(chosen) + (size - chosen) * law.lower / WORDS + law.erased, 1.0, rel_tol=1e-12
     )
     assert math.log(odds_of(law)) == pytest.approx(epsilon, rel=1e-5)
 
@@ -65,8 +65,8 @@ def test_what_is_drawn_is_the_enumerated_law_at_every_boundary_of_the_words() ->
         (floor + law.upper - 1, -1),
         (floor + law.upper, -2),
         (top - 1, -3),
-        (top, law.erasure),
-        (WORDS - 1, law.erasure),
+        (top, law.size),
+        (WORDS - 1, law.size),
     ]
     words = np.array([w for w, _ in edges], dtype=np.uint64)
     assert draw_layers(words, law).tolist() == [s for _, s in edges]

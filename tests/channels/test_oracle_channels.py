@@ -14,7 +14,6 @@ from oracle_laws import enumerated, sets_of
 from clients.randomizers.oracle_reports import draw_counts
 from fedhist.channels.layers import WORDS
 from fedhist.channels.oracles import (
-    ORACLES,
     OracleChannel,
     ProjectiveOracle,
     SymbolOracle,
@@ -189,7 +188,6 @@ def test_what_auto_takes_and_refuses() -> None:
             oracle_channel(kind, 1.0, k)
     with pytest.raises(ValueError, match="too small"):
         oracle_channel("subset", 1e-300, 5)
-    assert set(ORACLES) == {"auto", *KINDS}
     assert [s.t for s in spaces(3)][:2] == [3, 3]
 
 

@@ -15,7 +15,7 @@ from fedhist.channels.oracles import SubsetOracle, SymbolOracle
 from fedhist.model.query import LocalQuery, Report, Summary
 from fedhist.protocols.centred.queries import RadiusVotes
 from fedhist.protocols.densities.bin_reports import BinReports
-from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports
+from fedhist.protocols.shared.oracle_votes import OracleReports
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SystemStreams

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from oracle_laws import unary_weights
 
 from fedhist.channels.catalogue import MAX_BITS
 from fedhist.channels.oracles import UnaryOracle
@@ -21,7 +22,7 @@ def exp_from_below(x: float) -> Fraction:
 
 
 def worst_ratio(channel: UnaryOracle) -> Fraction:
-    weights = channel.weights(channel.n_symbols)
+    weights = unary_weights(channel)
     return max(Fraction(int(max(column)), int(min(column))) for column in weights.T)
 
 
@@ -33,7 +34,7 @@ def test_exact_ratio(epsilon: float, k: int) -> None:
     With one symbol there is only itself or nothing, which costs less.
     """
     channel = UnaryOracle(epsilon, k)
-    weights = channel.weights(channel.n_symbols)
+    weights = unary_weights(channel)
     whole = 1 << (64 * k)
     assert all(sum(map(int, row)) == whole for row in weights)
     worst = worst_ratio(channel)

@@ -19,9 +19,9 @@ from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.model.query import Report, Summary
 from fedhist.protocols.baselines.naive_mean import SphereReports
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean
-from fedhist.protocols.frequency_oracles.frequency_oracle import Kind, OracleReports
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.sparse.queries import HashedVotes
+from fedhist.protocols.shared.oracle_votes import Kind, OracleReports
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids

@@ -23,8 +23,8 @@ from fedhist.model.share import Share
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.protocols import BoundedHistogram, ItemHistogram
-from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports
 from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.shared.oracle_votes import OracleReports
 from fedhist.session.codec import decode_query, encode_fields, protocol_digest, query_digest
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal

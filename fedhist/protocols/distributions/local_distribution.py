@@ -31,7 +31,7 @@ from clients.records.vectors import CentredShares, from_sum_zero, to_sum_zero
 from fedhist.base.arrays import Floats
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.hadamard import fwht, next_power_of_two
-from fedhist.channels.oracles import MAX_MESSAGE_BITS, OracleChannel, oracle_channel
+from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.channels.rank_unit import RankUnit
 from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Script
@@ -39,12 +39,12 @@ from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.script import Method, Opening, centred_mean, check_clip_mass
-from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports, chosen_kind
 from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import with_domain
+from fedhist.protocols.shared.oracle_votes import OracleReports, chosen_kind
 from fedhist.protocols.shared.sample_sizes import resolve_sizes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -276,7 +276,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
 
     def _item_query(self, cohort: Cohort | None = None) -> OracleReports:
         """Ask for one item of each user."""
-        kind = chosen_kind("auto", float(self.epsilon), len(self.domain), MAX_MESSAGE_BITS)
+        kind = chosen_kind("auto", float(self.epsilon), len(self.domain))
         return OracleReports(self.domain, float(self.epsilon), cohort, kind)
 
     def _item_shares(self, summary: Summary) -> Floats:

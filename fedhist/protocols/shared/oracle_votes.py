@@ -1,24 +1,40 @@
-"""A vote through a frequency oracle: the two halves that all queries with one have in common."""
+"""Votes through a frequency oracle: what all queries with one share, and those about one item."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
 from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
-from fedhist.base.arrays import Array, Bounds, Integers
+from clients.records.draws import drawn_symbols, draws_of_symbols, padded_symbols
+from fedhist.base.arrays import Array, Bounds, Integers, Words
+from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.errors import WireError
 from fedhist.channels.bits import check_bits
 from fedhist.channels.hiding import hiding_of
-from fedhist.channels.oracles import OracleChannel, SubsetOracle, SymbolOracle
+from fedhist.channels.oracles import (
+    MAX_MESSAGE_BITS,
+    OracleChannel,
+    SubsetOracle,
+    SymbolOracle,
+    oracle_channel,
+)
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary, only_array
+from fedhist.model.registry import register_query
 from fedhist.privacy.shuffling import Hiding
 from fedhist.users.batch import Users
-from fedhist.users.streams import Streams
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
+from fedhist.users.streams import SeededStreams, Streams
+
+Kind = Literal["krr", "hadamard", "projective", "subset", "unary"]
+AnyKind = Literal["auto", Kind]
 
 
 class OracleVotes(LocalQuery):
@@ -39,7 +55,7 @@ class OracleVotes(LocalQuery):
     @property
     def exact(self) -> bool:
         """Reports are drawn with integer thresholds and bits."""
-        return self.channel.exact
+        return True
 
     def finite_channel(self) -> FiniteChannel | None:
         """Return the law of a report for every input of its channel."""
@@ -56,10 +72,6 @@ class OracleVotes(LocalQuery):
     def symbols(self, users: Users, rng: Streams) -> Integers:
         """Find every user's symbol: (n,) int64; -1 for a user that has none."""
 
-    @abstractmethod
-    def true_symbols(self, users: Users, rng: np.random.Generator) -> Integers:
-        """Find every user's symbol as :meth:`symbols` does, what is drawn from another source."""
-
     def answer(self, users: Users, rng: Streams) -> Report:
         """Report the symbol."""
         reports = report_symbols(self.symbols(users, rng), self.channel, rng)
@@ -72,11 +84,27 @@ class OracleVotes(LocalQuery):
         found = [self.answer(c, rng(c)).arrays[self.sent] for c in users.blocks(CHUNK)]
         return self._count(np.concatenate([np.zeros(0, np.uint32), *found]))
 
+    # -- sums of reports from their joint law
+
+    def true_symbols(self, users: Users, rng: np.random.Generator) -> Integers:
+        """Find every user's symbol as :meth:`symbols` does, what is drawn from another source."""
+        return self.symbols(
+            users, SeededStreams(users.ids, int(rng.integers(1 << 62)), "aggregate")
+        )
+
+    def true_counts(self, users: Users) -> Callable[[np.random.Generator], Integers]:
+        """Prepare draws of how many users have each symbol, and last none: (k + 1,) int64."""
+        k = self.channel.n_symbols
+
+        def counts(rng: np.random.Generator) -> Integers:
+            symbols = self.true_symbols(users, rng)
+            return np.bincount(np.where(symbols < 0, k, symbols), minlength=k + 1).astype(np.int64)
+
+        return counts
+
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
         """Count the true symbols, then draw the counts of the reports from their joint law."""
-        k = self.channel.n_symbols
-        symbols = self.true_symbols(users, rng)
-        counts = np.bincount(np.where(symbols < 0, k, symbols), minlength=k + 1).astype(np.int64)
+        counts = self.true_counts(users)(rng)
         return Summary(len(users), {self.sent: draw_counts(counts, self.channel, rng)})
 
     # -- server half
@@ -96,7 +124,7 @@ class OracleVotes(LocalQuery):
         name, channel = self.sent, self.channel
         if isinstance(channel, SymbolOracle):
             sent = only_array(report, name)
-            Bounds((report.n_users,), "u", 0, channel.layers.erasure).check(name, sent)
+            Bounds((report.n_users,), "u", 0, channel.layers.size).check(name, sent)
             if sent.dtype != np.uint32:
                 raise WireError(f"{name!r} has dtype {sent.dtype}, expected uint32")
             return
@@ -120,3 +148,122 @@ class OracleVotes(LocalQuery):
             total, expected = int(summary.sums[name].sum()), each * summary.n_users
             if total != expected:
                 raise WireError(f"{name!r} adds up to {total}, expected {expected}")
+
+
+@register_query
+@dataclass(frozen=True)
+class OracleReports(OracleVotes):
+    """Each user reports one of its items through an oracle that is named.
+
+    Parameters
+    ----------
+    domain : Keys
+        The k public symbols; other items are dropped first.
+    epsilon : float
+    cohort : Cohort, optional
+    kind : {"krr", "hadamard", "projective", "subset", "unary"}
+        See :mod:`fedhist.channels.oracles`; what else the law depends on follows from epsilon and
+        the size of the domain.
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record, see the oracle's channel: the report is a function of
+    the one item.
+    """
+
+    wire_name: ClassVar[str] = "frequency-oracle"
+    sent: ClassVar[str] = "report"
+    n_words: ClassVar[int] = 1
+    domain: Keys
+    epsilon: float
+    cohort: Cohort | None = None
+    kind: Kind = "krr"
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, get_args(Kind))
+        _ = self.channel
+
+    @property
+    def channel(self) -> OracleChannel:
+        """What happens to an item."""
+        return oracle_channel(self.kind, self.epsilon, len(self.domain))
+
+    def shares(self, summary: Summary) -> Array:
+        """Return the unbiased share of the users that drew each symbol: (k,)."""
+        return self.channel.debias(summary.sums[self.sent], summary.n_users)[:-1]
+
+    def drawn(self, users: Users, words: Words) -> Integers:
+        """Draw every user's symbol, (n,) int64, -1 for none, from its (n, n_words) words."""
+        return drawn_symbols(users.counts, self.domain, words[:, 0])
+
+    def symbols(self, users: Users, rng: Streams) -> Integers:
+        """Draw every user's symbol from its private stream."""
+        return self.drawn(users, rng.substream("one-item").words(self.n_words))
+
+    def true_counts(self, users: Users) -> Callable[[np.random.Generator], Integers]:
+        """Prepare draws of how many users have each symbol, and last none: (k + 1,) int64."""
+        return draws_of_symbols(users.counts, self.domain)
+
+    def summary_law(self, users: Shard) -> Callable[[np.random.Generator], Summary]:
+        """Prepare draws of the summary of the same users."""
+        parts, channel, n = [], self.channel, 0
+        for block in users.blocks():
+            asked = block.select(self.cohort)
+            parts.append(self.true_counts(asked))
+            n += len(asked)
+        none = np.zeros(channel.n_symbols + 1, dtype=np.int64)
+
+        def law(rng: np.random.Generator) -> Summary:
+            counts = sum((part(rng) for part in parts), none)
+            return Summary(n, {self.sent: draw_counts(counts, channel, rng)})
+
+        return law
+
+
+@register_query
+@dataclass(frozen=True)
+class OracleSlots(OracleReports):
+    """Each user reports one of its ``padding`` slots through an oracle that is named.
+
+    Parameters
+    ----------
+    padding : int
+        L: slots of a user. Of more items a uniform subset is taken; fewer leave slots empty.
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record. The report is a function of the one slot, and its law a
+    mixture of those of the oracle's votes, whose likelihood ratios are no larger than these votes'
+    own. Drawing one slot of L buys nothing on top: all of them may hold the same item.
+    """
+
+    wire_name: ClassVar[str] = "oracle-slots"
+    n_words: ClassVar[int] = 2
+    padding: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer("padding", self.padding, 1 << 30)
+
+    def drawn(self, users: Users, words: Words) -> Integers:
+        """Draw what lies in a slot of every user: (n,) int64, -1 if it is empty."""
+        return padded_symbols(users.counts, self.domain, self.padding, words)
+
+    def true_counts(self, users: Users) -> Callable[[np.random.Generator], Integers]:
+        """Prepare draws of how many users have each symbol, and last none: (k + 1,) int64."""
+        return draws_of_symbols(users.counts, self.domain, self.padding)
+
+
+def chosen_kind(
+    kind: AnyKind, epsilon: float, n_symbols: int, max_bits: int = MAX_MESSAGE_BITS
+) -> Kind:
+    """Say what "auto" takes, from public numbers only; ValueError for longer messages."""
+    check_choice("kind", kind, get_args(AnyKind))
+    channel = oracle_channel(kind, epsilon, n_symbols, max_bits=max_bits)
+    if channel.bits > max_bits:
+        raise ValueError(
+            f"max_message_bits must be at least {channel.bits} for kind = {kind!r} and "
+            f"{n_symbols} symbols, got {max_bits}"
+        )
+    found: Kind = channel.kind if kind == "auto" else kind  # type: ignore[assignment]
+    return found

@@ -161,4 +161,4 @@ def test_reports_differ_from_user_to_user_and_system_streams_draw_them_too() -> 
     symbols = rank_symbols(np.zeros((n, 4)), ids_of(n), SALT, channel, SystemStreams(n))
     assert symbols.dtype == np.uint16
     assert len(np.unique(symbols)) > 100
-    assert symbols.max() <= channel.law_of_symbols.erasure
+    assert symbols.max() <= channel.law_of_symbols.size

@@ -11,8 +11,9 @@ import pytest
 
 from fedhist.protocols.centred.queries import RadiusVotes, RankReports
 from fedhist.protocols.distributions.local_distribution import LocalDistribution
-from fedhist.protocols.frequency_oracles.frequency_oracle import FrequencyOracle, OracleReports
+from fedhist.protocols.frequency_oracles.frequency_oracle import FrequencyOracle
 from fedhist.protocols.localize.queries import ClippedMean
+from fedhist.protocols.shared.oracle_votes import OracleReports
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.distributions.simplex import project_simplex

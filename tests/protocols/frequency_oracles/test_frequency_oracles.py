@@ -17,15 +17,15 @@ from fedhist.base.errors import PopulationError, WireError
 from fedhist.flower.wire import Question
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
-from fedhist.protocols.frequency_oracles.frequency_oracle import FrequencyOracle, OracleReports
-from fedhist.protocols.frequency_oracles.oracle import OneItemOracle
+from fedhist.protocols.frequency_oracles.frequency_oracle import FrequencyOracle
+from fedhist.protocols.shared.oracle_votes import OracleReports
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from simulations.runs.run import run
 
 DOMAIN = Keys.of([f"w{j}" for j in range(9)])
-Maker = Callable[..., OneItemOracle]
+Maker = Callable[..., FrequencyOracle]
 KINDS = ["krr", "hadamard", "projective", "subset", "unary"]
 each = pytest.mark.parametrize(
     "cls", [partial(FrequencyOracle, kind=k) for k in ["auto", *KINDS]], ids=["auto", *KINDS]

@@ -20,8 +20,7 @@ from fedhist.model.finite import FiniteChannel
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
-from fedhist.protocols.frequency_oracles.frequency_oracle import AnyKind
-from fedhist.protocols.frequency_oracles.local_histogram import LocalHistogram
+from fedhist.protocols.frequency_oracles.frequency_oracle import AnyKind, LocalHistogram
 from fedhist.protocols.shared.clipped_totals import whole_and_kept
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

@@ -40,7 +40,7 @@ from fedhist.protocols import (
     MeanLinf,
     NaiveMean,
 )
-from fedhist.protocols.frequency_oracles.frequency_oracle import OracleReports
+from fedhist.protocols.shared.oracle_votes import OracleReports
 from fedhist.protocols.shared.shuffles import NotHidden, Shuffles
 from fedhist.session.codec import decode_query, encode_fields, protocol_digest, query_digest
 from fedhist.session.session import Session
