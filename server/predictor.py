@@ -7,7 +7,7 @@ as much as counting. Nothing here feeds a protocol: the result is NOT PRIVATE.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
