@@ -81,7 +81,7 @@ reproduce-quick: $(READY)
 	$(BIN)/fedhist reproduce all --quick --out results/reproduction-quick
 
 bench: $(READY)
-	$(BIN)/fedhist bench
+	$(BIN)/python -m simulations.benchmarks
 
 # Installing again is needed only when pyproject.toml changes: the install is editable. Modules are
 # compiled when they are first imported: that is a quarter of what is installed. One installs at a

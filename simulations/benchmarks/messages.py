@@ -5,20 +5,26 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar, Self
 
+import numpy as np
 from flwr.app import ArrayRecord, Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from clients import app as client
 from fedhist.flower.wire import MESSAGE_TYPE, encode_question
+from fedhist.model.protocol import Estimate, Script
+from fedhist.model.query import Summary
 from fedhist.model.registry import load_builtin
+from fedhist.protocols import BoundedHistogram
+from fedhist.session.curator import Curator
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.strategy import SessionStrategy
-from simulations.benchmarks.measuring import Result, Row, Spread, ratio, scaled
-from simulations.benchmarks.populations import shoppers
-from simulations.benchmarks.repeated import RepeatedCounts
+from simulations.benchmarks.kernels import shoppers
+from simulations.benchmarks.measuring import Result, Row, ratio, scaled
 from simulations.populations import population
 from simulations.runs.run import Options, execute, noise_source
 from simulations.runtimes.flower_internals import simulate
@@ -28,10 +34,37 @@ WORKERS = 2
 D = 1000
 DRAWS = 100
 SEED = 1
-REPLY_BYTES = 8 * D
-FLOWER_SECONDS = 3600.0
 
 Rounds = list[dict[str, float]]
+
+
+@dataclass(frozen=True)
+class RepeatedCounts(BoundedHistogram):
+    """Asks the histogram ``times`` times, with slightly different clips, and releases the last.
+
+    Every round is a query of its own (no answer is repeated), of the same cost: what the first
+    round pays once (compiled loops are loaded, nodes are set up) can be told from what every
+    round pays.
+    """
+
+    name: ClassVar[str] = "bench-repeated-counts"
+    times: int = 2
+
+    @property
+    def max_rounds(self) -> int:
+        """One per repetition."""
+        return self.times
+
+    def nth(self, i: int) -> Self:
+        """Return the protocol of repetition i: the same, with a slightly smaller clip."""
+        return replace(self, clip=self.clip * (1.0 - i / 1024))
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask again and again; release once."""
+        summary = Summary(0)
+        for i in reversed(range(self.times)):
+            summary = yield self.nth(i).query
+        return Estimate.ok(self._release(server, summary.sums["counts"]), keys=self.domain)
 
 
 def measure(*, quick: bool = False) -> Result:
@@ -44,7 +77,7 @@ def measure(*, quick: bool = False) -> Result:
     found: dict[str, list[float]] = {"ray": [], "flower": [], "calls": []}
     for _ in range(turns):
         found["ray"].append(_of_rounds(on_ray(users, rounds), n_nodes))
-        found["calls"].append(Spread.of(calls(users, rounds)[1:]).median / n_nodes)
+        found["calls"].append(float(np.median(calls(users, rounds)[1:])) / n_nodes)
         found["flower"].append(_of_rounds(on_flower(few, n_flower, flower_rounds), n_flower))
     rows = (
         Row("Ray: round trip with aggregation", "ms", scaled(found["ray"], 1e3)),
@@ -62,8 +95,8 @@ def measure(*, quick: bool = False) -> Result:
         f"keeps {WORKERS} workers and the driver busy, so another program slows it more: see load.",
         f"Flower's runtime has {n_flower:,} nodes: a message costs it more the more there are.",
     )
-    setting = f"{n_nodes:,} nodes of one user, replies of {REPLY_BYTES:,} bytes (d = {D:,})"
-    return Result("messages", setting, rows, notes)
+    setting = f"{n_nodes:,} nodes of one user, replies of {8 * D:,} bytes (d = {D:,})"
+    return Result(setting, rows, notes)
 
 
 def protocol(users: Users, rounds: int) -> RepeatedCounts:
@@ -80,7 +113,7 @@ def on_ray(users: Users, rounds: int) -> Rounds:
 def _of_rounds(rounds: Rounds, n_nodes: int) -> float:
     """Seconds per message of the rounds after the first."""
     whole = [r["seconds_asking"] + r["seconds_merging"] for r in rounds[1:]]
-    return Spread.of(whole).median / n_nodes
+    return float(np.median(whole)) / n_nodes
 
 
 def calls(users: Users, rounds: int) -> list[float]:
@@ -125,7 +158,7 @@ def server_of(strategy: SessionStrategy) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        strategy.start(grid, ArrayRecord(), timeout=FLOWER_SECONDS)
+        strategy.start(grid, ArrayRecord(), timeout=3600.0)
 
     return app
 

@@ -1,72 +1,80 @@
-"""Unary votes over 64 bins, client and server, against two other libraries."""
+"""Unary votes over 64 bins: drawn and summed as a node does, beside NumPy's and numba's forms."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
-from clients.answers import fold_node
-from clients.records.functionals import Coordinates
-from fedhist.base.arrays import Array
-from fedhist.protocols.localize.queries import BinVotes
-from fedhist.session.codec import query_digest
-from fedhist.users.batch import Users
-from simulations.benchmarks.measuring import Result, Row, ratio, scaled, seconds
-from simulations.benchmarks.populations import samplers
-from simulations.benchmarks.rivals import FOLDER, Unavailable, rivals
+import numpy as np
+from numba import njit, uint64
+from numpy.typing import NDArray
+
+from clients.randomizers.scalars import add_votes
+from fedhist.base.hashing import GOLDEN, mix
+from fedhist.channels.bits import BitTally
+from fedhist.channels.catalogue import UnaryChannel
+from fedhist.users.streams import SeededStreams
+from simulations.benchmarks.measuring import Result, Row, in_turns, ratio, scaled
 
 BINS = 64
-EPSILON = 1.0
-SEED = 1
-TARGETS = {"pure-ldp": 100.0, "multi-freq-ldpy": 20.0}
-QUERY = BinVotes(Coordinates(1, 0.0, 1.0), BINS, EPSILON)
+BATCH = 1 << 15
+"""Users whose votes are asked for at a time."""
+
+Counts = NDArray[np.int64]
 
 
-def measure(*, quick: bool = False, folder: str = "") -> Result:
-    """Measure users per second in turns: ours, then each library that runs."""
-    n_users, n_theirs = (4_000, 300) if quick else (1_000_000, 20_000)
-    turns = 1 if quick else 7
-    users = samplers(n_users)
-    ours: list[float] = []
-    theirs: dict[str, list[float]] = {name: [] for name in TARGETS}
-    missing: dict[str, str] = {}
-    vote(users)
-    try:
-        with rivals(Path(folder or FOLDER).resolve()) as others:
-            for turn in range(turns + 1):  # the first turn is not counted
-                taken = [seconds(lambda: vote(users)) / n_users]
-                for name in [x for x in TARGETS if x not in missing]:
-                    try:
-                        spent, share = others.run(name, n_theirs, BINS, EPSILON)
-                    except Unavailable as e:
-                        missing[name] = str(e)
-                        continue
-                    if not -1.0 < share < 1.0:
-                        missing[name] = f"it estimates a share of {share} for a bin of 1/{BINS}"
-                    elif turn:
-                        theirs[name].append(spent / n_theirs)
-                if turn:
-                    ours += taken
-    except Unavailable as e:
-        missing = dict.fromkeys(TARGETS, str(e))
-    if not ours:
-        ours = [seconds(lambda: vote(users)) / n_users for _ in range(turns)]
-    rows = [Row("fedhist: answer, fold, debias", "ns/user", scaled(ours, 1e9))]
-    found = {name: times for name, times in theirs.items() if name not in missing}
-    rows += [Row(name, "ns/user", scaled(times, 1e9)) for name, times in found.items()]
+def measure(*, quick: bool = False) -> Result:
+    """Time all forms in turns, from bin numbers to summed votes."""
+    n_users, turns = (2_000, 1) if quick else (1_000_000, 9)
+    channel = UnaryChannel(1.0)
+    generator = np.random.Generator(np.random.SFC64(1))
+    position = generator.integers(0, BINS, n_users)
+    keys = SeededStreams(np.arange(n_users, dtype=np.uint64), 1, "bench").keys
+    tasks = {
+        "ours": lambda: summed_votes(position, channel),
+        "NumPy": lambda: plain_votes(position, channel.flip, generator),
+        "numba": lambda: fused_votes(keys, position, np.uint64(channel.flip_threshold)),
+    }
+    taken = in_turns(tasks, turns)
+    rows = [Row(f"votes, {name}", "ns", scaled(taken[name], 1e9 / n_users)) for name in tasks]
     rows += [
-        Row(f"{name} / fedhist", "x", ratio(times, ours), at_least=TARGETS[name])
-        for name, times in found.items()
+        Row("NumPy / ours", "x", ratio(taken["NumPy"], taken["ours"]), at_least=3.0),
+        Row("ours / numba", "x", ratio(taken["ours"], taken["numba"]), at_most=2.0),
     ]
     notes = (
-        f"One process each, one thread; {n_users:,} users here, {n_theirs:,} there, in turns. Here "
-        "from each user's sample to the debiased shares, there from each user's bin number.",
-        *(f"{name} could not be measured: {why}" for name, why in missing.items()),
+        "Ours: the users' keys and bits exact to 2^-64. NumPy: float64 uniforms below the flip "
+        "probability. numba: one loop that draws a word per user and bin, compares and adds.",
     )
-    setting = f"one vote of {BINS} bins per user, epsilon = {EPSILON:g}"
-    return Result("votes", setting, tuple(rows), notes)
+    return Result(f"{n_users:,} users, epsilon = 1, one thread", rows, notes)
 
 
-def vote(users: Users) -> Array:
-    """Both halves: randomize and count on the node, debias on the server."""
-    summary = fold_node(QUERY, users, SEED, query_digest(QUERY, 0))
-    return QUERY.frequencies(summary)
+def summed_votes(position: Counts, channel: UnaryChannel) -> Counts:
+    """Draw and sum as a node does, in batches: (64,)."""
+    tally, ids = BitTally(BINS, 1), np.arange(len(position), dtype=np.uint64)
+    for first in range(0, len(position), BATCH):
+        s = slice(first, first + BATCH)
+        fold = np.zeros(len(ids[s]), dtype=np.int64)
+        add_votes(tally, position[s], channel, fold, SeededStreams(ids[s], 1, "bench"))
+    total: Counts = tally.totals()[0]
+    return total
+
+
+def plain_votes(position: Counts, flip: float, generator: np.random.Generator) -> Counts:
+    """Sum the textbook's votes: one-hot rows, every bit inverted with a probability: (64,)."""
+    total = np.zeros(BINS, dtype=np.int64)
+    for first in range(0, len(position), 2048):  # from 512 to 8,192 it takes the same time
+        where = position[first : first + 2048]
+        votes = generator.random((len(where), BINS)) < flip
+        votes[np.arange(len(where)), where] ^= True  # the one-hot row added modulo 2
+        total += np.count_nonzero(votes, axis=0)
+    return total
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def fused_votes(keys: NDArray[np.uint64], position: Counts, threshold: Any) -> Counts:
+    """Draw a 64-bit word per user and bin and add up at once, as one writes it in numba."""
+    total = np.zeros(BINS, dtype=np.int64)
+    for u in range(keys.shape[0]):
+        for b in range(BINS):
+            word = mix(keys[u] + uint64(b + 1) * uint64(GOLDEN))
+            total[b] += np.int64(word < threshold) ^ np.int64(b == position[u])
+    return total

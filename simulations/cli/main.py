@@ -1,4 +1,4 @@
-"""The command line: ``fedhist run``, ``protocols``, ``ledger``, ``reproduce``, ``bench`` ..."""
+"""The command line: ``fedhist run``, ``protocols``, ``ledger``, ``reproduce`` ..."""
 
 from __future__ import annotations
 
@@ -315,33 +315,6 @@ def validate(
 
 cli.command()(reproduce)
 cli.command()(audit)
-
-
-@cli.command()
-def bench(
-    names: Annotated[list[str] | None, typer.Argument(help="Benchmarks; all by default.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: does it work?")] = False,
-    full: Annotated[bool, typer.Option("--full", help="scale: 10^9 users, 3 raylets.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write the figures to this JSON file.")] = None,
-    json_: Json = False,
-    rivals: Annotated[str, typer.Option(help="Folder of the other libraries.")] = ".venv-bench",
-    force: Force = False,
-) -> None:
-    """Measure speed and memory as ratios: messages, million-users, votes, scale, and more."""
-    from simulations.benchmarks import plain_results, print_report, run_benchmarks, save_results
-    from simulations.benchmarks.report import BENCHMARKS
-    from simulations.reporting.targets import check_file
-
-    if out is not None:
-        check_file(out, BENCHMARKS, force=force)
-    done = []
-    for result, machine in run_benchmarks(names or (), quick=quick, rivals=rivals, full=full):
-        print_report(terminal.console, result, machine)
-        done.append((result, machine))
-        if out is not None:
-            save_results(out, done, force=force or len(done) > 1)
-    if json_:
-        terminal.print_json({"kind": "benchmarks", "results": plain_results(done)})
 
 
 OTHERS = (

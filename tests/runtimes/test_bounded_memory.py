@@ -12,8 +12,7 @@ import pytest
 from fedhist.model.evaluation import first_pass, measured
 from fedhist.users.batch import Users
 from fedhist.users.shards import BLOCK, Shard
-from simulations.benchmarks.scale import GROWTH, seen
-from simulations.benchmarks.scale_run import PROTOCOLS, Case
+from simulations.benchmarks.scale import GROWTH, PROTOCOLS, Case, run_apart
 from simulations.populations.synthetic import Made, Synthetic
 from simulations.runs.booked_run import run_job
 from simulations.runs.config import Config, Prepared, RunTable, prepare
@@ -82,7 +81,7 @@ def test_peak_memory_is_that_of_a_block(kind: str, more: dict[str, Any]) -> None
 @pytest.mark.parametrize("runtime", ["inline", "ray"])
 @pytest.mark.parametrize("what", PROTOCOLS)
 def test_no_process_grows_with_the_users(what: str, runtime: str) -> None:
-    few, many = (seen(Case(what, runtime, n)) for n in (10**6, 4 * 10**6))
+    few, many = (run_apart(Case(what, runtime, n)) for n in (10**6, 4 * 10**6))
     peaks = [(x.driver, max(x.workers, default=0)) for x in (few, many)]
     assert all(b - a < 1e6 * GROWTH for a, b in zip(*peaks, strict=True))
     assert len(many.workers) >= (2 if runtime == "ray" else 0)
