@@ -70,8 +70,10 @@ docs-site: $(DOCUMENTED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "documentation in site/index.html"
 
+# What predictions say, over what is measured, at the settings of docs/results.md.
 validate: $(READY)
-	$(BIN)/fedhist validate
+	mkdir -p results
+	$(BIN)/python -m simulations.benchmarks.defaults --predictions --out results/predictions.jsonl
 
 # Exit status 5 says that some verdict is FAIL: the page says which, and why as far as is known.
 reproduce: $(READY)

@@ -11,7 +11,7 @@ import pytest
 
 import fedhist.protocols
 from docs.printed import ROOT
-from simulations.experiments.catalogue import experiment, names
+from simulations.experiments.experiment import experiment, names
 
 PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 ROWS = [

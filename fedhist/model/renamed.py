@@ -32,7 +32,7 @@ GONE: Mapping[str, str] = {
     "Measured": "fedhist.Facts",
     "ErrorBound": 'fedhist.Prediction(loss, expected, "exact", source)',
     "Goal": "a target after fedhist plan --error; goals are no more",
-    "ResultsRow": "a line of simulations/experiments/predicted/rows.toml",
+    "ResultsRow": "a row of simulations/benchmarks/defaults.py",
     # fields and values of protocols: "NAME.FIELD", "NAME.FIELD=VALUE"
     "ragged-distribution.median": 'nothing for "em", and mode = "paper" for "dyadic"',
     "mean.refine": 'method = "vote" for refine = "clip"',

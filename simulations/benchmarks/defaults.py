@@ -263,6 +263,12 @@ class Setting:
         return out
 
 
+def settings(target: str) -> list[Setting]:
+    """Return the settings of a target."""
+    rows = re.split(r"\||\n", TARGETS[target].rows)
+    return [Setting(target, row.strip()) for row in rows if row.strip()]
+
+
 def read(path: Path) -> dict[tuple[str, str], dict[int, Record]]:
     """Read records by target and setting, then by run."""
     out: dict[tuple[str, str], dict[int, Record]] = defaultdict(dict)
@@ -385,9 +391,9 @@ def main() -> None:
         return
     if given.out is None:
         parser.error("--out FILE or --compare BEFORE AFTER is needed")
-    rows = ((t, row) for t in TARGETS for row in re.split(r"\||\n", TARGETS[t].rows) if row.strip())
     only = given.only or ("^central mean" if given.coverage else "")
-    chosen = [Setting(t, r.strip()) for t, r in rows if re.search(only, f"{t}: {r.strip()}")]
+    every = (s for target in TARGETS for s in settings(target))
+    chosen = [s for s in every if re.search(only, f"{s.target}: {s.row}")]
     usual = COVERAGE_RUNS if given.coverage else PREDICTION_RUNS if given.predictions else RUNS
     measure(chosen, given.runs or usual, given.out, given.tree, given.predictions)
     if given.coverage or given.predictions:

@@ -148,7 +148,7 @@ def print_decisions(console: Console) -> None:
 
 def print_experiments(console: Console) -> None:
     """List the experiments there are and what each can run on."""
-    from simulations.experiments.catalogue import experiment, names
+    from simulations.experiments.experiment import experiment, names
 
     rows = []
     for e in map(experiment, names()):

@@ -6,7 +6,6 @@ import atexit
 import gc
 import sys
 import warnings
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -285,32 +284,6 @@ def guard(
     from simulations.cli.guard import check_guard
 
     check_guard(terminal.console, folder, counter, start_counter=start_counter, reset=reset)
-
-
-@cli.command()
-def validate(
-    protocol: Annotated[
-        str | None,
-        typer.Argument(help="Only this protocol.", autocompletion=completion.protocols),
-    ] = None,
-    effort: Annotated[float, typer.Option(help="Multiplies the number of runs.")] = 1.0,
-    json_: Json = False,
-) -> None:
-    """Print the results rows: what theory predicts and what is measured."""
-    from simulations.experiments.predicted.rows import measure, rows_table, settings, summary_of
-    from simulations.reporting.terminal import print_table
-
-    console, rows = terminal.console, []
-    console.print("PASS: the 99% interval of the ratio meets the band, which was fixed beforehand")
-    for name, own in groupby(settings(protocol), lambda s: s.protocol.name):
-        with terminal.progress_bar() as bar:
-            done = [measure(s, effort) for s in bar.track([*own], description=name)]
-        print_table(console, rows_table(done, name))
-        rows += done
-    if json_:
-        terminal.print_json(summary_of(rows))
-    if any(m.check.failed for m in rows):
-        raise typer.Exit(terminal.RUN_ERROR)
 
 
 cli.command()(reproduce)

@@ -63,10 +63,15 @@ def reproduce(
     Exit status: 0 every verdict is PASS, 5 some verdict is FAIL, 2 wrong usage or an unreadable
     file, 1 it broke off.
     """
-    from simulations.experiments.catalogue import experiment
-    from simulations.experiments.report import EXPERIMENT, folder_of, print_result, summary_of
-    from simulations.experiments.reproduced import Reproduced
-    from simulations.experiments.reproduction import print_all
+    from simulations.experiments.experiment import experiment
+    from simulations.experiments.report import (
+        EXPERIMENT,
+        Reproduced,
+        folder_of,
+        print_all,
+        print_result,
+        summary_of,
+    )
     from simulations.reporting.terminal import quiet_flower
 
     if name is None:
@@ -111,13 +116,14 @@ def reproduce(
     result = found.run(request)
     if quick:
         result = result.unjudged()
+    done = Reproduced(found, request, result)
     print_result(terminal.console, result)
     try:
-        replace(saved, paths=(folder, *files)).save(Reproduced(found, request, result))
+        replace(saved, paths=(folder, *files)).save(done)
     except OSError as e:  # the place could be written to before: not a mistake of the user's
         terminal.errors.print(f"error: {folder} was not written: {e}", markup=False, soft_wrap=True)
         raise typer.Exit(terminal.RUN_ERROR) from None
     if json_:
-        terminal.print_json({**summary_of(found, request, result), "folder": str(folder)})
+        terminal.print_json({**summary_of(done), "folder": str(folder)})
     if result.failures:
         raise typer.Exit(terminal.NOT_REPRODUCED)

@@ -13,8 +13,7 @@ from scipy.optimize import minimize
 from scipy.stats import binom
 
 from fedhist.base.arrays import Floats
-from simulations.experiments.base import Request, Result, power_law
-from simulations.experiments.findings import Findings
+from simulations.experiments.experiment import Findings, Request, Result, power_law
 
 SMALL, LARGE = "(a) small m", "(b) larger m"
 THEOREM = "Theorem 5"

@@ -25,10 +25,9 @@ from fedhist.protocols.histograms.reference_clips import c_star_gaussian
 from fedhist.protocols.shared.clipped_totals import clipped_curve, totals
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.experiments.base import Request, mean_and_error
+from simulations.experiments.experiment import Request, mean_and_error
 from simulations.experiments.norm_index import NormIndex, noise_of
 from simulations.experiments.printed_output import printed_output
-from simulations.experiments.settings import positive, whole
 from simulations.runs.run import Options, execute, noise_source
 
 C_STAR, BEST, M_QUANTILE = "C* (not private)", "best C (not private)", "M-quantile (not private)"
@@ -115,7 +114,7 @@ class Setting:
     @cached_property
     def unit(self) -> NoiseLaw:
         """The release's noise at C = 1."""
-        epsilon = positive(self.request, "epsilon")
+        epsilon = self.request.positive("epsilon")
         return NoiseLaw("gaussian", gaussian_multiplier(epsilon, self.delta))
 
     @property
@@ -147,7 +146,7 @@ class Setting:
 
     def measure(self, methods: Sequence[str]) -> Losses:
         """Choose thresholds by every method and compute the losses of all of them in one pass."""
-        repeats, seed = whole(self.request, "repeats"), self.request.seed
+        repeats, seed = self.request.whole("repeats"), self.request.seed
         l1, l2 = self.index.l1, self.index.l2
         clips: dict[str, Floats] = {}
         weights: dict[str, Floats] = {}
@@ -205,7 +204,7 @@ class Setting:
         """Relative losses of whole runs of the protocol over the expected ones, (repeats,)."""
         protocol, truth = self.protocol(method), totals(self.users, self.domain)
         out = []
-        for r in range(whole(self.request, "whole_runs", 0)):
+        for r in range(self.request.whole("whole_runs", 0)):
             seed = digest64("fedhist.whole-runs", self.request.seed, r)
             estimate = execute(protocol, self.users, Options(seed=seed)).estimate
             expected = self.losses_at(np.array([float(estimate.public["clip"])]))[0]

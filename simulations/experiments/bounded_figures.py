@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from simulations.experiments.base import Request, Result, mean_and_error
 from simulations.experiments.bounded_domain import (
     BEST,
     C_STAR,
@@ -24,8 +23,7 @@ from simulations.experiments.bounded_domain import (
     Losses,
     Setting,
 )
-from simulations.experiments.findings import Findings
-from simulations.experiments.settings import positive, whole, wholes
+from simulations.experiments.experiment import Findings, Request, Result, mean_and_error
 from simulations.populations import Loaded
 from simulations.populations.base import most_frequent
 
@@ -64,10 +62,10 @@ ONE_DATA_SET = '"SNAP has much higher errors" than Sentiment140: a run measures 
 def settings_of(request: Request) -> tuple[Loaded, list[Setting], tuple[str, ...]]:
     """Load the population and take its most frequent items, for each d there are enough for."""
     for name in ("repeats", "steps"):
-        whole(request, name)
+        request.whole(name)
     for name in ("epsilon", "epsilon_choice", "clip_max"):
-        positive(request, name)
-    wanted = sorted(set(wholes(request, "d")))
+        request.positive(name)
+    wanted = sorted(set(request.wholes("d")))
     loaded = request.load()
     items = loaded.users.counts
     known = int(np.count_nonzero(np.bincount(items.item, minlength=1)))
@@ -114,7 +112,7 @@ def loss_against_d(
 
 def figure2(request: Request) -> Result:
     """Figure 2: all methods against the domain size."""
-    whole(request, "whole_runs", 0)
+    request.whole("whole_runs", 0)
     most = request.tolerances.get("largest_d", {}).get(request.population, math.inf)
 
     def judge(found: Findings, on: Sequence[Setting], losses: Sequence[Losses]) -> None:
@@ -143,7 +141,7 @@ def figure2(request: Request) -> Result:
 
 def figure5(request: Request) -> Result:
     """Figure 5: output perturbation with a fixed C_m, as printed and corrected."""
-    positive(request, "fixed_clip_max")
+    request.positive("fixed_clip_max")
 
     def judge(found: Findings, on: Sequence[Setting], losses: Sequence[Losses]) -> None:
         better = ratio(losses, OUTPUT_FIXED, OUTPUT)

@@ -24,9 +24,7 @@ from fedhist.protocols.histograms.unbounded_histogram import KeyRelease
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments.algorithm3 import alg3_expected
-from simulations.experiments.base import Request, Result
-from simulations.experiments.findings import Findings
-from simulations.experiments.settings import positive, positives, whole, wholes
+from simulations.experiments.experiment import Findings, Request, Result
 from simulations.populations.zipf import Zipf
 from simulations.runs.run import Options, execute
 
@@ -120,9 +118,9 @@ def randomly_clipped(users: Users, clips: Sequence[int], seed: int) -> Iterator[
 def _unknown_items(found: Findings) -> None:
     """Judge Theorem B.1 and the lower side of Theorem 5.2 at every C and budget."""
     request = found.request
-    clips, delta = wholes(request, "clips"), positive(request, "delta")
-    n, d = whole(request, "users"), whole(request, "items")
-    budgets = positives(request, "epsilon")
+    clips, delta = request.wholes("clips"), request.positive("delta")
+    n, d = request.whole("users"), request.whole("items")
+    budgets = request.positives("epsilon")
     ratios: dict[float, list[float]] = {e: [] for e in budgets}
     lower: list[float] = []
     seed = digest64("clipping-theorems", request.seed) >> 1
@@ -226,8 +224,8 @@ def _laws(mean: float) -> Iterator[tuple[str, Rates]]:
 def _gaps(found: Findings) -> None:
     """Judge the promised gap of Theorem C.2, where its assumptions hold."""
     least, held, every = math.inf, 0, 0
-    for clip in wholes(found.request, "debiased_clips"):
-        for mean in positives(found.request, "means"):
+    for clip in found.request.wholes("debiased_clips"):
+        for mean in found.request.positives("means"):
             for _, rates in _laws(mean):
                 every += 1
                 promised = theorem_c2(rates, clip)
@@ -256,7 +254,7 @@ def _example(found: Findings) -> None:
     found.check(EXAMPLE, "h(2) / 2", rates.clipped(clip))
     found.check(EXAMPLE, "h_min", one - (1 - one) / (gamma_c - 1))
     found.check(EXAMPLE, "first term of (18)", theorem_c2(rates, clip) or math.nan)
-    n, runs = whole(request, "runs_users"), whole(request, "runs", 2)
+    n, runs = request.whole("runs_users"), request.whole("runs", 2)
     errors = np.empty((2, runs))
     domain = Keys.of(["item"])
     for r in range(runs):
@@ -301,10 +299,10 @@ def theorem_c3(rates: Rates, clip: int) -> tuple[float, float]:
 def _biases(found: Findings) -> None:
     """Judge Theorem C.3, as corrected, on laws whose mean is (C - 1) / 2 at most."""
     worst = {"as printed": 0.0, "as corrected": 0.0}
-    clips = [c for c in wholes(found.request, "debiased_clips") if c >= 3]
+    clips = [c for c in found.request.wholes("debiased_clips") if c >= 3]
     drawn: dict[str, list[tuple[float, float]]] = {}
     for clip in clips:
-        for mean in positives(found.request, "means"):
+        for mean in found.request.positives("means"):
             if mean > (clip - 1) / 2:
                 continue
             for law, rates in _laws(mean):

@@ -22,11 +22,9 @@ from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.model.losses import squared_l2
 from fedhist.protocols import CoverSelect
-from simulations.experiments.base import Request, Result, mean_and_error
-from simulations.experiments.findings import Findings
+from simulations.experiments.experiment import Findings, Request, Result, mean_and_error
 from simulations.experiments.local_populations import users_of
 from simulations.experiments.local_runs import log_slope
-from simulations.experiments.settings import positive, whole, wholes
 from simulations.runs.run import Options, execute
 
 Geometry = Literal["linf-ball", "l2-ball", "sparse", "sobolev"]
@@ -107,13 +105,13 @@ class Task:
 def run(request: Request) -> Result:
     """Measure the four sets."""
     found = Findings(request)
-    budget = positive(request, "epsilon")
+    budget = request.positive("epsilon")
     for geometry, name, _ in BALLS:
-        _exponential(found, name, [Task(geometry, budget, 1, d) for d in wholes(request, "d")])
-    s, smooth = whole(request, "s"), positive(request, "smoothness")
-    sparse = [Task("sparse", budget, 1, d, sparsity=s) for d in wholes(request, "sparse_d")]
+        _exponential(found, name, [Task(geometry, budget, 1, d) for d in request.wholes("d")])
+    s, smooth = request.whole("s"), request.positive("smoothness")
+    sparse = [Task("sparse", budget, 1, d, sparsity=s) for d in request.wholes("sparse_d")]
     _exponential(found, SPARSE, sparse)
-    _sobolev(found, Task("sobolev", budget, 1, whole(request, "sobolev_d"), smoothness=smooth))
+    _sobolev(found, Task("sobolev", budget, 1, request.whole("sobolev_d"), smoothness=smooth))
     return found.result(
         "Users who know the point: error of a vote over a cover, against users",
         "Propositions 3 to 5",
@@ -123,7 +121,7 @@ def run(request: Request) -> Result:
         notes=(
             "NOT PRIVATE: errors are measured with the truth, the point that all users know",
             f"epsilon = {budget:g} per user; points drawn uniformly from the set, anew in each of "
-            f"{whole(request, 'runs')} runs; votes are drawn from their exact law",
+            f"{request.whole('runs')} runs; votes are drawn from their exact law",
             "planned: delta^2 + diameter^2 P(the wrong cell wins), the upper bound of Theorem 1, "
             "at the best cover; a uniform point is nearer to the centre of its cell than delta",
             "a cover has a limited number of cells, which stops the decay; failures rarer than "
@@ -139,7 +137,7 @@ def _measure(
     found: Findings, tasks: Sequence[Task]
 ) -> tuple[list[tuple[float, float | None]], Floats]:
     """Return measured means with errors, and planned risks; judge the lower bound."""
-    runs = whole(found.request, "runs")
+    runs = found.request.whole("runs")
     measured = [mean_and_error(t.losses(found.request, runs)) for t in tasks]
     planned = np.array([t.protocol.plan.risk for t in tasks])
     low = np.array([t.at_least for t in tasks])
@@ -152,7 +150,7 @@ def _measure(
 
 def _exponential(found: Findings, name: str, bases: Sequence[Task]) -> None:
     """Judge how ln MSE falls in n, for several d, where the plan asks anybody."""
-    ns = wholes(found.request, "sparse_n" if name == SPARSE else "n")
+    ns = found.request.wholes("sparse_n" if name == SPARSE else "n")
     speeds, finest = [], []
     for base, marker in zip(bases, "osD^", strict=False):
         tasks = [replace(base, n=n) for n in ns]
@@ -177,7 +175,7 @@ def _exponential(found: Findings, name: str, bases: Sequence[Task]) -> None:
 
 def _sobolev(found: Findings, base: Task) -> None:
     """Judge the power of n."""
-    ns = wholes(found.request, "sobolev_n")
+    ns = found.request.wholes("sobolev_n")
     measured, planned = _measure(found, [replace(base, n=n) for n in ns])
     axes = {"log": "xy"}
     found.draw_means(SOBOLEV, f"beta = {base.smoothness:g}", ns, measured, "o", " ", **axes)

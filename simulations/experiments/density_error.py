@@ -19,11 +19,9 @@ from fedhist.protocols.densities.density import Density
 from fedhist.users.batch import Users
 from server.densities.series import GRID, midpoints, tail_energy
 from simulations.experiments.asked_users import SeriesUsers, deviations
-from simulations.experiments.base import Request, Result, mean_and_error, power_law
-from simulations.experiments.findings import Findings
+from simulations.experiments.experiment import Findings, Request, Result, mean_and_error, power_law
 from simulations.experiments.local_populations import fresh_ids
 from simulations.experiments.local_runs import largest_ratio
-from simulations.experiments.settings import positive, whole, wholes
 from simulations.populations.density_samples import DensitySamples
 from simulations.runs.run import Options, execute
 
@@ -119,10 +117,10 @@ def rough(degree: int, energy: float) -> Floats:
 def run(request: Request) -> Result:
     """Measure the panels."""
     s = request.settings
-    cells, degree = whole(request, "cells"), whole(request, "degree")
-    budget, smooth = positive(request, "epsilon"), positive(request, "smoothness")
-    base = Task(budget, 1, 1, smooth, positive(request, "radius"))
-    theta = rough(degree, positive(request, "energy"))
+    cells, degree = request.whole("cells"), request.whole("degree")
+    budget, smooth = request.positive("epsilon"), request.positive("smoothness")
+    base = Task(budget, 1, 1, smooth, request.positive("radius"))
+    theta = rough(degree, request.positive("energy"))
     if SeriesUsers(1, 1, theta).density.on_grid(1 << 12).min() < 0:
         raise ValueError(f"energy must leave the density positive, got {s['energy']}")
     found = Findings(request)
@@ -151,8 +149,8 @@ def run(request: Request) -> Result:
 
 def _against_samples(found: Findings, base: Task, theta: Floats, cells: int) -> None:
     request = found.request
-    panel, Ts = "against T: marks measured, lines theory", wholes(request, "T")
-    ns, repeats = wholes(request, "n"), wholes(request, "repeats")
+    panel, Ts = "against T: marks measured, lines theory", request.wholes("T")
+    ns, repeats = request.wholes("n"), request.wholes("repeats")
     if len(repeats) != len(ns):
         raise ValueError(f"repeats must be one for each n, got {repeats}")
     x, rows, theories = np.array(Ts, dtype=np.float64), [], []
@@ -171,7 +169,7 @@ def _against_samples(found: Findings, base: Task, theta: Floats, cells: int) -> 
         flat_from = Ts[terms.index(terms[-1])]
         found.check(PLATEAU, f"T from which the level stays, n = {n:,}", flat_from)
     y, predicted = np.array([[m for m, _ in row] for row in rows]), np.array(theories)
-    flat = np.array(ns) <= whole(request, "plateau_n")
+    flat = np.array(ns) <= request.whole("plateau_n")
     if flat.sum() > 1:
         many = np.array(ns)[flat]
         quantity = "log-log slope in n of the ISE at the largest T"
@@ -182,7 +180,7 @@ def _against_samples(found: Findings, base: Task, theta: Floats, cells: int) -> 
     naive = tasks[0].item_level(theta, most)
     found.draw(panel, f"item level, n = {most:,}", Ts, items, style="-.")
     found.draw(panel, f"naive, one sample a user, n = {most:,}", Ts, naive, style=":")
-    some = (x >= whole(request, "rate_from")) & (x <= whole(request, "rate_to"))
+    some = (x >= request.whole("rate_from")) & (x <= request.whole("rate_to"))
     if some.sum() > 1:
         slope, planned = (power_law(x[some], v[-1, some])[0] for v in (y, predicted))
         found.check(RATE, "log-log slope in T at the most users", slope)
@@ -198,12 +196,12 @@ def _shrinking(found: Findings, base: Task, theta: Floats, cells: int) -> None:
     """Measure shrinkage on a smooth density, and draw one estimate of it over the truth."""
     request, name = found.request, str(found.request.settings["smooth"])
     smooth = DensitySamples(n_users=1, samples_per_user=1, density=name)
-    n, T, runs = whole(request, "shrink_n"), whole(request, "shrink_T"), whole(request, "runs")
+    n, T, runs = request.whole("shrink_n"), request.whole("shrink_T"), request.whole("runs")
     for where, coefficients, radius in (
         (f"density {name}", smooth.exact.coefficients, "smooth_radius"),
         ("the density above", theta, "radius"),
     ):
-        task = replace(base, n=n, T=T, radius=positive(request, radius))
+        task = replace(base, n=n, T=T, radius=request.positive(radius))
         users = task.users(coefficients, cells)
         one = [task.run(task.protocol, users, request, k) for k in range(runs)]
         ours = float(np.mean([x for x, _ in one]))
@@ -230,8 +228,8 @@ def _shrinking(found: Findings, base: Task, theta: Floats, cells: int) -> None:
 def _paths(found: Findings, base: Task, theta: Floats, cells: int) -> None:
     """Compare what is drawn when asked, aggregate, with whole records, report by report."""
     request = found.request
-    task = replace(base, n=whole(request, "path_users"), T=whole(request, "path_T"))
-    population, runs = task.users(theta, cells), whole(request, "path_runs")
+    task = replace(base, n=request.whole("path_users"), T=request.whole("path_T"))
+    population, runs = task.users(theta, cells), request.whole("path_runs")
     asked = task.losses(task.protocol, population, request, runs)
     mass = population.density.on_grid(cells) / cells
     whole_records = []

@@ -21,7 +21,6 @@ from fedhist.protocols.regression.user_level_erm import UserLevelErm
 from server.few_users.plan import few_n_min
 from server.regression.descent import least_users
 from server.regression.plan import plan_balls
-from simulations.experiments.base import Request, Result, mean_and_error, power_law
 from simulations.experiments.erm_theorems import (
     Problem,
     erm_rate,
@@ -30,8 +29,7 @@ from simulations.experiments.erm_theorems import (
     sco_users,
     split_strongly,
 )
-from simulations.experiments.findings import Findings
-from simulations.experiments.settings import positive, whole, wholes
+from simulations.experiments.experiment import Findings, Request, Result, mean_and_error, power_law
 from simulations.populations.regression import Regression
 from simulations.runs.run import Options, execute
 
@@ -142,7 +140,7 @@ def run(request: Request) -> Result:
             "NOT PRIVATE: excess risks are measured with the users' data and the true parameters",
             "rates have constants and logarithms of 1: a curve says how an error moves, and not "
             "where it lies. They are stated for epsilon up to 1; with few users, at epsilon = "
-            f"{positive(request, 'few_epsilon'):g}, they are not drawn",
+            f"{request.positive('few_epsilon'):g}, they are not drawn",
             "Theorem 32 prints sqrt(epsilon) where its condition gives epsilon: as corrected",
         ),
         not_judged=("the constants of Theorems 29 to 32: the paper prints none",),
@@ -153,8 +151,8 @@ def run(request: Request) -> Result:
 def _users(found: Findings) -> None:
     """Judge how many users the two oracles ask for, from public numbers."""
     request = found.request
-    eps, delta = positive(request, "epsilon"), positive(request, "delta")
-    steps, ds = wholes(request, "map_steps"), wholes(request, "map_dimensions")
+    eps, delta = request.positive("epsilon"), request.positive("delta")
+    steps, ds = request.wholes("map_steps"), request.wholes("map_dimensions")
     z = gaussian_multiplier(eps, delta)
 
     def few(T: int, d: int) -> float:
@@ -189,15 +187,15 @@ def _clipped(found: Findings) -> None:
     """Measure the excess of clipped gradients against users and samples, of both risks."""
     request = found.request
     base = Point(
-        positive(request, "epsilon"),
-        positive(request, "delta"),
-        whole(request, "users"),
-        whole(request, "samples"),
-        whole(request, "dimension"),
-        whole(request, "steps"),
+        request.positive("epsilon"),
+        request.positive("delta"),
+        request.whole("users"),
+        request.whole("samples"),
+        request.whole("dimension"),
+        request.whole("steps"),
     )
-    runs, ratios = whole(request, "runs", 2), []
-    ns, ms = wholes(request, "n"), wholes(request, "m")
+    runs, ratios = request.whole("runs", 2), []
+    ns, ms = request.wholes("n"), request.wholes("m")
     parts = (
         ("users", ns, [replace(base, n_users=n) for n in ns]),
         ("samples", ms, [replace(base, samples=m) for m in ms]),
@@ -228,7 +226,7 @@ def _population(
     found.draw(panel, "order of Theorems 31 and 32", at, rates, style="--")
     measured = [mean_and_error(losses[1]) for losses, _ in every]
     found.draw_means(panel, "measured", at, measured, "x", " ")
-    ds = wholes(found.request, "map_dimensions")
+    ds = found.request.wholes("map_dimensions")
     of_d = [replace(points[0], dimension=d).problem() for d in ds]
     many, few = ([sco_users(p, sparing) or math.nan for p in of_d] for sparing in (False, True))
     panel = "users of Theorems 31 and 32, constants of 1, against d"
@@ -240,9 +238,9 @@ def _population(
 def _few(found: Findings) -> None:
     """Measure draws near most gradients, against samples."""
     request = found.request
-    ms, runs = wholes(request, "few_m"), whole(request, "few_runs", 2)
-    budget = positive(request, "few_epsilon"), positive(request, "delta")
-    size = whole(request, "few_users"), whole(request, "few_dimension")
+    ms, runs = request.wholes("few_m"), request.whole("few_runs", 2)
+    budget = request.positive("few_epsilon"), request.positive("delta")
+    size = request.whole("few_users"), request.whole("few_dimension")
     points = [Point(*budget, size[0], m, size[1], 3, few=True) for m in ms]
     every = [p.measure(request, runs) for p in points]
     slope = power_law(ms, [losses[0].mean() for losses, _ in every])[0]

@@ -25,8 +25,7 @@ from fedhist.model.protocol import Estimate
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean
 from fedhist.users.batch import Users
 from server.few_users.plan import FewUsersPlan
-from simulations.experiments.base import Request, Result, power_law
-from simulations.experiments.findings import Findings
+from simulations.experiments.experiment import Findings, Request, Result, power_law
 from simulations.runs.run import Options, execute
 
 AGAINST_D, AGAINST_N, CORRUPTED = "against d: one ball", "against n: automatic", "corrupted users"

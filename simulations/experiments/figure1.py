@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulations.experiments.base import Request, Result
-from simulations.experiments.findings import Findings
-from simulations.experiments.settings import whole
+from simulations.experiments.experiment import Findings, Request, Result
 
 NOT_PRIVATE = "NOT PRIVATE: every point of the curve is a count of one real user"
 
 
 def run(request: Request) -> Result:
     """Sort the users by their number of distinct items, s_i. NOT PRIVATE."""
-    below, most = whole(request, "below"), whole(request, "points")
+    below, most = request.whole("below"), request.whole("points")
     loaded = request.load()
     distinct = np.sort(np.diff(loaded.users.counts.indptr))[::-1]
     some = distinct[distinct > 0]

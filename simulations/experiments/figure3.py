@@ -9,8 +9,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from simulations.experiments.base import Check, Request, Result, mean_and_error
-from simulations.experiments.findings import Findings
+from simulations.experiments.experiment import Check, Findings, Request, Result, mean_and_error
 from simulations.experiments.unbounded_domain import (
     Case,
     Release,

@@ -8,9 +8,7 @@ import numpy as np
 
 from fedhist.base.hashing import digest64
 from fedhist.model.evaluation import measured
-from simulations.experiments.base import Request, Result, mean_and_error
-from simulations.experiments.findings import Findings
-from simulations.experiments.settings import positives, whole
+from simulations.experiments.experiment import Findings, Request, Result, mean_and_error
 from simulations.experiments.single_items import (
     COLUMNS,
     HOW,
@@ -26,8 +24,8 @@ DEFAULT = "debiasing, our choice of C"
 def run(request: Request) -> Result:
     """Sweep the concentration of the users' rates. NOT PRIVATE."""
     check_settings(request)
-    alphas = sorted(positives(request, "alphas"))
-    repeats, runs = whole(request, "populations"), whole(request, "runs")
+    alphas = sorted(request.positives("alphas"))
+    repeats, runs = request.whole("populations"), request.whole("runs")
     pairs: list[list[Pair]] = []
     ours: list[float] = []
     title = ""

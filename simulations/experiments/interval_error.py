@@ -16,9 +16,7 @@ from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.protocols.central_means.central_mean import CentralMean
 from fedhist.users.batch import Users
-from simulations.experiments.base import Request, Result, mean_and_error, power_law
-from simulations.experiments.findings import Findings
-from simulations.experiments.settings import positive, positives, whole, wholes
+from simulations.experiments.experiment import Findings, Request, Result, mean_and_error, power_law
 from simulations.runs.run import Options, execute
 
 TAIL, RATE = "Theorem 24: the tail", "Theorem 24: the rate"
@@ -41,10 +39,10 @@ def theorem_24(n_users: int, epsilon: float, tau: float, width: float, times: fl
 
 def run(request: Request) -> Result:
     """Measure errors against users, and their tail at the first number of them."""
-    found, eps, tau = Findings(request), positive(request, "epsilon"), positive(request, "tau")
-    width, ns, runs = positive(request, "width"), wholes(request, "n"), whole(request, "runs", 2)
+    found, eps, tau = Findings(request), request.positive("epsilon"), request.positive("tau")
+    width, ns, runs = request.positive("width"), request.wholes("n"), request.whole("runs", 2)
     errors = {n: _errors(request, n, tau) for n in ns}
-    times = positives(request, "times")
+    times = request.positives("times")
     unit = 8 * tau / (ns[0] * eps)
     beyond = np.array([float(np.mean(errors[ns[0]] >= t * unit)) for t in times])
     bound = np.array([theorem_24(ns[0], eps, tau, width, t) for t in times])
@@ -80,11 +78,11 @@ def run(request: Request) -> Result:
 
 def _errors(request: Request, n: int, tau: float | None) -> Floats:
     """Run on values drawn anew, and return the distances from their average."""
-    eps, width, near = (positive(request, x) for x in ("epsilon", "width", "tau"))
+    eps, width, near = (request.positive(x) for x in ("epsilon", "width", "tau"))
     radius = None if tau is None else 2 * tau
     protocol = CentralMean(epsilon=eps, n_users=n, low=0.0, high=width, delta=0.0, radius=radius)
     out = []
-    for r in range(whole(request, "runs", 2)):
+    for r in range(request.whole("runs", 2)):
         seed = digest64("interval-error", request.seed, n, str(tau), r) >> 1
         rng = np.random.default_rng(seed)
         centre = rng.uniform(2 * near, width - 2 * near)

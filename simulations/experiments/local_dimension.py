@@ -22,10 +22,9 @@ from fedhist.base.arrays import Floats
 from fedhist.protocols import MeanL2, MeanLinf, NaiveMean
 from fedhist.users.batch import Users
 from server.means.localize import plan_univariate
-from simulations.experiments.base import Request, Result
+from simulations.experiments.experiment import Request, Result
 from simulations.experiments.local_populations import ball_means, box_means
 from simulations.experiments.local_runs import EXACT, Clients, Errors, Grid, log_slope
-from simulations.experiments.settings import whole
 
 Geometry = Literal["linf", "l2"]
 FoldMean = MeanLinf | MeanL2
@@ -70,7 +69,7 @@ class Dimensions(Grid):
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
-        self.least_runs = whole(request, "least_runs", 2)
+        self.least_runs = request.whole("least_runs", 2)
         self.samples = self.whole("samples")
         """T of all panels but that of the edge."""
 

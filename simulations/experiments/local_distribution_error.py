@@ -27,11 +27,9 @@ from fedhist.protocols.distributions.local_distribution import LocalDistribution
 from fedhist.protocols.frequency_oracles.frequency_oracle import FrequencyOracle
 from fedhist.protocols.shared.oracle_votes import Kind
 from simulations.experiments.asked_users import RowUsers, deviations
-from simulations.experiments.base import Request, Result, mean_and_error, power_law
-from simulations.experiments.findings import Findings
+from simulations.experiments.experiment import Findings, Request, Result, mean_and_error, power_law
 from simulations.experiments.local_populations import items_of
 from simulations.experiments.local_runs import largest_ratio
-from simulations.experiments.settings import positive, whole, wholes
 from simulations.runs.run import Options, execute
 
 RATE, HEADLINE, ONE_ITEM, CENTRAL = "against T", "headline", "one item a user", "local and central"
@@ -128,7 +126,7 @@ class Task:
 
 def run(request: Request) -> Result:
     """Measure the panels."""
-    base = Task(positive(request, "epsilon"), 2, 1, 1, float(request.settings["exponent"]))
+    base = Task(request.positive("epsilon"), 2, 1, 1, float(request.settings["exponent"]))
     found = Findings(request)
     for part in (_against_samples, _headline, _paths):
         part(found, base)
@@ -156,11 +154,11 @@ def run(request: Request) -> Result:
 
 def _against_samples(found: Findings, base: Task) -> None:
     request = found.request
-    Ts, runs, ratios = sorted(wholes(request, "T")), whole(request, "repeats"), []
-    for k in wholes(request, "symbols"):
+    Ts, runs, ratios = sorted(request.wholes("T")), request.whole("repeats"), []
+    for k in request.wholes("symbols"):
         panel = f"k = {k} symbols: marks measured, lines theory"
         theories = []
-        for each in wholes(request, "users_per_symbol"):
+        for each in request.wholes("users_per_symbol"):
             tasks = [replace(base, k=k, n=each * k, T=T) for T in Ts]
             l1 = [mean_and_error(t.local(request, runs)[0]) for t in tasks]
             theories.append([t.predicted for t in tasks])
@@ -177,7 +175,7 @@ def _compared(found: Findings, tasks: list[Task], local: Floats, panel: str, run
     """Put the formulas and the other protocols beside the curve of the most users."""
     request, last, where = found.request, tasks[-1], f"{RATE}, k = {tasks[-1].k}"
     x = np.array([t.T for t in tasks], dtype=np.float64)
-    some = (x >= positive(request, "rate_from")) & (x <= positive(request, "rate_to"))
+    some = (x >= request.positive("rate_from")) & (x <= request.positive("rate_to"))
     if some.sum() > 1:
         found.check(where, "log-log slope in T", power_law(x[some], local[some])[0])
     items = [t.item_level for t in tasks]
@@ -193,12 +191,12 @@ def _compared(found: Findings, tasks: list[Task], local: Floats, panel: str, run
         found.check(setting, f"{kind}: measured / formula", mean / last.one_item(noise))
         quantity = f"{kind} / local at the largest T"
         found.check(setting, quantity, mean / float(local[-1]))
-    at, central = tasks[: np.searchsorted(x, whole(request, "central_T"), "right")], []
+    at, central = tasks[: np.searchsorted(x, request.whole("central_T"), "right")], []
     for t in at:
         protocol = Distribution(
-            t.users.domain, t.epsilon, t.T, t.n, delta=positive(request, "delta")
+            t.users.domain, t.epsilon, t.T, t.n, delta=request.positive("delta")
         )
-        some_runs = whole(request, "central_runs")
+        some_runs = request.whole("central_runs")
         central.append(mean_and_error(t.held(protocol, request, some_runs, t.T, "per-user"))[0])
     found.draw(panel, "central distribution, largest n", x[: len(at)], central, marker="x")
     for t, mine, theirs in zip(at, local, central, strict=False):
@@ -210,8 +208,8 @@ def _compared(found: Findings, tasks: list[Task], local: Floats, panel: str, run
 def _headline(found: Findings, base: Task) -> None:
     """Measure one large setting, projected and not."""
     request = found.request
-    k, n, T = (whole(request, f"headline_{x}") for x in "knT")
-    task, runs = replace(base, k=k, n=n, T=T), whole(request, "headline_runs")
+    k, n, T = (request.whole(f"headline_{x}") for x in "knT")
+    task, runs = replace(base, k=k, n=n, T=T), request.whole("headline_runs")
     found.check(HEADLINE, "l1", *mean_and_error(task.local(request, runs)[0]))
     squares = task.local(request, runs, replace(task.protocol, project=False))[1]
     constant = squares * n * T * task.epsilon**2 / next_power_of_two(k)
@@ -221,8 +219,8 @@ def _headline(found: Findings, base: Task) -> None:
 
 def _paths(found: Findings, base: Task) -> None:
     """Compare what is drawn when asked, aggregate, with whole records, report by report."""
-    request, runs = found.request, whole(found.request, "path_runs")
-    task = replace(base, k=8, n=whole(request, "path_users"), T=whole(request, "path_T"))
+    request, runs = found.request, found.request.whole("path_runs")
+    task = replace(base, k=8, n=request.whole("path_users"), T=request.whole("path_T"))
     asked = task.local(request, runs)[0]
     z = deviations(asked, task.held(task.protocol, request, runs, task.T, "per-user"))
     found.check(PATHS, "aggregate and per-user path: |difference of l1| / standard error", z)

@@ -16,9 +16,7 @@ from fedhist.channels.catalogue import scalar_channel
 from fedhist.channels.sphere import SphereChannel
 from fedhist.model.protocol import Protocol
 from fedhist.users.batch import Users
-from simulations.experiments.base import Request
-from simulations.experiments.findings import Findings
-from simulations.experiments.settings import positive, whole, wholes
+from simulations.experiments.experiment import Findings, Request
 from simulations.runs.run import Options, execute
 
 Population = Callable[[np.random.Generator], tuple[Users, Floats]]
@@ -46,18 +44,11 @@ class Grid:
     def __init__(self, request: Request) -> None:
         self.request, self.found = request, Findings(request)
         self.check, self.draw = self.found.check, self.found.draw
-        self.epsilon, self.spread = (positive(request, name) for name in ("epsilon", "spread"))
+        self.whole, self.wholes = request.whole, request.wholes
+        self.epsilon, self.spread = (request.positive(name) for name in ("epsilon", "spread"))
         if self.spread > 1:  # of the largest coordinate possible
             raise ValueError(f"spread must be at most 1, got {self.spread}")
         self._known: dict[tuple[object, ...], Errors] = {}
-
-    def whole(self, name: str) -> int:
-        """Read a setting."""
-        return whole(self.request, name)
-
-    def wholes(self, name: str) -> list[int]:
-        """Read a setting that is a list."""
-        return wholes(self.request, name)
 
     def once(
         self,

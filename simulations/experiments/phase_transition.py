@@ -22,10 +22,9 @@ from fedhist.channels.catalogue import scalar_channel
 from fedhist.model.modes import Mode
 from fedhist.protocols import Mean, NaiveMean
 from fedhist.users.batch import Users
-from simulations.experiments.base import Request, Result
+from simulations.experiments.experiment import Request, Result
 from simulations.experiments.local_populations import coin_means
 from simulations.experiments.local_runs import EXACT, Clients, Errors, Grid, log_slope
-from simulations.experiments.settings import whole
 
 STEADY, ONE, FLAT, BEND = "before the plateau", "one sample a user", "the plateau", "the bend"
 BASELINES = "baselines"
@@ -69,7 +68,7 @@ class Phases(Grid):
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
-        self.repeats = whole(request, "repeats", 2)
+        self.repeats = request.whole("repeats", 2)
 
     def mean(self, n: int, T: int, kind: str = "auto", mode: Mode = "default") -> Mean:
         """Build the protocol: a vote and clipped reports, which is what the paper is about."""

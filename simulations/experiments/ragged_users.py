@@ -21,9 +21,7 @@ from fedhist.protocols.distributions.distribution import Distribution
 from fedhist.protocols.distributions.ragged_distribution import RaggedDistribution
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.experiments.base import Request, Result, mean_and_error, power_law
-from simulations.experiments.findings import Findings
-from simulations.experiments.settings import positive, whole, wholes
+from simulations.experiments.experiment import Findings, Request, Result, mean_and_error, power_law
 from simulations.runs.run import Options, execute
 
 LEMMA_10, DENSE, SPARSE, LEMMA_14 = (
@@ -98,7 +96,7 @@ def run(request: Request) -> Result:
     found = Findings(request)
     for part in (_sizes, _dense, _sparse, _rare):
         part(found)
-    eps, delta = positive(request, "epsilon"), positive(request, "delta")
+    eps, delta = request.positive("epsilon"), request.positive("delta")
     return found.result(
         "Users with different numbers of samples",
         "Appendix E",
@@ -140,10 +138,10 @@ def lemma_10_holds(
 def _sizes(found: Findings) -> None:
     """Judge how often Lemma 10 holds, with the paper's rule and with ours."""
     request = found.request
-    m, m_max, beta = whole(request, "median"), whole(request, "m_max"), positive(request, "beta")
-    budget = positive(request, "epsilon"), positive(request, "delta")
-    k, runs = whole(request, "dense_symbols", 2), whole(request, "size_runs")
-    crowd = Crowd(whole(request, "size_users"), m, m_max, np.full(k, 1 / k))
+    m, m_max, beta = request.whole("median"), request.whole("m_max"), request.positive("beta")
+    budget = request.positive("epsilon"), request.positive("delta")
+    k, runs = request.whole("dense_symbols", 2), request.whole("size_runs")
+    crowd = Crowd(request.whole("size_users"), m, m_max, np.full(k, 1 / k))
     seed = digest64("ragged-users", request.seed, "sizes") >> 1
     users, sizes = crowd.draw(seed)
     least = {}
@@ -171,8 +169,8 @@ def _errors(
 ) -> tuple[Floats, Floats]:
     """Measure the l1 error from p, of users who differ in size and of users who do not."""
     request = found.request
-    budget = positive(request, "epsilon"), positive(request, "delta")
-    runs, every = whole(request, "repeats", 2), []
+    budget = request.positive("epsilon"), request.positive("delta")
+    runs, every = request.whole("repeats", 2), []
     for crowd in crowds:
         losses = np.empty((2, runs))
         for r in range(runs):
@@ -210,17 +208,17 @@ def _errors(
 
 def _dense(found: Findings) -> None:
     """Measure selection where k <= m-hat."""
-    request, k = found.request, whole(found.request, "dense_symbols", 2)
-    n, m_max = whole(request, "dense_users"), whole(request, "m_max")
-    ms = wholes(request, "dense_medians")
+    request, k = found.request, found.request.whole("dense_symbols", 2)
+    n, m_max = request.whole("dense_users"), request.whole("m_max")
+    ms = request.wholes("dense_medians")
     _errors(found, DENSE, "ks", [Crowd(n, m, m_max, np.full(k, 1 / k)) for m in ms])
 
 
 def _sparse(found: Findings) -> None:
     """Measure presence where k >= m-hat."""
-    request, k = found.request, whole(found.request, "sparse_symbols", 2)
-    n, m_max = whole(request, "sparse_users"), whole(request, "m_max")
-    ms = wholes(request, "sparse_medians")
+    request, k = found.request, found.request.whole("sparse_symbols", 2)
+    n, m_max = request.whole("sparse_users"), request.whole("m_max")
+    ms = request.wholes("sparse_medians")
     _errors(found, SPARSE, "presence", [Crowd(n, m, m_max, np.full(k, 1 / k)) for m in ms])
 
 
@@ -267,13 +265,13 @@ def lemma_14(
 def _rare(found: Findings) -> None:
     """Judge Lemma 14 on symbols that few users have, of pure differential privacy."""
     request = found.request
-    m, m_max, eps = whole(request, "median"), whole(request, "m_max"), positive(request, "epsilon")
+    m, m_max, eps = request.whole("median"), request.whole("m_max"), request.positive("epsilon")
     rare = np.array([1 / 8, 1 / 32, 1 / 128]) / m
-    crowd = Crowd(whole(request, "size_users"), m, m_max, np.append(rare, 1 - rare.sum()))
+    crowd = Crowd(request.whole("size_users"), m, m_max, np.append(rare, 1 - rare.sum()))
     protocol = crowd.protocol("presence", eps, 0.0, project=False)
     seed = digest64("ragged-users", request.seed, "rare") >> 1
     ratios = []
-    for r in range(whole(request, "rare_runs")):
+    for r in range(request.whole("rare_runs")):
         users, _ = crowd.draw(seed + r)
         estimate = execute(protocol, users, Options(seed=seed + r)).estimate
         shares = estimate.needed(LEMMA_14)

@@ -21,11 +21,9 @@ from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.protocols import Density, MeanL2, MeanLinf
 from fedhist.users.batch import Users
-from simulations.experiments.base import Request, Result, mean_and_error, power_law
-from simulations.experiments.findings import Findings
+from simulations.experiments.experiment import Findings, Request, Result, mean_and_error, power_law
 from simulations.experiments.local_populations import ball_means, box_means
 from simulations.experiments.local_runs import measure, naive_mse
-from simulations.experiments.settings import positive, whole, wholes
 from simulations.experiments.sparse_selection import Task
 from simulations.populations.density_samples import DensitySamples
 from simulations.runs.run import Options, execute
@@ -70,8 +68,8 @@ class Tables:
 
     def __init__(self, request: Request) -> None:
         self.request, self.found = request, Findings(request)
-        self.epsilon = positive(request, "epsilon")
-        self.repeats = whole(request, "repeats", 2)
+        self.epsilon = request.positive("epsilon")
+        self.repeats = request.whole("repeats", 2)
 
     def table(
         self, name: str, Ts: Sequence[int], measured: Sequence[Measured], rates: Mapping[str, Rate]
@@ -82,7 +80,7 @@ class Tables:
             self.found.draw(name, label, grid, [rate(float(T)) for T in grid], style=style)
         self.found.draw_means(name, "measured, user level", Ts, measured, "o", " ")
         mean = np.array([m for m, _ in measured])
-        least, most = (whole(self.request, f"slope_{end}") for end in ("from", "to"))
+        least, most = (self.request.whole(f"slope_{end}") for end in ("from", "to"))
         some = [i for i, T in enumerate(Ts) if least <= T <= most]
         if len(some) > 1:
             slope = power_law(np.array(Ts)[some], mean[some])[0]
@@ -106,8 +104,8 @@ class Tables:
 
     def box(self) -> None:
         """Measure means in a box, for which user level is never better than item level."""
-        n, d, Ts = (whole(self.request, "box_n"), whole(self.request, "box_d"),
-                    wholes(self.request, "box_T"))  # fmt: skip
+        n, d, Ts = (self.request.whole("box_n"), self.request.whole("box_d"),
+                    self.request.wholes("box_T"))  # fmt: skip
         e, measured = self.epsilon, []
         for T in Ts:
 
@@ -138,8 +136,8 @@ class Tables:
 
     def ball(self) -> None:
         """Measure means in a ball, whose error is linear in d."""
-        n, d, Ts = (whole(self.request, "ball_n"), whole(self.request, "ball_d"),
-                    wholes(self.request, "T"))  # fmt: skip
+        n, d, Ts = (self.request.whole("ball_n"), self.request.whole("ball_d"),
+                    self.request.wholes("T"))  # fmt: skip
         e, measured = self.epsilon, []
         for T in Ts:
 
@@ -161,9 +159,9 @@ class Tables:
     def sparse(self) -> None:
         """Measure sparse means, for which user level beats item level."""
         names = ("sparse_n", "sparse_d", "s")
-        n, d, s = (whole(self.request, name) for name in names)
-        Ts, e = wholes(self.request, "sparse_T"), self.epsilon
-        base = Task(e, n, 1, d, s, positive(self.request, "amplitude"))
+        n, d, s = (self.request.whole(name) for name in names)
+        Ts, e = self.request.wholes("sparse_T"), self.epsilon
+        base = Task(e, n, 1, d, s, self.request.positive("amplitude"))
         tasks = [replace(base, T=T) for T in Ts]
         measured = [
             mean_and_error(t.losses(t.protocol(), self.request, "rates", self.repeats))
@@ -192,8 +190,8 @@ class Tables:
 
     def density(self) -> None:
         """Measure densities, whose rates are powers with the smoothness in them."""
-        n, Ts = whole(self.request, "density_n"), wholes(self.request, "density_T")
-        e, beta = self.epsilon, positive(self.request, "smoothness")
+        n, Ts = self.request.whole("density_n"), self.request.wholes("density_T")
+        e, beta = self.epsilon, self.request.positive("smoothness")
         measured = [mean_and_error(self._density(n, T, beta)) for T in Ts]
         rates: dict[str, Rate] = {
             "without privacy": lambda T: (n * T) ** (-2 * beta / (2 * beta + 1)),
@@ -208,7 +206,7 @@ class Tables:
     def _density(self, n: int, T: int, beta: float) -> Floats:
         """Run on samples drawn anew; integrated squared errors from the density itself."""
         out = []
-        for k in range(whole(self.request, "density_repeats", 2)):
+        for k in range(self.request.whole("density_repeats", 2)):
             seed = digest64("rate-tables", self.request.seed, n, T, k) >> 1
             people = DensitySamples(n_users=n, samples_per_user=T, density="two-bumps", seed=seed)
             protocol = Density(self.epsilon, n, T, smoothness=beta)

@@ -21,9 +21,8 @@ from fedhist.base.search import MOST_USERS, first_true
 from fedhist.users.batch import Users
 from server.few_users.plan import FewUsersPlan
 from server.means.central_bounds import least_users_of_any, lemma_9_users
-from simulations.experiments.base import Request, Result, power_law
+from simulations.experiments.experiment import Findings, Request, Result, power_law
 from simulations.experiments.few_users_error import Task
-from simulations.experiments.findings import Findings
 
 REFUSED, BALL, BLOCKS, LARGE = "refused", "one ball", "blocks", "large n (medians and clip)"
 NAMES = {"ball": BALL, "blocks": BLOCKS, "large-n": LARGE}

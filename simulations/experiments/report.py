@@ -1,25 +1,36 @@
-"""What an experiment leaves behind: a table in the terminal, and a folder with its figure."""
+"""What experiments leave behind: a table, a figure, a folder, and one page for all of them."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import polars as pl
 from rich.console import Console
 from rich.markup import escape
 
 import fedhist
-from simulations.experiments.base import FAIL, PASS, Check, Request, Result
-from simulations.experiments.catalogue import Experiment
+from fedhist.base.errors import FedhistError
+from simulations.experiments.experiment import (
+    FAIL,
+    PASS,
+    Check,
+    Experiment,
+    Request,
+    Result,
+    experiment,
+    names,
+)
 from simulations.reporting.json_files import write_json
 from simulations.reporting.numbers import number
 from simulations.reporting.pictures import COLOURS, letters_across, picture
-from simulations.reporting.table import BAD, GOOD, HEADING, Marked, Table, markdown, numeric
+from simulations.reporting.shown import NoFigureError, Shown
+from simulations.reporting.table import BAD, GOOD, HEADING, Column, Marked, Table, markdown, numeric
 from simulations.reporting.targets import check_folder, whole_folder
 from simulations.reporting.terminal import print_lines, print_table
 from simulations.runs.results import git_revision
@@ -27,102 +38,54 @@ from simulations.runs.results import git_revision
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-EXPERIMENT = "experiment"
-"""The kind of folder that an experiment writes."""
+EXPERIMENT, REPRODUCTION = "experiment", "reproduction"
+"""The kinds of folders that one experiment and all of them write."""
 
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-LINES = ("-", "--", "-.", ":")
-"""Of curves without markers: they are told apart without colour."""
-MANY_PANELS = 8
-"""Above so many panels they stand in threes: Table 1 has three readings of each row."""
-MOST_MARKED = 30
-"""Points of a curve up to which each has its marker."""
+PAGE = "reproduction.md"
 
 
-def print_result(console: Console, result: Result) -> None:
-    """Print the table of checks, then notes and what is not judged."""
-    console.print(f"[bold]{escape(result.title)}[/] ({escape(result.paper)})")
-    if result.population:
-        print_lines(console, [result.population])
-    if result.checks:
-        print_table(console, _table(result))
-    print_lines(console, [*claims(result), *causes(result)])
-    print_lines(console, [f"note: {line}" for line in (*result.notes, *result.undrawn)])
-    print_lines(console, [f"not judged: {line}" for line in result.not_judged])
+@dataclass(frozen=True, repr=False)
+class Reproduced(Shown):
+    """What an experiment measured, and what it was asked."""
 
+    kind: ClassVar[str] = EXPERIMENT
 
-def claims(result: Result) -> list[str]:
-    """Say of each of the paper's claims in how many lines it holds."""
-    found: dict[str, list[bool]] = {}
-    for c in result.checks:
-        if c.claim and c.judged:
-            found.setdefault(c.claim, []).append(c.verdict != FAIL)
-    lines = []
-    for claim, held in found.items():
-        count = f" ({sum(held)} of {len(held)})" if len(held) > 1 else ""
-        lines.append(f"{PASS if all(held) else FAIL}: {claim}{count}")
-    return lines
+    what: Experiment
+    request: Request
+    result: Result
 
+    @property
+    def title(self) -> str:
+        """What is reproduced, of which paper."""
+        return f"{self.result.paper}: {self.result.title}"
 
-def causes(result: Result) -> list[str]:
-    """Group the failures by what is known of their cause."""
-    found: dict[str, list[Check]] = {}
-    for c in result.failures:
-        found.setdefault(c.cause or "unknown", []).append(c)
-    lines = []
-    for cause, checks in found.items():
-        where = f"{checks[0].setting}, {checks[0].quantity}"
-        more = f" and {len(checks) - 1} more" if len(checks) > 1 else ""
-        lines.append(f"FAIL {where}{more}: cause: {cause}")
-    return lines
+    def tables(self) -> Sequence[Table]:
+        """Return a line per check: the paper's value, ours, what is allowed, the verdict."""
+        columns = ["setting", "quantity", *numeric(("paper", "ours", "stderr", "low", "high")),
+                   Column("verdict"), Column("claim", more=True)]  # fmt: skip
+        rows = [
+            (c.setting, c.quantity, c.paper, c.ours, c.stderr, c.low, c.high, c.verdict, c.claim)
+            for c in self.result.checks
+        ]
+        return [Table.of(columns, rows, title=self.title, notes=notes(self.result))]
 
+    def draw(self, figure: Figure) -> None:
+        """Draw the curves, a panel for each of the paper's."""
+        if not self.result.curves:
+            raise NoFigureError(f"{self.title} has no curves to draw")
+        draw_on(figure, self.result)
 
-def _table(result: Result) -> Table:
-    """Lay out the checks below their settings: narrow enough for 80 columns."""
-    printed = any(c.paper is not None for c in result.checks)
-    rows: list[Sequence[object]] = []
-    setting = ""
-    for c in result.checks:
-        if c.setting != setting:
-            setting = c.setting
-            rows.append([Marked(setting, HEADING)])
-        _, quantity, paper, ours, difference, interval, verdict = cells(c)
-        mark = Marked(verdict, BAD if verdict == FAIL else GOOD)
-        numbers = (paper, ours, difference, interval) if printed else (ours, interval)
-        rows.append((f"  {quantity}", *numbers, mark))
-    names = ("paper", "ours", "diff.", "allowed") if printed else ("ours", "allowed")
-    columns = ("", *numeric(names, keep=True), "verdict")
-    return Table.of(columns, rows, title="NOT PRIVATE")
-
-
-def cells(check: Check) -> tuple[str, ...]:
-    """Write a check: setting, quantity, the paper's value, ours, difference, tolerance, verdict."""
-    return (
-        check.setting,
-        check.quantity,
-        "" if check.paper is None else number(check.paper),
-        measured(check),
-        "" if check.difference is None else f"{check.difference:+.2g}",
-        allowed(check),
-        check.verdict if check.judged else "",
-    )
-
-
-def measured(check: Check) -> str:
-    """Write what was measured, with its standard error where that shows in four digits."""
-    seen = check.stderr is not None and check.stderr > 5e-4 * abs(check.ours)
-    return number(check.ours) + (f" ± {check.stderr:.1g}" if seen else "")
-
-
-def allowed(check: Check) -> str:
-    """Write the tolerance as an interval or a bound."""
-    if not check.judged:
-        return ""
-    if math.isinf(check.high):
-        return f">= {number(check.low, 3)}"
-    if math.isinf(check.low):
-        return f"<= {number(check.high, 3)}"
-    return f"{number(check.low, 3)} to {number(check.high, 3)}"
+    def write(self, folder: Path) -> None:
+        """Write config.json, table.csv, report.md, and of curves curves.csv and figure.png."""
+        result = self.result
+        write_json(folder / "config.json", describe(self))
+        table_frame(result).write_csv(folder / "table.csv")
+        (folder / "report.md").write_text("\n".join(section(self)) + "\n", encoding="utf-8")
+        if result.curves:
+            curve_frame(result).write_csv(folder / "curves.csv")
+            columns = _columns(len({c.panel for c in result.curves}))
+            with picture(folder / "figure.png", 4.8 * columns + 1.2, 1.0) as figure:
+                draw_on(figure, result)
 
 
 def folder_of(
@@ -134,41 +97,22 @@ def folder_of(
     kind = str(request.parameters.get("kind", name))
     if kind != usual:  # another kind was asked for under this name: not the name's own results
         name = kind
-    target = Path(out or Path("results") / f"{what.name}-{name}")
-    return check_folder(target, EXPERIMENT, force=force)
+    return check_folder(out or Path("results") / f"{what.name}-{name}", EXPERIMENT, force=force)
 
 
-def write_result(
-    what: Experiment, request: Request, result: Result, target: Path, *, force: bool = False
-) -> None:
-    """Write the folder: config.json, table.csv, curves.csv, report.md, figure.png, maps; whole."""
-    with whole_folder(target, EXPERIMENT, force=force) as part:
-        write_parts(what, request, result, part)
-
-
-def write_parts(what: Experiment, request: Request, result: Result, folder: Path) -> None:
-    """Write the files of an experiment's folder."""
-    said = describe(what, request) | {"figure": axes_of(result)}
-    write_json(folder / "config.json", said)
-    table_frame(result).write_csv(folder / "table.csv")
-    (folder / "report.md").write_text(report_text(what, request, result), encoding="utf-8")
-    if result.curves:
-        curve_frame(result).write_csv(folder / "curves.csv")
-        draw(result, folder / "figure.png")
-
-
-def summary_of(what: Experiment, request: Request, result: Result) -> dict[str, Any]:
-    """Return what was asked and found as plain data."""
-    curves = curve_frame(result).to_dicts() if result.curves else []
-    checks = table_frame(result).to_dicts()
-    return {"kind": "experiment", **describe(what, request), "checks": checks, "curves": curves}
-
-
-def describe(what: Experiment, request: Request) -> dict[str, Any]:
+def describe(done: Reproduced) -> dict[str, Any]:
     """Return what was asked, with version and revision."""
+    request, result = done.request, done.result
+    own = {c.panel: c.y_label for c in result.curves if c.y_label}
+    lines = sorted({c.label for c in result.curves if c.style.strip() and not c.marker})
+    axes = {"x": result.x_label, "y": result.y_label, "log": result.log}
     return {
-        "experiment": what.name,
-        "paper": what.paper,
+        "experiment": done.what.name,
+        "title": f"{result.title} ({result.paper})",
+        "paper": done.what.paper,
+        "users": result.population or request.population,
+        "notes": notes(result),
+        "figure": {**axes, "panels": own, "lines": lines},
         "population": {"name": request.population, **request.parameters},
         "data": None if request.data is None else request.data.name,
         "settings": dict(request.settings),
@@ -180,102 +124,161 @@ def describe(what: Experiment, request: Request) -> dict[str, Any]:
     }
 
 
-def axes_of(result: Result) -> dict[str, Any]:
-    """Return what the curves are drawn on: titles, logarithmic axes, and which are plain lines."""
-    own = {c.panel: c.y_label for c in result.curves if c.y_label}
-    lines = {c.label for c in result.curves if c.style.strip() and not c.marker}
-    return {
-        "x": result.x_label,
-        "y": result.y_label,
-        "log": result.log,
-        "panels": own,
-        "lines": sorted(lines),
-    }
+def summary_of(done: Reproduced) -> dict[str, Any]:
+    """Return what was asked and measured as plain data."""
+    checks, curves = table_frame(done.result).to_dicts(), curve_frame(done.result).to_dicts()
+    return {"kind": EXPERIMENT, **describe(done), "checks": checks, "curves": curves}
 
 
 def table_frame(result: Result) -> pl.DataFrame:
     """Return the checks as a table."""
-    columns = ("setting", "quantity", "paper", "ours", "stderr", "difference", "low", "high",
-               "verdict", "claim", "cause")  # fmt: skip
+    numbers, words = ("paper", "ours", "stderr", "low", "high"), ("verdict", "claim", "cause")
+    columns = ("setting", "quantity", *numbers, *words)
+    schema = {n: pl.Float64() if n in numbers else pl.String() for n in columns}
     rows = [{n: getattr(c, n) for n in columns} for c in result.checks]
-    for row, check in zip(rows, result.checks, strict=True):
-        row["verdict"] = check.verdict if check.judged else ""
-    numeric = {"paper", "ours", "stderr", "difference", "low", "high"}
-    schema = {n: pl.Float64() if n in numeric else pl.String() for n in columns}
     return pl.DataFrame(rows, schema=schema)
 
 
 def curve_frame(result: Result) -> pl.DataFrame:
     """Return the points of all curves as a table."""
-    parts = [
-        pl.DataFrame(
-            {
-                "panel": [c.panel] * len(c.x),
-                "label": [c.label] * len(c.x),
-                "x": np.asarray(c.x, dtype=np.float64),
-                "y": np.asarray(c.y, dtype=np.float64),
-                "stderr": np.full(len(c.x), np.nan) if c.yerr is None else np.asarray(c.yerr),
-            }
-        )
+    rows = [
+        (c.panel, c.label, x, y, math.nan if c.yerr is None else c.yerr[i])
         for c in result.curves
+        for i, (x, y) in enumerate(zip(c.x, c.y, strict=True))
     ]
-    return pl.concat(parts)
+    kinds = {"panel": pl.String(), "label": pl.String()}
+    numbers = dict.fromkeys(("x", "y", "stderr"), pl.Float64())
+    return pl.DataFrame(rows, schema={**kinds, **numbers}, orient="row")
 
 
-def report_text(what: Experiment, request: Request, result: Result) -> str:
-    """Write the report as Markdown."""
-    lines = [f"# {result.title} ({result.paper})", "", what.paper + ".", ""]
-    lines += [f"Population: {result.population or request.population}. Seed {request.seed}.", ""]
+# -- words -----------------------------------------------------------------------------------------
+
+
+def print_result(console: Console, result: Result) -> None:
+    """Print the table of checks, then notes and what is not judged."""
+    console.print(f"[bold]{escape(result.title)}[/] ({escape(result.paper)})")
+    if result.population:
+        print_lines(console, [result.population])
     if result.checks:
-        names = numeric(("paper", "ours (NOT PRIVATE)", "difference"))
-        columns = ("setting", "quantity", *names, "allowed", "verdict", "claim")
-        rows = [(*cells(c), c.claim) for c in result.checks]
-        lines.append(markdown(Table.of(columns, rows)))
-    if result.failures:
-        lines += ["", "## Failures", ""]
-        lines += [f"- {line.removeprefix('FAIL ')}" for line in causes(result)]
-    told = (*result.notes, *result.undrawn)
-    for title, notes in (("Notes", told), ("Not judged", result.not_judged)):
-        if notes:
-            lines += ["", f"## {title}", "", *(f"- {n}" for n in notes)]
-    return "\n".join(lines) + "\n"
+        print_table(console, _below_settings(result))
+    told = [f"note: {line}" for line in (*result.notes, *result.undrawn)]
+    told += [f"not judged: {line}" for line in result.not_judged]
+    print_lines(console, [*claims(result), *causes(result), *told])
 
 
-def draw(result: Result, path: Path) -> None:
-    """Draw the curves to a PNG file, one axes per panel, one legend for all."""
-    n = len({c.panel for c in result.curves})
-    columns = 3 if n > MANY_PANELS else min(n, 2)
-    with picture(path, 4.8 * columns + 1.2, 1.0) as figure:
-        draw_on(figure, result)
+def claims(result: Result) -> list[str]:
+    """Say of each of the paper's claims in how many lines it holds."""
+    held: dict[str, list[bool]] = {}
+    for c in result.checks:
+        if c.claim and c.judged:
+            held.setdefault(c.claim, []).append(c.verdict != FAIL)
+    return [
+        f"{PASS if all(each) else FAIL}: {claim}"
+        + (f" ({sum(each)} of {len(each)})" if len(each) > 1 else "")
+        for claim, each in held.items()
+    ]
+
+
+def causes(result: Result) -> list[str]:
+    """Group the failures by what is known of their cause."""
+    groups: dict[str, list[Check]] = {}
+    for c in result.failures:
+        groups.setdefault(c.cause or "unknown", []).append(c)
+    return [
+        f"FAIL {c[0].setting}, {c[0].quantity}"
+        + (f" and {len(c) - 1} more" if len(c) > 1 else "")
+        + f": cause: {cause}"
+        for cause, c in groups.items()
+    ]
+
+
+def notes(result: Result) -> tuple[str, ...]:
+    """Return everything that is said beside the table."""
+    return (*causes(result), *result.notes, *result.undrawn, *result.not_judged)
+
+
+def _below_settings(result: Result) -> Table:
+    """Lay out the checks below their settings: narrow enough for 80 columns."""
+    printed = any(c.paper is not None for c in result.checks)
+    rows: list[Sequence[object]] = []
+    setting = ""
+    for c in result.checks:
+        if c.setting != setting:
+            setting = c.setting
+            rows.append([Marked(setting, HEADING)])
+        paper, ours, interval = _cells(c)
+        difference = "" if c.paper is None else f"{c.ours - c.paper:+.2g}"
+        cells = (paper, ours, difference, interval) if printed else (ours, interval)
+        mark = Marked(c.verdict, BAD if c.verdict == FAIL else GOOD)
+        rows.append((f"  {c.quantity}", *cells, mark))
+    columns = ("paper", "ours", "diff.", "allowed") if printed else ("ours", "allowed")
+    return Table.of(("", *numeric(columns, keep=True), "verdict"), rows, title="NOT PRIVATE")
+
+
+def _cells(c: Check) -> tuple[str, str, str]:
+    """Write the paper's value, ours with a standard error that shows, and the tolerance."""
+    shows = c.stderr is not None and c.stderr > 5e-4 * abs(c.ours)
+    ours = number(c.ours) + (f" ± {c.stderr:.1g}" if shows else "")
+    allowed = f"{number(c.low, 3)} to {number(c.high, 3)}"
+    if math.isinf(c.high):
+        allowed = f">= {number(c.low, 3)}"
+    elif math.isinf(c.low):
+        allowed = f"<= {number(c.high, 3)}"
+    return "" if c.paper is None else number(c.paper), ours, allowed if c.judged else ""
+
+
+def section(done: Reproduced, figure: str = "figure.png") -> list[str]:
+    """Write an experiment as a section of a page, in Markdown."""
+    result, request = done.result, done.request
+    lines = [f"## {result.title}", ""]
+    lines += [f"`fedhist reproduce {done.what.name}`: {result.population or request.population}"]
+    rows = []
+    for c in result.checks:
+        paper, ours, allowed = _cells(c)
+        rows.append((c.setting, c.quantity, paper or c.claim, ours, allowed, c.verdict))
+    header = ("Setting", "Quantity", "Paper", "Ours (NOT PRIVATE)", "Allowed", "Verdict")
+    lines += ["", markdown(Table.of(header, rows))] if rows else []
+    for line in notes(result):
+        lines += ["", f"- {line}"]
+    return [*lines, "", f"![{result.title}]({figure})"] if result.curves else lines
+
+
+# -- the figure ------------------------------------------------------------------------------------
+
+
+def _columns(panels: int) -> int:
+    """Panels side by side: above eight in threes, as Table 1 has three readings of each row."""
+    return 3 if panels > 8 else min(panels, 2)
 
 
 def draw_on(figure: Figure, result: Result) -> None:
-    """Draw as :func:`draw` on a figure of any width, whose height is set."""
+    """Draw the curves, one axes per panel, one legend for all; the figure's height is set."""
     panels = list(dict.fromkeys(c.panel for c in result.curves))
     labels = list(dict.fromkeys(c.label for c in result.curves))
     wide = figure.get_figwidth()
-    columns = max(1, min(len(panels), 3 if len(panels) > MANY_PANELS else 2, int(wide / 2.9)))
+    columns = max(1, min(_columns(len(panels)), int(wide / 2.9)))
     rows = math.ceil(len(panels) / columns)
     figure.set_figheight(0.9 + rows * min(3.6, 0.75 * wide / columns))
-    grid = np.atleast_1d(figure.subplots(rows, columns, squeeze=False).ravel())
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
     letters = letters_across(wide)
+    handles: dict[str, Any] = {}
     for axes, panel in zip(grid, panels, strict=False):
-        _draw_panel(axes, result, panel, labels, min(64, letters // columns))
+        own = [c for c in result.curves if c.panel == panel]
+        for c in own:
+            line = _draw_curve(axes, c, labels.index(c.label), c.drawn(result.log))
+            handles |= {c.label: line} if line else {}
+        _scale(axes, next((c.log for c in own if c.log is not None), result.log))
+        axes.set_title(textwrap.fill(panel, min(64, letters // columns)), loc="left")
+        axes.set_xlabel(next((c.x_label for c in own if c.x_label), result.x_label))
+        axes.set_ylabel(next((c.y_label for c in own if c.y_label), result.y_label))
+        axes.grid(alpha=0.25)
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
-    found = {
-        label: handle
-        for axes in grid[: len(panels)]
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    each = 0.7 + 0.065 * max(map(len, found), default=0)  # inches that the longest label takes
+    each = 0.7 + 0.065 * max(map(len, handles), default=0)  # inches that the longest label takes
     figure.legend(
-        found.values(),
-        found.keys(),
-        loc="outside lower center",
-        ncols=max(1, int(wide / each)),
-        frameon=False,
-    )
+        handles.values(), handles.keys(), loc="outside lower center",
+        ncols=max(1, int(wide / each)), frameon=False,
+    )  # fmt: skip
     most = min(75 * columns, letters)
     title = textwrap.fill(f"{result.paper}: {result.title} (NOT PRIVATE)", most)
     if 0 < len(result.population) <= most and result.population not in panels:
@@ -283,39 +286,151 @@ def draw_on(figure: Figure, result: Result) -> None:
     figure.suptitle(title)
 
 
-def _draw_panel(axes: Any, result: Result, panel: str, labels: list[str], letters: int) -> None:
+def _draw_curve(axes: Any, c: Any, k: int, shown: Any) -> Any:
+    if not shown.any():
+        return None
+    few = len(c.x) <= 30 or c.style == " "  # without a line only markers show it
+    plain = c.style.strip() and not c.marker  # asked for as a plain line
+    marker = "" if plain else c.marker or ("os^DvPX*"[k % 8] if few else "")
+    line = c.style or ("-" if marker else ("-", "--", "-.", ":")[k % 4])
+    return axes.errorbar(
+        c.x[shown], c.y[shown], yerr=None if c.yerr is None else c.yerr[shown], label=c.label,
+        color=COLOURS[k % len(COLOURS)], marker=marker or None, linestyle=line, markersize=4,
+        lw=1.3, capsize=2,
+    )  # fmt: skip
+
+
+def _scale(axes: Any, log: str) -> None:
+    """Make axes logarithmic, with more ticks where there are too few powers of ten to read it."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-    for c in result.curves:
-        if c.panel != panel:
-            continue
-        seen = c.drawn(result.log)
-        if not seen.any():
-            continue
-        k = labels.index(c.label)
-        few = len(c.x) <= MOST_MARKED or c.style == " "  # without a line only markers show it
-        marker = c.marker or (MARKERS[k % len(MARKERS)] if few else "")
-        if c.style.strip() and not c.marker:
-            marker = ""  # asked for as a plain line
-        line = c.style or ("-" if marker else LINES[k % len(LINES)])
-        axes.errorbar(
-            c.x[seen], c.y[seen], yerr=None if c.yerr is None else c.yerr[seen],
-            label=c.label, color=COLOURS[k % len(COLOURS)],
-            marker=marker or None, linestyle=line, markersize=4, lw=1.3, capsize=2,
-        )  # fmt: skip
-    own = [c for c in result.curves if c.panel == panel]
-    for letter in next((c.log for c in own if c.log is not None), result.log):
+    for letter in log:
         getattr(axes, f"set_{letter}scale")("log")
         axis = getattr(axes, f"{letter}axis")
         low, high = axis.get_view_interval()
-        ratio = high / max(low, 1e-300)
-        if ratio < 1e4:  # too few powers of ten to read the axis by
+        if (ratio := high / max(low, 1e-300)) < 1e4:
             thin = (1.0, 2.0, 5.0) if ratio < 500 else (1.0, 3.0)
             steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if ratio < 5 else thin
             axis.set_major_locator(MaxNLocator(5) if ratio < 2 else LogLocator(subs=steps))
             axis.set_major_formatter("{x:g}")
             axis.set_minor_formatter(NullFormatter())
-    axes.set_title(textwrap.fill(panel, letters), loc="left")
-    axes.set_xlabel(next((c.x_label for c in own if c.x_label), result.x_label))
-    axes.set_ylabel(next((c.y_label for c in own if c.y_label), result.y_label))
-    axes.grid(alpha=0.25)
+
+
+# -- all of them -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Done:
+    """One experiment of the page, or why there is none: a missing file, or an error (broken)."""
+
+    name: str
+    done: Reproduced | None
+    seconds: float = 0.0
+    problem: str = ""
+    broken: bool = False
+
+    def cells(self) -> tuple[str, ...]:
+        """Write name, paper, how many rows pass, fail and are not judged, and seconds."""
+        if self.done is None:
+            return self.name, "", "ERROR" if self.broken else "not run"
+        checks = self.done.result.checks
+        judged, failed = sum(c.judged for c in checks), len(self.done.result.failures)
+        counts = map(str, (judged - failed, failed, len(checks) - judged))
+        return self.name, self.done.what.paper, *counts, f"{self.seconds:.0f}"
+
+
+def reproduce_all(
+    chosen: Iterable[str] = (), *, quick: bool = False, seed: int = 0,
+    report: Callable[[str], None] = lambda name: None, workers: int | None = 0,
+    address: str | None = None,
+) -> Iterator[Done]:  # fmt: skip
+    """Run experiments; an error in one does not stop the others.
+
+    With ``workers`` other than 0 (None: as many as Ray has CPUs) they are tasks on Ray, and are
+    yielded as they end. ``report`` is called with the name of each before it runs, on Ray after.
+    """
+    asked = [(name, quick, seed) for name in list(chosen) or names()]
+    if workers == 0:
+        for one in asked:
+            report(one[0])
+            yield _reproduced(one)
+        return
+    from simulations.runtimes.ray_tasks import on_ray
+
+    for (name, *_), done in on_ray(_reproduced, asked, workers, address):
+        report(name)
+        lost = isinstance(done, Exception)
+        yield Done(name, None, 0.0, f"{type(done).__name__}: {done}", True) if lost else done
+
+
+def _reproduced(asked: tuple[str, bool, int]) -> Done:
+    """Run one experiment: its name, whether quickly, its seed."""
+    name, quick, seed = asked
+    what, started = experiment(name), time.perf_counter()
+    if not what.without_file:
+        wanted = ", ".join(what.populations)
+        return Done(name, None, 0.0, f"needs the file of {wanted}: give it with --data")
+    try:
+        request = what.request(population=what.without_file[0], seed=seed, quick=quick)
+        result = what.run(request)
+    except (FedhistError, ValueError, ArithmeticError, MemoryError) as e:
+        return Done(name, None, time.perf_counter() - started, f"{type(e).__name__}: {e}", True)
+    done = Reproduced(what, request, result.unjudged() if quick else result)
+    return Done(name, done, time.perf_counter() - started)
+
+
+def print_all(
+    console: Console, out: str, *, quick: bool, seed: int, force: bool = False, **place: Any
+) -> tuple[bool, bool]:
+    """Run everything, write the page and print its overview; whether some row failed, or broke."""
+    target = check_folder(out or Path("results") / REPRODUCTION, REPRODUCTION, force=force)
+    runs = reproduce_all(
+        quick=quick, seed=seed, report=lambda n: console.print(f"{n} ..."), **place
+    )
+    finished = write_page(runs, target, quick=quick, seed=seed, force=force)
+    for d in finished:
+        name, paper, *rest = d.cells()
+        told = (
+            "{:>4} PASS {:>4} FAIL {:>4} not judged {:>6} s".format(*rest) if paper else d.problem
+        )
+        console.print(f"{name:28} {told}", markup=False)
+    console.print(f"written to {target / PAGE}", soft_wrap=True)
+    failures = any(d.done is not None and d.done.result.failures for d in finished)
+    return failures, any(d.broken for d in finished)
+
+
+def write_page(
+    runs: Iterable[Done], target: Path, *, quick: bool, seed: int, force: bool = False
+) -> list[Done]:
+    """Write the page and a folder per experiment, as they finish; whole or not at all."""
+    finished: list[Done] = []
+    with whole_folder(target, REPRODUCTION, force=force) as part:
+        for d in runs:
+            finished.append(d)
+            if d.done is not None:
+                d.done.save(part / d.name)
+        order = names()
+        finished.sort(key=lambda d: order.index(d.name))  # tasks end in any order
+        facts = {"experiment": "all", "quick": quick, "seed": seed, "version": fedhist.__version__}
+        write_json(part / "config.json", facts | {"revision": git_revision()})
+        (part / PAGE).write_text(page(finished, quick=quick, seed=seed), encoding="utf-8")
+    return finished
+
+
+def page(finished: Iterable[Done], *, quick: bool, seed: int) -> str:
+    """Write the page: an overview, then a table of rows per experiment. Markdown."""
+    every = list(finished)
+    lines = ["# The papers measured again", ""]
+    lines += [
+        f"fedhist {fedhist.__version__}, revision {git_revision()}, seed {seed}. Values and "
+        "tolerances stand in `simulations/experiments/configs`, fixed before anything was measured "
+        "unless a file says otherwise. NOT PRIVATE: everything here is compared with the truth.",
+        "",
+    ]
+    lines += ["A quick run: the sizes are too small to be judged.", ""] if quick else []
+    header = ("Experiment", "Paper", "PASS", "FAIL", "Not judged", "Seconds")
+    lines.append(markdown(Table.of(header, [d.cells() for d in every])))
+    for d in every:
+        missing = [f"## {d.name}", "", f"Not run: {d.problem}."]
+        lines += ["", *(section(d.done, f"{d.name}/figure.png") if d.done else missing)]
+    return "\n".join(lines) + "\n"

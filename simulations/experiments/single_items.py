@@ -22,8 +22,7 @@ from fedhist.session.codec import protocol_digest
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.experiments.base import Request
-from simulations.experiments.settings import positive, whole, wholes
+from simulations.experiments.experiment import Request
 from simulations.runs.run import NoiseFactory
 from simulations.runtimes.inline import InlinePopulation
 
@@ -121,11 +120,11 @@ def compare(protocol: PoissonCounts, users: Users, runs: int, seed: int) -> Pair
 def check_settings(request: Request) -> None:
     """Refuse budgets and sizes that nothing can be measured with."""
     for name in ("epsilon", "epsilon_choice"):
-        positive(request, name)
+        request.positive(name)
     for name in ("clip_max", "runs"):
-        whole(request, name)
+        request.whole(name)
     if request.settings.get("clips"):
-        wholes(request, "clips")
+        request.wholes("clips")
 
 
 def errors_by_clip(users: Users, settings: Mapping[str, Any]) -> tuple[Floats, Floats]:

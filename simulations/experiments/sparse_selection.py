@@ -22,11 +22,9 @@ from fedhist.protocols.means.mean_linf import MeanLinf
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
 from fedhist.users.cohort import Cohort
 from simulations.experiments.asked_users import Asked, SparseCoins, deviations
-from simulations.experiments.base import Request, Result, mean_and_error, power_law
-from simulations.experiments.findings import Findings
+from simulations.experiments.experiment import Findings, Request, Result, mean_and_error, power_law
 from simulations.experiments.local_populations import users_of
 from simulations.experiments.local_runs import largest_ratio
-from simulations.experiments.settings import positive, whole, wholes
 from simulations.runs.run import Options, execute
 
 AGAINST_D, SUCCESS = "against d", "selection"
@@ -129,14 +127,14 @@ class Task:
 def run(request: Request) -> Result:
     """Measure the panels."""
     for name in ("repeats", "tries", "comparisons"):
-        whole(request, name)
+        request.whole(name)
     base = Task(
-        positive(request, "epsilon"),
-        whole(request, "n"),
-        whole(request, "T"),
-        max(wholes(request, "dimensions")),
-        whole(request, "s"),
-        positive(request, "amplitude"),
+        request.positive("epsilon"),
+        request.whole("n"),
+        request.whole("T"),
+        max(request.wholes("dimensions")),
+        request.whole("s"),
+        request.positive("amplitude"),
     )
     found = Findings(request)
     for part in (_against_d, _selection, _procedures, _paths):
@@ -163,8 +161,8 @@ def run(request: Request) -> Result:
 
 def _against_d(found: Findings, base: Task) -> None:
     request, n = found.request, base.n
-    dims, folds = wholes(request, "dimensions"), wholes(request, "fold_dimensions")
-    runs = whole(request, "repeats")
+    dims, folds = request.wholes("dimensions"), request.wholes("fold_dimensions")
+    runs = request.whole("repeats")
     tasks = [replace(base, d=d) for d in dims]
     theory = [t.predicted for t in tasks]
     ours = [mean_and_error(t.losses(t.protocol(), request, "select", runs)) for t in tasks]
@@ -199,8 +197,8 @@ def _against_d(found: Findings, base: Task) -> None:
 
 
 def _selection(found: Findings, base: Task) -> None:
-    request, runs = found.request, whole(found.request, "tries")
-    dims, factors = wholes(request, "selection_dimensions"), request.settings["factors"]
+    request, runs = found.request, found.request.whole("tries")
+    dims, factors = request.wholes("selection_dimensions"), request.settings["factors"]
     if len(dims) != 2:
         raise ValueError(f"selection_dimensions must be two, got {dims}")
     (first, wide), epsilon = dims, base.epsilon
@@ -237,8 +235,8 @@ def _selection(found: Findings, base: Task) -> None:
 def _procedures(found: Findings, base: Task) -> None:
     request, amplitudes = found.request, found.request.settings["amplitudes"]
     runs, (n, T, d, s) = (
-        whole(request, "comparisons"),
-        (whole(request, f"many_{x}") for x in "nTds"),
+        request.whole("comparisons"),
+        (request.whole(f"many_{x}") for x in "nTds"),
     )
     task = Task(base.epsilon, n, T, d, s, 0.0)
     where = f"two procedures: n = {n:,}, T = {T}, d = {d}, s = {s}"
@@ -258,8 +256,8 @@ def _procedures(found: Findings, base: Task) -> None:
 
 def _paths(found: Findings, base: Task) -> None:
     """Compare drawn-when-asked, aggregate, with whole records, report by report."""
-    request, runs = found.request, whole(found.request, "path_runs")
-    task = replace(base, d=64, T=40, n=whole(request, "path_users"))
+    request, runs = found.request, found.request.whole("path_runs")
+    task = replace(base, d=64, T=40, n=request.whole("path_users"))
     protocol = task.protocol()
     whole_records = []
     for k in range(runs):

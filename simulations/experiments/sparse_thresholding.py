@@ -18,9 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from simulations.experiments.base import Request, Result, mean_and_error, power_law
-from simulations.experiments.findings import Findings
-from simulations.experiments.settings import positive, positives, whole, wholes
+from simulations.experiments.experiment import Findings, Request, Result, mean_and_error, power_law
 from simulations.experiments.sparse_selection import Task
 
 SECOND, PAPER = "second procedure", "the paper's rule"
@@ -30,12 +28,12 @@ Measured = tuple[float, float | None]
 def run(request: Request) -> Result:
     """Measure the panels."""
     base = Task(
-        positive(request, "epsilon"),
-        whole(request, "n"),
-        whole(request, "T"),
-        whole(request, "d"),
-        whole(request, "s"),
-        positive(request, "amplitude"),
+        request.positive("epsilon"),
+        request.whole("n"),
+        request.whole("T"),
+        request.whole("d"),
+        request.whole("s"),
+        request.positive("amplitude"),
     )
     found = Findings(request)
     for part in (_rates, _rule):
@@ -60,7 +58,7 @@ def run(request: Request) -> Result:
 
 def _errors(found: Findings, tasks: Sequence[Task], method: str) -> list[Measured]:
     """Measure a procedure at several settings."""
-    runs = whole(found.request, "repeats")
+    runs = found.request.whole("repeats")
     return [
         mean_and_error(t.losses(t.protocol(method=method), found.request, method, runs))
         for t in tasks
@@ -75,7 +73,7 @@ def _planned(tasks: Sequence[Task]) -> Floats:
 def _rates(found: Findings, base: Task) -> None:
     """Judge how the error of thresholding moves with n, T and d."""
     for axis, words, wanted in (("n", "users", -1), ("T", "samples", -1), ("d", "coordinates", 1)):
-        x = wholes(found.request, f"rates_{axis}")
+        x = found.request.wholes(f"rates_{axis}")
         tasks = [replace(base, **{axis: value}) for value in x]
         sse, theory = _errors(found, tasks, "threshold"), _planned(tasks)
         mean = np.array([m for m, _ in sse])
@@ -88,16 +86,16 @@ def _rates(found: Findings, base: Task) -> None:
         found.check(SECOND, f"log-log slope in {axis}", power_law(x, mean)[0])
         quantity = f"slope in {axis} less the predicted one"
         found.check(SECOND, quantity, power_law(x, mean)[0] - power_law(x, theory)[0])
-    few = replace(base, n=whole(found.request, "few_n"))
+    few = replace(base, n=found.request.whole("few_n"))
     lost = _errors(found, [few], "threshold")[0][0] / (base.s * base.amplitude**2)
     found.check(SECOND, "thresholding / nothing, with few users for d folds", lost)
 
 
 def _rule(found: Findings, base: Task) -> None:
     """Show what the paper's rule loses at every amplitude and number of users."""
-    request, ns, regret = found.request, wholes(found.request, "choice_n"), list[float]()
-    for amplitude in positives(request, "choice_amplitudes"):
-        tasks = [replace(base, n=n, amplitude=amplitude, T=whole(request, "choice_T")) for n in ns]
+    request, ns, regret = found.request, found.request.wholes("choice_n"), list[float]()
+    for amplitude in request.positives("choice_amplitudes"):
+        tasks = [replace(base, n=n, amplitude=amplitude, T=request.whole("choice_T")) for n in ns]
         sse = {m: _errors(found, tasks, m) for m in ("select", "threshold")}
         panel = f"{PAPER}: signals of +-{amplitude:g}, T = {tasks[0].T}"
         for (method, row), marker in zip(sse.items(), "os", strict=True):

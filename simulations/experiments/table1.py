@@ -11,9 +11,14 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from simulations.experiments.base import FREE, Check, Request, Result, mean_and_error
-from simulations.experiments.findings import Findings
-from simulations.experiments.settings import positive
+from simulations.experiments.experiment import (
+    FREE,
+    Check,
+    Findings,
+    Request,
+    Result,
+    mean_and_error,
+)
 from simulations.experiments.token_ranks import margins
 from simulations.experiments.unbounded_domain import (
     AS_PRINTED,
@@ -54,7 +59,7 @@ def run(request: Request) -> Result:
     average over the exact probabilities of the choice.
     """
     check_settings(request, "d", "d_files")
-    positive(request, "epsilon_choice")
+    request.positive("epsilon_choice")
     found, rows = Findings(request), []
     notes: list[str] = []
     for case in _cases(request):

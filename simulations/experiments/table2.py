@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedhist.users.batch import Users
-from simulations.experiments.base import Request, Result
-from simulations.experiments.findings import Findings
+from simulations.experiments.experiment import Findings, Request, Result
 from simulations.experiments.single_items import (
     COLUMNS,
     HOW,

@@ -36,8 +36,7 @@ from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 from simulations.experiments.algorithm3 import alg3_expected
-from simulations.experiments.base import Request
-from simulations.experiments.settings import positive, whole, wholes
+from simulations.experiments.experiment import Request
 from simulations.experiments.token_ranks import kept_totals, margins
 from simulations.populations import Loaded
 from simulations.populations.base import most_frequent
@@ -236,11 +235,11 @@ def check_settings(request: Request, *sizes: str) -> None:
     """
     s = request.settings
     for name in ("clip_max", "clip_step", "repeats", "fewer"):
-        whole(request, name)
+        request.whole(name)
     for name in ("epsilon_as_printed", "epsilon_fitted", "epsilon_fewer"):
-        positive(request, name)
+        request.positive(name)
     for name in sizes:
-        (wholes if isinstance(s[name], list) else whole)(request, name)
+        (request.wholes if isinstance(s[name], list) else request.whole)(name)
     if s["clip_step"] > s["clip_max"]:
         raise ValueError(f"clip_step must be at most clip_max, got {s['clip_step']}")
 

@@ -26,8 +26,7 @@ from fedhist.base.search import first_true
 from fedhist.protocols.distributions.distribution import MECHANISMS, Distribution
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.experiments.base import Request, Result, power_law
-from simulations.experiments.findings import Findings
+from simulations.experiments.experiment import Findings, Request, Result, power_law
 from simulations.runs.run import Options, execute
 
 LAPLACE, SELECTION = "laplace", "ks"

@@ -119,7 +119,7 @@ def test_a_result_that_cannot_be_written_after_all_ends_with_one(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("simulations.experiments.reproduced.write_parts", full)
+    monkeypatch.setattr("simulations.experiments.report.Reproduced.write", full)
     answer = fedhist("reproduce", "figure1", "--quick", "--out", "f1")
     assert answer.status == 1
     assert "was not written" in answer.err

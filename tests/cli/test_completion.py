@@ -11,7 +11,7 @@ import pytest
 from fedhist.model.registry import own_protocols
 from simulations.cli import completion
 from simulations.config.named_files import builtin_names
-from simulations.experiments.catalogue import names
+from simulations.experiments.experiment import names
 
 
 def test_protocols_are_those_of_the_registry() -> None:

@@ -24,7 +24,7 @@ from simulations.cli.lists import (
     print_sweeps,
     print_templates,
 )
-from simulations.experiments.base import Check, Result
+from simulations.experiments.experiment import Check, Result
 from simulations.experiments.report import print_result
 from simulations.reporting.table import Column, Table
 from simulations.reporting.terminal import print_table, wrap

@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from simulations.experiments.base import Request, Result
-from simulations.experiments.catalogue import experiment
+from simulations.experiments.experiment import Request, Result, experiment
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "figure3": {"clip_step": 50, "readings": ["fitted"]},
@@ -52,11 +51,6 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "sparse_users": 2000,
     },
     "interval-error": {"runs": 4},
-    "shuffle-error": {
-        "distribution_runs": [2, 2, 2],
-        "histogram_runs": [2, 2, 2],
-        "mean_runs": [2, 2, 2],
-    },
     "rate-tables": {"box_T": [16, 64], "density_n": 600, "density_T": [16, 32]},
     "density-error": {
         "n": [2000, 4000],

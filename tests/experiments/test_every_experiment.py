@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from small_requests import result_of, small
 
-from simulations.experiments.catalogue import experiment, names
+from simulations.experiments.experiment import experiment, names
 
 READ_FILES = ("figure1", "figure2", "figure3", "figure5", "figure6", "table1", "table2")
 ROUGH = ("sparse-selection", "density-error", "local-distribution-error")
@@ -37,7 +37,7 @@ def test_it_measures_and_draws(name: str) -> None:
     "name", [n for n in names() if n not in ("figure3", "figure6", "refusal-map", "table1")]
 )
 def test_no_expected_value_is_overlooked(name: str) -> None:
-    """Every [[value]] row names a quantity that is measured; a misspelt one would never fail."""
+    """Every [values] row names a quantity that is measured; a misspelt one would never fail."""
     measured = {(c.setting, c.quantity) for c in result_of(name).checks if c.claim}
     settings = {setting for setting, _ in measured}
     wanted = [({v.setting} if v.setting != "*" else settings, v) for v in small(name).values]

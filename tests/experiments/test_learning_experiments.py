@@ -16,7 +16,7 @@ from simulations.experiments import binomial_distance as binomial
 from simulations.experiments import few_users_error as few
 from simulations.experiments import refusal_map as refusals
 from simulations.experiments import user_complexity as complexity
-from simulations.experiments.catalogue import experiment
+from simulations.experiments.experiment import experiment
 
 
 def test_the_whole_map_holds_what_is_expected_of_it() -> None:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulations.experiments import reproduction
-from simulations.experiments.base import Check, Curve, Request, Result
-from simulations.experiments.catalogue import Experiment, experiment
-from simulations.experiments.reproduction import PAGE, page, reproduce_all, write_page
+from simulations.experiments import report
+from simulations.experiments.experiment import Check, Curve, Experiment, Request, Result, experiment
+from simulations.experiments.report import PAGE, page, reproduce_all, write_page
 
 
 def stand_in(request: Request) -> Result:
@@ -32,9 +31,8 @@ def three(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     module = __name__
 
     class Stand(Experiment):
-        @property
-        def run(self):  # type: ignore[no-untyped-def]
-            return {"works": stand_in, "breaks": broken}[self.name]
+        def run(self, request: Request) -> Result:
+            return {"works": stand_in, "breaks": broken}[self.name](request)
 
         @property
         def without_file(self) -> list[str]:
@@ -43,15 +41,15 @@ def three(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     fields = {f: getattr(real, f) for f in real.__dataclass_fields__}
     given = fields | {"runs": module}
     table = {n: Stand(**(given | {"name": n})) for n in ("works", "breaks", "absent")}
-    monkeypatch.setattr(reproduction, "experiment", table.__getitem__)
-    monkeypatch.setattr(reproduction, "names", lambda: list(table))
+    monkeypatch.setattr(report, "experiment", table.__getitem__)
+    monkeypatch.setattr(report, "names", lambda: list(table))
     return list(table)
 
 
 def test_the_page(three: list[str], tmp_path: Path) -> None:
     done = write_page(reproduce_all(), tmp_path / "out", quick=False, seed=0)
     text = (tmp_path / "out" / PAGE).read_text()
-    assert [(d.what.name, d.broken, d.result is None) for d in done] == [
+    assert [(d.name, d.broken, d.done is None) for d in done] == [
         ("works", False, False),
         ("breaks", True, True),
         ("absent", False, True),
@@ -68,7 +66,7 @@ def test_the_page(three: list[str], tmp_path: Path) -> None:
 
 def test_a_quick_run_is_not_judged(three: list[str]) -> None:
     done = list(reproduce_all(["works"], quick=True))
-    assert not done[0].result.failures
+    assert not done[0].done.result.failures
     assert "| 0 | 0 | 3 |" in page(done, quick=True, seed=0)
     assert "too small to be judged" in page(done, quick=True, seed=0)
 
@@ -88,7 +86,7 @@ def test_experiments_that_end_as_tasks_are_written_in_their_order(
     found = reproduce_all(workers=2, address="somewhere", report=ended.append)
     done = write_page(found, tmp_path / "out", quick=False, seed=0)
     assert ended == ["absent", "breaks", "works"]
-    assert [(d.what.name, d.broken) for d in done] == [
+    assert [(d.name, d.broken) for d in done] == [
         ("works", False),
         ("breaks", True),
         ("absent", True),

@@ -8,7 +8,7 @@ from small_requests import small
 
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.experiments.catalogue import experiment
+from simulations.experiments.experiment import experiment
 from simulations.experiments.single_items import compare, errors_by_clip, only, protocol_for
 from simulations.populations import population
 

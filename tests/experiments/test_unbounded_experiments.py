@@ -15,9 +15,7 @@ from clients.bounding.sampling import random_clip
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments import figure3, table1
-from simulations.experiments.base import Request
-from simulations.experiments.catalogue import experiment
-from simulations.experiments.findings import Findings
+from simulations.experiments.experiment import Findings, Request, experiment
 from simulations.experiments.token_ranks import kept_totals, margins
 from simulations.experiments.unbounded_domain import (
     Release,

@@ -18,8 +18,8 @@ import pytest
 from typer.testing import CliRunner
 
 from simulations.cli.main import cli
-from simulations.experiments.base import Check, Curve, Result
-from simulations.experiments.report import axes_of, curve_frame, table_frame
+from simulations.experiments.experiment import Check, Curve, Request, Result, experiment
+from simulations.experiments.report import Reproduced
 from simulations.reporting.page import Page, Plot, Section, Text, in_plot
 from simulations.reporting.pictures import COLOURS
 from simulations.reporting.table import Table
@@ -332,14 +332,12 @@ def test_an_experiments_folder(tmp_path: Path) -> None:
     measured = Curve("left & right", "ours", x, x**-0.5, yerr=0.1 * x**-0.5)
     theory = Curve("left & right", "theory", x, x**-0.5, style="--")
     check = Check("n = 10", "slope", -0.5, -0.4987, -0.6, -0.4)
-    result = Result("Errors", "Figure 9", (check,), (measured, theory), "n", "error", "xy")
-    config = {"experiment": "figure9", "seed": 4, "figure": axes_of(result), "fedhist": "0.1.0"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    (tmp_path / "report.md").write_text(
-        "# Errors (Figure 9)\n\nPopulation: Zipf items. Seed 4.\n\n## Notes\n\n- best C is known\n"
+    result = Result(
+        "Errors", "Figure 9", (check,), (measured, theory), "n", "error", "xy", ("best C is known",)
     )
-    table_frame(result).write_csv(tmp_path / "table.csv")
-    curve_frame(result).write_csv(tmp_path / "curves.csv")
+    Reproduced(experiment("figure1"), Request({}, {}, None, "zipf", 4, False), result).write(
+        tmp_path
+    )
     read = Reader(page_of(tmp_path).to_html())
     (plot,) = read.plots
     assert plot["layout"]["xaxis"]["type"] == plot["layout"]["yaxis"]["type"] == "log"

@@ -144,24 +144,14 @@ def study_of(name: str, records: Sequence[Record], asked: str = "") -> Study:
 
 
 def _experiment(path: Path, config: Mapping[str, Any]) -> ExperimentFolder:
-    lines = (path / "report.md").read_text(encoding="utf-8").splitlines()
-    title = next((x.removeprefix("# ") for x in lines if x.startswith("# ")), path.name)
-    people = next((x for x in lines if x.startswith("Population: ")), "")
-    notes: dict[str, list[str]] = {}
-    heading = ""
-    for line in lines:
-        if line.startswith("## "):
-            heading = line.removeprefix("## ")
-        elif line.startswith("- ") and heading:
-            notes.setdefault(heading, []).append(line.removeprefix("- "))
     curves = path / "curves.csv"
     return ExperimentFolder(
-        title,
+        config.get("title", path.name),
         config,
-        people.removeprefix("Population: "),
+        config.get("users", ""),
         pl.read_csv(path / "table.csv", infer_schema_length=None, glob=False),
         pl.read_csv(curves, infer_schema_length=None, glob=False) if curves.is_file() else None,
-        {k: tuple(v) for k, v in notes.items()},
+        {"Notes": tuple(config.get("notes", ()))},
         _bytes(path / "figure.png"),
     )
 
