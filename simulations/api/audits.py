@@ -41,7 +41,7 @@ def audit(
         Of a name and of a class, its example is audited; "all" takes every protocol.
     plugins : path or sequence of path
         Python files with protocols.
-    trust : {"aggregate", "shuffle"}, optional
+    trust : {"shuffle"}, optional
         Level of trust, in place of its own.
     inputs : sequence of two records, optional
         Compared in place of a search: ``[{"tea": 2}, {"rye": 1}]``, or samples.

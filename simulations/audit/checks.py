@@ -13,7 +13,6 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.registry import load_builtin, load_plugin, protocol_class, protocols
 from fedhist.model.renamed import instead
 from fedhist.privacy.guarantee import Trust
-from simulations.audit.aggregate import audit_aggregate
 from simulations.audit.central import audit_central
 from simulations.audit.exact import audit_exact
 from simulations.audit.finding import Auditor, Finding, Settings
@@ -54,7 +53,6 @@ def audit_local(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
 AUDITORS: list[Auditor] = [
     audit_local,
     audit_shuffle,
-    audit_aggregate,
     audit_structure,
     audit_central,
 ]

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from contextlib import suppress
+from dataclasses import fields
 from typing import Any
 
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.shared.shuffles import Shuffles
-from simulations.runs.trust import FIELD, reason, unshuffled
+from simulations.runs.trust import FIELD, unshuffled
 
-PARTIES = 10
-"""Nodes of an audited run: what counts is the honest shares in a sum, whatever their number."""
 DELTA = 1e-6
 """Of shuffled reports."""
-STEPS = 1 << 10
-"""Grid steps of a clip, where an example has no grid that nodes could add noise on."""
 SHUFFLED: tuple[dict[str, Any], ...] = (
     {},
     {"method": "folds"},
@@ -44,38 +40,22 @@ def under(protocol: Protocol, trust: str) -> Protocol:
     """
     if Trust(trust) is protocol.guarantee.trust:
         return protocol
-    if trust == Trust.AGGREGATE.value:
-        return _aggregated(protocol)
     if trust == Trust.SHUFFLE.value:
         return _shuffled(protocol)
+    if trust == Trust.AGGREGATE.value:
+        raise ValueError(
+            "sums under aggregate trust are not audited here: the tests enumerate the law of the "
+            "nodes' shares (tests/audit/sums)"
+        )
     raise ValueError(f"{protocol.name} is under {protocol.guarantee.trust.value} trust by nature")
 
 
 def every_level(protocol: Protocol) -> Iterator[Protocol]:
-    """Yield a protocol, and what it is under the levels between central and local that it has."""
+    """Yield a protocol, and what it is under shuffle trust if it has that."""
     yield protocol
-    own = protocol.guarantee.trust
-    between = {Trust.CENTRAL: Trust.AGGREGATE, Trust.LOCAL: Trust.SHUFFLE}.get(own)
-    if between is None:
-        return
-    try:
-        level = under(protocol, between.value)
-    except ValueError:  # it has no such form, or not as its example is configured
-        return
-    yield level
-
-
-def _aggregated(protocol: Protocol) -> Protocol:
-    cls = type(protocol)
-    if FIELD not in parameters(cls) or protocol.guarantee.trust is not Trust.CENTRAL:
-        raise ValueError(f"{protocol.name} does not run under aggregate trust: {reason(cls)}")
-    told, clip = {FIELD: Aggregation(PARTIES)}, getattr(protocol, "clip", None)
-    integers: list[dict[str, Any]] = [{}, {"discrete": True}]
-    if isinstance(clip, int | float):
-        integers.append({"grid": clip / STEPS})
-    known = parameters(cls)
-    tried = [{**told, **more} for more in integers if more.keys() <= set(known)]
-    return _first(lambda given: replace(protocol, **given), tried)  # type: ignore[type-var]
+    if protocol.guarantee.trust is Trust.LOCAL:
+        with suppress(ValueError):  # it has no such form, or not as its example is configured
+            yield under(protocol, Trust.SHUFFLE.value)
 
 
 def _first(build: Callable[[dict[str, Any]], Protocol], tried: list[dict[str, Any]]) -> Protocol:

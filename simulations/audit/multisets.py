@@ -30,8 +30,7 @@ from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from simulations.audit.exact import audit_exact
 from simulations.audit.finding import Case, Finding, Settings, Witness
-from simulations.audit.server_view import dealt
-from simulations.audit.transcript import asked_of
+from simulations.audit.transcript import asked_of, dealt
 from simulations.runtimes.inline import InlinePopulation
 
 FEW = (2, 3, 4)

@@ -1,15 +1,14 @@
-"""Neighbouring populations: families of populations in which one user's record is changed.
+"""Neighbouring populations: a population in which one user's record is changed.
 
 The records of that user are the extremes of :mod:`simulations.audit.inputs`: emptied, made huge,
 all on one new item that nobody else holds, on every item at once. The other users are those of the
-protocol's example, or nobody with a record, or two camps of equal users: what one user can tip
-depends on the others. All of it only directs the search; a bound is certified whatever was found.
+protocol's example. All of it only directs the search; a bound is certified whatever was found.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
@@ -31,21 +30,6 @@ class Population:
 
     users: Users
     words: str
-
-
-@dataclass(frozen=True)
-class Family:
-    """Populations that share all users but one.
-
-    Attributes
-    ----------
-    members : tuple of Population
-    adjacent : (k, k) bool
-        Which of them are neighbours as the protocol declares.
-    """
-
-    members: tuple[Population, ...]
-    adjacent: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -89,24 +73,25 @@ class Changes:
             raise ValueError(f"no two of the records make neighbours: {adjacency.in_words}")
         return cls(users, space, tuple((r, w) for _, r, w in distinct.values()), adjacent)
 
-    def family(self, others: Users, own: int, words: str, which: Sequence[int]) -> Family:
-        """Give a user some of the records, and all others what they hold."""
-        members = []
-        for record, said in (self.records[i] for i in which):
-            user = [] if record is None else [self.space.user(record, own)]
-            members.append(Population(join([others, *user]), f"{words}; user {own}: {said}"))
-        return Family(tuple(members), self.adjacent[np.ix_(which, which)])
+    def populations(self) -> list[Population]:
+        """Give the first user each of the records, and all others what they hold."""
+        others, own = self.users.take(np.arange(1, len(self.users))), int(self.users.ids[0])
+        return [
+            Population(
+                others if record is None else join([others, self.space.user(record, own)]),
+                f"the example population; user {own}: {words}",
+            )
+            for record, words in self.records
+        ]
 
 
-def named(protocol: Protocol) -> Family | None:
-    """Return the pair of populations that a protocol is weakest on, if it names one.
-
-    A class method ``neighbours`` names it by returning two populations.
+def named(protocol: Protocol) -> tuple[Population, Population] | None:
+    """Return the pair that a protocol is weakest on: its class method ``neighbours`` names it.
 
     Raises
     ------
     ValueError
-        If they are no neighbours.
+        If the two populations are no neighbours.
     """
     pair = getattr(protocol, "neighbours", None)
     if pair is None:
@@ -117,18 +102,8 @@ def named(protocol: Protocol) -> Family | None:
         raise ValueError(
             f"{protocol.name} names two populations that are no neighbours: {adjacency.in_words}"
         )
-    members = (
-        Population(first, "the first population that the protocol names"),
-        Population(second, "the second population that the protocol names"),
-    )
-    return Family(members, ~np.eye(2, dtype=bool))
-
-
-def families(changes: Changes) -> Iterator[Family]:
-    """Make families of neighbouring populations, after a population of examples."""
-    users, every = changes.users, range(len(changes.records))
-    for others, words in _others(users.take(np.arange(1, len(users)))):
-        yield changes.family(others, int(users.ids[0]), words, every)
+    words = "the {} population that the protocol names"
+    return Population(first, words.format("first")), Population(second, words.format("second"))
 
 
 def are_neighbours(first: Users, second: Users, adjacency: Adjacency) -> bool:
@@ -223,28 +198,6 @@ def _one_of_many(found: Sequence[Record], space: Space) -> list[Record]:
     seen = space.seen if isinstance(space, SampleSpace) else ()
     rows = max(seen, key=len)[1:] if seen else _nothing(space)
     return [np.concatenate((r, rows)) for r in singles] if len(rows) else []
-
-
-def _others(others: Users) -> Iterator[tuple[Users, str]]:
-    """Make what the other users may hold."""
-    yield others, "the example population"
-    if not len(others):
-        return
-    none = np.zeros(len(others) + 1, dtype=np.int64)
-    if others.items is None:
-        empty = Users.from_samples(others.ids, none, others.reals.values[:0])
-    else:
-        empty = Users.from_counts(others.ids, [], [], [], others.vocabulary)
-    yield empty, "the other users without any record"
-    sizes = others.n_items()
-    camps = np.array([int(np.argmax(sizes)), int(np.argmin(sizes))])
-    if camps[0] == camps[1]:
-        camps[1] = len(others) - 1
-    equal = others.take(camps[np.arange(len(others)) % 2])
-    yield (
-        Users(others.ids, items=equal.items, samples=equal.samples),
-        "the other users in two camps, alike in each",
-    )
 
 
 _ById = dict[int, tuple[tuple[object, int], ...]]

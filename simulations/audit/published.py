@@ -2,14 +2,11 @@
 
 Four views of the same runs: the released *estimate*, the *choices* (threshold used and other
 public numbers, questions asked), the *status* (ok, refused, failed, broken off; and every word of
-the reason and the warnings), and the *support* (which keys came out, and in which order). Under
-aggregate trust a fifth, *sums*: the totals that the server sees
-(:mod:`simulations.audit.server_view`).
+the reason and the warnings), and the *support* (which keys came out, and in which order).
 
 A run of a central protocol draws its randomness on the server. The exact answers of a population
 are therefore computed once for every question and kept, as long as the client half is seen to
-draw nothing; a run is then the script alone, with the noise of a fresh seed. So are the
-integers that nodes add noise to.
+draw nothing; a run is then the script alone, with the noise of a fresh seed.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from typing import Any
@@ -26,10 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Array, Words
-from fedhist.model.aggregated import Aggregated
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Keyed, Query, Report, Summary
-from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.session.codec import query_digest
 from fedhist.session.curator import Curator
@@ -40,12 +35,9 @@ from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams
 from simulations.audit.drawing import Client, Watched
 from simulations.audit.features import Answer
-from simulations.audit.server_view import exact_integers, see
 from simulations.runs.run import NoiseFactory
 
 VIEWS = ("estimate", "choices", "status", "support")
-SUMS = "sums"
-"""One view more, of what is not published but seen by the server."""
 STATUSES = ("ok", "refused", "failed", "broken off")
 BROKEN = STATUSES.index("broken off")
 
@@ -81,18 +73,15 @@ class Layout:
         Keys to look at where an estimate has keys.
     ordered : Keys
         Keys whose order is looked at: those that came out most often.
-    seen : int
-        Most numbers that are looked at of the totals that a server sees.
     """
 
     public: tuple[str, ...]
     width: int
     names: Keys | None
     ordered: Keys
-    seen: int = 0
 
     @classmethod
-    def of(cls, estimates: Sequence[Estimate], vocabulary: Keys | None, seen: int = 0) -> Layout:
+    def of(cls, estimates: Sequence[Estimate], vocabulary: Keys | None) -> Layout:
         """Learn it from a few runs."""
         public = tuple(sorted({name for e in estimates for name in e.public}))
         sizes = [e.value.size for e in estimates if e.value is not None and e.keys is None]
@@ -103,7 +92,7 @@ class Layout:
         common = Counter(key for e in estimates for key in e.keys or ())
         ordered = Keys.of(key for key, _ in common.most_common(MOST_ORDERED))
         width = min(max(sizes, default=0), MOST_NUMBERS)
-        return cls(public, width, names, ordered, min(seen, MOST_NUMBERS))
+        return cls(public, width, names, ordered)
 
     def views(self, runs: Sequence[Run]) -> Views:
         """Tabulate runs: arrays with one row for each, by view and name."""
@@ -115,9 +104,7 @@ class Layout:
         present = np.zeros((n, width if self.names is not None else 0), dtype=bool)
         pairs = list(combinations(range(len(self.ordered)), 2))
         order = np.zeros((n, len(pairs)), dtype=np.int64)
-        sums = np.zeros((n, self.seen), dtype=np.int64)
         for i, run in enumerate(runs):
-            sums[i, : len(run.seen)] = run.seen[: self.seen]
             e = run.estimate
             status[i] = run.status, zlib.crc32(run.words.encode()) % _WORDS
             named = [e.public.get(name, np.nan) for name in self.public]
@@ -140,7 +127,6 @@ class Layout:
                 order[i] = _order(self.ordered, e.keys)
         where = range(width) if self.names is None else map(repr, self.names)
         places = [f"[{j}]" for j in where]
-        totals = _columns("the total", [f"[{j}]" for j in range(self.seen)], sums)
         return {
             "estimate": {
                 **_columns("value", places, _coarse(value)),
@@ -154,7 +140,6 @@ class Layout:
                 **_columns("whether ", (_pair(self.ordered, *p) for p in pairs), order),
                 "the number of keys": size,
             },
-            **({SUMS: totals} if totals else {}),
         }
 
 
@@ -174,8 +159,6 @@ class Run:
         The questions: whoever answers reads them.
     digests : str
         Theirs.
-    seen : (k,) int64
-        All totals of nodes with noise, one after the other, as the server is left with them.
     """
 
     estimate: Estimate
@@ -183,7 +166,6 @@ class Run:
     charged: int
     queries: tuple[Query, ...]
     digests: str
-    seen: NDArray[np.int64]
 
     @property
     def questions(self) -> int:
@@ -209,7 +191,6 @@ class Runs:
 
     def __init__(self, protocol: Protocol, users: Users, seed: int) -> None:
         self.protocol, self.users, self.seed = protocol, users, seed
-        self._totals: dict[str, NDArray[np.int64]] = {}
         self._answers: dict[str, Summary] = {}
         self._views: dict[bytes, Views] = {}
 
@@ -217,12 +198,11 @@ class Runs:
         """Run once.
 
         The ledger has no limit: what the script would release is compared, not what a session
-        lets it. Where nodes add the noise nothing is charged to it.
+        lets it.
         """
-        guarantee, digests, asked = self.protocol.guarantee, "", list[Query]()
-        ledger = Ledger(guarantee if guarantee.trust is Trust.AGGREGATE else None)
+        digests, asked, ledger = "", list[Query](), Ledger()
         curator = Curator(ledger, NoiseFactory("simulated", seed), Journal())
-        script, seen = self.protocol.rounds(curator), [np.zeros(0, dtype=np.int64)]
+        script = self.protocol.rounds(curator)
         try:
             query = self.protocol.asks(next(script), 0)
             while True:
@@ -230,30 +210,14 @@ class Runs:
                 digests += digest
                 asked.append(query)
                 curator.holds(query)
-                if isinstance(query, Aggregated):
-                    total = see(query, self._exact(query, digest), seed, digest)
-                    seen.append(total.left)
-                    n = len(self.users.select(query.cohort)) if query.sends_n else 0
-                    summary = replace(total.summary, n_users=n)
-                else:
-                    summary = self.ask(query, digest, seed)
+                summary = self.ask(query, digest, seed)
                 query = self.protocol.asks(script.send(summary), len(asked))
         except StopIteration as stop:
             estimate: Estimate = in_key_order(self.protocol, stop.value)
             status = STATUSES.index(estimate.status)
         except Exception as error:  # whatever it is, its operator sees it
             estimate, status = Estimate.failed(f"{type(error).__name__}: {error}"), BROKEN
-        charged = len(ledger.entries)
-        return Run(estimate, status, charged, tuple(asked), digests, np.concatenate(seen))
-
-    def _exact(self, query: Aggregated, digest: str) -> NDArray[np.int64]:
-        """Return the integers that nodes add noise to, from memory where it is there."""
-        exact = self._totals.get(digest)
-        if exact is None:
-            exact = exact_integers(query, self.users)
-            if len(self._totals) < MOST_KEPT:
-                self._totals[digest] = exact
-        return exact
+        return Run(estimate, status, len(ledger.entries), tuple(asked), digests)
 
     def ask(self, query: Query, digest: str, seed: int) -> Summary:
         """Answer for the whole population, from memory where the answer is no random one."""
@@ -289,18 +253,6 @@ class Runs:
 
 def _columns(what: str, names: Iterable[str], table: Array) -> dict[str, Array]:
     return {f"{what}{name}": table[:, j] for j, name in enumerate(names)}
-
-
-def difference(one: Sequence[Query], other: Sequence[Query]) -> str:
-    """Name the first thing in which the questions of two runs differ; nothing if they are alike."""
-    for i, (a, b) in enumerate(zip(one, other, strict=False), 1):
-        if a.wire_name != b.wire_name:
-            return f"question {i} is {a.wire_name!r} or {b.wire_name!r}"
-        for f in fields(a):  # type: ignore[arg-type]
-            x, y = getattr(a, f.name), getattr(b, f.name)
-            if repr(x) != repr(y) or not np.array_equal(x, y):
-                return f"{f.name} of question {i}, {a.wire_name!r}, is {x!r} or {y!r}"
-    return f"there are {len(one)} or {len(other)}" if len(one) != len(other) else ""
 
 
 @lru_cache(maxsize=256)

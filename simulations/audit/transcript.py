@@ -19,6 +19,7 @@ from fedhist.base.errors import BudgetExceeded, WireError
 from fedhist.flower.wire import Question
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Report, Summary
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Trust
 from fedhist.session.codec import query_digest
 from fedhist.session.session import Ask, Session
@@ -27,7 +28,6 @@ from fedhist.users.streams import Streams
 from simulations.audit.features import Answer
 from simulations.audit.finding import Case, Finding, Settings
 from simulations.audit.inputs import space_of
-from simulations.audit.server_view import population_of
 from simulations.audit.statistical import audit_client
 from simulations.runs.run import noise_source
 from simulations.runtimes.inline import InlinePopulation
@@ -58,6 +58,19 @@ class Asked:
 
     queries: tuple[Query, ...]
     end: Estimate | Exception | None = None
+
+
+def dealt(users: Users, n_nodes: int) -> list[Users]:
+    """Deal users to nodes by their ids, which are public: a user who leaves moves nobody else."""
+    at = users.ids % np.uint64(n_nodes)
+    return [users.take(np.flatnonzero(at == i)) for i in range(n_nodes)]
+
+
+def population_of(protocol: Protocol, users: Users, seed: int) -> InlinePopulation:
+    """Put users on as many nodes as a protocol must ask: one, except under aggregate trust."""
+    premise = getattr(protocol, "trust", None)
+    n_nodes = premise.parties if isinstance(premise, Aggregation) else 1
+    return InlinePopulation(dealt(users, n_nodes), seed)
 
 
 def asked_of(protocol: Protocol, users: Users, seed: int, *, broken: bool = False) -> Asked:

@@ -33,7 +33,7 @@ def audit(
         list[str] | None, typer.Option("--set", help="parameter=VALUE; may be repeated.")
     ] = None,
     trust: Annotated[
-        str | None, typer.Option(help="Level of trust: aggregate or shuffle, in place of its own.")
+        str | None, typer.Option(help="Level of trust in place of its own: shuffle.")
     ] = None,
     inputs: Annotated[
         Path | None, typer.Option(help="JSON list of the two records to compare.")

@@ -10,14 +10,12 @@ from fedhist.model.aggregated import Aggregated
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import BoundedHistogram, ItemHistogram
 from fedhist.session.codec import query_digest
-from simulations.audit.aggregate import audit_aggregate, claim_of, kinds, moves_of, worst_of
 from simulations.audit.bounds import ALPHA
-from simulations.audit.central import audit_central
 from simulations.audit.finding import Settings, exit_status
 from simulations.audit.neighbours import Changes
-from simulations.audit.published import Runs
-from simulations.audit.server_view import exact_integers, see
 from simulations.audit.transcript import asked_of
+from tests.audit.sums.aggregate import audit_aggregate, claim_of, kinds, moves_of, worst_of
+from tests.audit.sums.server_view import exact_integers, see
 
 PROTOCOL = replace(ItemHistogram.example(), trust=Aggregation(10))
 QUERY = kinds(asked_of(PROTOCOL, PROTOCOL.example_users(), 0).queries)[0]
@@ -68,17 +66,6 @@ def test_the_server_is_left_with_m_shares() -> None:
         # 1,000 numbers and more: five standard errors, heavy tails included, are below 60 %
         assert abs(found / shares.std(m) ** 2 - 1) < 0.6
     assert np.var(np.subtract(total, left)) > 0
-
-
-def test_whole_runs_have_a_view_of_the_totals() -> None:
-    """Nothing is drawn by the Curator, and nothing charged: the nodes have added the noise."""
-    run = Runs(PROTOCOL, PROTOCOL.example_users(), 0).run(3)
-    assert run.estimate.status == "ok"
-    assert run.charged == 0
-    assert len(run.seen) == len(exact_integers(QUERY, PROTOCOL.example_users()))
-    found = list(audit_central(PROTOCOL, Settings(effort=1 / 64)))
-    assert [f.subject.split(": ")[1] for f in found][-1] == "sums"
-    assert exit_status(found) == 0
 
 
 def test_other_trust_has_no_such_findings() -> None:

@@ -20,13 +20,12 @@ from fedhist.session.curator import Curator
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.streams import SeededStreams, Streams
+from fedhist.users.streams import Streams
 from simulations.audit.central import audit_central
 from simulations.audit.checks import audit_protocol
 from simulations.audit.finding import Finding, Settings
-from simulations.audit.neighbours import Changes, Family, are_neighbours, families, neighbour_table
+from simulations.audit.neighbours import Changes, Population, are_neighbours, neighbour_table
 from simulations.audit.published import VIEWS, Layout, Runs
-from simulations.audit.tipping import tips
 from simulations.audit.transcript import asked_of
 from simulations.runs.run import NoiseFactory
 from simulations.runtimes.inline import InlinePopulation
@@ -118,9 +117,12 @@ def judged(protocol: Protocol, settings: Settings = SOME) -> dict[str, Finding]:
     return {f.subject.split(": ")[1]: f for f in audit_central(protocol, settings)}
 
 
-def changed(protocol: Protocol, queries: Sequence[Query] = ()) -> list[Family]:
-    users = protocol.example_users()
-    return list(families(Changes.of(protocol, users, queries, Settings())))
+def changed(protocol: Protocol, queries: Sequence[Query] = ()) -> list[Population]:
+    return changes_of(protocol, queries).populations()
+
+
+def changes_of(protocol: Protocol, queries: Sequence[Query] = ()) -> Changes:
+    return Changes.of(protocol, protocol.example_users(), queries, Settings())
 
 
 # -- neighbouring populations ----------------------------------------------------------------------
@@ -133,34 +135,27 @@ def test_populations_said_to_be_neighbours_are(name: str) -> None:
     users = protocol.example_users()
     adjacency = protocol.guarantee.adjacency
     found = changed(protocol)
-    assert len(found) == 3
-    for family in found:
-        assert len(family.members) >= 8
-        assert {len(m.users) for m in family.members} == {len(users)}
-        near = neighbour_table([m.users for m in family.members[:9]], adjacency)
-        assert np.array_equal(near, family.adjacent[:9, :9])
-        assert family.adjacent.any(axis=1).all()
+    assert len(found) >= 8
+    assert {len(m.users) for m in found} == {len(users)}
+    near = neighbour_table([m.users for m in found[:9]], adjacency)
+    assert np.array_equal(near, changes_of(protocol).adjacent[:9, :9])
+    assert changes_of(protocol).adjacent.any(axis=1).all()
 
 
 def test_adding_a_user_makes_a_neighbour_of_a_population_without() -> None:
     added = Released(adjacency="add-remove-user")
-    family, *_ = changed(added)
-    sizes = [len(m.users) for m in family.members]
+    found = changed(added)
+    sizes = [len(m.users) for m in found]
     assert sizes[0] == 11
     assert set(sizes[1:]) == {12}
-    assert not family.adjacent[1:, 1:].any()
-    assert all(
-        are_neighbours(family.members[0].users, m.users, Adjacency.ADD_REMOVE_USER)
-        for m in family.members
-    )
+    assert not changes_of(added).adjacent[1:, 1:].any()
+    assert all(are_neighbours(found[0].users, m.users, Adjacency.ADD_REMOVE_USER) for m in found)
 
 
 def test_an_item_that_nobody_else_holds_is_tried() -> None:
-    for family in changed(Released(), [Bits()]):
-        alone = [m for m in family.members if "outside the domain" in m.words]
-        assert alone
-        last = alone[0].users.counts
-        assert (last.item == len(last.vocabulary) - 1).sum() == 1
+    alone = [m for m in changed(Released(), [Bits()]) if "outside the domain" in m.words]
+    last = alone[0].users.counts
+    assert (last.item == len(last.vocabulary) - 1).sum() == 1
 
 
 ITEMS = {"a": {"x": 2, "y": 1}, "b": {"x": 1}}
@@ -237,41 +232,6 @@ def test_one_item_of_many_is_changed() -> None:
     sizes = [sum(r.values()) for r, _ in changes.records if r is not None]
     assert min(sizes) == 1 < max(sizes)
     assert all((sizes[a] == sizes[b]) for a, b in np.argwhere(changes.adjacent))
-
-
-@dataclass(frozen=True)
-class Tipping(Released):
-    """Says whether at least 5 of 12 users hold item 0; or asks another question."""
-
-    def rounds(self, server: Curator) -> Script:
-        exact = (yield Bits()).sums["bits"]
-        noisy = server.laplace(exact[1:2], l1_sensitivity=1.0, epsilon=self.promised)
-        if self.flaw == "asks":
-            yield Bits(0.25 if exact[0] >= 5 else 0.0)
-        return Estimate.ok(noisy, public={"many": float(exact[0] >= 5)} if not self.flaw else {})
-
-
-@pytest.mark.parametrize("flaw", ["", "asks"])
-def test_bisection_finds_the_user_who_tips_a_run(flaw: str) -> None:
-    """No population of the ordinary families has 4 or 5 holders."""
-    protocol = Tipping(flaw=flaw, n_rounds=2)
-    changes = Changes.of(protocol, protocol.example_users(), [Bits()], Settings())
-    found = list(tips(protocol, changes, 0))
-    for family in found:
-        near = neighbour_table([m.users for m in family.members], protocol.guarantee.adjacency)
-        assert np.array_equal(near, family.adjacent)
-
-    def holders(users: Users) -> int:
-        bits = Bits().answer(users, SeededStreams(users.ids, 0, "")).arrays["bits"]
-        return int(bits[:, 0].sum())
-
-    assert {4, 5} in [{holders(m.users) for m in family.members} for family in found]
-    view = judged(protocol)["choices"]
-    assert view.violated
-    assert view.witness is not None
-    if flaw:
-        said = "the questions asked differ: flip of question 2, 'end-to-end-bits', is"
-        assert view.witness.event.startswith(said)
 
 
 # -- runs ------------------------------------------------------------------------------------------

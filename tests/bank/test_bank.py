@@ -16,7 +16,6 @@ from bank_entries import ENTRIES, FILES, QUICK_TWINS, TRUST_FILES, TWINS, Entry
 from fedhist.model import registry
 from fedhist.model.protocol import Protocol
 from fedhist.privacy.guarantee import Trust
-from simulations.audit.aggregate import audit_aggregate
 from simulations.audit.bounds import ALPHA, MOST_CHECKS, TOTAL_ALPHA
 from simulations.audit.central import audit_central
 from simulations.audit.checks import audit_protocol
@@ -28,6 +27,7 @@ from simulations.audit.published import VIEWS
 from simulations.audit.statistical import audit_query
 from simulations.audit.structural import audit_structure
 from simulations.audit.transcript import Asked, asked_of, audit_transcripts
+from tests.audit.sums.aggregate import aggregated, audit_aggregate
 
 HERE = Path(__file__).parent
 STATISTICAL = ("statistical", "composition", "end to end", "floating point")
@@ -79,8 +79,15 @@ def quick_findings(protocol: Protocol, checks: tuple[str, ...]) -> list[Finding]
 
 
 def all_findings(protocol: Protocol) -> list[Finding]:
-    """Make what ``fedhist audit`` makes within its default budget."""
-    return list(audit_protocol(protocol, Settings()))
+    """Make what ``fedhist audit`` makes within its default budget, and sums are audited here."""
+    return [*audit_protocol(protocol, Settings()), *audit_aggregate(protocol, Settings())]
+
+
+def levels_of(name: str) -> list[Protocol]:
+    """Put a registered protocol under the levels between central and local that it has."""
+    example = registry.protocols()[name].example()
+    summed = aggregated(example)
+    return [*list(every_level(example))[1:], *([summed] if summed is not None else [])]
 
 
 def caught(entry: Entry, findings: list[Finding]) -> bool:
@@ -112,7 +119,7 @@ def test_the_list_and_the_plugins_agree(bank: dict[str, type[Protocol]]) -> None
 def test_false_alarms_are_budgeted() -> None:
     """The union bound over all statistical findings is at most 10^-6; the slow tests count them."""
     registered = [n for n in registry.protocols() if not n.startswith("bank-")]
-    levels = sum(len(list(every_level(registry.protocols()[n].example()))) - 1 for n in registered)
+    levels = sum(len(levels_of(n)) for n in registered)
     most = (len(ENTRIES) + len(TWINS)) * BANK_FINDINGS + len(registered) * REGISTRY_FINDINGS
     most += levels * LEVEL_FINDINGS + len(TRUST_FILES) * BANK_FINDINGS
     quick = len(VIEWS) * (sum(e.quick for e in ENTRIES) + len(QUICK_TWINS)) + 4 * levels + 16
@@ -163,7 +170,7 @@ def test_registered_protocols_have_no_structural_flaw(protocol_name: str) -> Non
 
 def test_registered_protocols_keep_other_levels_of_trust(protocol_name: str) -> None:
     """Sums by shares, and shuffled batches, by what can be enumerated and seen, and a few draws."""
-    for level in list(every_level(registry.protocols()[protocol_name].example()))[1:]:
+    for level in levels_of(protocol_name):
         settings = Settings(effort=LOCAL / 4)
         found = [*audit_aggregate(level, settings), *audit_shuffle(level, settings)]
         assert found
@@ -199,7 +206,7 @@ def test_no_registered_protocol_is_flagged(protocol_name: str) -> None:
 @pytest.mark.slow
 def test_no_registered_protocol_is_flagged_under_another_trust(protocol_name: str) -> None:
     """As the server of sums, or of multisets, sees it."""
-    for level in list(every_level(registry.protocols()[protocol_name].example()))[1:]:
+    for level in levels_of(protocol_name):
         found = all_findings(level)
         assert found
         assert exit_status(found) == 0, [f for f in found if f.violated]

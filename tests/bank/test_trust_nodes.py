@@ -21,12 +21,12 @@ from fedhist.protocols import ItemHistogram
 from fedhist.secagg import Message, NodeAttempt
 from fedhist.secagg.messages import seal
 from fedhist.users.batch import Users
-from simulations.audit.aggregate import audit_words, claim_of, kinds, moves_of
 from simulations.audit.finding import Case, Finding, Settings
-from simulations.audit.masks import MaskedNode, audit_masks
 from simulations.audit.neighbours import Changes
-from simulations.audit.server_view import NodeHalf, dealt, population_of
-from simulations.audit.transcript import asked_of
+from simulations.audit.transcript import asked_of, dealt, population_of
+from tests.audit.sums.aggregate import audit_words, claim_of, kinds, moves_of
+from tests.audit.sums.masks import MaskedNode, audit_masks
+from tests.audit.sums.server_view import NodeHalf
 
 PROTOCOL = replace(ItemHistogram.example(), trust=Aggregation(10))
 USERS = PROTOCOL.example_users()

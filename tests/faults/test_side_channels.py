@@ -21,7 +21,7 @@ from fedhist.users.streams import SeededStreams
 from server.few_users.sampler import BallSampler
 from simulations.audit.finding import Settings
 from simulations.audit.inputs import space_of
-from simulations.audit.neighbours import Changes, families
+from simulations.audit.neighbours import Changes
 from simulations.audit.published import BROKEN, STATUSES, Runs
 from simulations.audit.transcript import asked_of
 
@@ -132,8 +132,8 @@ def test_the_few_users_protocols_work_as_long_on_any_data(
     alike = users.take(np.zeros(len(users), dtype=np.int64))
     alike = Users(users.ids, items=alike.items, samples=alike.samples)
     tried = [users, alike]
-    for family in families(Changes.of(protocol, users, queries, Settings())):
-        tried += [m.users for m in family.members[:6]]
+    changed = Changes.of(protocol, users, queries, Settings()).populations()
+    tried += [p.users for p in changed[:6]]
     steps = [work_of(protocol, one, monkeypatch) for one in tried]
     assert len(steps[0]) >= 4
     assert sum(steps[0]) > 100
@@ -163,9 +163,8 @@ def test_no_record_makes_a_run_refuse_or_break_off(name: str) -> None:
     """A refusal says nothing of the data, and an error, which nobody pays for, never happens."""
     protocol, users, queries = asked(name)
     ends = {
-        Runs(protocol, member.users, 0).run(0).status
-        for family in families(Changes.of(protocol, users, queries, Settings()))
-        for member in family.members
+        Runs(protocol, changed.users, 0).run(0).status
+        for changed in Changes.of(protocol, users, queries, Settings()).populations()
     }
     assert BROKEN not in ends
     assert STATUSES.index("refused") not in ends

@@ -4,14 +4,11 @@ For each kind of total that a protocol asks for:
 
 *exact*: how far a user can move the integers is found by asking the client half; the law of the
 noise of M shares and more, at every admissible number of answers and colluders, is enumerated from
-what a share is (:mod:`simulations.audit.sum_laws`). *statistical*: shares are drawn as nodes draw
+what a share is (:mod:`tests.audit.sums.sum_laws`). *statistical*: shares are drawn as nodes draw
 them and added up. *structural*: the words of nodes, not the law: a node without users adds noise;
 noise does not depend on the users, is another one on each node and for each question, and the same
 one for a question that is asked again; too few answers are not lifted; nothing in the message can
 make the noise smaller than what the message says it costs.
-
-What whole runs show of a total is audited with them, as a view of its own
-(:mod:`simulations.audit.central`).
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -32,6 +30,8 @@ from fedhist.flower.masked_wire import summary_of
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query, Report
+from fedhist.model.registry import parameters
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Trust
 from fedhist.secagg import NodeAttempt
 from fedhist.session.codec import query_digest
@@ -40,12 +40,13 @@ from fedhist.users.streams import Streams
 from simulations.audit.drawing import Client, Drawer
 from simulations.audit.features import Answer
 from simulations.audit.finding import Case, Finding, Settings, Witness
-from simulations.audit.masks import MaskedNode, audit_masks
 from simulations.audit.neighbours import Changes
-from simulations.audit.server_view import NodeHalf, dealt, exact_integers, integers_of
 from simulations.audit.statistical import certify
-from simulations.audit.sum_laws import Move, coarse, epsilon_of_shares, law_of_shares, move_of
-from simulations.audit.transcript import asked_of
+from simulations.audit.transcript import asked_of, dealt
+from simulations.runs.trust import FIELD
+from tests.audit.sums.masks import MaskedNode, audit_masks
+from tests.audit.sums.server_view import NodeHalf, exact_integers, integers_of
+from tests.audit.sums.sum_laws import Move, coarse, epsilon_of_shares, law_of_shares, move_of
 
 DRAWS = 1 << 16
 """Sums of shares for either record in each half, where the claim is looked at closely."""
@@ -310,3 +311,20 @@ def _tampered(query: Aggregated, moves: Sequence[Moved]) -> Iterator[str]:
                     f"message: with {field.name} = {new:g} in place of {value:g} the noise keeps "
                     f"epsilon = {worst:.4g}, and the message says {said:.4g}"
                 )
+
+
+def aggregated(protocol: Protocol) -> Protocol | None:
+    """Put an example under aggregate trust, if it has such a form: ten nodes, on integers."""
+    cls, clip = type(protocol), getattr(protocol, "clip", None)
+    if FIELD not in parameters(cls) or protocol.guarantee.trust is not Trust.CENTRAL:
+        return None
+    told: dict[str, Any] = {FIELD: Aggregation(10)}
+    integers: list[dict[str, Any]] = [{}, {"discrete": True}]
+    if isinstance(clip, int | float):
+        integers.append({"grid": clip / 1024})
+    for more in integers:
+        if more.keys() <= set(parameters(cls)):
+            with suppress(ValueError):
+                changed: Protocol = replace(protocol, **told, **more)  # type: ignore[type-var]
+                return changed
+    return None

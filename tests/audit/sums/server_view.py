@@ -17,12 +17,9 @@ from numpy.typing import NDArray
 from clients.randomizers.share_noise import draw_share
 from fedhist.flower.masked_wire import summary_of
 from fedhist.model.aggregated import Aggregated
-from fedhist.model.protocol import Protocol
 from fedhist.model.query import Summary
-from fedhist.privacy.aggregation import Aggregation
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
-from simulations.runtimes.inline import InlinePopulation
 
 NodeHalf = Callable[[Any, Users, int, str, int], Summary]
 """What a node sends: for a query, its users, the run's seed, the digest and the node's index."""
@@ -42,25 +39,6 @@ class Seen:
 
     summary: Summary
     left: NDArray[np.int64]
-
-
-def aggregation_of(protocol: Protocol) -> Aggregation | None:
-    """Return the premise of a protocol under aggregate trust; None under another."""
-    premise = getattr(protocol, "trust", None)
-    return premise if isinstance(premise, Aggregation) else None
-
-
-def dealt(users: Users, n_nodes: int) -> list[Users]:
-    """Deal users to nodes by their ids, which are public: a user who leaves moves nobody else."""
-    at = users.ids % np.uint64(n_nodes)
-    return [users.take(np.flatnonzero(at == i)) for i in range(n_nodes)]
-
-
-def population_of(protocol: Protocol, users: Users, seed: int) -> InlinePopulation:
-    """Put users on as many nodes as a protocol must ask: one, except under aggregate trust."""
-    premise = aggregation_of(protocol)
-    nodes = [users] if premise is None else dealt(users, premise.parties)
-    return InlinePopulation(nodes, seed)
 
 
 def see(query: Aggregated, exact: NDArray[np.int64], seed: int, digest: str) -> Seen:
