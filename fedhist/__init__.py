@@ -83,7 +83,6 @@ if TYPE_CHECKING:
     from simulations.api.study import Study as Study
     from simulations.populations import population as population
     from simulations.runs.run import run as run
-    from simulations.runtimes.deployment import Loopback as Loopback
 else:
     from fedhist.base.lazy import public_names
 

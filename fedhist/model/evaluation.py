@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import time
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -174,17 +173,9 @@ class Watched(Wrapped):
         return summary
 
 
-class Elsewhere(Wrapped):
-    """Users whose blocks others can walk."""
-
-    @abstractmethod
-    def added_up(self, of: Callable[[Users], Summary]) -> Summary:
-        """Return what :func:`walked` would, to the bit: a tree over the blocks by number."""
-
-
 def walked(of: Callable[[Users], Summary], users: Shard) -> Summary:
     """Add up what ``of`` says of each block of users, as every runtime does."""
-    return users.added_up(of) if isinstance(users, Elsewhere) else Watched(users, of).total
+    return Watched(users, of).total
 
 
 def block_sums(protocol: Any, users: Users) -> Summary:

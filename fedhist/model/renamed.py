@@ -31,6 +31,7 @@ GONE: Mapping[str, str] = {
     "Measure": "Protocol.sums(users) and Protocol.truth_of(facts)",
     "Measured": "fedhist.Facts",
     "ErrorBound": 'fedhist.Prediction(loss, expected, "exact", source)',
+    "Loopback": "flower-superlink and flower-supernode, as docs/deployment.md says",
     "Goal": "a target after fedhist plan --error; goals are no more",
     "ResultsRow": "a row of simulations/benchmarks/defaults.py",
     # fields and values of protocols: "NAME.FIELD", "NAME.FIELD=VALUE"

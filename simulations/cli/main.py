@@ -106,7 +106,6 @@ def run(
     from simulations.reporting.terminal import quiet_flower
     from simulations.runs.booked_run import Finished, run_job, summary_of
     from simulations.runs.config import load_config, prepare
-    from simulations.runs.forecast import Forecast
     from simulations.runs.results import RUN
     from simulations.runs.tables import print_job
 
@@ -154,16 +153,12 @@ def run(
                 bar.reset(task, total=of, description=f"round {at + 1}")
             bar.update(task, completed=done, total=of)
 
-        def foretell(expected: Forecast) -> None:
-            terminal.errors.print(f"expected: {expected}", soft_wrap=True)
-
         def show(finished: Finished) -> None:
             bar.stop()
             print_job(terminal.console, finished)
 
         try:
-            told = None if json_ else foretell
-            finished = run_job(prepared, progress, force=force, show=show, foretell=told)
+            finished = run_job(prepared, progress, force=force, show=show)
         except KeyboardInterrupt as e:
             if not (written := getattr(e, "__notes__", [])):
                 raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -16,12 +15,9 @@ from fedhist.base.errors import BudgetExceeded
 from fedhist.model.evaluation import check_rows, first_pass
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session, claim
-from fedhist.users.batch import Users
-from fedhist.users.shards import Shard
 from simulations.reporting.estimate_files import columns_of
-from simulations.runs.config import Prepared, RunTable
+from simulations.runs.config import Prepared
 from simulations.runs.data_ledger import DataLedger
-from simulations.runs.forecast import Forecast, forecast
 from simulations.runs.options import Outcome
 from simulations.runs.results import (
     Evaluation,
@@ -53,12 +49,10 @@ def run_job(
     *,
     force: bool = False,
     show: Callable[[Finished], None] | None = None,
-    foretell: Callable[[Forecast], None] | None = None,
 ) -> Finished:
     """Run a prepared configuration and write its results, by force over whatever is there.
 
     They can be shown before they are written: the folder's picture takes longer than many a run.
-    What a long run will take is foretold before it, where anybody wants to know.
 
     Raises
     ------
@@ -74,11 +68,6 @@ def run_job(
     check_rows(prepared.protocol, len(users))
     # options that exclude each other, or the population, are refused before anything is reserved
     check_population(prepared.protocol, users, table.options(adversaries=adversaries))
-    if foretell is not None:
-        options = table.options(adversaries=adversaries, beside=first_pass(prepared.protocol))
-        expected = forecast(prepared.protocol, users, options, table.repeats)
-        if expected is not None:
-            foretell(expected)
     # every repeat is a release of its own; all are reserved before anybody is asked
     book = Reservations(prepared, table.repeats)
     outcomes = []
@@ -94,8 +83,7 @@ def run_job(
                 book.opened(session)
                 outcomes.append(drive(session, drawn, users, options))
                 book.settle()
-            plan = replace(prepared.plan, users=_walked(users, table))
-            prepared = replace(prepared, plan=plan, total=outcomes[0].measured)
+            prepared = replace(prepared, total=outcomes[0].measured)
             evaluation, folder = None, folder_for(prepared.config.name, table.out)
             try:
                 started = time.perf_counter()
@@ -215,15 +203,6 @@ class Reservations:
         for line in self._lines[int(asked) :]:
             self._ledger.settle(line, None)
         self._lines = []
-
-
-def _walked(users: Shard, table: RunTable) -> Shard:
-    """Let Ray's workers make the passes over many users that a prediction takes."""
-    if table.runtime != "ray" or isinstance(users, Users):
-        return users
-    from simulations.runtimes.ray_walk import WalkedOnRay
-
-    return WalkedOnRay(users, tuple(map(os.path.abspath, table.plugins)), table.workers or None)
 
 
 def _runtime(name: str, workers: int, address: str) -> AbstractContextManager[object]:

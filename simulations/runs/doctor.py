@@ -1,4 +1,4 @@
-"""Whether an installation works: versions, machine and ports; tiny runs are beside this."""
+"""Whether an installation works: what it claims is tried, a tiny run on each runtime among it."""
 
 from __future__ import annotations
 
@@ -6,32 +6,26 @@ import os
 import platform
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-GIGABYTE = 1 << 30
-LEAST_DISK, LEAST_MEMORY, LEAST_SHARED = 1.0, 1.0, 0.25
-"""Gigabytes below which something is said."""
-PORTS = {9091: "a SuperLink's drivers", 9092: "its nodes", 9093: "its control"}
 OK, NOTE, FAILED = "ok", "note", "FAILED"
+RUNTIMES = ("inline", "ray")
+TINY = (
+    *("-m", "simulations.cli.main", "run", "quickstart", "--population.n_users", "200"),
+    *("--nodes", "20", "--population.d", "10", "--workers", "1"),
+)
 
 
 @dataclass(frozen=True)
 class Examined:
-    """What one check found.
-
-    Attributes
-    ----------
-    what : str
-    status : {"ok", "note", "FAILED"}
-        A note is nothing that keeps fedhist from working.
-    words : str
-        What was found, and what to do about it.
-    """
+    """What one check found; a note is nothing that keeps fedhist from working."""
 
     what: str
     status: str
@@ -39,146 +33,84 @@ class Examined:
 
 
 def examine(folder: Path) -> Iterator[Examined]:
-    """Make every check that runs nothing.
-
-    Parameters
-    ----------
-    folder : Path
-        Where results shall be written.
-    """
-    yield python()
-    yield from packages()
-    yield cores()
-    yield memory()
-    yield disk("folder", folder)
-    yield disk("temporary files", Path(tempfile.gettempdir()))
-    yield shared_memory()
-    yield loopback()
-    yield ports()
-
-
-def python() -> Examined:
-    """Say which Python this is."""
-    fine = sys.version_info >= (3, 11)
+    """Make every check that runs nothing; results shall be written to ``folder``."""
     told = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    if not fine:
-        return Examined("python", FAILED, f"{told}: fedhist needs 3.11 or newer")
-    if platform.system() != "Linux":
-        return Examined("python", NOTE, f"{told}: tested on Linux only")
-    return Examined("python", OK, told)
+    linux = platform.system() == "Linux"
+    yield Examined("python", OK if linux else NOTE, told + ": tested on Linux only" * (not linux))
+    yield packages()
+    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    few = ": Ray gains nothing here; --runtime inline, --workers 0"
+    yield Examined("cores", OK if n > 1 else NOTE, f"{n}{few if n < 2 else ''}")
+    yield room("folder", folder, 1.0, "results may not fit")
+    yield room("temporary files", Path(tempfile.gettempdir()), 1.0, "Ray's files may not fit")
+    if Path("/dev/shm").is_dir():  # where Ray keeps its objects
+        slow = "Ray uses files, slowly; of a container raise --shm-size"
+        yield room("shared memory", Path("/dev/shm"), 0.25, slow)
+    yield network()
 
 
-def packages() -> Iterator[Examined]:
+def packages() -> Examined:
     """Compare what is installed with what fedhist asks for."""
-    try:
-        asked = ["ray", *(requires("fedhist") or ())]  # ray comes with flwr[simulation]
-    except PackageNotFoundError:
-        yield Examined("packages", NOTE, "fedhist is not installed: what it asks for is not known")
-        return
-    found, wrong = [], []
-    for line in asked:
-        name, fits, extra = _asked(line)
-        if extra:
-            continue
-        try:
-            here = version(name)
-        except PackageNotFoundError:
-            wrong.append(f"{line} is missing")
-            continue
-        if fits(here):
-            found.append(f"{name} {here}")
-        else:
-            wrong.append(f"{name} is {here}, and {line.partition(';')[0].strip()} is asked for")
-    if wrong:
-        told = f"{'; '.join(wrong)}: install fedhist anew (pip install --upgrade fedhist)"
-        yield Examined("packages", FAILED, told)
-    if found:
-        yield Examined("packages", OK, ", ".join(sorted(found, key=str.lower)))
-
-
-def _asked(line: str) -> tuple[str, Callable[[str], bool], bool]:
-    """Read a requirement: its name, whether a version meets it, whether it is of an extra."""
     from packaging.requirements import Requirement
 
-    need = Requirement(line)
-    extra = need.marker is not None and not need.marker.evaluate({"extra": ""})
-    return need.name, lambda v: need.specifier.contains(v, prereleases=True), extra
-
-
-def cores() -> Examined:
-    """Count the cores that this process may use."""
-    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    more = "" if n > 1 else ": Ray gains nothing here; --runtime inline, --workers 0"
-    return Examined("cores", OK if n > 1 else NOTE, f"{n}{more}")
-
-
-def memory() -> Examined:
-    """Say how much memory is free."""
-    lines = _lines(Path("/proc/meminfo"))
-    free = next((int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvailable")), None)
-    if free is None:
-        return Examined("memory", NOTE, "cannot be told here")
-    short = free < LEAST_MEMORY * GIGABYTE
-    more = ": Ray may be killed; fewer --workers, or --runtime inline" if short else ""
-    return Examined("memory", NOTE if short else OK, f"{free / GIGABYTE:.1f} GB free{more}")
-
-
-def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
+        asked = [Requirement(line) for line in requires("fedhist") or ()]
+    except PackageNotFoundError:
+        return Examined("packages", NOTE, "fedhist is not installed: what it asks for is not known")
+    wrong, right = list[str](), list[str]()
+    for need in asked:
+        if need.marker is not None and not need.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            here = version(need.name)
+        except PackageNotFoundError:
+            wrong.append(f"{need} is missing")
+            continue
+        fits = need.specifier.contains(here, prereleases=True)
+        (right if fits else wrong).append(f"{need.name} {here}" + f", not {need}" * (not fits))
+    if wrong:
+        again = "install fedhist anew (pip install --upgrade fedhist)"
+        return Examined("packages", FAILED, f"{'; '.join(wrong)}: {again}")
+    return Examined("packages", OK, ", ".join(sorted(right, key=str.lower)))
 
 
-def disk(what: str, folder: Path) -> Examined:
-    """Say whether a folder can be written to, and how much there is room for."""
+def room(what: str, folder: Path, least: float, otherwise: str) -> Examined:
+    """Say whether a folder can be written to, and how many gigabytes there is room for."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
-        free = shutil.disk_usage(folder).free
+        free = shutil.disk_usage(folder).free / (1 << 30)
     except OSError as e:
         return Examined(what, FAILED, f"{folder} cannot be written: {e.strerror}")
-    short = free < LEAST_DISK * GIGABYTE
-    more = ": results and Ray's files may not fit" if short else ""
-    told = f"{folder}: {free / GIGABYTE:.1f} GB free{more}"
-    return Examined(what, NOTE if short else OK, told)
+    told = f"{folder}: {free:.1f} GB free"
+    return (
+        Examined(what, OK, told) if free >= least else Examined(what, NOTE, f"{told}: {otherwise}")
+    )
 
 
-def shared_memory() -> Examined:
-    """Say whether Ray's objects fit into shared memory."""
-    place = Path("/dev/shm")  # where Ray keeps its objects
-    if not place.is_dir():
-        return Examined("shared memory", NOTE, f"there is no {place}: Ray uses files, slowly")
-    free = shutil.disk_usage(place).free
-    short = free < LEAST_SHARED * GIGABYTE
-    more = ": Ray uses files, slowly; of a container raise --shm-size" if short else ""
-    return Examined("shared memory", NOTE if short else OK, f"{free / GIGABYTE:.1f} GB free{more}")
-
-
-def loopback() -> Examined:
+def network() -> Examined:
     """Say whether processes of this machine can talk to each other."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
-            server.settimeout(5)
-            with socket.create_connection(server.getsockname(), timeout=5):
-                server.accept()[0].close()
+            socket.create_connection(server.getsockname(), timeout=5).close()
     except OSError as e:
         told = f"127.0.0.1 cannot be used ({e}): Ray and Flower need it; --runtime inline does not"
         return Examined("network", FAILED, told)
     return Examined("network", OK, "processes reach each other over 127.0.0.1")
 
 
-def ports() -> Examined:
-    """Say whether the usual ports of a deployment are free."""
-    busy = []
-    for port in PORTS:
-        with socket.socket() as s:
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                s.bind(("127.0.0.1", port))
-            except OSError:
-                busy.append(port)
-    if busy:
-        told = ", ".join(f"{p} ({PORTS[p]})" for p in busy)
-        return Examined("ports", NOTE, f"taken: {told}; a SuperLink here needs others")
-    return Examined("ports", OK, f"{', '.join(map(str, PORTS))} are free for a SuperLink")
+def tiny_run(runtime: str, limit: float, command: tuple[str, ...] = TINY) -> Examined:
+    """Run 200 users in a process of its own, which is ended after ``limit`` seconds."""
+    what, started = f"run, {runtime}", time.perf_counter()
+    otherwise = "; --runtime inline needs no other process" * (runtime != "inline")
+    with tempfile.TemporaryDirectory(prefix="fedhist-doctor-", ignore_cleanup_errors=True) as place:
+        given = [sys.executable, *command, "--runtime", runtime, "--out", f"{place}/run"]
+        try:
+            done = subprocess.run(given, capture_output=True, text=True, timeout=limit, check=False)
+        except subprocess.TimeoutExpired:
+            told = f"not done after {limit:g} s: is the machine busy? (--limit gives more time)"
+            return Examined(what, FAILED, told + otherwise)
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        return Examined(what, FAILED, said + otherwise)
+    return Examined(what, OK, f"200 users in {time.perf_counter() - started:.0f} s, start included")

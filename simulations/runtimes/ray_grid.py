@@ -38,8 +38,7 @@ from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard, check_nodes, edge
 from simulations.runtimes.flower_internals import act_as_server
-from simulations.runtimes.ray_machines import Likeness, compare
-from simulations.runtimes.ray_start import RETRIES, TASK, start_ray, window
+from simulations.runtimes.ray_start import RETRIES, TASK, check_machines, start_ray, window
 from simulations.runtimes.ray_worker import Answers, Asked, Beside, Part, Setup, Task, answer
 from simulations.runtimes.simulated_grid import Progress, SimulatedGrid
 
@@ -137,9 +136,8 @@ class RayGrid(SimulatedGrid):
         self._started_ray = start_ray(workers, address)
         try:
             files = tuple(os.path.abspath(p) for p in plugins)
-            like = Likeness.of(files, users) if address else None
-            if like is not None:
-                compare(like)
+            if address:
+                check_machines(files)
             named = isinstance(users, Users) and users.items is not None
             setup = Setup(
                 token_hex(8),
@@ -151,7 +149,6 @@ class RayGrid(SimulatedGrid):
                 n_nodes,
                 users.none.vocabulary if named else None,
                 None if beside is None else ray.put(beside),
-                like,
             )
             self._said, self._setup = setup, ray.put(setup)
             self._firsts, self._parts = _put(users, n_nodes)

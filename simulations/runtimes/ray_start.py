@@ -6,17 +6,21 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import ray
 from ray._private.node import Node
 from ray._private.state import GlobalState
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fedhist.base.errors import FedhistError
+from fedhist.base.hashing import digest64
 from simulations.runtimes.threads import THREADS
 
 REACHED_SECONDS = 5.0
@@ -178,3 +182,55 @@ def window(workers: int | None) -> int:
     """
     cpus = int(ray.cluster_resources().get("CPU", 0))
     return workers if workers is not None and workers < cpus else max(1, AHEAD * cpus)
+
+
+# -- the machines of a cluster ---------------------------------------------------------------------
+
+
+def facts_of(plugins: Sequence[str]) -> dict[str, str]:
+    """Return versions of packages and digests of plugin files, on the machine that this runs on."""
+    facts = {f"the version of {n}": version(n) for n in ("fedhist", "numpy", "numba", "flwr")}
+    for name in plugins:
+        file = Path(name)
+        digest = f"{digest64(file.read_bytes()):016x}" if file.is_file() else "missing"
+        facts[f"the plugin {name}"] = digest
+    return facts
+
+
+def check_machines(plugins: Sequence[str], seconds: float = 180.0) -> None:
+    """Compare every machine of a cluster with this one, before any work is sent.
+
+    Raises
+    ------
+    FedhistError
+        If a machine has other versions or plugins, or says nothing in time.
+    """
+    wanted, asked = facts_of(plugins), {}
+    for machine in (m for m in ray.nodes() if m["Alive"] and m["Resources"].get("CPU")):
+        there = NodeAffinitySchedulingStrategy(machine["NodeID"], soft=False)
+        task = ray.remote(facts_of).options(num_cpus=0, scheduling_strategy=there)
+        asked[task.remote(plugins)] = machine["NodeManagerAddress"]
+    if not asked:
+        raise FedhistError("no machine of the Ray cluster has a CPU")
+    done, late = ray.wait(list(asked), num_returns=len(asked), timeout=seconds)
+    if late:
+        names = ", ".join(sorted({asked[ref] for ref in late}))
+        raise FedhistError(f"no answer within {seconds:g} s from Ray's machines {names}")
+    for ref in done:
+        try:
+            facts = ray.get(ref)
+        except ray.exceptions.RayTaskError as e:
+            raise FedhistError(
+                f"the machine {asked[ref]} of the Ray cluster cannot answer: {e.cause or e}; "
+                "fedhist has to be installed there"
+            ) from e
+        except ray.exceptions.RayError:
+            continue  # it is gone: nobody is asked there
+        compare(asked[ref], facts, wanted)
+
+
+def compare(address: str, there: Mapping[str, str], here: Mapping[str, str]) -> None:
+    """Refuse a machine where something is not as it is here."""
+    unlike = [f"{k} is {v} there and {here[k]} here" for k, v in there.items() if v != here[k]]
+    if unlike:
+        raise FedhistError(f"the machine {address} is unlike this one: {'; '.join(unlike)}")

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import ray
 
 from fedhist.base.errors import FedhistError
-from simulations.runtimes.ray_machines import Likeness, compare
-from simulations.runtimes.ray_start import TASK, ray_session, window
+from simulations.runtimes.ray_start import TASK, check_machines, ray_session, window
 
 T = TypeVar("T")
 
@@ -59,14 +58,13 @@ def on_ray(
         If a cluster cannot be joined, or has no CPU left, or a machine unlike this one.
     """
     with ray_session(workers, address):
-        like = Likeness.of([*map(abspath, plugins)]) if address else None
-        if like is not None:
-            compare(like)
+        if address:
+            check_machines([*map(abspath, plugins)])
         remote = ray.remote(_called).options(**TASK, max_retries=1)
         waiting, under_way, last = iter(tasks), dict[Any, T](), time.monotonic()
         while True:
             for task in islice(waiting, max(0, window(workers) - len(under_way))):
-                under_way[remote.remote(like, function, task)] = task
+                under_way[remote.remote(function, task)] = task
             if not under_way:
                 return
             ready, _ = ray.wait(list(under_way), timeout=1.0)
@@ -89,7 +87,5 @@ def on_ray(
                 yield task, result
 
 
-def _called(like: Likeness | None, function: Callable[[T], Any], task: T) -> Any:
-    if like is not None:
-        like.check()  # a machine may have come after the others were compared
+def _called(function: Callable[[T], Any], task: T) -> Any:
     return function(task)

@@ -28,7 +28,6 @@ from fedhist.users.batch import Users
 from fedhist.users.kept import ROOM, FirstInMemory, keep_first, size_of
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard, edge
-from simulations.runtimes.ray_machines import Likeness
 from simulations.runtimes.simulated_grid import error_of
 
 CACHED_BYTES = 256 << 20
@@ -62,8 +61,6 @@ class Setup:
     beside : ObjectRef or None
         Of a :data:`Beside`, which the plugins may have to be loaded for; it measures users while
         they answer for the first time. NOT PRIVATE.
-    like : Likeness or None
-        What a machine must be like; None where all are the driver's.
     """
 
     run: str
@@ -75,7 +72,6 @@ class Setup:
     n_nodes: int
     vocabulary: Keys | None
     beside: Any
-    like: Likeness | None
 
 
 class Part(NamedTuple):
@@ -171,16 +167,9 @@ class Host:
     Parameters
     ----------
     setup : Setup
-
-    Raises
-    ------
-    FedhistError
-        If this machine would not answer as the driver's does.
     """
 
     def __init__(self, setup: Setup) -> None:
-        if setup.like is not None:
-            setup.like.check()  # a machine may have come after the others were compared
         load_like(setup.modules)
         for plugin in setup.plugins:
             load_plugin(plugin)

@@ -16,8 +16,8 @@ from simulations.config.named_files import toml_value
 from simulations.populations import population
 from simulations.runs.config import load_config, prepare
 from simulations.runs.run import noise_source
-from simulations.runtimes.deployment import FlowerRun, Loopback
 from simulations.runtimes.inline import InlinePopulation
+from tests.support.loopback import FlowerRun, Loopback
 
 APP = Path(fedhist.__file__).resolve().parent.parent
 DOMAIN = ["chai", "maté", "rooibos", "tea", "お茶"]

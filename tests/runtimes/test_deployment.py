@@ -18,8 +18,8 @@ from flower_cases import (
     write_config,
 )
 
-from simulations.runtimes.deployment import Loopback
-from simulations.runtimes.processes import marked_processes
+from tests.support.loopback import Loopback
+from tests.support.processes import marked_processes
 
 pytestmark = pytest.mark.deploy
 

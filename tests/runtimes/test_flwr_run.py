@@ -14,8 +14,8 @@ from flower_cases import APP, read_estimate, write_config
 
 from simulations.runs.config import load_config, prepare
 from simulations.runs.run import execute
-from simulations.runtimes.deployment import Loopback
-from simulations.runtimes.processes import marked_processes
+from tests.support.loopback import Loopback
+from tests.support.processes import marked_processes
 
 NODES = 20
 

@@ -11,8 +11,8 @@ import pytest
 from flower_cases import APP, PATIENCE, read_estimate, write_config
 
 from fedhist.base.errors import FedhistError
-from simulations.runtimes.deployment import Loopback
-from simulations.runtimes.processes import marked_processes
+from tests.support.loopback import Loopback
+from tests.support.processes import marked_processes
 
 pytestmark = [pytest.mark.deploy, pytest.mark.slow]
 PROTOCOL = {

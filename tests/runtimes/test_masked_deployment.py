@@ -23,8 +23,8 @@ from flower_cases import APP, DOMAIN, inline_estimate, read_estimate, write_conf
 from clients.guard_folder import FolderStore
 from fedhist import Users
 from simulations.populations import population
-from simulations.runtimes.deployment import FlowerRun, Loopback
-from simulations.runtimes.processes import marked_processes
+from tests.support.loopback import FlowerRun, Loopback
+from tests.support.processes import marked_processes
 
 pytestmark = [pytest.mark.deploy, pytest.mark.slow]
 PROTOCOL = {

@@ -23,7 +23,7 @@ from fedhist.base.errors import FedhistError
 from fedhist.model.registry import load_plugin, protocol_class
 from server.strategy import SessionStrategy
 from simulations.runs.run import Options, execute, open_session
-from simulations.runtimes import ray_machines
+from simulations.runtimes import ray_start
 from simulations.runtimes.ray_grid import RayGrid
 from simulations.runtimes.ray_start import start_ray
 from simulations.runtimes.raylets import raylets
@@ -65,20 +65,9 @@ def test_somebody_else_s_cluster_is_left_alone(cluster: Cluster) -> None:
     assert address != cluster.address
 
 
-def test_no_cpu_for_anybody_is_an_error_that_says_so(
-    cluster: Cluster, users: Users, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Holder:  # takes a CPU
-        def here(self) -> bool:
-            return True
-
-    monkeypatch.setattr(ray_machines, "PLACED_SECONDS", 4.0)
-    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    holders = [ray.remote(Holder).options(num_cpus=1).remote() for _ in range(3)]
-    ray.get([h.here.remote() for h in holders])
-    with pytest.raises(FedhistError, match="Ray started no worker within 4 s"):
-        RayGrid(users, 20, 3, workers=2, address=cluster.address)
-    ray.shutdown()
+def test_machines_are_compared_before_any_work(cluster: Cluster) -> None:
+    with ray_start.ray_session(None, cluster.address):
+        ray_start.check_machines([PLUGIN])
 
 
 def test_a_lost_machine_costs_time_and_nothing_else(cluster: Cluster, users: Users) -> None:

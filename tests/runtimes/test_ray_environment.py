@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
+import socket
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 from ray._private.node import Node
 
+from fedhist.base.errors import FedhistError
 from fedhist.users.shards import BLOCK
 from simulations.runtimes import ray_start
+from simulations.runtimes.ray_start import compare, facts_of
 from simulations.runtimes.threads import THREADS
 
 
@@ -96,3 +102,30 @@ def test_the_command_line_has_one_thread_unless_asked_for_more(asked: str | None
     given = mine | ({} if asked is None else {"OMP_NUM_THREADS": asked})
     found = subprocess.check_output([sys.executable, "-c", code], env=given, text=True)
     assert found.split() == ([asked, "None"] if asked else ["1", "1"])
+
+
+def test_a_machine_that_differs_is_refused_by_name(tmp_path: Path) -> None:
+    """Versions and plugin files: what would answer otherwise."""
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text("x = 1\n")
+    here = facts_of([str(plugin)])
+    compare("10.0.0.2", facts_of([str(plugin)]), here)
+    for fact in here:
+        with pytest.raises(FedhistError, match=f"{re.escape(fact)} is 0 there and"):
+            compare("10.0.0.2", {**here, fact: "0"}, here)
+    plugin.write_text("x = 2\n")
+    with pytest.raises(FedhistError, match=r"10\.0\.0\.2 is unlike .*the plugin"):
+        compare("10.0.0.2", facts_of([str(plugin)]), here)
+    plugin.unlink()
+    with pytest.raises(FedhistError, match="is missing there"):
+        compare("10.0.0.2", facts_of([str(plugin)]), here)
+
+
+def test_something_else_listens_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would try for minutes; whoever listens and says nothing is given some seconds."""
+    monkeypatch.setattr(ray_start, "JOINED_SECONDS", 0.2)
+    monkeypatch.setattr(ray_start.ray, "init", lambda **_: time.sleep(1))
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        with pytest.raises(FedhistError, match="is no Ray cluster, or a broken one"):
+            ray_start.start_ray(None, address)

@@ -23,8 +23,8 @@ from fedhist.session.session import Session
 from simulations.runs.config import load_config, prepare
 from simulations.runs.flower_host import HOST
 from simulations.runs.run import noise_source
-from simulations.runtimes.deployment import FlowerRun, Loopback
-from simulations.runtimes.processes import marked_processes
+from tests.support.loopback import FlowerRun, Loopback
+from tests.support.processes import marked_processes
 
 pytestmark = pytest.mark.deploy
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from fedhist.base.errors import FedhistError
 from simulations.config.named_files import toml_value
-from simulations.runtimes.loopback_tls import make_certificates, make_owner_key
 from simulations.runtimes.pinned_supernodes import pin
-from simulations.runtimes.processes import MARKER, POLL_SECONDS, descendants, end_marked, kill
+from tests.support.loopback_tls import make_certificates, make_owner_key
+from tests.support.processes import MARKER, POLL_SECONDS, descendants, end_marked, kill
 
 Flat = Mapping[str, bool | int | float | str]
 LOCALHOST = "127.0.0.1"
