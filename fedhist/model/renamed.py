@@ -49,7 +49,9 @@ GONE: Mapping[str, str] = {
     "adaptive-histogram.threshold=slope-curve": 'threshold = "dp-sgd"',
     "adaptive-histogram.threshold=em-slope-point": 'threshold = "em-slope"',
     "adaptive-histogram.threshold=huang-quantile": 'threshold = "adaptive-quantile"',
-    "unbounded-histogram.threshold=ramp-fixed-range": 'threshold = "ramp", or "exact-range"',
+    "adaptive-histogram.threshold=em-quantile": 'threshold = "em-slope", or "adaptive-quantile"',
+    "unbounded-histogram.threshold=ramp": 'threshold = "exact-range", or nothing',
+    "unbounded-histogram.threshold=ramp-fixed-range": 'threshold = "exact-range"',
 }
 """Protocols, public names and settings of earlier versions."""
 

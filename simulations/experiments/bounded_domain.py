@@ -18,9 +18,7 @@ from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.privacy.noise_law import NoiseLaw, expected_l1
-from fedhist.protocols.clip_choice.by_exponential import slope_aim
-from fedhist.protocols.clip_choice.catalogue import threshold_rule
-from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
+from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram, threshold_rule
 from fedhist.protocols.histograms.reference_clips import c_star_gaussian
 from fedhist.protocols.shared.clipped_totals import clipped_curve, totals
 from fedhist.users.batch import Users
@@ -186,7 +184,7 @@ class Setting:
     def law(self, method: str) -> tuple[Floats, Floats]:
         """Compute the exact law of a choice by the exponential mechanism: thresholds, weights."""
         task = self.protocol(method).task
-        p = self.index.law(slope_aim(task), task)
+        p = self.index.law(task)
         likely = p > NEGLIGIBLE
         return task.grid[likely], p[likely] / p[likely].sum()
 

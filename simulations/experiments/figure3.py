@@ -48,16 +48,12 @@ def run(request: Request) -> Result:
         "paper, bars are standard errors; ratios and verdicts use the exact expectation over the "
         "noise, averaged over the same draws of the sampling"
     )
-    ramp = (
-        "W, the score that this project chooses C by, is no upper bound: it counts a released item "
-        "at its noise and not at the threshold"
-    )
     return found.result(
         "Loss of Algorithm 3 and its bound V at every threshold, unknown items",
         "Figure 3",
         x_label="C",
         y_label="relative loss",
-        notes=(how, ramp, *notes),
+        notes=(how, *notes),
         population="; ".join(dict.fromkeys(titles)),
     )
 
@@ -65,17 +61,17 @@ def run(request: Request) -> Result:
 def _judge(found: Findings, case: Case) -> None:
     """Measure one case."""
     request, s, t = found.request, found.request.settings, found.request.tolerances
-    paper, ours = case.releases()
+    paper = case.releases()[0]
     clip_max, step = int(s["clip_max"]), int(s["clip_step"])
     task = paper.task(1.0, clip_max, step)  # the budget of the choice plays no part in V
-    clips = np.array(task.thresholds)
+    clips = np.array(task.grid)
     sampled = Sampled.of(case.users, clips, int(s["repeats"]), request.seed, case.name)
     bound = scores_of(task, case.users) / sampled.totals.sum()
     exact = sampled.losses(paper)
     expected = exact.mean(axis=0)
     ratio = bound / expected
     log_factor = math.log(clip_max / (2 * case.delta))
-    _draw(found, case, sampled, (paper, ours), bound, expected)
+    _draw(found, case, sampled, paper, bound, expected)
     at = int(np.argmin(ratio))
     smallest = Check(case.name, f"smallest V / loss (C = {clips[at]})", None, float(ratio[at]),
                      float(t["smallest"]), math.inf)  # fmt: skip
@@ -111,25 +107,18 @@ def _draw(
     found: Findings,
     case: Case,
     sampled: Sampled,
-    releases: tuple[Release, Release],
+    paper: Release,
     bound: Floats,
     exact: Floats,
 ) -> None:
-    (paper, ours), clips = releases, sampled.clips
+    clips = sampled.clips
     runs = sampled.runs(
         paper, np.random.default_rng(digest64("figure3", found.request.seed, case.name))
     )
     error = runs.std(axis=0, ddof=1) / math.sqrt(len(runs)) if len(runs) > 1 else None
-    mine = sampled.losses(ours).mean(axis=0)
-    task = ours.task(1.0, int(clips[-1]), 1)
-    ramp = scores_of(task, case.users) / sampled.totals.sum()
-    at = np.array(task.thresholds)
-    seen = at >= clips[0]
     left, right = f"{case.name}: loss and bound", f"{case.name}: bound / loss"
     found.draw(left, "paper's algorithm, measured", clips, runs.mean(axis=0), error)
     found.draw(left, "V (paper's bound)", clips, bound)
     found.draw(left, "paper's algorithm, expected", clips, exact, style="--")
-    found.draw(left, "W (our score)", at[seen], ramp[seen])
     found.draw(right, "V (paper's bound)", clips, bound / exact, y_label="bound / loss")
-    found.draw(right, "W (our score)", at[seen], ramp[seen] / np.interp(at[seen], clips, mine))
     found.draw(right, "1", clips, 1.0, style="--")

@@ -22,8 +22,14 @@ from fedhist.base.hashing import digest64
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocols.clip_choice.by_exponential import Aim
-from fedhist.protocols.clip_choice.rule import Choice, Search, ThresholdTask
+from fedhist.protocols.clip_choice.rule import (
+    Choice,
+    Search,
+    ThresholdTask,
+    slope_aim,
+    slope_query,
+    slope_scores,
+)
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.contributions import STEPS, NormHistogram
 from fedhist.session.curator import Curator, Noise
@@ -99,11 +105,11 @@ class NormIndex:
             choice: Choice = stop.value
         return choice.clip
 
-    def law(self, aim: Aim, task: ThresholdTask) -> Floats:
-        """Compute the exact law of a choice by the exponential mechanism, over the grid: (K,)."""
-        query = NormHistogram(task.domain, tuple(task.grid.tolist()), task.norm, aim.radius)
-        scores = aim.scores(query, query.tails(self.answer(query)), task.epsilon)
-        return exponential_law(scores, aim.sensitivity(query), task.epsilon)
+    def law(self, task: ThresholdTask) -> Floats:
+        """Compute the exact law of the default rule's choice, over the grid: (K,)."""
+        query = slope_query(task)
+        scores, size = slope_scores(task, slope_aim(task), query, self.answer(query))
+        return exponential_law(scores, size, task.epsilon)
 
 
 def exponential_law(scores: Floats, sensitivity: float, epsilon: float) -> Floats:

@@ -157,20 +157,20 @@ class _Row:
         sizes = margins(case.users)[0]
         levels = np.quantile(sizes, (0.5, 0.9), method="inverted_cdf").astype(int)
         named = dict(zip((MEDIAN, Q90), np.maximum(levels, 1).tolist(), strict=True))
-        grids = [*(t.thresholds for t in tasks), tuple(named.values())]
+        grids = [*(t.grid for t in tasks), tuple(named.values())]
         clips = np.unique(np.concatenate(grids))
         # Readings of the i.i.d. rows that differ in epsilon have the same users and sampling.
         sampled = Sampled.of(case.users, clips, int(s["repeats"]), request.seed, case.setting)
         rng = np.random.default_rng(digest64("table1", request.seed, case.name))
         losses = [sampled.losses(r) for r in releases]
-        at = [np.searchsorted(clips, t.thresholds) for t in tasks]
+        at = [np.searchsorted(clips, t.grid) for t in tasks]
         choices = []
         for release, task, where, loss in zip(releases, tasks, at, losses, strict=True):
             p = choice_of(task, case.users)
             runs = _runs(sampled, release, where, p, rng)
-            choices.append(_Choice(task.thresholds, p, loss[:, where], runs))
+            choices.append(_Choice(task.grid, p, loss[:, where], runs))
         quantiles = {q: (c, losses[0][:, np.searchsorted(clips, c)]) for q, c in named.items()}
-        grid = np.asarray(tasks[0].thresholds, dtype=np.float64)
+        grid = np.asarray(tasks[0].grid, dtype=np.float64)
         first, second = losses[0][:, at[0]], losses[1][:, at[0]]
         return cls(case, grid, first, second, quantiles, (choices[0], choices[1]))
 

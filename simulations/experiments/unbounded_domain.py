@@ -21,17 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.bounding.size_curves import SHARE, size_curves
+from clients.bounding.size_curves import size_curves
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_integer
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.clip_choice.unbounded import (
-    BoundTask,
-    bound_scores,
-    lost_weight,
-    release_levels,
-)
-from fedhist.protocols.histograms.unbounded_histogram import KeyRelease
+from fedhist.protocols.histograms.bound_choice import BoundTask
+from fedhist.protocols.histograms.unbounded_histogram import KeyRelease, UnboundedHistogram
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
@@ -102,8 +97,7 @@ class Release:
 
     def level(self, clip: int) -> float:
         """Threshold t(C)."""
-        levels = release_levels((clip,), self.epsilon, self.delta, ADJACENCY, printed=self.printed)
-        return float(levels[0][0])
+        return float(self.task(1.0, clip, clip).levels()[-1])
 
     def expected(self, clip: int, kept: Counts, totals: Counts) -> float:
         """Return the exact expected l1 error given what sampling kept; both (d,)."""
@@ -130,17 +124,11 @@ class Release:
 
     def task(self, epsilon: float, clip_max: int, clip_step: int) -> BoundTask:
         """Return the choice of C that belongs to the release: Algorithm 4 as printed, or ours."""
-        return BoundTask(
-            clip_max,
-            "union" if self.printed else "ramp",
-            "paper" if self.printed else "exact",
-            not self.printed,
-            epsilon,
-            self.epsilon,
-            self.delta,
-            ADJACENCY,
-            grid=tuple(range(clip_step, clip_max + 1, clip_step)) if self.printed else (),
-        )
+        budget = epsilon, self.epsilon, self.delta, ADJACENCY
+        if self.printed:
+            return BoundTask(tuple(range(clip_step, clip_max + 1, clip_step)), *budget, clip_max)
+        ours = UnboundedHistogram(1.0, self.delta, method="sample", clip_max=clip_max)
+        return BoundTask(ours.task.grid, *budget)
 
 
 @dataclass(frozen=True)
@@ -182,42 +170,15 @@ class Sampled:
 
 
 def scores_of(task: BoundTask, users: Users) -> Floats:
-    """Evaluate V or W at every threshold of the task: (K,), tokens beyond C_m included."""
-    grid = task.thresholds
-    _, shares, n, size = size_curves(users.counts, grid)
-    score = bound_scores(task.score, grid, n, size, shares, 1 / SHARE, task.levels(grid))
-    beyond = np.maximum(margins(users)[0] - grid[-1], 0).sum()
-    return score + lost_weight(task.score) * float(beyond)
+    """Evaluate V at every threshold of the task: (K,), tokens beyond C_m included."""
+    _, shares, n, size = size_curves(users.counts, task.grid)
+    beyond = np.maximum(margins(users)[0] - task.grid[-1], 0).sum()
+    return task.scores(n, size, shares) + 2 * float(beyond)
 
 
 def choice_of(task: BoundTask, users: Users) -> Floats:
-    """Compute the exact probabilities of the private choice of C: (K,), from one pass."""
-    above = (margins(users)[0] > np.array(task.thresholds)[:, None]).sum(axis=1)
-    return choice_law(task, above, scores_of(task, users))
-
-
-def choice_law(task: BoundTask, above: NDArray[np.int64], score: Floats) -> Floats:
-    """Compute the exact distribution of the choice, (K,). NOT PRIVATE.
-
-    Parameters
-    ----------
-    task : BoundTask
-    above : (K,) int64
-        Users with more tokens than each threshold.
-    score : (K,) float64
-        Exact score at every threshold.
-    """
-    grid = task.thresholds
-    for_end, for_choice = task.budgets
-    last = np.zeros(len(grid))
-    last[-1] = 1.0
-    if task.adaptive:
-        last = _weights(task.end_cost(above), for_end / 2)
-    out = np.zeros(len(grid))
-    for k in np.flatnonzero(last):
-        rate = for_choice / task.score_range(grid[: k + 1])
-        out[: k + 1] += last[k] * _weights(score[: k + 1], rate)
-    return out
+    """Compute the exact probabilities of the private choice of C: (K,). NOT PRIVATE."""
+    return _weights(scores_of(task, users), task.epsilon / task.range)
 
 
 def _weights(cost: Floats, rate: float) -> Floats:

@@ -29,7 +29,7 @@ from fedhist.model.share import Share
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.privacy.shares import ShareNoise
-from fedhist.protocols.shared.aggregating import Aggregating
+from fedhist.protocols.shared.central import Aggregating
 from fedhist.session.curator import Curator
 
 ITEMS = Keys.range(2)

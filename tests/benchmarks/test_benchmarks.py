@@ -16,7 +16,7 @@ import pytest
 
 from fedhist.channels.catalogue import UnaryChannel
 from fedhist.model.query import CHUNK
-from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.users.streams import SeededStreams
 from simulations.benchmarks import kernels, messages, scale, secagg, votes
 from simulations.benchmarks.__main__ import NAMES, main, measure

@@ -21,7 +21,7 @@ from fedhist.model.query import Summary
 from fedhist.model.share import Share
 from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
 from fedhist.protocols import BoundedHistogram, ItemHistogram
-from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.protocols.shared.oracle_votes import OracleReports
 from fedhist.session.codec import query_digest
 from fedhist.users.cohort import Cohort

@@ -21,7 +21,7 @@ from fedhist.base.errors import WireError
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import Question, decode_answer, decode_question, encode_question
 from fedhist.model.query import Query, Report, Summary
-from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.mean import Mean
 from fedhist.protocols.shared.oracle_votes import OracleReports

@@ -27,7 +27,7 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import protocol_class
 from fedhist.protocols import BoundedHistogram, LocalHistogram
-from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
 from fedhist.users import shards

@@ -63,7 +63,7 @@ def shuffled(n_users: int, epsilon: float = 1.5, **how: Any) -> dict[str, Any]:
 MORE: dict[str, list[dict[str, Any]]] = {
     "adaptive-histogram": [
         {"discrete": True, "noise": "gaussian"},
-        {"delta": 0.0, "discrete": True, "adjacency": "replace-user", "threshold": "em-quantile"},
+        {"delta": 0.0, "discrete": True, "adjacency": "replace-user"},
         {"threshold": "adaptive-quantile", "steps": 3, "discrete": True},
         {"threshold": "dp-sgd", "steps": 3},
         {"threshold": "output-perturbation-paper", "steps": 3, "n_users": 40, "discrete": True},

@@ -11,16 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clients.bounding.size_curves import SHARE, size_curves
+from clients.bounding.size_curves import size_curves
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols import PoissonCounts, UnboundedHistogram
-from fedhist.protocols.clip_choice.unbounded import (
-    BoundTask,
-    bound_scores,
-    printed_range,
-    release_levels,
-    score_range,
-)
+from fedhist.protocols.histograms.bound_choice import BoundTask
 from fedhist.protocols.histograms.key_queries import RandomClip
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -145,39 +139,39 @@ def users_of(rows):
     )
 
 
-def union_at(users, grid, levels):
-    _, shares, n, sizes = size_curves(users.counts, grid)
-    return bound_scores("union", grid, n, sizes, shares, 1 / SHARE, levels)
+def union_at(users, task):
+    _, shares, n, sizes = size_curves(users.counts, task.grid)
+    return task.scores(n, sizes, shares)
 
 
 def test_the_score_of_algorithm_4_moves_by_two_c_m_minus_c():
     """Below the paper's 5 C_m / 2 (and its 3 C_m in Corollary 5.3); attained."""
     grid, c_m = (1, 2, 4), 4
-    levels = release_levels(grid, 1.0, 0.1, ZERO, printed=True)
+    task = BoundTask(grid, 1.0, 1.0, 0.1, ZERO, printed=c_m)
     rows = list(itertools.product(range(7), repeat=2))
     base = [(9, 0), (9, 0)]
-    v = np.array([union_at(users_of([*base, r]), grid, levels) for r in rows])
+    v = np.array([union_at(users_of([*base, r]), task) for r in rows])
     change = np.abs(v - v[0])  # the first row is empty: zeroed out, added or removed
     exact = 2 * c_m - np.array(grid)
     assert (change.max(axis=0) <= exact + 1e-6).all()
     assert change.max(axis=0) == pytest.approx(exact)
     assert exact.max() < 2.5 * c_m < 3 * c_m
     spread = (v[:, None] - v[None]).max(axis=2) - (v[:, None] - v[None]).min(axis=2)
-    assert spread.max() <= score_range("union", grid, REPLACE) + 1e-6
-    assert spread[0].max() <= score_range("union", grid, ZERO) + 1e-6
+    ours = replace(task, printed=None)
+    assert spread.max() <= replace(ours, adjacency=REPLACE).range + 1e-6
+    assert spread[0].max() <= ours.range + 1e-6
 
 
 def test_the_printed_mechanism_spends_two_fifths_of_its_epsilon():
-    grid, epsilon = (1, 3, 5), 1.0
-    laws = {}
-    for span in ("exact", "paper"):
-        task = BoundTask(5, "union", span, False, epsilon, 1.0, 0.1, ZERO, grid=grid)
+    epsilon, laws = 1.0, {}
+    for printed in (None, 5):
+        task = BoundTask((1, 3, 5), epsilon, 1.0, 0.1, ZERO, printed)
         rows = itertools.product(range(7), repeat=2)
-        laws[span] = [choice_of(task, users_of([(9, 0)] * 2 + [r])) for r in rows]
+        laws[printed] = [choice_of(task, users_of([(9, 0)] * 2 + [r])) for r in rows]
     worst = {k: max(np.abs(np.log(p / v[0])).max() for p in v) for k, v in laws.items()}
-    assert worst["exact"] <= epsilon + 1e-6
-    assert worst["paper"] <= 0.4 * epsilon + 1e-6
-    assert printed_range(5) == 25.0  # twice 5 C_m / 2
+    assert worst[None] <= epsilon + 1e-6
+    assert worst[5] <= 0.4 * epsilon + 1e-6
+    assert task.range == 25.0  # twice 5 C_m / 2
 
 
 # -- Theorem 5.2: the score is not quite an upper bound --------------------------------------------
@@ -193,8 +187,8 @@ def test_the_upper_bound_of_theorem_5_2_leaves_out_rare_items_released_by_chance
     one = np.ones(1)
     loss = float(alg3_expected(one, one, law).sum())
     assert loss == pytest.approx(7 / 8 + (1 + math.log(4)) / 8, rel=1e-12)
-    levels = release_levels((clip,), epsilon, delta, ZERO, printed=True)
-    bound = union_at(users_of([(1,)]), (clip,), levels)[0]
+    task = BoundTask((clip,), 1.0, epsilon, delta, ZERO, printed=clip)
+    bound = union_at(users_of([(1,)]), task)[0]
     assert bound == pytest.approx(1.0)
     assert loss > 1.17 * bound
 

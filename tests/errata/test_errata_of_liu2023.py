@@ -18,8 +18,8 @@ from scipy.stats import poisson
 
 from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
 from fedhist.protocols import BoundedHistogram
-from fedhist.protocols.clip_choice.by_exponential import safe_rank
-from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.clip_choice.rule import safe_rank
+from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.protocols.histograms.reference_clips import c_star_gaussian, c_star_laplace
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

@@ -157,17 +157,16 @@ def test_the_papers_bound_can_fail_for_rare_items() -> None:
 
 @pytest.mark.parametrize("printed", [True, False])
 def test_scores_are_the_formulas(printed: bool) -> None:
-    """V and W by their definitions, tokens beyond C_m included."""
+    """V by its definition, tokens beyond C_m included."""
     users = some_users()
     release = Release(2.0, 0.01, printed)
     task = release.task(1.0, 20, 4)
     counts = dense(users)
     m = counts.sum(axis=1)
-    for c, score in zip(task.thresholds, scores_of(task, users), strict=True):
+    for c, score in zip(task.grid, scores_of(task, users), strict=True):
         h = (counts * np.minimum(1.0, c / np.maximum(m, 1))[:, None]).sum(axis=0)
         t, lost = release.level(c), np.maximum(m - c, 0).sum()
-        each = np.minimum(h, t if printed else np.maximum(c / 2.0, 2 * t - h))
-        assert score == pytest.approx((2 if printed else 1) * lost + each.sum(), rel=1e-6)
+        assert score == pytest.approx(2 * lost + np.minimum(h, t).sum(), rel=1e-6)
 
 
 def test_losses_run_from_everything_lost_to_noise() -> None:
@@ -258,7 +257,7 @@ def test_a_printed_private_loss_is_judged_by_the_law_of_one_run() -> None:
     p, rng = choice_of(task, case.users), np.random.default_rng(1)
     lower = 0
     for r in range(1000):
-        clip = int(rng.choice(task.thresholds, p=p))
+        clip = int(rng.choice(task.grid, p=p))
         kept = kept_totals(case.users, np.array([clip]), 77, str(r))[0]
         totals = margins(case.users)[1]
         lower += release.measured(clip, kept, totals, rng) <= middle * totals.sum()

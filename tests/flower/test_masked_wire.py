@@ -26,7 +26,7 @@ from fedhist.flower.wire import ARRAYS, HEAD, encode_question, pack_array
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.query import Summary
 from fedhist.model.share import Share
-from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.secagg import NodeAttempt, Refused, ServerAttempt
 from fedhist.secagg.messages import seal
 from fedhist.session.codec import query_digest

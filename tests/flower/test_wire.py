@@ -39,7 +39,7 @@ from fedhist.flower.wire import (
     unpack_record,
 )
 from fedhist.model.query import Keyed, Report, Summary
-from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.protocols.localize.queries import BinVotes
 from fedhist.session.codec import DTYPES, encode_fields, query_digest, summary_arrays
 from fedhist.users.cohort import Cohort

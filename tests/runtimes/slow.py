@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedhist import Streams, Summary, Users, register_protocol, register_query
-from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram, ClippedCounts
+from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
+from fedhist.protocols.histograms.queries import ClippedCounts
 
 ANSWERING = "FEDHIST_TEST_ANSWERING"
 """Environment variable that names a file: clients make it when they answer."""

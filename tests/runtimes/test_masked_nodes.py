@@ -32,7 +32,7 @@ from fedhist.flower.masked_wire import encode_asks
 from fedhist.flower.wire import decode_answer, encode_question
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import UserLevelErm
-from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.secagg.messages import seal
 from fedhist.session.codec import array_from_json
 from simulations.runtimes.flower_internals import FIRST_NODE_ID

@@ -14,7 +14,7 @@ from fedhist.base.errors import MissingReplies, WireError
 from fedhist.flower.wire import HEAD, encode_answer, encode_question
 from fedhist.model.query import Query, Report, Summary
 from fedhist.protocols.few_users.user_means import UserMeans
-from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.protocols.localize.queries import BinVotes
 from fedhist.session.codec import query_digest
 from fedhist.users.cohort import Cohort

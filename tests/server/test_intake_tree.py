@@ -13,7 +13,7 @@ from clients.records.functionals import Coordinates
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report, Summary
 from fedhist.protocols.few_users.user_means import UserMeans
-from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.protocols.localize.queries import BinVotes
 from fedhist.session.codec import query_digest
 from fedhist.users.keys import Keys

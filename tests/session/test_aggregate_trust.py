@@ -23,7 +23,7 @@ from fedhist.model.share import Share
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.protocols import BoundedHistogram, ItemHistogram
-from fedhist.protocols.histograms.bounded_histogram import ClippedCounts
+from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.protocols.shared.oracle_votes import OracleReports
 from fedhist.session.codec import decode_query, encode_fields, protocol_digest, query_digest
 from fedhist.session.curator import Curator

@@ -19,8 +19,9 @@ from fedhist.model.query import Summary
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Trust
 from fedhist.protocols.baselines.naive_mean import NaiveMean
-from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram, ClippedCounts
+from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
 from fedhist.protocols.histograms.poisson_counts import PoissonCounts
+from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.protocols.histograms.unbounded_histogram import UnboundedHistogram
 from fedhist.protocols.localize.queries import BinVotes
 from fedhist.protocols.means.mean import Mean

@@ -42,9 +42,13 @@ from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.shared.clipped_totals import own_shares
-from fedhist.protocols.shared.displays import DISTRIBUTION
-from fedhist.protocols.shared.domains import OnDomain, check_domain, with_domain
-from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.protocols.shared.domains import (
+    DISTRIBUTION,
+    DomainHistogram,
+    OnDomain,
+    check_domain,
+    with_domain,
+)
 from fedhist.protocols.shared.lower_bounds import share_bounds
 from fedhist.protocols.shared.oracle_votes import (
     AnyKind,

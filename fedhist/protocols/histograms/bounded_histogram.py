@@ -13,167 +13,36 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from clients.bounding.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
-from fedhist.base.arrays import Array, Bounds
-from fedhist.base.checks import check_size
-from fedhist.base.errors import WireError
+from fedhist.base.arrays import Array
 from fedhist.base.text import warned
 from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L1
 from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
-from fedhist.model.query import CHUNK, Query, Report, Summary
-from fedhist.model.registry import register_protocol, register_query
+from fedhist.model.registry import register_protocol
 from fedhist.privacy import noise_law
 from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
-from fedhist.privacy.sensitivity import sensitivity_multipliers, sqrt_up
+from fedhist.privacy.guarantee import Adjacency, check_budget
+from fedhist.privacy.sensitivity import sensitivity_multipliers
+from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.protocols.histograms.reference_clips import reference_clip
 from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.central import Central, add_noise
-from fedhist.protocols.shared.domains import check_domain, with_domain
-from fedhist.protocols.shared.histogram_target import DomainHistogram
-from fedhist.protocols.shared.ragged_rows import check_distinct, only_rows
+from fedhist.protocols.shared.domains import DomainHistogram, check_domain, with_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
-from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
-from fedhist.users.streams import Streams
-
-ROUNDING = 1 + 1e-9
-"""Room for the rounding of doubles when a real-valued message is checked."""
 
 GRID_STEPS = 1 << 20
 """Grid steps per clip of ``grid = "default"``; finer than it need be costs nothing."""
-
-
-@register_query
-@dataclass(frozen=True)
-class ClippedCounts(Query):
-    """Each user answers its in-domain counts, scaled into a norm ball of radius ``clip``.
-
-    Parameters
-    ----------
-    domain : Keys
-        Public items; others are dropped before any norm is computed.
-    clip : float
-        C, in counts.
-    norm : {1, 2}
-    grid : float
-        0 for real values; otherwise coordinates are rounded down to multiples of ``grid`` and
-        sent as integers, whose norm never exceeds C in exact arithmetic.
-    cohort : Cohort, optional
-        Only these users answer.
-    """
-
-    wire_name: ClassVar[str] = "clipped-counts"
-    trust: ClassVar[Trust] = Trust.CENTRAL
-
-    domain: Keys
-    clip: float
-    norm: int
-    grid: float = 0.0
-    cohort: Cohort | None = None
-
-    def __post_init__(self) -> None:
-        check_domain(self.domain)
-        check_size("clip", self.clip, zero=True)
-        if self.norm not in (1, 2):
-            raise ValueError(f"norm must be 1 or 2, got {self.norm}")
-        if not self.grid >= 0 or (self.clip > 0 and self.grid > self.clip):
-            raise ValueError(f"grid must lie in [0, clip = {self.clip}], got {self.grid}")
-        if self.grid:
-            grid_limit(self.clip, self.grid, self.norm)
-
-    @property
-    def limit(self) -> float:
-        """Largest norm of one user's answer, in the units that are sent; exact on a grid."""
-        if not self.grid:
-            return self.clip
-        limit = grid_limit(self.clip, self.grid, self.norm)
-        return float(limit) if self.norm == 1 else sqrt_up(limit)
-
-    def sensitivity(self, adjacency: Adjacency) -> float:
-        """Sensitivity of the sum in this norm, in the units that are sent (counts or steps)."""
-        k1, k2 = sensitivity_multipliers(adjacency, len(self.domain))
-        if not self.grid or self.norm == 1:
-            return (k1 if self.norm == 1 else k2) * self.limit
-        return sqrt_up(round(k2**2) * grid_limit(self.clip, self.grid, 2))
-
-    def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
-        """Return the sensitivity in grid steps; none in the other norm, or without a grid."""
-        if not self.grid or norm != self.norm:
-            return super().integer_sensitivity(norm, adjacency)
-        return self.sensitivity(adjacency)
-
-    # -- client half -----------------------------------------------------------------------------
-
-    def answer(self, users: Users, rng: Streams) -> Report:
-        """Send the clipped vector as (item, value) entries; uses no randomness."""
-        items = users.counts
-        lookup = domain_lookup(self.domain, items.vocabulary)
-        indptr, item, value = clip_rows(items, lookup, self.clip, self.norm, self.grid)
-        return Report(users.ids, ragged={"item": item, "value": value}, indptr=indptr)
-
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Clip and add up in one walk, bit-identical to folding the answers chunk by chunk."""
-        items = users.counts
-        lookup = domain_lookup(self.domain, items.vocabulary)
-        d = len(self.domain)
-        total = clipped_counts(items, lookup, d, self.clip, self.norm, self.grid, CHUNK)
-        return Summary(len(users), sums={"counts": total})
-
-    # -- server half -----------------------------------------------------------------------------
-
-    def fold(self, report: Report) -> Summary:
-        """Add up the entries by item: (d,) float64 in counts, or int64 in grid steps."""
-        d = len(self.domain)
-        item, value = report.ragged["item"], report.ragged["value"]
-        if self.grid:
-            total = np.zeros(d, dtype=np.int64)
-            np.add.at(total, item, value)
-        else:
-            # of nothing at all, bincount returns integers even where it is given weights
-            total = np.bincount(item, weights=value, minlength=d).astype(np.float64)
-        return Summary(report.n_users, sums={"counts": total})
-
-    def check(self, report: Report) -> None:
-        """Raise WireError unless every row is a non-negative vector within the ball."""
-        user = np.repeat(np.arange(report.n_users), np.diff(only_rows(report, "item", "value")))
-        item, value = report.ragged["item"], report.ragged["value"]
-        check_distinct(report, item, len(self.domain), "an item")
-        Bounds((None,), "iu" if self.grid else "f", 0, self.limit * ROUNDING).check("value", value)
-        size = np.bincount(user, value.astype(np.float64) ** self.norm, report.n_users)
-        if self.grid and (size < 2.0**62).all():  # then integers cannot overflow: compare exactly
-            size = np.zeros(report.n_users, dtype=np.int64)
-            np.add.at(size, user, value.astype(np.int64) ** self.norm)
-            most: float = grid_limit(self.clip, self.grid, self.norm)
-        else:
-            most = self.limit**self.norm * ROUNDING
-        if (size > most).any():
-            worst = size.max() ** (1 / self.norm)
-            raise WireError(f"a row has l{self.norm} norm {worst}, outside [0, {self.limit}]")
-
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound each total by n_users times the bound on one user."""
-        high = n_users * self.limit * ROUNDING
-        return {"counts": Bounds((len(self.domain),), "i" if self.grid else "f", 0, high)}
-
-    def check_summary(self, summary: Summary) -> None:
-        """Bound the norm of the totals as well: it cannot exceed n_users times the clip."""
-        super().check_summary(summary)
-        size = float(np.linalg.norm(summary.sums["counts"].astype(np.float64), self.norm))
-        if size > summary.n_users * self.limit * ROUNDING:
-            most = f"{summary.n_users} users of {self.limit:g} each"
-            raise WireError(f"'counts' has l{self.norm} norm {size:g}, more than {most}")
 
 
 @register_protocol
@@ -285,28 +154,21 @@ class BoundedHistogram(DomainHistogram, Central):
                 'noise = "secure" draws integers only: set a grid (grid = "default")'
             )
         summary = yield self.query
-        value = self._release(server, summary.sums["counts"])
+        value = add_noise(
+            server,
+            summary.sums["counts"],
+            self.query.sensitivity(Adjacency(self.adjacency)),
+            self.epsilon,
+            self.delta,
+            discrete=self.grid is not None,
+            moves=Moves.of(self.query.sensitivity),
+        ) * (self.grid or 1)
         public = {"clip": float(self.clip), "noise_std": self.noise.std}
         if Adjacency(self.adjacency) is not Adjacency.ADD_REMOVE_USER:
             public["n_users"] = float(summary.n_users)
         value = np.maximum(value, 0.0) if self.nonneg else value
         stderr = np.full(d, self.noise.std)
         return Estimate.ok(value, keys=self.domain, stderr=stderr, public=public)
-
-    def _release(self, server: Curator, counts: Array) -> Array:
-        """Add noise to the totals; returns counts."""
-        s = self.query.sensitivity(Adjacency(self.adjacency))
-        epsilon, delta, grid = self.epsilon, self.delta, self.grid
-        noisy = add_noise(
-            server,
-            counts,
-            s,
-            epsilon,
-            delta,
-            discrete=grid is not None,
-            moves=Moves.of(self.query.sensitivity),
-        )
-        return noisy if grid is None else grid * noisy
 
     def sums(self, users: Users) -> dict[str, Array]:
         """Add up counts before and after clipping. NOT PRIVATE."""

@@ -18,11 +18,10 @@ from fedhist.privacy import noise_law
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Guarantee, check_budget
 from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
-from fedhist.protocols.histograms.per_item_counts import MOST_CLIP, PerItemClip
+from fedhist.protocols.histograms.queries import MOST_CLIP, PerItemClip
 from fedhist.protocols.shared import clipped_totals
-from fedhist.protocols.shared.aggregating import Aggregating
-from fedhist.protocols.shared.domains import check_domain
-from fedhist.protocols.shared.histogram_target import DomainHistogram
+from fedhist.protocols.shared.central import Aggregating
+from fedhist.protocols.shared.domains import DomainHistogram, check_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

@@ -31,44 +31,33 @@ import numpy as np
 
 from fedhist.base.arrays import Array, Integers
 from fedhist.base.checks import check_choice, check_integer
-from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts
-from fedhist.model.losses import l1
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.model.renamed import instead
-from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, check_budget
+from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols.clip_choice.rule import Choice
-from fedhist.protocols.clip_choice.unbounded import PAPER_GRID, BoundTask, choose_bound
 from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
+from fedhist.protocols.histograms.bound_choice import BoundTask, choose_bound
 from fedhist.protocols.histograms.key_queries import DistinctKeys, RandomClip
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.clipped_totals import totals
-from fedhist.protocols.shared.displays import HISTOGRAM
+from fedhist.protocols.shared.domains import CountTarget
 from fedhist.session.curator import Curator
 from fedhist.session.unknown_keys import key_threshold, laplace_key_threshold
 from fedhist.session.weighted_keys import WEIGHT, WeightedKeys
 from fedhist.users.batch import Users
 from fedhist.users.key_sample import Sampled, one_in, told_apart
 from fedhist.users.keys import Keys
-from fedhist.users.shards import BLOCK
 
-CHOICE_SHARE = 11
-"""By default the choice of C gets epsilon / 11: a tenth of what the release gets, as in [1]."""
-
-RULES = {
-    "ramp": ("ramp", "exact", True),
-    "exact-range": ("union", "exact", False),
-    "paper": ("union", "paper", False),
-}
-"""Score, range and adaptive upper end of each way to choose C."""
-
-METHODS = ("keys", "sample")
 KEYS_SHARE = 0.4
 """Share of epsilon that says which items appear, where their counts get the rest."""
+
+PAPER_GRID = tuple(range(10, 1501, 10))
+"""The thresholds of the paper's experiments."""
 
 
 @dataclass(frozen=True)
@@ -95,16 +84,12 @@ class KeyRelease:
     @property
     def std(self) -> float:
         """Standard deviation of the noise."""
-        if self.scale == 0:
-            return 0.0
-        if self.discrete:
-            return math.sqrt(2 * math.exp(-1 / self.scale)) / -math.expm1(-1 / self.scale)
-        return math.sqrt(2) * self.scale
+        return NoiseLaw("discrete-laplace" if self.discrete else "laplace", self.scale).std
 
 
 @register_protocol
 @dataclass(frozen=True)
-class UnboundedHistogram(TwoModes, Central):
+class UnboundedHistogram(TwoModes, CountTarget, Central):
     """Total counts of the frequent items, whatever they are, under central user-level privacy.
 
     Parameters
@@ -123,9 +108,9 @@ class UnboundedHistogram(TwoModes, Central):
         "sample": C, in tokens; public, chosen without the data. None: it is chosen privately.
     clip_max : int
         Public upper end of the choice (C_m).
-    threshold : {"ramp", "exact-range", "paper"}
-        "sample": how C is chosen, unless it is given: the ramp score W with a private upper end
-        (default), the paper's V with the exact range, Algorithm 4 as printed.
+    threshold : {"exact-range", "paper"}, optional
+        "sample": how C is chosen, unless it is given: by the paper's score V with its exact range
+        (default), or by Algorithm 4 as printed.
     epsilon_choice : float, optional
         Part of ``epsilon`` for the choice of a clip (epsilon'). Default: epsilon / 11 with
         "sample"; with "keys" what ``adaptive-histogram`` takes of the counts' part.
@@ -158,12 +143,8 @@ class UnboundedHistogram(TwoModes, Central):
 
     name: ClassVar[str] = "unbounded-histogram"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithms 3 and 4"
-    revision: ClassVar[int] = 5
-    target: ClassVar[str] = "histogram"
-    loss_name: ClassVar[str] = "l1"
-    batch: ClassVar[int] = BLOCK
+    revision: ClassVar[int] = 6
     needs_server: ClassVar[str] = "which items there are is decided on exact counts by key"
-    display: ClassVar[Display | None] = HISTOGRAM
     raw_support: ClassVar[bool] = False
     way_out: ClassVar[str] = "set discrete = true"
 
@@ -171,7 +152,7 @@ class UnboundedHistogram(TwoModes, Central):
     delta: float
     clip: int | None = None
     clip_max: int = 1500
-    threshold: str = "ramp"
+    threshold: str | None = None
     epsilon_choice: float | None = None
     adjacency: str = Adjacency.ZERO_OUT_USER.value
     discrete: bool = True
@@ -185,11 +166,14 @@ class UnboundedHistogram(TwoModes, Central):
         if self.delta == 0:
             raise ValueError("releasing unknown keys needs delta > 0, got 0")
         Adjacency(self.adjacency)
-        gone = instead(f"{self.name}.threshold={self.threshold}")
-        if gone:
-            raise ValueError(f"unknown threshold {self.threshold!r}{gone}")
-        check_choice("threshold", self.threshold, RULES)
+        if self.threshold not in (None, "exact-range", "paper"):
+            gone = instead(f"{self.name}.threshold={self.threshold}")
+            said = gone or ': "exact-range" or "paper" is expected'
+            raise ValueError(f"unknown threshold {self.threshold!r}{said}")
         self.check_mode()
+        if self.method is not None:
+            check_choice("method", self.method, ("keys", "sample"))
+        check_integer("clip_max", self.clip_max)
         if self.by_keys:
             self._check_keys()
             return
@@ -202,20 +186,17 @@ class UnboundedHistogram(TwoModes, Central):
                 raise ValueError(f"a clip that is given needs no epsilon_choice, got {got}")
             if got >= most and not math.isinf(most):
                 raise ValueError(f"epsilon_choice must lie below epsilon = {most}, got {got}")
-        if self.clip is None and self.threshold == "paper" and self.clip_max < PAPER_GRID[0]:
+        if self.clip is not None:
+            RandomClip(self.clip)
+        elif not self.task.grid:
             raise ValueError(
                 f"the paper's thresholds begin at {PAPER_GRID[0]}: clip_max = {self.clip_max}"
             )
-        if self.clip is None:
-            _ = self.task
-        else:
-            RandomClip(self.clip)
 
     def _check_keys(self) -> None:
-        for name, usual in (("clip", None), ("threshold", "ramp"), ("mode", "default")):
+        for name, usual in (("clip", None), ("threshold", None), ("mode", "default")):
             if getattr(self, name) != usual:
                 raise ValueError(f'{name} = {getattr(self, name)!r} is for method = "sample"')
-        check_integer("clip_max", self.clip_max)
         spent = self.epsilon_keys
         if spent is not None and not (0 < spent < self.epsilon or math.isinf(self.epsilon)):
             raise ValueError(f"epsilon_keys must lie in (0, epsilon = {self.epsilon}), got {spent}")
@@ -226,9 +207,7 @@ class UnboundedHistogram(TwoModes, Central):
     @property
     def by_keys(self) -> bool:
         """Whether keys are released first, and then their counts."""
-        if self.method is not None:
-            check_choice("method", self.method, METHODS)
-        asked = self.clip is not None or self.threshold != "ramp" or self.mode != "default"
+        asked = self.clip is not None or self.threshold is not None or self.mode != "default"
         return self.method == "keys" or (self.method is None and not asked)
 
     @property
@@ -254,11 +233,13 @@ class UnboundedHistogram(TwoModes, Central):
 
     @property
     def choice_epsilon(self) -> float:
-        """What the choice of C may spend: 0 where C is given."""
+        """What the choice of C may spend: 0 where C is given.
+
+        By default a tenth of what the release gets, as in [1].
+        """
         if self.clip is not None:
             return 0.0
-        given = self.epsilon_choice
-        return self.epsilon / CHOICE_SHARE if given is None else given
+        return self.epsilon / 11 if self.epsilon_choice is None else self.epsilon_choice
 
     @property
     def release_epsilon(self) -> float:
@@ -275,7 +256,7 @@ class UnboundedHistogram(TwoModes, Central):
         """One for the release, and those of the choice or the keys."""
         if self.by_keys:
             return 1 + self.second(Keys.range(1)).max_rounds
-        return 1 + (self.task.rounds if self.clip is None else 0)
+        return 1 if self.clip is not None else 2
 
     @property
     def real_valued(self) -> bool:
@@ -284,19 +265,20 @@ class UnboundedHistogram(TwoModes, Central):
 
     @property
     def task(self) -> BoundTask:
-        """The public side of the choice of C."""
-        score, span, adaptive = RULES[self.threshold]
-        grid = tuple(c for c in PAPER_GRID if c <= self.clip_max) if span == "paper" else ()
+        """The public side of the choice of C: the paper's thresholds, or eight per factor of 2."""
+        if self.threshold == "paper":
+            grid = tuple(c for c in PAPER_GRID if c <= self.clip_max)
+        else:
+            steps = math.ceil(math.log2(self.clip_max) * 8)
+            points = np.geomspace(1, self.clip_max, steps + 1).round().astype(np.int64)
+            grid = tuple(np.unique(points).tolist())
         return BoundTask(
-            clip_max=self.clip_max,
-            score=score,
-            range=span,
-            adaptive=adaptive,
-            epsilon=self.choice_epsilon,
-            release_epsilon=self.release_epsilon,
-            release_delta=self.delta,
-            adjacency=Adjacency(self.adjacency),
-            grid=grid,
+            grid,
+            self.choice_epsilon,
+            self.release_epsilon,
+            self.delta,
+            Adjacency(self.adjacency),
+            self.clip_max if self.threshold == "paper" else None,
         )
 
     def l1_sensitivity(self, clip: int) -> int:
@@ -400,15 +382,6 @@ class UnboundedHistogram(TwoModes, Central):
             total = np.append(total[:-1], 0.0)  # the last stands for all that are not sampled
         order = Sampled(facts.users).none.vocabulary.byte_order
         return np.asarray(order[total[order] > 0])
-
-    @property
-    def estimates(self) -> Truth:
-        """The sum of the users' counts."""
-        return Truth.TOTAL
-
-    def loss(self, value: Array, truth: Array) -> float:
-        """Return the l1 distance, in counts."""
-        return l1(value, truth)
 
     @classmethod
     def example(cls) -> Self:

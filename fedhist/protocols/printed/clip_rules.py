@@ -9,18 +9,10 @@ References
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from fedhist.protocols.clip_choice.by_descent import Series, log_descent
-from fedhist.protocols.clip_choice.output_perturbation import clip_warnings, perturbed
-from fedhist.protocols.clip_choice.rule import (
-    Choice,
-    Search,
-    ThresholdRule,
-    ThresholdTask,
-    at_the_ends,
-    drowned,
-    free_choice,
-)
+from fedhist.protocols.clip_choice.by_paper import Series, free_choice, log_descent, perturbed
+from fedhist.protocols.clip_choice.rule import Search, ThresholdRule, ThresholdTask
 from fedhist.session.curator import Curator
 
 
@@ -39,6 +31,13 @@ def proof_step(
     return min(max(moved, ends[0]), ends[1])
 
 
+def public_users(task: ThresholdTask) -> int:
+    """Return the public number of users; ValueError without it."""
+    if task.n_users is None:
+        raise ValueError("a rule as printed needs a public number of users: set n_users")
+    return task.n_users
+
+
 def dp_sgd_paper(task: ThresholdTask, server: Curator) -> Search:
     """Descend G with the step sizes of Corollary 4.4's proof; returns the last iterate.
 
@@ -49,19 +48,18 @@ def dp_sgd_paper(task: ThresholdTask, server: Curator) -> Search:
     together cover at most 2 sqrt(T) c_max (largest slope) / (n R), 0.4 % of the range for T = 40,
     n = 1e6, R = 10 and slopes of 3400. The rate of the corollary needs the n^2 steps.
     """
-    n_users = task.public_users
+    n_users = public_users(task)
     free = free_choice(task)
     if free is not None:
         return free
-    series = Series(task, task.slope_radius, task.epsilon, task.delta)
+    series = Series(task, task.slope_radius)
     size = math.hypot(n_users * task.radius + task.mass, series.noise_std)
 
     def move(clip: float, number: int, tail: float) -> float:
         return proof_step(clip, number, task.mass - tail, size, (task.c_min, task.c_max))
 
     path = yield from series.clips(server, "dp-sgd-paper", move, (task.c_min + task.c_max) / 2)
-    warnings = at_the_ends(path[-1], task) + drowned(series.equivalent_std, task.mass)
-    return Choice(path[-1], warnings, {"tail_noise_std": series.noise_std})
+    return series.concluded(path[-1])
 
 
 def output_perturbation_paper(task: ThresholdTask, server: Curator) -> Search:
@@ -79,39 +77,27 @@ def output_perturbation_paper(task: ThresholdTask, server: Curator) -> Search:
     the exact sensitivity R / Lambda, so the output costs epsilon' / 8 and the whole is
     (5 epsilon' / 8, delta')-DP.
     """
-    n_users = task.public_users
+    n_users = public_users(task)
     free = free_choice(task)
     if free is not None:
         return free
     half = task.epsilon / 2
-    series = Series(task, 0.0, half, task.delta)
-    c_m = yield from log_descent(series, server, task.mass, "output-perturbation: C_m")
+    series = Series(replace(task, epsilon=half), 0.0)
+    c_m = yield from log_descent(series, server, "output-perturbation: C_m")
     strength = 2 * math.sqrt(2 * n_users / half) * task.radius / c_m
-    clip, noise = yield from perturbed(task, server, strength, half, 4, "output-perturbation")
-    warnings = clip_warnings(clip, noise, task)
-    return Choice(clip, warnings, {"clip_noise_std": noise, "c_m": c_m})
+    choice = yield from perturbed(task, server, strength, half, 4)
+    return replace(choice, public={**choice.public, "c_m": c_m})
 
 
-def _rounds(task: ThresholdTask, more: int = 0) -> int:
-    """Count the rounds of a descent that needs a public number of users; ValueError without it."""
-    _ = task.public_users
-    return task.steps + more
+def _rounds(task: ThresholdTask) -> int:
+    """Count the rounds of a descent that needs a public number of users."""
+    _ = public_users(task)
+    return task.steps
 
 
-DP_SGD_PAPER = ThresholdRule(
-    "dp-sgd-paper",
-    dp_sgd_paper,
-    "Liu et al. 2023, Corollary 4.4, steps of the proof",
-    needs_delta=True,
-    norms=(2,),
-    rounds=_rounds,
-)
-OUTPUT_PERTURBATION_PAPER = ThresholdRule(
-    "output-perturbation-paper",
-    output_perturbation_paper,
-    "Liu et al. 2023, Algorithm 2 as printed, C_m by DP-M-quantile",
-    needs_delta=True,
-    norms=(2,),
-    rounds=lambda task: _rounds(task, 1),
-)
-PRINTED_RULES = (DP_SGD_PAPER, OUTPUT_PERTURBATION_PAPER)
+RULES = {
+    "dp-sgd-paper": ThresholdRule(dp_sgd_paper, True, _rounds),
+    "output-perturbation-paper": ThresholdRule(
+        output_perturbation_paper, True, lambda task: _rounds(task) + 1
+    ),
+}

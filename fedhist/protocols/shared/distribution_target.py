@@ -16,8 +16,7 @@ from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.shared.central_bounds import central_share_bounds
 from fedhist.protocols.shared.clipped_totals import users_shares
-from fedhist.protocols.shared.displays import DISTRIBUTION
-from fedhist.protocols.shared.domains import OnDomain
+from fedhist.protocols.shared.domains import DISTRIBUTION, OnDomain
 from fedhist.protocols.shared.lower_bounds import planned_sizes, share_bounds, sizes_of
 from fedhist.protocols.shared.sample_sizes import held
 from fedhist.users.batch import Users

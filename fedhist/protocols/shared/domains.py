@@ -1,13 +1,25 @@
-"""Public domains of items: what they are, and where a configuration's comes from."""
+"""Public domains of items, and what protocols share whose estimate is a count for each of them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
+from fedhist.base.arrays import Array
+from fedhist.model.display import Display
+from fedhist.model.evaluation import Facts
+from fedhist.model.losses import L1, l1
 from fedhist.model.protocol import Protocol
+from fedhist.model.truths import Truth
+from fedhist.protocols.shared import clipped_totals
+from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.shards import Shard
+from fedhist.users.shards import BLOCK, Shard
+
+DISTRIBUTION = Display(
+    form="items", label="share", unit="probability, no unit", entry="symbol", rank="share", loss=L1
+)
 
 
 def check_domain(domain: Any) -> None:
@@ -40,3 +52,49 @@ class OnDomain(Protocol):
         """Fill the domain from the population's public one."""
         out, not_private = super().resolve(parameters, users, domain)
         return with_domain(out, domain), not_private
+
+
+class CountTarget(Protocol):
+    """A protocol whose estimate are total counts by item."""
+
+    target: ClassVar[str] = "histogram"
+    loss_name: ClassVar[str] = "l1"
+    batch: ClassVar[int] = BLOCK
+    display: ClassVar[Display | None] = Display(
+        form="items",
+        label="count (all users)",
+        unit="counts",
+        entry="item",
+        rank="count",
+        interval="of the noise (clipping bias apart)",
+        loss=L1,
+    )
+
+    @property
+    def estimates(self) -> Truth:
+        """The sum of the users' counts."""
+        return Truth.TOTAL
+
+    def loss(self, value: Array, truth: Array) -> float:
+        """Return the l1 distance, in counts."""
+        return l1(value, truth)
+
+
+class DomainHistogram(CountTarget, OnDomain):
+    """A protocol whose estimate has one total count for every item of ``domain``."""
+
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """Counts are not negative."""
+        return 0.0, math.inf
+
+    def sums(self, users: Users) -> dict[str, Array]:
+        """Add up the counts of a block by item, as "whole", and what else is needed. NOT PRIVATE.
+
+        Default: the counts alone.
+        """
+        return {"whole": clipped_totals.totals(users, self.domain)}
+
+    def truth_of(self, facts: Facts) -> Array:
+        """Return the total count of every item: (d,). NOT PRIVATE."""
+        return facts["whole"]

@@ -11,16 +11,15 @@ from scipy.stats import chi2
 
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocols.clip_choice.by_exponential import (
+from fedhist.protocols.clip_choice.rule import (
     DECAY,
     LIGHT_DECAY,
-    rank_aim,
+    ThresholdTask,
+    em_slope,
     safe_rank,
     slope_aim,
     tail_scores,
 )
-from fedhist.protocols.clip_choice.catalogue import RULES
-from fedhist.protocols.clip_choice.rule import ThresholdTask
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
@@ -28,9 +27,6 @@ from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from server.noise import SimulatedNoise
 from tests.protocols.running import table_users
-
-AIMS = {"em-slope": slope_aim, "em-quantile": rank_aim}
-NAMES = sorted(AIMS)
 
 
 def users_of(records, d=2):
@@ -52,7 +48,7 @@ def task(d=2, norm=2, mass=40.0, radius=1.0, ends=(1.0, 64.0), epsilon=1.0, per_
     )
 
 
-def drive(name, public, users, seed=0):
+def drive(public, users, seed=0):
     """Run one rule; returns its logits (None without noise), its choice and its ledger."""
     seen = []
 
@@ -62,7 +58,7 @@ def drive(name, public, users, seed=0):
             return super().exponential(logits)
 
     curator = Curator(Ledger(), lambda i: Watched(seed, i), Journal())
-    script = RULES[name].search(public, curator)
+    script = em_slope(public, curator)
     query = next(script)
     summary = query.answer_folded(users, lambda u: SeededStreams(u.ids, 0, "none"))
     query.check_summary(summary)
@@ -71,8 +67,8 @@ def drive(name, public, users, seed=0):
     return (seen[0] if seen else None), stop.value.value, curator.ledger
 
 
-def law(name, public, users):
-    return softmax(drive(name, public, users)[0])
+def law(public, users):
+    return softmax(drive(public, users)[0])
 
 
 def tails_of(users, public, radius):
@@ -93,9 +89,9 @@ def gaps_of(tails, level):
     return np.where(tails > level, tails - level, np.maximum(level - before, 0.0))
 
 
-def predicted(name, public, users):
-    aim = AIMS[name](public)
-    tails, most = tails_of(users, public, aim.radius), aim.radius or 1.0
+def predicted(public, users):
+    aim, radius = slope_aim(public), public.slope_radius
+    tails, most = tails_of(users, public, radius), radius or 1.0
     if aim.excess:
         logits = -public.epsilon * np.maximum(tails - aim.level, 0.0) / most
         return softmax(logits - LIGHT_DECAY * np.log(public.grid))
@@ -111,38 +107,31 @@ def random_users(n, d, seed=0):
 # -- the law ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("norm", [1, 2])
 @pytest.mark.parametrize("radius", [1.0, 1.5])
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 7.0])
-def test_law_is_the_stated_one(name, norm, radius, epsilon):
+def test_law_is_the_stated_one(norm, radius, epsilon):
     """The logits that the mechanism draws from, against a path that shares no code with it."""
     users = random_users(300, 3)
     public = task(3, norm, 70.0, radius, epsilon=epsilon)
-    assert law(name, public, users) == pytest.approx(predicted(name, public, users), rel=1e-6)
+    assert law(public, users) == pytest.approx(predicted(public, users), rel=1e-6)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_law_by_hand(name):
+def test_law_by_hand():
     """Norms 2, 5 (slope 7/5, cut to 1.2) and 13 (slope 17/13 cut to 1.2); thresholds 1, 4, 16."""
     users = users_of([[2, 0], [3, 4], [5, 12], [0, 0]])
     public = task(mass=30.0, radius=1.2, ends=(1.0, 16.0), per_octave=0.5, epsilon=1.5)
     assert public.grid.tolist() == [1, 4, 16]
-    if name == "em-quantile":
-        gaps, unit = [30 - 3, 30 - 2, 30 - 0], 1.0
-    else:
-        gaps, unit = [30 - 3.4, 30 - 2.4, 30 - 0], 1.2
-    gaps = [0, *gaps[:-1]]  # by intervals, the last one ending at 0
+    gaps, unit = [0, 30 - 3.4, 30 - 2.4], 1.2  # by intervals, the last one ending at 0
     weights = np.exp([-1.5 * g / (2 * unit) for g in gaps]) * np.array([1, 4, 16]) ** -0.75
-    assert law(name, public, users) == pytest.approx(weights / weights.sum(), rel=1e-5)
+    assert law(public, users) == pytest.approx(weights / weights.sum(), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_draws_follow_the_law(name):
+def test_draws_follow_the_law():
     """Chi-square over 1500 seeds, false alarm 1e-6 per rule."""
     users, public = random_users(200, 3), task(3, mass=60.0, epsilon=0.1)
-    p = law(name, public, users)
-    drawn = [drive(name, public, users, seed)[1].clip for seed in range(1500)]
+    p = law(public, users)
+    drawn = [drive(public, users, seed)[1].clip for seed in range(1500)]
     found = np.bincount(np.searchsorted(public.grid, drawn), minlength=len(p))
     assert (found > 0).sum() > 3
     statistic = ((found - 1500 * p) ** 2 / (1500 * p)).sum()
@@ -152,32 +141,30 @@ def test_draws_follow_the_law(name):
 # -- privacy ---------------------------------------------------------------------------------------
 
 
-def worst_ratio(name, public, base, records):
+def worst_ratio(public, base, records):
     """Largest |log P / P'| over all pairs of records of one user beside the base."""
-    laws = np.log([law(name, public, users_of([*base, r])) for r in records])
+    laws = np.log([law(public, users_of([*base, r])) for r in records])
     zero = records.index((0, 0))
     differences = np.abs(laws[:, None] - laws[None, :]).max(axis=2)
     return differences[zero].max(), differences.max()
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("norm", [1, 2])
 @pytest.mark.parametrize("radius", [1.0, math.sqrt(2.0)])
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
-def test_choice_is_epsilon_private(name, norm, radius, epsilon):
+def test_choice_is_epsilon_private(norm, radius, epsilon):
     """Every pair of records with counts up to 4: zeroed out, and replaced by any other."""
     records = list(itertools.product(range(5), repeat=2))
     public = task(norm=norm, mass=0.0, radius=radius, ends=(1.0, 4.0), epsilon=epsilon)
-    level = AIMS[name](public).level
+    level = slope_aim(public).level
     for n in (0, 3, round(level), 3 * round(level)):
         base = [records[(7 * k) % len(records)] for k in range(n)]
-        zeroed, replaced = worst_ratio(name, public, base, records)
+        zeroed, replaced = worst_ratio(public, base, records)
         assert zeroed <= replaced <= epsilon * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("radius", [1.0, math.sqrt(2.0)])
-def test_no_smaller_epsilon_would_do(name, radius):
+def test_no_smaller_epsilon_would_do(radius):
     """The user raises the score of some thresholds by R and lowers that of the first by R.
 
     With the user the upper tails meet the level exactly; the first threshold is hopeless anyway.
@@ -186,59 +173,54 @@ def test_no_smaller_epsilon_would_do(name, radius):
     epsilon = 2.0
     ends = (1000.0, 2000.0)  # of nearly equal weights
     public = task(mass=0.0, radius=radius, ends=ends, epsilon=epsilon, per_octave=160)
-    unit = 1.0 if name == "em-quantile" else radius
     above = math.ceil(safe_rank(0.0, len(public.grid), epsilon))  # where weights begin equal
-    public = replace(public, mass=above * unit)
+    public = replace(public, mass=above * radius)
     large = (2**21, 2**21)
     base = [large] * (above - 1) + [(710, 710)] * 20  # beyond the first threshold alone
-    zeroed, replaced = worst_ratio(name, public, base, [(0, 0), large])
+    zeroed, replaced = worst_ratio(public, base, [(0, 0), large])
     assert zeroed == replaced
     assert zeroed <= epsilon * (1 + 1e-9)
     assert zeroed > 0.99 * epsilon
 
 
 def test_spends_what_it_is_given():
-    for name in NAMES:
-        ledger = drive(name, task(epsilon=0.3), random_users(20, 2))[2]
-        total = ledger.spent(0.0)
-        assert (total.basic_epsilon, total.basic_delta) == (0.3, 0.0)
-        assert len(ledger.entries) == 1
+    ledger = drive(task(epsilon=0.3), random_users(20, 2))[2]
+    total = ledger.spent(0.0)
+    assert (total.basic_epsilon, total.basic_delta) == (0.3, 0.0)
+    assert len(ledger.entries) == 1
 
 
 # -- the level -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_level_is_the_mass_where_the_mechanism_can_find_it(name):
+def test_level_is_the_mass_where_the_mechanism_can_find_it():
     public = task(mass=100.0, radius=2.0, epsilon=1.0)
-    unit = 1.0 if name == "em-quantile" else 2.0
-    error = unit * safe_rank(0.0, len(public.grid), 1.0)
+    error = 2.0 * safe_rank(0.0, len(public.grid), 1.0)
     assert error < 100
-    assert AIMS[name](public).level == 100.0
-    assert AIMS[name](public).warnings == ()
+    assert slope_aim(public).level == 100.0
+    assert slope_aim(public).warnings == ()
     for mass in (0.0, 0.9 * error):
-        aim = AIMS[name](replace(public, mass=mass))
+        aim = slope_aim(replace(public, mass=mass))
         assert aim.excess == (mass == 0)
         assert aim.level == (mass if aim.excess else error)
         assert "raise epsilon_choice" in aim.warnings[0]
-        assert ("sparsity" in aim.warnings[0]) == (name != "em-quantile")
-    assert AIMS[name](replace(public, mass=error)).level == error
-    near = AIMS[name](replace(public, mass=0.95 * error))
+        assert "sparsity" in aim.warnings[0]
+    assert slope_aim(replace(public, mass=error)).level == error
+    near = slope_aim(replace(public, mass=0.95 * error))
     assert (near.level, near.warnings) == (error, ())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_level_keeps_out_of_the_empty_tail(name):
+def test_level_keeps_out_of_the_empty_tail():
     """However small M is: two thirds of the probability are above every norm at most, and near."""
     users = users_of([[1 + k // 20, 0] for k in range(2000)])
     for epsilon in (0.05, 0.2, 1.0):
         public = task(mass=0.5, ends=(1.0, 1000.0), epsilon=epsilon, per_octave=4)
-        aim = AIMS[name](public)
-        empty = law(name, public, users)[public.grid >= 100][1:]
+        aim = slope_aim(public)
+        empty = law(public, users)[public.grid >= 100][1:]
         assert len(empty) > 10
         assert aim.excess
         assert 0 < empty.sum() <= 0.65
-        assert law(name, public, users) @ public.grid < 1.6 * 100
+        assert law(public, users) @ public.grid < 1.6 * 100
 
 
 def exponential_law(public, tails):
@@ -286,45 +268,41 @@ def test_no_private_choice_sees_few_users_who_hold_much(d, least):
 # -- edges -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("norm", [1, 2])
 @pytest.mark.parametrize("records", [np.zeros((0, 2)), np.zeros((9, 2)), np.ones((9, 2)) * [1, 0]])
-def test_nobody_above_the_lower_end(name, norm, records):
+def test_nobody_above_the_lower_end(norm, records):
     """No users, empty users, norms of exactly c_min: S = 0 everywhere."""
     public = task(norm=norm)
-    p = law(name, public, users_of(records))
+    p = law(public, users_of(records))
     assert np.isfinite(p).all()
     assert p[0] > 0.999  # the right answer: the first threshold clips nobody
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_without_noise_the_smallest_threshold_that_clips_nobody(name):
+def test_without_noise_the_smallest_threshold_that_clips_nobody():
     public = task(mass=0.0, epsilon=math.inf)
     for records in ([[5, 0], [3, 4], [0, 0]], [[5, 0]] * 9):
-        choice = drive(name, public, users_of(records))[1]
+        choice = drive(public, users_of(records))[1]
         assert choice.clip == public.grid[public.grid >= 5][0]
         assert choice.warnings == ()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_ends_of_the_grid_are_reported(name):
-    nobody = drive(name, replace(task(), epsilon=math.inf, mass=0.0), users_of([[0, 0]]))[1]
+def test_ends_of_the_grid_are_reported():
+    nobody = drive(replace(task(), epsilon=math.inf, mass=0.0), users_of([[0, 0]]))[1]
     assert nobody.clip == 1.0
     assert "lower end" in nobody.warnings[-1]
     public = task(ends=(1.0, 8.0), epsilon=math.inf, mass=0.0)
     spread = [[2, 0], [4, 0], [8, 0], [1000, 0]]
-    choice = drive(name, public, users_of(spread))[1]
+    choice = drive(public, users_of(spread))[1]
     assert choice.clip == 8.0
     assert "clip_max" in choice.warnings[-1]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_one_huge_outlier_moves_nothing(name):
+def test_one_huge_outlier_moves_nothing():
     """Its slope is cut like everybody's: the law changes by a factor e^epsilon at most."""
     public = task(mass=60.0, epsilon=0.5)
     crowd = [[k % 30, 3] for k in range(300)]
-    without = np.log(law(name, public, users_of([*crowd, [0, 0]])))
-    with_it = np.log(law(name, public, users_of([*crowd, [10**12, 10**12]])))
+    without = np.log(law(public, users_of([*crowd, [0, 0]])))
+    with_it = np.log(law(public, users_of([*crowd, [10**12, 10**12]])))
     assert 0 < np.abs(without - with_it).max() <= 0.5 * (1 + 1e-9)
 
 
@@ -332,7 +310,7 @@ def test_identical_users_need_intervals():
     """All norms 10: the first threshold above, where points above 10 would all score alike."""
     users, public = users_of([[10, 0]] * 1000), task(mass=50.0, ends=(1.0, 1000.0), epsilon=1.0)
     first = int(np.searchsorted(public.grid, 10.0))
-    assert law("em-slope", public, users)[first] > 0.9999
+    assert law(public, users)[first] > 0.9999
 
 
 # -- scores ----------------------------------------------------------------------------------------

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.clip_choice.by_descent import log_step
-from fedhist.protocols.clip_choice.output_perturbation import regularized_minimum
+from fedhist.protocols.clip_choice.by_paper import log_step, regularized_minimum
 from fedhist.protocols.printed.clip_rules import proof_step
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER

@@ -10,9 +10,9 @@ from scipy.optimize import minimize_scalar
 
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, gaussian_multiplier
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocols.clip_choice.by_descent import Series
-from fedhist.protocols.clip_choice.catalogue import threshold_rule
+from fedhist.protocols.clip_choice.by_paper import Series
 from fedhist.protocols.clip_choice.rule import ThresholdTask
+from fedhist.protocols.histograms.adaptive_histogram import threshold_rule
 from fedhist.protocols.histograms.reference_clips import c_star_gaussian, c_star_laplace
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.session.curator import Curator, NoiseSource
@@ -444,6 +444,6 @@ def test_the_stated_noise_is_the_noise_that_is_drawn(crowd):
 def test_a_series_costs_the_same_whatever_its_length():
     users = from_rows(OTHERS, D)
     for steps in (1, 7, 40):
-        series = Series(make_task(users, steps=steps), 2.0, 0.1, 1e-6)
-        assert series.noise_std == pytest.approx(math.sqrt(steps) * series.equivalent_std)
-        assert series.equivalent_std == pytest.approx(2 * gaussian_multiplier(0.1, 1e-6))
+        series = Series(make_task(users, steps=steps), 2.0)
+        one = series.noise_std / math.sqrt(steps)
+        assert one == pytest.approx(2 * gaussian_multiplier(0.1, 1e-6))

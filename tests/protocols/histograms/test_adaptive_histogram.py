@@ -8,15 +8,14 @@ import pytest
 
 from fedhist.privacy.guarantee import Adjacency, Trust, gaussian_multiplier
 from fedhist.privacy.noise_law import expected_l1
-from fedhist.protocols.clip_choice import by_exponential
-from fedhist.protocols.clip_choice.by_exponential import slope_aim
-from fedhist.protocols.clip_choice.catalogue import (
+from fedhist.protocols.clip_choice import rule
+from fedhist.protocols.histograms.adaptive_histogram import (
     CHOICE_SHARE,
     PRINTED_NAMES,
     RULES,
+    AdaptiveHistogram,
     threshold_rule,
 )
-from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
 from fedhist.protocols.histograms.reference_clips import best_clip
 from fedhist.users.batch import Users
@@ -49,8 +48,7 @@ def users_of(rows, d):
 
 def parameters(name):
     """What a rule needs to run at all."""
-    rule = threshold_rule(name)
-    delta = 1e-5 if rule.needs_delta or 1 not in rule.norms else 0.0
+    delta = 1e-5 if threshold_rule(name).needs_delta else 0.0
     return {"threshold": name, "delta": delta, "n_users": 200, "steps": 5}
 
 
@@ -110,14 +108,14 @@ def test_without_noise_every_part_is_without():
         ({"delta_choice": 1e-9}, "'em-slope' spends no delta; got delta_choice 1e-09"),
         ({"threshold": "dp-sgd", "delta_choice": 1e-6}, r"\(0, delta = 1e-06\), got 1e-06"),
         ({"threshold": "dp-sgd", "delta_choice": 2e-6}, r"\(0, delta = 1e-06\), got 2e-06"),
-        ({"threshold": "dp-sgd", "delta": 0.0}, r"delta_choice in \(0, delta = 0.0\)"),
+        ({"threshold": "dp-sgd", "delta": 0.0}, "'dp-sgd' needs delta > 0, got 0"),
+        ({"threshold": "em-quantile"}, 'is gone: write threshold = "em-slope", or'),
         ({"threshold": "dp-sgd-paper", "delta": 0.0}, "'dp-sgd-paper' needs delta > 0, got 0"),
         ({"threshold": "huang-quantile"}, 'is gone: write threshold = "adaptive-quantile"'),
         ({"threshold": "dp-sgd-paper"}, "set n_users"),
         ({"threshold": "em-slop"}, "unknown threshold rule 'em-slop'; did you mean 'em-slope'"),
         ({"noise": "none"}, "noise must be one of auto, laplace, gaussian, got 'none'"),
         ({"noise": "gaussian", "delta": 0.0}, "Gaussian noise needs delta > 0, got 0"),
-        ({"noise": "laplace", "threshold": "dp-sgd-paper"}, "needs Gaussian noise"),
         ({"clip_min": 0.0}, "got 0.0 and 1000.0"),
         ({"clip_min": 5.0, "clip_max": 4.0}, "got 5.0 and 4.0"),
         ({"clip_max": INF}, "got 1.0 and inf"),
@@ -187,9 +185,9 @@ def test_release_is_the_bounded_histogram():
 
 def mixture(p, users):
     """The expected error over the exact law of the choice, which shares no code with a run."""
-    law = NormIndex(users, p.domain).law(slope_aim(p.task), p.task)
+    law = NormIndex(users, p.domain).law(p.task)
     likely = np.flatnonzero(law > 1e-9)
-    release = lambda c: replace(p.at(float(c)), nonneg=p.nonneg)  # noqa: E731
+    release = lambda c: replace(p.release_at(float(c)), nonneg=p.nonneg)  # noqa: E731
     return sum(law[i] * release(p.task.grid[i]).error(users).expected for i in likely)
 
 
@@ -215,14 +213,14 @@ def test_choice_costs_little(n, d, delta, most):
     users = heavy_users(n, d)
     noise = "gaussian" if delta else "auto"
     p = AdaptiveHistogram(users.vocabulary, 1.1, delta, epsilon_choice=0.1, noise=noise)
-    best = best_clip(users, p.domain, p.norm, p.at(1.0).noise, nonneg=True, per_octave=8)[1]
+    best = best_clip(users, p.domain, p.norm, p.at(1.0, p.norm).noise, nonneg=True, per_octave=8)[1]
     assert mixture(p, users) < most * best
 
 
 def test_identical_users_cost_little_with_intervals():
     users = users_of([[30 if j == i % 50 else 0 for j in range(50)] for i in range(4000)], 50)
     p = AdaptiveHistogram(users.vocabulary, 1.1, 1e-6, noise="gaussian")
-    least = expected_l1(p.at(30.0).noise, np.zeros(50), p.truth(users))
+    least = expected_l1(p.at(30.0, 2).noise, np.zeros(50), p.truth(users))
     assert mixture(p, users) < 1.25 * least
 
 
@@ -231,13 +229,13 @@ SETTINGS = [(300, 5), (1000, 30), (3000, 100), (3000, 300)]
 
 def regret(share, decay, monkeypatch):
     """Geometric mean of the error over that of the best clip, over SETTINGS and budgets."""
-    monkeypatch.setattr(by_exponential, "LIGHT_DECAY", decay)
+    monkeypatch.setattr(rule, "LIGHT_DECAY", decay)
     logs = []
     for n, d in SETTINGS:
         users = heavy_users(n, d)
         for epsilon in (0.5, 2.0):
             p = AdaptiveHistogram(users.vocabulary, epsilon, epsilon_choice=share * epsilon)
-            unit = replace(p, epsilon_choice=1e-9 * epsilon).at(1.0).noise
+            unit = replace(p, epsilon_choice=1e-9 * epsilon).at(1.0, 1).noise
             best = best_clip(users, p.domain, 1, unit, nonneg=True, per_octave=4)[1]
             logs.append(math.log(mixture(p, users) / best))
     return math.exp(np.mean(logs))
@@ -245,7 +243,7 @@ def regret(share, decay, monkeypatch):
 
 def test_the_share_and_the_decay_are_near_the_best(monkeypatch):
     """Of what is spent on the choice, and of how fast weights fall: exact, on fixed users."""
-    decay = by_exponential.LIGHT_DECAY
+    decay = rule.LIGHT_DECAY
     ours = regret(CHOICE_SHARE, decay, monkeypatch)
     assert ours < min(regret(s, decay, monkeypatch) for s in (0.03, 0.35))
     assert ours < min(regret(CHOICE_SHARE, x, monkeypatch) for x in (1.0, 12.0))
@@ -259,6 +257,27 @@ def test_noise_is_laplace_only_where_that_is_less_however_broad_users_are():
     assert AdaptiveHistogram(Keys.range(few), 1.0, 1e-6).norm == 1
     assert AdaptiveHistogram(Keys.range(many), 1.0, 1e-6).norm == 2
     assert AdaptiveHistogram(Keys.range(few), 1.0, 1e-6, threshold="dp-sgd").norm == 2
+
+
+def test_noise_is_laplace_where_that_is_less_within_the_clip_that_was_chosen():
+    """An l1 clip of C^2 cuts nobody whom an l2 clip of C leaves whole."""
+    p = AdaptiveHistogram(Keys.range(100), 1.0, 1e-6)
+    for clip, wide in ((1.0, 1.0), (1.19, 1.0), (2**0.5, 2.0), (1.99, 3.0), (2.0, 4.0)):
+        release = p.release_at(clip)
+        assert (release.norm, release.clip, release.delta) == (1, wide, 0.0)
+        assert release.noise.mean_absolute <= 0.75 * p.at(clip, 2).noise.mean_absolute
+    for clip in (0.9, 3.0, 10.0):
+        assert p.release_at(clip) == p.at(clip, 2)
+    assert replace(p, noise="gaussian").release_at(1.0).norm == 2
+    users = users_of(np.eye(100, dtype=int)[np.arange(3000) % 100], 100)
+    estimate = run(p, users)
+    assert estimate.ledger.spent().basic_delta == 0.0
+    gaussian = replace(p, noise="gaussian")
+    loss = p.loss(estimate.value, p.truth(users))
+    assert loss < 0.5 * p.loss(run(gaussian, users).value, p.truth(users))
+    rows = np.array([[1, 1, 1, 0], [2, 0, 0, 0], [3, 1, 0, 0], [0, 0, 0, 1]])
+    l1, l2 = rows.sum(axis=1), np.linalg.norm(rows, axis=1)
+    assert (l1 <= l2**2 * (1 + 1e-9)).all()
 
 
 # -- edges -----------------------------------------------------------------------------------------

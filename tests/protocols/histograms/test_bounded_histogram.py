@@ -15,7 +15,8 @@ from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.sensitivity import sensitivity_multipliers
-from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram, ClippedCounts
+from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
+from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.session.codec import decode_query, encode_fields
 from fedhist.session.session import Session
 from fedhist.users.batch import Users

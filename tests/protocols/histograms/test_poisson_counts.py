@@ -13,10 +13,10 @@ from scipy.stats import chi2, laplace, poisson
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report
 from fedhist.privacy.guarantee import Trust, gaussian_multiplier, zcdp_rho
-from fedhist.protocols.clip_choice import by_exponential
+from fedhist.protocols.clip_choice.rule import LIGHT_DECAY
 from fedhist.protocols.histograms import poisson_debiasing as debias
-from fedhist.protocols.histograms.per_item_counts import PerItemClip
-from fedhist.protocols.histograms.poisson_counts import CHOICES, ITEM_SHARE, PoissonCounts
+from fedhist.protocols.histograms.poisson_counts import PoissonCounts
+from fedhist.protocols.histograms.queries import PerItemClip
 from fedhist.protocols.shared.contributions import NormHistogram
 from fedhist.session.session import Session
 from fedhist.users.keys import Keys
@@ -27,6 +27,7 @@ from tests.protocols.running import streams, table_users
 
 ZERO, REPLACE, ADD = "zero-out-user", "replace-user", "add-remove-user"
 TEA = Keys.of(["tea"])
+CHOICES = ("excess", "quantile")
 
 
 def users_of(table, keys=None):
@@ -48,7 +49,7 @@ def thresholds(protocol, table):
     low = np.append(above, 0)
     if protocol.choice == "excess":
         logits = -epsilon * np.maximum(low - protocol.level, 0)
-        logits = logits - by_exponential.LIGHT_DECAY * np.log(edges)
+        logits = logits - LIGHT_DECAY * np.log(edges)
     else:
         before = np.append(np.inf, above)
         gap = np.where(low > protocol.level, low, np.minimum(before, protocol.level))
@@ -279,7 +280,7 @@ def test_another_number_of_users_than_declared_fails_before_the_release():
         assert estimate.ledger.spent(0.0).epsilon == 0
     chosen = run(replace(protocol, n_users=29, clip=None), users)
     assert chosen.status == "failed"
-    assert chosen.ledger.spent(0.0).epsilon == pytest.approx(ITEM_SHARE)
+    assert chosen.ledger.spent(0.0).epsilon == pytest.approx(0.25)
 
 
 def test_many_items_are_allowed_with_a_warning():
@@ -449,7 +450,19 @@ def test_the_share_is_near_the_best():
                 logs.append(math.log(expected_error(tea(counts, **given)[0], counts)))
         return np.mean(logs)
 
-    assert regret(ITEM_SHARE) < min(regret(share) for share in (0.1, 0.5))
+    assert regret(0.25) < min(regret(share) for share in (0.1, 0.5))
+
+
+def test_of_many_users_the_choice_gets_what_sees_one_in_200_of_them():
+    """Who have fifty times as much: with half of the budget the others' clip is taken instead."""
+    protocol = PoissonCounts(TEA, 4.0, n_users=20_000)
+    assert PoissonCounts(TEA, 4.0, n_users=1000).budgets == (1.0, 3.0)
+    assert protocol.budgets[0] == pytest.approx(0.163, abs=1e-3)
+    counts = np.repeat([2, 100], [19_900, 100])
+    seen = sum(p for c, p in thresholds(protocol, counts[:, None]) if c >= 50)
+    half = replace(protocol, epsilon_choice=protocol.budgets[0] / 2)
+    assert seen > 0.9
+    assert sum(p for c, p in thresholds(half, counts[:, None]) if c >= 50) < 0.5
 
 
 def test_debiasing_pays_on_poisson_data_and_can_lose_on_others():
