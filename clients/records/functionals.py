@@ -3,8 +3,7 @@
 Every functional averages over a user's own samples or items in one compiled walk, O(own record),
 with no copy of the data and no transform. A scalar depends on that user's record and fold alone,
 to the last bit, in whatever batch it is computed. A record without usable data has the scalar
-NaN, which the randomizers turn into their null message; comparisons in the loops are written so
-that a NaN passes them.
+NaN, which the randomizers turn into their null message.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from numba import njit
 
 from clients.bounding.contribution import domain_lookup
 from clients.bounding.kernels import Columns, columns_of, place
-from clients.records.user_rows import shrink
+from clients.records.user_rows import OwnMeans, add_shrunk, clipped
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_range, check_size, check_within
 from fedhist.base.errors import PopulationError
@@ -71,6 +70,11 @@ class Coordinates(Functional):
     def n_folds(self) -> int:
         """One for each coordinate in use."""
         return self.dimension if self.columns is None else len(self.columns)
+
+    @property
+    def averaging(self) -> OwnMeans:
+        """The mean over the clipped samples."""
+        return OwnMeans(float(self.low), float(self.high), self.max_items)
 
     def scalars(self, users: Users, fold: Integers) -> Floats:
         """Average each user's coordinate: (n,) float64 in [low, high]; NaN for none or NaN."""
@@ -152,31 +156,27 @@ class Rotated(Functional):
         """The diagonal of D: (d2,) float64, +-1."""
         return rotation_signs(self.sign_salt, self.n_folds)
 
+    @property
+    def averaging(self) -> OwnMeans | None:
+        """The mean over the shortened samples."""
+        return None if self.max_items else OwnMeans(radius=float(self.radius))
+
     def scalars(self, users: Users, fold: Integers) -> Floats:
         """Rotate each user's mean in one coordinate: (n,) float64 in [low, high]."""
         samples = samples_of(users, self.dimension)
         folds = _checked(fold, users, self.n_folds)
         out = np.empty(len(users))
         signs = self.signs[: self.dimension] / math.sqrt(self.n_folds)
-        radius = float(self.radius)
-        rotated_kernel(
-            samples.indptr, samples.values, folds, signs, radius, self.high, self.max_items, out
-        )
+        limits = float(self.radius), self.high, self.max_items, self.n_folds
+        rotated_kernel(samples.indptr, samples.values, folds, signs, *limits, out)
         return out
 
 
 class _Signed(Functional):
     """An average of numbers in [-1, 1]: of cosines, or of signs."""
 
-    @property
-    def low(self) -> float:
-        """All are -1."""
-        return -1.0
-
-    @property
-    def high(self) -> float:
-        """All are 1."""
-        return 1.0
+    low = -1.0
+    high = 1.0
 
 
 @register_part
@@ -302,12 +302,9 @@ def coordinates_kernel(
         c = column[u]
         total = 0.0 if stop > start else np.nan
         for i in range(start, stop):
-            x = values[i, c]
-            # a NaN passes both comparisons and spreads
-            total += low if x < low else (high if x > high else x)
-        mean = total / max(stop - start, 1)
+            total += clipped(values[i, c], low, high)
         # summation may leave the range by a rounding
-        out[u] = low if mean < low else (high if mean > high else mean)
+        out[u] = clipped(total / max(stop - start, 1), low, high)
 
 
 @njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
@@ -351,29 +348,24 @@ def rotated_kernel(
     radius: float,
     clip: float,
     max_items: int,
+    d2: int,
     out: Floats,
 ) -> None:
     """Fill sum_k H[fold, k] signs_k mean_k; ``signs`` (d,) carries the factor of the transform."""
     d = values.shape[1]
-    d2 = 1
-    while d2 < d:
-        d2 *= 2
     mean, scratch = np.empty(d), np.empty(d2)
     for u in range(indptr.shape[0] - 1):
         start, stop = indptr[u], indptr[u + 1]
         if max_items > 0:
             stop = start + min(stop - start, max_items)
         mean[:] = 0.0
-        for i in range(start, stop):
-            a, b = shrink(values, i, radius)
-            for k in range(d):
-                mean[k] += a * (b * values[i, k])
+        add_shrunk(values, start, stop, radius, mean)
         scratch[d:] = 0.0
         for k in range(d):
             scratch[k] = signs[k] * mean[k]
         z = _signed_sum(scratch, fold[u]) / max(stop - start, 1)
         z = z if stop > start else np.nan
-        out[u] = -clip if z < -clip else (clip if z > clip else z)
+        out[u] = clipped(z, -clip, clip)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -385,12 +377,10 @@ def fourier_kernel(indptr: Integers, values: Floats, fold: Integers, out: Floats
         frequency, is_cosine = j // 2, j % 2 == 0
         total = 0.0 if stop > start else np.nan
         for i in range(start, stop):
-            x = values[i, 0]
-            turns = frequency * (0.0 if x < 0.0 else (1.0 if x > 1.0 else x))
+            turns = frequency * clipped(values[i, 0], 0.0, 1.0)
             angle = 2.0 * math.pi * (turns - math.floor(turns))  # whole turns drop out exactly
             total += math.cos(angle) if is_cosine else math.sin(angle)
-        mean = total / max(stop - start, 1)
-        out[u] = -1.0 if mean < -1.0 else (1.0 if mean > 1.0 else mean)
+        out[u] = clipped(total / max(stop - start, 1), -1.0, 1.0)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -407,4 +397,4 @@ def hadamard_kernel(columns: Columns, row: Integers, out: Floats) -> None:
                 total += c
                 signed += _sign(row[u], x) * c
         mean = signed / total if total > 0.0 else np.nan
-        out[u] = -1.0 if mean < -1.0 else (1.0 if mean > 1.0 else mean)
+        out[u] = clipped(mean, -1.0, 1.0)

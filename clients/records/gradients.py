@@ -7,8 +7,6 @@ samples alone, to the last bit, in whatever batch it is computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Literal, get_args
 
 import numpy as np
@@ -22,10 +20,6 @@ from fedhist.users.columns import Samples
 
 Model = Literal["least-squares", "logistic"]
 MODELS = get_args(Model)
-_IS_LOGISTIC: Mapping[str, bool] = MappingProxyType({"least-squares": False, "logistic": True})
-
-MARGIN = 1.0 - 2.0**-30
-"""Rows are shortened to this part of the clip, so that rounding never takes them beyond it."""
 
 
 def user_gradients(
@@ -54,7 +48,7 @@ def user_gradients(
             f"{samples.values.shape[1]} columns"
         )
     out = np.zeros((len(samples.indptr) - 1, d))
-    _walk(samples.indptr, samples.values, _IS_LOGISTIC[model], theta, centre, float(clip), out)
+    _walk(samples.indptr, samples.values, model == "logistic", theta, centre, float(clip), out)
     return out
 
 
@@ -91,7 +85,7 @@ def _walk(
         if usable:
             for k in range(d):
                 out[u, k] = out[u, k] / (stop - start) - centre[k]
-            a, b = shrink(out, u, clip * MARGIN)
+            a, b = shrink(out, u, clip * (1.0 - 2.0**-30))  # rounding never takes it beyond
             usable = not np.isnan(a)
         for k in range(d):
             out[u, k] = a * (b * out[u, k]) if usable else 0.0

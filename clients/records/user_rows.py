@@ -8,6 +8,7 @@ stays what it is. A row of NaN marks such a record where nothing is sent.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,12 @@ from fedhist.users.batch import Users
 from fedhist.users.columns import Items, Samples
 
 
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def clipped(x: Any, low: Any, high: Any) -> Any:
+    """Clip a number; a NaN passes both comparisons, and spreads."""
+    return low if x < low else high if x > high else x
+
+
 def user_points(samples: Samples) -> Floats:
     """Average each user's samples, coordinate by coordinate, without clipping: (n, d).
 
@@ -29,8 +36,7 @@ def user_points(samples: Samples) -> Floats:
     array([[2. , 0.5],
            [nan, nan]])
     """
-    points: Floats = _means(read_only(samples.indptr), read_only(samples.values))
-    return points
+    return _averages(samples, -np.inf, np.inf, whole=True)
 
 
 def coordinate_points(samples: Samples, low: float, high: float) -> Floats:
@@ -50,18 +56,12 @@ def coordinate_points(samples: Samples, low: float, high: float) -> Floats:
     >>> coordinate_points(Samples(np.array([0, 2]), x), -1.0, 1.0)
     array([[0.5, nan]])
     """
-    points: Floats = _box_means(
-        read_only(samples.indptr), read_only(samples.values), low, high, False
-    )
-    return points
+    return _averages(samples, low, high)
 
 
-def clipped_points(samples: Samples, low: float, high: float) -> Floats:
-    """Average each user's samples, clipped to [low, high], as :func:`coordinate_points` does."""
-    points: Floats = _box_means(
-        read_only(samples.indptr), read_only(samples.values), low, high, True
-    )
-    return points
+def clipped_points(samples: Samples, low: float, high: float, first: int = 0) -> Floats:
+    """Average each user's samples (the ``first`` ones, if not 0), every number clipped before."""
+    return _averages(samples, low, high, every=True, first=first)
 
 
 def user_means(users: Users, low: float, high: float) -> Floats:
@@ -78,51 +78,57 @@ def user_means(users: Users, low: float, high: float) -> Floats:
     >>> user_means(users, 0.0, 1.0).tolist()
     [[0.75], [nan]]
     """
-    samples = users.reals
-    clipped = np.clip(samples.values, low, high)
-    return np.clip(user_points(Samples(samples.indptr, clipped)), low, high)
+    means = _averages(users.reals, low, high, every=True, whole=True)
+    return np.clip(means, low, high)  # summation may leave the range by a rounding
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _means(indptr: Any, values: Any) -> Floats:
-    """Average each user's rows, in their order; NaN without any, or where one is not finite."""
-    n, d = len(indptr) - 1, values.shape[1]
-    out = np.zeros((n, d))
-    for user in range(n):
-        size = indptr[user + 1] - indptr[user]
-        if size == 1 and d == 1:  # users of one number are the many
-            x = values[indptr[user], 0]
-            out[user, 0] = x + 0.0 if np.isfinite(x) else np.nan  # of -0, too, the sum is 0
-            continue
-        for row in range(indptr[user], indptr[user + 1]):
-            for j in range(d):
-                out[user, j] += values[row, j]
-        finite = size > 0
-        for j in range(d):
-            out[user, j] = out[user, j] / max(size, 1)
-            finite &= np.isfinite(out[user, j])
-        if not finite:
-            out[user] = np.nan
+def _averages(
+    samples: Samples,
+    low: float,
+    high: float,
+    *,
+    every: bool = False,
+    whole: bool = False,
+    first: int = 0,
+) -> Floats:
+    out = np.zeros((len(samples.indptr) - 1, samples.values.shape[1]))
+    indptr, values = read_only(samples.indptr), read_only(samples.values)
+    _average(indptr, values, low, high, every, whole, first, out)
     return out
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _box_means(indptr: Any, values: Any, low: float, high: float, every: bool) -> Floats:
-    """Average each user's rows, in their order, ``every`` number clipped or infinite ones only."""
-    n, d = len(indptr) - 1, values.shape[1]
-    out = np.zeros((n, d))
-    for user in range(n):
-        size = indptr[user + 1] - indptr[user]
-        for row in range(indptr[user], indptr[user + 1]):
-            for j in range(d):
+def _average(
+    indptr: Any,
+    values: Any,
+    low: float,
+    high: float,
+    every: bool,
+    whole: bool,
+    first: int,
+    out: Floats,
+) -> None:
+    """Average each user's rows in their order, ``every`` number clipped, or infinite ones only.
+
+    Of the ``first`` rows, if not 0; a coordinate that is not finite spoils the ``whole`` row.
+    """
+    for user in range(out.shape[0]):
+        start, stop = indptr[user], indptr[user + 1]
+        if first > 0:
+            stop = min(stop, start + first)
+        for row in range(start, stop):
+            for j in range(out.shape[1]):
                 x = values[row, j]
                 if every or np.isinf(x):
-                    x = low if x < low else high if x > high else x
+                    x = clipped(x, low, high)
                 out[user, j] += x
-        for j in range(d):
-            x = out[user, j] / size if size else np.nan
+        finite = True
+        for j in range(out.shape[1]):
+            x = out[user, j] / (stop - start) if stop > start else np.nan
+            finite &= np.isfinite(x)
             out[user, j] = (low if x < 0 else high) if np.isinf(x) else x
-    return out
+        if whole and not finite:
+            out[user] = np.nan
 
 
 def mean_rows(samples: Samples, box: float) -> Floats:
@@ -202,12 +208,12 @@ def share_rows(items: Items, lookup: Lookup, d: int) -> Floats:
 def ball_means(samples: Samples, radius: float) -> Floats:
     """Average each user's samples, every sample scaled onto the ball first: (n, d) float64.
 
-    Zero, the null record, for a user without samples or with one that is not finite.
+    A row of NaN for a user without samples or with one that is not finite.
 
     >>> x = np.array([[3.0, 4.0], [0.0, 1.0], [np.nan, 0.0]])
     >>> ball_means(Samples(np.array([0, 2, 3]), x), 1.0)
     array([[0.3, 0.9],
-           [0. , 0. ]])
+           [nan, nan]])
     """
     out = np.zeros((len(samples.indptr) - 1, samples.values.shape[1]))
     _ball_means(samples.indptr, samples.values, float(radius), out)
@@ -216,27 +222,86 @@ def ball_means(samples: Samples, radius: float) -> Floats:
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _ball_means(indptr: Any, values: Any, radius: float, out: Floats) -> None:
-    d = values.shape[1]
-    for u in range(indptr.shape[0] - 1):
+    for u in range(out.shape[0]):
         start, stop = indptr[u], indptr[u + 1]
-        for k in range(start, stop):
-            a, b = shrink(values, k, radius)
-            for j in range(d):
-                out[u, j] += a * (b * values[k, j])
-        usable = True
-        for j in range(d):
-            out[u, j] /= max(stop - start, 1)
-            usable &= not np.isnan(out[u, j])
-        if not usable:
-            out[u] = 0.0
+        add_shrunk(values, start, stop, radius, out[u])
+        for j in range(out.shape[1]):
+            out[u, j] = out[u, j] / (stop - start) if stop > start else np.nan
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def add_shrunk(values: Any, start: Any, stop: Any, radius: float, total: Floats) -> None:
+    """Add up rows, each scaled onto the ball first."""
+    for i in range(start, stop):
+        a, b = shrink(values, i, radius)
+        for j in range(total.shape[0]):
+            total[j] += a * (b * values[i, j])
+
+
+@dataclass(frozen=True)
+class OwnMeans:
+    """Replaces each user's samples by their mean: what asks for means then gets the same faster.
+
+    Samples are clipped to [low, high] or scaled onto a ball; of the ``first`` ones, if not 0.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    first: int = 0
+    radius: float = math.inf
+
+    def __call__(self, users: Users) -> Users:
+        """Return users of one sample each: of NaN for who has no mean."""
+        samples = users.reals
+        if math.isinf(self.radius):
+            rows = clipped_points(samples, self.low, self.high, self.first)
+        else:
+            rows = ball_means(samples, self.radius)
+        return replace(users, samples=Samples(np.arange(len(users) + 1), rows))
+
+
+def wave_means(samples: Samples, n_waves: int, half_turns: bool) -> Floats:
+    """Average waves of each user's samples of [0, 1]: (n, n_waves) float64.
+
+    cos(pi j x), j = 1, 2, ..., of half turns; else cos(2 pi k x), sin(2 pi k x), k = 1, 2, ...
+    Samples outside are clipped; NaN for a user without samples, or with a NaN among them.
+    """
+    out = np.zeros((len(samples.indptr) - 1, n_waves))
+    _wave_means(samples.indptr, samples.values, half_turns, out)
+    return out
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _wave_means(indptr: Integers, values: Floats, half_turns: bool, out: Floats) -> None:
+    """Fill the means; one turn more for every next frequency."""
+    width = out.shape[1]
+    for u in range(out.shape[0]):
+        start, stop, row = indptr[u], indptr[u + 1], out[u]
+        for i in range(start, stop):
+            x = clipped(values[i, 0], 0.0, 1.0)
+            if half_turns:
+                c = math.cos(math.pi * x)
+                before, wave = 1.0, c
+                for j in range(width):
+                    row[j] += wave
+                    before, wave = wave, 2.0 * c * wave - before
+                continue
+            c, s = math.cos(2.0 * math.pi * x), math.sin(2.0 * math.pi * x)
+            re, im = 1.0, 0.0
+            for j in range(0, width, 2):
+                re, im = re * c - im * s, re * s + im * c
+                row[j] += re
+                if j + 1 < width:
+                    row[j + 1] += im
+        for j in range(width):
+            row[j] = row[j] / (stop - start) if stop > start else np.nan
 
 
 def fourier_rows(samples: Samples, n_frequencies: int, steps: int) -> NDArray[np.int32]:
     """Average cos(2 pi k x) and sin(2 pi k x), k = 1, ..., K, over each user's samples.
 
-    (n, 2 K) int32: cosine 1, sine 1, cosine 2, ... of samples of one dimension, clipped into
-    [0, 1], each mean rounded to the nearest of ``steps`` per unit, below 2^31. A row of zeros for a
-    user without samples or with a NaN among them.
+    (n, 2 K) int32: cosine 1, sine 1, cosine 2, ... as of :func:`wave_means`, each mean rounded to
+    the nearest of ``steps`` per unit, below 2^31; zeros where there is none.
 
     Examples
     --------
@@ -244,27 +309,5 @@ def fourier_rows(samples: Samples, n_frequencies: int, steps: int) -> NDArray[np
     >>> fourier_rows(two, 2, 100).tolist()
     [[100, 0, 100, 0], [50, 50, 0, 0]]
     """
-    out = np.zeros((len(samples.indptr) - 1, 2 * n_frequencies), dtype=np.int32)
-    _fill(samples.indptr, samples.values, float(steps), out)
-    return out
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _fill(indptr: Integers, values: Floats, steps: float, out: NDArray[np.int32]) -> None:
-    width = out.shape[1]
-    total = np.empty(width)
-    for u in range(indptr.shape[0] - 1):
-        start, stop = indptr[u], indptr[u + 1]
-        total[:] = 0.0
-        for i in range(start, stop):
-            x = values[i, 0]
-            x = 0.0 if x < 0.0 else (1.0 if x > 1.0 else x)  # a NaN stays, and spoils every sum
-            c, s = math.cos(2.0 * math.pi * x), math.sin(2.0 * math.pi * x)
-            re, im = 1.0, 0.0
-            for j in range(0, width, 2):  # one turn more for the next frequency
-                re, im = re * c - im * s, re * s + im * c
-                total[j] += re
-                total[j + 1] += im
-        if stop > start and not np.isnan(total[0]):
-            for j in range(width):
-                out[u, j] = np.int32(np.rint(total[j] / (stop - start) * steps))
+    means = wave_means(samples, 2 * n_frequencies, half_turns=False)
+    return np.rint(np.nan_to_num(means, copy=False) * steps).astype(np.int32)

@@ -7,21 +7,23 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
-from numba import njit
 
 from clients.bounding.contribution import domain_lookup
 from clients.records.functionals import check_columns, samples_of
-from clients.records.user_rows import ball_means, clipped_points, share_rows
-from fedhist.base.arrays import Array, Floats, Integers, offsets
+from clients.records.user_rows import (
+    OwnMeans,
+    ball_means,
+    clipped_points,
+    share_rows,
+    wave_means,
+)
+from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.checks import check_choice, check_scale, check_within
 from fedhist.channels.sphere import MAX_DIMENSION
-from fedhist.model.part import Functional, VectorPart
+from fedhist.model.part import Averaging, Functional, VectorPart
 from fedhist.model.registry import register_part
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-
-MOST_LEAN = 300.0
-"""sinh is finite there."""
 
 
 @register_part
@@ -50,15 +52,14 @@ class BallMean(VectorPart):
         """The radius."""
         return float(self.radius)
 
+    @property
+    def averaging(self) -> OwnMeans:
+        """The mean over the shortened samples."""
+        return OwnMeans(radius=self.bound)
+
     def vectors(self, users: Users) -> Floats:
         """Average each user's samples: (n, d); NaN for none, or one that is not finite."""
-        samples = samples_of(users, self.dimension)
-        means = ball_means(samples, self.bound)
-        bad = offsets(~np.isfinite(samples.values).all(axis=1))
-        indptr = samples.indptr
-        unusable = (np.diff(indptr) == 0) | (bad[indptr[1:]] > bad[indptr[:-1]])
-        means[unusable] = np.nan
-        return means
+        return ball_means(samples_of(users, self.dimension), self.bound)
 
 
 @register_part
@@ -94,15 +95,41 @@ class Scalar(VectorPart):
         """Of the range."""
         return (self.functional.low + self.functional.high) / 2
 
+    @property
+    def averaging(self) -> Averaging | None:
+        """That of the functional."""
+        return self.functional.averaging
+
     def vectors(self, users: Users) -> Floats:
         """Compute each user's scalar: (n, 1); NaN for a record without usable data."""
         scalars = self.functional.scalars(users, np.zeros(len(users), dtype=np.int64))
         return (scalars - self.middle)[:, None]
 
 
+@dataclass(frozen=True)
+class _InBox(VectorPart):
+    """What is made of a user's mean in the box [-radius, radius]^d; samples are clipped to it."""
+
+    dimension: int
+    radius: float
+
+    def __post_init__(self) -> None:
+        check_within("dimension", self.dimension, 1, MAX_DIMENSION)
+        check_scale("radius", self.radius)
+
+    @property
+    def averaging(self) -> OwnMeans:
+        """The mean over the clipped samples."""
+        return OwnMeans(-float(self.radius), float(self.radius))
+
+    def _means(self, users: Users) -> Floats:
+        radius = float(self.radius)
+        return clipped_points(samples_of(users, self.dimension), -radius, radius)
+
+
 @register_part
 @dataclass(frozen=True)
-class BoxMean(VectorPart):
+class BoxMean(_InBox):
     """Some coordinates of the mean of a user's samples, each of which is clipped to a box first.
 
     The box is [-radius, radius]^d, and ``columns`` are the coordinates in this order. A user with a
@@ -110,13 +137,10 @@ class BoxMean(VectorPart):
     """
 
     wire_name: ClassVar[str] = "box-mean"
-    dimension: int
-    radius: float
     columns: Integers
 
     def __post_init__(self) -> None:
-        check_within("dimension", self.dimension, 1, MAX_DIMENSION)
-        check_scale("radius", self.radius)
+        super().__post_init__()
         check_columns(self.columns, self.dimension)
 
     @property
@@ -131,35 +155,31 @@ class BoxMean(VectorPart):
 
     def vectors(self, users: Users) -> Floats:
         """Average each user's clipped samples: (n, k); NaN for none, or a NaN among them."""
-        R = float(self.radius)
-        rows = clipped_points(samples_of(users, self.dimension), -R, R)[:, self.columns]
+        rows = self._means(users)[:, self.columns]
         rows[np.isnan(rows).any(axis=1)] = np.nan
         return rows
 
 
 @register_part
 @dataclass(frozen=True)
-class Leaning(VectorPart):
+class Leaning(_InBox):
     """Where a user's mean leans beyond noise: the direction of sinh(min(|x| / scale, most)).
 
-    Coordinate by coordinate, with the sign of x; ``most`` is in scales. sinh is the score of a
-    Gaussian mean that is 0 or +-1 scale: small coordinates, which are noise, hardly count, and
-    none counts for more than one that noise does not reach. Samples are clipped to
-    [-radius, radius]^d; ``scale`` is the standard deviation of a coordinate of a user's mean. A
-    user with a NaN is unusable; one with the mean 0 leans nowhere.
+    Coordinate by coordinate, with the sign of x; ``most`` is in scales, at most 300, where sinh is
+    finite. sinh is the score of a Gaussian mean that is 0 or +-1 scale: small coordinates, which
+    are noise, hardly count, and none counts for more than one that noise does not reach. Samples
+    are clipped to [-radius, radius]^d; ``scale`` is the standard deviation of a coordinate of a
+    user's mean. A user with a NaN is unusable; one with the mean 0 leans nowhere.
     """
 
     wire_name: ClassVar[str] = "leaning"
-    dimension: int
-    radius: float
     scale: float
     most: float
 
     def __post_init__(self) -> None:
-        check_within("dimension", self.dimension, 1, MAX_DIMENSION)
-        for name in ("radius", "scale", "most"):
-            check_scale(name, getattr(self, name))
-        check_within("most", self.most, 0, MOST_LEAN, "(]")
+        super().__post_init__()
+        check_scale("scale", self.scale)
+        check_within("most", self.most, 0, 300, "(]")
 
     @property
     def n_coordinates(self) -> int:
@@ -173,10 +193,8 @@ class Leaning(VectorPart):
 
     def vectors(self, users: Users) -> Floats:
         """Compute each user's direction: (n, d); NaN for a user without samples, or with a NaN."""
-        R = float(self.radius)
-        rows = clipped_points(samples_of(users, self.dimension), -R, R)
-        size = np.minimum(np.abs(rows) / self.scale, self.most)
-        rows = np.sign(rows) * np.sinh(size)
+        means = self._means(users)
+        rows = np.copysign(np.sinh(np.minimum(np.abs(means) / self.scale, self.most)), means)
         norm = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         rows /= np.where(norm > 0, norm, 1.0)[:, None]
         rows[np.isnan(norm)] = np.nan
@@ -291,36 +309,5 @@ class SeriesMeans(VectorPart):
 
     def vectors(self, users: Users) -> Floats:
         """Average each user's basis functions: (n, n_coefficients); NaN for none, or a NaN."""
-        samples = samples_of(users, 1)
-        out = np.empty((len(users), self.n_coefficients))
-        _fill(samples.indptr, samples.values, self.basis == "cosine", out)
-        return out
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _fill(indptr: Integers, values: Floats, half_turns: bool, out: Floats) -> None:
-    """Fill the means; one turn more for every next frequency."""
-    width = out.shape[1]
-    for u in range(indptr.shape[0] - 1):
-        start, stop = indptr[u], indptr[u + 1]
-        row = out[u]
-        row[:] = 0.0 if stop > start else np.nan
-        for i in range(start, stop):
-            x = values[i, 0]
-            x = 0.0 if x < 0.0 else (1.0 if x > 1.0 else x)  # a NaN stays, and spoils every sum
-            if half_turns:
-                c = math.cos(math.pi * x)
-                before, wave = 1.0, c
-                for j in range(width):
-                    row[j] += wave
-                    before, wave = wave, 2.0 * c * wave - before
-                continue
-            c, s = math.cos(2.0 * math.pi * x), math.sin(2.0 * math.pi * x)
-            re, im = 1.0, 0.0
-            for j in range(0, width, 2):
-                re, im = re * c - im * s, re * s + im * c
-                row[j] += re
-                if j + 1 < width:
-                    row[j + 1] += im
-        for j in range(width):
-            row[j] *= math.sqrt(2.0) / max(stop - start, 1)
+        waves = wave_means(samples_of(users, 1), self.n_coefficients, self.basis == "cosine")
+        return np.asarray(math.sqrt(2) * waves)

@@ -18,24 +18,22 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
+from numpy.typing import NDArray
 
-from fedhist.base.arrays import Floats, Integers
+from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.checks import check_scale, check_within
+from fedhist.base.hashing import mix64
 from fedhist.channels.catalogue import MAX_BITS
 from fedhist.model.part import Part
 from fedhist.model.registry import register_part
 
 MAX_CELLS = MAX_BITS
 """Most cells of a cover: a vote has a bit for each."""
-MOST_AXES = 65536
 _SLIVER = 1e-9
 """Relative: a cube that meets the set by less does not count."""
-_NEWTON_STEPS = 20
-"""Their error is squared in every step: enough for doubles from any start."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Cover(Part, ABC):
     per_axis: int
 
     def __post_init__(self) -> None:
-        check_within("dimension", self.dimension, 1, MOST_AXES)
+        check_within("dimension", self.dimension, 1, 1 << 16)
         check_scale("bound", self.bound)
         check_within("per_axis", self.per_axis, 1, MAX_CELLS)
 
@@ -137,43 +135,18 @@ class BoxGrid(Cover):
         """Clip every coordinate."""
         return np.clip(points, -self.bound, self.bound)
 
-    def cells(self, points: Floats) -> Integers:
-        """Find the cell of each point in one walk."""
-        at = np.empty(len(points), dtype=np.int64)
-        bound = float(self.bound)
-        _box_cells(points, bound, self.per_axis / (2 * bound), self.per_axis, at)
-        return at
-
     def _number(self, x: Floats) -> Integers:
-        return self.cells(x)
+        place = np.ceil((x + self.bound) * (self.per_axis / (2 * self.bound))) - 1
+        return np.asarray(np.clip(place, 0, self.per_axis - 1).astype(np.int64) @ self._weights)
 
     @property
     def _weights(self) -> Integers:
-        if self.per_axis == 1:  # no limit on d
-            return np.zeros(self.dimension, dtype=np.int64)
         return np.asarray(self.per_axis ** np.arange(self.dimension - 1, -1, -1, dtype=np.int64))
 
     def centres(self, cells: Integers) -> Floats:
         """Return the middles of the cubes."""
-        place = cells[:, None] // np.maximum(self._weights, 1) % self.per_axis
+        place = cells[:, None] // self._weights % self.per_axis
         return np.asarray((2 * place + 1 - self.per_axis) * (self.bound / self.per_axis))
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _box_cells(points: Floats, bound: float, scale: float, m: int, at: Integers) -> None:
-    """Clip each point to the box and number its cell; -1 for a row with a NaN."""
-    for i in range(points.shape[0]):
-        cell = 0
-        for j in range(points.shape[1]):
-            x = points[i, j]
-            if np.isnan(x):
-                cell = -1
-                break
-            x = bound if x > bound else -bound if x < -bound else x
-            place = int(np.ceil((x + bound) * scale)) - 1
-            place = m - 1 if place >= m else 0 if place < 0 else place
-            cell = cell * m + place
-        at[i] = cell
 
 
 @dataclass(frozen=True)
@@ -185,9 +158,7 @@ class _Lattice(Cover):
     lattice points, where 0, 1, -1, 2, -2, ... is the order along an axis.
 
     A lattice point z is a member if its cube meets the interior of the set. Along one axis this
-    costs it a part of a budget of 1, nothing at 0. A lattice point has few coordinates that are not
-    0, so its key lists those: digit k, in a base that numbers all (axis, value) pairs, stands for
-    the k-th of them, and keys are in the order of the points.
+    costs it a part of a budget of 1, nothing at 0.
     """
 
     def __post_init__(self) -> None:
@@ -200,8 +171,8 @@ class _Lattice(Cover):
         """Largest absolute value of every coordinate: (dimension,), not increasing."""
 
     @abstractmethod
-    def _costs(self, reach: Integers) -> list[Floats]:
-        """List, for every axis, what the values 1 to reach cost; at most those that cost < 1."""
+    def _costs(self, near: Floats) -> Floats:
+        """Price values whose cubes begin at these shares of the semi-axis: rising."""
 
     @property
     def spacing(self) -> float:
@@ -211,89 +182,55 @@ class _Lattice(Cover):
     @property
     def n_cells(self) -> int:
         """Number of members."""
-        return len(_members(self).keys)
-
-    def _reach(self) -> Integers:
-        """Largest value along every axis: cube z meets the set's interior if (z - 1/2) h < a."""
-        scaled = self.semi_axes * ((1 - _SLIVER) / self.spacing) - 0.5
-        return np.maximum(np.ceil(scaled), 0).astype(np.int64)
+        return len(_members(self)[0])
 
     def _number(self, x: Floats) -> Integers:
-        found = _members(self)
-        size = np.ceil(np.abs(x) / self.spacing - 0.5)
-        size = np.clip(size, 0, found.reach).astype(np.int64)
-        row, axis = np.nonzero(size)
-        starts = np.searchsorted(row, np.arange(len(x)))
-        rank = np.minimum(np.arange(len(row)) - starts[row], len(found.powers) - 1)
-        digit = found.first[axis] + 2 * (size[row, axis] - 1) + (x[row, axis] < 0)
-        keys = np.zeros(len(x), dtype=np.int64)
-        if len(row):
-            np.add.at(keys, row, digit * found.powers[rank])
-        at = np.minimum(np.searchsorted(found.keys, keys), len(found.keys) - 1)
-        return np.where(found.keys[at] == keys, at, -1)
+        members, order, keys = _members(self)
+        z = np.copysign(np.ceil(np.abs(x) / self.spacing - 0.5), x)
+        most = np.abs(members).max(axis=0)  # rounding may find a cube that meets nothing
+        found = _keys(np.clip(z, -most, most).astype(np.int64))
+        at = np.minimum(np.searchsorted(keys, found, sorter=order), len(keys) - 1)
+        return np.where(keys[order[at]] == found, order[at], -1)
 
     def centres(self, cells: Integers) -> Floats:
         """Return the lattice points, moved onto the set where they lie outside."""
-        found = _members(self)
-        out = np.zeros((len(cells), self.dimension))
-        axes = np.flatnonzero(found.reach)[::-1]  # in the order of their first digits
-        for power in found.powers:
-            digit = found.keys[cells] // power % found.base
-            row = np.flatnonzero(digit)
-            axis = axes[np.searchsorted(found.first[axes], digit[row], side="right") - 1]
-            step = digit[row] - found.first[axis]
-            out[row, axis] = (step // 2 + 1) * (1 - 2 * (step % 2)) * self.spacing
-        return self.project(out)
+        return self.project(np.asarray(_members(self)[0][cells] * self.spacing, dtype=np.float64))
 
 
-@dataclass(frozen=True)
-class _Members:
-    """The member points of a lattice: sorted keys, and what it takes to read them."""
+@lru_cache(maxsize=4)
+def _members(cover: _Lattice) -> tuple[NDArray[np.int32], Integers, Words]:
+    """Enumerate the members: (N, d) in order; and their keys, with what sorts them.
 
-    keys: Integers
-    base: int
-    powers: Integers
-    first: Integers
-    reach: Integers
-
-
-@lru_cache(maxsize=32)
-def _members(cover: _Lattice) -> _Members:
-    """Enumerate, axis by axis; ValueError for more than MAX_CELLS members."""
-    reach = cover._reach()
-    if (reach > MAX_CELLS).any():
-        raise _too_many(cover)
-    costs = cover._costs(reach)
-    reach = np.array([len(c) for c in costs])
-    first = 1 + np.cumsum(2 * reach[::-1])[::-1] - 2 * reach
-    least = np.array([c[0] if len(c) else np.inf for c in costs])
-    most = int(np.count_nonzero(np.cumsum(np.sort(least)) < 1 + _SLIVER))
-    base = 1 + 2 * int(reach.sum())
-    if most * math.log2(base) > 62:
-        raise _too_many(cover)
-    powers = base ** np.arange(most - 1, -1, -1, dtype=np.int64)
-    later = np.append(np.minimum.accumulate(least[::-1])[::-1], np.inf)
-    done: list[Integers] = []
-    n_done = 0
-    key, cost, held = (np.zeros(1, dtype=t) for t in (np.int64, np.float64, np.int64))
-    for j in range(len(costs)):
-        if not len(costs[j]):
-            continue
-        total = cost[:, None] + costs[j]
-        row, value = np.nonzero(total < 1)
-        if n_done + len(key) + 2 * len(row) > MAX_CELLS:
+    ValueError for more than MAX_CELLS, or for more than 2^26 numbers.
+    """
+    ends = cover.semi_axes / cover.spacing
+    cost, steps = np.zeros(1), []
+    for end in ends:
+        reach = max(0, math.ceil(end * (1 - _SLIVER) - 0.5))  # (k - 1/2) h lies inside
+        if reach > MAX_CELLS:
             raise _too_many(cover)
-        digit = (first[j] + 2 * value)[None, :] + np.array([[0], [1]])
-        longer = (key[row] + digit * powers[held[row]]).reshape(-1)
-        key = np.concatenate([key, longer])
-        cost = np.concatenate([cost, np.tile(total[row, value], 2)])
-        held = np.concatenate([held, np.tile(held[row] + 1, 2)])
-        open_ = cost + later[j + 1] < 1
-        done.append(key[~open_])
-        n_done += len(done[-1])
-        key, cost, held = key[open_], cost[open_], held[open_]
-    keys = np.sort(np.concatenate([*done, key]))
-    return _Members(keys, base, powers, first, reach)
+        held = cover._costs((np.arange(reach) + 0.5) / end)
+        many = 1 + 2 * np.searchsorted(held, 1 - cost)  # 0, and the values that can be paid for
+        if many.sum() > MAX_CELLS or many.sum() * len(ends) > 1 << 26:
+            raise _too_many(cover)
+        row = np.repeat(np.arange(len(cost)), many)
+        at = np.arange(len(row)) - np.repeat(np.cumsum(many) - many, many)
+        size = (at + 1) // 2
+        steps.append((row.astype(np.int32), np.where(at % 2, size, -size).astype(np.int32)))
+        cost = cost[row] + np.append(0.0, held)[size]
+    members = np.empty((len(cost), len(ends)), dtype=np.int32)
+    at = np.arange(len(cost))
+    for j in range(len(ends) - 1, -1, -1):
+        came, value = steps[j]
+        members[:, j], at = value[at], came[at].astype(np.int64)
+    keys = _keys(members)
+    return members, np.argsort(keys), keys
+
+
+def _keys(points: NDArray[np.signedinteger[Any]]) -> Words:
+    """Hash lattice points: two of 2^16 have one key with probability 2^-33."""
+    words = mix64(np.arange(1, points.shape[1] + 1, dtype=np.uint64))
+    return np.asarray(points.astype(np.int64).view(np.uint64) @ words)
 
 
 def _too_many(cover: Cover) -> ValueError:
@@ -304,13 +241,9 @@ def _too_many(cover: Cover) -> ValueError:
 class _Ellipsoid(_Lattice):
     """sum (x_j / a_j)^2 <= 1."""
 
-    def _costs(self, reach: Integers) -> list[Floats]:
+    def _costs(self, near: Floats) -> Floats:
         """Squared distance of the cube's nearest face to 0 along the axis, in units of a_j."""
-        out = []
-        for a, k in zip(self.semi_axes, reach, strict=True):
-            c = np.square((np.arange(k) + 0.5) * (self.spacing / a))
-            out.append(c[c < 1 - _SLIVER] * (1 + _SLIVER))
-        return out
+        return np.square(near) * (1 + _SLIVER)
 
     @property
     def radius(self) -> float:
@@ -334,10 +267,10 @@ class _Ellipsoid(_Lattice):
         if len(outside):
             u, b = x[outside] / a, np.square(a / a[0])
             # the nearest point is u_j b_j / (b_j + t) with t > 0; Newton's steps for the inverse
-            # of its length, which is concave in t, rise to t and are exact for a ball. Their
-            # number is fixed: a row must not depend on the others
+            # of its length, which is concave in t, rise to t and are exact for a ball. Errors
+            # are squared in each. Their number is fixed: a row must not depend on the others
             t = np.zeros((len(u), 1))
-            for _ in range(_NEWTON_STEPS):
+            for _ in range(20):
                 v = np.square(u * b / (b + t))
                 square = v.sum(axis=1, keepdims=True)
                 slope = (v / (b + t)).sum(axis=1, keepdims=True)
@@ -424,9 +357,9 @@ class SparseLattice(_Lattice):
         """All equal to the bound."""
         return np.full(self.dimension, float(self.bound))
 
-    def _costs(self, reach: Integers) -> list[Floats]:
+    def _costs(self, near: Floats) -> Floats:
         """As much for any value but 0, so that the budget suffices for ``sparsity`` of them."""
-        return [np.full(int(k), 1 / (self.sparsity + 0.5)) for k in reach]
+        return np.full(len(near), 1 / (self.sparsity + 0.5))
 
     @property
     def radius(self) -> float:
@@ -441,12 +374,6 @@ class SparseLattice(_Lattice):
     def project(self, points: Floats) -> Floats:
         """Keep the largest coordinates, the earlier ones of equal ones, and clip them."""
         x = np.clip(points, -self.bound, self.bound)
-        many = np.flatnonzero(np.count_nonzero(x, axis=1) > self.sparsity)
-        if len(many):
-            size = np.abs(x[many])
-            least = np.partition(size, -self.sparsity, axis=1)[:, -self.sparsity, None]
-            above, equal = size > least, size == least
-            left = self.sparsity - np.count_nonzero(above, axis=1)[:, None]
-            keep = above | (equal & (np.cumsum(equal, axis=1) <= left))
-            x[many] = np.where(keep, x[many], 0.0)
+        others = np.argsort(-np.abs(x), axis=1, kind="stable")[:, self.sparsity :]
+        np.put_along_axis(x, others, 0.0, axis=1)
         return np.asarray(x)

@@ -137,7 +137,7 @@ class SphereReports(LocalQuery):
         """Report; the zero vector stands for a record that cannot be used."""
         if self.one_sample:
             users = draw_one(users, rng.substream("one-sample").words(1)[:, 0])
-        x = ball_means(samples_of(users, self.dimension), self.radius)
+        x = np.nan_to_num(ball_means(samples_of(users, self.dimension), self.radius), copy=False)
         return Report(users.ids, {"reports": duchi_l2(x, self.channel, rng)})
 
     def fold(self, report: Report) -> Summary:
