@@ -18,10 +18,11 @@ from numba import njit
 
 from clients.bounding.contribution import domain_lookup
 from clients.bounding.kernels import Columns, columns_of, place
-from clients.records.user_rows import OwnMeans, add_shrunk, clipped
+from clients.records.user_rows import OwnMeans, add_shrunk, clipped, user_points
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_range, check_size, check_within
 from fedhist.base.errors import PopulationError
+from fedhist.channels.covers import Cover
 from fedhist.channels.hadamard import next_power_of_two
 from fedhist.model.part import Functional
 from fedhist.model.registry import register_part
@@ -207,6 +208,35 @@ class Fourier(_Signed):
         out = np.empty(len(users))
         fourier_kernel(samples.indptr, samples.values, _checked(fold, users, self.n_folds), out)
         return out
+
+
+@register_part
+@dataclass(frozen=True)
+class Cell(Functional):
+    """The cell of a cover that holds the mean of a user's samples: j + 1/2 for cell j.
+
+    A user without a finite mean has none.
+    """
+
+    wire_name: ClassVar[str] = "cell"
+    cover: Cover
+    n_folds = 1
+    low = 0.0
+
+    @property
+    def high(self) -> float:
+        """How many cells there are."""
+        return float(self.cover.n_cells)
+
+    @property
+    def averaging(self) -> OwnMeans:
+        """The mean."""
+        return OwnMeans()
+
+    def scalars(self, users: Users, fold: Integers) -> Floats:
+        """Find each user's cell: (n,) float64."""
+        cells = self.cover.cells(user_points(samples_of(users, self.cover.dimension)))
+        return np.where(cells < 0, np.nan, cells + 0.5)
 
 
 @register_part

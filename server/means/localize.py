@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtr
 
-from fedhist.base.arrays import Floats, Integers
+from fedhist.base.arrays import Floats
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.catalogue import UnaryChannel, planned_v, scalar_channel
 
@@ -238,57 +238,39 @@ def plan_paper(
     return Plan(n_bins, 0.5, half_width, variance, failure, risk, items)
 
 
-def best_window(frequencies: Floats) -> Integers:
-    """Find the pair of adjacent bins with the most votes: w stands for bins w and w + 1.
+def best_window(frequencies: Floats, low: float, high: float) -> tuple[Floats, Floats]:
+    """Locate every fold's mean in its pair of adjacent bins with the most votes.
+
+    By the centroid of the two bins and the two beside them, at most 3/4 of a bin from the edge
+    between the two. Of equal pairs the lowest counts.
 
     Parameters
     ----------
-    frequencies : (..., n_bins) float64
+    frequencies : (k, n_bins) float64
         Debiased.
-
-    Returns
-    -------
-    (...,) int64
-        The lowest of several equal ones.
-
-    Examples
-    --------
-    >>> int(best_window(np.array([0.0, 0.2, 0.5, 0.4, -0.1])))
-    2
-    """
-    return np.asarray(np.argmax(frequencies[..., :-1] + frequencies[..., 1:], axis=-1))
-
-
-def window_mass(frequencies: Floats, window: Integers) -> Floats:
-    """Return the debiased share of the users in the window's two bins: (...,) float64."""
-    both = window[..., None] + np.arange(2)
-    return np.asarray(np.take_along_axis(frequencies, both, axis=-1).sum(axis=-1))
-
-
-def centroid(frequencies: Floats, window: Integers, low: float, high: float) -> Floats:
-    """Locate the mean inside the window: the centroid of its two bins and the two beside them.
-
-    Parameters
-    ----------
-    frequencies : (..., n_bins) float64
-    window : (...,) int64
-        From :func:`best_window`.
     low, high : float
         The range that the bins divide.
 
     Returns
     -------
-    (...,) float64
-        At most 3/4 of a bin from the edge between the window's bins.
+    place, mass : (k,) float64
+        The mass is the debiased share of the users in the two bins.
+
+    Examples
+    --------
+    >>> place, mass = best_window(np.array([[0.0, 0.25, 0.5, 0.25, 0.0]]), 0.0, 5.0)
+    >>> place.tolist(), mass.tolist()
+    ([2.25], [0.75])
     """
-    n_bins = frequencies.shape[-1]
-    width = (high - low) / n_bins
-    four = window[..., None] + np.arange(-1, 3)
+    both = frequencies[:, :-1] + frequencies[:, 1:]
+    window, n_bins = np.argmax(both, axis=1)[:, None], frequencies.shape[1]
+    mass = np.take_along_axis(both, window, axis=1)[:, 0]
+    four = window + np.arange(-1, 3)
     exists = (four >= 0) & (four < n_bins)
-    h = np.take_along_axis(frequencies, np.clip(four, 0, n_bins - 1), axis=-1) * exists
-    mass = np.maximum(0.5, window_mass(frequencies, window))
-    shift = (h * np.array([-1.5, -0.5, 0.5, 1.5])).sum(axis=-1) / mass
-    return np.asarray(low + (window + 1 + np.clip(shift, -0.75, 0.75)) * width)
+    h = np.take_along_axis(frequencies, np.clip(four, 0, n_bins - 1), axis=1) * exists
+    shift = (h * np.array([-1.5, -0.5, 0.5, 1.5])).sum(axis=1) / np.maximum(0.5, mass)
+    place = low + (window[:, 0] + 1 + np.clip(shift, -0.75, 0.75)) * ((high - low) / n_bins)
+    return np.asarray(place), mass
 
 
 def keep_inside(centre: Floats, half_width: float, low: float, high: float) -> Floats:

@@ -17,7 +17,6 @@ from clients.randomizers.oracle_reports import member_reports
 from fedhist.model.query import Query, Report
 from fedhist.protocols.baselines.naive_mean import SphereReports
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
-from fedhist.protocols.means.cover_votes import CoverVotes
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.protocols.shared.oracle_votes import OracleVotes
 from fedhist.users.batch import Users
@@ -49,7 +48,7 @@ def best_messages(query: Query, users: Users, rng: Streams) -> Report:
     an honest user sets with probability q + tau f; of one scalar (bound / gain - u) / n in units of
     the half width, for an honest u.
     """
-    if isinstance(query, BinVotes | CoverVotes):
+    if isinstance(query, BinVotes):
         return replace(query, epsilon=math.inf).answer(users, rng)
     if isinstance(query, OracleVotes):
         sent = member_reports(query.symbols(users, rng), query.channel, rng)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from clients.records.functionals import Coordinates, Fourier, Rotated, samples_of
+from clients.records.functionals import Cell, Coordinates, Fourier, Rotated, samples_of
 from clients.records.vectors import Scalar
 from fedhist.base.errors import PopulationError
 from fedhist.base.search import MOST_USERS
@@ -22,7 +22,6 @@ from fedhist.protocols.baselines.naive_mean import NaiveMean, SampledScalar, Sph
 from fedhist.protocols.centred.queries import RadiusVotes
 from fedhist.protocols.densities.density import Density
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
-from fedhist.protocols.means.cover_votes import CoverVotes
 from fedhist.protocols.means.mean import Mean
 from fedhist.protocols.means.mean_l2 import MeanL2
 from fedhist.protocols.means.mean_linf import MeanLinf
@@ -81,8 +80,8 @@ QUERIES: list[Query] = [
         for query in (
             SphereReports(3, radius, 1.0),
             SphereReports(3, radius, 1.0, one_sample=True),
-            CoverVotes(BoxGrid(3, radius, 2), 1.0),
-            CoverVotes(SobolevLattice(3, radius, 4, smoothness=16.0), 1.0),
+            BinVotes(Cell(BoxGrid(3, radius, 2)), 8, 1.0),
+            BinVotes(Cell(SobolevLattice(3, radius, 4, smoothness=16.0)), 5, 1.0),
         )
     ),
 ]
@@ -133,7 +132,7 @@ ONE_OF_EACH: list[Query] = [
     HashedVotes(3, 1.0, 0.1, 2, 1.0),
     SphereReports(3, 1.0, 1.0),
     SphereReports(3, 1.0, 1.0, one_sample=True),
-    CoverVotes(BoxGrid(3, 1.0, 2), 1.0),
+    BinVotes(Cell(BoxGrid(3, 1.0, 2)), 8, 1.0),
 ]
 
 

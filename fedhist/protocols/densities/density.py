@@ -33,7 +33,7 @@ from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.script import centred_mean, check_clip_mass
 from fedhist.protocols.densities.density_target import DensityTarget
 from fedhist.protocols.densities.stages import SeriesStages
-from fedhist.protocols.localize.protocol import FoldProtocol
+from fedhist.protocols.localize.script import FoldProtocol
 from server.densities.bases import BASES, Basis
 from server.densities.centred_plan import SeriesPlan, plan_series
 from server.densities.series import (

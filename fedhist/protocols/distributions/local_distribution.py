@@ -39,8 +39,7 @@ from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.script import Method, Opening, centred_mean, check_clip_mass
-from fedhist.protocols.localize.protocol import FoldProtocol
-from fedhist.protocols.localize.script import FoldEstimates
+from fedhist.protocols.localize.script import FoldEstimates, FoldProtocol
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.distribution_target import DistributionTarget
 from fedhist.protocols.shared.domains import with_domain

@@ -11,6 +11,7 @@ References
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from clients.randomizers.scalars import add_votes, bin_indices, neighbours, randomize, unary_votes
-from fedhist.base.arrays import Bounds, Floats, Integers, Words
+from fedhist.base.arrays import Array, Bounds, Floats, Integers, Words
 from fedhist.base.checks import check_choice, check_size, check_within
 from fedhist.base.errors import WireError
 from fedhist.channels.bits import BitTally, check_bits, count_bits_by, vote_totals
@@ -27,29 +28,134 @@ from fedhist.channels.catalogue import (
     ScalarChannel,
     UnaryChannel,
     scalar_channel,
+    scalar_law,
     unary_law,
 )
 from fedhist.channels.hiding import hiding_of
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.part import Functional
-from fedhist.model.query import CHUNK, LocalQuery, Report, Summary
+from fedhist.model.query import CHUNK, LocalQuery, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffling import Hiding
-from fedhist.protocols.localize.fold_reports import FoldReports, check_sizes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
-from fedhist.users.folds import MAX_FOLDS, fold_of, fold_sizes
+from fedhist.users.folds import MAX_FOLDS, fold_of
 from fedhist.users.streams import Streams
 from server.means.localize import MAX_BINS
 
-MAX_CELLS = 1 << 27
-"""Folds times bins of one summary: a gigabyte of counts."""
+
+class ByFold(LocalQuery):
+    """A query whose answers are added up by fold, with the users of each.
+
+    Subclasses are frozen dataclasses with the field ``fold_salt``.
+    """
+
+    fold_salt: int
+
+    @property
+    @abstractmethod
+    def channel(self) -> ScalarChannel | UnaryChannel:
+        """What happens to the part of a record that is reported about."""
+
+    @property
+    @abstractmethod
+    def n_folds(self) -> int:
+        """Groups that are added up on their own."""
+
+    @property
+    def hiding(self) -> Hiding:
+        """Reports are read alike within their fold."""
+        return hiding_of(self.channel)
+
+    @property
+    def n_batches(self) -> int:
+        """The folds."""
+        return self.n_folds
+
+    def batch_sizes(self, total: Summary) -> Integers:
+        """Count the users of each fold."""
+        return np.asarray(total.sums["users"])
+
+    def _fold(self, ids: Words) -> Integers:
+        return fold_of(ids, self.fold_salt, self.n_folds)
+
+    def _sizes(self, fold: Integers) -> Integers:
+        return np.bincount(fold, minlength=self.n_folds).astype(np.int64)
+
+    def check_summary(self, summary: Summary) -> None:
+        """Bound what a fold adds up to by its users, who must be those who answered."""
+        super().check_summary(summary)
+        users = summary.sums["users"]
+        if int(users.sum()) != summary.n_users:
+            raise WireError(f"the folds have {users.sum()} users, {summary.n_users} answered")
+        if self._beyond(summary.sums, users):
+            raise WireError("a fold adds up to more than its users can report")
+
+    @abstractmethod
+    def _beyond(self, sums: Mapping[str, Array], users: Integers) -> bool:
+        """Whether the sums of a fold are larger than its users allow."""
+
+
+class FoldReports(ByFold):
+    """A query whose report is one call of a scalar channel; subclasses say what is reported."""
+
+    @property
+    @abstractmethod
+    def channel(self) -> ScalarChannel:
+        """What happens to a scalar in [-1, 1]."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the channel keeps its promise as it is drawn."""
+        return self.channel.exact
+
+    def finite_channel(self) -> FiniteChannel | None:
+        """Return the law of a report for every input of its channel."""
+        return scalar_law(self.channel)
+
+    def draw_sums(self, u: Floats, fold: Integers, rng: np.random.Generator) -> Summary:
+        """Draw the sum of each fold's reports of the scalars u in [-1, 1]: (n,) float64."""
+        sums = self.channel.sum_law_by(u, fold, self.n_folds, rng)
+        return Summary(len(u), {"reports": sums, "users": self._sizes(fold)})
+
+    # -- server half
+
+    def fold(self, report: Report) -> Summary:
+        """Add up the reports of each fold; integers, unless noise is off."""
+        fold = self._fold(report.ids)
+        sums = np.zeros(self.n_folds, dtype=self.channel.sum_dtype)
+        np.add.at(sums, fold, report.arrays["reports"].astype(self.channel.sum_dtype))
+        return Summary(report.n_users, {"reports": sums, "users": self._sizes(fold)})
+
+    def shares(self, summary: Summary) -> Floats:
+        """Return the unbiased share of ones of each fold, if all else is -1: 1/2 of nobody."""
+        n = np.maximum(summary.sums["users"], 1)
+        return np.asarray((1 + summary.sums["reports"] / n / self.channel.gain) / 2)
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every report is one that the channel can produce."""
+        self.channel.check("reports", only_array(report, "reports"), report.n_users)
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """As far from zero as n_users reports can be."""
+        k, kind = self.n_folds, np.dtype(self.channel.sum_dtype).kind
+        most = n_users * self.channel.bound if n_users else 0.0
+        if kind == "f":
+            most *= 1 + 1e-9
+        return {
+            "reports": Bounds((k,), kind, -most, most),
+            "users": Bounds((k,), "i", 0, n_users),
+        }
+
+    def _beyond(self, sums: Mapping[str, Array], users: Integers) -> bool:
+        most = users * self.channel.bound * (1 + 1e-9)
+        return bool((np.abs(sums["reports"]) > most).any())
 
 
 @register_query
 @dataclass(frozen=True)
-class BinVotes(LocalQuery):
+class BinVotes(ByFold):
     """Each user votes for the bin of its fold's scalar, by unary randomized response.
 
     Parameters
@@ -83,10 +189,10 @@ class BinVotes(LocalQuery):
         check_budget(self.epsilon)
         _check_folds(self.functional, self.fold_salt)
         check_within("n_bins", self.n_bins, 1, MAX_BINS)
-        if self.n_bins * self.functional.n_folds > MAX_CELLS:
+        if self.n_bins * self.n_folds > 1 << 27:  # a gigabyte of counts
             raise ValueError(
-                f"{self.functional.n_folds} folds of {self.n_bins} bins are more than the "
-                f"{MAX_CELLS} counts that a summary may have"
+                f"{self.n_folds} folds of {self.n_bins} bins are more than the 2^27 counts that a "
+                "summary may have"
             )
 
     @property
@@ -104,18 +210,9 @@ class BinVotes(LocalQuery):
         return unary_law(self.channel, self.n_bins)
 
     @property
-    def hiding(self) -> Hiding:
-        """Bits are read alike within their fold."""
-        return hiding_of(self.channel)
-
-    @property
-    def n_batches(self) -> int:
-        """The folds."""
+    def n_folds(self) -> int:
+        """Those of the functional."""
         return self.functional.n_folds
-
-    def batch_sizes(self, total: Summary) -> Integers:
-        """Count the users of each fold."""
-        return np.asarray(total.sums["users"])
 
     # -- client half
 
@@ -126,28 +223,23 @@ class BinVotes(LocalQuery):
 
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
         """Vote and count, without keeping the votes; the same bits, so the same counts."""
-        k = self.functional.n_folds
-        tally = BitTally(self.n_bins, k)
+        tally, sizes = BitTally(self.n_bins, self.n_folds), np.zeros(self.n_folds, dtype=np.int64)
         for chunk in users.blocks(CHUNK):
             fold = self._fold(chunk.ids)
             add_votes(tally, self._wanted(chunk, fold), self.channel, fold, rng(chunk))
-        sizes = fold_sizes(users.ids, self.fold_salt, k)
+            sizes += self._sizes(fold)
         return Summary(len(users), {"votes": tally.totals(), "users": sizes})
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
         """Count the true votes, then draw the totals of the reported ones: binomials."""
-        k = self.functional.n_folds
         fold = self._fold(users.ids)
-        wanted = self._wanted(users, fold)
+        wanted, size = self._wanted(users, fold), self.n_folds * self.n_bins
         # transposed, a user's fold goes with its one position or with each of its three
         cell = (fold * self.n_bins + wanted.T)[wanted.T >= 0]
-        counts = np.bincount(cell, minlength=k * self.n_bins).reshape(k, self.n_bins)
-        sizes = np.bincount(fold, minlength=k).astype(np.int64)
+        counts = np.bincount(cell, minlength=size).reshape(self.n_folds, self.n_bins)
+        sizes = self._sizes(fold)
         votes = vote_totals(counts.astype(np.int64), sizes[:, None], self.channel.flip, rng)
         return Summary(len(users), {"votes": votes, "users": sizes})
-
-    def _fold(self, ids: Words) -> Integers:
-        return fold_of(ids, self.fold_salt, self.functional.n_folds)
 
     def _wanted(self, users: Users, fold: Integers) -> Integers:
         """Positions to set: (n,), or (n, 3) with neighbours; -1 for none."""
@@ -159,10 +251,9 @@ class BinVotes(LocalQuery):
 
     def fold(self, report: Report) -> Summary:
         """Count the votes of each fold and bin, and the users of each fold."""
-        fold, k = self._fold(report.ids), self.functional.n_folds
-        votes = count_bits_by(report.arrays["votes"], self.n_bins, fold, k)
-        sizes = np.bincount(fold, minlength=k).astype(np.int64)
-        return Summary(report.n_users, {"votes": votes, "users": sizes})
+        fold = self._fold(report.ids)
+        votes = count_bits_by(report.arrays["votes"], self.n_bins, fold, self.n_folds)
+        return Summary(report.n_users, {"votes": votes, "users": self._sizes(fold)})
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every row is a packed vector of n_bins bits."""
@@ -170,18 +261,14 @@ class BinVotes(LocalQuery):
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         """Between no vote and everybody's for each bin."""
-        k = self.functional.n_folds
+        k = self.n_folds
         return {
             "votes": Bounds((k, self.n_bins), "i", 0, n_users),
             "users": Bounds((k,), "i", 0, n_users),
         }
 
-    def check_summary(self, summary: Summary) -> None:
-        """Bound the votes of a fold by its users as well."""
-        super().check_summary(summary)
-        check_sizes(summary)
-        if (summary.sums["votes"] > summary.sums["users"][:, None]).any():
-            raise WireError("a fold has more votes for a bin than users")
+    def _beyond(self, sums: Mapping[str, Array], users: Integers) -> bool:
+        return bool((sums["votes"] > users[:, None]).any())
 
     def frequencies(self, summary: Summary) -> Floats:
         """Return the unbiased share of each fold's voters in each bin: (k, n_bins).

@@ -11,18 +11,26 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import math
+from abc import abstractmethod
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
+from fedhist.base.checks import check_count
 from fedhist.base.text import warned
+from fedhist.channels.catalogue import UnaryChannel, scalar_channel
+from fedhist.channels.hiding import hiding_of
 from fedhist.model.part import Functional
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
+from fedhist.privacy.guarantee import Guarantee, check_budget
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
+from fedhist.protocols.shared.sample_sizes import PlannedSizes
+from fedhist.protocols.shared.shuffles import Batch, Shuffles
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import salt_of_folds
 from server.means.localize import (
@@ -30,9 +38,9 @@ from server.means.localize import (
     MOST_FAILURE,
     Plan,
     best_window,
-    centroid,
     keep_inside,
-    window_mass,
+    least_users,
+    plan_univariate,
 )
 
 
@@ -46,179 +54,216 @@ class FoldEstimates:
         In the units of the functional; the middle of the interval where nobody reported.
     stderr : (k,) float64
         By the plan's variance and the fold's own number of reports; inf where nobody reported.
-    n_report : (k,) int64
-    window_mass : (k,) float64 or None
-        Share of the voters in the winning windows; None without a vote.
     public : dict of str to float
     warnings : tuple of str
     """
 
     value: Floats
     stderr: Floats
-    n_report: NDArray[np.int64]
-    window_mass: Floats | None = None
     public: dict[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 
-Centres = Callable[[Floats, float, float], tuple[Floats, Floats]]
+class FoldProtocol(Shuffles, PlannedSizes):
+    """Budget, channel, checks and script; subclasses are frozen dataclasses with these fields.
 
-
-def winning_windows(frequencies: Floats, low: float, high: float) -> tuple[Floats, Floats]:
-    """Find the centroid of every fold's best window of bins, and the share of votes in it."""
-    window = best_window(frequencies)
-    return centroid(frequencies, window, low, high), window_mass(frequencies, window)
-
-
-@dataclass(frozen=True)
-class Steps:
-    """How the two rounds are read.
-
-    Attributes
-    ----------
-    centres : callable of (frequencies, low, high) to (centres, masses)
-        Where every fold's interval lies, and the share of votes that say so.
+    Class attributes
+    ----------------
     neighbours : bool
         Whether a user votes for the bins beside its own as well.
-    clip : bool
+    clips : bool
         Whether a fold's average is clipped to its interval.
     """
 
-    centres: Centres = winning_windows
-    neighbours: bool = False
-    clip: bool = True
+    epsilon: float
+    n_users: int
+    samples_per_user: float
+    kind: str
+    salt: int
+    neighbours: ClassVar[bool] = False
+    clips: ClassVar[bool] = True
+    report_kinds: ClassVar[tuple[str, tuple[str, ...]]] = ("kind", ("onebit", "piecewise"))
 
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """Standard deviation of a user's scalar that is planned with."""
 
-PROVEN = Steps()
-BESIDE = "the value that it is about is then further off than its standard error says"
-AGREE = "ask more users, or give a larger epsilon; where users differ, a larger mean_scale"
+    @property
+    @abstractmethod
+    def plan(self) -> Plan:
+        """Bins, shares and widths of one fold; from public numbers only."""
 
+    @property
+    def report_size(self) -> float | None:
+        """Distance from the midpoint, in half ranges, of all scalars; None if it is not known.
 
-def localize_and_refine(
-    functional: Functional,
-    plan: Plan,
-    *,
-    epsilon: float,
-    kind: str,
-    salt: int,
-    n_users: int,
-    lo: float = 0.0,
-    steps: Steps = PROVEN,
-) -> Generator[Query, Summary, FoldEstimates | Estimate]:
-    """Ask the users whose hash under ``salt`` is lo or more: vote, find the windows, refine.
+        Known for a script of one round at most.
+        """
+        return None
 
-    Parameters
-    ----------
-    functional : Functional
-    plan : Plan
-        Of one fold, for n_users (1 - lo) / k users.
-    epsilon : float
-        Of each of the two queries; no user answers both.
-    kind : str
-        Scalar channel of the second round; not "auto".
-    salt : int
-        Public salt of the split into voters and reporters; that of the folds follows from it.
-    n_users : int
-        Planned users of the whole population, for the standard errors.
-    lo : float
-        Share of the population that does not take part.
-    steps : Steps
+    def fold_plan(self, n_users: float, half_range: float) -> Plan:
+        """Plan a fold of so many users, whose scalars have this half range."""
+        kind, size = self.channel_kind, self.report_size
+        return plan_univariate(n_users, self.scale, half_range, self.epsilon, kind, size)
 
-    Returns
-    -------
-    FoldEstimates, or a failed Estimate where nobody voted or nobody reported
+    @property
+    def channel_kind(self) -> str:
+        """The scalar channel in use; without noise the one that is then exact."""
+        if math.isinf(self.epsilon):
+            return "laplace"
+        return scalar_channel(self.kind, self.epsilon, self.report_size).kind
 
-    Privacy
-    -------
-    epsilon-LDP: voters and reporters are disjoint cohorts of one salt, so that each user answers
-    one epsilon-LDP query; the second query depends on other users' messages only.
-    """
-    k, folds, low, high = functional.n_folds, salt_of_folds(salt), functional.low, functional.high
-    centres, mass = np.full(k, (low + high) / 2), None
-    public: dict[str, float] = {}
-    warnings: tuple[str, ...] = ()
-    cohort = Cohort(salt, lo, 1.0) if lo else None
-    if plan.n_bins > 1:
-        split = lo + plan.vote_share * (1.0 - lo)
-        vote = BinVotes(
-            functional,
-            plan.n_bins,
-            float(epsilon),
-            cohort=Cohort(salt, lo, split),
-            fold_salt=folds,
-            neighbours=steps.neighbours,
+    @property
+    def max_rounds(self) -> int:
+        """Two, or one where a vote would not help."""
+        return self.plan.n_rounds
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The same budget for voters and reporters: each user answers once."""
+        return self.promise()
+
+    @property
+    def n_folds(self) -> int:
+        """Of the functional that users are asked about."""
+        return 1
+
+    @property
+    def uses_folds(self) -> bool:
+        """Whether users report about one thing each; if not, they report their whole vector."""
+        return True
+
+    @property
+    def batches(self) -> Sequence[Batch]:
+        """Voters and reporters of every fold, as they are planned.
+
+        Raises
+        ------
+        ValueError
+            Where vectors are reported.
+        """
+        if not self.uses_folds:
+            raise ValueError(
+                f"{self.name}: vectors are reported by points that belong to a user's id, which a "
+                'shuffler takes off: set method = "folds"'
+            )
+        plan, epsilon, k = self.plan, float(self.epsilon), max(self.n_folds, 1)
+        reports = hiding_of(scalar_channel(self.channel_kind, epsilon))
+        if plan.n_bins == 1:
+            return (Batch(1.0, k, reports),)
+        voters, others = Cohort(0, 0.0, plan.vote_share), Cohort(0, plan.vote_share, 1.0)
+        return (
+            Batch(voters.share, k, hiding_of(UnaryChannel(epsilon))),
+            Batch(others.share, k, reports),
         )
-        votes = yield vote
-        if votes.n_users == 0:
-            return Estimate.failed("nobody voted")
-        middles, mass = steps.centres(vote.frequencies(votes), low, high)
-        middles = np.where(votes.sums["users"] > 0, middles, centres)
-        centres = keep_inside(middles, plan.half_width, low, high)
-        public = {"window_mass": float(mass.min()), "n_vote": float(votes.n_users)}
-        warnings, cohort = _doubts(plan, mass, functional), Cohort(salt, split, 1.0)
-    refine = ClippedMean(
-        functional, centres, plan.half_width, float(epsilon), kind, cohort=cohort, fold_salt=folds
-    )
-    reports = yield refine
-    n = reports.sums["users"]
-    if reports.n_users == 0:
-        return Estimate.failed("nobody reported", public=public, warnings=warnings)
-    public |= {"n_bins": float(plan.n_bins), "n_report": float(reports.n_users)}
-    if k == 1:
-        public["interval_low"] = float(centres[0]) - plan.half_width
-        public["interval_high"] = float(centres[0]) + plan.half_width
-    else:
-        public |= {"folds": float(k), "half_width": plan.half_width}
-    empty = int(np.count_nonzero(n == 0))
-    if empty:
-        means = "the middle of the range stands in for their values, whatever the data"
-        todo = "ask more users, or for fewer values"
-        warnings = (*warnings, warned(f"{empty} of {k} folds had no reports", means, todo))
-    # the plan's variance is that of (1 - vote_share) n_users (1 - lo) / k reports
-    planned = n_users * (1.0 - lo)
-    variance = plan.variance * (1 - plan.vote_share) * planned / k / np.maximum(n, 1)
-    return FoldEstimates(
-        refine.estimates(reports, clip=steps.clip),
-        np.where(n > 0, np.sqrt(variance), np.inf),
-        n.copy(),
-        mass,
-        public,
-        warnings,
-    )
+
+    @property
+    def report_risk(self) -> float:
+        """The plan's, of one fold."""
+        return self.plan.risk
+
+    def windows(self, frequencies: Floats, low: float, high: float) -> tuple[Floats, Floats]:
+        """Say where every fold's interval lies, and which share of the votes says so: (k,) each."""
+        return best_window(frequencies, low, high)
+
+    def ask(
+        self, functional: Functional, plan: Plan, lo: float = 0.0
+    ) -> Generator[Query, Summary, FoldEstimates | Estimate]:
+        """Ask the users whose hash is ``lo`` or more: vote, find the windows, refine.
+
+        ``plan`` is that of one fold, for n_users (1 - lo) / k users. Returns a failed Estimate
+        where nobody voted or nobody reported.
+
+        Privacy
+        -------
+        epsilon-LDP: voters and reporters are disjoint cohorts of one salt, so that each user
+        answers one epsilon-LDP query; the second query depends on other users' messages only.
+        """
+        k, low, high = functional.n_folds, functional.low, functional.high
+        epsilon, salt, folds = float(self.epsilon), self.salt, salt_of_folds(self.salt)
+        centres, public = np.full(k, (low + high) / 2), dict[str, float]()
+        warnings: tuple[str, ...] = ()
+        cohort = Cohort(salt, lo, 1.0) if lo else None
+        if plan.n_bins > 1:
+            split = lo + plan.vote_share * (1.0 - lo)
+            voters = Cohort(salt, lo, split)
+            vote = BinVotes(functional, plan.n_bins, epsilon, voters, folds, self.neighbours)
+            votes = yield vote
+            if votes.n_users == 0:
+                return Estimate.failed("nobody voted")
+            middles, mass = self.windows(vote.frequencies(votes), low, high)
+            middles = np.where(votes.sums["users"] > 0, middles, centres)
+            centres = keep_inside(middles, plan.half_width, low, high)
+            public = {"window_mass": float(mass.min()), "n_vote": float(votes.n_users)}
+            warnings, cohort = _doubts(plan, mass), Cohort(salt, split, 1.0)
+        kind = self.channel_kind
+        refine = ClippedMean(functional, centres, plan.half_width, epsilon, kind, cohort, folds)
+        reports = yield refine
+        n = reports.sums["users"]
+        if reports.n_users == 0:
+            return Estimate.failed("nobody reported", public=public, warnings=warnings)
+        public |= {"n_bins": float(plan.n_bins), "n_report": float(reports.n_users)}
+        if k == 1:
+            public["interval_low"] = float(centres[0]) - plan.half_width
+            public["interval_high"] = float(centres[0]) + plan.half_width
+        else:
+            public |= {"folds": float(k), "half_width": plan.half_width}
+        if empty := int(np.count_nonzero(n == 0)):
+            means = "the middle of the range stands in for their values, whatever the data"
+            todo = "ask more users, or for fewer values"
+            warnings = (*warnings, warned(f"{empty} of {k} folds had no reports", means, todo))
+        # the plan's variance is that of (1 - vote_share) n_users (1 - lo) / k reports
+        planned = self.n_users * (1.0 - lo)
+        variance = plan.variance * (1 - plan.vote_share) * planned / k / np.maximum(n, 1)
+        stderr = np.where(n > 0, np.sqrt(variance), np.inf)
+        return FoldEstimates(refine.estimates(reports, self.clips), stderr, public, warnings)
+
+    def too_few(self, k: int, half_range: float) -> str:
+        """Say why k folds of n_users / k users are refused, and how many users would do."""
+        kind, size = self.channel_kind, self.report_size
+        least = k * least_users(self.scale, half_range, self.epsilon, kind, size)
+        folds = "" if k == 1 else f" in {k} folds"
+        return (
+            f"{self.n_users} users{folds} are too few at epsilon = {self.epsilon:g}: the midpoint "
+            f"of the range is the better estimate; at least {least} are needed"
+        )
+
+    def check_fields(self, mean_scale: float | None = None) -> None:
+        """Raise ValueError, with the value, unless the fields that all of them have are valid."""
+        check_budget(self.epsilon)
+        T = self.samples_per_user
+        check_count("n_users", self.n_users)
+        if not 1 <= T < math.inf:
+            raise ValueError(f"samples_per_user must be at least 1, got {T}")
+        if mean_scale is not None and not 0 < mean_scale < math.inf:
+            raise ValueError(f"mean_scale must be positive and finite, got {mean_scale}")
+        scalar_channel(self.kind, self.epsilon)  # least epsilon
+        Cohort(self.salt)
 
 
-def _doubts(plan: Plan, mass: Floats, functional: Functional) -> tuple[str, ...]:
+def _doubts(plan: Plan, mass: Floats) -> tuple[str, ...]:
     """Say what makes a wrong window likely."""
-    k = functional.n_folds
-    out = []
+    k, out = len(mass), list[tuple[str, str]]()
     if plan.failure > MOST_FAILURE:
         what = "the vote" if k == 1 else "the vote of a fold"
         out.append(
-            warned(
+            (
                 f"with so few users {what} may find the wrong window with probability "
                 f"{plan.failure:.2g}",
-                BESIDE,
                 "more users or a larger epsilon make that rarer",
             )
         )
-    weak = int(np.count_nonzero(mass < LEAST_MASS))
-    if weak and k == 1:
-        out.append(
-            warned(
-                f"the winning window holds a share of {mass[0]:.2f} of the votes, less than "
-                f"{LEAST_MASS}, and may be the wrong one",
-                BESIDE,
-                AGREE,
-            )
+    if weak := int(np.count_nonzero(mass < LEAST_MASS)):
+        where = (
+            f"the winning window holds a share of {mass[0]:.2f} of the votes, less than "
+            f"{LEAST_MASS}, and may be the wrong one"
+            if k == 1
+            else f"in {weak} of {k} folds (each is asked about one of the {k} values) less than "
+            f"{LEAST_MASS} of the votes are for the winning window of values, which may be the "
+            "wrong one"
         )
-    elif weak:
-        out.append(
-            warned(
-                f"in {weak} of {k} folds (each is asked about one of the {k} values) less than "
-                f"{LEAST_MASS} of the votes are for the winning window of values, which may be the "
-                "wrong one",
-                BESIDE,
-                AGREE,
-            )
-        )
-    return tuple(out)
+        todo = "ask more users, or give a larger epsilon; where users differ, a larger mean_scale"
+        out.append((where, todo))
+    means = "the value that it is about is then further off than its standard error says"
+    return tuple(warned(what, means, todo) for what, todo in out)

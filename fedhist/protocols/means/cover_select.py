@@ -12,7 +12,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from scipy.special import betainc
 
-from clients.records.functionals import samples_of
+from clients.records.functionals import Cell, samples_of
 from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array
+from fedhist.base.checks import check_choice
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.base.text import warned
 from fedhist.channels.catalogue import UnaryChannel
@@ -34,7 +35,7 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffler import Shuffling
-from fedhist.protocols.means.cover_votes import CoverVotes
+from fedhist.protocols.localize.queries import BinVotes
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.sample_sizes import resolve_users
 from fedhist.protocols.shared.shuffles import Batch, NonInteractive
@@ -46,9 +47,6 @@ from server.means.lower_bounds import packing_bound
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
-
-_STEP = 1.1
-"""Cells along an axis from one cover that competes to the next: the risk is within 1.1^2."""
 
 
 @dataclass(frozen=True)
@@ -85,51 +83,45 @@ def failure_bound(n_users: int, n_cells: int, flip: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _candidate(one: Cover, per_axis: int) -> tuple[int, int, float] | None:
-    """Return (per_axis, n_cells, radius) of a cover; None with too many cells."""
+def _candidate(one: Cover, per_axis: int) -> tuple[int, float] | None:
+    """Return (n_cells, radius) of a cover; None with too many cells."""
     try:
         cover = replace(one, per_axis=per_axis)
     except ValueError:
         return None
-    return per_axis, cover.n_cells, cover.radius
-
-
-def _options(one: Cover, per_axis: int | None) -> Iterator[tuple[int, int, float]]:
-    """List (per_axis, n_cells, radius) of the given cover, or of those finer than one cell."""
-    if per_axis is not None:
-        given = replace(one, per_axis=per_axis)
-        yield per_axis, given.n_cells, given.radius
-        return
-    m = 2
-    while candidate := _candidate(one, m):
-        if candidate[2] < one.radius:
-            yield candidate
-        m = max(m + 1, int(m * _STEP))
+    return cover.n_cells, cover.radius
 
 
 @lru_cache(maxsize=256)
 def plan_cover(one: Cover, n_users: int, epsilon: float, per_axis: int | None = None) -> CoverPlan:
     """Choose the cover of least risk, or assess a given one; ``one`` is the set, of one cell.
 
-    All covers that a vote has room for compete, per_axis in steps of a tenth. Where none is
-    feasible, the plan holds the cover of one cell.
+    All covers that a vote has room for compete, per_axis in steps of a tenth: the risk is within
+    1.1^2 of the least. Where none is feasible, the plan holds the cover of one cell.
 
     >>> plan_cover(BoxGrid(1, 1.0, 1), 400, 1.0).cover.n_cells > 8
     True
     """
-    alone, worst, flip = one.radius**2, one.diameter**2, UnaryChannel(epsilon).flip
-    best: tuple[float, int, float] | None = None
-    for m, n_cells, delta in _options(one, per_axis):
+    alone, flip = one.radius**2, UnaryChannel(epsilon).flip
+
+    def plan(m: int, n_cells: int, delta: float) -> CoverPlan:
         failure = failure_bound(n_users, n_cells, flip)
-        risk = delta**2 + worst * failure
-        if best is None or risk < best[0]:
-            best = risk, m, failure
-        if worst * failure >= min(best[0], alone):
+        risk = delta**2 + one.diameter**2 * failure
+        return CoverPlan(
+            one if n_cells == 1 else replace(one, per_axis=m), failure, risk, risk < alone
+        )
+
+    if per_axis is not None:
+        given = replace(one, per_axis=per_axis)
+        return plan(per_axis, given.n_cells, given.radius)
+    best, m = CoverPlan(one, 0.0, alone, False), 2
+    while candidate := _candidate(one, m):
+        next_one = plan(m, *candidate)
+        best = min(best, next_one, key=lambda p: p.risk)
+        if one.diameter**2 * next_one.failure >= best.risk:
             break  # failures are likelier with more cells
-    feasible = best is not None and best[0] < alone
-    if best is None or (not feasible and per_axis is None):
-        return CoverPlan(one, 0.0, alone, False)
-    return CoverPlan(replace(one, per_axis=best[1]), best[2], best[0], feasible)
+        m = max(m + 1, int(m * 1.1))
+    return best
 
 
 def least_users(one: Cover, epsilon: float, per_axis: int | None = None) -> int | None:
@@ -139,18 +131,7 @@ def least_users(one: Cover, epsilon: float, per_axis: int | None = None) -> int 
     >>> [plan_cover(BoxGrid(2, 1.0, 1), k, 1.0).feasible for k in (n - 1, n)]
     [False, True]
     """
-    flip = UnaryChannel(epsilon).flip
-
-    def feasible(n: int) -> bool:
-        for _, n_cells, delta in _options(one, per_axis):
-            lost = one.diameter**2 * failure_bound(n, n_cells, flip)
-            if n_cells > 1 and delta**2 + lost < one.radius**2:
-                return True
-            if lost >= one.radius**2:
-                return False
-        return False
-
-    return first_true(feasible, MOST_USERS)
+    return first_true(lambda n: plan_cover(one, n, epsilon, per_axis).feasible, MOST_USERS)
 
 
 @register_protocol
@@ -239,18 +220,24 @@ class CoverSelect(MeanTarget, NonInteractive):
     @property
     def batches(self) -> Sequence[Batch]:
         """Everybody at once."""
-        return (Batch.of(CoverVotes(self.plan.cover, float(self.epsilon))),)
+        return (Batch.of(self._query()),)
 
     def _cover(self) -> Cover:
         """Return the set, as a cover of one cell."""
         d, bound = self.dimension, float(self.bound)
-        make: Mapping[str, Callable[[], Cover]] = {
-            "linf-ball": lambda: BoxGrid(d, bound, 1),
-            "l2-ball": lambda: BallLattice(d, bound, 1),
-            "sparse": lambda: SparseLattice(d, bound, 1, self.sparsity),
-            "sobolev": lambda: SobolevLattice(d, bound, 1, float(self.smoothness)),
-        }
-        return make[self.geometry]()
+        if self.geometry == "sparse":
+            return SparseLattice(d, bound, 1, self.sparsity)
+        if self.geometry == "sobolev":
+            return SobolevLattice(d, bound, 1, float(self.smoothness))
+        if self.geometry == "l2-ball":
+            return BallLattice(d, bound, 1)
+        check_choice("geometry", self.geometry, ("linf-ball", "l2-ball", "sparse", "sobolev"))
+        return BoxGrid(d, bound, 1)
+
+    def _query(self) -> BinVotes:
+        """Ask for the cell of a user's mean."""
+        cover = self.plan.cover
+        return BinVotes(Cell(cover), cover.n_cells, float(self.epsilon))
 
     @cached_property
     def plan(self) -> CoverPlan:
@@ -278,12 +265,12 @@ class CoverSelect(MeanTarget, NonInteractive):
             )
         if not plan.feasible:
             return Estimate.refused(self._infeasible())
-        query = CoverVotes(cover, float(self.epsilon))
+        query = self._query()
         votes = yield query
         if votes.n_users == 0:
             return Estimate.failed("nobody voted")
-        best = int(np.argmax(votes.sums["votes"]))  # the lowest of several
-        shares = query.frequencies(votes)
+        shares = query.frequencies(votes)[0]
+        best = int(np.argmax(votes.sums["votes"][0]))  # the lowest of several
         second, top = np.partition(shares, -2)[-2:]
         public |= {
             "n_vote": float(votes.n_users),

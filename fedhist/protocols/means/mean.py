@@ -32,8 +32,8 @@ from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.script import centred_mean
-from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.queries import ClippedMean
+from fedhist.protocols.localize.script import FoldProtocol
 from fedhist.protocols.shared.mean_target import InRange
 from fedhist.protocols.shared.shuffles import Batch
 from fedhist.users.batch import Users

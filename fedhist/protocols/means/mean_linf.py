@@ -27,8 +27,7 @@ from fedhist.model.part import Functional
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
-from fedhist.protocols.localize.protocol import FoldProtocol
-from fedhist.protocols.localize.script import FoldEstimates
+from fedhist.protocols.localize.script import FoldEstimates, FoldProtocol
 from fedhist.protocols.shared.mean_target import InRange, MeanTarget
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids

@@ -15,17 +15,9 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.channels.catalogue import scalar_channel
-from fedhist.protocols.localize.protocol import FoldProtocol
-from fedhist.protocols.localize.script import Steps
+from fedhist.protocols.localize.script import FoldProtocol
 from fedhist.protocols.shared.shuffles import Batch
 from server.means.localize import Plan, plan_paper
-
-
-def best_bins(frequencies: Floats, low: float, high: float) -> tuple[Floats, Floats]:
-    """Find the middle of every fold's most frequent bin, and its share [1, eq. (28)]."""
-    k, n_bins = frequencies.shape
-    best = np.argmax(frequencies, axis=1)
-    return low + (best + 0.5) * (high - low) / n_bins, frequencies[np.arange(k), best]
 
 
 class FoldsAsPrinted(FoldProtocol):
@@ -34,7 +26,14 @@ class FoldsAsPrinted(FoldProtocol):
     K = 1/4 and c = 1/100 stand for the paper's unnamed constants.
     """
 
-    steps: ClassVar[Steps] = Steps(best_bins, neighbours=True, clip=False)
+    neighbours: ClassVar[bool] = True
+    clips: ClassVar[bool] = False
+
+    def windows(self, frequencies: Floats, low: float, high: float) -> tuple[Floats, Floats]:
+        """Find the middle of every fold's most frequent bin, and its share [1, eq. (28)]."""
+        best = np.argmax(frequencies, axis=1)
+        share = np.take_along_axis(frequencies, best[:, None], axis=1)[:, 0]
+        return low + (best + 0.5) * (high - low) / frequencies.shape[1], share
 
     @property
     def uses_folds(self) -> bool:

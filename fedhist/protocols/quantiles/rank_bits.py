@@ -14,7 +14,7 @@ from fedhist.channels.scalar import OneBitChannel
 from fedhist.model.query import Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
-from fedhist.protocols.localize.fold_reports import FoldReports
+from fedhist.protocols.localize.queries import FoldReports
 from fedhist.protocols.quantiles.on_bins import OnBins
 from fedhist.protocols.quantiles.quantile_votes import bins_drawn
 from fedhist.users.batch import Users

@@ -13,8 +13,8 @@ from fedhist.base.errors import PopulationError
 from fedhist.model.modes import TwoModes
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.protocols import Density, LocalDistribution, Mean, MeanL2, MeanLinf, SparseMean
-from fedhist.protocols.localize.protocol import FoldProtocol
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
+from fedhist.protocols.localize.script import FoldProtocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from tests.protocols.running import run

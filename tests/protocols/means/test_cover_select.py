@@ -10,20 +10,32 @@ import numpy as np
 import pytest
 from vote_laws import exact_failure, unary_law
 
+from clients.records.functionals import Cell
 from fedhist.base.errors import PopulationError, WireError
 from fedhist.channels.bits import count_bits
 from fedhist.channels.catalogue import UnaryChannel
-from fedhist.channels.covers import BallLattice, BoxGrid, SobolevLattice, SparseLattice
+from fedhist.channels.covers import BallLattice, BoxGrid, Cover, SobolevLattice, SparseLattice
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
+from fedhist.protocols.localize.queries import BinVotes
 from fedhist.protocols.means.cover_select import CoverSelect
-from fedhist.protocols.means.cover_votes import CoverVotes, count_cells, true_cells
 from fedhist.session.codec import decode_query, encode_fields, query_digest
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from tests.protocols.running import run, streams
 
-SMALL = CoverVotes(BoxGrid(2, 1.0, 2), 1.0)
+
+def votes_on(cover: Cover, epsilon: float = 1.0, cohort: Cohort | None = None) -> BinVotes:
+    """Ask users for the cell of their mean."""
+    return BinVotes(Cell(cover), cover.n_cells, epsilon, cohort)
+
+
+def cells_of(cover: Cover, users: Users) -> np.ndarray:
+    """Cell of every user, -1 for none."""
+    return np.nan_to_num(Cell(cover).scalars(users, np.zeros(len(users), np.int64)) - 0.5, nan=-1)
+
+
+SMALL = votes_on(BoxGrid(2, 1.0, 2))
 
 
 def rows(points: list[list[list[float]]], dimension: int = 2) -> Users:
@@ -56,10 +68,9 @@ ABSURD: list[list[list[float]]] = [
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.5])
 def test_the_law_of_a_vote_by_enumeration(epsilon: float) -> None:
     """Four cells: every record's law over all 16 messages, and every ratio of two of them."""
-    query = replace(SMALL, epsilon=epsilon)
     records = [[[0.5, 0.5]], [[-0.5, 0.5]], [[0.5, -0.5]], [[-0.5, -0.5]], [], *ABSURD]
     users = rows(records)
-    cells = true_cells(query.cover, users)
+    cells = cells_of(BoxGrid(2, 1.0, 2), users)
     held = np.array([np.arange(4) == c for c in cells], dtype=int)
     assert held.sum(axis=1).max() == 1
     inputs = UnaryChannel(epsilon).inputs(4).tolist()
@@ -91,7 +102,7 @@ def test_no_record_sets_more_than_one_bit() -> None:
         SparseLattice(2, 1.0, 3, 1),
         SobolevLattice(2, 1.0, 3, 1.0),
     ):
-        query = CoverVotes(cover, math.inf)
+        query = votes_on(cover, math.inf)
         votes = query.answer(users, streams(users, 0)).arrays["votes"]
         per_user = [int(count_bits(v[None, :], cover.n_cells).sum()) for v in votes]
         assert per_user == [1, 1, 0, 0, 0, 0]  # the last sum is not finite
@@ -122,12 +133,12 @@ def test_release_and_guarantee() -> None:
     ids=lambda c: c.wire_name,
 )
 def test_the_query_survives_the_wire(cover: Any) -> None:
-    query = CoverVotes(cover, 1.0, Cohort(3, 0.0, 0.25))
+    query = votes_on(cover, 1.0, Cohort(3, 0.0, 0.25))
     text, arrays = encode_fields(query)
     back = decode_query(query.wire_name, text, arrays)
     assert back == query
     assert query_digest(back, 0) == query_digest(query, 0)
-    other = replace(query, cover=replace(cover, per_axis=4))
+    other = votes_on(replace(cover, per_axis=4), 1.0, query.cohort)
     assert query_digest(other, 0) != query_digest(query, 0)
 
 
@@ -146,12 +157,12 @@ def test_messages_are_checked() -> None:
         SMALL.check(Report(ids, {"other": good}))
     for votes in ([3, 0, 0, 0], [0, 0, 0, -1]):
         with pytest.raises(WireError, match="outside"):
-            SMALL.check_summary(Summary(2, {"votes": np.array(votes)}))
+            SMALL.check_summary(Summary(2, {"votes": np.array([votes]), "users": np.array([2])}))
 
 
 def test_samples_of_another_dimension_are_refused() -> None:
     with pytest.raises(PopulationError, match="dimension 2, got 1"):
-        true_cells(SMALL.cover, rows([[[0.1]]], dimension=1))
+        cells_of(BoxGrid(2, 1.0, 2), rows([[[0.1]]], dimension=1))
 
 
 def test_the_aggregate_path_has_the_law_of_the_votes() -> None:
@@ -159,13 +170,15 @@ def test_the_aggregate_path_has_the_law_of_the_votes() -> None:
     users = rows([[[0.5, 0.5]]] * 20 + [[[-0.5, 0.5]]] * 9 + [[]])
     query, runs, n = SMALL, 4000, 30
     rng = np.random.default_rng(4)
-    drawn = np.array([query.draw_summary(users, rng).sums["votes"] for _ in range(runs)])
+    drawn = np.array([query.draw_summary(users, rng).sums["votes"][0] for _ in range(runs)])
     made = np.array(
-        [query.answer_folded(users, lambda u, s=s: streams(u, s)).sums["votes"] for s in range(400)]
+        [
+            query.answer_folded(users, lambda u, s=s: streams(u, s)).sums["votes"][0]
+            for s in range(400)
+        ]
     )
     flip = query.channel.flip
-    counts = count_cells(query.cover, users)
-    assert counts.tolist() == [0, 9, 0, 20]
+    counts = np.array([0, 9, 0, 20])
     mean = counts * (1 - flip) + (n - counts) * flip
     variance = n * flip * (1 - flip)
     for found in (drawn, made):
@@ -186,10 +199,11 @@ def test_the_centre_of_the_cell_with_most_votes() -> None:
     protocol = CoverSelect(3.0, 400, 2, geometry="l2-ball", per_axis=7)
     theta = np.array([0.3, -0.61])
     estimate, (query,), _ = run(protocol, at_point(theta, 400), 1)
-    assert isinstance(query, CoverVotes)
-    cell = query.cover.cells(theta[None, :])
-    assert estimate.value == pytest.approx(query.cover.centres(cell)[0])
-    assert protocol.loss_of(estimate, at_point(theta, 400)) <= query.cover.radius**2
+    cover = protocol.plan.cover
+    assert query.functional == Cell(cover)
+    cell = cover.cells(theta[None, :])
+    assert estimate.value == pytest.approx(cover.centres(cell)[0])
+    assert protocol.loss_of(estimate, at_point(theta, 400)) <= cover.radius**2
     assert estimate.public["top_share"] == pytest.approx(1, abs=0.1)
     assert estimate.warnings == ()
 
@@ -197,10 +211,11 @@ def test_the_centre_of_the_cell_with_most_votes() -> None:
 def test_ties_go_to_the_lowest_cell() -> None:
     protocol = CoverSelect(1.0, 100, 2, per_axis=3)
     script = protocol.rounds(None)
-    query = next(script)
+    next(script)
+    votes = np.array([[20, 90, 90, 30, 20, 20, 20, 20, 20]])
     with pytest.raises(StopIteration) as end:
-        script.send(Summary(100, {"votes": np.array([20, 90, 90, 30, 20, 20, 20, 20, 20])}))
-    assert end.value.value.value == pytest.approx(query.cover.centres(np.array([1]))[0])
+        script.send(Summary(100, {"votes": votes, "users": np.array([100])}))
+    assert end.value.value.value == pytest.approx(protocol.plan.cover.centres(np.array([1]))[0])
     assert end.value.value.public["gap"] == 0
 
 
@@ -258,14 +273,15 @@ def test_failures_decay_exponentially_in_n_epsilon_squared() -> None:
     rng = np.random.default_rng(7)
     cover = BoxGrid(2, 1.0, 10)
     for epsilon in (0.5, 1.0):
-        query = CoverVotes(cover, epsilon)
+        query = votes_on(cover, epsilon)
         unit = round(1 / query.channel.tau**2)
         measured, theory = [], []
         for n in (2 * unit, 4 * unit, 6 * unit):
             users = at_point(np.array([0.31, 0.77]), n)
-            counts = count_cells(cover, users)
-            cell = int(counts.argmax())
-            totals = np.array([query.draw_summary(users, rng).sums["votes"] for _ in range(1000)])
+            cell = int(cells_of(cover, users)[0])
+            totals = np.array(
+                [query.draw_summary(users, rng).sums["votes"][0] for _ in range(1000)]
+            )
             failed = (totals.argmax(axis=1) != cell).mean()
             exact = exact_failure(n, cover.n_cells, query.channel.flip, cell)
             # six standard errors: false alarm 1e-8

@@ -214,17 +214,17 @@ def test_folds_are_rotated_back_by_the_written_out_matrix() -> None:
     """And folds without reports make the whole estimate uncertain."""
     protocol, rng = by_folds(1.0, 40000, 5, 100, radius=10.0), np.random.default_rng(6)
     z, s = rng.standard_normal(8), rng.random(8)
-    value, stderr = protocol.conclude(FoldEstimates(z, s, np.ones(8, dtype=np.int64)))
+    value, stderr = protocol.conclude(FoldEstimates(z, s))
     assert value == pytest.approx((rotation(protocol).T @ z)[:5], abs=1e-12)
     assert stderr == pytest.approx(np.sqrt((rotation(protocol).T ** 2 @ s**2)[:5]))
     s[3] = math.inf
-    _, stderr = protocol.conclude(FoldEstimates(z, s, np.ones(8, dtype=np.int64)))
+    _, stderr = protocol.conclude(FoldEstimates(z, s))
     assert np.isinf(stderr).all()
 
 
 def test_estimates_lie_in_the_ball() -> None:
     protocol = by_folds(1.0, 40000, 4, 100, radius=0.5)
-    value, _ = protocol.conclude(FoldEstimates(np.full(4, 3.0), np.ones(4), np.ones(4, np.int64)))
+    value, _ = protocol.conclude(FoldEstimates(np.full(4, 3.0), np.ones(4)))
     assert np.linalg.norm(value) == pytest.approx(0.5)
 
 

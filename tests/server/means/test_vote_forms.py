@@ -38,10 +38,10 @@ def failures(seed: int) -> tuple[float, float]:
         kept = rng.binomial(votes, 1 - channel.flip)
         return channel.debias(kept + rng.binomial(VOTERS - votes, channel.flip), VOTERS)
 
-    window = best_window(frequencies(held, UnaryChannel(EPSILON)))
+    place, _ = best_window(frequencies(held, UnaryChannel(EPSILON)), -1.0, 1.0)
     winner = frequencies(with_neighbours, UnaryChannel(EPSILON, ones=3)).argmax(axis=1)
-    middles = -1 + (window + 1) * WIDTH, -1 + (winner + 0.5) * WIDTH
-    one, three = ((np.abs(middle - theta) > 2.5 * WIDTH).mean() for middle in middles)
+    places = place, -1 + (winner + 0.5) * WIDTH
+    one, three = ((np.abs(x - theta) > 2.5 * WIDTH).mean() for x in places)
     return float(one), float(three)
 
 
