@@ -76,8 +76,6 @@ if TYPE_CHECKING:
     from simulations.api.audits import audit as audit
     from simulations.api.studies import compare as compare
     from simulations.api.studies import decide as decide
-    from simulations.api.studies import plan as plan
-    from simulations.api.studies import profile as profile
     from simulations.api.studies import results as results
     from simulations.api.studies import sweep as sweep
     from simulations.api.study import Study as Study

@@ -32,7 +32,9 @@ GONE: Mapping[str, str] = {
     "Measured": "fedhist.Facts",
     "ErrorBound": 'fedhist.Prediction(loss, expected, "exact", source)',
     "Loopback": "flower-superlink and flower-supernode, as docs/deployment.md says",
-    "Goal": "a target after fedhist plan --error; goals are no more",
+    "Goal": "fedhist.decide(..., error=...)",
+    "plan": "fedhist.decide(..., error=..., theory=True)",
+    "profile": "fedhist.decide(..., profile=True)",
     "ResultsRow": "a row of simulations/benchmarks/defaults.py",
     # fields and values of protocols: "NAME.FIELD", "NAME.FIELD=VALUE"
     "ragged-distribution.median": 'nothing for "em", and mode = "paper" for "dyadic"',

@@ -15,13 +15,11 @@ from simulations.api.inputs import SHARED, checked, short, takes
 from simulations.api.study import Study, opened
 from simulations.studies.compare.config import CompareTable
 from simulations.studies.decide.question import DecideTable
-from simulations.studies.plan.template import PlanTable
 from simulations.studies.sweep.config import SweepTable
 
 if TYPE_CHECKING:
     from simulations.studies.compare.run import Compared
     from simulations.studies.decide.decision import Decision
-    from simulations.studies.plan.planned import Planned
     from simulations.studies.profile.profile import Profile
     from simulations.studies.sweep.swept import Swept
 
@@ -148,96 +146,35 @@ def results(file: str | Path) -> Swept:
     return Swept.open(file)
 
 
-@takes(PlanTable)
-def plan(
-    study: str | Path | Study | None = None, *, progress: bool = False, **given: Any
-) -> Planned:
-    """Say how many users, samples or how much epsilon a target error takes, by theory.
-
-    Parameters
-    ----------
-    study : path, str or Study, optional
-        A .toml file, a built-in configuration, or a protocol.
-    progress : bool
-        Show a bar while answers are simulated.
-    **given
-        Data, tables, and the keys of the table [plan]: see :class:`fedhist.Study`.
-        The data are the template that is brought to other sizes.
-
-    Returns
-    -------
-    Planned
-
-    Raises
-    ------
-    TypeError, ValueError, PopulationError
-        As :func:`compare`.
-
-    Examples
-    --------
-    >>> import fedhist as fh
-    >>> fh.plan("mean", error=0.01, solve="n_users")
-    <Planned: users for a predicted error of 0.01>
-    """
-    found, own = _split("plan", study, given, PlanTable)
-    return found.plan(progress=progress, **own)
-
-
 @takes(DecideTable)
 def decide(
-    study: str | Path | Study | None = None, *, progress: bool = False, **given: Any
-) -> Decision:
+    study: str | Path | Study | None = None,
+    *,
+    profile: bool = False,
+    progress: bool = False,
+    **given: Any,
+) -> Decision | Profile:
     """From data to a decision: which protocol under which trust, at which epsilon.
 
     Parameters
     ----------
     study : path, str or Study, optional
-        A .toml file, or a built-in question.
+        A file of data, whose columns ``user``, ``item`` or ``value`` name; a .toml file, or a
+        built-in question.
+    profile : bool
+        Return what the users are like, and stop.
     progress : bool
         Show a bar.
     **given
         Data, tables, and the keys of the table [decide]: see :class:`fedhist.Study`.
-        ``error="10%"`` is a share of the answer's own size; ``effort="quick"`` is for notebooks.
+        ``error="10%"`` is a share of the answer's own size; ``effort="quick"`` is for notebooks;
+        ``theory=True`` stops after the search, before fresh runs.
 
     Returns
     -------
-    Decision
-        NOT PRIVATE: errors are measured against the truth.
-
-    Raises
-    ------
-    TypeError, ValueError, PopulationError
-        As :func:`compare`.
-    """
-    found, own = _split("decide", study, given, DecideTable)
-    return found.decide(progress=progress, **own)
-
-
-@takes()
-def profile(
-    study: str | Path | Study | None = None,
-    *,
-    epsilon: float = 1.0,
-    delta: float = 0.0,
-    adjacency: str = "replace-user",
-    **given: Any,
-) -> Profile:
-    """Say what users hold before anything is estimated: how much, of what, how different.
-
-    Parameters
-    ----------
-    study : path, str or Study, optional
-        A .toml file, or a built-in configuration.
-    epsilon, delta : float
-        Budget that the suggestions are for.
-    adjacency : str
-    **given
-        Data and tables: see :class:`fedhist.Study`.
-
-    Returns
-    -------
-    Profile
-        NOT PRIVATE: computed from the data.
+    Decision or Profile
+        NOT PRIVATE: errors are measured against the truth. ``decision.best("local")`` is the
+        protocol of a level's answer, which :func:`fedhist.run` takes.
 
     Raises
     ------
@@ -247,10 +184,13 @@ def profile(
     Examples
     --------
     >>> import fedhist as fh
-    >>> users = fh.Users.from_records({"ann": {"tea": 2}, "bob": {"rye": 1, "tea": 1}})
-    >>> fh.profile(data=users).n_events
-    4
+    >>> users = fh.Users.from_records({f"u{i}": {"tea": 1 + i % 3} for i in range(500)})
+    >>> decision = fh.decide(data=users, domain=["tea", "rye"], error="20%", trust="central")
+    >>> protocol = decision.best("central")
+    >>> fh.run(protocol, users, seed=1).status
+    'ok'
     """
-    checked("fedhist.profile", given, SHARED)
-    found = opened(study, "profile").given(**given)
-    return found.profile(epsilon=epsilon, delta=delta, adjacency=adjacency)
+    if isinstance(study, str | os.PathLike) and Path(study).suffix not in ("", ".toml"):
+        given, study = {"data": Path(study), **given}, None
+    found, own = _split("decide", study, given, DecideTable)
+    return found.decide(profile=profile, progress=progress, **own)

@@ -26,13 +26,11 @@ from simulations.config.reading import reading, tables_of
 from simulations.populations.memory import Held, Memory
 from simulations.studies.compare.config import CompareTable, comparison_of, comparison_text
 from simulations.studies.decide.question import DecideTable, question_of, question_text
-from simulations.studies.plan.template import PlanTable, plan_of, plan_text
 from simulations.studies.sweep.config import SweepTable, sweep_of, sweep_text
 
 if TYPE_CHECKING:
     from simulations.studies.compare.run import Compared
     from simulations.studies.decide.decision import Decision
-    from simulations.studies.plan.planned import Planned
     from simulations.studies.profile.profile import Profile
     from simulations.studies.sweep.swept import Swept
 
@@ -171,45 +169,23 @@ class Study:
             records = tuple(records_of(loaded.cells, path))
         return Swept(loaded.name, records, loaded.left_out)
 
-    @takes(PlanTable, shared=False)
-    def plan(self, *, progress: bool = False, **keys: Any) -> Planned:
-        """Say what a target error takes, by theory: see :func:`plan`."""
-        from simulations.studies.plan.planned import answered, simulated
-
-        tables = self._with("plan", PlanTable, keys)
-        with reading(self._told):
-            template, asked = plan_of(tables, self._told, self.name)
-            found = answered(template, asked)
-        if not asked.verify:
-            return found
-        with _bar(progress, asked.seeds * len(found.answers)) as advance:
-            return simulated(found, asked, lambda _: advance())
-
     @takes(DecideTable, shared=False)
-    def decide(self, *, progress: bool = False, **keys: Any) -> Decision:
+    def decide(
+        self, *, profile: bool = False, progress: bool = False, **keys: Any
+    ) -> Decision | Profile:
         """Find which protocol reaches an error, under every level of trust: see :func:`decide`."""
         from simulations.studies.decide.decision import decide
+        from simulations.studies.decide.problem import profile_for
 
+        if profile and not {"error", "epsilon"} & keys.keys():
+            keys["epsilon"] = self.tables.get("decide", {}).get("epsilon", 1.0)
         tables = self._with("decide", DecideTable, keys)
         with reading(self._told):
             question = question_of(tables, self._told, self.name)
+        if profile:
+            return profile_for(question)
         with _bar(progress, 100) as advance:
             return decide(question, lambda _, share: advance(100 * share))
-
-    def profile(
-        self, *, epsilon: float = 1.0, delta: float = 0.0, adjacency: str = "replace-user"
-    ) -> Profile:
-        """Say what the users hold before anything is estimated: see :func:`profile`."""
-        from simulations.runs.config import Config, RunTable, population_spec
-        from simulations.studies.profile.profile import profile_of
-        from simulations.studies.profile.source import doubts_of
-
-        table = self._data("profile")
-        with reading(self._told):
-            spec = population_spec(Config(self.name, RunTable(), {"name": ""}, table))
-        return profile_of(
-            spec.load(), epsilon=epsilon, delta=delta, adjacency=adjacency, doubts=doubts_of(spec)
-        )
 
     def _data(self, part: str) -> dict[str, Any]:
         """Return the table [population]; TypeError where there is none."""
@@ -270,7 +246,6 @@ def _texts(part: str) -> Callable[[str], tuple[str, str]]:
     known: dict[str, Callable[[str], tuple[str, str]]] = {
         "compare": comparison_text,
         "sweep": sweep_text,
-        "plan": plan_text,
         "decide": question_text,
     }
     return known.get(part, _any_text)

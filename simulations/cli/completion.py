@@ -48,11 +48,6 @@ def decisions(incomplete: str) -> list[str]:
     return _fitting(incomplete, builtin_names("decisions"), STUDY + DATA)
 
 
-def populations(incomplete: str) -> list[str]:
-    """Complete what is profiled: a configuration or data."""
-    return _fitting(incomplete, builtin_names(), STUDY + DATA)
-
-
 def experiments(incomplete: str) -> list[str]:
     """Complete a table or figure of a paper.
 
@@ -63,11 +58,6 @@ def experiments(incomplete: str) -> list[str]:
     files = resources.files("simulations").joinpath("experiments", "configs").iterdir()
     names = sorted(f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml"))
     return [n for n in ("all", *names) if n.startswith(incomplete)]
-
-
-def templates(incomplete: str) -> list[str]:
-    """Complete what a plan starts from: a configuration or a protocol."""
-    return list(dict.fromkeys([*configs(incomplete), *protocols(incomplete)]))
 
 
 def protocols(incomplete: str) -> list[str]:

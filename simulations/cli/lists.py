@@ -84,18 +84,6 @@ def print_configs(console: Console) -> None:
     print_table(console, Table.of(columns, rows, notes=notes))
 
 
-def print_templates(console: Console) -> None:
-    """List the built-in configurations whose populations a plan can bring to other sizes."""
-    rows = [
-        (c.name, c.protocol["name"], c.population["kind"])
-        for c in _configs()
-        if not missing_keys(c)
-    ]
-    notes = ("fedhist plan NAME --error X plans one: how many users the error X takes.",)
-    columns = map(_names, ("configuration", "protocol", "population"))
-    print_table(console, Table.of(columns, rows, notes=notes))
-
-
 def print_sweeps(console: Console) -> None:
     """List the built-in sweeps."""
     from simulations.studies.sweep.config import builtin_sweeps, load_sweep

@@ -7,9 +7,11 @@ import gc
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import click
 import typer
+import typer.core
 
 import fedhist
 from fedhist.base.errors import FedhistError, PopulationError
@@ -32,8 +34,6 @@ from simulations.cli.options import (
     place,
     spread,
 )
-from simulations.cli.plan import plan
-from simulations.cli.profile import profile
 from simulations.cli.report import report
 from simulations.cli.reproduce import reproduce
 from simulations.cli.runs import diff, runs
@@ -42,7 +42,25 @@ from simulations.cli.start import init, new_protocol
 from simulations.cli.sweep import results, sweep
 from simulations.config.named_files import toml_value
 
+GONE = {
+    "plan": "decide FILE --error 10% --theory",
+    "profile": "decide FILE --profile",
+}
+"""Commands of earlier versions, and what to write."""
+
+
+class Commands(typer.core.TyperGroup):
+    """The commands; one that is gone answers with the one to use."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Find a command, or say what took its place."""
+        if args and args[0] in GONE:
+            raise click.UsageError(f"{args[0]} is gone: write fedhist {GONE[args[0]]}", ctx)
+        return super().resolve_command(ctx, args)
+
+
 cli = typer.Typer(
+    cls=Commands,
     name="fedhist",
     help="Federated analytics under user-level differential privacy.",
     no_args_is_help=True,
@@ -286,7 +304,7 @@ cli.command()(audit)
 
 
 OTHERS = (
-    *(shard, sweep, results, compare, plan, profile, decide, report, runs, diff),
+    *(shard, sweep, results, compare, decide, report, runs, diff),
     *(explain, init, new_protocol, doctor),
 )
 for _other in OTHERS:

@@ -25,7 +25,7 @@ def init(
     force: Force = False,
     json_: Json = False,
 ) -> None:
-    """Write a study file for DATA, with comments: run, compare, sweep and plan read it as it is.
+    """Write a study file for DATA, with comments: run, compare, sweep and decide read it as it is.
 
     Columns are guessed where they are not given, and settings suggested by the data's profile,
     which is NOT PRIVATE.

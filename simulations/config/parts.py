@@ -8,7 +8,7 @@ from typing import Any
 from simulations.config.reading import as_table, check_keys
 
 COMMON = ("run", "protocol", "population", "adversary")
-STUDIES = ("compare", "sweep", "plan", "decide")
+STUDIES = ("compare", "sweep", "decide")
 """Tables of which each is one command's own."""
 
 
@@ -34,7 +34,7 @@ def part_of(tables: Mapping[str, Any], study: str = "") -> tuple[dict[str, Any],
 
     Examples
     --------
-    >>> part_of({"run": {}, "plan": {"error": 1}, "sweep": {"seeds": 2}}, "plan")
+    >>> part_of({"run": {}, "decide": {"error": 1}, "sweep": {"seeds": 2}}, "decide")
     ({'run': {}}, {'error': 1})
     """
     check_keys(tables, (*COMMON, *STUDIES), "table")

@@ -110,14 +110,6 @@ def test_a_sweep_and_its_file(tmp_path: Path) -> None:
         fh.results(tmp_path / "no.sqlite")
 
 
-def test_a_plan_of_data_in_memory() -> None:
-    protocol = {"name": "bounded-histogram", "clip": 50.0, "epsilon": 1.0}
-    found = fh.plan(data=USERS, domain=ITEMS, protocol=protocol, error=120.0, solve="epsilon")
-    answer = found.answers[0]
-    assert answer.x is not None
-    assert answer.predicted <= 120.0
-
-
 def test_an_audit_of_an_object_and_of_a_name() -> None:
     protocol = BoundedHistogram.example()
     found = fh.audit(protocol, effort=0.01)
@@ -135,17 +127,17 @@ def test_an_audit_of_an_object_and_of_a_name() -> None:
 
 
 def test_a_profile_and_a_decision_of_data_in_memory() -> None:
-    found = fh.profile(data=FRAME, user="user", item="item", domain=["tea", "fig"])
+    found = fh.decide(data=FRAME, user="user", item="item", domain=["tea", "fig"], profile=True)
     assert (found.n_users, found.n_events) == (40, 200)
     assert found.outside_events == pytest.approx(1 - 67 / 200)
-    asked: Any = {"error": "50%", "effort": "quick", "seeds": 2, "trust": ["central"]}
+    asked: Any = {"error": "50%", "effort": "quick", "trust": ["central"]}
     decided = fh.decide(data=USERS, domain=ITEMS, target="histogram", **asked)
     (finding,) = decided.findings
     assert finding.x is not None
     assert finding.trial is not None
     assert finding.trial.met(0.5)
-    with pytest.raises(TypeError, match=r"fedhist\.profile\(\) has no argument 'error'"):
-        fh.profile(data=USERS, error=3)
+    with pytest.raises(AttributeError, match="profile=True"):
+        _ = fh.profile
 
 
 @pytest.mark.parametrize(
@@ -221,7 +213,7 @@ def test_help_and_completion_know_the_keys_of_the_files() -> None:
     assert {"data", "user", "top", "epsilon", "seeds", "protocols", "workers"} <= set(known)
     assert known["epsilon"].annotation == "a positive number"
     assert "axes" in inspect.signature(fh.sweep).parameters
-    assert "error" in inspect.signature(fh.plan).parameters
+    assert "error" in inspect.signature(fh.decide).parameters
     assert "data" not in inspect.signature(fh.Study.compare).parameters
 
 

@@ -11,6 +11,7 @@ import pytest
 from commands import PLUGIN, Command
 
 import fedhist as package
+from simulations.cli.main import GONE
 
 
 def test_version(fedhist: Command) -> None:
@@ -129,9 +130,6 @@ def test_wrong_usage_is_explained(fedhist: Command, case: str, tmp_path: Path) -
 
 
 STUDIES = {
-    "plan mean --error 1 --protocols meen": (
-        "mean: plan.protocols: unknown protocol 'meen'; did you mean 'mean'?"
-    ),
     "compare histogram --set compare.epsilon=-1": (
         "histogram: compare.epsilon must be a positive number, got -1"
     ),
@@ -197,10 +195,10 @@ def test_a_cluster_and_the_inline_runtime_exclude_each_other(
 
 
 def test_an_unknown_command_is_answered_once(fedhist: Command) -> None:
-    answer = fedhist("pla")
+    answer = fedhist("decid")
     assert answer.status == 2
     assert answer.err.count("Did you mean") == 1
-    assert "plan" in answer.err
+    assert "decide" in answer.err
 
 
 def test_a_table_without_its_choice(fedhist: Command, tmp_path: Path) -> None:
@@ -324,7 +322,7 @@ def test_help_fits_and_says_what_the_arguments_are(fedhist: Command, word: str) 
     assert f"fedhist {word}" in answer.out
 
 
-@pytest.mark.parametrize("command", ["run", "protocols", "plan", "audit", "reproduce", "report"])
+@pytest.mark.parametrize("command", ["run", "protocols", "decide", "audit", "reproduce", "report"])
 def test_help_describes_every_argument_in_whole_paragraphs(fedhist: Command, command: str) -> None:
     """No line of a paragraph ends early: its next line's first word had no room."""
     said = fedhist(command, "--help").out
@@ -336,12 +334,11 @@ def test_help_describes_every_argument_in_whole_paragraphs(fedhist: Command, com
             assert len(line) + 1 + len(after.split()[0]) > 77, paragraph
 
 
-def test_plan_alone_lists_what_there_is(fedhist: Command) -> None:
-    answer = fedhist("plan")
-    assert answer.status == 0
-    assert "quickstart" in answer.out
-    assert "lastfm" not in answer.out  # it needs a file
-    assert fedhist("plan", "mean").status == 2
+@pytest.mark.parametrize("name", GONE)
+def test_a_command_that_is_gone_names_the_one_to_use(fedhist: Command, name: str) -> None:
+    answer = fedhist(name, "x")
+    assert answer.status == 2
+    assert GONE[name].split()[0] in answer.err
 
 
 def test_text_reaches_the_configuration_as_it_is(run: Command) -> None:

@@ -33,12 +33,6 @@ def test_names_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (tmp_path / "mine.png").touch()
     mine = ["mine.PARQUET", "mine.csv.gz", "mine.toml"]
     assert completion.decisions("") == [*builtin_names("decisions"), *mine]
-    assert completion.populations("mi") == mine
-    assert completion.populations("quick") == ["quickstart"]
-    assert completion.templates("mean") == [
-        *(n for n in builtin_names() if n.startswith("mean")),
-        *(p for p in completion.protocols("mean") if p not in builtin_names()),
-    ]
 
 
 def test_experiments_are_those_of_the_catalogue() -> None:
@@ -46,7 +40,7 @@ def test_experiments_are_those_of_the_catalogue() -> None:
 
 
 def test_nothing_heavy_is_imported() -> None:
-    code = "import sys; from simulations.cli import completion as c; c.templates('m'); "
+    code = "import sys; from simulations.cli import completion as c; c.configs('m'); "
     code += "c.experiments(''); c.decisions(''); "
     code += "print({'numpy', 'polars', 'scipy', 'matplotlib'} & set(sys.modules))"
     command = [sys.executable, "-c", code]

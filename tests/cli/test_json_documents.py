@@ -33,10 +33,6 @@ seeds = 2
 [sweep]
 "protocol.epsilon" = [1.0, inf]
 
-[plan]
-error = 0.02
-verify = true
-seeds = 2
 """
 
 
@@ -85,15 +81,6 @@ def test_sweep_and_results(fedhist: Command, study: Path) -> None:
     again = document(fedhist("results", "small.sqlite", "--json", "--where", "epsilon <= 1"))
     assert again["kind"] == "results"
     assert again["records"] == found["records"][:1]
-
-
-def test_plan(fedhist: Command, study: Path) -> None:
-    found = document(fedhist("plan", study, "--json"))
-    assert (found["kind"], found["unknown"], found["target"]) == ("plan", "n_users", 0.02)
-    (answer,), (verified,) = found["answers"], found["verified"]
-    assert isinstance(answer["value"], int)
-    assert answer["predicted"] <= 0.02
-    assert verified["runs"] == {"ok": 2}
 
 
 def test_audit(fedhist: Command) -> None:

@@ -22,22 +22,17 @@ from simulations.cli.lists import (
     print_protocol,
     print_protocols,
     print_sweeps,
-    print_templates,
 )
 from simulations.experiments.experiment import Check, Result
 from simulations.experiments.report import print_result
 from simulations.reporting.table import Column, Table
 from simulations.reporting.terminal import print_table, wrap
-from simulations.runs.config import Config, RunTable
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.tables import print_ledger
 from simulations.studies.compare.config import load_comparison
 from simulations.studies.compare.run import run_comparison
 from simulations.studies.compare.setup import set_up
 from simulations.studies.compare.tables import print_comparison
-from simulations.studies.plan.planner import Answer
-from simulations.studies.plan.tables import print_plans, print_verified
-from simulations.studies.plan.verify import Verified
 from simulations.studies.records.cells import Record
 from simulations.studies.records.settings_table import print_summary
 
@@ -88,24 +83,6 @@ def records() -> list[Record]:
     ]
 
 
-CONFIG = Config("test", RunTable(), {"name": "mean"}, {"kind": "gaussian"})
-ANSWERS = [
-    Answer(
-        CONFIG,
-        name,
-        "samples_per_user",
-        0.1,
-        False,
-        x=1_234_567_890.0,
-        predicted=1.234e-5,
-        loss="relative squared l2",
-        source="Theorem 6",
-        limit="localisation 100%",
-        rounds=12,
-        searched=1e9,
-    )
-    for name in (LONGEST, "mean")
-]
 RESULT = Result(
     title="Means under local privacy: error against dimension and users",
     paper="Kent, Berrett & Yu, arXiv 2405.11923",
@@ -127,7 +104,6 @@ TABLES: dict[str, Show] = {
     "one protocol": lambda c: print_protocol(c, LONGEST),
     "configs": print_configs,
     "sweeps": print_sweeps,
-    "templates": print_templates,
     "comparisons": print_comparisons,
     "experiments": print_experiments,
     "results": lambda c: print_summary(c, records()),
@@ -137,10 +113,6 @@ TABLES: dict[str, Show] = {
             replace(r, cell={**r.cell, "population": {**r.cell["population"], "d": i, "tail": -i}})
             for i, r in enumerate(records())
         ],
-    ),
-    "plan": lambda c: print_plans(c, ANSWERS),
-    "verified": lambda c: print_verified(
-        c, [Verified(a, (0.01, 0.02), {"ok": 2}, 12345.0, 0.1) for a in ANSWERS]
     ),
     "reproduce": lambda c: print_result(c, RESULT),
 }

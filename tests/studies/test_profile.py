@@ -118,57 +118,18 @@ def write(path: Path) -> None:
 
 
 def test_the_command(fedhist: Command, tmp_path: Path) -> None:
-    """Facts and warnings in words, NOT PRIVATE; one JSON document; a page and a picture."""
+    """Facts and warnings; one JSON document; status 2 for columns that are not there."""
     write(tmp_path / "events.csv")
-    columns = ("events.csv", "--user", "who", "--item", "what", "--top", "1")
-    answer = fedhist("profile", *columns)
+    columns = ("events.csv", "--user", "who", "--item", "what", "--top", "1", "--profile")
+    answer = fedhist("decide", *columns)
     assert answer.status == 0, answer.err
-    said = " ".join(answer.out.split())
-    assert "41 users" in said
-    assert "fall outside the domain" in said
-    assert "'U1' and 'u1': if they are one person" in said
-    assert "NOT PRIVATE" in said
-    body = json.loads(fedhist("profile", *columns, "--json").out)
-    assert body["kind"] == Profile.kind
-    assert body["n_users"] == 41
-    for name in ("page.html", "figure.svg", "table.tex", "folder"):
-        answer = fedhist("profile", *columns, "--out", name)
-        assert answer.status == 0, answer.err
-        assert f"written to {name} (NOT PRIVATE)" in answer.out
-    again = ("--out", "page.html", "--out", "figure.svg", "--out", "table.tex", "--out", "folder")
-    answer = fedhist("profile", *columns, *again)
-    assert answer.status == 0, answer.err  # what it wrote itself, it may replace
-    page = (tmp_path / "page.html").read_text()
-    assert "NOT PRIVATE" in page
-    assert "fall outside the domain" in page
-    assert (tmp_path / "folder" / "figure.png").is_file()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
-        (["events.csv"], "the columns of events.csv are 'who', 'what'"),
-        (["absent.csv"], "no such file: absent.csv"),
-        (["events.csv", "--user", "whom", "--item", "what"], "no column 'whom'"),
-        (["events.csv", "--user", "who", "--item", "what", "--out", "x.doc"], "known: "),
-        (
-            ["events.csv", "--user", "who", "--item", "what", "--adjacency", "replace"],
-            "unknown adjacency 'replace'",
-        ),
-        (["nothing"], "unknown configuration 'nothing'"),
-        (["events.csv", "--user", "who", "--item", "what", "--out", "events.csv"], "left alone"),
-    ],
-)
-def test_what_cannot_be_profiled(
-    fedhist: Command, tmp_path: Path, arguments: list[str], what: str
-) -> None:
-    """Status 2, with what there is."""
-    write(tmp_path / "events.csv")
-    before = (tmp_path / "events.csv").read_bytes()
-    answer = fedhist("profile", *arguments)
+    assert "41 users" in answer.out
+    assert "NOT PRIVATE" in answer.out
+    body = json.loads(fedhist("decide", *columns, "--json").out)
+    assert (body["kind"], body["n_users"]) == (Profile.kind, 41)
+    answer = fedhist("decide", "events.csv", "--user", "whom", "--item", "what", "--profile")
     assert answer.status == 2
-    assert what in " ".join(answer.err.split())
-    assert (tmp_path / "events.csv").read_bytes() == before
+    assert "no column 'whom'" in answer.err
 
 
 def test_one_item_and_few_users_are_not_called_something_else() -> None:

@@ -11,9 +11,6 @@ import pytest
 
 from simulations.audit.audited import Audited
 from simulations.audit.finding import Finding, Witness
-from simulations.runs.config import Config, RunTable
-from simulations.studies.plan.planned import Planned, answered, simulated
-from simulations.studies.plan.template import PlanTable
 from simulations.studies.sweep.config import sweep_of
 from simulations.studies.sweep.run import run_cells
 from simulations.studies.sweep.swept import Swept
@@ -21,42 +18,6 @@ from simulations.studies.sweep.swept import Swept
 LAPLACE = {"name": "bounded-histogram", "epsilon": 0.5, "clip": 3.0, "adjacency": "zero-out-user"}
 ONE = {"kind": "zipf", "n_users": 50, "d": 1, "mean_items": 3, "tail": math.inf}
 RUN = {"runtime": "inline", "seed": 1}
-
-
-@pytest.fixture(scope="module")
-def planned() -> Planned:
-    template = Config("test", RunTable(runtime="inline"), LAPLACE, ONE)
-    asked = PlanTable(error=2.0, solve="epsilon", seeds=4)
-    calls: list[str] = []
-    found = simulated(answered(template, asked), asked, lambda a: calls.append(a.label))
-    assert calls == ["bounded-histogram"] * 4
-    return found
-
-
-def test_a_plan_s_frame_has_the_answer(planned: Planned, tmp_path: Path) -> None:
-    """Laplace noise of scale 3 / epsilon has expected l1 error 3 / epsilon: 2 takes 1.5."""
-    assert planned.table["epsilon"].to_list() == [planned.answers[0].x]
-    assert planned.table["epsilon"][0] == pytest.approx(1.5, rel=0.01)
-    assert planned.table["predicted"][0] == pytest.approx(2.0, rel=0.01)
-    assert repr(planned) == "<Planned: epsilon for a predicted error of 2>"
-    losses = planned.verified[0].losses
-    html = planned.to_html()
-    assert f"{np.mean(losses):.4g}" in html
-    assert "NOT PRIVATE" in html
-    planned.save(tmp_path / "plan.svg")
-    planned.save(tmp_path / "plan.tex", columns=["protocol", "epsilon"])
-    assert r"bounded-histogram & 1 & .51 \\" in (tmp_path / "plan.tex").read_text()
-
-
-def test_a_target_that_is_not_reached_is_null() -> None:
-    template = Config("test", RunTable(runtime="inline"), {**LAPLACE, "clip": 1.0}, ONE)
-    found = answered(template, PlanTable(error=2.0, solve="epsilon"))
-    assert found.table["epsilon"].to_list() == [None]
-    assert "| not reached |" in found.to_markdown()
-    with pytest.raises(ValueError, match="there is nothing to draw"):
-        found.figure()
-    with pytest.raises(ValueError, match=r"a plan needs a target: plan\.error"):
-        answered(template, PlanTable())
 
 
 @pytest.fixture(scope="module")

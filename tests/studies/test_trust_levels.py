@@ -1,4 +1,4 @@
-"""Levels of trust in comparisons and plans: who stands where, what must be believed, in figures."""
+"""Levels of trust in comparisons: who stands where, what must be believed, in figures."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from simulations.studies.compare.output import read_comparison
 from simulations.studies.compare.run import Compared, run_comparison
 from simulations.studies.compare.setup import set_up
 from simulations.studies.compare.tables import print_comparison
-from simulations.studies.plan.planner import plan, plan_levels
-from simulations.studies.plan.template import template_of
 from simulations.studies.records.cells import run_cell
 from simulations.studies.records.levels import levels_of, premise_of
 from simulations.studies.records.metrics import restated
@@ -161,30 +159,6 @@ def test_without_levels_nothing_is_said_of_them(tmp_path: Path) -> None:
     assert {r.level for r in found.rows} == {None}
     assert "must be believed" not in text_of(found)
     assert "C, L: central, local trust. The exact answer" in " ".join(text_of(found).split())
-
-
-def test_a_plan_of_levels_is_that_of_each() -> None:
-    """Solved under each level by the same search; all in the loss of the first protocol."""
-    config = template_of("distribution", ["population.mean_items=1", "protocol.samples_per_user=1"])
-    names = ["distribution", "frequency-oracle"]
-    answers = plan_levels(config, names, (Trust.CENTRAL, Trust.LOCAL), 0.3)
-    alone = plan(config, 0.3)
-    assert [(a.level, a.label) for a in answers] == [
-        (Trust.CENTRAL, "distribution"),
-        (Trust.LOCAL, "frequency-oracle"),
-    ]
-    assert answers[0].x == alone.x
-    assert {a.loss for a in answers} == {"l1"}
-    assert answers[1].x is not None
-    assert alone.x is not None
-    assert answers[1].x > alone.x
-
-
-def test_a_level_without_a_protocol_says_why() -> None:
-    answers = plan_levels(template_of("unary"), ["frequency-oracle"], (Trust.CENTRAL,), 0.1)
-    assert [(a.x, a.reason) for a in answers] == [
-        (None, "none of these protocols has a server draw noise")
-    ]
 
 
 def test_losses_that_follow_from_others() -> None:

@@ -13,19 +13,15 @@ from rich.console import Console
 
 from fedhist.model.registry import protocol_class
 from fedhist.model.truths import Truth
-from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.reporting.table import markdown
-from simulations.runs.config import Config, RunTable
 from simulations.studies.compare.columns import columns_of, fields_of
 from simulations.studies.compare.config import load_comparison
 from simulations.studies.compare.output import summary_of
 from simulations.studies.compare.run import Compared, run_comparison
 from simulations.studies.compare.setup import set_up
 from simulations.studies.compare.tables import print_comparison
-from simulations.studies.plan.planner import plans
-from simulations.studies.plan.tables import stated
 from simulations.studies.records.adjacency import with_common
 from simulations.studies.records.cells import Record
 from simulations.studies.records.scale import (
@@ -34,7 +30,6 @@ from simulations.studies.records.scale import (
 )
 from simulations.studies.records.settings_table import promises, summary_tables
 from simulations.studies.records.truth import exact_of, known_truths
-from simulations.studies.sweep.config import sweep_of
 
 EVENTS = {  # ann has four teas, bob one coffee, eve a tea and a coffee, dan nothing of the domain
     "ann": {"tea": 4},
@@ -251,26 +246,6 @@ def test_records_of_older_files_have_no_size() -> None:
     assert math.isfinite(old.loss or math.nan)
 
 
-def test_a_plan_and_a_sweep_take_the_adjacency_of_comparisons() -> None:
-    """Only where nothing is said, and where the protocol's own is another."""
-    people = {"kind": "zipf", "n_users": 200, "d": 5, "mean_items": 3, "seed": 1}
-    plain = {"name": "bounded-histogram", "epsilon": 1.0, "delta": 0, "clip": 5.0}
-    run = {"runtime": "inline"}
-    for table, expected in (
-        (plain, "replace-user"),
-        ({**plain, "adjacency": "zero-out-user"}, "zero-out-user"),
-    ):
-        swept = sweep_of(
-            {"sweep": {}, "protocol": table, "population": people, "run": run}, "", "s"
-        )
-        assert [c.protocol["adjacency"] for c in swept.cells] == [expected]
-        (answer,) = plans(Config("p", RunTable(**run), table, people), [plain["name"]], 50.0)
-        assert answer.adjacency is Adjacency(expected)
-        assert stated([answer])[0].startswith(f"{expected}: one user's")
-    local = {"name": "local-histogram", "epsilon": 1.0, "clip": 2}
-    assert with_common(local) == local
-
-
 @pytest.mark.parametrize(
     ("told", "taken"),
     [
@@ -296,15 +271,6 @@ def test_only_a_refused_adjacency_is_left_as_it_is(
     else:
         with pytest.raises(ValueError, match="pair must be a list"):
             with_common(plain)
-
-
-def test_a_plan_says_its_share_of_the_answer() -> None:
-    """The mean is 1/2; the share is of the error itself, not of its square."""
-    people = {"kind": "gaussian", "n_users": 400, "samples_per_user": 20, "mean": 0.5}
-    own = {"name": "naive-mean", "epsilon": 2.0, "low": -1.0, "high": 1.0}
-    (naive,) = plans(Config("p", RunTable(runtime="inline"), own, people), ["naive-mean"], 1e-2)
-    assert naive.loss == "squared l2"
-    assert naive.share == pytest.approx(math.sqrt(naive.predicted) / 0.5, rel=0.05)
 
 
 def test_theory_that_is_far_off_is_marked_where_it_is_shown() -> None:

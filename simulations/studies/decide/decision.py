@@ -1,249 +1,399 @@
-"""Decide: from users in memory to an answer under every level of trust."""
+"""Decide: from users to an answer under every level of trust, with something to run."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.console import Console
+
+from fedhist.base.errors import nearest
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust
+from simulations.config.named_files import toml_value
+from simulations.populations.memory import Memory
+from simulations.reporting.json_files import write_json
 from simulations.reporting.numbers import number
 from simulations.reporting.shown import Shown
-from simulations.reporting.table import Table
-from simulations.studies.decide import figure, output, tables, words
-from simulations.studies.decide.findings import Decided, Finding
+from simulations.reporting.table import BAD, GOOD, Column, Marked, Row, Table
+from simulations.reporting.terminal import print_lines, print_table, wrap
+from simulations.studies.decide.figure import draw_decision
+from simulations.studies.decide.problem import Problem, load
 from simulations.studies.decide.question import Question
-from simulations.studies.decide.search import (
-    HIGH,
-    Planned,
-    Trial,
-    best_at,
-    candidates_for,
-    simulate,
-    solve_epsilon,
-)
-from simulations.studies.decide.settled import COARSE, KEPT, Settled, settle
-from simulations.studies.decide.users import solve_users
-from simulations.studies.records.levels import NOBODY_THERE, suffix
+from simulations.studies.decide.search import HIGH, LOW, Finding, Trial, search
+from simulations.studies.records.levels import premise_of
+from simulations.studies.records.scale import trivial_answers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CURVE = (1 / 32, 1 / 8, *COARSE)
-"""Values of epsilon at which the figure asks theory."""
+NAMES = {
+    Trust.CENTRAL: "a trusted server",
+    Trust.AGGREGATE: "secure aggregation",
+    Trust.SHUFFLE: "a trusted shuffler",
+    Trust.LOCAL: "nobody trusted",
+}
+MODEST, WEAK = 4.0, 10.0
+"""From these epsilons on a promise is called modest (e^4 = 55 times likelier), and weak."""
+WORDS = {"yes": "yes", "no": "no", "theory": "expected", "measured": "", "unavailable": "none"}
 
 Progress = Callable[[str, float], None]
 """Told what is being done, and how much of all is done, from 0 to 1."""
 
 
 @dataclass(frozen=True, repr=False)
-class Decision(Decided, Shown):
-    """An answered question; shows itself as sentences, tables, one picture and a page."""
+class Decision(Shown):
+    """An answered question. NOT PRIVATE: it is computed from the users' data.
+
+    Attributes
+    ----------
+    question : Question
+    problem : Problem
+    findings : tuple of Finding
+        One for each level of trust, the most trust first.
+    """
 
     kind: ClassVar[str] = "decision"
+
+    question: Question
+    problem: Problem
+    findings: tuple[Finding, ...]
+
+    def best(self, level: str | Trust) -> Protocol:
+        """Return the protocol of a level's answer, which :func:`fedhist.run` takes.
+
+        Parameters
+        ----------
+        level : {"central", "aggregate", "shuffle", "local"}
+
+        Raises
+        ------
+        ValueError
+            If the level was not asked for, or has no answer.
+        """
+        word = level.value if isinstance(level, Trust) else level
+        found = {f.level.value: f for f in self.findings}
+        if word not in found:
+            raise ValueError(f"no level of trust {word!r} here{nearest(str(word), found)}")
+        f = found[str(word)]
+        if f.trial is None or (self.question.error is not None and f.x is None):
+            raise ValueError(
+                f"{word} trust has no answer: {f.reason or 'the error is not reached'}"
+            )
+        return self.problem.build(f.trial.candidate, self.epsilon_of(f.trial))
+
+    def epsilon_of(self, trial: Trial) -> float:
+        """Return the epsilon of a trial."""
+        return trial.x if self.question.epsilon is None else self.question.epsilon
 
     @property
     def title(self) -> str:
         """What was asked, in one line."""
-        return words.asked(self)
+        q, entries = self.question, self.problem.measure.entries
+        what = {
+            "histogram": f"histogram of {entries:,} items",
+            "distribution": f"distribution over {entries:,} items",
+            "quantiles": f"{entries} quantiles",
+        }.get(q.target, q.target)
+        who = f"{what} from {len(self.problem.users):,} users"
+        if q.error is None:
+            return f"{who} at epsilon = {q.epsilon:g}: how large is the error?"
+        if q.epsilon is None:
+            return f"{who}, error at most {q.asked}: which epsilon does it take?"
+        return f"{who}, error at most {q.asked}, epsilon = {q.epsilon:g}: how many users?"
 
     @property
     def verdict(self) -> str:
-        """The answer in one sentence."""
-        return words.in_short(self)
+        """The answer in one or two sentences."""
+        free, error = self._without_data()
+        said = self._verdict()
+        q = self.question
+        if free and q.error is not None and error <= q.error:
+            said += (
+                f" But {free} is {self.problem.measure.write(error)} off without asking anybody: "
+                "the target asks for too little."
+            )
+        return said
 
-    def sentences(self) -> list[str]:
-        """Return the verdict: in short, then level by level, then what holds for all of them."""
-        return [f"In short: {self.verdict}", *words.verdicts(self), *words.terms(self)]
+    def _verdict(self) -> str:
+        q, write = self.question, self.problem.measure.write
+        found = [f for f in self.findings if f.trial is not None]
+        if not found:
+            return "No protocol gave an estimate."
+        if q.error is None:
+            least = min(found, key=lambda f: f.trial.error if f.trial else math.inf)
+            last = found[-1]
+            said = f"The error is {write(least.trial.error if least.trial else None)}"
+            said += f" with {NAMES[least.level]}"
+            if last is not least and last.trial is not None:
+                said += f", and {write(last.trial.error)} with {NAMES[last.level]}"
+            return said + "."
+        good = [f for f in found if f.x is not None]
+        if not good:
+            limit = f"an epsilon up to {HIGH:g}" if q.epsilon is None else "that many users"
+            return f"No: {limit} does not reach {q.asked} under any of these levels of trust."
+        least = good[-1]
+        sure = "simulated" if least.status == "yes" else "expected, not simulated"
+        said = f"With {NAMES[least.level]}: {self._x(least.x)} ({sure})"
+        best = min(good, key=lambda f: f.x or math.inf)
+        if best.x is not None and least.x is not None and best.x < 0.95 * least.x:
+            said += f". With {NAMES[best.level]}: {self._x(best.x)}"
+        return said + "." + self._strength(least, best)
+
+    def _strength(self, least: Finding, best: Finding) -> str:
+        """Say what a large epsilon is worth."""
+        if self.question.epsilon is not None or best.x is None or least.x is None:
+            return ""
+        if best.x >= WEAK:
+            return (
+                f" From epsilon = {WEAK:g} on next to nothing is promised: more users are needed."
+            )
+        if least.x >= MODEST:
+            x = number(least.x, 3)
+            return f" Epsilon = {x} is a weak promise: an outcome may be e^{x} times likelier."
+        return ""
+
+    def _x(self, x: float | None) -> str:
+        if self.question.epsilon is not None:
+            return f"{number(x, 3)} users"
+        return f"epsilon = {number(x, 3)}" + (" or less" if x is not None and x <= LOW else "")
+
+    def _without_data(self) -> tuple[str, float]:
+        """Name the best answer that needs no data, and its error; a uniform histogram needs n."""
+        m, q = self.problem.measure, self.question
+        c = self.problem.candidates[0]
+        protocol = self.problem.build(c, q.epsilon or 1.0)
+        out = []
+        for name, value in trivial_answers(protocol, m.truth.value).items():
+            if name == "uniform" and display_of(q.target).unit == "counts":
+                continue
+            if (loss := m.loss_of_value(value)) is not None:
+                out.append((m.stated(loss), f"the answer {name!r}"))
+        error, name = min(out, default=(math.inf, ""))
+        return name, error
+
+    def sections(self) -> dict[str, list[str]]:
+        """Return what must be known beside the table, by title."""
+        return {
+            "What undermines it": self._doubts(),
+            "Whom to believe": self._premises(),
+            "What is measured": self._terms(),
+        }
+
+    def _doubts(self) -> list[str]:
+        q, n = self.question, len(self.problem.users)
+        out = [f"NOT PRIVATE: {fact}" for fact in self.problem.facts]
+        for f in self.findings:
+            out += [f"{f.level.value}: {w}" for w in (f.trial.warnings if f.trial else ())[:1]]
+            if f.trial and f.trial.runs and f.trial.expected < math.inf:
+                ratio = f.trial.error / f.trial.expected if f.trial.expected else 1.0
+                if not 0.5 <= ratio <= 2:
+                    said = self.problem.measure.write(f.trial.expected)
+                    out.append(f"{f.level.value}: {said} was expected; the simulation counts")
+        if q.delta * n > 1:
+            out.append(f"delta = {q.delta:g} is above 1 / {n:,} users: a record may be published")
+        return [*dict.fromkeys(out)]
+
+    def _premises(self) -> list[str]:
+        out = []
+        for f in self.findings:
+            if f.trial is None or f.borrowed:
+                continue
+            try:
+                protocol = self.problem.build(f.trial.candidate, self.epsilon_of(f.trial))
+            except ValueError:
+                continue
+            out.append(f"{f.level.value}: believe {premise_of(protocol).words}")
+        return out
+
+    def _terms(self) -> list[str]:
+        q, m = self.question, self.problem.measure
+        return [
+            f"Error: {m.words}; mean over runs on these users, with its 95% interval.",
+            f"Truth: {m.about.value}. User-level, replace-user, delta = {q.delta:g}.",
+            *(f"NOT PRIVATE: {note}" for note in self.problem.read),
+        ]
 
     def tables(self) -> Sequence[Table]:
-        """Return the levels of trust; what was simulated, planned, and left out."""
-        return tables.tables_of(self)
+        """Return the levels of trust; what was simulated; who was left out."""
+        return [self._levels(), self._trials(), self._left_out()]
 
-    def draw(self, figure_: Figure) -> None:
-        """Draw error against epsilon, or against the number of users."""
-        figure.draw_decision(self, figure_)
+    def _levels(self) -> Table:
+        m, q = self.problem.measure, self.question
+        unknown = "users" if q.error is not None and q.epsilon is not None else "epsilon"
+        columns = [
+            Column("trust", keep=True),
+            Column("answer"),
+            Column(unknown, right=True, write=lambda x: number(x, 4 if unknown == "users" else 3)),
+            Column("protocol"),
+            Column("error", right=True, write=m.write),
+            Column("± 95%", right=True, write=m.write, key="half_width"),
+            Column("runs", right=True),
+        ]
+        rows = list[Row]()
+        for f in self.findings:
+            mark = {"yes": GOOD, "no": BAD}.get(f.status, "")
+            word = Marked(WORDS[f.status], mark) if mark else WORDS[f.status]
+            if f.trial is None:
+                rows.append((f.level.value, word, None, f.reason, None, None, None))
+                continue
+            t, x = f.trial, f.x if q.error is not None else q.epsilon
+            name = t.candidate.words + (f" [{t.candidate.level.value}]" if f.borrowed else "")
+            half = (t.high - t.low) / 2 if t.runs > 1 else None
+            rows.append((f.level.value, word, x, name, t.error, half, t.runs))
+        notes = []
+        if any(f.borrowed for f in self.findings):
+            notes.append("[level]: it trusts less, and can be run here as well")
+        if any(f.status == "no" for f in self.findings):
+            notes.append("no: the error is the least that was measured")
+        return Table.of(columns, rows, notes=tuple(notes))
+
+    def _trials(self) -> Table:
+        m = self.problem.measure
+        columns = [
+            Column("trust", keep=True),
+            Column("protocol", keep=True),
+            Column("x", right=True, write=lambda x: number(x, 4)),
+            Column("error", right=True, write=m.write),
+            Column("low", right=True, write=m.write),
+            Column("high", right=True, write=m.write),
+            Column("expected", right=True, write=m.write),
+            Column("runs", right=True),
+        ]
+        rows: list[Row] = [
+            (f.level.value, t.candidate.words, t.x, t.error, t.low, t.high, t.expected, t.runs)
+            for f in self.findings
+            for t in f.trials
+            if t.candidate.level is f.level
+        ]
+        rows += [
+            (f.level.value, name, x, None, None, None, None, 0)
+            for f in self.findings
+            for name, x in f.searched.items()
+            if all(name != t.candidate.words for t in f.trials)
+        ]
+        return Table.of(columns, rows, title="simulated; rows of 0 runs were searched for only")
+
+    def _left_out(self) -> Table:
+        rows = list(self.problem.left_out.items())
+        return Table.of(["protocol", "why it is left out"], rows, title="left out")
+
+    def draw(self, figure: Figure) -> None:
+        """Draw errors by epsilon, or by the number of users."""
+        draw_decision(self, figure)
+
+    def document(self) -> dict[str, Any]:
+        """Return the decision as plain data."""
+        q, m = self.question, self.problem.measure
+        return {
+            "kind": self.kind,
+            "question": q.to_dict(),
+            "population": self.problem.loaded.title,
+            "n_users": len(self.problem.users),
+            "loss": m.loss,
+            "truth": m.about.value,
+            "error": m.words,
+            "verdict": self.verdict,
+            "levels": [self._level(f) for f in self.findings],
+            "left_out": dict(self.problem.left_out),
+            "sections": self.sections(),
+            "NOT PRIVATE": "errors and settings are computed from the users' data",
+        }
+
+    def _level(self, f: Finding) -> dict[str, Any]:
+        t = f.trial
+        out: dict[str, Any] = {"trust": f.level.value, "status": f.status, "reason": f.reason}
+        if t is None:
+            return out
+        protocol = {k: _plain(v) for k, v in t.candidate.table.items()}
+        return out | {
+            "x": f.x,
+            "protocol": protocol | {"epsilon": self.epsilon_of(t)},
+            "trust of the protocol": t.candidate.level.value,
+            "error": t.error,
+            "interval": [t.low, t.high],
+            "expected": t.expected,
+            "runs": t.runs,
+        }
+
+    def run_files(self) -> dict[str, str]:
+        """Return a configuration of ``fedhist run`` for each level that has an answer, by name.
+
+        Of users in memory there is none: ``best`` returns the protocol.
+        """
+        people = self.question.population
+        if people.get("kind") == Memory.kind:
+            return {}
+        out = {}
+        for f in self.findings:
+            if f.trial is None or (self.question.error is not None and f.x is None):
+                continue
+            protocol = {**f.trial.candidate.table, "epsilon": self.epsilon_of(f.trial)}
+            run = {"seed": self.question.run.seed, "nodes": self.question.run.nodes}
+            if self.question.run.plugins:
+                run["plugins"] = list(self.question.run.plugins)  # type: ignore[assignment]
+            tables = {"run": run, "protocol": protocol, "population": people}
+            head = f"# {f.level.value} trust: {f.trial.candidate.words}"
+            error = self.problem.measure.write(f.trial.error)
+            out[f"run-{f.level.value}.toml"] = _toml(f"{head}, error {error}", tables)
+        return out
+
+    def print(self, console: Console) -> None:
+        """Print the answer: at most 40 lines."""
+        width = console.width
+        print_lines(console, [*wrap(self.title, width), "", *wrap(self.verdict, width)])
+        print_table(console, self._levels())
+        for title, lines in self.sections().items():
+            if lines:
+                print_lines(console, [f"{title}:"])
+            for line in lines:
+                first, *rest = wrap(line, width - 4)
+                print_lines(console, [f"  {first}", *(f"    {r}" for r in rest)])
+
+    def __str__(self) -> str:
+        file = StringIO()
+        self.print(Console(file=file, width=100, highlight=False))
+        return file.getvalue().rstrip()
 
     def write(self, folder: Path) -> None:
-        """Write page, picture, tables, the study file and the decision as plain data."""
-        output.write(self, folder)
+        """Write the study, the run files, and what every folder of results has."""
+        super().write(folder)
+        write_json(folder / "result.json", self.document())
+        (folder / "study.toml").write_text(
+            _toml(f"# {self.title}\n# {self.verdict}", self.question.to_dict()), encoding="utf-8"
+        )
+        for name, text in self.run_files().items():
+            (folder / name).write_text(text, encoding="utf-8")
 
 
 def decide(question: Question, progress: Progress | None = None) -> Decision:
-    """Answer a question: plan, simulate and compare under every level of trust.
-
-    Parameters
-    ----------
-    question : Question
-    progress : callable, optional
-        Told what is being done and the share of all that is done.
-
-    Returns
-    -------
-    Decision
-        NOT PRIVATE: it is computed from the users' data.
+    """Answer a question: search by expected errors, verify by fresh runs, on every level.
 
     Raises
     ------
     ValueError, PopulationError
         If the users cannot be read, or no protocol estimates the target.
     """
-    settled = settle(question)
-    return Decision(settled, tuple(findings(settled, progress)))
+    question, loaded = load(question)
+    problem = Problem(question, loaded)
+    findings = search(problem, progress or (lambda what, share: None))
+    return Decision(question, problem, tuple(findings))
 
 
-def findings(settled: Settled, progress: Progress | None = None) -> list[Finding]:
-    """Find the answer on every level that is asked for."""
-    q = settled.question
-    told: Progress = progress or (lambda what, share: None)
-    if q.epsilon is not None:
-        return _at_epsilon(settled, q.epsilon, told)
-    out = []
-    target = float(q.error or math.nan)
-    n = len(q.levels)
-    for i, level in enumerate(q.levels):
-        what = f"{level.value} trust"
-
-        def advance(share: float, what: str = what, i: int = i) -> None:
-            told(what, (i + share) / n)
-
-        advance(0.0)
-        out.append(_solved(settled, level, target, advance))
-    told("", 1.0)
-    return out
+def _toml(head: str, tables: dict[str, Any]) -> str:
+    lines = [head]
+    for name, table in tables.items():
+        lines += ["", f"[{name}]"]
+        lines += [f"{k} = {toml_value(_plain(v))}" for k, v in table.items() if v is not None]
+    return "\n".join(lines) + "\n"
 
 
-def _solved(
-    settled: Settled, level: Trust, target: float, advance: Callable[[float], None]
-) -> Finding:
-    if not settled.titles(level):
-        return Finding(level, "unavailable", reason=_why_not(settled, level))
-    planned, trials, compared = solve_epsilon(settled, level, target, advance)
-    if not trials:
-        reason = next((p.reason for p in planned if p.reason), "it could not be simulated")
-        return Finding(level, "unavailable", reason=reason, others=tuple(planned))
-    good = [t for t in trials if t.met(target)]
-    trial = min(good, key=lambda t: t.x) if good else _nearest(trials)
-    if trial.error is None:
-        return Finding(
-            level,
-            "unavailable",
-            reason=_without_result(trial),
-            trials=tuple(trials),
-            others=tuple(planned),
-        )
-    own = next(p for p in planned if p.candidate.title == trial.candidate.title)
-    return Finding(
-        level,
-        "reached" if good else "not reached" if _searched(own, trials) else "unsettled",
-        trial.candidate,
-        trial.x if good else None,
-        own.x,
-        trial,
-        tuple(trials),
-        own.answer,
-        own.reason,
-        curve_of(settled, level, own.candidate.title),
-        tuple(planned),
-        compared,
-    )
-
-
-def _without_result(trial: Trial) -> str:
-    """Say that no run gave an estimate, and why the first did not."""
-    records = trial.row.records if trial.row is not None else ()
-    why = next((r.reason for r in records if r.reason), "")
-    said = (
-        f"None of {trial.runs} runs of {trial.candidate.title} at epsilon = "
-        f"{number(trial.x, 3)} gave an estimate"
-    )
-    return f"{said}: {why}" if why else said
-
-
-def _searched(own: Planned, trials: list[Trial]) -> bool:
-    """Say whether a target was missed where it is nearest, and not only where theory met it."""
-    return own.x is None or max(t.x for t in trials) >= HIGH
-
-
-def _nearest(trials: list[Trial]) -> Trial:
-    return min(trials, key=lambda t: math.inf if t.error is None else t.error)
-
-
-def _at_epsilon(settled: Settled, epsilon: float, told: Progress) -> list[Finding]:
-    """Measure every level at one budget; with a target, solve for the number of users."""
-    q, out = settled.question, []
-    goal = math.inf if q.error is None else q.error
-    kept = [
-        best_at(settled, settled.of(level, title), epsilon)
-        for level in q.levels
-        for title in settled.titles(level)
-    ]
-    told("simulating", 0.2)
-    trials = simulate(settled, kept, epsilon)
-    told("simulating", 0.5)
-    for i, level in enumerate(q.levels):
-        own = [t for t in trials if t.candidate.level is level]
-        best = next((t for t in own if t.error is not None), None)
-        if best is None:
-            why = _without_result(own[0]) if own else _why_not(settled, level)
-            out.append(Finding(level, "unavailable", reason=why, trials=tuple(own)))
-            continue
-        found = Finding(level, "measured", best.candidate, None, None, best, tuple(own))
-        if q.error is None:
-            found = replace(found, curve=curve_of(settled, level, best.candidate.title))
-        else:
-            found = _users(settled, found, epsilon, goal)
-        out.append(found)
-        told(f"{level.value} trust", 0.5 + 0.5 * (i + 1) / len(q.levels))
-    return out
-
-
-def _users(settled: Settled, found: Finding, epsilon: float, target: float) -> Finding:
-    title = found.candidate.title if found.candidate is not None else ""
-    # more users are like more epsilon: what reaches the target there, what is best now, and what
-    # clips least, whose bias no number of users takes away
-    every = settled.of(found.level, title)
-    kept = candidates_for(settled, found.level, title, target)[:1]
-    for c in (best_at(settled, every, epsilon), max(every, key=lambda c: c.chosen.get("clip", 0))):
-        kept += [c] if c not in kept else []
-    answer, trial, reason = solve_users(settled, kept, epsilon, target)
-    if answer is None:
-        return replace(found, status="not reached", reason=reason)
-    if trial is not None:
-        met = trial.met(target)
-        return replace(
-            found,
-            status="reached" if met else "not reached",
-            x=trial.x,
-            planned=answer.x,
-            candidate=trial.candidate,
-            answer=answer,
-            trials=(*found.trials, trial),
-            trial=trial,
-        )
-    x = answer.x or answer.beyond
-    status = "not reached" if x is None else "unsimulated"
-    return replace(found, status=status, x=x, planned=x, answer=answer, reason=reason)
-
-
-def _why_not(settled: Settled, level: Trust) -> str:
-    """Say why nothing is on a level, in the words of those that might have been."""
-    told = [
-        f"{label.removesuffix(suffix(level))}: {reason}"
-        for labels, reason in settled.left_out
-        for label in labels.split("; ")
-        if label.endswith(suffix(level))
-    ]
-    return "; ".join(dict.fromkeys(told)) or NOBODY_THERE[level]
-
-
-def curve_of(settled: Settled, level: Trust, title: str) -> tuple[tuple[float, float], ...]:
-    """Ask theory for a protocol's error by epsilon, with the best settings at each."""
-    every, least = settled.of(level, title), COARSE[0]
-    few = sorted(every, key=lambda c: settled.predicted(c, least))[:KEPT]
-    found = (
-        (x, min(settled.predicted(c, x) for c in (few if x < least else every))) for x in CURVE
-    )
-    return tuple((x, e) for x, e in found if math.isfinite(e))
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(v) for v in value]
+    return str(value) if isinstance(value, Path) else value

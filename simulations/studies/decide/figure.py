@@ -1,22 +1,20 @@
-"""The one picture of a decision: error against epsilon, a line and a marker for each level.
-
-Readable without colour: levels differ in lines and markers. Lines are theory, markers simulations.
-"""
+"""The picture of a decision: errors by epsilon, a line and a marker for each level of trust."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.numbers import number
 from simulations.reporting.pictures import COLOURS
-from simulations.studies.decide.findings import Decided, Finding
-from simulations.studies.decide.search import HIGH, LOW
-from simulations.studies.decide.words import asked
+from simulations.studies.decide.search import HIGH, Finding
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from simulations.studies.decide.decision import Decision
 
 STYLE = {
     Trust.CENTRAL: ("o", COLOURS[0], "-"),
@@ -24,26 +22,23 @@ STYLE = {
     Trust.SHUFFLE: ("^", COLOURS[3], "-."),
     Trust.LOCAL: ("s", COLOURS[1], ":"),
 }
-MOST = 4.0
-"""Errors beyond this many times the answer's size are not drawn."""
+APART = 1.06
+"""Factor between the marks of equal answers, so that none hides another."""
 
 
-def draw_decision(d: Decided, figure: Figure) -> None:
-    """Draw theory's curves, what was simulated, the target and the answers."""
-    import textwrap
+def draw_decision(d: Decision, figure: Figure) -> None:
+    """Draw expected errors as lines, and answers as marks with their intervals."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
 
-    from matplotlib.ticker import FuncFormatter
-
-    q, m = d.settled.question, d.settled.measure
+    q, m = d.question, d.problem.measure
     users = q.epsilon is not None and q.error is not None
     wide = float(figure.get_size_inches()[0])
-    figure.set_size_inches(wide, max(2.9, 0.62 * wide))
     axes = figure.subplots()
     axes.set_xscale("log")
     axes.set_yscale("log")
+    marks = list[tuple[float, float]]()
     for f in d.findings:
-        _level(axes, d, f)
-    share = m.divides
+        _draw_level(axes, d, f, marks, lines=not users)
     if q.error is not None:
         axes.axhline(q.error, color="black", lw=0.9)
         axes.annotate(
@@ -53,87 +48,65 @@ def draw_decision(d: Decided, figure: Figure) -> None:
             textcoords="offset points",
             xytext=(0, 2),
         )
-    if q.epsilon is not None and not users:
-        axes.axvline(q.epsilon, color="black", lw=0.9)
-    low, high = _limits(d)
+    low, high = axes.get_ylim()
+    if q.error is not None:
+        low, high = max(low, q.error / 20), min(high, q.error * 50)
     axes.set_ylim(low, high)
-    if share and high > 1.3:
-        axes.axhspan(1, high, facecolor="none", edgecolor="#bbbbbb", hatch="////", lw=0)
-        axes.annotate(
-            "worse than answering 0 everywhere",
-            (0.99, 1),
-            xycoords=axes.get_yaxis_transform(),
-            textcoords="offset points",
-            xytext=(0, 3),
-            ha="right",
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
-        )
     if not users:
-        axes.set_xlim(0.03, HIGH * 1.15)
+        axes.set_xlim(0.02, HIGH * 1.2)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-        axes.set_xticks([x for x in (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 64) if x >= LOW * 3])
+        axes.set_xticks([0.03, 0.1, 0.3, 1, 3, 10, 30])
         axes.minorticks_off()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: m.write(y)))
-    what = "number of users" if users else "epsilon per user (replace-user)"
-    axes.set_xlabel(f"{what}; lines: theory, marks: simulated, with 95% intervals")
-    axes.set_ylabel(f"{m.axis}; NOT PRIVATE")
+    axes.set_xlabel("users" if users else "epsilon (user-level, replace-user)")
+    axes.set_ylabel("error; NOT PRIVATE")
     axes.grid(axis="both", which="major", color="#e5e5e5", lw=0.5, zorder=0)
-    axes.set_title("\n".join(textwrap.wrap(asked(d), int(wide * 14))), loc="left")
-    figure.legend(loc="outside lower left", ncols=1 if wide < 5 else 2, frameon=False)
+    axes.set_title("\n".join(textwrap.wrap(d.title, int(wide * 14))), loc="left")
+    columns = 1 if wide < 5 else 2
+    figure.set_size_inches(wide, 0.6 * wide + 0.2 * math.ceil(len(d.findings) / columns))
+    figure.legend(loc="outside lower left", ncols=columns, frameon=False)
 
 
-def _level(axes: Any, d: Decided, f: Finding) -> None:
+def _draw_level(
+    axes: Any, d: Decision, f: Finding, marks: list[tuple[float, float]], *, lines: bool
+) -> None:
     marker, colour, line = STYLE[f.level]
     label = f"{f.level.value}: {_answer(d, f)}"
-    drawn = False
-    if f.curve:
-        theory = {t.x: t.theory for t in f.trials if t.ratio is not None and t.row is not None}
-        line_of = sorted((dict(f.curve) | theory).items())
-        axes.plot(*zip(*line_of, strict=True), ls=line, color=colour, lw=1.3, label=label, zorder=2)
-        drawn = True
-    points = [t for t in f.trials if t.error is not None and t.candidate.level is f.level]
-    if d.settled.question.error is not None and d.settled.question.epsilon is not None:
-        points = [t for t in points if t is f.trial or t.row is not None][-1:]
-    for t in points:
-        face = colour if t is f.trial else "white"
-        style = {"fmt": marker, "color": colour, "mfc": face, "ms": 6, "capsize": 2, "zorder": 4}
-        axes.errorbar(
-            [t.x], [t.error], yerr=t.half_width or 0.0, label=None if drawn else label, **style
-        )
-        drawn = True
-    if not drawn:
-        axes.plot([], [], marker=marker, color=colour, ls=line, label=label)
-    if f.status == "reached" and f.x is not None and d.settled.question.epsilon is None:
-        axes.plot(
-            [f.x, f.x], [1e-12, f.trial.error if f.trial else 1], color=colour, lw=0.8, ls=line
-        )
+    if lines and f.curve and not f.borrowed:
+        axes.plot(*zip(*f.curve, strict=True), ls=line, color=colour, lw=1.3, zorder=2)
+    t = f.trial
+    if t is None or not math.isfinite(t.error):
+        axes.plot([], [], marker=marker, color=colour, ls="none", label=label)
+        return
+    x = t.x
+    while any(abs(math.log(x / a)) < math.log(APART) and abs(math.log(t.error / b)) < 0.1
+              for a, b in marks):  # fmt: skip
+        x *= APART
+    marks.append((x, t.error))
+    interval = [[max(t.error - t.low, 0.0)], [max(t.high - t.error, 0.0)]]
+    axes.errorbar(
+        [x],
+        [t.error],
+        yerr=interval if math.isfinite(t.high) else None,
+        fmt=marker,
+        color=colour,
+        mfc=colour if f.x is not None or f.status == "measured" else "white",
+        ms=6,
+        capsize=2,
+        zorder=4,
+        label=label,
+    )
 
 
-def _answer(d: Decided, f: Finding) -> str:
-    q = d.settled.question
-    if f.candidate is None or f.trial is None:
-        return "not available"
-    if q.error is None:
-        return f"{d.settled.measure.write(f.trial.error)}, {f.candidate.title}"
-    if f.status == "reached":
-        what = "epsilon" if q.epsilon is None else "users"
-        value = number(f.x, 3)
-        told = f"{what} = {value}" if q.epsilon is None else f"{value} users"
-        return f"{told}, {f.candidate.title}"
-    if f.status == "unsimulated":
-        return f"about {number(f.x, 3)} users, by theory"
-    return "not reached"
-
-
-def _limits(d: Decided) -> tuple[float, float]:
-    """Return the ends of the axis of errors."""
-    q = d.settled.question
-    values = [t.error for f in d.findings for t in f.trials if t.error]
-    values += [e for f in d.findings for _, e in f.curve if e > 0]
-    values += [q.error] if q.error is not None else []
-    top = MOST if d.settled.measure.divides else math.inf
-    seen = [v for v in values if 0 < v < top]
-    low, high = min(seen, default=0.01), max(seen, default=1.0)
-    if q.error is not None:
-        low = max(low, q.error / 30)
-    return 0.7 * low, min(1.4 * high, top)
+def _answer(d: Decision, f: Finding) -> str:
+    if f.trial is None:
+        return "none"
+    name = f.trial.candidate.name
+    if f.status == "measured":
+        return f"{d.problem.measure.write(f.trial.error)}, {name}"
+    if f.x is None:
+        return f"not reached, {name}"
+    unit = "users" if d.question.epsilon is not None else "epsilon"
+    x = number(f.x, 3)
+    return f"{x} users, {name}" if unit == "users" else f"epsilon {x}, {name}"

@@ -7,7 +7,7 @@
   answering 0 everywhere); of quantiles, of all users' ranks. ``error = 120`` is in the loss itself;
 - ``epsilon = 1``: the budget that there is. With ``error`` too, users are solved for;
 - ``delta = 1e-6``; ``trust``: levels of trust, all of them by default;
-- ``effort``: "quick", "usual" or "thorough"; ``seeds``: simulated runs of each answer;
+- ``effort``: "quick", "usual" or "thorough"; ``theory = true`` stops before fresh runs;
 - ``without = ["..."]``: protocols of the target that are left out;
 - ``truth``: what errors are about, as of a comparison.
 
@@ -26,6 +26,7 @@ from typing import Annotated, Any, ClassVar
 
 from fedhist.base.errors import nearest
 from fedhist.model.registry import load_builtin, load_plugin, protocols
+from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Trust
 from simulations.config.named_files import builtin_names, settings_text
 from simulations.config.parts import part_of
@@ -34,7 +35,6 @@ from simulations.config.reading import (
     Must,
     Positive,
     Settings,
-    Whole,
     as_table,
     check_keys,
     one_of,
@@ -42,18 +42,15 @@ from simulations.config.reading import (
     reading,
 )
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
-from simulations.studies.compare.config import TRUTHS
 from simulations.studies.records.levels import WORDS, levels_of
 
 FOLDER = "decisions"
 PUBLIC = ("low", "high", "levels", "tau_d", "tau_c", "max_users", "tau", "colluders")
 """What a decision takes of a run's table [protocol]."""
+SHARES = ("distribution", "quantiles")
+"""Targets whose errors are shares by themselves."""
 TARGETS = ("histogram", "distribution", "mean", "quantiles")
-SEEDS = {"quick": 3, "usual": 5, "thorough": 20}
-STEPS = {"quick": 4, "usual": 5, "thorough": 8}
-"""How often an answer is put right by simulation."""
-SHORTLIST = {"quick": 1, "usual": 2, "thorough": 4}
-"""Protocols of a level that are simulated, those that theory likes best."""
+EFFORTS = ("quick", "usual", "thorough")
 
 
 @dataclass(frozen=True)
@@ -66,9 +63,9 @@ class DecideTable(Settings):
     epsilon: Positive | None = None
     delta: Delta = 1e-6
     trust: Any = WORDS
-    effort: Annotated[str, one_of(*SEEDS)] = "usual"
-    seeds: Whole | None = None
-    truth: Annotated[str, one_of(*TRUTHS)] | None = None
+    effort: Annotated[str, one_of(*EFFORTS)] = "usual"
+    theory: bool = False
+    truth: Annotated[str, one_of(*(t.value for t in Truth))] | None = None
     without: tuple[str, ...] = ()
 
 
@@ -87,8 +84,8 @@ class Question:
     delta : float
     levels : tuple of Trust
     effort : {"quick", "usual", "thorough"}
-    seeds : int
-        Runs of each answer.
+    theory : bool
+        Whether it stops before fresh runs.
     common : mapping
         The table [protocol].
     population : mapping
@@ -106,7 +103,7 @@ class Question:
     delta: float
     levels: tuple[Trust, ...]
     effort: str
-    seeds: int
+    theory: bool
     common: Mapping[str, Any]
     population: Mapping[str, Any]
     run: RunTable = field(default_factory=RunTable)
@@ -130,7 +127,7 @@ class Question:
             "delta": self.delta,
             "trust": [t.value for t in self.levels],
             "effort": self.effort,
-            "seeds": self.seeds,
+            "theory": self.theory or None,
             "without": list(self.without),
             "truth": self.truth or None,
         }
@@ -138,7 +135,11 @@ class Question:
             "decide": {k: v for k, v in table.items() if v is not None},
             "protocol": dict(self.common),
             "population": dict(self.population),
-            "run": {"runtime": "inline", "seed": self.run.seed, "nodes": self.run.nodes},
+            "run": {
+                "seed": self.run.seed,
+                "nodes": self.run.nodes,
+                "plugins": list(self.run.plugins),
+            },
         }
 
 
@@ -220,6 +221,12 @@ def question_of(tables: dict[str, Any], source: str | Path, name: str) -> Questi
     if table.error is None and table.epsilon is None:
         raise ValueError('nothing is asked: give decide.error = "10%", decide.epsilon, or both')
     error, relative = (None, True) if table.error is None else error_of(table.error)
+    if error is not None and error >= 1 and table.target in SHARES:
+        own = f"{error:.4g}"
+        raise ValueError(
+            f"decide.error = {table.error} is no error of shares, which are 1 at most: "
+            f'did you mean "{own.removesuffix("%")}%"?'
+        )
     seed = base.run.seed if base.run.seed >= 0 else 1
     return Question(
         name=name,
@@ -230,7 +237,7 @@ def question_of(tables: dict[str, Any], source: str | Path, name: str) -> Questi
         delta=table.delta,
         levels=levels_of(table.trust, "decide.trust"),
         effort=table.effort,
-        seeds=table.seeds or SEEDS[table.effort],
+        theory=table.theory,
         common=common,
         population=base.population,
         run=RunTable(runtime="inline", seed=seed, nodes=base.run.nodes, plugins=base.run.plugins),

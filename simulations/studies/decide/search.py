@@ -1,354 +1,385 @@
-"""The search for an answer on one level of trust: theory proposes, simulation disposes.
+"""The search: the least epsilon, or number of users, at which an error is reached.
 
-The planner says what each protocol and each choice of its settings takes. The best are simulated
-there by a comparison. Where the simulation does not meet the target, or beats it by far, it is
-moved by the slope in logarithms and simulated again: what is reported was simulated.
+The expected error proposes, fresh runs dispose. "Yes" is said only where the measured mean error
+is at most the target and the upper end of its 95% interval at most 1.05 times the target.
 """
 
 from __future__ import annotations
 
 import math
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from fedhist.model.truths import Truth
+import numpy as np
+from scipy import stats
+
 from fedhist.privacy.guarantee import Trust
-from simulations.studies.compare.rows import Row
-from simulations.studies.compare.run import run_comparison
-from simulations.studies.compare.setup import set_up
-from simulations.studies.decide.question import SHORTLIST, STEPS
-from simulations.studies.decide.settled import COARSE, KEPT, Candidate, Settled, taken_by
-from simulations.studies.plan.planner import RANGE, Answer, plan
-from simulations.studies.plan.search import REASONS
+from simulations.studies.decide.problem import FRESH, REASONS, Candidate, Problem
 
-LOW, HIGH = RANGE["epsilon"]
-SURPLUS = 0.5
-"""Where a simulation stays below this share of the target for sure, less epsilon is tried."""
-OFF = 2.0
-"""Theory and simulation that differ by more are said to, and theory is then no evidence."""
-BLIND = 0.8
-"""The same where theory is no guide, or was refuted: the search may have gone too far."""
-SLACK = 1.25
-"""Of the target: what a simulation may show, within its interval, where theory meets it."""
-AIM = 0.95
-"""Share of the target that a search aims at, so that the next seeds meet it, too."""
+LOW, HIGH = 1 / 64, 64.0
+"""Values of epsilon that are searched: beyond 64 nothing is protected."""
+LEVEL = 0.95
+ABOVE = 1.05
+"""Times the target that the upper end of the interval may be."""
+AIM = 0.96
+"""Share of the target that the search aims at. The mean of r squared normal errors has a relative
+standard error of sqrt(2 / r), its root half of it: 1.96 sqrt(2 / r) / 2 is 5% at r = 770, so that
+800 runs settle an answer of one number at 1.05 - 0.05 of the target."""
+FEWEST = 24
+"""Fresh runs before anything is said; of answers of one number, four times as many."""
+NEAR, CLOSE = 1.02, 0.985
+"""The search ends within this factor of epsilon, or this close to the target."""
+MORE_USERS = 32
+"""Times the users there are, up to which more are drawn from them."""
 
-GROWTH = 1.15
-"""Least step upwards while no simulation has met the target."""
+Progress = Callable[[float], None]
+Status = Literal["yes", "no", "theory", "measured", "unavailable"]
 
-Advance = Callable[[float], None]
-"""Told how much of a level is done, from 0 to 1."""
+
+@dataclass(frozen=True)
+class Effort:
+    """How much a search may run: candidates that are verified, runs and steps of each."""
+
+    shortlist: int
+    search_runs: int
+    runs: int
+    steps: int
+    seconds: float
+
+
+EFFORTS = {
+    "quick": Effort(shortlist=1, search_runs=4, runs=200, steps=4, seconds=2.0),
+    "usual": Effort(shortlist=2, search_runs=8, runs=800, steps=6, seconds=6.0),
+    "thorough": Effort(shortlist=4, search_runs=30, runs=2000, steps=12, seconds=60.0),
+}
+"""``seconds`` bounds the fresh runs of one step; at least eight are made."""
+
+
+def runs_for(runs: int, entries: int) -> int:
+    """Return how many runs say of an answer of few entries what these say of one of 16 or more.
+
+    >>> runs_for(8, 1), runs_for(8, 4), runs_for(8, 1000)
+    (32, 16, 8)
+    """
+    return math.ceil(runs * max(1.0, 4 / math.sqrt(max(entries, 1))))
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A protocol simulated at one value of the unknown.
+    """Fresh runs of a candidate at one value of the unknown.
 
     Attributes
     ----------
     x : float
+        Epsilon, or users.
     candidate : Candidate
-    error, half_width : float or None
-        As they are said; None where no run was ok, or there was one.
-    theory : float
-        Infinite without a prediction.
-    runs, missing : int
-    row : Row or None
-        Of the comparison.
+    error, low, high : float
+        Mean error as it is stated, and its 95% interval.
+    expected : float
+        What the search expected.
+    runs : int
+    missing : str
+        Why a run gave nothing.
+    warnings : tuple of str
+        What a twentieth of the runs or more warned of.
     """
 
     x: float
     candidate: Candidate
-    error: float | None
-    half_width: float | None
-    theory: float
+    error: float
+    low: float
+    high: float
+    expected: float
     runs: int
-    missing: int = 0
-    row: Row | None = None
-
-    @property
-    def top(self) -> float:
-        """Upper end of the error's interval."""
-        return math.inf if self.error is None else self.error + (self.half_width or 0.0)
+    missing: str = ""
+    warnings: tuple[str, ...] = ()
 
     def met(self, target: float) -> bool:
-        """Say whether a target is met: by theory and not contradicted, or by simulation for sure.
-
-        A mean over few runs that happens to lie below the target is no evidence against theory.
-        """
-        if self.error is None or self.missing:
-            return False
-        half = self.half_width or 0.0
-        if self.theory <= 1.001 * target and not self.contradicted:
-            return self.error - half <= target and self.error <= SLACK * target
-        return self.error + half <= target
-
-    @property
-    def contradicted(self) -> bool:
-        """Whether the error is so far above theory's that theory is no evidence."""
-        low = 0.0 if self.error is None else self.error - (self.half_width or 0.0)
-        return (self.ratio or 0.0) > OFF and low > self.theory
-
-    @property
-    def ratio(self) -> float | None:
-        """Simulated over predicted error."""
-        known = self.error is not None and 0 < self.theory < math.inf
-        return self.error / self.theory if known and self.error is not None else None
+        """Whether "yes" may be said."""
+        return not self.missing and self.error <= target and self.high <= ABOVE * target
 
 
 @dataclass(frozen=True)
-class Planned:
-    """What theory says of one protocol on one level, with the best of its settings."""
+class Finding:
+    """The answer on one level of trust.
 
-    candidate: Candidate
-    kept: tuple[Candidate, ...]
-    answer: Answer | None
+    Attributes
+    ----------
+    level : Trust
+    status : {"yes", "no", "theory", "measured", "unavailable"}
+        "theory": a search without fresh runs. "measured": the error at the given epsilon.
+    trial : Trial or None
+        What the answer rests on.
+    x : float or None
+        The epsilon, or the users, of the answer.
+    trials : tuple of Trial
+    searched : mapping of str to float
+        The least x by expected error of each candidate that was searched for.
+    reason : str
+    curve : tuple of (float, float)
+        Expected errors of the answer's candidate.
+    """
+
+    level: Trust
+    status: Status
+    trial: Trial | None = None
+    x: float | None = None
+    trials: tuple[Trial, ...] = ()
+    searched: dict[str, float] = field(default_factory=dict)
     reason: str = ""
+    curve: tuple[tuple[float, float], ...] = ()
 
     @property
-    def x(self) -> float | None:
-        """The least epsilon that will do, by theory."""
-        return None if self.answer is None else self.answer.x
+    def borrowed(self) -> bool:
+        """Whether it is the answer of a level of less trust, which can be had on this one."""
+        return self.trial is not None and self.trial.candidate.level is not self.level
 
 
-def candidates_for(settled: Settled, level: Trust, title: str, target: float) -> list[Candidate]:
-    """Return the settings of a protocol that reach a target first, by theory on coarse steps."""
-    every = settled.of(level, title)
-    if len(every) <= 1:
-        return every
+class Asked:
+    """The unknown of a search: epsilon, or the number of users at one epsilon."""
 
-    def order(c: Candidate) -> tuple[float, float]:
-        points = []
-        for x in COARSE:
-            points.append((x, settled.predicted(c, x)))
-            if points[-1][1] <= target:
-                return points[-1]
-        return math.inf, min(e for _, e in points)
+    def __init__(self, problem: Problem, epsilon: float | None) -> None:
+        self.problem, self.epsilon = problem, epsilon
+        n = len(problem.users)
+        self.range = (LOW, HIGH) if epsilon is None else (float(min(n, 10)), float(MORE_USERS * n))
+        self.start = 1.0 if epsilon is None else float(n)
+        self._problems: dict[int, Problem] = {}
 
-    return sorted(every, key=order)[:KEPT]
+    def at(self, c: Candidate, x: float) -> tuple[Problem, Candidate | None, float]:
+        """Return the problem, the candidate in it, and the epsilon."""
+        if self.epsilon is None:
+            return self.problem, c, x
+        n = int(x)
+        if n not in self._problems:
+            self._problems[n] = self.problem.with_users(n)
+        other = self._problems[n]
+        same = (k for k in other.candidates if (k.place, k.chosen) == (c.place, c.chosen))
+        return other, next(same, None), self.epsilon
 
-
-def best_at(settled: Settled, kept: Sequence[Candidate], epsilon: float) -> Candidate:
-    """Return the settings of least predicted error."""
-    return min(kept, key=lambda c: settled.predicted(c, epsilon))
-
-
-def bracket(settled: Settled, c: Candidate, target: float) -> tuple[float, float]:
-    """Return the part of the range in which theory first meets a target, from coarse steps.
-
-    Without a step that meets it, the part around the one of least error.
-    """
-    steps = (LOW, *COARSE)
-    errors = [settled.predicted(c, x) for x in COARSE]
-    met = next((i for i, e in enumerate(errors) if e <= target), None)
-    if met is not None:
-        return steps[met], steps[met + 1]
-    least = errors.index(min(errors)) + 1
-    if math.isinf(errors[least - 1]):
-        return LOW, HIGH  # theory refuses all steps: look at everything
-    return steps[least - 1], steps[min(least + 1, len(steps) - 1)]
-
-
-def _dominated(settled: Settled, c: Candidate, by: Candidate, at: tuple[float, float]) -> bool:
-    """Say whether settings are no better than others at both ends of a part of the range."""
-    ends = [x for x in at if x in COARSE]  # those are known already
-    return all(settled.predicted(c, x) >= settled.predicted(by, x) for x in ends)
-
-
-def plan_title(settled: Settled, level: Trust, title: str, target: float) -> Planned:
-    """Plan a protocol on a level: the settings that theory likes best for the target."""
-    kept = candidates_for(settled, level, title, target)
-    m, found, reason = settled.measure, list[tuple[Candidate, Answer]](), ""
-    between = bracket(settled, kept[0], target)
-    for c in kept:
-        if c is not kept[0] and _dominated(settled, c, kept[0], between):
-            continue
+    def expected(self, c: Candidate, x: float, runs: int) -> float:
+        """Return the expected error at a value of the unknown; infinite where there is none."""
         try:
-            answer = plan(
-                settled.config(c),
-                m.asked(target),
-                "epsilon",
-                relative=m.divides,
-                loss=m.loss,
-                between=between,
-            )
-        except REASONS as e:
-            reason = str(e)
-        else:
-            found.append((c, answer))
-    if not found:
-        return Planned(kept[0], tuple(kept), None, reason)
+            problem, own, epsilon = self.at(c, x)
+        except REASONS:
+            return math.inf
+        return math.inf if own is None else problem.expected(own, epsilon, runs).error
 
-    def order(item: tuple[Candidate, Answer]) -> tuple[float, float]:
-        a = item[1]
-        least = a.best.error if a.best is not None else math.inf
-        return (a.x if a.x is not None else math.inf), least
-
-    candidate, answer = min(found, key=order)
-    return Planned(candidate, tuple(kept), answer, answer.reason)
+    def rounded(self, x: float) -> float:
+        """Return a value of the unknown that can be asked: users are whole."""
+        x = min(max(x, self.range[0]), self.range[1])
+        return x if self.epsilon is None else float(math.ceil(x))
 
 
-def shortlist(found: Sequence[Planned], effort: str) -> list[Planned]:
-    """Return what is worth simulating on a level, the best first.
-
-    Theory of what is projected may ignore the projection, and be far too high: the first of those
-    who are not among the best by theory is simulated, too.
-    """
-
-    def order(p: Planned) -> tuple[float, float]:
-        best = p.answer.best.error if p.answer is not None and p.answer.best is not None else None
-        return (p.x if p.x is not None else math.inf), math.inf if best is None else best
-
-    ranked = sorted(found, key=order)
-    most = SHORTLIST[effort]
-    late = (p for p in ranked[most:] if p.candidate.table.get("project"))
-    return [*ranked[:most], *islice(late, 1)]
-
-
-def simulate(settled: Settled, candidates: Sequence[Candidate], epsilon: float) -> list[Trial]:
-    """Compare candidates at one budget, level by level; the best of a level comes first."""
-    if not candidates:
-        return []
-    levels = tuple(t for t in Trust if any(c.level is t for c in candidates))
-    entries = tuple(replace(c.entry, named=False) for c in candidates)
-    comparison = replace(
-        settled.comparison,
-        epsilon=epsilon,
-        entries=entries,
-        levels=levels,
-        truth="" if settled.ready.truth is Truth.OWN else settled.ready.truth.value,
-        common=taken_by(settled.comparison.common, candidates),
-    )
-    try:
-        found = run_comparison(set_up(comparison))
-    except ValueError as e:
-        if "nothing can be compared" in str(e):
-            return []
-        raise
-    of = {c.entry.label: c for c in candidates}
-    out, m = [], settled.measure
-    for row in found.rows:
-        c = of[row.label]
-        error = m.shown(row.mean)
-        out.append(
-            Trial(
-                epsilon,
-                c,
-                error,
-                _half(m.shown, row, error),
-                settled.predicted(c, epsilon),
-                len(row.records),
-                sum(row.missing.values()),
-                row,
-            )
-        )
-    return out
-
-
-def _half(
-    shown: Callable[[float | None], float | None], row: Row, error: float | None
+def least(
+    error: Callable[[float], float], target: float, start: float, low: float, high: float
 ) -> float | None:
-    """Return half the width of an error's interval as it is said."""
-    if row.mean is None or row.half_width is None or error is None:
-        return None
-    top = shown(row.mean + row.half_width)
-    return None if top is None else top - error
+    """Return the least x in [low, high] at which a falling error meets a target; None if none does.
 
+    By the power law through the last two points, inside the bracket.
 
-def solve_epsilon(
-    settled: Settled, level: Trust, target: float, advance: Advance
-) -> tuple[list[Planned], list[Trial], tuple[str, ...]]:
-    """Find the least epsilon on a level, by theory and then by simulation.
-
-    Returns
-    -------
-    planned : list of Planned
-        The best first.
-    trials : list of Trial
-        What was simulated, in order; the winner of each step.
-    compared : tuple of str
-        All who were simulated.
+    >>> round(least(lambda x: 0.3 / x, 0.1, 1.0, 0.01, 64.0), 1)
+    3.0
     """
-    titles = settled.titles(level)
-    found = []
-    for i, title in enumerate(titles):
-        found.append(plan_title(settled, level, title, target))
-        advance(0.4 * (i + 1) / len(titles))
-    short = shortlist(found, settled.question.effort)
-    if not short:
-        return [], [], ()
-    x = short[0].x if short[0].x is not None else _most(short[0])
+    above: tuple[float, float] | None = None
+    below: tuple[float, float] | None = None
+    x = min(max(start, low), high)
+    for _ in range(24):
+        e = error(x)
+        if e <= target:
+            below = x, e
+        else:
+            above = x, e
+        near = below is not None and above is not None and below[0] <= NEAR * above[0]
+        if below is not None and (near or below[0] <= low or below[1] >= CLOSE * target):
+            return below[0]
+        if above is not None and above[0] >= high:
+            return None
+        if above is None or below is None:
+            ratio = e / target if 0 < e < math.inf else 4.0 if e else 0.25
+            x = min(max(x * min(max(1.1 * ratio if e > target else ratio, 1 / 16), 16), low), high)
+            continue
+        share = 0.5
+        if below[1] > 0 and math.isfinite(above[1]) and above[1] > below[1]:
+            share = math.log(above[1] / (0.995 * target)) / math.log(above[1] / below[1])
+            share = min(max(share, 0.1), 0.9)
+        x = above[0] * (below[0] / above[0]) ** share
+    return below[0] if below is not None else None
+
+
+def search(problem: Problem, progress: Callable[[str, float], None]) -> list[Finding]:
+    """Answer the question on every level, the most trust first."""
+    q, levels = problem.question, problem.question.levels
+    found = dict[Trust, Finding]()
+    for i, level in enumerate(reversed(levels)):
+
+        def advance(share: float, what: str = f"{level.value} trust", i: int = i) -> None:
+            progress(what, (i + share) / len(levels))
+
+        advance(0.0)
+        own = problem.of(level)
+        if not own:
+            found[level] = Finding(level, "unavailable", reason=problem.why_none(level))
+        elif q.error is None:
+            found[level] = _at_epsilon(problem, level, float(q.epsilon or 1.0))
+        else:
+            found[level] = _solved(problem, level, q.error, advance)
+    progress("", 1.0)
+    return _no_worse([found[level] for level in levels], solved=q.error is not None)
+
+
+def _solved(problem: Problem, level: Trust, target: float, advance: Progress) -> Finding:
+    """Find the least x of a level by expected errors, then by fresh runs."""
+    effort = EFFORTS[problem.question.effort]
+    asked = Asked(problem, problem.question.epsilon)
+    runs, goal = runs_for(effort.search_runs, problem.measure.entries), AIM * target
+    own = problem.of(level)
+    few = max(3, runs // 4)
+    first = {id(c): asked.expected(c, asked.start, few) for c in own}
+    ranked = sorted(own, key=lambda c: first[id(c)])
+    best_of: dict[str, tuple[float, Candidate]] = {}  # settings of least x of each protocol
+    for i, c in enumerate(ranked):
+        advance(0.4 * i / len(ranked))
+        limits = [best_of[c.name][0]] if c.name in best_of else []
+        if len(best_of) >= effort.shortlist:
+            limits.append(sorted(x for x, _ in best_of.values())[effort.shortlist - 1])
+        high = min(limits, default=asked.range[1])
+        if asked.expected(c, high, few) > goal:
+            continue  # it does not beat the others, or does not reach the error
+        start = high if limits else asked.start
+
+        def error(x: float, c: Candidate = c) -> float:
+            return asked.expected(c, asked.rounded(x), runs)
+
+        if (x := least(error, goal, start, asked.range[0], high)) is not None:
+            best_of[c.name] = asked.rounded(x), c
+    xs = sorted(best_of.values(), key=lambda item: item[0])
+    searched = {c.words: x for x, c in reversed(xs)}
+    if not xs:
+        return _unreached(asked, level, ranked, target)
+    if problem.question.theory:
+        x, c = xs[0]
+        expected = asked.expected(c, x, runs)
+        trial = Trial(x, c, expected, expected, expected, expected, 0)
+        return Finding(level, "theory", trial, x, (), searched, curve=curve_of(problem, c))
     trials: list[Trial] = []
-    compared: list[str] = []
-    steps = STEPS[settled.question.effort]
-    for step in range(steps):
-        at = [best_at(settled, p.kept, x) for p in short]
-        ran = simulate(settled, at, x)
-        advance(0.4 + 0.6 * (step + 1) / steps)
-        if not ran:
+    best: Trial | None = None
+    for i, (x, c) in enumerate(xs[: effort.shortlist]):
+        if best is not None and x >= best.x:
             break
-        compared += [t.candidate.title for t in ran]
-        trials.append(ran[0])
-        if trials[-1].error is None:
-            break
-        short = [p for p in short if _near(p, ran)]
-        move = next_epsilon(trials, target)
-        if move is None or step + 1 == steps:
-            break
-        x = move
-    return [*short, *(p for p in found if p not in short)], trials, tuple(dict.fromkeys(compared))
+        for step in range(effort.steps):
+            advance(0.4 + 0.6 * (i + step / effort.steps) / effort.shortlist)
+            trial = measure(asked, c, x, target, effort)
+            trials.append(trial)
+            if trial.met(target):
+                best = trial if best is None or trial.x < best.x else best
+                break
+            up = max(trial.error / goal if math.isfinite(trial.error) else 1.5, 1.04)
+            x = asked.rounded(x * up)
+            if x <= trial.x or (best is not None and x >= best.x):
+                break
+    trial = best or min(trials, key=lambda t: t.error)
+    status: Status = "yes" if best is not None else "no"
+    x_found = best.x if best is not None else None
+    curve = curve_of(problem, trial.candidate)
+    return Finding(level, status, trial, x_found, tuple(trials), searched, trial.missing, curve)
 
 
-def _most(p: Planned) -> float:
-    """Return where a protocol that does not reach the target comes nearest to it."""
-    best = p.answer.best if p.answer is not None else None
-    return best.x if best is not None and math.isfinite(best.error) else HIGH
+def _unreached(asked: Asked, level: Trust, ranked: Sequence[Candidate], target: float) -> Finding:
+    """Measure who comes nearest, at the end of the range; by a few runs."""
+    x, effort = asked.range[1], EFFORTS["quick"]
+    nearest = min(ranked, key=lambda c: asked.expected(c, x, 3))
+    trial = measure(asked, nearest, x, target, effort)
+    if not math.isfinite(trial.error):
+        return Finding(level, "unavailable", reason=trial.missing or "no run gave an estimate")
+    curve = curve_of(asked.problem, nearest)
+    if trial.met(target):  # the few runs of the search were unlucky
+        return Finding(level, "yes", trial, x, (trial,), curve=curve)
+    return Finding(level, "no", trial, None, (trial,), curve=curve)
 
 
-def _near(p: Planned, ran: Sequence[Trial]) -> bool:
-    """Say whether a protocol is within a factor 1.5 of the best that was simulated with it."""
-    own = next((t for t in ran if t.candidate.title == p.candidate.title), None)
-    best = ran[0].error
-    return (
-        own is not None and own.error is not None and best is not None and own.error <= 1.5 * best
-    )
+def _at_epsilon(problem: Problem, level: Trust, epsilon: float) -> Finding:
+    """Measure the errors of a level at one epsilon; the least counts."""
+    effort = EFFORTS[problem.question.effort]
+    own = problem.of(level)
+    ranked = sorted(own, key=lambda c: problem.expected(c, epsilon, effort.search_runs).error)
+    asked = Asked(problem, None)
+    names = list({c.name: c for c in reversed(ranked)}.values())[::-1]  # the best settings of each
+    trials = [measure(asked, c, epsilon, math.nan, effort) for c in names[: effort.shortlist + 1]]
+    trial = min(trials, key=lambda t: t.error)
+    if not math.isfinite(trial.error):
+        return Finding(level, "unavailable", reason=trial.missing or "no run gave an estimate")
+    curve = curve_of(problem, trial.candidate)
+    return Finding(level, "measured", trial, None, tuple(trials), curve=curve)
 
 
-def next_epsilon(trials: Sequence[Trial], target: float) -> float | None:
-    """Say which epsilon to simulate next; None if the last one settles it.
+def measure(asked: Asked, c: Candidate, x: float, target: float, effort: Effort) -> Trial:
+    """Make fresh runs until they settle whether the target is met, or there are enough."""
+    expected = asked.expected(c, x, effort.search_runs)
+    losses, warned, number, missing = list[float](), Counter[str](), FRESH, ""
+    # Student's interval of a few squared normal errors is too low too often: of one number, 100
+    fewest = runs_for(FEWEST, asked.problem.measure.entries)
+    try:
+        problem, own, epsilon = asked.at(c, x)
+        if own is None:
+            raise ValueError("it cannot be had for so few users")
+        until, size = time.monotonic() + effort.seconds, 8
+        while True:
+            told = problem.run(own, epsilon, range(number, number + size))
+            losses += told.losses
+            warned.update(told.warnings)
+            number, missing, left = number + size, told.missing, effort.runs - len(losses)
+            if missing or not losses:
+                break
+            trial = _trial(problem, c, x, losses, expected)
+            settled = len(losses) >= fewest and (trial.met(target) or trial.low > target)
+            if settled or left <= 0 or time.monotonic() > until:
+                break
+            size = min(len(losses), left)
+    except REASONS as e:
+        return Trial(x, c, math.inf, math.inf, math.inf, expected, 0, str(e))
+    if missing or not losses:
+        return Trial(x, c, math.inf, math.inf, math.inf, expected, len(losses), missing)
+    return replace(trial, warnings=tuple(k for k, n in warned.items() if 20 * n >= len(losses)))
 
-    Between what did and what did not, or along the slope of the last two, or along 1 / epsilon.
-    """
-    good = [t.x for t in trials if t.met(target)]
-    bad = [t.x for t in trials if t.error is not None and not t.met(target)]
-    low, high = (
-        max((x for x in bad if x < min(good, default=HIGH)), default=LOW),
-        min(good, default=HIGH),
-    )
-    last = trials[-1]
-    if last.error is None or last.error <= 0:
-        return None
-    surplus = SURPLUS if last.theory <= 1.001 * target and not bad else BLIND
-    if last.met(target) and (last.top >= surplus * target or last.x <= LOW):
-        return None
-    if (not good and last.x >= HIGH) or (good and high <= 1.05 * low):
-        return None
-    slope = _slope([t for t in trials if t.error])
-    x: float = last.x * (AIM * target / last.top) ** (1 / slope)
-    if not good:
-        x = max(x, GROWTH * max(bad))
-    elif low > LOW:  # stay inside, away from the ends
-        x = min(max(x, low * (high / low) ** 0.1), high * (low / high) ** 0.1)
-    return min(max(x, LOW), HIGH)
+
+def _trial(
+    problem: Problem, c: Candidate, x: float, losses: Sequence[float], expected: float
+) -> Trial:
+    """State the mean of some losses with its interval, by Student's distribution."""
+    stated, mean = problem.measure.stated, float(np.mean(losses))
+    half = math.inf
+    if len(losses) > 1:
+        spread = float(np.std(losses, ddof=1)) / math.sqrt(len(losses))
+        half = float(stats.t.ppf((1 + LEVEL) / 2, len(losses) - 1)) * spread
+    low, high = stated(max(mean - half, 0.0)), stated(mean + half)
+    return Trial(x, c, stated(mean), low, high, expected, len(losses))
 
 
-def _slope(trials: Sequence[Trial]) -> float:
-    """Return d log error / d log epsilon of the last two trials; -1 where they tell nothing."""
-    if len(trials) < 2:
-        return -1.0
-    a, b = trials[-2:]
-    if a.x == b.x or not a.error or not b.error:
-        return -1.0
-    slope = math.log(b.error / a.error) / math.log(b.x / a.x)
-    return min(max(slope, -3.0), -0.15)
+def _no_worse(found: Sequence[Finding], *, solved: bool) -> list[Finding]:
+    """Give each level the best answer of those of less trust: whoever trusts may run it as well."""
+    out: list[Finding] = []
+    best: Finding | None = None
+    for f in reversed(found):
+        if best is not None and _value(best, solved) < _value(f, solved):
+            trials = (*f.trials, *best.trials)
+            f = replace(best, level=f.level, trials=trials, searched=f.searched | best.searched)
+        if f.trial is not None and math.isfinite(_value(f, solved)):
+            best = f
+        out.append(f)
+    return out[::-1]
+
+
+def _value(f: Finding, solved: bool) -> float:
+    if solved:
+        return f.x if f.x is not None else math.inf
+    return f.trial.error if f.trial is not None else math.inf
+
+
+def curve_of(problem: Problem, c: Candidate) -> tuple[tuple[float, float], ...]:
+    """Return expected errors by epsilon, for the figure."""
+    grid = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+    points = ((x, problem.expected(c, x, 3).error) for x in grid)
+    return tuple((x, e) for x, e in points if math.isfinite(e))

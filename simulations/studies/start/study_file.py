@@ -1,4 +1,4 @@
-"""A commented study file for a file of data: what run, compare, sweep and plan read as it is.
+"""A commented study file for a file of data: what run, compare, sweep and decide read as it is.
 
 The settings are suggestions of the data's profile, which is NOT PRIVATE: the file says so of each.
 """
@@ -200,20 +200,11 @@ def _compare(target: str) -> list[str]:
 
 
 def _studies(target: str) -> list[str]:
-    squared = target == "mean"  # in the loss of means a tenth of the answer is a hundredth
     return [
         "# fedhist sweep: all combinations of the axes; any table.key may be one.",
         "[sweep]",
         '"protocol.epsilon" = [0.5, 1, 2, 4]',
         "seeds = 3",
-        "",
-        "# fedhist plan: how many such users, or which epsilon, a target error takes.",
-        "[plan]",
-        "error = 0.01  # of the squared error: a tenth of the answer's size"
-        if squared
-        else "error = 0.1",
-        "relative = true  # a share of the error of an estimate that is 0 everywhere",
-        'solve = "n_users"  # or "epsilon"',
         "",
         "# fedhist decide: which protocol under which trust, and the epsilon that the error takes.",
         "[decide]",

@@ -1,1 +1,0 @@
-"""`fedhist plan`: users, samples or epsilon for a target error."""
