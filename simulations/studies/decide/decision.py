@@ -285,7 +285,8 @@ class Decision(Shown):
 
     def draw(self, figure: Figure) -> None:
         """Draw errors by epsilon, or by the number of users."""
-        draw_decision(self, figure)
+        q, m = self.question, self.problem.measure
+        draw_decision(figure, self.title, q, m, self.findings)
 
     def document(self) -> dict[str, Any]:
         """Return the decision as plain data."""

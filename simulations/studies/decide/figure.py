@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.numbers import number
 from simulations.reporting.pictures import COLOURS
+from simulations.studies.decide.problem import Measure
+from simulations.studies.decide.question import Question
 from simulations.studies.decide.search import HIGH, Finding
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from simulations.studies.decide.decision import Decision
 
 STYLE = {
     Trust.CENTRAL: ("o", COLOURS[0], "-"),
@@ -26,19 +27,20 @@ APART = 1.06
 """Factor between the marks of equal answers, so that none hides another."""
 
 
-def draw_decision(d: Decision, figure: Figure) -> None:
+def draw_decision(
+    figure: Figure, title: str, q: Question, m: Measure, findings: Sequence[Finding]
+) -> None:
     """Draw expected errors as lines, and answers as marks with their intervals."""
     from matplotlib.ticker import FuncFormatter, LogLocator
 
-    q, m = d.question, d.problem.measure
     users = q.epsilon is not None and q.error is not None
     wide = float(figure.get_size_inches()[0])
     axes = figure.subplots()
     axes.set_xscale("log")
     axes.set_yscale("log")
     marks = list[tuple[float, float]]()
-    for f in d.findings:
-        _draw_level(axes, d, f, marks, lines=not users)
+    for f in findings:
+        _draw_level(axes, f, _answer(q, m, f), marks, lines=not users)
     if q.error is not None:
         axes.axhline(q.error, color="black", lw=0.9)
         axes.annotate(
@@ -62,17 +64,17 @@ def draw_decision(d: Decision, figure: Figure) -> None:
     axes.set_xlabel("users" if users else "epsilon (user-level, replace-user)")
     axes.set_ylabel("error; NOT PRIVATE")
     axes.grid(axis="both", which="major", color="#e5e5e5", lw=0.5, zorder=0)
-    axes.set_title("\n".join(textwrap.wrap(d.title, int(wide * 14))), loc="left")
+    axes.set_title("\n".join(textwrap.wrap(title, int(wide * 14))), loc="left")
     columns = 1 if wide < 5 else 2
-    figure.set_size_inches(wide, 0.6 * wide + 0.2 * math.ceil(len(d.findings) / columns))
+    figure.set_size_inches(wide, 0.6 * wide + 0.2 * math.ceil(len(findings) / columns))
     figure.legend(loc="outside lower left", ncols=columns, frameon=False)
 
 
 def _draw_level(
-    axes: Any, d: Decision, f: Finding, marks: list[tuple[float, float]], *, lines: bool
+    axes: Any, f: Finding, answer: str, marks: list[tuple[float, float]], *, lines: bool
 ) -> None:
     marker, colour, line = STYLE[f.level]
-    label = f"{f.level.value}: {_answer(d, f)}"
+    label = f"{f.level.value}: {answer}"
     if lines and f.curve and not f.borrowed:
         axes.plot(*zip(*f.curve, strict=True), ls=line, color=colour, lw=1.3, zorder=2)
     t = f.trial
@@ -99,14 +101,14 @@ def _draw_level(
     )
 
 
-def _answer(d: Decision, f: Finding) -> str:
+def _answer(q: Question, m: Measure, f: Finding) -> str:
     if f.trial is None:
         return "none"
     name = f.trial.candidate.name
     if f.status == "measured":
-        return f"{d.problem.measure.write(f.trial.error)}, {name}"
+        return f"{m.write(f.trial.error)}, {name}"
     if f.x is None:
         return f"not reached, {name}"
-    unit = "users" if d.question.epsilon is not None else "epsilon"
+    unit = "users" if q.epsilon is not None else "epsilon"
     x = number(f.x, 3)
     return f"{x} users, {name}" if unit == "users" else f"epsilon {x}, {name}"
