@@ -136,6 +136,13 @@ def mean_rows(samples: Samples, box: float) -> Floats:
     return shorten(np.nan_to_num(user_points(samples), copy=False, nan=0.0), box)
 
 
+def norms(rows: Floats) -> Floats:
+    """Return l2 norms of rows of any finite size: (n,); NaN of a row with one."""
+    away = np.abs(rows)
+    largest = np.maximum(away.max(axis=1, initial=0.0), 1e-300)
+    return np.asarray(largest * np.sqrt(np.square(away / largest[:, None]).sum(axis=1)))
+
+
 def shorten(rows: Floats, box: float) -> Floats:
     """Scale rows of norm above ``box`` down to it; finite rows of any size.
 

@@ -1,8 +1,10 @@
-"""Where a central mean looks: medians or means over the range, drawn radii; from public numbers.
+"""How a central mean is released: noise on clipped sums, medians, drawn radii, what is stated.
 
 Few users outside a small radius are worth more than nobody outside a large one. The exponential
 mechanism weighs both: a radius r has the weight r^-4, times exp(-epsilon) for every user beyond it,
-the first 1 / epsilon of them being free.
+the first 1 / epsilon of them being free. (All radii above the smallest one that holds everybody
+raise the mean square of the noise by a half; with r^-3 it is 2.2 times as much, and with r^-5 and
+three times as many free users the clip took 3 to 5 times the noise.)
 
 What no mechanism sees: one that adds at most a share x to the noise of radius r, where nobody is
 far away, draws D with a probability of at most x (r / D)^2 there, hence of exp(epsilon k) times
@@ -20,16 +22,27 @@ import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.privacy.adjacency import ONE_COUNT
-from fedhist.privacy.guarantee import Adjacency, zcdp_rho
-from server.central_means.noise import SumNoise, sum_noise
+from fedhist.privacy.guarantee import Adjacency
+from fedhist.privacy.noise_law import noise_per_sensitivity
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
+STEPS = 1 << 24
+"""Whole steps per clipping radius in which users send: integers, whose sums are exact."""
+
+COUNTED_STEPS = STEPS // 5
+"""What a user's weight is worth beside its vector, where the sum of weights is private too: .2 in
+whole steps. A sum of weights is worth as much rounded down, and a user moves that by no more."""
+
+ROUNDING = 1 + 1e-9
+"""Relative excess of a norm in whole steps over its bound that is put down to rounding."""
+
+BINS = 4096
+"""Of the range, for a median: half a bin is the least radius."""
+
 DECAY = 4.0
-"""A radius twice as large has a sixteenth of the weight: all those larger than the smallest one
-that holds everybody raise the mean square of the noise by a half; with r^-3 it is 2.2 times as
-much. With r^-5 and three times as many free users the clip took 3 to 5 times the noise."""
+"""A radius twice as large has a sixteenth of the weight."""
 
 FREE = 1.0
 """Users beyond the radius that cost nothing, times epsilon: the scale on which they are seen."""
@@ -37,39 +50,93 @@ FREE = 1.0
 MISSED = 3.0
 """Minus the logarithm of the chance, 5%, that users who are said to be seen are not."""
 
-FAR = 0.1
-"""Users who are as many as a tenth of all and far away are seen, or in the stated error."""
+FAR = 0.2
+"""Users who are as many as a fifth of all and far away are seen, or in the stated error."""
 
-RISK = 2.0
-"""Where noise is much of the range, in many dimensions, as many may be left out as make twice the
-error of a mean over the whole range at most; the stated error then holds them."""
 
-MOST_COUNTS = 1 << 24
-"""Bins of all coordinates together."""
+# -- noise
 
-BINS = 4096
-"""Of a coordinate's range, for medians: half a bin is the least radius."""
 
-WRONG = 0.01
-"""Probability of a median far off that the fewest users for medians allow."""
+@dataclass(frozen=True)
+class SumNoise:
+    """Noise on sums of vectors in the unit ball that several steps share.
 
-MEDIAN_USERS, MEDIAN_SHARES = 100.0, (0.02, 0.15)
-"""Units of epsilon in all users together for a median, twice what it needs, within shares of it."""
+    Parameters
+    ----------
+    unit : float
+        How much one user can change the sum, in radii: in l1 for Laplace noise, else in l2.
+    multiplier : float
+        Standard deviation per unit of sensitivity of a step that has the whole budget.
+    epsilon, delta : float
+        Of all steps together; Laplace noise spends no delta.
+    discrete : bool
+        Integer noise on the steps of the grid.
+    rho : float
+        Positive where the Gaussian is paid for in zCDP.
+    """
 
-RADIUS_USERS = 300.0
-"""The same for a radius: one user in ten far away then counts 30."""
+    unit: float
+    multiplier: float
+    epsilon: float
+    delta: float = 0.0
+    discrete: bool = False
+    rho: float = 0.0
 
-LAPLACE_SHARES = ((0.15, 0.4),)
-GAUSSIAN_SHARES = ((0.04, 0.12), (0.03, 0.06))
-"""Within shares of epsilon, and of rho, for the first radius and the second one: an exponential
-mechanism needs the square of its epsilon only, and Gaussian noise the root of its share."""
+    def std(self, share: float = 1.0) -> float:
+        """Return the standard deviation in each coordinate, in radii, at a share of the budget.
 
-TWO_LOOKS, THREE_LOOKS = (0.25, 0.75), (0.3, 0.15, 0.55)
-"""Of what the radii leave, look by look. Measured: halves and doubles of the first shares cost
-5 to 20% where users are much closer to each other than the first look's error."""
+        Shares of Gaussian steps are of rho, those of Laplace steps of epsilon.
+        """
+        return self.unit * self.multiplier / (math.sqrt(share) if self.rho else share)
 
-WORTHWHILE = 0.5
-"""Of the error over the whole range: where looks cannot get below, one look is all."""
+
+def sum_noise(
+    epsilon: float,
+    delta: float,
+    dimension: int,
+    adjacency: Adjacency,
+    *,
+    discrete: bool = False,
+    rho: float = 0.0,
+) -> SumNoise:
+    """Choose the noise that is less; from public numbers.
+
+    Under add-remove .2 times the number of users is released with the sum. With ``rho`` the noise
+    is the Gaussian of that zCDP, whatever epsilon and delta are.
+
+    >>> round(sum_noise(1.0, 1e-6, 40, Adjacency.REPLACE_USER).std(), 3)
+    8.449
+    """
+    counted = adjacency is Adjacency.ADD_REMOVE_USER
+    l1, l2 = ball_sensitivities(dimension, adjacency, counted=counted)
+    if rho:
+        return SumNoise(l2, math.sqrt(0.5 / rho), epsilon, delta, discrete, rho)
+    laplace = SumNoise(l1, math.sqrt(2) / epsilon, epsilon, 0.0, discrete)
+    if not delta:
+        return laplace
+    unit = noise_per_sensitivity(epsilon, delta, discrete).std
+    gaussian = SumNoise(l2, unit, epsilon, delta, discrete)
+    return min(laplace, gaussian, key=lambda n: n.std())
+
+
+def ball_sensitivities(
+    dimension: int, adjacency: Adjacency, *, counted: bool = False
+) -> tuple[float, float]:
+    """How far one user moves a sum of vectors of the unit ball: in l1, and in l2.
+
+    A vector has l2 norm 1 and l1 norm sqrt(d) at most. An emptied, added or removed user changes
+    the sum by one, a replaced one by two. ``counted``: with .2 times the number of vectors beside
+    it, under add-remove.
+    """
+    l1, l2 = math.sqrt(dimension), 1.0
+    if counted:
+        worth = COUNTED_STEPS / STEPS
+        l1, l2 = l1 + worth, math.hypot(l2, worth)
+    times = 2.0 if adjacency is Adjacency.REPLACE_USER else 1.0
+    return times * l1 * ROUNDING, times * l2 * ROUNDING
+
+
+# -- where to look
 
 
 @dataclass(frozen=True)
@@ -79,9 +146,9 @@ class RadiusChoice:
     Parameters
     ----------
     largest : float
-        B: what no clip is needed for.
+        What no clip is needed for.
     smallest : float
-        What a clip is never smaller than; radii are B 2^(-j/2) down to it.
+        What a clip is never smaller than; radii are largest 2^(-j/2) down to it.
     epsilon : float
 
     Privacy
@@ -100,7 +167,7 @@ class RadiusChoice:
 
     @property
     def radii(self) -> Floats:
-        """The radii in increasing order, the last one B: (K,) float64."""
+        """The radii in increasing order: (K,) float64."""
         n = max(0, math.floor(2 * math.log2(max(self.largest / self.smallest, 1.0))))
         return np.asarray(self.largest * 2.0 ** (-np.arange(n, -1, -1) / 2))
 
@@ -113,16 +180,17 @@ class RadiusChoice:
         public = -DECAY / self.epsilon * np.log(self.radii / self.radii[0])
         return np.asarray(public - np.maximum(beyond - FREE / self.epsilon, 0.0))
 
-    def draw(self, server: Curator, inside: Integers) -> int:
-        """Release a radius: its position."""
+    def draw(self, server: Curator, inside: Integers) -> float:
+        """Release a radius."""
         # half the range of the changes, which have one sign: weights are exp(epsilon score)
-        return server.exponential(
+        at = server.exponential(
             self.scores(inside),
             sensitivity=0.5,
             epsilon=self.epsilon,
             label="radius",
             moves=ONE_COUNT,
         )
+        return float(self.radii[at])
 
     def unseen(self, radius: float) -> float:
         """How many users at the largest radius a draw of this one may leave out, 5% apart."""
@@ -131,9 +199,16 @@ class RadiusChoice:
     def clipped(self, radius: float) -> float:
         """Sum of what users near a drawn radius may be shortened by, as a rule.
 
-        As many are beyond as make twice the radius as likely, and half a radius on average.
+        As many are beyond as make twice the radius as likely, by two radii on average, which
+        is what a Pareto tail with the exponent 3/2 has; of a normal one it is a tenth.
         """
-        return (FREE + DECAY * math.log(2)) / self.epsilon * radius / 2
+        beyond = min(2 * radius, self.largest - radius)
+        return (FREE + DECAY * math.log(2)) / self.epsilon * beyond
+
+
+def least_radius(n_users: float, epsilon: float) -> float:
+    """Return the smallest radius, in the largest, that a draw leaves a fifth out with at most."""
+    return math.exp(-max(FAR * n_users * epsilon - FREE - MISSED, 0.0) / DECAY)
 
 
 @dataclass(frozen=True)
@@ -143,7 +218,7 @@ class Localizing:
     Attributes
     ----------
     median_epsilon : float
-        Of each coordinate's median, from which the first look goes; 0: it is over the range.
+        Of the median, from which the first look goes; 0: it is over the range.
     radius_epsilons : tuple of float
         Of each radius that is drawn; none where it is public.
     noise : SumNoise
@@ -157,133 +232,20 @@ class Localizing:
     noise: SumNoise
     shares: tuple[float, ...]
 
-    def least_users(self, dimension: int) -> float:
-        """Fewest users for medians: (4 / median_epsilon) ln(bins d / .01)."""
-        if not self.median_epsilon:
-            return 0.0
-        return 4 / self.median_epsilon * math.log(BINS * dimension / WRONG)
 
-    @property
-    def last_std(self) -> float:
-        """Noise of the last look, in radii."""
-        return self.noise.std(self.shares[-1])
-
-
-@dataclass(frozen=True)
-class Public:
-    """The numbers that a plan is made of.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-    n_users, dimension : int
-    adjacency : Adjacency
-    discrete : bool
-    drawn : bool
-        Whether radii are drawn.
-    """
-
-    epsilon: float
-    delta: float
-    n_users: int
-    dimension: int
-    adjacency: Adjacency
-    discrete: bool
-    drawn: bool
-
-    @property
-    def whole_error(self) -> float:
-        """Root mean square l2 error of one look over the whole range, in half of it."""
-        return self._error(self._noise(self.epsilon, self.delta).std())
-
-    def _error(self, std: float) -> float:
-        return math.sqrt(self.dimension) * std / self.n_users
-
-    def _noise(self, epsilon: float, delta: float, rho: float = 0.0) -> SumNoise:
-        return sum_noise(
-            epsilon, delta, self.dimension, self.adjacency, discrete=self.discrete, rho=rho
-        )
-
-    def _laplace(self, shares: tuple[float, ...], *, medians: bool = False) -> Localizing:
-        """Share epsilon by basic composition."""
-        first, draws = 0.0, tuple[float, ...]()
-        if medians:
-            wanted = MEDIAN_USERS * self.dimension / (self.n_users * self.epsilon)
-            first = _within(wanted, MEDIAN_SHARES)
-        if self.drawn:
-            wanted = RADIUS_USERS / (self.n_users * self.epsilon)
-            draws = (_within(wanted, LAPLACE_SHARES[0]),)
-        noise = self._noise((1 - first - sum(draws)) * self.epsilon, 0.0)
-        each = first * self.epsilon / self.dimension
-        return Localizing(each, tuple(s * self.epsilon for s in draws), noise, shares)
-
-    def _gaussian(self) -> Localizing | None:
-        """Share rho(epsilon, delta) by zCDP: a draw of e, of bounded range, costs e^2 / 8."""
-        if not self.delta:
-            return None
-        rho = zcdp_rho(self.epsilon, self.delta)
-        wanted, draws = (RADIUS_USERS / self.n_users) ** 2 / (8 * rho), tuple[float, ...]()
-        if self.drawn:
-            draws = tuple(_within(wanted, shares) for shares in GAUSSIAN_SHARES)
-        noise = self._noise(self.epsilon, self.delta, (1 - sum(draws)) * rho)
-        return Localizing(0.0, tuple(math.sqrt(8 * s * rho) for s in draws), noise, THREE_LOOKS)
-
-    def plan(self) -> Localizing | None:
-        """Choose the steps; None where one look over the whole range is about as good.
-
-        Three looks where Gaussian noise is less, as in many dimensions; else medians where there
-        are users enough, and two looks where there are not.
-        """
-        three, two = self._gaussian(), self._laplace(TWO_LOOKS)
-        medians = self._laplace((1.0,), medians=True)
-        room = self.dimension * BINS <= MOST_COUNTS
-        plans = list[Localizing]()
-        if three is not None and three.last_std < self._laplace(THREE_LOOKS).last_std:
-            plans.append(three)
-        elif room and self.n_users >= medians.least_users(self.dimension):
-            plans.append(medians)
-        return next((p for p in [*plans, two] if self._worthwhile(p)), None)
-
-    def _worthwhile(self, plan: Localizing) -> bool:
-        """Whether steps can be twice as good as one look over the whole range."""
-        least = 0.0 if plan.median_epsilon else self._error(plan.noise.std(plan.shares[0]))
-        if plan.radius_epsilons:
-            least = max(least, self.least_radius(plan.radius_epsilons[0]))
-        return self._error(plan.last_std) * least <= WORTHWHILE * self.whole_error
-
-    def least_radius(self, epsilon: float) -> float:
-        """Return the smallest radius that a draw leaves few enough out with, in the largest.
-
-        ``RadiusChoice.unseen`` of it is a tenth of the users, or as many as :data:`RISK` says.
-        """
-        most = max(FAR, RISK * self.whole_error) * self.n_users * epsilon
-        return math.exp(-max(most - FREE - MISSED, 0.0) / DECAY)
-
-
-def _within(share: float, ends: tuple[float, float]) -> float:
-    return min(max(share, ends[0]), ends[1])
+def least_counted() -> float:
+    """Epsilon times the fewest users for a median: it is far off once in a hundred runs at most."""
+    return 4 * math.log(BINS / 0.01)
 
 
 def median_scores(counts: Integers) -> Floats:
-    """Score the bins of every coordinate, (d, K): minus the larger number of users on one side.
+    """Score bins, (..., K): minus the larger number of users on one side.
 
     One user's record changes either number by 1 at most, added, removed, emptied or replaced:
     sensitivity 1.
     """
-    upto = np.cumsum(counts, axis=1)
-    return np.asarray(-np.maximum(upto - counts, upto[:, -1:] - upto), dtype=np.float64)
-
-
-def draw_medians(server: Curator, counts: Integers, epsilon_each: float) -> Integers:
-    """Release the bin of every coordinate's median: (d,), from counts (d, K)."""
-    return server.exponential_rows(
-        median_scores(counts),
-        sensitivity=1.0,
-        epsilon_each=epsilon_each,
-        changed=len(counts),
-        label="medians",
-        moves=ONE_COUNT,
-    )
+    upto = np.cumsum(counts, axis=-1)
+    return np.asarray(-np.maximum(upto - counts, upto[..., -1:] - upto), dtype=np.float64)
 
 
 def settled(away: Floats, std: float, radius: float) -> Floats:
@@ -320,3 +282,23 @@ def averaged(std: float, each: float) -> tuple[float, float]:
     """
     weight = 1 / (1 + (each / std) ** 2)
     return weight, math.sqrt(weight) * each
+
+
+def left_out(drawn: list[tuple[RadiusChoice, float]], n_users: float) -> tuple[float, float, float]:
+    """Bound what clips to drawn radii move the mean by, in l2: what is stated, and what may hide.
+
+    Stated is what users near the last radius make of it, as a rule, and users far away where a
+    fifth of all could go unseen. Then what fewer than that would make of it, and their share.
+    """
+    if not drawn:
+        return 0.0, 0.0, 0.0
+    n, stated, hidden, share = max(n_users, 1.0), 0.0, 0.0, 0.0
+    for choice, radius in drawn:
+        part = min(choice.unseen(radius) / n, 1.0)
+        off = part * (choice.largest - radius)
+        if part > FAR:
+            stated = max(stated, off)
+        elif off > hidden:
+            hidden, share = off, part
+    choice, radius = drawn[-1]
+    return math.hypot(choice.clipped(radius) / n, stated), hidden, share

@@ -1,4 +1,7 @@
-"""The mean of users' own means with a trusted server: find where they are, then look there.
+"""The mean of users' own means with a trusted server: over a public range, or where they are.
+
+``box-mean`` clips to the range; it never refuses, and its error does not depend on the users as
+long as their means lie inside. ``central-mean`` finds where they are, then looks there.
 
 References
 ----------
@@ -9,43 +12,409 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_scale
+from clients.records.user_rows import shorten
+from fedhist.base.arrays import Array, Floats
+from fedhist.base.checks import check_choice, check_integer, check_range, check_scale
 from fedhist.base.text import warned
+from fedhist.model.evaluation import Facts
+from fedhist.model.losses import SQUARED_L2
+from fedhist.model.prediction import LowerBound, Prediction
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
-from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.central_means.box_mean import some_users
-from fedhist.protocols.central_means.protocol import CentralMeans, Looks, nobody
-from fedhist.protocols.central_means.queries import AwayBins, ClippedMeans, MeanBins
+from fedhist.privacy.adjacency import ONE_COUNT
+from fedhist.privacy.aggregation import Aggregation
+from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
+from fedhist.protocols.central_means.queries import (
+    MOST_DIMENSIONS,
+    ClippedMeans,
+    MeanBins,
+    SummedMeans,
+    means_of,
+)
+from fedhist.protocols.shared.central import Central, add_noise
+from fedhist.protocols.shared.central_bounds import central_mean_bounds
+from fedhist.protocols.shared.mean_target import MeanTarget
+from fedhist.protocols.shared.sample_sizes import PlannedUsers
 from fedhist.users.batch import Users
 from server.central_means.localizing import (
     BINS,
-    FAR,
+    COUNTED_STEPS,
+    STEPS,
     Localizing,
-    Public,
     RadiusChoice,
+    SumNoise,
     averaged,
-    draw_medians,
+    least_counted,
+    least_radius,
+    left_out,
+    median_scores,
     settled,
+    sum_noise,
 )
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
-HIDDEN = 0.05
-"""A share of far users that a release tells of, where it would not see them."""
+MOST_RANGE = 2.0**340
+"""Of high - low, and of a box: radii of later steps may be much smaller, and can be asked for."""
 
-WIDER = 1.2
-"""A clip around a public radius holds users who are so many times as far away."""
+
+@dataclass(frozen=True)
+class Look:
+    """One release of a mean: its noise's deviation in each coordinate, and by whom it is divided.
+
+    ``along`` is the standard error that noise on that number makes, along what lies between the
+    mean and the centre; 0 where the number is public.
+    """
+
+    mean: Floats
+    std: float
+    along: Floats
+    users: float
+    public: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CentralMeans(MeanTarget, Central, PlannedUsers):
+    """What the protocols of this family share; a subclass says in which steps it goes.
+
+    The number of users is public under "replace-user" and "zero-out-user": sums are divided by it,
+    and a user without a usable record counts as the middle of what a step clips to.
+    Under "add-remove-user" the number of users who count is released beside the sum of vectors.
+    """
+
+    epsilon: float
+    n_users: int
+    low: float | None = None
+    high: float | None = None
+    dimension: int = 1
+    box: float | None = None
+    delta: float = 1e-6
+    adjacency: str = Adjacency.REPLACE_USER.value
+    discrete: bool = False
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_integer("n_users", self.n_users, 1 << 32)
+        check_integer("dimension", self.dimension, MOST_DIMENSIONS)
+        check_choice(
+            "adjacency",
+            self.adjacency,
+            [a.value for a in Adjacency if a is not Adjacency.REPLACE_ITEM],
+        )
+        if self.box is not None:
+            check_scale("box", self.box, MOST_RANGE)
+        elif self.low is None or self.high is None:
+            raise ValueError(f"give low and high, or box; got low = {self.low}, high = {self.high}")
+        else:
+            check_range(self.low, self.high)
+            check_scale("high - low", self.high - self.low, MOST_RANGE)
+
+    # -- public numbers
+
+    @property
+    def half(self) -> float:
+        """B: no user's mean is farther from the middle, in l2; those that are get shortened."""
+        if self.box is not None:
+            return float(self.box)
+        return math.sqrt(self.dimension) * (self.edges[1] - self.edges[0]) / 2
+
+    @property
+    def edges(self) -> tuple[float, float]:
+        """Range of every coordinate."""
+        if self.box is not None or self.low is None or self.high is None:
+            return -float(self.box or 0.0), float(self.box or 0.0)
+        return float(self.low), float(self.high)
+
+    @property
+    def middle(self) -> Floats:
+        """The centre of the range, or the origin: (d,) float64."""
+        return np.full(self.dimension, sum(self.edges) / 2)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the number of users is to be hidden too."""
+        return self.adjacency == Adjacency.ADD_REMOVE_USER.value
+
+    @property
+    def null_safe(self) -> bool:
+        """Where n is hidden: an empty record has weight 0, and the divisor is a noisy weight."""
+        return self.hidden
+
+    def noise(self) -> SumNoise:
+        """Noise of one release with the whole budget, or none."""
+        if not self.guarantee.private:
+            return replace(self._noise(math.inf), discrete=self.trust is not None)
+        return self._noise(self.epsilon, self.delta)
+
+    def _noise(self, epsilon: float, delta: float = 0.0, rho: float = 0.0) -> SumNoise:
+        adjacency = Adjacency(self.adjacency)
+        return sum_noise(epsilon, delta, self.dimension, adjacency, discrete=self.discrete, rho=rho)
+
+    # -- the script
+
+    @property
+    def max_rounds(self) -> int:
+        """One."""
+        return 1
+
+    @abstractmethod
+    def steps(self, server: Curator) -> Script:
+        """Run the steps of the protocol, with noise."""
+
+    def rounds(self, server: Curator) -> Script:
+        """Without noise average exactly; otherwise go by steps."""
+        if not self.guarantee.private:
+            return (yield from self.whole(server))
+        if server.grade == "secure" and not self.discrete:
+            return Estimate.refused('noise = "secure" draws integers only: set discrete = true')
+        return (yield from self.steps(server))
+
+    @property
+    def over_range(self) -> ClippedMeans:
+        """The question for vectors over the whole range."""
+        return self.vectors(self.middle, self.half)
+
+    def vectors(self, centre: Floats, radius: float) -> ClippedMeans:
+        """Return the question for vectors around a centre; under aggregate trust without n."""
+        return (SummedMeans if self.trust is not None else ClippedMeans)(centre, radius)
+
+    def whole(self, server: Curator) -> Script:
+        """Average over the whole range, in one release."""
+        return self.released(server, (yield self.over_range))
+
+    def released(self, server: Curator, summary: Summary) -> Estimate:
+        """Release one sum over the range with the whole budget."""
+        if not summary.n_users and not (self.hidden and self.guarantee.private):
+            return nobody()
+        look = self.look(server, self.over_range, summary, self.noise())
+        return Estimate.ok(
+            self.settle(look.mean, look.std),
+            stderr=np.hypot(look.std, look.along),
+            public=look.public | {"radius": self.half},
+            warnings=self.drowned(look.std),
+        )
+
+    def look(
+        self,
+        server: Curator,
+        query: ClippedMeans,
+        summary: Summary,
+        noise: SumNoise,
+        share: float = 1.0,
+    ) -> Look:
+        """Release the mean of the vectors that were asked for, with a share of the noise's budget.
+
+        Gaussian looks that share a budget are paid for in zCDP, others by basic composition.
+        """
+
+        def release(total: Array) -> Array:
+            size, name = noise.unit * STEPS, "clipped means"
+            if noise.rho:
+                rho = noise.rho * share
+                return server.gaussian_zcdp(
+                    total, l2_sensitivity=size, rho=rho, discrete=noise.discrete, label=name
+                )
+            epsilon, delta = noise.epsilon * share, noise.delta
+            return add_noise(
+                server, total, size, epsilon, delta, discrete=noise.discrete, label=name
+            )
+
+        n, points, std = summary.n_users, summary.sums["points"], noise.std(share)
+        private = self.guarantee.private
+        weight = int(summary.sums["weight"][0]) if self.trust is None else n * STEPS
+        if self.hidden and private:
+            both = release(np.append(points, weight * COUNTED_STEPS // STEPS))
+            total, number = both[:-1], both[-1]
+            by = max(float(number) / COUNTED_STEPS, 1.0)
+            public = {"users, with noise": by}
+        else:
+            total = release(points)
+            by = max(float(n) if private else weight / STEPS, 1.0)
+            public = {"n_users": float(n)}
+        away = query.radius * (np.asarray(total, dtype=np.float64) / STEPS / by)
+        each, along = std * query.radius / by, np.zeros(self.dimension)
+        if self.hidden and private:  # what is away is noise, too, and no longer than the radius
+            square = np.clip(np.square(away) - each**2, 0.0, query.radius**2)
+            along = np.sqrt(square) * (std * STEPS / COUNTED_STEPS / by)
+        return Look(query.centre + away, each, along, by, public)
+
+    def settle(self, mean: Floats, std: float) -> Floats:
+        """Return what a noisy mean is taken for: itself, or inside the range if n is noisy, too."""
+        if not self.hidden or not self.guarantee.private:
+            return mean
+        return np.asarray(self.middle + shorten((mean - self.middle)[None], self.half)[0])
+
+    def drowned(self, std: float) -> tuple[str, ...]:
+        """Warn where noise of ``std`` in each coordinate is much of the range."""
+        error = math.sqrt(self.dimension) * std
+        if error <= self.half / 2:
+            return ()
+        return (
+            warned(
+                f"the noise, {error:.3g}, is more than half of the range's {self.half:.3g}",
+                "the middle of the range is about as good an estimate",
+                "more users, a larger epsilon or a narrower range lower it",
+            ),
+        )
+
+    # -- evaluation
+
+    def own_means(self, users: Users) -> Array:
+        """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""
+        return means_of(users, self.dimension)
+
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Add up what lower bounds and one release over the whole range take, too."""
+        means = self.own_means(users)
+        away = means[~np.isnan(means).any(axis=1)] - self.middle
+        size = np.linalg.norm(away, axis=1)
+        return {
+            **super().sums(users),
+            "inside": (self.half / np.maximum(size, self.half)) @ away,
+            "squares": np.array([size @ size]),
+        }
+
+    def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
+        """Bound the squared l2 error of any protocol on users as far apart. NOT PRIVATE."""
+        if not facts["usable"][0]:
+            return ()
+        away = facts.truth - self.middle
+        square = float(facts["squares"][0]) / int(facts["usable"][0]) - float(away @ away)
+        apart = min(self.half, math.sqrt(max(square, 0.0)))
+        n = max(facts.n_users, self.n_users)
+        return tuple(central_mean_bounds(self.guarantee, n, apart, SQUARED_L2, 2))
+
+    def resolution_of(self, facts: Facts) -> float:
+        """Return the square of a step in each coordinate."""
+        return self.dimension * (2 * self.half / STEPS) ** 2
+
+
+def nobody() -> Estimate:
+    """Return what comes of no answers."""
+    return Estimate.failed("nobody answered", public={"n_users": 0.0})
+
+
+@register_protocol
+@dataclass(frozen=True, kw_only=True)
+class BoxMean(CentralMeans):
+    """Average of the users' own means, clipped to a public range, with noise on the sum.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Budget of each user; epsilon = inf switches noise off. Laplace noise, which spends no delta,
+        is taken where it is less than Gaussian noise; with delta = 0 always.
+    n_users : int
+        Public planning value; the estimate divides by the number who answered, or by a noisy one.
+    low, high : float, optional
+        Public range of every coordinate of a user's mean.
+    dimension : int
+        d.
+    box : float, optional
+        Instead of the range: public bound on the l2 norm of a user's mean.
+    adjacency : {"replace-user", "zero-out-user", "add-remove-user"}
+        What is hidden; the number of users too in the last.
+    discrete : bool
+        Integer noise on integer sums, as secure noise needs it; of the same size.
+    trust : Aggregation, optional
+        The nodes add the noise; needs ``discrete`` and a public number of users.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP for a user's whole record. A user's vector less the middle of the range is
+    shortened to B: half the range, sqrt(d) times that in d dimensions, or ``box``. The sum moves by
+    B in l2 with a user's record emptied, by 2 B with another record; by sqrt(d) times as much in
+    l1. Under "add-remove-user" .2 times the number of users who count is released with it, in units
+    of B, for sqrt(1 + .2^2) B in l2.
+
+    Error
+    -----
+    Mean squared l2: d (2 B z / n)^2 with z the noise multiplier of (epsilon, delta), half as much
+    in l2 under "zero-out-user"; and the square of what clipping takes away. Exact, but under
+    "add-remove-user": the estimate is the ratio of two noisy sums then, and ``stderr`` is that of
+    both. A user without samples, or with a NaN or an infinity, counts as the middle, under
+    "add-remove-user" as nobody.
+
+    Examples
+    --------
+    >>> box = BoxMean(epsilon=2.0, n_users=150, dimension=40, box=10.0, delta=1e-5)
+    >>> round(math.sqrt(40) * 10 * box.noise().std() / 150, 3)
+    1.681
+    """
+
+    name: ClassVar[str] = "box-mean"
+    paper: ClassVar[str] = "noise on the clipped mean: Laplace, or Balle & Wang, ICML 2018"
+    revision: ClassVar[int] = 4
+
+    trust: Aggregation | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_integers(self.discrete)
+        if self.trust is not None:
+            if self.hidden:
+                raise ValueError(
+                    "the mean divides by the number of users, which nodes do not send under "
+                    f"{self.adjacency}: take another adjacency"
+                )
+            _ = self.noise()
+
+    def asks(self, query: Query, round_index: int) -> Query:
+        """Under aggregate trust, for shares of the kind of noise that is less."""
+        if self.trust is None:
+            return query
+        wanted = super().noise()
+        return self.shared(query, wanted.epsilon, wanted.delta)
+
+    def noise(self) -> SumNoise:
+        """Noise of the one release; under aggregate trust that of all parties' shares."""
+        noise = super().noise()
+        if self.trust is None or not self.guarantee.private:
+            return noise
+        law = self.noise_of_shares(SummedMeans(self.middle, self.half))
+        return replace(noise, multiplier=law.std / (noise.unit * STEPS))
+
+    def steps(self, server: Curator) -> Script:
+        """Release the mean over the whole range."""
+        return (yield from self.whole(server))
+
+    def error_of(self, facts: Facts) -> Prediction:
+        """Predict the mean squared l2 error: noise, and what clipping takes away."""
+        private = self.guarantee.private
+        if self.hidden and private:
+            return super().error_of(facts)
+        by = facts.n_users if private or self.trust is not None else int(facts["usable"][0])
+        off = facts["inside"] / max(by, 1) - (facts.truth - self.middle)
+        each = self.half * self.noise().std() / max(by, 1)
+        expected = float(off @ off) + self.dimension * each**2
+        return Prediction(self.loss_name, expected, "exact", "noise, and what the clip takes away")
+
+    @classmethod
+    def example(cls) -> Self:
+        """Build a small instance in three dimensions."""
+        return cls(epsilon=2.0, n_users=120, low=-1.0, high=1.0, dimension=3)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users of two samples around (.3, .3, .3)."""
+        return some_users(120, 3)
+
+
+def some_users(n: int, d: int) -> Users:
+    """Make users of two samples in a tenth around .3."""
+    rng = np.random.default_rng(11)
+    values = 0.3 + 0.1 * rng.uniform(-1, 1, (2 * n, d)) / math.sqrt(d)
+    return Users.from_samples(np.arange(n, dtype=np.uint64), np.arange(n + 1) * 2, values)
 
 
 @register_protocol
@@ -65,24 +434,25 @@ class CentralMean(CentralMeans):
     Privacy
     -------
     (epsilon, delta)-DP for a user's whole record. A first look releases the mean over the range, or
-    an exponential mechanism the bin of each coordinate's median; a radius is drawn
-    (:class:`~server.central_means.localizing.RadiusChoice`); a look clips to it around the centre;
-    and once more, from three looks on. Sums move by their radius, or twice that under
-    "replace-user"; scores of medians by 1; centres and radii are released numbers. With Laplace
-    noise epsilon is shared by basic composition. With Gaussian noise rho(epsilon, delta) is: draws
-    have bounded range, so that one of e costs e^2 / 8. All shares are fixed beforehand, by public
-    numbers, and charged whatever is drawn
-    (:class:`~server.central_means.localizing.Public`).
+    an exponential mechanism the bin of the median; a radius is drawn
+    (:class:`~server.central_means.localizing.RadiusChoice`); a look clips to it around the centre,
+    in one dimension to what of it lies in the range; and once more, from three looks on. Sums move
+    by their radius, or half the interval's length, or twice that under "replace-user"; scores of
+    medians by 1; centres and radii are released numbers. With Laplace noise epsilon is shared by
+    basic composition. With Gaussian noise rho(epsilon, delta) is: draws have bounded range, so that
+    one of e costs e^2 / 8. All shares are fixed beforehand, by public numbers, and charged whatever
+    is drawn.
 
     Error
     -----
     sqrt(d) 2 r z / n with r the last radius, z the noise multiplier of the last look; l2. All looks
     are averaged by inverse variance, and means are settled: shrunk by the rule of James and Stein,
     and into the range. ``stderr`` holds the noise, what the clip takes from users near the radius
-    as a rule, and far users where a tenth of all could go unseen. Fewer than that may: a warning
-    tells from a twentieth on. Where the radius would have to be so large that looks are not twice
-    as good as one over the whole range, it is that one. Where fewer answer than are planned, and
-    that is public, steps are planned anew for them.
+    as a rule, and far users where a fifth of all could go unseen. Fewer than that may: "unseen"
+    says what they would make of the mean, and a warning where that is more than ``stderr``. Where
+    the radius would have to be so large that looks are not twice as good as one over the whole
+    range, it is that one. Where fewer answer than are planned, and that is public, steps are
+    planned anew for them.
 
     Examples
     --------
@@ -93,7 +463,7 @@ class CentralMean(CentralMeans):
 
     name: ClassVar[str] = "central-mean"
     paper: ClassVar[str] = "own: a clip around medians (Levy et al., NeurIPS 2021) or first means"
-    revision: ClassVar[int] = 7
+    revision: ClassVar[int] = 8
 
     radius: float | None = None
 
@@ -102,42 +472,83 @@ class CentralMean(CentralMeans):
         if self.radius is not None:
             check_scale("radius", self.radius)
 
-    @cached_property
-    def public(self) -> Public:
-        """What steps are planned by."""
-        return Public(
-            self.epsilon,
-            self.delta,
-            self.n_users,
-            self.dimension,
-            Adjacency(self.adjacency),
-            self.discrete,
-            self.radius is None,
-        )
+    # -- the plan
+
+    @property
+    def error_over_range(self) -> float:
+        """Root mean square l2 error of one look over the range, in half of it."""
+        return self._error(self.noise().std())
+
+    def _error(self, std: float) -> float:
+        return math.sqrt(self.dimension) * std / self.n_users
 
     @cached_property
     def plan(self) -> Localizing | None:
-        """The steps; None: one look over the range."""
-        return self.public.plan() if self.guarantee.private else None
+        """The steps; None: one look over the range, where that is about as good.
+
+        Three looks where Gaussian noise is less, as in many dimensions; else a median in one
+        dimension where there are users enough, and two looks where there are not.
+        """
+        if not self.guarantee.private:
+            return None
+        three, two = self._gaussian(), self._laplace((0.25, 0.75))
+        plans = list[Localizing]()
+        if three is not None and three.noise.std(0.55) < self._laplace((0.55,)).noise.std(0.55):
+            plans.append(three)
+        elif self.dimension == 1 and self._median_epsilon * self.n_users >= least_counted():
+            plans.append(self._laplace((1.0,), self._median_epsilon))
+        return next((p for p in [*plans, two] if self._worthwhile(p)), None)
+
+    @property
+    def _median_epsilon(self) -> float:
+        """Twice what a median needs, or a part of epsilon."""
+        return min(2 * least_counted() / self.n_users, 0.15 * self.epsilon)
+
+    def _laplace(self, shares: tuple[float, ...], median: float = 0.0) -> Localizing:
+        """Share epsilon by basic composition.
+
+        An eighth for a radius, and of few users more: one in five far away counts 15 at least. With
+        less, users whose means are skewed lose more to the clip than to the noise.
+        """
+        wanted = min(max(75 / self.n_users, 0.12 * self.epsilon), 0.4 * self.epsilon)
+        draws = (wanted,) if self.radius is None else ()
+        return Localizing(median, draws, self._noise(self.epsilon - median - sum(draws)), shares)
+
+    def _gaussian(self) -> Localizing | None:
+        """Share rho(epsilon, delta) by zCDP: a draw of e, of bounded range, costs e^2 / 8."""
+        if not self.delta:
+            return None
+        rho, shares = (
+            zcdp_rho(self.epsilon, self.delta),
+            (0.08, 0.05) if self.radius is None else (),
+        )
+        noise = self._noise(self.epsilon, self.delta, (1 - sum(shares)) * rho)
+        draws = tuple(math.sqrt(8 * share * rho) for share in shares)
+        return Localizing(0.0, draws, noise, (0.3, 0.15, 0.55))
+
+    def _worthwhile(self, plan: Localizing) -> bool:
+        """Whether steps can be twice as good as one look over the whole range."""
+        least = 0.0 if plan.median_epsilon else self._error(plan.noise.std(plan.shares[0]))
+        if plan.radius_epsilons:
+            least = max(least, least_radius(self.n_users, plan.radius_epsilons[0]))
+        return self._error(plan.noise.std(plan.shares[-1])) * least <= self.error_over_range / 2
+
+    # -- the script
 
     @property
     def max_rounds(self) -> int:
-        """The looks, the medians, a question for every radius, and one if fewer answer."""
+        """The looks, the median, a question for every radius, and one if fewer answer."""
         if self.plan is None:
             return 1
         first = 1 if self.plan.median_epsilon else 0
         return first + len(self.plan.shares) + len(self.plan.radius_epsilons) + (not self.hidden)
 
     @property
-    def bins(self) -> MeanBins:
-        """The question for medians."""
-        return MeanBins(*self.edges, BINS, self.dimension)
-
-    @property
     def first(self) -> MeanBins | ClippedMeans:
         """The first question."""
-        medians = self.plan is not None and self.plan.median_epsilon > 0
-        return self.bins if medians else self.over_range
+        if self.plan is None or not self.plan.median_epsilon:
+            return self.over_range
+        return MeanBins(self.middle, self.half, BINS, signed=True)
 
     def steps(self, server: Curator) -> Script:
         """Ask the first question; plan anew for those who answer it: nothing is spent yet."""
@@ -152,63 +563,100 @@ class CentralMean(CentralMeans):
                 query = planned.first
                 summary = yield query
         if planned.plan is None:
-            return planned.released(server, planned.over_range, summary)
+            return planned.released(server, summary)
         return (yield from planned.localized(server, planned.plan, summary))
+
+    def around(self, centre: Floats, radius: float) -> ClippedMeans:
+        """Return the question for vectors around a centre; in one dimension inside the range.
+
+        An interval that ends with the range is shorter, and so is the noise: what a user can change
+        is half its length. Who has no mean counts as its middle.
+        """
+        if self.dimension > 1:
+            return ClippedMeans(centre, radius)
+        low, high = np.clip((centre[0] - radius, centre[0] + radius), *self.edges)
+        return ClippedMeans(np.array([(low + high) / 2]), float(high - low) / 2)
 
     def localized(self, server: Curator, plan: Localizing, summary: Summary) -> Script:
         """Go on from the answers to the first question."""
-        looks = Looks(self, server, plan.noise, plan.shares)
-        draws, clipped = iter(plan.radius_epsilons), list[tuple[RadiusChoice, float]]()
-        d, clip, left = self.dimension, self.over_range, len(plan.shares)
-        mean, std, along = self.middle, math.inf, np.zeros(d)
+        d, clip, shares = self.dimension, self.over_range, list(plan.shares)
+        mean, std, along, epsilons = self.middle, math.inf, np.zeros(d), list(plan.radius_epsilons)
         if plan.median_epsilon:
-            at = draw_medians(server, summary.sums["counts"], plan.median_epsilon)
-            around, error = self.bins.middles[at], math.sqrt(d) * self.bins.width / 2
-            least = error
+            at = server.exponential(
+                median_scores(summary.sums["counts"]),
+                sensitivity=1.0,
+                epsilon=plan.median_epsilon,
+                label="median",
+                moves=ONE_COUNT,
+            )
+            error = least = self.half / BINS
+            centre = self.middle + self.half * ((2 * at + 1) / BINS - 1)
         else:
-            mean, std = looks.release(clip, summary)
-            around, error, along = self.settle(mean, std), math.sqrt(d) * std, looks.along
-            left, least = left - 1, error / 2
-        for _ in range(left):
-            if self.radius is None:
-                epsilon = next(draws)
-                smallest = max(least, clip.radius * self.public.least_radius(epsilon))
-                choice = RadiusChoice(clip.radius, min(smallest, clip.radius), epsilon)
-                radius = yield from ask_radius(server, around, choice)
-                clipped += [(choice, radius)] * (radius < clip.radius)
-            else:
-                radius = math.hypot(WIDER * self.radius, error)
-            if radius < clip.radius:
-                clip = self.vectors(around, radius)
-            value, each = looks.release(clip, (yield clip))
-            weight, std = averaged(std, each)
-            mean = weight * value + (1 - weight) * mean
-            along = np.hypot(weight * looks.along, (1 - weight) * along)
-            around, error = self.settle(mean, std), math.sqrt(d) * std
+            look = self.look(server, clip, summary, plan.noise, shares.pop(0))
+            mean, std, along = look.mean, look.std, look.along
+            centre, error = self.settle(mean, std), math.sqrt(d) * std
             least = error / 2
-        away, told = left_out(clipped, looks.users)
+        drawn, largest = list[tuple[RadiusChoice, float]](), clip.radius
+        if d == 1:
+            largest += float(np.abs(centre - self.middle)[0])
+        while shares:
+            if self.radius is None:
+                epsilon = epsilons.pop(0)
+                smallest = max(least, largest * least_radius(self.n_users, epsilon))
+                choice = RadiusChoice(largest, min(smallest, largest), epsilon)
+                asked = yield MeanBins(centre, largest, len(choice.radii))
+                radius = choice.draw(server, asked.sums["counts"])
+                drawn += [(choice, radius)] * (radius < largest)
+            else:  # who is a fifth farther away than is typical is not clipped
+                radius = math.hypot(1.2 * self.radius, error)
+            if radius < largest:
+                clip, largest = self.around(centre, radius), radius
+            look = self.look(server, clip, (yield clip), plan.noise, shares.pop(0))
+            weight, std = averaged(std, look.std)
+            mean = weight * look.mean + (1 - weight) * mean
+            along = np.hypot(weight * look.along, (1 - weight) * along)
+            centre, error = self.settle(mean, std), math.sqrt(d) * std
+            least = error / 2
+        away, hidden, share = left_out(drawn, look.users)
+        stderr = np.hypot(np.hypot(std, along), away / math.sqrt(d))
         return Estimate.ok(
-            around,
-            stderr=np.hypot(np.hypot(std, along), away / math.sqrt(d)),
-            public=looks.public | {"radius": clip.radius},
-            warnings=told + self._few_counted(plan, looks.users) + self.drowned(std),
+            centre,
+            stderr=stderr,
+            public=look.public | {"radius": clip.radius, "unseen": hidden},
+            warnings=(
+                *self._unseen(hidden, share, float(np.linalg.norm(stderr))),
+                *self._few_counted(plan, look.users),
+                *self.drowned(std),
+            ),
         )
 
     def settle(self, mean: Floats, std: float) -> Floats:
         """Return what a noisy mean is taken for."""
         return self.middle + settled(mean - self.middle, std, self.half)
 
-    def _few_counted(self, plan: Localizing, n_users: float) -> tuple[str, ...]:
-        """Warn where a released number of users is less than medians need."""
-        if n_users >= plan.least_users(self.dimension):
+    def _unseen(self, hidden: float, share: float, stated: float) -> tuple[str, ...]:
+        """Warn where users far away could move the mean by more than its stated error."""
+        if hidden <= stated:
             return ()
         return (
             warned(
-                f"medians were drawn among some {n_users:.0f} users, fewer than the "
-                f"{math.ceil(plan.least_users(self.dimension))} that they need",
-                "they may lie anywhere in the range, and the mean with them, which no stated error "
-                "has",
-                "box-mean needs no medians; more users or a larger epsilon make them safe",
+                f"up to {share:.2g} of the users may lie far away unseen",
+                f"if so many do, the mean is off by up to {hidden:.3g}, which no stated error has",
+                "box-mean sees all; more users, a larger epsilon or a narrower range lower it",
+            ),
+        )
+
+    def _few_counted(self, plan: Localizing, n_users: float) -> tuple[str, ...]:
+        """Warn where a released number of users is less than a median needs."""
+        if n_users * plan.median_epsilon >= least_counted() * (plan.median_epsilon > 0):
+            return ()
+        least = math.ceil(least_counted() / plan.median_epsilon)
+        return (
+            warned(
+                f"a median was drawn among some {n_users:.0f} users, fewer than the {least} that "
+                "it needs",
+                "it may lie anywhere in the range, and the mean with it, which no stated error has",
+                "box-mean needs no median; more users or a larger epsilon make it safe",
             ),
         )
 
@@ -221,40 +669,3 @@ class CentralMean(CentralMeans):
     def example_users(cls) -> Users:
         """Make users of two samples around .3."""
         return some_users(120, 1)
-
-
-def ask_radius(
-    server: Curator, centre: Floats, choice: RadiusChoice
-) -> Generator[Query, Summary, float]:
-    """Ask how far users are from a centre, and release a radius."""
-    summary = yield AwayBins(centre, choice.radii)
-    return float(choice.radii[choice.draw(server, summary.sums["counts"][0])])
-
-
-def left_out(
-    drawn: list[tuple[RadiusChoice, float]], n_users: float
-) -> tuple[float, tuple[str, ...]]:
-    """Bound what clips to drawn radii move the mean by, as a rule, in l2; tell what may be more.
-
-    Users near the last radius, and users far away where a tenth of all could go unseen.
-    """
-    n, far, told = max(n_users, 1.0), 0.0, tuple[str, ...]()
-    if not drawn:
-        return 0.0, ()
-    for choice, radius in drawn:
-        share = min(choice.unseen(radius) / n, 1.0)
-        off = share * (choice.largest - radius)
-        if share > FAR:
-            far = max(far, off)
-        elif share > HIDDEN:
-            told = (
-                warned(
-                    f"users far away, up to {share:.0%} of them, may go unseen with this many of "
-                    "them and this epsilon",
-                    f"if there are any, the mean is off by up to {off:.3g}, which no stated error "
-                    "has",
-                    "box-mean sees all; more users, a larger epsilon or a narrower range lower it",
-                ),
-            )
-    choice, radius = drawn[-1]
-    return math.hypot(choice.clipped(radius) / n, far), told

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from clients.randomizers.sphere import rank_symbols
+from clients.records.user_rows import norms
 from fedhist.base.arrays import Array, Bounds, Floats, Integers
 from fedhist.base.checks import check_scale, check_within
 from fedhist.base.errors import WireError
@@ -93,7 +94,7 @@ class RadiusVotes(OracleVotes):
     def _bins(self, users: Users) -> Integers:
         """Bin of every user, (n,) int64; -1 for one without a usable vector."""
         found = [
-            distances(self.part.vectors(some) - self.centre)
+            norms(self.part.vectors(some) - self.centre)
             for some in users.blocks(at_once(self.part))
         ]
         distance = np.concatenate([np.zeros(0), *found])
@@ -204,7 +205,7 @@ class RankReports(LocalQuery):
             left = (self.part.vectors(users) - self.centre) / self.radius
         left[~np.isfinite(left).all(axis=1)] = 0.0
         if math.isinf(self.epsilon):
-            left /= np.maximum(distances(left), 1.0)[:, None]
+            left /= np.maximum(norms(left), 1.0)[:, None]
             return Report(users.ids, {"points": left})
         symbols = rank_symbols(left, users.ids, self.salt, self.channel, rng, every=every)
         return Report(users.ids, {"points": symbols})
@@ -224,8 +225,8 @@ class RankReports(LocalQuery):
         points = only_array(report, "points")
         if math.isinf(self.epsilon):
             Bounds((report.n_users, self.channel.dimension), "f").check("points", points)
-            if (distances(points) > ROUNDING).any():
-                raise WireError(f"'points' holds a vector of norm {distances(points).max()}")
+            if (norms(points) > ROUNDING).any():
+                raise WireError(f"'points' holds a vector of norm {norms(points).max()}")
             return
         Bounds((report.n_users,), "u", 0, self.channel.size).check("points", points)
         if points.dtype != np.uint16:
@@ -258,11 +259,6 @@ class RankReports(LocalQuery):
 def at_once(part: VectorPart) -> int:
     """Users whose vectors are held at a time: a query may name a long domain."""
     return max(1, MOST_ENTRIES // part.n_coordinates)
-
-
-def distances(rows: Floats) -> Floats:
-    """Norms of rows, NaN for a row with one."""
-    return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
 
 
 def check_centre(centre: Array, part: VectorPart) -> None:

@@ -30,7 +30,7 @@ from fedhist.protocols.shared.item_encodings import ItemCounts
 from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
 from fedhist.users.keys import Keys
-from server.central_means.noise import STEPS
+from server.central_means.localizing import STEPS
 from server.intake import Intake
 from server.noise import SimulatedNoise
 

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier, zcdp_rho
+from fedhist.protocols import CentralMean
 from server.central_means.localizing import (
     DECAY,
     FAR,
     FREE,
     MISSED,
-    WORTHWHILE,
-    Public,
+    Localizing,
     RadiusChoice,
     averaged,
+    least_radius,
     median_scores,
+    sum_noise,
 )
-from server.central_means.noise import sum_noise
 
 CHOICE = RadiusChoice(1.0, 0.2, 0.8)
 K = len(CHOICE.radii)
@@ -96,7 +97,8 @@ def test_far_users_are_seen_from_the_stated_number_on(k: int) -> None:
 
 
 def test_scores_of_medians_move_by_one_at_most() -> None:
-    """All counts of up to 4 users in 4 bins."""
+    """All counts of up to 4 users in 4 bins, in a row or alone."""
+    assert median_scores(np.array([1, 2, 1])).tolist() == [-3, -1, -3]
     for c in itertools.product(range(5), repeat=4):
         base = np.array([c])
         score = median_scores(base)
@@ -121,33 +123,37 @@ def test_scores_of_medians_move_by_one_at_most() -> None:
 )
 def test_noise_is_calibrated_to_the_sensitivity(adjacency: Adjacency, l2: float) -> None:
     wide = sum_noise(1.0, 1e-6, 100, adjacency)
-    assert wide.kind == "gaussian"
+    assert wide.delta == 1e-6
     assert wide.std() == pytest.approx(l2 * gaussian_multiplier(1.0, 1e-6), rel=1e-6)
-    assert wide.std(0.25) == pytest.approx(2 * wide.std(), rel=1e-12)
+    shared = sum_noise(1.0, 1e-6, 100, adjacency, rho=0.1)
+    assert shared.std() == pytest.approx(l2 * math.sqrt(5), rel=1e-6)
+    assert shared.std(0.25) == pytest.approx(2 * shared.std(), rel=1e-12)
     line = sum_noise(1.0, 1e-6, 1, adjacency)
     l1 = 1.2 if adjacency is Adjacency.ADD_REMOVE_USER else l2
-    assert line.kind == "laplace"
+    assert line.delta == 0
     assert line.std(0.5) == pytest.approx(2 * math.sqrt(2) * l1, rel=1e-6)
-    assert sum_noise(1.0, 0.0, 9, adjacency).kind == "laplace"
+    assert sum_noise(1.0, 0.0, 9, adjacency).delta == 0
 
 
-def public(n: int, d: int, delta: float, epsilon: float = 1.0, *, drawn: bool = True) -> Public:
-    return Public(epsilon, delta, n, d, Adjacency.REPLACE_USER, discrete=False, drawn=drawn)
+def planned(n: int, d: int, delta: float, **given: Any) -> Localizing | None:
+    return CentralMean(
+        **{"epsilon": 1.0, "delta": delta, "n_users": n, "dimension": d, "box": 1.0} | given
+    ).plan
 
 
 @pytest.mark.parametrize("adjacency", PEOPLE)
-@pytest.mark.parametrize("drawn", [True, False])
+@pytest.mark.parametrize("radius", [None, 0.1])
 @pytest.mark.parametrize(
     ("n", "d", "delta", "draws"),
     [(300, 1, 0.0, 1), (3000, 1, 1e-6, 1), (100_000, 3, 1e-6, 1), (5000, 64, 1e-6, 2)],
 )
 def test_the_plan_spends_its_budget(
-    adjacency: Adjacency, n: int, d: int, delta: float, draws: int, *, drawn: bool
+    adjacency: Adjacency, n: int, d: int, delta: float, draws: int, radius: float | None
 ) -> None:
-    """Medians or two looks by basic composition, three looks by zCDP."""
-    plan = replace(public(n, d, delta, drawn=drawn), adjacency=adjacency).plan()
+    """A median or two looks by basic composition, three looks by zCDP."""
+    plan = planned(n, d, delta, radius=radius, adjacency=adjacency.value)
     assert plan is not None
-    assert len(plan.radius_epsilons) == draws * drawn
+    assert len(plan.radius_epsilons) == draws * (radius is None)
     assert sum(plan.shares) == pytest.approx(1.0, rel=1e-12)
     assert (plan.noise.rho > 0) == (draws == 2)
     if plan.noise.rho:
@@ -155,37 +161,38 @@ def test_the_plan_spends_its_budget(
         assert rho == pytest.approx(zcdp_rho(1.0, delta), rel=1e-12)
         assert not plan.median_epsilon
     else:
-        spent = d * plan.median_epsilon + sum(plan.radius_epsilons) + plan.noise.epsilon
+        spent = plan.median_epsilon + sum(plan.radius_epsilons) + plan.noise.epsilon
         assert spent == pytest.approx(1.0, rel=1e-12)
         assert plan.noise.delta == 0
 
 
-def test_a_radius_leaves_no_more_than_a_tenth_unseen() -> None:
-    few = public(500, 1, 0.0)
-    plan = few.plan()
-    assert plan is not None
-    (epsilon,) = plan.radius_epsilons
-    choice = RadiusChoice(1.0, few.least_radius(epsilon), epsilon)
-    assert choice.unseen(choice.smallest) == pytest.approx(FAR * 500)
-    assert choice.unseen(float(choice.radii[0])) <= FAR * 500
+def test_a_radius_leaves_no_more_than_a_fifth_unseen() -> None:
+    choice = RadiusChoice(1.0, least_radius(200, 0.3), 0.3)
+    assert choice.unseen(choice.smallest) == pytest.approx(FAR * 200)
+    assert choice.unseen(float(choice.radii[0])) <= FAR * 200
 
 
 def test_looks_that_cannot_be_twice_as_good_are_not_made() -> None:
-    assert public(150, 1, 1e-6).plan() is None
-    assert public(400, 1, 1e-6).plan() is not None
-    assert public(20, 40, 1e-6).plan() is None
-    plan, one = public(400, 40, 1e-6).plan(), public(400, 40, 1e-6).whole_error
+    assert planned(100, 1, 1e-6) is None
+    assert planned(200, 1, 1e-6) is not None
+    assert planned(20, 40, 1e-6) is None
+    plan, protocol = planned(400, 40, 1e-6), CentralMean(
+        epsilon=1.0, n_users=400, dimension=40, box=1.0
+    )  # fmt: skip
     assert plan is not None
     first = math.sqrt(40) * plan.noise.std(plan.shares[0]) / 400
-    assert first * math.sqrt(40) * plan.last_std / 400 <= WORTHWHILE * one
+    last = math.sqrt(40) * plan.noise.std(plan.shares[-1]) / 400
+    assert first * last <= protocol.error_over_range / 2
 
 
-def test_medians_wait_for_users_enough() -> None:
-    for n, medians in ((300, False), (340, False), (360, True), (10_000, True)):
-        plan = public(n, 1, 0.0).plan()
+def test_a_median_waits_for_users_enough() -> None:
+    for n, median in ((300, False), (340, False), (360, True), (10_000, True)):
+        plan = planned(n, 1, 0.0)
         assert plan is not None
-        assert (plan.median_epsilon > 0) == medians
-    assert not public(10**9, 5000, 0.0, 50.0).plan().median_epsilon  # type: ignore[union-attr]
+        assert (plan.median_epsilon > 0) == median
+    several = planned(10_000, 2, 0.0)
+    assert several is not None
+    assert not several.median_epsilon
 
 
 def test_an_average_of_two_means_has_the_least_variance() -> None:
