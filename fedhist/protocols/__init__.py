@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedhist.protocols.baselines.naive_mean import NaiveMean as NaiveMean
-    from fedhist.protocols.central_means.central_mean import BoxMean as BoxMean
+    from fedhist.protocols.central_means.box_mean import BoxMean as BoxMean
     from fedhist.protocols.central_means.central_mean import CentralMean as CentralMean
     from fedhist.protocols.densities.central_density import CentralDensity as CentralDensity
     from fedhist.protocols.densities.density import Density as Density
