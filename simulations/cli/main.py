@@ -19,6 +19,7 @@ from fedhist.base.text import visible
 from simulations.cli import completion, terminal
 from simulations.cli.audit import audit
 from simulations.cli.compare import compare
+from simulations.cli.convert import convert
 from simulations.cli.decide import decide
 from simulations.cli.doctor import doctor
 from simulations.cli.explain import explain
@@ -37,14 +38,17 @@ from simulations.cli.options import (
 from simulations.cli.report import report
 from simulations.cli.reproduce import reproduce
 from simulations.cli.runs import diff, runs
-from simulations.cli.shard import shard
-from simulations.cli.start import init, new_protocol
+from simulations.cli.start import new_protocol
 from simulations.cli.sweep import results, sweep
 from simulations.config.named_files import toml_value
 
 GONE = {
-    "plan": "decide FILE --error 10% --theory",
-    "profile": "decide FILE --profile",
+    "bench": "python -m simulations.benchmarks",
+    "init": "fedhist decide FILE --user COLUMN --item COLUMN --error 10%",
+    "plan": "fedhist decide FILE --error 10% --theory",
+    "profile": "fedhist decide FILE --profile",
+    "shard": "fedhist convert",
+    "validate": "make validate",
 }
 """Commands of earlier versions, and what to write."""
 
@@ -55,13 +59,13 @@ class Commands(typer.core.TyperGroup):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Find a command, or say what took its place."""
         if args and args[0] in GONE:
-            raise click.UsageError(f"{args[0]} is gone: write fedhist {GONE[args[0]]}", ctx)
+            raise click.UsageError(f"{args[0]} is gone: write {GONE[args[0]]}", ctx)
         return super().resolve_command(ctx, args)
 
 
 cli = typer.Typer(
-    cls=Commands,
     name="fedhist",
+    cls=Commands,
     help="Federated analytics under user-level differential privacy.",
     no_args_is_help=True,
     suggest_commands=False,  # click suggests by itself
@@ -304,8 +308,8 @@ cli.command()(audit)
 
 
 OTHERS = (
-    *(shard, sweep, results, compare, decide, report, runs, diff),
-    *(explain, init, new_protocol, doctor),
+    *(convert, sweep, results, compare, decide, report, runs, diff),
+    *(explain, new_protocol, doctor),
 )
 for _other in OTHERS:
     cli.command()(_other)

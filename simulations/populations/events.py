@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from simulations.populations.base import ItemDomain, Loaded
-from simulations.populations.doubts import among, count_doubts, header_doubts
 from simulations.populations.tables import Column, TableFormat, read_items
 
 
@@ -49,12 +48,6 @@ class Events(ItemDomain, TableFormat):
             For a missing file or column and for bad rows; names the file, the row and the value.
         """
         path = Path(self.path)
-        columns = {"user": self.user, "item": self.item}
-        columns |= {} if self.count is None else {"count": self.count}
-        doubts = count_doubts(path, columns, self)
-        users, dropped = read_items(
-            path, [*columns.values()], self, skip_bad_rows=self.skip_bad_rows
-        )
-        doubts += header_doubts(path, columns, self, among(users))
-        found = self.bounded(users, f"events of {path.name}", dropped)
-        return replace(found, warnings=doubts)
+        columns = [self.user, self.item, *([] if self.count is None else [self.count])]
+        users, dropped = read_items(path, columns, self, skip_bad_rows=self.skip_bad_rows)
+        return self.bounded(users, f"events of {path.name}", dropped)

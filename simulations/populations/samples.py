@@ -9,7 +9,6 @@ from typing import Annotated, ClassVar
 from fedhist.users.batch import Users
 from simulations.config.reading import Must, Whole
 from simulations.populations.base import Loaded, PopulationSpec
-from simulations.populations.doubts import among, header_doubts
 from simulations.populations.tables import Column, TableFormat, scan_table, told_of
 
 
@@ -62,9 +61,7 @@ class SampleFile(PopulationSpec, TableFormat):
                 skip_bad_rows=self.skip_bad_rows,
             )
         users = Users(ids, samples=samples)
-        columns = {"user": self.user, **{f"value (column {v})": v for v in values}}
-        doubts = header_doubts(path, columns, self, among(users))
         if self.max_users is not None:
             users = users.slice(0, min(self.max_users, len(users)))
         title = f"samples of {path.name}: {len(users):,} users"
-        return Loaded(users, title, dropped=dropped, warnings=doubts)
+        return Loaded(users, title, dropped=dropped)

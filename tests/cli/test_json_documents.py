@@ -104,16 +104,13 @@ def test_report_and_ledger(fedhist: Command, study: Path) -> None:
     assert (run["epsilon"], run["state"]) == (0.5, "spent")
 
 
-def test_init_and_shard(fedhist: Command, tmp_path: Path) -> None:
+def test_convert(fedhist: Command, tmp_path: Path) -> None:
     rows = "".join(f"u{u},i{(u * i) % 7}\n" for u in range(30) for i in range(3))
     (tmp_path / "events.csv").write_text("user,item\n" + rows)
-    found = document(fedhist("init", tmp_path / "events.csv", "--out", "s.toml", "--json"))
-    assert (found["kind"], found["file"]) == ("study", "s.toml")
-    assert found["columns"] == {"user": "user", "item": "item", "count": None, "value": None}
-    columns = ("--user", "user", "--item", "item", "--shards", "2")
-    found = document(fedhist("shard", tmp_path / "events.csv", *columns, "--out", "s", "--json"))
-    assert (found["kind"], found["folder"], found["shards"]) == ("shards", "s", 2)
-    assert found["NOT PRIVATE"] == {"users": 30, "items": 7, "left_out": {}, "warnings": []}
+    columns = ("--user", "user", "--item", "item")
+    found = document(fedhist("convert", tmp_path / "events.csv", *columns, "--out", "s", "--json"))
+    assert (found["kind"], found["folder"], found["shards"]) == ("shards", "s", 1)
+    assert found["NOT PRIVATE"] == {"users": 30, "left_out": {}}
 
 
 def test_nothing_computed_is_said(fedhist: Command) -> None:

@@ -13,9 +13,8 @@ from walked_users import same_users
 from fedhist.base.errors import PopulationError
 from simulations.populations import population
 from simulations.populations import tables as module
-from simulations.populations.sharding import Sources
 from simulations.populations.tables import TableFormat
-from simulations.runs.sharding import shard
+from simulations.runs.convert import convert
 
 
 def packed(kind: str, body: bytes) -> bytes:
@@ -76,7 +75,7 @@ def test_text_is_unpacked_as_it_is_read(kind: str, tmp_path: Path) -> None:
             same_users(plain, small)
         form = TableFormat(separator=";", encoding=encoding)
         paths = (str(tmp_path / f"t.csv.{kind}"),)
-        shard(Sources(paths=paths, user="name", value=("x",), form=form), tmp_path / "out")
+        convert(paths, tmp_path / "out", user="name", value=("x",), form=form, force=True)
         same_users(population("shards", path=tmp_path / "out").load().users, plain)
 
 

@@ -17,14 +17,12 @@ from walked_users import same_users
 
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
-from simulations.populations import Plan, population, shard_files
-from simulations.populations.shard_files import shard_of
-from simulations.populations.sharding import Sources
+from simulations.populations import Plan, population, shards
 from simulations.populations.shards import InFolder
-from simulations.populations.tables import TableFormat
+from simulations.runs import convert as converting
 from simulations.runs.booked_run import run_job
 from simulations.runs.config import config_of, prepare
-from simulations.runs.sharding import shard
+from simulations.runs.convert import convert, shard_of
 
 GROUP = 16
 COLUMNS: dict[str, dict[str, Any]] = {
@@ -45,13 +43,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = home / "rows.csv"
     pl.DataFrame({"user": user, "item": item} | more).write_csv(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shard_files, "BLOCK", GROUP)
+        patch.setattr(converting, "BLOCK", GROUP)
         for what, columns in COLUMNS.items():
             for k in (1, 5, 40):
-                given = Sources(
-                    paths=(str(path),), user="user", form=TableFormat(), n_shards=k, **columns
-                )
-                shard(given, home / f"{what}{k}")
+                convert([path], home / f"{what}{k}", user="user", shards=k, **columns)
     return home
 
 
@@ -65,8 +60,8 @@ MOST: tuple[dict[str, Any], ...] = ({}, {"max_users": 10}, {"max_users": 10**9})
 
 
 def _forget() -> None:
-    for cache in ("_check_bytes", "_none", "_opened", "_row_group"):
-        getattr(shard_files, cache).cache_clear()
+    for cache in (shards._none, shards._opened, shards._row_group):
+        cache.cache_clear()
 
 
 @pytest.fixture
@@ -158,49 +153,16 @@ def test_no_more_than_a_block_is_held(data: Path) -> None:
     assert len(seen) > 3
 
 
-def test_every_file_is_checked_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anybody is read; by whoever gets a part of it only where it is another file."""
-    digested: list[str] = []
-    real = shard_files.digest_of
-
-    def count(path: Path) -> str:
-        digested.append(path.name)
-        return real(path)
-
-    monkeypatch.setattr(shard_files, "digest_of", count)
-    users = plan(data, "items5").users
-    names = [f"shard-{j:05d}.parquet" for j in range(5)]
-    assert sorted(digested) == [*names, "vocabulary.parquet"]
-    users.in_memory()
-    plan(data, "items5")
-    sent = pickle.dumps(users)
-    _forget()
-    pickle.loads(sent).in_memory()
-    assert len(digested) == 6
-    first = Path(users.folder.path) / names[0]  # type: ignore[attr-defined]
-    first.touch()
-    pickle.loads(sent).in_memory()
-    assert digested[6:] == names[:1]
-
-
 @pytest.fixture
 def folder(data: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(data / "items5", tmp_path / "folder"))
 
 
-def test_damage_is_named_before_anybody_is_read(folder: Path, read: list[int]) -> None:
-    """When the users are planned; and of a file that is damaged later, when it is walked."""
+def test_a_missing_file_is_named_before_anybody_is_read(folder: Path, read: list[int]) -> None:
+    """When the users are planned; and of a file that goes later, when it is walked."""
     users = population("shards", path=folder).plan().users
-    file = folder / "shard-00003.parquet"
-    whole = file.read_bytes()
-    file.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
-    for try_it in (lambda: population("shards", path=folder).plan(), users.in_memory):
-        with pytest.raises(PopulationError, match=r"shard-00003\.parquet is damaged: its digest"):
-            try_it()
-    file.write_bytes(whole[:-1])
-    with pytest.raises(PopulationError, match=r"has [0-9,]+ bytes, shards.json says"):
-        population("shards", path=folder).plan()
-    file.unlink()
+    (folder / "shard-00003.parquet").unlink()
+    _forget()
     for try_it in (lambda: population("shards", path=folder).plan(), users.in_memory):
         with pytest.raises(PopulationError, match=r"shard-00003\.parquet is missing"):
             try_it()

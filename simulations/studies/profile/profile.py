@@ -87,7 +87,6 @@ def profile_of(
     epsilon: float = 1.0,
     delta: float = 0.0,
     adjacency: Adjacency | str = Adjacency.REPLACE_USER,
-    doubts: Sequence[str] = (),
 ) -> Profile:
     """Measure a population in memory. NOT PRIVATE.
 
@@ -97,8 +96,6 @@ def profile_of(
     epsilon, delta : float
         Budget that the suggestions are for.
     adjacency : Adjacency or str
-    doubts : sequence of str
-        Warnings about what is not in memory, such as users' names.
 
     Returns
     -------
@@ -152,7 +149,7 @@ def profile_of(
         budget=budget,
         suggested={k: s.value for k, s in suggestions.items()},
         reasons={k: s.why for k, s in suggestions.items()},
-        warnings=(*stated, *doubts, *found),
+        warnings=(*stated, *found),
         dropped=dict(loaded.dropped),
         stated=stated,
         ranked=ranked,

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from simulations.config.named_files import settings_text
 from simulations.config.reading import reading
-from simulations.populations import Loaded, PopulationSpec
-from simulations.populations.doubts import user_doubts
-from simulations.populations.events import Events
-from simulations.populations.samples import SampleFile
+from simulations.populations import Loaded
 from simulations.populations.tables import TableFormat, first_row, is_parquet, separator_of
 from simulations.runs.config import (
     REMOTE,
@@ -25,15 +21,7 @@ from simulations.runs.config import (
 )
 
 
-@dataclass(frozen=True)
-class Source:
-    """A population, and what its users' names may mean."""
-
-    loaded: Loaded
-    doubts: tuple[str, ...]
-
-
-def load_source(config: str | None, overrides: Sequence[str]) -> Source:
+def load_source(config: str | None, overrides: Sequence[str]) -> Loaded:
     """Load the population of a configuration, or the one that overrides alone describe.
 
     Parameters
@@ -61,14 +49,7 @@ def load_source(config: str | None, overrides: Sequence[str]) -> Source:
         if config is None and missing_keys(made):
             raise ValueError(_missing(table))
         spec = population_spec(made)
-    return Source(spec.load(), doubts_of(spec))
-
-
-def doubts_of(spec: PopulationSpec) -> tuple[str, ...]:
-    """Ask what the users' names in a file may mean; nothing of made users."""
-    if not isinstance(spec, Events | SampleFile):
-        return ()
-    return user_doubts(Path(spec.path), spec.user, spec)
+    return spec.load()
 
 
 def _missing(table: dict[str, Any]) -> str:

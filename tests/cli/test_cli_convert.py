@@ -1,0 +1,50 @@
+"""``fedhist convert`` and a run on what it makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import Command
+
+EVENTS = "user;item\n" + "".join(f"u{k % 40};item {k % 7}\n" for k in range(400))
+
+
+def test_a_folder_of_a_file_and_a_run_on_it(fedhist: Command, tmp_path: Path) -> None:
+    """The run's estimate is that of the file itself."""
+    (tmp_path / "events.csv").write_text(EVENTS + "u1;\n")
+    table = ("--user", "user", "--item", "item")
+    call = ("convert", "events.csv", *table, "--set", "separator=;", "--out", "shards")
+    refused = fedhist(*call)
+    assert refused.status == 2
+    assert "row 401: missing item (user 'u1')" in refused.err
+    assert not (tmp_path / "shards").exists()
+    made = fedhist(*call, "--skip-bad-rows")
+    assert "40 users in 1 shards" in made.out
+    assert "left out: 1 rows, missing item (NOT PRIVATE)" in made.out
+    (tmp_path / "whole.csv").write_text(EVENTS)
+    estimates = []
+    rows = 'kind = "events"\npath = "whole.csv"\nuser = "user"\nitem = "item"\nseparator = ";"\n'
+    for name, population in (("a", 'kind = "shards"\npath = "shards"\n'), ("b", rows)):
+        (tmp_path / f"{name}.toml").write_text(
+            '[protocol]\nname = "bounded-histogram"\nepsilon = 1.0\nclip = 5\n'
+            f'[population]\ntop = 7\n{population}[run]\nruntime = "inline"\nseed = 3\n'
+        )
+        result = fedhist("run", f"{name}.toml", "--out", name)
+        assert result.status == 0, result.err
+        estimates.append((tmp_path / name / "estimate.csv").read_text())
+    assert estimates[0] == estimates[1]
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ((), "--user"),
+        (("--user", "u", "--item", "i", "--set", "seperator=;"), "did you mean 'separator'"),
+        (("--user", "u"), "give item (and count), or value"),
+    ],
+)
+def test_wrong_usage(fedhist: Command, more: tuple[str, ...], why: str) -> None:
+    answer = fedhist("convert", "x.csv", "--out", "o", *more)
+    assert answer.status == 2
+    assert why in answer.err
