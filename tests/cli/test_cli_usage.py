@@ -314,7 +314,7 @@ def test_the_file_of_a_built_in_configuration_is_a_start(fedhist: Command) -> No
     assert fedhist("configs", "quikstart").status == 2
 
 
-@pytest.mark.parametrize("word", ["run", "protocols", "configs", "ledger", "validate"])
+@pytest.mark.parametrize("word", ["run", "protocols", "configs", "ledger"])
 def test_help_fits_and_says_what_the_arguments_are(fedhist: Command, word: str) -> None:
     answer = fedhist(word, "--help")
     assert answer.status == 0
