@@ -45,6 +45,7 @@ GONE: Mapping[str, str] = {
     "sparse-mean.method=auto": 'method = "vectors", the default, or a procedure by its name',
     "sparse-mean.hash": "nothing: signs are independent",
     "sparse-mean.min_signal": "max_votes, if signals are weak",
+    "local-quantiles.kind": "nothing: there is one method, of pooled answers",
     "naive-mean.method=item-level": 'method = "one-item", or "user-mean" for all samples',
     "adaptive-histogram.debias": "nothing: no total is scaled up any more",
     "adaptive-histogram.epsilon_ratio": "nothing: no total is scaled up any more",

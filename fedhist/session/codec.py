@@ -132,6 +132,8 @@ def _decode_value(name: str, v: Any, left: dict[str, Array]) -> Any:
         if kind == "keys":
             return Keys(left.pop(name + SEP + "offsets"), left.pop(name + SEP + "bytes"))
         if kind == "array":
+            if str(left[name].dtype) != body:
+                raise WireError(f"field {name!r} is said to be {body}, got {left[name].dtype}")
             return left.pop(name)
         if kind in ("part", "query") and isinstance(body, list) and len(body) == 2:
             text = body[1]

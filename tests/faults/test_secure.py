@@ -44,12 +44,10 @@ class Seen:
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     """Every seeded or floating-point source raises; the secure ones are counted.
 
-    NumPy's and Python's generators are forbidden whole. Two uses are public and stay: the signs of
-    a rotation are a function of a number in the protocol, and quantiles choose between mechanisms
-    by predictions that are averages over draws of a fixed seed, made once.
+    NumPy's and Python's generators are forbidden whole. One use is public and stays: the signs of
+    a rotation are a function of a number in the protocol.
     """
     found = Seen(set())
-    _ = EXAMPLES["quantiles"].choice, EXAMPLES["local-quantiles"].plan  # type: ignore[attr-defined]
     signs = {(d, s): Rotation(d, s).signs for d in (20, 24, 32, 40) for s in (1,)}
 
     def forbid(owner: Any, name: str) -> None:

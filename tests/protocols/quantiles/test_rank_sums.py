@@ -9,13 +9,13 @@ from fedhist.base.arrays import Array, Floats
 from fedhist.model.evaluation import measured
 from fedhist.model.protocol import Estimate
 from fedhist.protocols.quantiles.local_quantiles import LocalQuantiles
-from fedhist.protocols.quantiles.quantiles import Quantiles
-from fedhist.protocols.quantiles.rank_sums import (
+from fedhist.protocols.quantiles.quantile_target import (
     bin_cuts,
     cell_weights,
     interval_weights,
     order_statistics,
 )
+from fedhist.protocols.quantiles.quantiles import Quantiles
 from fedhist.users.batch import Users
 from tests.protocols.running import Cut
 
@@ -58,12 +58,13 @@ def test_blocks_say_what_all_users_say(of: str, seed: int) -> None:
         facts = measured(protocol, shard)
         assert facts.truth.tolist() == truth.tolist()
         assert facts.diagnostics == {"unusable records": 400 - n}
-        given = protocol.ranks(facts)
-        assert given.n == n
-        assert given.errors == pytest.approx(np.array(errors), rel=1e-12, abs=1e-14)
+        for k, mid in enumerate(mids):
+            found = protocol.rank_errors(np.full(len(LEVELS), mid), facts)
+            assert found == pytest.approx([row[k] for row in errors], rel=1e-12, abs=1e-14)
         edges = np.linspace(-0.5, 1.0, 17)
         ends = [upto[x < e].max(initial=0.0) for e in edges[1:-1]]
-        assert given.ends == pytest.approx(np.array([*ends, 1.0]), rel=1e-12)
+        most = np.diff([0.0, *ends, 1.0]).max()
+        assert protocol.largest_bin(facts) == pytest.approx(most, rel=1e-12)
 
 
 def test_the_loss_of_any_value() -> None:

@@ -10,15 +10,16 @@ import pytest
 from scipy.linalg import toeplitz
 
 from fedhist.privacy.guarantee import Adjacency
-from server.quantiles.inversion import quantile_bins
-from server.quantiles.running_noise import (
+from server.quantiles.curves import (
     decoded,
     encoded,
-    noise_profile,
+    fitted_bins,
+    node_sums,
+    quantile_bins,
     root_column,
     squared_change,
+    tree_widths,
 )
-from server.quantiles.tree_fit import best_widths, fitted_bins, node_sums
 
 
 @pytest.mark.parametrize("k", [2, 3, 17, 256, 2048])
@@ -30,8 +31,8 @@ def test_the_encoder_is_a_toeplitz_matrix_and_is_undone(k: int) -> None:
         assert (encoded(x) == dense @ x).all()
         root = dense / 4096.0
         assert np.abs(root @ root - np.tril(np.ones((k, k)))).max() < 0.01 * math.sqrt(k)
-        profile = np.linalg.norm(np.tril(np.ones((k, k))) @ np.linalg.inv(dense), axis=1)
-        assert noise_profile(k) == pytest.approx(profile)
+        rows = np.tril(np.ones((k, k))) @ np.linalg.inv(dense)
+        assert decoded(np.eye(1, k)[0])[::-1] == pytest.approx(rows[-1])
     assert decoded(encoded(x).astype(float)) == pytest.approx(np.cumsum(x), rel=1e-9)
 
 
@@ -53,24 +54,22 @@ def test_no_rows_differ_by_more_than_columns(adjacency: Adjacency, k: int) -> No
 @pytest.mark.parametrize("n_bins", [5, 16, 31])
 def test_a_tree_is_fitted_by_least_squares(widths: tuple[int, ...], n_bins: int) -> None:
     rng = np.random.default_rng(n_bins)
-    variances = [float(v) for v in rng.uniform(0.5, 3.0, len(widths))]
     nodes = [rng.normal(size=-(-n_bins // w)) for w in widths]
     design = np.vstack([
-        np.equal.outer(np.arange(len(y)), np.arange(n_bins) // w) / math.sqrt(v)
-        for y, w, v in zip(nodes, widths, variances, strict=True)
+        np.equal.outer(np.arange(len(y)), np.arange(n_bins) // w)
+        for y, w in zip(nodes, widths, strict=True)
     ])  # fmt: skip
-    wanted = np.concatenate([y / math.sqrt(v) for y, v in zip(nodes, variances, strict=True)])
-    slow = np.linalg.lstsq(design, wanted, rcond=None)[0]
-    assert fitted_bins(nodes, variances, widths, n_bins) == pytest.approx(slow)
+    slow = np.linalg.lstsq(design, np.concatenate(nodes), rcond=None)[0]
+    assert fitted_bins(nodes, widths) == pytest.approx(slow)
 
 
 def test_what_is_consistent_stays() -> None:
     bins = np.arange(37.0)
-    widths = best_widths(37, lambda h, b: h**3 * (b - 1))
+    widths = tree_widths(37)
     assert widths[-1] == 1
     assert all(a % b == 0 for a, b in pairwise(widths))
     nodes = [node_sums(bins, w) for w in widths]
-    assert fitted_bins(nodes, [1.0] * len(widths), widths, 37) == pytest.approx(bins)
+    assert fitted_bins(nodes, widths) == pytest.approx(bins)
 
 
 def test_inversion_is_that_of_a_slow_search() -> None:

@@ -1,0 +1,171 @@
+"""Quantiles from one pool of noisy answers to "does your number lie in the bins 0 to t?"."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from fedhist.base.arrays import Array, Floats, Integers
+
+LIKELY = 1.96**2
+"""What the cost of a bin may exceed the least by, for it to be held for the quantile's: 1.96^2 / 2
+for the noise of either."""
+
+
+# -- how levels are asked
+
+
+def in_groups(x: Array, n_groups: int) -> Array:
+    """Deal J entries out to groups in turn, the last of a short group twice: (g, ceil(J / g)).
+
+    >>> in_groups(np.array([1, 2, 3, 4, 5]), 2).tolist()
+    [[1, 3, 5], [2, 4, 4]]
+    """
+    at = np.arange(n_groups)[:, None] + n_groups * np.arange(-(-len(x) // n_groups))
+    return np.asarray(x[np.where(at < len(x), at, at - n_groups)])
+
+
+def answer_variances(epsilon: float, levels: Floats) -> Floats:
+    """Variance of one user's debiased answer about each level of its group: (g, m), as levels.
+
+    By k-ary response over the m + 1 cells between m bins: P(cell up to j) = pi at the level q,
+    pi = (j + q (e - 1)) / (e + m), with the slope d = (e - 1) / (e + m), e = e^epsilon.
+    """
+    m = levels.shape[1]
+    rest, more = math.exp(-epsilon), -math.expm1(-epsilon)  # over e
+    pi = (np.arange(1, m + 1) * rest + levels * more) / (1 + m * rest)
+    return np.asarray(pi * (1 - pi) * ((1 + m * rest) / max(more, 1e-300)) ** 2)
+
+
+def level_variances(epsilon: float, levels: Floats, n_groups: int) -> Floats:
+    """Variance of each level's share times all users, dealt out to so many groups: (J,)."""
+    j = np.arange(len(levels))
+    dealt = answer_variances(epsilon, in_groups(levels, n_groups))
+    return np.asarray(n_groups * dealt[j % n_groups, j // n_groups])
+
+
+def best_groups(epsilon: float, levels: Floats) -> int:
+    """Choose how many groups of users share the levels: the least variance of the worst level.
+
+    >>> levels = np.arange(1, 10) / 10
+    >>> [best_groups(epsilon, levels) for epsilon in (0.1, 1.0, 4.0)]
+    [9, 3, 1]
+    """
+    counts = sorted({-(-len(levels) // m) for m in range(1, len(levels) + 1)})
+    return min(counts, key=lambda g: float(level_variances(epsilon, levels, g).max()))
+
+
+# -- what answers say
+
+
+def _none() -> Floats:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True)
+class RankPool:
+    """All answers so far: debiased shares of the users up to bins, and how sure they are.
+
+    Attributes
+    ----------
+    n_bins : int
+        K.
+    at : (T,) int64
+        Distinct bins t, increasing.
+    shares : (T,) float64
+        F_t: share of the users in the bins 0 to t.
+    weights : (T,) float64
+        One over the variance of each.
+    """
+
+    n_bins: int
+    at: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    shares: Floats = field(default_factory=_none)
+    weights: Floats = field(default_factory=_none)
+
+    def more(self, at: Integers, shares: Floats, weights: Floats) -> RankPool:
+        """Add answers of any shape; those of weight 0 say nothing."""
+        t, f, w = (
+            np.concatenate((old, new[weights > 0]))
+            for old, new in zip(
+                (self.at, self.shares, self.weights), (at, shares, weights), strict=True
+            )
+        )
+        bins, which = np.unique(t, return_inverse=True)
+        total = np.bincount(which, w).astype(np.float64)
+        return RankPool(self.n_bins, bins, np.bincount(which, w * f) / total, total)
+
+    def costs(self, levels: Floats) -> Floats:
+        """Say how ill the answers go with each bin as that of a level's quantile: (J, K).
+
+        If it is bin b, F_t < q below b, and F_t >= q from b on: the cost adds up
+        w_t (F_t - q)^2 / 2 over the answers that say otherwise.
+        """
+        q = levels[:, None]
+        off = self.weights * (self.shares - q) ** 2 / 2
+        low, high = np.zeros((2, len(levels), self.n_bins))
+        low[:, self.at] = np.where(self.shares < q, off, 0.0)
+        high[:, self.at] = np.where(self.shares > q, off, 0.0)
+        before = np.cumsum(high, axis=1) - high
+        return np.asarray(low[:, ::-1].cumsum(axis=1)[:, ::-1] + before)
+
+    def next_bins(self, levels: Floats) -> Integers:
+        """Choose the bins to ask about: where a level's quantile lies above as likely as not: (J,).
+
+        Bins weigh exp(-cost). This bisects while answers are clear, and stays where they are not.
+        """
+        costs = self.costs(levels)
+        upto = np.cumsum(np.exp(costs.min(axis=1, keepdims=True) - costs), axis=1)
+        half = np.abs(upto[:, :-1] / upto[:, -1:] - 0.5)
+        return np.sort(half.argmin(axis=1))
+
+    def positions(self, shares: Floats, side: Literal["left", "right"]) -> Floats:
+        """Invert the monotone fit of all answers: where it reaches shares, or leaves them.
+
+        The curve is 0 at -1 and 1 at K - 1, and linear between the bins that were asked about.
+        """
+        from scipy.optimize import isotonic_regression
+
+        x, f = np.array([-1.0, self.n_bins - 1.0]), np.array([0.0, 1.0])
+        if len(self.at):
+            fit = np.clip(isotonic_regression(self.shares, weights=self.weights).x, 0.0, 1.0)
+            x, f = np.insert(x, 1, self.at), np.insert(f, 1, fit)
+        i = np.clip(np.searchsorted(f, shares, side), 1, len(f) - 1)
+        rise = f[i] - f[i - 1]
+        along = (shares - f[i - 1]) / np.where(rise > 0, rise, 1.0)
+        along = np.where(rise > 0, along, float(side == "right"))  # all at 0, or all at 1
+        return np.asarray(x[i - 1] + (x[i] - x[i - 1]) * along)
+
+    def quantile_bins(self, levels: Floats, stderr: Floats) -> Integers:
+        """Estimate the bin of each level's quantile, given the standard errors of ranks: (J,).
+
+        The mean position over 21 shares within two standard errors of the level, which smooths the
+        steps of the fit; in the middle of a flat piece; rounded up to a bin.
+        """
+        near = levels[:, None] + stderr[:, None] * np.linspace(-2.0, 2.0, 21)
+        near = np.clip(near, 0.0, 1.0)
+        middle = (self.positions(near, "left") + self.positions(near, "right")) / 2
+        bins = np.ceil(middle.mean(axis=1) - 1e-9).astype(np.int64)
+        return np.sort(np.clip(bins, 0, self.n_bins - 1))
+
+    def reach(self, levels: Floats, stderr: Floats, bins: Integers) -> Integers:
+        """Bound how many bins the true one is away from the estimate, with 95% confidence: (J,).
+
+        It lies among the bins that the answers are likely for, if ranks have room for noise, and
+        where the fit comes within four standard errors of the level: an inverse rests on the
+        answers nearby, whose own error is up to twice that of all. Both hold; the closer one is
+        taken. Measured: 90 to 100% of runs; three standard errors hold in 80%.
+        """
+        costs = self.costs(levels)
+        likely = costs <= costs.min(axis=1, keepdims=True) + LIKELY
+        likely[(levels < 2 * stderr) | (levels > 1 - 2 * stderr)] = True
+        low, high = np.clip((levels - 4 * stderr, levels + 4 * stderr), 0.0, 1.0)
+        first = np.maximum(likely.argmax(axis=1), np.ceil(self.positions(low, "left") - 1e-9))
+        last = np.minimum(
+            self.n_bins - 1 - likely[:, ::-1].argmax(axis=1),
+            np.ceil(self.positions(high, "right") - 1e-9),
+        )
+        return np.asarray(np.maximum(np.maximum(last - bins, bins - first), 0), dtype=np.int64)
