@@ -128,11 +128,6 @@ class FoldReports(ByFold):
         np.add.at(sums, fold, report.arrays["reports"].astype(self.channel.sum_dtype))
         return Summary(report.n_users, {"reports": sums, "users": self._sizes(fold)})
 
-    def shares(self, summary: Summary) -> Floats:
-        """Return the unbiased share of ones of each fold, if all else is -1: 1/2 of nobody."""
-        n = np.maximum(summary.sums["users"], 1)
-        return np.asarray((1 + summary.sums["reports"] / n / self.channel.gain) / 2)
-
     def check(self, report: Report) -> None:
         """Raise WireError unless every report is one that the channel can produce."""
         self.channel.check("reports", only_array(report, "reports"), report.n_users)

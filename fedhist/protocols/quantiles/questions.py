@@ -17,7 +17,7 @@ from fedhist.base.arrays import Bounds, Floats, Integers, Words
 from fedhist.base.checks import check_choice, check_integer, check_range, check_within
 from fedhist.base.errors import WireError
 from fedhist.channels.oracles import KrrOracle
-from fedhist.model.query import CHUNK, LocalQuery, Query, Report, Summary, only_array
+from fedhist.model.query import LocalQuery, Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust, check_budget
 from fedhist.protocols.shared.oracle_votes import OracleVotes
@@ -203,20 +203,7 @@ class RankCells(OnBins, OracleVotes):
     # -- client half
 
     def symbols(self, users: Users, rng: Streams) -> Integers:
-        """Find every user's cell: (n,) int64, in [0, m]."""
-        words = rng.substream("sample").words(1)[:, 0]
-        return self._cells(users, words, rng.substream("null").uniform(1)[:, 0])
-
-    def true_symbols(self, users: Users, rng: np.random.Generator) -> Integers:
-        """Find every user's cell, chunk by chunk, from another source."""
-        parts = [np.zeros(0, np.int64)]
-        for chunk in users.blocks(CHUNK):
-            words = rng.integers(1 << 64, size=len(chunk), dtype=np.uint64)
-            parts.append(self._cells(chunk, words, rng.random(len(chunk))))
-        return np.concatenate(parts)
-
-    def _cells(self, users: Users, words: Words, null: Floats) -> Integers:
-        """Find each user's cell, by a word that draws a sample and a uniform number in its place.
+        """Find every user's cell: (n,) int64, in [0, m].
 
         A search among the bins of all groups at once, each group's a range of numbers of its own.
         """
@@ -224,8 +211,9 @@ class RankCells(OnBins, OracleVotes):
         if self.of == "user-means":
             x = coordinate_points(samples, self.low, self.high)[:, 0]
         else:
-            x = one_value(users, words)
+            x = one_value(users, rng.substream("sample").words(1)[:, 0])
         bins, group = bin_indices(x, self.low, self.high, self.n_bins), self._group(users.ids)
+        null = rng.substream("null").uniform(1)[:, 0]
         (g, m), K = self.upto.shape, self.n_bins
         start = np.arange(g)[:, None]
         cell = np.searchsorted((self.upto + start * K).ravel(), bins + group * K)
