@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -117,6 +118,7 @@ class Repeated:
         self.users, self.answering = keep_first(users)[0], answering
         self._cohorts: dict[Cohort | None, Shard] = {}
         self._exact: dict[str, tuple[Summary, bool]] = {}
+        self._kept: dict[str, Any] = {}
         self._laws: dict[str, Callable[[np.random.Generator], Summary] | None] = {}
 
     def run(self, protocol: Protocol, run: int) -> Estimate:
@@ -149,7 +151,7 @@ class Repeated:
     def _draw(self, query: Query, digest: str, key: int, present: Cohort | None) -> Summary:
         asked = self._of_cohort(query.cohort)
         if present is None and digest not in self._laws:
-            self._laws[digest] = query.summary_law(asked)
+            self._laws[digest] = query.summary_law(asked, self._kept)
         if law := self._laws.get(digest):
             return law(np.random.default_rng(digest64("fedhist.predictor", key, digest)))
 

@@ -132,6 +132,17 @@ def draws_of_symbols(
     return draw
 
 
+def sparse_shares(items: Items, domain: Keys) -> Any:
+    """Divide each user's counts of the domain by its own number of items: a sparse (n, k)."""
+    from scipy.sparse import csr_array
+
+    inside = in_domain(items, domain)
+    size = np.empty(len(inside.indptr) - 1)
+    user_norms(columns_of(inside, None), 1, size)
+    values = (inside.count / np.repeat(size, np.diff(inside.indptr))).astype(np.float32)
+    return csr_array((values, inside.item, inside.indptr), shape=(len(size), len(domain)))
+
+
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _add_draws(indptr: Integers, item: Any, upto: Floats, u: Floats, counts: Integers) -> None:
     """Count for every user the first of its items whose cumulative share exceeds u; or none."""

@@ -315,8 +315,13 @@ class Query(metaclass=PlainArguments):
         key = int(rng.integers(1 << 62))
         return self.answer_folded(users, lambda chunk: SeededStreams(chunk.ids, key, "aggregate"))
 
-    def summary_law(self, users: Shard) -> Callable[[np.random.Generator], Summary] | None:
-        """Prepare many draws of the summary of the same users; None: nothing can be prepared."""
+    def summary_law(
+        self, users: Shard, kept: dict[str, Any]
+    ) -> Callable[[np.random.Generator], Summary] | None:
+        """Prepare many draws of the summary of the same users, for predictions; None: nothing.
+
+        The law may be an approximation. ``kept`` is what queries of the same users keep.
+        """
         return None
 
     def check_summary(self, summary: Summary) -> None:

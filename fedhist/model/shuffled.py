@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -117,9 +117,11 @@ class Shuffled(Query):
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
         return self.query.draw_summary(users, rng)
 
-    def summary_law(self, users: Shard) -> Callable[[np.random.Generator], Summary] | None:
+    def summary_law(
+        self, users: Shard, kept: dict[str, Any]
+    ) -> Callable[[np.random.Generator], Summary] | None:
         """Prepare the query's own sums."""
-        return self.query.summary_law(users)
+        return self.query.summary_law(users, kept)
 
     # -- the shuffler, and the server behind it
 

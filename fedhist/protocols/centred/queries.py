@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from clients.randomizers.sphere import rank_symbols
+from clients.records.draws import sparse_shares
 from clients.records.user_rows import norms
+from clients.records.vectors import CentredShares, from_sum_zero, to_sum_zero
 from fedhist.base.arrays import Array, Bounds, Floats, Integers
 from fedhist.base.checks import check_scale, check_within
 from fedhist.base.errors import WireError
@@ -21,15 +23,21 @@ from fedhist.model.part import VectorPart
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
-from fedhist.protocols.shared.oracle_votes import OracleVotes
+from fedhist.protocols.shared.oracle_votes import OracleVotes, count_symbols
+from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
+from fedhist.users.shards import Shard
 from fedhist.users.streams import RowStreams, SeededStreams, Streams
 
 MOST_EDGES = 1 << 12
 ROUNDING = 1 + 1e-9
 MOST_ENTRIES = 1 << 22
 """Coordinates of users' vectors that a client holds at a time."""
+MOST_POINTS = 1 << 17
+"""Coordinates of all users up to which a prediction draws their points."""
+MOST_KNOWN = 1 << 27
+"""Coordinates of all users that a prediction keeps, in 4 bytes each."""
 
 
 @register_query
@@ -97,9 +105,20 @@ class RadiusVotes(OracleVotes):
             norms(self.part.vectors(some) - self.centre)
             for some in users.blocks(at_once(self.part))
         ]
-        distance = np.concatenate([np.zeros(0), *found])
+        return self._bin(np.concatenate([np.zeros(0), *found]))
+
+    def _bin(self, distance: Floats) -> Integers:
         bins = len(self.edges) - np.searchsorted(self.edges[::-1], distance)
         return np.where(np.isnan(distance), -1, bins).astype(np.int64)
+
+    def summary_law(
+        self, users: Shard, kept: dict[str, Any]
+    ) -> Callable[[np.random.Generator], Summary]:
+        """Prepare draws of the summary of the same users."""
+        known = KnownVectors.of(replace(self, centre=np.zeros_like(self.centre)), users, kept)
+        distance = np.concatenate([np.zeros(0), *(far for _, far in known.around(self.centre))])
+        counts = count_symbols(self._bin(distance), self.n_bins)
+        return lambda rng: self._drawn(counts, rng)
 
     # -- server half
 
@@ -210,6 +229,36 @@ class RankReports(LocalQuery):
         symbols = rank_symbols(left, users.ids, self.salt, self.channel, rng, every=every)
         return Report(users.ids, {"points": symbols})
 
+    def summary_law(
+        self, users: Shard, kept: dict[str, Any]
+    ) -> Callable[[np.random.Generator], Summary] | None:
+        """Prepare draws from the normal law of the mean and total variance of the sum of points.
+
+        None where users and coordinates are few, and points are drawn; or none are.
+        """
+        channel, d = self.channel, self.part.n_coordinates
+        if math.isinf(self.epsilon) or len(users) * d < MOST_POINTS:
+            return None
+        origin = np.zeros_like(self.centre)
+        known = KnownVectors.of(replace(self, centre=origin, radius=1.0), users, kept)
+        total, square, n = np.zeros(len(known.embedded(origin))), 0.0, 0
+        middle = known.embedded(self.centre)
+        for x, distance in known.around(self.centre):
+            usable = ~np.isnan(distance)
+            weight = usable / np.maximum(np.where(usable, distance, 0.0), self.radius)
+            total += x.T @ weight.astype(np.float32) - weight.sum() * middle
+            square += float(np.square(weight * np.where(usable, distance, 0.0)).sum())
+            n += len(distance)
+        mean = channel.gain * known.coordinates(total)
+        spread = n * (1 - channel.law_of_symbols.erased) - channel.gain**2 * square
+        std = math.sqrt(max(spread, 0.0) / d)
+
+        def law(rng: np.random.Generator) -> Summary:
+            points = np.rint(rng.normal(mean, std) * UNIT).astype(np.int64)
+            return Summary(n, {"points": points})
+
+        return law
+
     # -- server half
 
     def fold(self, report: Report) -> Summary:
@@ -254,6 +303,59 @@ class RankReports(LocalQuery):
         """Sum of the unit vectors."""
         unit = 1 if math.isinf(self.epsilon) else UNIT
         return np.asarray(summary.sums["points"] / unit)
+
+
+class KnownVectors:
+    """Vectors of users who are asked again and again, kept as far as memory goes. NOT PRIVATE."""
+
+    def __init__(self, part: VectorPart, users: Shard) -> None:
+        self.part, self.users = part, users
+        few = len(users) * part.n_coordinates <= MOST_KNOWN or isinstance(part, CentredShares)
+        self._kept = list(self._made()) if few else None
+
+    @classmethod
+    def of(cls, query: RadiusVotes | RankReports, users: Shard, kept: dict[str, Any]) -> Self:
+        """Take them from what is kept, by what the query says but for its centre; or make them."""
+        key = query_digest(query, 0)
+        if key not in kept:
+            kept[key] = cls(query.part, users)
+        found: Self = kept[key]
+        return found
+
+    def _made(self) -> Iterator[tuple[Any, Floats]]:
+        """Make the rows of some users at a time, zero for unusable ones, and their squared norms.
+
+        Shares are sparse, and are not written in their basis.
+        """
+        for block in self.users.blocks():
+            for some in block.blocks(at_once(self.part)):
+                if isinstance(self.part, CentredShares):
+                    x: Any = sparse_shares(some.counts, self.part.domain)
+                    square = np.asarray(x.multiply(x).sum(axis=1)).ravel()
+                    usable = square > 0
+                else:
+                    x = self.part.vectors(some).astype(np.float32)
+                    usable = np.isfinite(x).all(axis=1)
+                    x[~usable] = 0.0
+                    square = np.einsum("ij,ij->i", x, x)
+                yield x, np.where(usable, square, np.nan)
+
+    def around(self, centre: Floats) -> Iterator[tuple[Any, Floats]]:
+        """Yield rows, and their distances from a centre, NaN for unusable ones."""
+        middle = self.embedded(centre)
+        for x, square in self._made() if self._kept is None else self._kept:
+            product = np.asarray(x @ middle.astype(np.float32), dtype=np.float64)
+            yield x, np.sqrt(np.maximum(square - 2 * product + middle @ middle, 0.0))
+
+    def embedded(self, centre: Floats) -> Floats:
+        """Write a centre as rows are: shares less nothing."""
+        if not isinstance(self.part, CentredShares):
+            return centre
+        return from_sum_zero(centre) + 1 / len(self.part.domain)
+
+    def coordinates(self, total: Floats) -> Floats:
+        """Write a sum of rows in coordinates."""
+        return to_sum_zero(total) if isinstance(self.part, CentredShares) else total
 
 
 def at_once(part: VectorPart) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -97,15 +97,17 @@ class OracleVotes(LocalQuery):
         k = self.channel.n_symbols
 
         def counts(rng: np.random.Generator) -> Integers:
-            symbols = self.true_symbols(users, rng)
-            return np.bincount(np.where(symbols < 0, k, symbols), minlength=k + 1).astype(np.int64)
+            return count_symbols(self.true_symbols(users, rng), k)
 
         return counts
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
         """Count the true symbols, then draw the counts of the reports from their joint law."""
-        counts = self.true_counts(users)(rng)
-        return Summary(len(users), {self.sent: draw_counts(counts, self.channel, rng)})
+        return self._drawn(self.true_counts(users)(rng), rng)
+
+    def _drawn(self, counts: Integers, rng: np.random.Generator) -> Summary:
+        reports = draw_counts(counts, self.channel, rng)
+        return Summary(int(counts.sum()), {self.sent: reports})
 
     # -- server half
 
@@ -148,6 +150,11 @@ class OracleVotes(LocalQuery):
             total, expected = int(summary.sums[name].sum()), each * summary.n_users
             if total != expected:
                 raise WireError(f"{name!r} adds up to {total}, expected {expected}")
+
+
+def count_symbols(symbols: Integers, k: int) -> Integers:
+    """Count the users with each symbol, and last those with none, -1: (k + 1,) int64."""
+    return np.bincount(np.where(symbols < 0, k, symbols), minlength=k + 1).astype(np.int64)
 
 
 @register_query
@@ -204,20 +211,13 @@ class OracleReports(OracleVotes):
         """Prepare draws of how many users have each symbol, and last none: (k + 1,) int64."""
         return draws_of_symbols(users.counts, self.domain)
 
-    def summary_law(self, users: Shard) -> Callable[[np.random.Generator], Summary]:
+    def summary_law(
+        self, users: Shard, kept: dict[str, Any]
+    ) -> Callable[[np.random.Generator], Summary]:
         """Prepare draws of the summary of the same users."""
-        parts, channel, n = [], self.channel, 0
-        for block in users.blocks():
-            asked = block.select(self.cohort)
-            parts.append(self.true_counts(asked))
-            n += len(asked)
-        none = np.zeros(channel.n_symbols + 1, dtype=np.int64)
-
-        def law(rng: np.random.Generator) -> Summary:
-            counts = sum((part(rng) for part in parts), none)
-            return Summary(n, {self.sent: draw_counts(counts, channel, rng)})
-
-        return law
+        parts = [self.true_counts(block.select(self.cohort)) for block in users.blocks()]
+        none = np.zeros(len(self.domain) + 1, dtype=np.int64)
+        return lambda rng: self._drawn(sum((part(rng) for part in parts), none), rng)
 
 
 @register_query
