@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,23 @@ from fedhist.channels.catalogue import ScalarChannel, UnaryChannel
 REACH = 20.0
 
 
+def unary_inputs(channel: UnaryChannel, n_bits: int) -> NDArray[np.uint8]:
+    """Every allowed vector: (k, n_bits)."""
+    held = [c for k in range(channel.ones + 1) for c in combinations(range(n_bits), k)]
+    rows = np.zeros((len(held), n_bits), dtype=np.uint8)
+    for row, positions in zip(rows, held, strict=True):
+        row[list(positions)] = 1
+    return rows
+
+
 def unary_law(channel: UnaryChannel, n_bits: int) -> NDArray[np.float64]:
     """Law of the output for every allowed input: (k, 2^n_bits).
 
-    Row i belongs to ``inputs(n_bits)[i]``, column z to the output with bits of z.
+    Row i belongs to ``unary_inputs(channel, n_bits)[i]``, column z to the output with bits of z.
     """
     flip = channel.flip_threshold / 2.0**64
     out = (np.arange(1 << n_bits)[:, None] >> np.arange(n_bits)) & 1
-    flips = (channel.inputs(n_bits)[:, None, :] != out[None, :, :]).sum(axis=2)
+    flips = (unary_inputs(channel, n_bits)[:, None, :] != out[None, :, :]).sum(axis=2)
     return np.asarray(flip**flips * (1.0 - flip) ** (n_bits - flips))
 
 

@@ -89,22 +89,9 @@ class UnaryChannel(RandomizedResponse):
         """What one bit may cost: epsilon / (2 ones)."""
         return self.epsilon / (2 * self.ones)
 
-    @property
-    def bit_variance(self) -> float:
-        """Variance of one reported bit given the true one: (1 - tau^2) / 4."""
-        return (1.0 - self.tau**2) / 4
-
     def debias(self, votes: NDArray[np.int64], n_users: int | NDArray[np.int64]) -> Floats:
         """Turn counts of reported ones into unbiased frequencies of true ones."""
         return np.asarray((votes / n_users - (1.0 - self.tau) / 2) / self.tau)
-
-    def inputs(self, n_bits: int) -> NDArray[np.uint8]:
-        """Enumerate every allowed vector: (k, n_bits)."""
-        held = [c for k in range(self.ones + 1) for c in combinations(range(n_bits), k)]
-        rows = np.zeros((len(held), n_bits), dtype=np.uint8)
-        for row, positions in zip(rows, held, strict=True):
-            row[list(positions)] = 1
-        return rows
 
 
 CHANNELS: dict[str, type[ScalarChannel]] = {

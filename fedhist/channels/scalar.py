@@ -9,9 +9,7 @@ References
 .. [1] Duchi, Jordan & Wainwright, "Minimax optimal procedures for locally private estimation",
    JASA 2018 (one bit).
 .. [2] Kent, Berrett & Yu, arXiv 2405.11923, eq. (30) (Laplace).
-.. [3] Chen & Asau, "On generating random variates from an empirical distribution", AIIE
-   Transactions 6, 1974 (the guide table).
-.. [4] Wang et al., "Collecting and analyzing multidimensional data with local differential
+.. [3] Wang et al., "Collecting and analyzing multidimensional data with local differential
    privacy", ICDE 2019, Algorithm 2 (piecewise).
 """
 
@@ -24,7 +22,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit, uint64
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Array, Bounds, Floats, Integers, Words
@@ -34,12 +31,6 @@ from fedhist.privacy.guarantee import check_budget
 
 FINEST = 512
 """G: a lattice step is 1 / 2^10 of the interval's width."""
-_USERS = 1 << 16
-"""Users whose words are drawn at once for a sum."""
-_LONGEST_SCALE = 2**10
-"""The lattice becomes coarser where the scale of the noise would be longer, in steps."""
-_GUIDE_BITS = 15
-"""Of a word, that the guide table is looked up by."""
 
 
 def into_unit(u: Floats) -> Floats:
@@ -266,23 +257,21 @@ class LatticeChannel(ScalarChannel):
         """
         if not self.noisy:
             return into_unit(u)
-        out = np.empty(len(u), dtype=self.dtype)
-        self._fill(np.ascontiguousarray(u, dtype=np.float64), words, out)
-        return out
+        y = self.steps * into_unit(u)
+        low = np.floor(y)
+        up = (words[:, 0] >> np.uint64(1)) < ((y - low) * 2.0**63).astype(np.uint64)
+        return self._drawn(low.astype(np.int64) + up, words[:, 1]).astype(self.dtype)
 
     @abstractmethod
-    def _fill(self, u: Floats, words: Words, out: NDArray[Any]) -> None: ...
+    def _drawn(self, x: Integers, words: Words) -> Integers:
+        """Draw reports given rounded inputs, in lattice steps."""
 
     def sum_law_by(
         self, u: Floats, fold: Integers, n_folds: int, rng: np.random.Generator
     ) -> NDArray[Any]:
         """Draw the sums; see the base class. They are added in doubles, exactly below 2^53."""
-        totals = np.zeros(n_folds)
-        for first in range(0, len(u), _USERS):
-            part = slice(first, first + _USERS)
-            words = rng.integers(2**64, size=(len(u[part]), 2), dtype=np.uint64)
-            z = self.reports(u[part], words)
-            totals += np.bincount(fold[part], weights=z, minlength=n_folds)
+        words = rng.integers(2**64, size=(len(u), 2), dtype=np.uint64)
+        totals = np.bincount(fold, weights=self.reports(u, words), minlength=n_folds)
         return totals.astype(self.sum_dtype)
 
     def _needs_noise(self) -> None:
@@ -294,20 +283,6 @@ class LatticeChannel(ScalarChannel):
         up = np.asarray(u, dtype=np.float64) * self.steps
         up = up - np.floor(up)
         return np.asarray(up * (1.0 - up) if self.noisy else np.zeros_like(up))
-
-    @property
-    def _mean_rounding(self) -> float:
-        """Its average over u: 1/6."""
-        return 1 / 6 if self.noisy else 0.0
-
-
-@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
-def round_at_random(u: Any, word: Any, steps: Any) -> Any:
-    """Round u to a lattice step at random, without bias; NaN stands for 0."""
-    y = steps * (min(max(u, -1.0), 1.0) if u == u else 0.0)
-    low = math.floor(y)
-    up = (word >> uint64(1)) < uint64((y - low) * 2.0**63)
-    return np.int64(low) + up
 
 
 @dataclass(frozen=True)
@@ -349,7 +324,7 @@ class LaplaceChannel(LatticeChannel):
     def steps(self) -> int:
         """Lattice steps G per unit."""
         g = FINEST
-        while g > 1 and 2 * g > _LONGEST_SCALE * self.epsilon:
+        while g > 1 and 2 * g > 2**10 * self.epsilon:
             g //= 2
         return g
 
@@ -404,15 +379,13 @@ class LaplaceChannel(LatticeChannel):
         return h
 
     @cached_property
-    def _search(self) -> tuple[Words, NDArray[np.int32]]:
-        """Cumulative table, and the first entry for words of given leading bits [3]."""
-        upto = np.cumsum(self.table)
-        cells = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << np.uint64(63 - _GUIDE_BITS)
-        first = np.searchsorted(upto, cells, side="right")
-        return upto, np.append(first, len(upto) - 1).astype(np.int32)
+    def _upto(self) -> Words:
+        return np.cumsum(self.table)
 
-    def _fill(self, u: Floats, words: Words, out: NDArray[Any]) -> None:
-        laplace_reports(u, words, self.steps, self.most, *self._search, out)
+    def _drawn(self, x: Integers, words: Words) -> Integers:
+        k = np.searchsorted(self._upto, words & np.uint64(2**63 - 1), side="right")
+        noisy = np.where(words >> np.uint64(63), x - k, x + k)
+        return np.clip(noisy, -self.most, self.most)
 
     def weights(self, x: ArrayLike) -> Words:
         """2^64 times the probability of each report."""
@@ -441,42 +414,16 @@ class LaplaceChannel(LatticeChannel):
     @property
     def v(self) -> float:
         """Planning variance over squared width: 2 / epsilon^2, and the rounding's average."""
-        return (self._noise + self._mean_rounding) / self.gain**2 / 4
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def laplace_reports(
-    u: Floats,
-    words: Words,
-    steps: int,
-    most: int,
-    upto: Words,
-    guide: NDArray[np.int32],
-    out: NDArray[Any],
-) -> None:
-    """Fill ``out`` with u in steps plus noise by inversion, clamped; see LaplaceChannel."""
-    for i in range(u.shape[0]):
-        x = round_at_random(u[i], words[i, 0], steps)
-        word = words[i, 1] & uint64(0x7FFFFFFFFFFFFFFF)
-        cell = word >> uint64(63 - _GUIDE_BITS)
-        k, last = np.int64(guide[cell]), np.int64(guide[cell + uint64(1)])
-        while k < last:
-            middle = (k + last) >> 1
-            if upto[middle] <= word:
-                k = middle + 1
-            else:
-                last = middle
-        z = x - k if words[i, 1] >> uint64(63) else x + k
-        out[i] = min(max(z, -most), most)
+        return (self._noise + (1 / 6 if self.noisy else 0.0)) / self.gain**2 / 4
 
 
 @dataclass(frozen=True)
 class PiecewiseChannel(LatticeChannel):
-    """The piecewise mechanism: in a window around the input with high probability [4].
+    """The piecewise mechanism: in a window around the input with high probability [3].
 
     The window has W points, x in its middle, and slides over {-M, ..., M}, M = G + (W - 1) / 2;
     2 G points lie outside. W is the odd number next to 2 G e^{-epsilon/2}, for which this is the
-    mechanism of [4] on a lattice (C = M / G, up to the rounding of W).
+    mechanism of [3] on a lattice (C = M / G, up to the rounding of W).
 
     Notes
     -----
@@ -528,9 +475,12 @@ class PiecewiseChannel(LatticeChannel):
     def _slope(self) -> float:
         return self._excess * self.window
 
-    def _fill(self, u: Floats, words: Words, out: NDArray[Any]) -> None:
+    def _drawn(self, x: Integers, words: Words) -> Integers:
         a, b = self._each
-        piecewise_reports(u, words, self.steps, self.window, np.uint64(a), np.uint64(b), out)
+        left, chosen = x - self.window // 2, words >> np.uint64(10)
+        inside = left + ((chosen - np.uint64(b)) // np.uint64(a)).astype(np.int64)
+        z = (words & np.uint64(1023)).astype(np.int64) - self.most
+        return np.where(chosen < b, np.where(z < left, z, z + self.window), inside)
 
     def weights(self, x: ArrayLike) -> Words:
         """2^64 times the probability of each report."""
@@ -558,19 +508,4 @@ class PiecewiseChannel(LatticeChannel):
     @property
     def v(self) -> float:
         """Planning variance over squared width: that of u = 1/2, and the rounding's average."""
-        return float(self._spread(0.25, self._mean_rounding)) / 4
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def piecewise_reports(
-    u: Floats, words: Words, steps: int, window: int, a: Any, b: Any, out: NDArray[Any]
-) -> None:
-    """Fill ``out`` with a point of the window around u, or of the rest; see PiecewiseChannel."""
-    for i in range(u.shape[0]):
-        left = round_at_random(u[i], words[i, 0], steps) - window // 2
-        chosen = words[i, 1] >> uint64(10)
-        if chosen < b:
-            z = np.int64(words[i, 1] & uint64(1023)) - steps - window // 2
-            out[i] = z if z < left else z + window
-        else:
-            out[i] = left + np.int64((chosen - b) // a)
+        return float(self._spread(0.25, 1 / 6)) / 4

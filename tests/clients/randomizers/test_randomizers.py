@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy.stats import chisquare
-from vote_laws import scalar_probabilities, unary_law
+from vote_laws import scalar_probabilities, unary_inputs, unary_law
 
 from clients.randomizers.scalars import bin_indices, neighbours, onebit, randomize, unary_votes
 from fedhist.channels.catalogue import (
@@ -68,7 +68,7 @@ def test_votes_follow_the_channel(held: list[int]) -> None:
     channel = UnaryChannel(1.0, ones=2)
     wanted = np.tile(np.array([*held, -1, -1][:2]), (N, 1))
     votes = unary_votes(wanted, 3, channel, streams(N, seed=len(held)))
-    inputs = [np.flatnonzero(r).tolist() for r in channel.inputs(3)]
+    inputs = [np.flatnonzero(r).tolist() for r in unary_inputs(channel, 3)]
     expected = unary_law(channel, 3)[inputs.index(held)] * N
     assert chisquare(np.bincount(votes[:, 0], minlength=8), expected).pvalue > CHANCE
 

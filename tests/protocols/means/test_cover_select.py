@@ -73,7 +73,7 @@ def test_the_law_of_a_vote_by_enumeration(epsilon: float) -> None:
     cells = cells_of(BoxGrid(2, 1.0, 2), users)
     held = np.array([np.arange(4) == c for c in cells], dtype=int)
     assert held.sum(axis=1).max() == 1
-    inputs = UnaryChannel(epsilon).inputs(4).tolist()
+    inputs = unary_inputs(UnaryChannel(epsilon), 4).tolist()
     law = unary_law(UnaryChannel(epsilon), 4)[[inputs.index(h.tolist()) for h in held]]
     assert law.sum(axis=1) == pytest.approx(1)
     ratio = (law[:, None, :] / law[None, :, :]).max()
@@ -89,7 +89,7 @@ def test_votes_follow_that_law() -> None:
     seen = np.bincount(votes, minlength=16)
     channel = UnaryChannel(1.0)
     want = [0, 0, 1, 0]  # cell 2 of 4 in row-major order
-    law = unary_law(channel, 4)[channel.inputs(4).tolist().index(want)]
+    law = unary_law(channel, 4)[unary_inputs(channel, 4).tolist().index(want)]
     # false alarm below 16 * 2e-9
     assert (np.abs(seen - n * law) < 6 * np.sqrt(n * law * (1 - law))).all()
 

@@ -96,7 +96,7 @@ def exact_two_stage_mse(
     )
     pairs = h[:, :-1] + h[:, 1:]
     lead = pairs.argmax(axis=1)
-    noise = math.sqrt(vote.bit_variance / n_vote) / vote.tau
+    noise = math.sqrt(vote.flip * (1 - vote.flip) / n_vote) / vote.tau
     chains = [k for k in (first, n_bins - 1 - last) if k > 0]
     near_wins = _far_cdf(pairs.max(axis=1) / noise, chains)
 
@@ -142,7 +142,9 @@ def _near_frequencies(q: Floats, n: float, vote: UnaryChannel, log2_points: int)
     """
     from scipy.stats import qmc
 
-    covariance = np.eye(len(q)) * vote.bit_variance / vote.tau**2 + np.diag(q) - np.outer(q, q)
+    covariance = (
+        np.eye(len(q)) * vote.flip * (1 - vote.flip) / vote.tau**2 + np.diag(q) - np.outer(q, q)
+    )
     # the second block of the sequence: the first one holds the corner, which is not typical
     sequence = qmc.Sobol(len(q), scramble=False)
     n_points = 1 << log2_points
