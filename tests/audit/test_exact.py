@@ -9,7 +9,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from oracle_laws import enumerated
+from oracle_laws import enumerated, unary_weights
 from vote_laws import unary_inputs
 
 from fedhist.channels.catalogue import (
@@ -75,7 +75,7 @@ def test_votes_need_two_symbols_only(n_symbols: int) -> None:
     unary = UnaryOracle(0.9, n_symbols)
     small = unary.law()
     assert small is not None
-    rows = [[int(w) for w in row] for row in unary.weights(n_symbols)]
+    rows = unary_weights(unary).tolist()
     ratio, delta = brute_force(rows, 0.3)
     worst = small.worst()
     assert Fraction(worst.more, worst.less) == ratio

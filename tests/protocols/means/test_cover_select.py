@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vote_laws import exact_failure, unary_law
+from vote_laws import exact_failure, unary_inputs, unary_law
 
 from clients.records.functionals import Cell
 from fedhist.base.errors import PopulationError, WireError
