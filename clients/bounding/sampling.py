@@ -23,18 +23,15 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
+from clients.bounding.contribution import domain_lookup
 from clients.bounding.kernels import columns_of
-from fedhist.base.arrays import Words
-from fedhist.base.hashing import GOLDEN, MASK64, mix, unit1
+from fedhist.base.arrays import Words, offsets
+from fedhist.base.hashing import GOLDEN, mix, unit1
 from fedhist.users.columns import Items
+from fedhist.users.keys import Keys
 
 Int64s = NDArray[np.int64]
 Unsigned = NDArray[np.unsignedinteger[Any]]
-
-DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
-BIT_NUMBER = np.zeros(64, dtype=np.uint64)
-"""Number of the one bit of x, at ``(x * DE_BRUIJN) >> 58``."""
-BIT_NUMBER[[(0x03F79D71B4CB0A89 << k & MASK64) >> 58 for k in range(64)]] = np.arange(64)
 
 MOST_CLIP = 1 << 31
 """Largest number of tokens that a user may keep."""
@@ -75,6 +72,41 @@ def add_random_clip(
     _add_clipped(*columns_of(items, None)[:3], uint64(clip), words, scratch, total)
     if held is not None:
         held[items.item] = True
+
+
+# -- a public domain ------------------------------------------------------------------------------
+
+
+def in_domain(items: Items, domain: Keys) -> Items:
+    """Keep the items of a public domain and number them by it; no copy where all are in it.
+
+    Examples
+    --------
+    >>> one = np.array([0, 2]), np.array([0, 1], np.uint32), np.array([3, 4], np.uint32)
+    >>> kept = in_domain(Items(Keys.of(["a", "b"]), *one), Keys.of(["b", "c"]))
+    >>> kept.indptr, kept.item, kept.count
+    (array([0, 1]), array([0], dtype=uint32), array([4], dtype=uint32))
+    """
+    lookup = domain_lookup(domain, items.vocabulary)
+    if lookup is None:
+        return items
+    position = lookup[items.item]
+    inside = position >= 0
+    before = offsets(inside)
+    item = position[inside].astype(np.uint32)
+    return Items(domain, before[items.indptr], item, items.count[inside])
+
+
+def cut_rows(items: Items, domain: Keys, m: int, words: Words) -> tuple[Int64s, Unsigned, Unsigned]:
+    """Draw min(m, size) of each user's in-domain items, uniformly without replacement.
+
+    Privacy
+    -------
+    A row adds up to at most m, whatever the record and the words: it is a point of the simplex
+    m, with at most min(k, m) entries.
+    """
+    indptr, item, count = random_clip(in_domain(items, domain), m, words)
+    return indptr, item.astype(np.uint32, copy=False), count
 
 
 # -- one user -------------------------------------------------------------------------------------
@@ -130,28 +162,6 @@ def size_of(start: Any, stop: Any, count: Any) -> Any:
         if fits:
             return total, shift
         shift += uint64(1)
-
-
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
-def draw_set(s: Any, c: Any, invert: Any, counter: Any, bits: Any) -> Any:
-    """Fill ``bits`` with a uniform subset of c out of s, or what it leaves; number of words used.
-
-    Floyd's algorithm [3]: draw from [0, j]; where that is taken, take j.
-    """
-    used = (s + uint64(63)) >> uint64(6)
-    for b in range(used):
-        bits[b] = uint64(0)
-    for j in range(s - c, s):
-        r, counter = _below(uint64(j) + uint64(1), counter)
-        taken = (bits[r >> uint64(6)] >> (r & uint64(63))) & uint64(1)
-        r = uint64(j) if taken else r
-        bits[r >> uint64(6)] |= uint64(1) << (r & uint64(63))
-    if invert:
-        for b in range(used):
-            bits[b] = ~bits[b]
-        if s & uint64(63):
-            bits[used - uint64(1)] &= (uint64(1) << (s & uint64(63))) - uint64(1)
-    return used
 
 
 @njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
@@ -281,7 +291,7 @@ def _clip_rows(
     count_out: Words,
 ) -> None:
     """Write every user's sample."""
-    bits, kept, n = scratch[0], scratch[1], uint64(0)
+    kept, n = scratch[1], uint64(0)
     for u in range(indptr.shape[0] - 1):
         start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
         s = stop - start
@@ -292,21 +302,6 @@ def _clip_rows(
             for k in range(start, stop):
                 item_out[n], count_out[n] = item[k], count[k]
                 n += uint64(1)
-        elif m == s and keep_zeros:
-            draw_set(s, c, gone, words[u], bits)
-            for k in range(s):
-                item_out[n] = item[start + k]
-                count_out[n] = (bits[k >> uint64(6)] >> (k & uint64(63))) & uint64(1)
-                n += uint64(1)
-        elif m == s:
-            for b in range(draw_set(s, c, gone, words[u], bits)):
-                rest, base = bits[b], start + (uint64(b) << uint64(6))
-                while rest:
-                    low = rest & (~rest + uint64(1))
-                    k = base + BIT_NUMBER[(low * DE_BRUIJN) >> uint64(58)]
-                    item_out[n], count_out[n] = item[k], uint64(1)
-                    n += uint64(1)
-                    rest ^= low
         else:
             draw(s, m, c, start, count, shift, words[u], scratch)
             for k in range(s):
@@ -327,7 +322,7 @@ def _add_clipped(
     total: Int64s,
 ) -> None:
     """Add every user's sample to ``total``."""
-    bits, kept = scratch[0], scratch[1]
+    kept = scratch[1]
     for u in range(indptr.shape[0] - 1):
         start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
         s = stop - start
@@ -337,13 +332,6 @@ def _add_clipped(
         if m <= clip:
             for k in range(start, stop):
                 total[item[k]] += np.int64(count[k])
-        elif m == s:
-            for b in range(draw_set(s, c, gone, words[u], bits)):
-                rest, base = bits[b], start + (uint64(b) << uint64(6))
-                while rest:
-                    low = rest & (~rest + uint64(1))
-                    total[item[base + BIT_NUMBER[(low * DE_BRUIJN) >> uint64(58)]]] += 1
-                    rest ^= low
         else:
             draw(s, m, c, start, count, shift, words[u], scratch)
             for k in range(s):

@@ -14,9 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from clients.bounding.item_encodings import cut_rows, in_domain
 from clients.bounding.kernels import columns_of, user_norms
-from clients.bounding.sampling import MOST_CLIP, random_clip
+from clients.bounding.sampling import MOST_CLIP, cut_rows, in_domain, random_clip
 from fedhist.base.arrays import Floats, Integers, Words, offsets
 from fedhist.base.checks import check_integer
 from fedhist.users.batch import Users

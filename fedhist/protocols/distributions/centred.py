@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import chdtrc, chdtri
@@ -28,8 +29,8 @@ from fedhist.base.text import warned
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.noise_law import noise_per_sensitivity
 from fedhist.protocols.distributions.mechanisms import (
+    LAPLACE,
     MEAN_ABSOLUTE,
-    Additive,
     DistributionTask,
     Learned,
     Mechanism,
@@ -354,8 +355,6 @@ def _both(a: Learned, a_epsilon: float, b: Learned, b_epsilon: float) -> Learned
 
 # -- as a mechanism of ``distribution``: all users have m samples each -----------------------------
 
-COUNTS = Additive("counts", gaussian=False)
-
 
 def centred_task(task: DistributionTask) -> CentredTask:
     """Say what centred counts of users with m samples each work with."""
@@ -372,26 +371,34 @@ def centred_task(task: DistributionTask) -> CentredTask:
     )
 
 
-def _search(task: DistributionTask, server: Curator) -> Search:
-    def ask(epsilon: float, label: str) -> Generator[Query, Summary, Learned]:
-        return (yield from COUNTS.search(replace(task, epsilon=epsilon), server, label))
+@dataclass(frozen=True)
+class Centred(Mechanism):
+    """Average of the users' shares, whatever distributions they have."""
 
-    return (yield from centred(centred_task(task), server, ask))
+    rounds: ClassVar[int] = 3
 
+    @property
+    def pure(self) -> bool:
+        """Offsets have Gaussian noise."""
+        return False
 
-def _error(task: DistributionTask) -> float:
-    """Add the sampling of the users' items; inf where no radius can be selected."""
-    at = centred_task(task)
-    if not (at.runs and at.selects):
-        return math.inf
-    return math.hypot(at.error(), MEAN_ABSOLUTE * math.sqrt((at.k - 1) / (task.m * task.n_users)))
+    def search(self, task: DistributionTask, server: Curator) -> Search:
+        """Run the rounds."""
 
+        def ask(epsilon: float, label: str) -> Generator[Query, Summary, Learned]:
+            return (yield from LAPLACE.search(replace(task, epsilon=epsilon), server, label))
 
-def _floor(task: DistributionTask) -> float:
-    """Users from which a radius can be selected; inf without a delta or with too many symbols."""
-    at = centred_task(task)
-    return at.clipped / MOST_CLIPPED if at.runs else math.inf
+        return (yield from centred(centred_task(task), server, ask))
 
+    def error(self, task: DistributionTask) -> float:
+        """Add the sampling of the users' items; inf where no radius can be selected."""
+        at = centred_task(task)
+        if not (at.runs and at.selects):
+            return math.inf
+        sampling = MEAN_ABSOLUTE * math.sqrt((at.k - 1) / (task.m * task.n_users))
+        return math.hypot(at.error(), sampling)
 
-CENTRED = Mechanism("centred", _search, _error, rounds=3, pure=False, floor=_floor, automatic=True)
-"""Average of the users' shares, whatever distributions they have."""
+    def floor(self, task: DistributionTask) -> float:
+        """Users from which a radius can be selected; inf without delta or with too many symbols."""
+        at = centred_task(task)
+        return at.clipped / MOST_CLIPPED if at.runs else math.inf

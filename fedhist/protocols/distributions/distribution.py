@@ -37,10 +37,11 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget
-from fedhist.protocols.distributions.centred import CENTRED
+from fedhist.protocols.distributions.centred import Centred
 from fedhist.protocols.distributions.mechanisms import (
     ADDITIVE,
     LAPLACE,
+    Additive,
     DistributionTask,
     Mechanism,
     all_answer,
@@ -57,7 +58,7 @@ from fedhist.users.shards import Shard
 from server.distributions.simplex import project_simplex
 
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
-    {mechanism.name: mechanism for mechanism in (*ADDITIVE, *SELECTIONS, CENTRED)}
+    {mechanism.name: mechanism for mechanism in (*ADDITIVE, *SELECTIONS, Centred("centred"))}
 )
 """Every mechanism, by name."""
 
@@ -136,7 +137,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
     name: ClassVar[str] = "distribution"
     paper: ClassVar[str] = "Liu, Suresh, Yu, Kumar & Riley, NeurIPS 2020"
     mechanisms: ClassVar[Mapping[str, Mechanism]] = MECHANISMS
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
 
     domain: Keys
     epsilon: float
@@ -162,8 +163,8 @@ class Distribution(TwoModes, DistributionTarget, Central):
         self.check_integers(self.discrete)
         if self.mechanism != "auto":
             self._check_mechanism()
-        if (linear := self.chosen.linear) is not None:
-            _ = self.asks(linear.query(self.task), 0)
+        if self._linear:
+            _ = self.asks(self._linear.query(self.task), 0)
 
     def _check_mechanism(self) -> None:
         if self.mechanism not in self.mechanisms:
@@ -174,7 +175,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
         named = self.mechanisms[self.mechanism]
         if not (self.delta or named.pure):
             raise ValueError(f"mechanism {self.mechanism!r} needs delta > 0, got {self.delta}")
-        if self.trust is not None and named.linear is None:
+        if self.trust is not None and not named.linear:
             names = ", ".join(m.name for m in MECHANISMS.values() if m.linear)
             raise ValueError(
                 f"mechanism {self.mechanism!r} in mode {self.mode!r} needs exact sums, of which "
@@ -207,16 +208,20 @@ class Distribution(TwoModes, DistributionTarget, Central):
         return MECHANISMS[_best(self.task, self.assume != NOTHING)]
 
     @property
+    def _linear(self) -> Additive | None:
+        chosen = self.chosen
+        return chosen if isinstance(chosen, Additive) and chosen.linear else None
+
+    @property
     def max_rounds(self) -> int:
         """The mechanism's."""
         return self.chosen.rounds
 
     def asks(self, query: Query, round_index: int) -> Query:
         """Under aggregate trust, for shares of what the mechanism spends."""
-        linear = self.chosen.linear
-        if self.trust is None or linear is None:
+        if self.trust is None or self._linear is None:
             return query
-        return self.shared(query, *linear.spends(self.task))
+        return self.shared(query, *self._linear.spends(self.task))
 
     # -- the script ------------------------------------------------------------------------------
 
@@ -257,7 +262,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
     @property
     def _by_lemma(self) -> bool:
         """Whether the value is noisy counts over s m, as they are."""
-        counts = self.chosen.linear is not None and self.chosen.linear.encoding == "counts"
+        counts = self._linear is not None and self._linear.encoding == "counts"
         return counts and self.trust is None and not self.project
 
     def sums(self, users: Users) -> Mapping[str, Array]:
@@ -274,7 +279,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
         Where everybody has m items, and nothing is projected, noise on their counts is the whole
         error, k E|Z| / (s m). Everything else is run.
         """
-        linear = self.chosen.linear
+        linear = self._linear
         if not self._by_lemma or linear is None or facts["other sizes"][0]:
             return super().error_of(facts)
         task = self.task
@@ -335,11 +340,11 @@ def _best(task: DistributionTask, alike: bool) -> str:
     possible = [
         mechanism
         for mechanism in MECHANISMS.values()
-        if mechanism.automatic
+        if mechanism.name not in ("one-item", "phs", "sparse")  # never the best of those like them
         and (alike or mechanism.estimates is Truth.AVERAGE_OF_USERS)
         and (mechanism.pure or task.delta)
         and mechanism.suits(task)
         and task.n_users >= mechanism.floor(task)
-        and (task.trust is None or (mechanism.linear and mechanism.linear.addable(task)))
+        and (task.trust is None or (isinstance(mechanism, Additive) and mechanism.addable(task)))
     ]
     return min(possible, key=lambda mechanism: mechanism.error(task)).name

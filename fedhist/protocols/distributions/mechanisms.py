@@ -13,9 +13,10 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from scipy.special import erfcx
@@ -26,11 +27,11 @@ from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
 from fedhist.model.truths import Truth
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import zcdp_rho
+from fedhist.privacy.guarantee import Adjacency, zcdp_rho
 from fedhist.privacy.noise_law import NoiseLaw, noise_per_sensitivity
 from fedhist.privacy.shares import ShareNoise
+from fedhist.protocols.distributions.queries import ExceedanceCounts, ItemCounts
 from fedhist.protocols.shared.central import add_noise
-from fedhist.protocols.shared.item_encodings import ItemCounts, OneItem, Presence
 from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
 from server.distributions.simplex import CMAX, presence_to_probability
@@ -88,42 +89,49 @@ class Learned:
 Search = Generator[Query, Summary, Learned]
 
 
-def _no_floor(task: DistributionTask) -> float:
-    return 0.0
-
-
-def _always(task: DistributionTask) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
-class Mechanism:
-    """One way to learn a distribution.
+class Mechanism(ABC):
+    """One way to learn a distribution, by name.
 
-    Parameters
-    ----------
-    error : callable of task to float
-        Expected l1 distance of ``Learned.p`` from the distribution that all samples were drawn
-        from, where that is uniform: what the automatic choice compares.
-    floor : callable of task to float
-        Fewest users at which the error formula holds: below it the automatic choice passes the
-        mechanism over, and a run by name carries a warning. inf: it does not run at all.
-    automatic, suits
-        Whether ``mechanism = "auto"`` may choose it, and at which public numbers.
-    linear : Additive, optional
-        What it is, where it is noise on the sums of one query, which nodes can add.
+    ``pure``: it needs no delta. ``linear``: noise on the sums of one query, which nodes can add.
     """
 
+    rounds: ClassVar[int] = 1
+    linear: ClassVar[bool] = False
+
     name: str
-    search: Callable[[DistributionTask, Curator], Search]
-    error: Callable[[DistributionTask], float]
-    rounds: int
-    pure: bool
-    floor: Callable[[DistributionTask], float] = _no_floor
-    automatic: bool = False
-    suits: Callable[[DistributionTask], bool] = _always
-    estimates: Truth = Truth.AVERAGE_OF_USERS
-    linear: Additive | None = None
+
+    @property
+    @abstractmethod
+    def pure(self) -> bool:
+        """Whether it needs no delta."""
+
+    @property
+    def estimates(self) -> Truth:
+        """What the estimate is about."""
+        return Truth.AVERAGE_OF_USERS
+
+    @abstractmethod
+    def search(self, task: DistributionTask, server: Curator) -> Search:
+        """Ask, release, and return what was learned."""
+
+    @abstractmethod
+    def error(self, task: DistributionTask) -> float:
+        """Predict the l1 distance of ``Learned.p`` from the distribution of all samples.
+
+        Where that is uniform: what the automatic choice compares.
+        """
+
+    def floor(self, task: DistributionTask) -> float:
+        """Fewest users at which the error formula holds; inf: it does not run at all.
+
+        Below it the automatic choice passes the mechanism over, and a run by name has a warning.
+        """
+        return 0.0
+
+    def suits(self, task: DistributionTask) -> bool:
+        """Whether "auto" may choose it at these public numbers."""
+        return True
 
 
 def all_answer(
@@ -158,30 +166,46 @@ def all_answer(
 
 
 @dataclass(frozen=True)
-class Additive:
+class Additive(Mechanism):
     """Noise on the sum of one encoding, for all symbols together.
 
     Gaussian noise for its l2 sensitivity, or Laplace noise for the l1 sensitivity; :meth:`spends`
     is what is drawn for and charged.
     """
 
-    encoding: Literal["counts", "one-item", "presence"]
-    gaussian: bool
+    linear: ClassVar[bool] = True
+
+    encoding: Literal["counts", "one-item", "presence"] = "counts"
+    gaussian: bool = False
+
+    @property
+    def pure(self) -> bool:
+        """Laplace noise needs no delta."""
+        return not self.gaussian
+
+    @property
+    def estimates(self) -> Truth:
+        """Presence tells of a common distribution only."""
+        return Truth.COMMON if self.encoding == "presence" else Truth.AVERAGE_OF_USERS
+
+    def suits(self, task: DistributionTask) -> bool:
+        """Up to m p = 2 presence tells how probable a symbol is: one in seven users lacks it."""
+        return self.encoding != "presence" or task.m * task.p_max <= 2
 
     def spends(self, task: DistributionTask) -> tuple[float, float]:
         """Return the (epsilon, delta) that the noise is worth."""
         return task.epsilon, task.delta if self.gaussian else 0.0
 
-    def query(self, task: DistributionTask) -> ItemCounts | OneItem | Presence:
+    def query(self, task: DistributionTask) -> ItemCounts | ExceedanceCounts:
         """Return the one question."""
-        if self.encoding == "one-item":
-            return OneItem(task.domain)
-        return (Presence if self.encoding == "presence" else ItemCounts)(task.domain, task.m)
+        if self.encoding == "presence":
+            return ExceedanceCounts(task.domain, task.m, (0,))
+        return ItemCounts(task.domain, self._items(task))
 
     def sensitivity(self, task: DistributionTask) -> float:
-        """Of the query's sums, in the norm that the noise is for."""
-        query = self.query(task)
-        return query.l2_sensitivity if self.gaussian else query.l1_sensitivity
+        """Of the query's sums, in the norm that the noise is for, under replacement."""
+        norm = 2 if self.gaussian else 1
+        return self.query(task).integer_sensitivity(norm, Adjacency.REPLACE_USER)
 
     def law(self, task: DistributionTask) -> NoiseLaw:
         """Law of the noise on each total; under aggregate trust that of all parties' shares."""
@@ -208,13 +232,15 @@ class Additive:
 
     def search(self, task: DistributionTask, server: Curator, label: str = "") -> Search:
         """Ask, add noise, divide; ``label`` is the name of the charge, if it has one."""
-        summary = yield self.query(task)
+        query = self.query(task)
+        summary = yield query
         if task.trust is not None:  # nodes may have dropped out of the sum
             task = replace(task, n_users=summary.n_users)
-        exact = summary.sums["presence" if self.encoding == "presence" else "counts"]
+        counts = isinstance(query, ItemCounts)
+        exact = summary.sums["counts"] if counts else summary.sums["users"][:, 0]
         size, (epsilon, delta) = self.sensitivity(task), self.spends(task)
         noisy = add_noise(server, exact, size, epsilon, delta, discrete=task.discrete, label=label)
-        read = _from_presence if self.encoding == "presence" else self._from_counts
+        read = self._from_counts if counts else _from_presence
         learned = read(noisy, task, self.law(task).std)
         return replace(learned, public={**learned.public, "n_users": float(task.n_users)})
 
@@ -307,37 +333,13 @@ def _from_presence(noisy: Array, task: DistributionTask, std: float) -> Learned:
     return Learned(p, warnings, public)
 
 
-MOST_PRESENT = 2.0
-"""Up to this m p presence tells how probable a symbol is: one user in seven still lacks it."""
-
-
-def _tells(task: DistributionTask) -> bool:
-    return task.m * task.p_max <= MOST_PRESENT
-
-
-def additive(name: str, noise: Additive, *, automatic: bool = False) -> Mechanism:
-    """Make the mechanism of one linear query with noise."""
-    presence = noise.encoding == "presence"
-    return Mechanism(
-        name,
-        noise.search,
-        noise.error,
-        rounds=1,
-        pure=not noise.gaussian,
-        automatic=automatic,
-        suits=_tells if presence else _always,
-        estimates=Truth.COMMON if presence else Truth.AVERAGE_OF_USERS,
-        linear=noise,
-    )
-
-
-LAPLACE = additive("laplace", Additive("counts", gaussian=False), automatic=True)
+LAPLACE = Additive("laplace")
 
 ADDITIVE = (
     LAPLACE,
-    additive("gaussian", Additive("counts", gaussian=True), automatic=True),
-    additive("one-item", Additive("one-item", gaussian=False)),
-    additive("presence", Additive("presence", gaussian=True), automatic=True),
-    additive("presence-laplace", Additive("presence", gaussian=False), automatic=True),
+    Additive("gaussian", gaussian=True),
+    Additive("one-item", "one-item"),
+    Additive("presence", "presence", gaussian=True),
+    Additive("presence-laplace", "presence"),
 )
 """Counts and one item [1, Lemma 1], presence [1, Algorithm 4]."""

@@ -35,13 +35,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Array
+from fedhist.base.checks import check_within
 from fedhist.base.text import warned
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.distributions.mechanisms import Learned, presence_error
-from fedhist.protocols.distributions.queries import MOST_EXCEEDANCES, MOST_M, ExceedanceCounts
+from fedhist.protocols.distributions.queries import MOST_EXCEEDANCES, ExceedanceCounts
 from fedhist.protocols.distributions.selection import (
     KS,
     PHS,
@@ -119,8 +120,7 @@ class MedianTask:
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
-        if not 1 <= self.m_max <= MOST_M:
-            raise ValueError(f"m_max must lie in [1, {MOST_M}], got {self.m_max}")
+        check_within("m_max", self.m_max, 1, 1 << 24)
         if self.adjacency is Adjacency.ZERO_OUT_USER:
             raise ValueError(
                 'adjacency must be "replace-user" or "add-remove-user", '
@@ -131,8 +131,7 @@ class MedianTask:
                 f"n_users is public exactly under {Adjacency.REPLACE_USER.value!r}, "
                 f"got {self.n_users} under {self.adjacency.value!r}"
             )
-        if not 0 < self.beta < 1:
-            raise ValueError(f"beta must lie in (0, 1), got {self.beta}")
+        check_within("beta", self.beta, 0, 1, "()")
 
     @property
     def classes(self) -> int:

@@ -1,12 +1,11 @@
-"""What users are asked for a distribution: counts beyond thresholds, own shares, framed shares.
+"""What users are asked for a distribution: counts, counts beyond thresholds, own or framed shares.
 
 All are linear: users' answers add up to integers, and secure aggregation could compute the sums.
-Counts of items, one item and presence are in :mod:`fedhist.protocols.shared.item_encodings`.
 
 References
 ----------
 .. [1] Liu, Suresh, Yu, Kumar & Riley, "Learning discrete distributions: user vs item-level
-   privacy", NeurIPS 2020, Algorithms 2, 3 and 5, Appendix E.
+   privacy", NeurIPS 2020, Lemma 1, Algorithms 2 to 5, Appendix E.
 """
 
 from __future__ import annotations
@@ -20,14 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.bounding.contribution import clip_rows, clipped_counts, domain_lookup
-from clients.bounding.item_encodings import (
-    add_exceedances,
-    cell_table,
-    cut_rows,
-    in_domain,
-    threshold_rows,
-)
-from clients.bounding.sampling import MOST_CLIP
+from clients.bounding.sampling import MOST_CLIP, add_random_clip, cut_rows, in_domain
 from clients.records.whitened import (
     FRAME_STEPS,
     Frame,
@@ -36,14 +28,14 @@ from clients.records.whitened import (
     row_norms,
     scaled_rows,
 )
-from fedhist.base.arrays import Array, Bounds, Floats, offsets
+from fedhist.base.arrays import Array, Bounds, Floats, Words, offsets
 from fedhist.base.checks import check_integer, check_scale
 from fedhist.base.errors import WireError
 from fedhist.model.query import CHUNK, Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Adjacency, Trust
+from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.shared.domains import check_domain
-from fedhist.protocols.shared.item_encodings import cut_words
 from fedhist.protocols.shared.ragged_rows import check_distinct, only_rows, row_sums
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -54,9 +46,6 @@ from fedhist.users.streams import Streams
 MOST_EXCEEDANCES = 1 << 26
 """Most counts in a summary, symbols times thresholds: 512 MB."""
 
-MOST_M = 1 << 24
-"""Most items that a table of cells is made for."""
-
 SHARE_STEPS = 1 << 24
 """Steps that a user's shares add up to: what rounding down takes is below 2^-24 a symbol."""
 
@@ -64,6 +53,97 @@ MOST_FRAMED = 1 << 14
 """Most symbols of framed shares: a client sends a number for each of them."""
 
 MOST_RADII = 1 << 10
+
+
+# -- counts ----------------------------------------------------------------------------------------
+
+
+@register_query
+@dataclass(frozen=True)
+class ItemCounts(Query):
+    """Each user answers its counts, cut to m items, as (item, count) entries: with m = 1 one item.
+
+    Parameters
+    ----------
+    domain : Keys
+        The k public symbols; other items are dropped.
+    m : int
+        Most items of a user. One with more draws m of them, uniformly without replacement; one with
+        fewer sends what it has.
+    cohort : Cohort, optional
+
+    Privacy
+    -------
+    A row N has N_i >= 0 and ||N||_1 <= m. Replacing a user moves the sum by N - N'. Its l1 norm is
+    at most ||N||_1 + ||N'||_1 <= 2 m, and its squared l2 norm at most ||N||_2^2 + ||N'||_2^2 <=
+    2 m^2, because N . N' >= 0. Both are attained by m of one symbol against m of another. With
+    k = 1, both are m.
+    """
+
+    wire_name: ClassVar[str] = "item-counts"
+    trust: ClassVar[Trust] = Trust.CENTRAL
+
+    domain: Keys
+    m: int
+    cohort: Cohort | None = None
+
+    def __post_init__(self) -> None:
+        check_domain(self.domain)
+        check_integer("m", self.m, MOST_CLIP)
+
+    def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
+        """Return 2 m or sqrt(2) m, or m for a single symbol, under replacement."""
+        if adjacency is not Adjacency.REPLACE_USER:
+            return super().integer_sensitivity(norm, adjacency)
+        rows = min(len(self.domain), 2)
+        return float(rows * self.m) if norm == 1 else sqrt_up(rows * self.m**2)
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Send the cut counts; randomness is used by users with more than m items only."""
+        indptr, item, count = cut_rows(users.counts, self.domain, self.m, cut_words(rng))
+        return Report(users.ids, ragged={"item": item, "count": count}, indptr=indptr)
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Cut and add up; integers, so bit-identical to folding the answers."""
+        total = np.zeros(len(self.domain), dtype=np.int64)
+        for chunk in users.blocks(CHUNK):
+            inside = in_domain(chunk.counts, self.domain)
+            add_random_clip(inside, self.m, cut_words(rng(chunk)), total)
+        return Summary(len(users), {"counts": total})
+
+    def fold(self, report: Report) -> Summary:
+        """Add up by symbol: (k,) int64."""
+        total = np.zeros(len(self.domain), dtype=np.int64)
+        np.add.at(total, report.ragged["item"], report.ragged["count"].astype(np.int64))
+        return Summary(report.n_users, {"counts": total})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every row holds distinct symbols that add up to at most m."""
+        only_rows(report, "count", "item")
+        check_distinct(report, report.ragged["item"], len(self.domain))
+        count = report.ragged["count"]
+        Bounds((None,), "u", 1, self.m).check("count", count)
+        size = row_sums(report, count)
+        if (size > self.m).any():
+            raise WireError(f"a row adds up to {int(size.max())}, more than m = {self.m}")
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Bound each total by what everybody may add to it."""
+        return {"counts": Bounds((len(self.domain),), "i", 0, n_users * self.m)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Bound the sum over all symbols as well."""
+        super().check_summary(summary)
+        total = float(summary.sums["counts"].sum(dtype=np.float64))
+        if total > summary.n_users * self.m * (1 + 1e-9):
+            raise WireError(
+                f"'counts' adds up to {total:.15g}, more than {summary.n_users} users of {self.m}"
+            )
+
+
+def cut_words(rng: Streams) -> Words:
+    """One private word per user for the cut to m items, whatever its record."""
+    return rng.substream("random-clip").words(1)[:, 0]
 
 
 # -- counts beyond thresholds ----------------------------------------------------------------------
@@ -105,7 +185,7 @@ class ExceedanceCounts(Query):
 
     def __post_init__(self) -> None:
         check_domain(self.domain)
-        check_integer("m", self.m, MOST_M)
+        check_integer("m", self.m, MOST_CLIP)
         t = self.thresholds
         if not t or t[0] < 0 or t[-1] >= self.m or any(a >= b for a, b in pairwise(t)):
             raise ValueError(
@@ -121,22 +201,32 @@ class ExceedanceCounts(Query):
         rows = 2 if adjacency is Adjacency.REPLACE_USER else 1
         return min(len(self.domain), rows * self.m)
 
+    def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
+        """Return that of one threshold, of which a user's symbols have one number each."""
+        if len(self.thresholds) > 1 or self.complete or adjacency is not Adjacency.REPLACE_USER:
+            return super().integer_sensitivity(norm, adjacency)
+        touched = self.touched(adjacency)
+        return float(touched) if norm == 1 else sqrt_up(touched)
+
     # -- client half
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send the cells; randomness is used by users with more than m items only."""
         items, arrays = self._records(users)
-        asked = self.domain, self.m, len(self.thresholds), cell_table(self.thresholds, self.m)
-        indptr, cell = threshold_rows(items, *asked, cut_words(rng))
-        return Report(users.ids, arrays, {"cell": cell}, indptr)
+        indptr, item, count = cut_rows(items, self.domain, self.m, cut_words(rng))
+        cell = np.searchsorted(np.array(self.thresholds), count.astype(np.int64))
+        sent = cell > 0
+        where = item[sent].astype(np.int64) * len(self.thresholds) + cell[sent] - 1
+        return Report(users.ids, arrays, {"cell": where.astype(np.uint32)}, offsets(sent)[indptr])
 
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Cut and add up in one walk; integers, so bit-identical to folding the answers."""
-        items, arrays = self._records(users)
-        asked = self.domain, self.m, len(self.thresholds), cell_table(self.thresholds, self.m)
-        total = np.zeros(len(self.domain) * len(self.thresholds), dtype=np.int64)
-        add_exceedances(items, *asked, lambda rows: cut_words(rng(users.take(rows))), total)
-        return self._summary(len(users), total, arrays)
+        """Add up the cells; integers, so bit-identical to folding the answers."""
+        total, kept = np.zeros(len(self.domain) * len(self.thresholds), dtype=np.int64), 0
+        for chunk in users.blocks(CHUNK):
+            report = self.answer(chunk, rng(chunk))
+            np.add.at(total, report.ragged["cell"], 1)
+            kept += int(report.arrays["kept"].sum()) if self.complete else 0
+        return self._summary(len(users), total, kept)
 
     def _records(self, users: Users) -> tuple[Items, dict[str, Array]]:
         """Empty the records of users with fewer than m items, where rows are complete."""
@@ -158,13 +248,12 @@ class ExceedanceCounts(Query):
         """Add up by symbol and cell: (k, |T|) int64."""
         n = len(self.domain) * len(self.thresholds)
         total = np.bincount(report.ragged["cell"].astype(np.int64), minlength=n)
-        return self._summary(report.n_users, total.astype(np.int64), report.arrays)
+        kept = int(report.arrays["kept"].sum()) if self.complete else 0
+        return self._summary(report.n_users, total.astype(np.int64), kept)
 
-    def _summary(self, n_users: int, total: Array, arrays: Mapping[str, Array]) -> Summary:
+    def _summary(self, n_users: int, total: Array, kept: int) -> Summary:
         sums = {"users": total.reshape(len(self.domain), len(self.thresholds))}
-        if self.complete:
-            sums["kept"] = arrays["kept"].sum(keepdims=True, dtype=np.int64)
-        return Summary(n_users, sums)
+        return Summary(n_users, sums | ({"kept": np.array([kept])} if self.complete else {}))
 
     def above(self, summary: Summary) -> NDArray[np.int64]:
         """Count the users with more than t of each symbol: (k, |T|), a copy. NOT PRIVATE."""

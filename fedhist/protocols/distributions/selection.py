@@ -29,6 +29,7 @@ from fedhist.base.arrays import Array, Floats
 from fedhist.base.text import warned
 from fedhist.model.query import Query, Summary
 from fedhist.model.truths import Truth
+from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.distributions.mechanisms import (
     MEAN_ABSOLUTE,
     DistributionTask,
@@ -36,8 +37,7 @@ from fedhist.protocols.distributions.mechanisms import (
     Mechanism,
     Search,
 )
-from fedhist.protocols.distributions.queries import MOST_EXCEEDANCES, MOST_M, ExceedanceCounts
-from fedhist.protocols.shared.item_encodings import Presence
+from fedhist.protocols.distributions.queries import MOST_EXCEEDANCES, ExceedanceCounts
 from fedhist.session.curator import Curator
 from server.distributions.binomial_scores import (
     MOST_HYPOTHESES,
@@ -48,14 +48,7 @@ from server.distributions.binomial_scores import (
     oversized,
     pick_eta,
 )
-from server.distributions.simplex import CMAX, presence_to_probability
-
-MOST_SELECTIONS = 1 << 26
-"""Most scores, symbols times hypotheses: 512 MB."""
-
-CLEARLY_OFF = 3.0
-"""What is selected is about no common distribution if its sum alone is off by so many times the l1
-error that is expected of all symbols together: of two symbols, one run in a hundred at most."""
+from server.distributions.simplex import presence_to_probability
 
 SMALL = 2.0
 """Symbols selected with m p below this are read from presence [1, Algorithm 5, line 6]."""
@@ -85,9 +78,6 @@ PHS = Family(PHSPlan.of, 0.4, 1.02, 2.27, math.log(5.0))
 there, 2.27 a normal's density at 0 over that at 1.28, and (1 - p)^m = 1 - 2 c at m p = log 5."""
 
 
-# -- budgets ---------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Budgets:
     """Epsilon of each symbol's selection, and what a second stage may spend on presence.
@@ -100,41 +90,79 @@ class Budgets:
     laplace: float = 0.0
 
 
-BudgetsOf = Callable[[DistributionTask], Budgets]
+@dataclass(frozen=True)
+class Selection(Mechanism):
+    """Select every symbol (Algorithm 3); "sparse" reads the rare ones from presence (Algorithm 5).
 
+    Corrected against the paper: line 3 of Algorithm 5 selects with the budget of one symbol, and
+    does not split it again; and presence is asked of all symbols at once, from fresh draws where
+    users hold more than m items.
+    """
 
-def corrected(task: DistributionTask) -> Budgets:
-    """Spend it all on one stage: sqrt(8 rho / q) a symbol, or epsilon / q if that is more."""
-    if math.isinf(task.epsilon):
-        return Budgets(math.inf)
-    basic = task.epsilon / task.touched
-    return Budgets(max(basic, math.sqrt(8 * task.rho / task.touched)) if task.delta else basic)
+    family: Family = KS
 
+    @property
+    def sparse(self) -> bool:
+        """Whether there is a second stage."""
+        return self.name == "sparse"
 
-def corrected_sparse(task: DistributionTask) -> Budgets:
-    """Split zCDP evenly: rho / 2 for all selections, rho / 2 for the presence of all symbols."""
-    if math.isinf(task.epsilon):
-        return Budgets(math.inf, math.inf)
-    return Budgets(math.sqrt(4 * task.rho / task.touched), task.rho / 2)
+    @property
+    def rounds(self) -> int:  # type: ignore[override]
+        """One for each stage."""
+        return 2 if self.sparse else 1
 
+    @property
+    def pure(self) -> bool:
+        """One stage needs no delta."""
+        return not self.sparse
 
-# -- scripts ---------------------------------------------------------------------------------------
+    @property
+    def estimates(self) -> Truth:
+        """One distribution of all users."""
+        return Truth.COMMON
 
+    def budgets(self, task: DistributionTask) -> Budgets:
+        """Spend sqrt(8 rho / q) a symbol, or epsilon / q if that is more.
 
-def one_stage(family: Family, budgets: BudgetsOf) -> Callable[[DistributionTask, Curator], Search]:
-    """Make the script that selects every symbol (Algorithm 3)."""
+        With a second stage rho is split evenly: a half for all selections, a half for the presence
+        of all symbols.
+        """
+        if math.isinf(task.epsilon):
+            return Budgets(math.inf, math.inf)
+        if self.sparse:
+            return Budgets(math.sqrt(4 * task.rho / task.touched), task.rho / 2)
+        basic = task.epsilon / task.touched
+        return Budgets(max(basic, math.sqrt(8 * task.rho / task.touched)) if task.delta else basic)
 
-    def search(task: DistributionTask, server: Curator) -> Search:
-        each = budgets(task).each
-        p, public = yield from _select(task, server, family, each)
-        mass, off = (
-            float(p.sum()),
-            task.k * selection_error(family, 1 / task.k, task.m, task.n_users, each),
-        )
-        warnings = () if abs(mass - 1) <= CLEARLY_OFF * off else (_differ_in_words(mass),)
-        return Learned(p, warnings, {**public, "mass": mass})
+    def floor(self, task: DistributionTask) -> float:
+        """Fewest users at which the error formula holds; inf where there are too many scores."""
+        each = self.budgets(task).each
+        if too_large(task, each):
+            return math.inf
+        return users_needed(task.m, each, self.family.height)
 
-    return search
+    def error(self, task: DistributionTask) -> float:
+        """Add up the errors of all symbols."""
+        each = self.budgets(task).each
+        return task.k * selection_error(self.family, 1 / task.k, task.m, task.n_users, each)
+
+    def search(self, task: DistributionTask, server: Curator) -> Search:
+        """Select; read rare symbols from presence, or say where the sum is off."""
+        budget = self.budgets(task)
+        p, public = yield from _select(task, server, self.family, budget.each)
+        if self.sparse:
+            query = ExceedanceCounts(task.domain, task.m, (0,))
+            summary = yield query
+            noisy = _release(task, server, summary.sums["users"][:, 0], budget)
+            # each e^-c is the share of users without a symbol: c is meant up to SMALL, noise adds
+            small = presence_to_probability(noisy, task.n_users, task.m)
+            rare = p * task.m < SMALL
+            return Learned(np.where(rare, small, p), (), public | {"rare": float(rare.sum())})
+        # what is selected is about no common distribution if its sum alone is off by three times
+        # the error of all symbols together: of two symbols, one run in a hundred at most
+        mass = float(p.sum())
+        off = abs(mass - 1) > 3 * self.error(task)
+        return Learned(p, (_differ_in_words(mass),) * off, {**public, "mass": mass})
 
 
 def _differ_in_words(mass: float) -> str:
@@ -144,29 +172,6 @@ def _differ_in_words(mass: float) -> str:
         "about none of them",
         'for their average take mechanism = "centred" or "laplace"',
     )
-
-
-def two_stages(family: Family, budgets: BudgetsOf) -> Callable[[DistributionTask, Curator], Search]:
-    """Make the script that reads rare symbols from presence instead (Algorithm 5).
-
-    Corrected against the paper: line 3 selects with the budget of one symbol, and does not split
-    it again; and presence is asked of all symbols at once, from fresh draws where users hold more
-    than m items.
-    """
-
-    def search(task: DistributionTask, server: Curator) -> Search:
-        budget = budgets(task)
-        p, public = yield from _select(task, server, family, budget.each)
-        query = Presence(task.domain, task.m)
-        summary = yield query
-        noisy = _release(task, server, query, summary.sums["presence"], budget)
-        # each e^-c is the share of users without a symbol: c is meant up to SMALL, noise adds
-        small = presence_to_probability(noisy, task.n_users, task.m, CMAX)
-        rare = p * task.m < SMALL
-        public |= {"rare": float(rare.sum())}
-        return Learned(np.where(rare, small, p), (), public)
-
-    return search
 
 
 def _select(
@@ -197,32 +202,28 @@ def _select(
     return np.asarray(plan.p[chosen]), public
 
 
-def _release(
-    task: DistributionTask, server: Curator, query: Presence, present: Array, budget: Budgets
-) -> Array:
+def _release(task: DistributionTask, server: Curator, present: Array, budget: Budgets) -> Array:
     """Add noise to the presence totals."""
+    q = task.touched
     if budget.rho:
         return server.gaussian_zcdp(
             present,
-            l2_sensitivity=query.l2_sensitivity,
+            l2_sensitivity=sqrt_up(q),
             rho=budget.rho,
             discrete=task.discrete,
             label="presence",
         )
     draw = server.discrete_laplace if task.discrete else server.laplace
-    q = query.l1_sensitivity
     return draw(present, l1_sensitivity=q, epsilon=q * budget.laplace, label="presence")
 
 
 def too_large(task: DistributionTask, each: float) -> str:
     """Say what is too large to be held in memory, from public numbers; empty if nothing is."""
     d = math.pi * math.sqrt(task.m) / (4 * pick_eta(task.n_users, each)) + 3
-    if task.m > MOST_M or d > MOST_HYPOTHESES or oversized(task.m, d):
+    if d > MOST_HYPOTHESES or oversized(task.m, d):
         return f"{task.m} samples per user are too many to select from"
-    if (
-        task.k * d > MOST_SELECTIONS
-        or task.k * min(task.m, 2 * math.pi * task.m**0.5 + 40) > MOST_EXCEEDANCES
-    ):
+    thresholds = min(task.m, 2 * math.pi * task.m**0.5 + 40)
+    if task.k * max(d, thresholds) > MOST_EXCEEDANCES:
         return f"{task.k} symbols times {d:.0f} hypotheses are too many scores: use presence"
     return ""
 
@@ -288,37 +289,5 @@ def ks_slope(p: float, m: int) -> float:
     return float(m * np.exp(log))
 
 
-def selection(
-    name: str, family: Family, budgets: BudgetsOf, *, automatic: bool = False
-) -> Mechanism:
-    """Make the mechanism that selects every symbol; where it is "sparse", the common ones only."""
-    sparse = name == "sparse"
-
-    def floor(task: DistributionTask) -> float:
-        each = budgets(task).each
-        if too_large(task, each):
-            return math.inf
-        return users_needed(task.m, each, family.height)
-
-    def error(task: DistributionTask) -> float:
-        each = budgets(task).each
-        return task.k * selection_error(family, 1 / task.k, task.m, task.n_users, each)
-
-    return Mechanism(
-        name,
-        (two_stages if sparse else one_stage)(family, budgets),
-        error,
-        rounds=2 if sparse else 1,
-        pure=budgets is corrected,
-        floor=floor,
-        automatic=automatic,
-        estimates=Truth.COMMON,
-    )
-
-
-SELECTIONS = (
-    selection("ks", KS, corrected, automatic=True),
-    selection("phs", PHS, corrected),
-    selection("sparse", KS, corrected_sparse),
-)
+SELECTIONS = (Selection("ks"), Selection("phs", PHS), Selection("sparse"))
 """Selection in one stage and in two."""

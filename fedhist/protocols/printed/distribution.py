@@ -9,8 +9,8 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -19,16 +19,9 @@ from fedhist.model.registry import register_printed
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust, pure, zcdp_epsilon
 from fedhist.privacy.lattice_gaussian import ROUNDING
 from fedhist.protocols.distributions.distribution import Distribution
-from fedhist.protocols.distributions.mechanisms import (
-    Additive,
-    DistributionTask,
-    Mechanism,
-    additive,
-)
-from fedhist.protocols.distributions.selection import PHS, Budgets, selection
+from fedhist.protocols.distributions.mechanisms import Additive, DistributionTask, Mechanism
+from fedhist.protocols.distributions.selection import PHS, Budgets, Family, Selection
 from fedhist.protocols.printed.claims import AsPrinted
-
-Spends = Callable[[DistributionTask], tuple[float, float]]
 
 
 def printed_multiplier(epsilon: float, delta: float) -> float:
@@ -65,9 +58,11 @@ def printed_gaussian_spends(
 class GaussianAsPrinted(Additive):
     """Counts with variance 4 m^2 ln(1.25 / delta) / epsilon^2: too little for large epsilon."""
 
+    linear: ClassVar[bool] = False  # no sums with noise of a known law
+
     def spends(self, task: DistributionTask) -> tuple[float, float]:
         """Return the (epsilon, delta) that the noise is worth."""
-        size = self.query(task).l2_sensitivity
+        size = self.sensitivity(task)
         spent = printed_gaussian_spends(task.epsilon, task.delta, task.discrete, size)
         return spent, task.delta
 
@@ -75,6 +70,8 @@ class GaussianAsPrinted(Additive):
 @dataclass(frozen=True)
 class PresenceAsPrinted(Additive):
     """Lap(q / epsilon) on FREQUENCIES, q = min(k, 2 m), which a user moves by 1 / s."""
+
+    linear: ClassVar[bool] = False
 
     def spends(self, task: DistributionTask) -> tuple[float, float]:
         """Return the (epsilon, delta) that the noise is worth."""
@@ -100,34 +97,44 @@ def sparse(task: DistributionTask) -> Budgets:
     return Budgets(_dense(one, task.delta, task.k), laplace=one / task.n_users)
 
 
-def _spends(budgets: Callable[[DistributionTask], Budgets]) -> Spends:
-    """Add up what the stages charge, as the Curator does: by the basic sum or by zCDP."""
+@dataclass(frozen=True)
+class SelectionAsPrinted(Selection):
+    """Selection with the printed budgets."""
 
-    def spends(task: DistributionTask) -> tuple[float, float]:
-        budget, q = budgets(task), task.touched
+    family: Family = PHS
+
+    @property
+    def pure(self) -> bool:
+        """Budgets are for a delta."""
+        return False
+
+    def budgets(self, task: DistributionTask) -> Budgets:
+        """Return the printed ones."""
+        return (sparse if self.sparse else dense)(task)
+
+    def spends(self, task: DistributionTask) -> tuple[float, float]:
+        """Add up what the stages charge, as the Curator does: by the basic sum or by zCDP."""
+        budget, q = self.budgets(task), task.touched
         costs = [Release(q * budget.each, 0.0, q * budget.each**2 / 8)]
         costs += [pure(q * budget.laplace)] if budget.laplace else []
         concentrated = zcdp_epsilon(sum(c.rho for c in costs), task.delta)
         return min(sum(c.epsilon for c in costs), concentrated), task.delta
 
-    return spends
 
-
-_GAUSSIAN = GaussianAsPrinted("counts", gaussian=True)
-_PRESENCE = PresenceAsPrinted("presence", gaussian=False)
-
-AS_PRINTED: Mapping[str, tuple[Mechanism, Spends]] = MappingProxyType(
-    {
-        mechanism.name: (mechanism, spends)
-        for mechanism, spends in (  # no sums with noise of a known law: nothing is linear
-            (replace(additive("gaussian", _GAUSSIAN), linear=None), _GAUSSIAN.spends),
-            (replace(additive("presence-laplace", _PRESENCE), linear=None), _PRESENCE.spends),
-            (selection("phs", PHS, dense), _spends(dense)),
-            (selection("sparse", PHS, sparse), _spends(sparse)),
-        )
-    }
+AS_PRINTED: Mapping[str, GaussianAsPrinted | PresenceAsPrinted | SelectionAsPrinted] = (
+    MappingProxyType(
+        {
+            mechanism.name: mechanism
+            for mechanism in (
+                GaussianAsPrinted("gaussian", gaussian=True),
+                PresenceAsPrinted("presence-laplace", "presence"),
+                SelectionAsPrinted("phs"),
+                SelectionAsPrinted("sparse"),
+            )
+        }
+    )
 )
-"""Every mechanism as printed, by name, and the (epsilon, delta) that is provable for it."""
+"""Every mechanism as printed, by name; ``spends`` is the (epsilon, delta) provable for it."""
 
 
 @register_printed
@@ -135,9 +142,7 @@ AS_PRINTED: Mapping[str, tuple[Mechanism, Spends]] = MappingProxyType(
 class DistributionAsPrinted(AsPrinted, Distribution):
     """A mechanism by name, with its printed budget; ``guarantee`` says what that really spends."""
 
-    mechanisms: ClassVar[Mapping[str, Mechanism]] = MappingProxyType(
-        {name: mechanism for name, (mechanism, _) in AS_PRINTED.items()}
-    )
+    mechanisms: ClassVar[Mapping[str, Mechanism]] = AS_PRINTED
     mode: Mode = "paper"
 
     def __post_init__(self) -> None:
@@ -150,5 +155,6 @@ class DistributionAsPrinted(AsPrinted, Distribution):
         """What the printed budget spends; inf if no finite epsilon holds."""
         if math.isinf(self.epsilon):
             return self.claimed
-        spent, delta = AS_PRINTED[self.mechanism][1](self.task)  # 0 where delta alone pays for it
-        return Guarantee(max(spent, 1e-12), delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
+        spent, delta = AS_PRINTED[self.mechanism].spends(self.task)
+        spent = max(spent, 1e-12)  # 0 where delta alone pays for it
+        return Guarantee(spent, delta, Trust.CENTRAL, Adjacency.REPLACE_USER)

@@ -169,7 +169,7 @@ def test_summaries_that_no_users_can_send(cells: list[list[int]], words: str) ->
         ({"domain": Keys.of(())}, "must be non-empty"),
         ({"m": 0}, "m must be"),
         ({"m": True}, "m must be"),
-        ({"m": 1 << 25}, "m must be"),
+        ({"m": (1 << 31) + 1}, "m must be"),
         ({"thresholds": ()}, "must increase within"),
         ({"thresholds": (0, 4)}, "must increase within"),
         ({"thresholds": (1, 1)}, "must increase within"),

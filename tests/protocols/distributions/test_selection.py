@@ -14,8 +14,6 @@ from fedhist.protocols.distributions.distribution import Distribution
 from fedhist.protocols.distributions.mechanisms import DistributionTask
 from fedhist.protocols.distributions.selection import (
     SELECTIONS,
-    corrected,
-    corrected_sparse,
     too_large,
 )
 from fedhist.protocols.printed.distribution import dense, sparse
@@ -173,14 +171,15 @@ def test_exact_privacy_of_all_symbols_together() -> None:
 
 def test_budgets() -> None:
     task = DistributionTask(Keys.range(100), 500, 1000, 1.0, 1e-6)
-    assert corrected(task).each == pytest.approx(0.04414, abs=1e-5)
+    ks, _, two_stages = SELECTIONS
+    assert ks.budgets(task).each == pytest.approx(0.04414, abs=1e-5)
     assert dense(task).each == pytest.approx(0.00181, abs=1e-5)
-    two = corrected_sparse(task)
+    two = two_stages.budgets(task)
     assert 100 * two.each**2 / 8 + two.rho == pytest.approx(task.rho)
     # Lap(1 / epsilon') on a frequency is Lap(s / epsilon') on a number of users
     small = 1 / (8 * math.sqrt(100 * math.log(1e6)))
     assert sparse(task).laplace == pytest.approx(small / 1000)
-    assert corrected(replace(task, epsilon=math.inf)).each == math.inf
+    assert ks.budgets(replace(task, epsilon=math.inf)).each == math.inf
 
 
 def test_what_does_not_fit_is_passed_over_and_said() -> None:

@@ -25,8 +25,8 @@ from fedhist.protocols import (
     UserLevelErm,
 )
 from fedhist.protocols.central_means.queries import SummedMeans
+from fedhist.protocols.distributions.queries import ItemCounts
 from fedhist.protocols.shared.contributions import NormHistogram
-from fedhist.protocols.shared.item_encodings import ItemCounts
 from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
 from fedhist.users.keys import Keys

@@ -10,14 +10,23 @@ import numpy as np
 import pytest
 
 from clients.answers import streams
-from clients.bounding.item_encodings import add_presence, cut_rows, exceeds, in_domain
+from clients.bounding.sampling import cut_rows, in_domain
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
-from fedhist.protocols.shared.item_encodings import ItemCounts, OneItem, Presence
+from fedhist.privacy.guarantee import Adjacency
+from fedhist.protocols.distributions.queries import ExceedanceCounts, ItemCounts
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 
 SYMBOLS = Keys.of(["a", "b", "c", "d", "e"])
+
+
+def presence_of(domain: Keys, m: int) -> ExceedanceCounts:
+    return ExceedanceCounts(domain, m, (0,))
+
+
+def sensitivity(query: Query, norm: int) -> float:
+    return query.integer_sensitivity(norm, Adjacency.REPLACE_USER)
 
 
 def users_of(rows: list[dict[str, int]]) -> Users:
@@ -41,21 +50,21 @@ def test_sensitivities_by_enumeration(k: int, m: int) -> None:
     single = np.vstack([np.zeros((1, k), int), np.eye(k, dtype=int)])
     for query, sent in (
         (ItemCounts(domain, m), rows),
-        (Presence(domain, m), (rows > 0).astype(int)),
-        (OneItem(domain), single),
+        (presence_of(domain, m), (rows > 0).astype(int)),
+        (ItemCounts(domain, 1), single),
     ):
         moves = np.abs(sent[:, None] - sent[None])
-        assert moves.sum(axis=2).max() == query.l1_sensitivity
+        assert moves.sum(axis=2).max() == sensitivity(query, 1)
         square = int((moves**2).sum(axis=2).max())
-        assert square <= query.l2_sensitivity**2 * (1 + 1e-15)
-        assert query.l2_sensitivity == pytest.approx(math.sqrt(square), rel=1e-15)
+        assert square <= sensitivity(query, 2) ** 2 * (1 + 1e-15)
+        assert sensitivity(query, 2) == pytest.approx(math.sqrt(square), rel=1e-15)
 
 
 def test_presence_changes_more_than_the_paper_says() -> None:
     """With m = 2 of k = 4, a replaced user changes 4 bits, not min(k, m) = 2."""
     first, other = users_of([{"a": 1, "b": 1}]), users_of([{"c": 1, "d": 1}])
-    query = Presence(Keys.of(["a", "b", "c", "d"]), 2)
-    sums = [query.fold(answer(query, u)).sums["presence"] for u in (first, other)]
+    query = presence_of(Keys.of(["a", "b", "c", "d"]), 2)
+    sums = [query.fold(answer(query, u)).sums["users"] for u in (first, other)]
     assert np.abs(sums[0] - sums[1]).sum() == 4
 
 
@@ -98,19 +107,19 @@ def test_one_item_is_drawn_by_its_count() -> None:
     n = 20_000
     user, item = np.repeat(np.arange(n), 2), np.tile([0, 3], n)
     users = Users.from_counts(np.arange(n), user, item, np.tile([1, 4], n), SYMBOLS)
-    total = OneItem(SYMBOLS).fold(answer(OneItem(SYMBOLS), users)).sums["counts"]
+    one = ItemCounts(SYMBOLS, 1)
+    total = one.fold(answer(one, users)).sums["counts"]
     assert total.sum() == n
     assert abs(total[3] - 0.8 * n) < 4.5 * math.sqrt(n * 0.16)
 
 
 def test_users_without_items_send_nothing() -> None:
     users = users_of([{}, {"zzz": 4}, {"a": 1}])
-    for query in (ItemCounts(SYMBOLS, 2), Presence(SYMBOLS, 2), OneItem(SYMBOLS)):
+    for query in (ItemCounts(SYMBOLS, 2), presence_of(SYMBOLS, 2), ItemCounts(SYMBOLS, 1)):
         report = answer(query, users)
         query.check(report)
         (total,) = query.fold(report).sums.values()
-        assert total.tolist() == [1, 0, 0, 0, 0]
-    assert sorted(answer(OneItem(SYMBOLS), users).arrays["item"].tolist()) == [-1, -1, 0]
+        assert total.ravel().tolist() == [1, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("m", [1, 2, 5, 100])
@@ -120,32 +129,11 @@ def test_presence_agrees_with_counts(m: int) -> None:
     table = rng.integers(0, 4, (200, 5))
     user, item = np.nonzero(table)
     users = Users.from_counts(np.arange(200), user, item, table[user, item], SYMBOLS)
-    counts, presence = answer(ItemCounts(SYMBOLS, m), users), answer(Presence(SYMBOLS, m), users)
-    assert np.array_equal(counts.ragged["item"], presence.ragged["item"])
-    total = np.zeros(5, dtype=np.int64)
-    add_presence(
-        users.counts,
-        SYMBOLS,
-        m,
-        streams(users, 1, "q").substream("random-clip").words(1)[:, 0],
-        total,
-    )
-    assert np.array_equal(total, Presence(SYMBOLS, m).fold(presence).sums["presence"])
-
-
-@pytest.mark.parametrize(
-    ("counts", "m", "expected"),
-    [
-        ([3], 3, False),
-        ([3], 2, True),
-        ([1, 1, 1], 2, True),
-        ([2**62, 1], 2**31, True),
-        ([], 1, False),
-    ],
-)
-def test_exceeds(counts: list[int], m: int, expected: bool) -> None:
-    indptr = np.array([0, len(counts)])
-    assert exceeds(indptr, np.array(counts, dtype=np.uint64), np.uint64(m)) is expected
+    counts, query = answer(ItemCounts(SYMBOLS, m), users), presence_of(SYMBOLS, m)
+    presence = answer(query, users)
+    assert np.array_equal(counts.ragged["item"], presence.ragged["cell"])
+    folded = query.answer_folded(users, lambda some: streams(some, 1, "q"))
+    assert np.array_equal(folded.sums["users"], query.fold(presence).sums["users"])
 
 
 def row(n: int, **ragged: Any) -> Report:
@@ -174,39 +162,28 @@ def test_counts_that_no_user_sends(report: Report, problem: str) -> None:
 
 
 def test_presence_that_no_user_sends() -> None:
-    query = Presence(SYMBOLS, 2)
-    query.check(row(2, item=[0, 4]))
+    query = presence_of(SYMBOLS, 2)
+    fine = row(2, cell=[0, 4])
+    query.check(fine)
     for report, problem in (
-        (row(1, item=[0, 1, 2]), "names 3 symbols, more than m = 2"),
-        (row(1, item=[1, 1]), "twice"),
-        (row(1, item=[0], count=[1]), "expected"),
+        (row(1, cell=[0, 1, 2]), "needs 3 items, more than m = 2"),
+        (row(1, cell=[1, 1]), "twice"),
+        (row(1, cell=[0], count=[1]), "expected"),
     ):
         with pytest.raises(WireError, match=problem):
             query.check(report)
-
-
-def test_one_item_that_no_user_sends() -> None:
-    for item in (-2, 5):
-        report = Report(np.arange(1, dtype=np.uint64), {"item": np.array([item])})
-        with pytest.raises(WireError, match=str(item)):
-            OneItem(SYMBOLS).check(report)
-    with pytest.raises(WireError, match="'item' is expected"):
-        OneItem(SYMBOLS).check(row(1, item=[0]))
 
 
 @pytest.mark.parametrize(
     ("query", "name", "most"),
     [
         (ItemCounts(SYMBOLS, 3), "counts", 6),
-        (Presence(SYMBOLS, 3), "presence", 6),
-        (OneItem(SYMBOLS), "counts", 2),
+        (ItemCounts(SYMBOLS, 1), "counts", 2),
     ],
 )
 def test_totals_that_no_two_users_send(query: Query, name: str, most: int) -> None:
     fine = np.full(5, most // 5)
     fine[0] += most - fine.sum()
-    if name == "presence":
-        fine = np.array([2, 2, 2, 0, 0])
     query.check_summary(Summary(2, {name: fine}))
     with pytest.raises(WireError, match="adds up to"):
         query.check_summary(Summary(2, {name: fine + np.array([0, 0, 0, 0, 1])}))
@@ -214,12 +191,12 @@ def test_totals_that_no_two_users_send(query: Query, name: str, most: int) -> No
 
 @pytest.mark.parametrize("m", [0, -1, 2.0, True, (1 << 31) + 1])
 def test_m_must_be_an_integer(m: Any) -> None:
-    for query in (ItemCounts, Presence):
+    for query in (ItemCounts, presence_of):
         with pytest.raises(ValueError, match="m must be an integer"):
             query(SYMBOLS, m)
 
 
 def test_an_empty_domain_is_refused() -> None:
-    for build in (lambda d: ItemCounts(d, 1), lambda d: Presence(d, 1), OneItem):
+    for build in (lambda d: ItemCounts(d, 1), lambda d: presence_of(d, 1)):
         with pytest.raises(ValueError, match="must be non-empty"):
             build(Keys.of([]))
