@@ -1,39 +1,170 @@
-"""Densities on [0, 1] by their trigonometric series: level, shrinkage, projection, evaluation.
+"""Densities on [0, 1] as series: evaluation, coefficients, shrinkage, projection.
+
+phi_1 = 1 and, in the "fourier" basis, phi_2k = sqrt(2) cos(2 pi k x) and phi_{2k+1} =
+sqrt(2) sin(2 pi k x) [1, eq. (18)], for densities that go on periodically; in the "cosine" basis
+phi_{j+1} = sqrt(2) cos(pi j x), for any: the even extension of a density is periodic without a
+jump. Both count the same way: the first L have frequencies below about L / 2. ``theta`` are the
+coefficients of phi_2, phi_3, ...; that of phi_1 is 1.
 
 References
 ----------
 .. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
-   differential privacy", arXiv 2405.11923, Section 5, eq. (18)-(22), (49), (50).
-.. [2] James & Stein, "Estimation with quadratic loss", Berkeley Symposium 1961; here for one
-   coefficient at a time, keeping the positive part.
+   differential privacy", arXiv 2405.11923, Section 5, eq. (18)-(22).
+.. [2] Efron & Morris, "Stein's estimation rule and its competitors: an empirical Bayes approach",
+   JASA 1973. Own idea: a power law of the index as the prior.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from clients.records.vectors import BasisName
 from fedhist.base.arrays import Floats
 from server.distributions.simplex import project_simplex
-from server.means.localize import plan_univariate
 
 GRID = 1024
 """Cells on which a density is published."""
-_CHUNK = 1 << 18  # points of an evaluation, or samples, at a time
-_PAPER_C = 0.01
+
+_CHUNK = 1 << 18  # numbers of a temporary array, or samples, at a time
+
+
+def midpoints(n_cells: int = GRID) -> Floats:
+    """Return the midpoints of n_cells equal cells of [0, 1].
+
+    Means over them are exact for products of two series of fewer than n_cells terms.
+    """
+    return (np.arange(n_cells) + 0.5) / n_cells
+
+
+def frequencies(basis: BasisName, n: int) -> Floats:
+    """Return the turns of phi_2, phi_3, ... on [0, 1], (n,): 1/2, 1, 3/2, ... or 1, 1, 2, 2, ..."""
+    half = np.arange(1, n + 1) if basis == "cosine" else np.arange(2, n + 2) // 2 * 2
+    return np.asarray(half / 2, dtype=np.float64)
+
+
+def waves(basis: BasisName, x: Floats, n: int) -> Floats:
+    """Evaluate phi_2, phi_3, ... at points: (n, points)."""
+    angle = 2 * np.pi * np.multiply.outer(frequencies(basis, n), x)
+    out = np.cos(angle)
+    if basis == "fourier":
+        out[1::2] = np.sin(angle[1::2])
+    return np.asarray(math.sqrt(2) * out)
+
+
+def series_at(basis: BasisName, theta: Floats, x: Floats) -> Floats:
+    """Evaluate 1 + sum_j theta_j phi_j at points: (points,) float64."""
+    out, step = np.ones(len(x)), max(1, _CHUNK // max(1, len(theta)))
+    for start in range(0, len(x), step):
+        part = slice(start, start + step)
+        out[part] += theta @ waves(basis, x[part], len(theta))
+    return out
+
+
+def series_stderr(basis: BasisName, stderr: Floats, n_cells: int = GRID) -> Floats:
+    """Return sqrt(sum_j se_j^2 phi_j^2) at the midpoints of equal cells; inf if one is."""
+    if not np.isfinite(stderr).all():
+        return np.full(n_cells, np.inf)
+    x, out = midpoints(n_cells), np.empty(n_cells)
+    step = max(1, _CHUNK // max(1, len(stderr)))
+    for start in range(0, n_cells, step):
+        part = slice(start, start + step)
+        out[part] = np.square(stderr) @ np.square(waves(basis, x[part], len(stderr)))
+    return np.asarray(np.sqrt(out))
+
+
+def coefficients_of(basis: BasisName, x: Floats, weights: Floats, n: int) -> Floats:
+    """Average phi_2, phi_3, ... over weighted samples in [0, 1]: (n,) float64.
+
+    >>> coefficients_of("fourier", np.array([0.0, 0.25]), np.array([0.5, 0.5]), 2).round(3)
+    array([0.707, 0.707])
+    """
+    turns = n if basis == "cosine" else (n + 1) // 2
+    total = np.zeros(turns, dtype=np.complex128)
+    for start in range(0, len(x), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        turn = np.exp((1j if basis == "cosine" else 2j) * np.pi * x[part])
+        power = weights[part].astype(np.complex128)
+        for k in range(turns):
+            power *= turn
+            total[k] += power.sum()
+    if basis == "cosine":
+        return np.asarray(math.sqrt(2) * total.real)
+    return math.sqrt(2) * np.stack((total.real, total.imag), axis=1).ravel()[:n]
+
+
+def of_bins(basis: BasisName, n_bins: int, n: int) -> Floats:
+    """Return the matrix that makes coefficients of the masses of equal bins: (n, n_bins).
+
+    Values at the bins' midpoints, over what averaging within a bin leaves of a wave: the
+    coefficients come out exactly but for waves that look alike on the bins, in place of term L
+    those of about 2 B - L. B is more than half of the terms.
+    """
+    left = np.sinc(frequencies(basis, n) / n_bins)
+    return np.asarray(waves(basis, midpoints(n_bins), n) / left[:, None])
+
+
+def project_density(values: ArrayLike) -> Floats:
+    """Return the density on a grid nearest in l2: non-negative, with mean 1.
+
+    The projection onto a convex set that holds the true density: it never enlarges the
+    integrated squared error.
+
+    Examples
+    --------
+    >>> project_density([2.0, 1.0, -0.5])
+    array([2., 1., 0.])
+    """
+    f = np.asarray(values, dtype=np.float64)
+    return project_simplex(f / len(f)) * len(f)
+
+
+def nearest_density(basis: BasisName, theta: Floats) -> Floats:
+    """Return the coefficients of the density nearest to a series, on some cells: (n,)."""
+    cells = max(256, 2 * (len(theta) + 1))
+    values = project_density(series_at(basis, theta, midpoints(cells)))
+    return coefficients_of(basis, midpoints(cells), values / cells, len(theta))
+
+
+def shrink_by_decay(theta: ArrayLike, stderr: ArrayLike) -> Floats:
+    """Return the posterior mean of coefficients under a prior of power laws [2].
+
+    theta_j ~ N(0, s^2 j^(-2 a)), j = 1, 2, ..., with five powers a, .5 to 3, and ten sizes s, .02
+    to 3 (no coefficient of a density exceeds sqrt(2)), each as likely as the other before; the
+    estimates, normal around theta_j, say which are likely after. So small coefficients give way to
+    noise together and large ones stay.
+
+    Parameters
+    ----------
+    theta, stderr : (J,) float64
+        Infinite standard errors give 0, those of 0 the coefficient itself.
+
+    Examples
+    --------
+    >>> shrink_by_decay([0.8, 0.2, 0.02, -0.1], [0.1] * 4).round(2)
+    array([ 0.78,  0.14,  0.01, -0.02])
+    """
+    t, se = np.asarray(theta, dtype=np.float64), np.asarray(stderr, dtype=np.float64)
+    known = np.isfinite(se)
+    if not known.any() or not se[known].any():
+        return np.where(known, t, 0.0)
+    j = np.arange(1.0, len(t) + 1)[known]
+    sizes = np.geomspace(0.02, 3.0, 10)
+    prior = np.concatenate([np.outer(sizes**2, j ** (-2 * a)) for a in (0.5, 1, 1.5, 2, 3)])
+    spread = prior + np.square(se[known])
+    log = -0.5 * (np.square(t[known]) / spread + np.log(spread)).sum(axis=1)
+    weight = np.exp(log - log.max())
+    out = np.zeros(len(t))
+    out[known] = (weight / weight.sum()) @ (prior / spread) * t[known]
+    return out
 
 
 @dataclass(frozen=True, eq=False)
 class TrigonometricDensity:
-    """The function sum_j theta_j phi_j on [0, 1], which may be negative where it is an estimate.
-
-    phi_1 = 1, phi_2k(x) = sqrt(2) cos(2 pi k x), phi_{2k+1}(x) = sqrt(2) sin(2 pi k x)
-    [1, eq. (18)].
+    """The function sum_j theta_j phi_j on [0, 1] in the Fourier basis.
 
     Parameters
     ----------
@@ -42,9 +173,8 @@ class TrigonometricDensity:
 
     Examples
     --------
-    >>> f = TrigonometricDensity(np.array([1.0, 0.5]))
-    >>> f.integrate(0.0, 1.0), round(f.integrate(0.0, 0.25), 6)
-    (1.0, 0.36254)
+    >>> TrigonometricDensity(np.array([1.0, 0.5])).evaluate([0.0, 0.5]).round(4)
+    array([1.7071, 0.2929])
     """
 
     coefficients: Floats
@@ -55,31 +185,11 @@ class TrigonometricDensity:
             raise ValueError(f"coefficients must be a finite (J,) vector, got {self.coefficients}")
         object.__setattr__(self, "coefficients", theta)
 
-    @property
-    def _waves(self) -> NDArray[np.complex128]:
-        """c_k with f(x) = theta_1 + Re sum_k c_k exp(2 pi i k x), k = 1, 2, ..."""
-        theta = self.coefficients[1:]
-        theta = np.append(theta, np.zeros(len(theta) % 2))
-        return np.asarray(math.sqrt(2) * (theta[::2] - 1j * theta[1::2]))
-
     def evaluate(self, x: ArrayLike) -> Floats:
         """Return the values at points of [0, 1]: float64 of the shape of ``x``."""
-        points = np.asarray(x, dtype=np.float64)
-        flat, out = points.ravel(), np.empty(points.size)
-        for start in range(0, len(flat), _CHUNK):
-            turn = np.exp(2j * np.pi * flat[start : start + _CHUNK])
-            value = np.zeros(len(turn), dtype=np.complex128)
-            for c in self._waves[::-1]:  # Horner
-                value = (value + c) * turn
-            out[start : start + _CHUNK] = self.coefficients[0] + value.real
-        return out.reshape(points.shape)
-
-    def integrate(self, a: float, b: float) -> float:
-        """Integrate from a to b, 0 <= a <= b <= 1, in closed form."""
-        _check_ends(a, b)
-        k = np.arange(1, len(self._waves) + 1)
-        part = (np.exp(2j * np.pi * k * b) - np.exp(2j * np.pi * k * a)) / (2j * np.pi * k)
-        return float(self.coefficients[0] * (b - a) + (self._waves * part).real.sum())
+        points, (first, *_) = np.asarray(x, dtype=np.float64), self.coefficients
+        values = series_at("fourier", self.coefficients[1:], points.ravel()) + (first - 1)
+        return np.asarray(values.reshape(points.shape), dtype=np.float64)
 
     def on_grid(self, n_cells: int = GRID) -> Floats:
         """Return the values at the midpoints of n_cells equal cells: (n_cells,) float64."""
@@ -120,208 +230,9 @@ class GridDensity:
 
     def integrate(self, a: float, b: float) -> float:
         """Integrate from a to b, 0 <= a <= b <= 1."""
-        _check_ends(a, b)
+        if not 0 <= a <= b <= 1:
+            raise ValueError(f"need 0 <= a <= b <= 1, got [{a}, {b}]")
         edges = np.arange(len(self.values) + 1) / len(self.values)
         below = np.concatenate(([0.0], np.cumsum(self.values))) / len(self.values)
         low, high = np.interp([a, b], edges, below)
         return float(high - low)
-
-
-def midpoints(n_cells: int = GRID) -> Floats:
-    """Return the midpoints of n_cells equal cells of [0, 1].
-
-    Means over them are exact for products of two series of fewer than n_cells terms.
-    """
-    return (np.arange(n_cells) + 0.5) / n_cells
-
-
-def standard_error(stderr: ArrayLike, n_cells: int = GRID) -> Floats:
-    """Return the standard error of a series with independent coefficients on a grid.
-
-    Parameters
-    ----------
-    stderr : (J,) float64
-        Of theta_1, ..., theta_J.
-    n_cells : int
-
-    Returns
-    -------
-    (n_cells,) float64
-        sqrt(sum_j se_j^2 phi_j^2); infinite everywhere if one of them is.
-    """
-    se = np.asarray(stderr, dtype=np.float64)
-    if not np.isfinite(se).all():
-        return np.full(n_cells, np.inf)
-    x, total = midpoints(n_cells), np.full(n_cells, se[0] ** 2)
-    for j in range(2, len(se) + 1):
-        angle = 2 * np.pi * (j // 2) * x
-        total += 2 * (se[j - 1] * (np.sin(angle) if j % 2 else np.cos(angle))) ** 2
-    return np.asarray(np.sqrt(total))
-
-
-def project_density(values: ArrayLike) -> Floats:
-    """Return the density on a grid nearest in l2: non-negative, with mean 1.
-
-    The projection onto a convex set that holds the true density: it never enlarges the
-    integrated squared error.
-
-    Parameters
-    ----------
-    values : (n_cells,) float64
-
-    Examples
-    --------
-    >>> project_density([2.0, 1.0, -0.5])
-    array([2., 1., 0.])
-    """
-    f = np.asarray(values, dtype=np.float64)
-    return project_simplex(f / len(f)) * len(f)
-
-
-def shrink(theta: ArrayLike, stderr: ArrayLike) -> Floats:
-    """Shrink each coefficient to theta (1 - se^2 / theta^2)_+ [2]; 0 where the error is infinite.
-
-    >>> shrink([2.0, 0.5, 0.3], [1.0, 1.0, np.inf])
-    array([1.5, 0. , 0. ])
-    """
-    t, s = np.asarray(theta, dtype=np.float64), np.asarray(stderr, dtype=np.float64)
-    kept = np.abs(t) > s
-    safe = np.where(kept, t, 1.0)
-    return np.where(kept, safe - np.where(kept, s, 0.0) ** 2 / safe, 0.0)
-
-
-def tail_energy(level: int, smoothness: float, radius: float) -> float:
-    """Bound the energy beyond J terms in the Sobolev ellipsoid: r^2 (J + 1)^(-2 beta)."""
-    return float(radius**2 * (level + 1.0) ** (-2 * smoothness))
-
-
-def coefficient_scale(samples: float) -> float:
-    """Return the standard deviation to plan with for a user's mean of phi_j / sqrt(2).
-
-    1 / sqrt(2 T). phi_2k^2 + phi_{2k+1}^2 = 2 everywhere, so that over the two coefficients of a
-    frequency the variance of one sample of phi_j / sqrt(2) is at most 1/2 on average, whatever
-    the density; that of one of them is at most 1.
-
-    >>> coefficient_scale(50)
-    0.1
-    """
-    return 1 / math.sqrt(2 * samples)
-
-
-@lru_cache(maxsize=256)
-def density_level(
-    n_users: int,
-    mean_scale: float,
-    epsilon: float,
-    kind: str = "auto",
-    smoothness: float = 1.0,
-    radius: float = 1.5,
-    most: int = GRID - 1,
-) -> int:
-    """Choose the terms J of the series: odd, and of least predicted integrated squared error.
-
-    2 (J - 1) risk(n / (J - 1)) + radius^2 (J + 1)^(-2 smoothness): the variance of the estimated
-    coefficients, by the plan of a mean in [-1, 1], where phi_j / sqrt(2) lies, plus the largest
-    energy of the others in the Sobolev ellipsoid [1, eq. (19)]. Levels whose plan is infeasible,
-    worse than no estimate at all, do not count.
-
-    Parameters
-    ----------
-    n_users : int
-    mean_scale : float
-        Standard deviation of a user's mean of phi_j / sqrt(2), see :func:`coefficient_scale`.
-    epsilon : float
-    kind : str
-        Scalar channel.
-    smoothness, radius : float
-        beta and r of the ellipsoid sum_j j^(2 beta) theta_j^2 <= r^2.
-    most : int
-        Largest level to consider.
-
-    Returns
-    -------
-    int
-        The least of several equal ones; 1 says that the uniform density is the best guess.
-
-    Examples
-    --------
-    >>> density_level(20_000, coefficient_scale(100), 1.0), density_level(500, 0.7, 0.1)
-    (19, 1)
-    """
-
-    def variance(level: int) -> float:
-        k = level - 1
-        plan = plan_univariate(n_users / k, mean_scale, 1.0, epsilon, kind)
-        return 2 * k * plan.risk if plan.feasible else math.inf
-
-    return best_level(variance, smoothness, radius, most)
-
-
-def best_level(
-    variance: Callable[[int], float], smoothness: float, radius: float, most: int
-) -> int:
-    """Return the odd level of least variance plus :func:`tail_energy`; the least of equal ones.
-
-    ``variance`` must not fall with the level.
-    """
-    best, least = 1, tail_energy(1, smoothness, radius)
-    for level in range(3, most + 1, 2):
-        spread = variance(level)
-        if spread >= least:
-            break
-        total = spread + tail_energy(level, smoothness, radius)
-        if total < least:
-            best, least = level, total
-    return best
-
-
-def paper_level(
-    n_users: int, samples: float, epsilon: float, smoothness: float, most: int = GRID - 1
-) -> int:
-    """Return the level of the paper [1, eq. (49)] with c = 1/100 for its unnamed constant.
-
-    M = min((n T epsilon^2)^(1 / (2 beta + 2)), c n epsilon^2 / log(n epsilon^2)), rounded down, at
-    least 1. The paper takes epsilon <= 1: a larger one counts as 1.
-
-    >>> paper_level(10**6, 100, 1.0, 1.0), paper_level(1000, 100, 1.0, 1.0)
-    (100, 1)
-    """
-    strength = n_users * min(epsilon, 1.0) ** 2
-    polynomial = float((strength * samples) ** (1 / (2 * smoothness + 2)))
-    exponential = _PAPER_C * strength / math.log(strength) if strength > math.e else 0.0
-    return min(most, max(1, math.floor(min(polynomial, exponential) + 1e-9)))
-
-
-def coefficients_of(x: ArrayLike, weights: ArrayLike, level: int) -> Floats:
-    """Average the basis functions over weighted samples: (level,) float64.
-
-    Parameters
-    ----------
-    x : (n,) float64
-        In [0, 1].
-    weights : (n,) float64
-    level : int
-        Number of coefficients J.
-
-    Examples
-    --------
-    >>> coefficients_of([0.0, 0.25], [0.5, 0.5], 3).round(3)
-    array([1.   , 0.707, 0.707])
-    """
-    points, w = np.asarray(x, dtype=np.float64), np.asarray(weights, dtype=np.float64)
-    theta = np.zeros(2 * (level // 2) + 1)
-    theta[0] = w.sum()
-    for start in range(0, len(points), _CHUNK):
-        turn = np.exp(2j * np.pi * points[start : start + _CHUNK])
-        power = w[start : start + _CHUNK].astype(np.complex128)
-        for k in range(1, level // 2 + 1):
-            power *= turn
-            total = power.sum()
-            theta[2 * k - 1] += math.sqrt(2) * total.real
-            theta[2 * k] += math.sqrt(2) * total.imag
-    return theta[:level]
-
-
-def _check_ends(a: float, b: float) -> None:
-    if not 0 <= a <= b <= 1:
-        raise ValueError(f"need 0 <= a <= b <= 1, got [{a}, {b}]")

@@ -1,4 +1,4 @@
-"""The plan of private mean gradients: which oracle, its noise, its fewest users; public numbers.
+"""Private descent, from public numbers: steps, noise, fewest users, draws of few users.
 
 References
 ----------
@@ -9,39 +9,65 @@ References
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from fedhist.base.checks import check_choice, check_integer
-from fedhist.base.text import warned
-from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import check_budget, gaussian_multiplier
+import numpy as np
+
+from fedhist.base.arrays import Floats
 from server.few_users.plan import ball_volume, few_n_min, part_budget, rounds_needed
-from server.regression.descent import Tracking, gradient_std, least_users
-
-ORACLES = ("tracked", "fixed", "few-users")
 
 
-@dataclass(frozen=True)
-class BallPlan:
-    """One of T draws near most users' gradients; public numbers only.
+def project(theta: Floats, radius: float) -> Floats:
+    """Move a point to the nearest one of the ball of a radius around 0.
 
-    Attributes
-    ----------
-    epsilon, delta : float
-        Budget of one draw.
-    kappa : float
-        Share of the users whose balls should meet.
-    radius : float
-        R = lam r sqrt(d): also the error of a draw, within a share 1 / d or so.
-    n_rounds : int
-        Mean number of proposals of a draw.
-    least : int
-        Fewest users with which all T draws succeed but with the given probability.
+    >>> project(np.array([3.0, 4.0]), 1.0)
+    array([0.6, 0.8])
+    """
+    size = float(np.linalg.norm(theta))
+    return theta if size <= radius else theta * (radius / size)
+
+
+def step_size(smoothness: float, strong_convexity: float) -> float:
+    """Return 2 / (L + mu), or 1 / L where mu is 0.
+
+    A step then shrinks the distance to the minimiser by (L - mu) / (L + mu) without noise.
+    """
+    return 2 / (smoothness + strong_convexity) if strong_convexity else 1 / smoothness
+
+
+def gradient_std(clip: float, multiplier: float, steps: int, n_users: int) -> float:
+    """Noise std of each entry of a mean gradient.
+
+    Replacing a user moves the sum of n offsets from a ball of radius clip by 2 clip at most, and
+    each of T Gaussians has sqrt(T) times the noise multiplier of all together.
+
+    >>> gradient_std(0.5, 4.0, 25, 1000)
+    0.02
+    """
+    return 2 * clip * multiplier * math.sqrt(steps) / n_users
+
+
+def least_users(multiplier: float, steps: int, d: int) -> int:
+    """Smallest n at which the first gradient's noise is shorter than the longest gradient.
+
+    That is 2 multiplier sqrt(T d), the n >= sqrt(d T) / epsilon of [1, Theorem 29].
+
+    >>> least_users(4.2247, 16, 25)
+    169
+    """
+    return max(1, math.ceil(2 * multiplier * math.sqrt(steps * d)))
+
+
+class BallPlan(NamedTuple):
+    """One of T draws near most users' gradients.
+
+    ``epsilon`` and ``delta`` are its budget; ``radius`` R = lam r sqrt(d) is also the error of a
+    draw, within a share 1 / d or so; ``n_rounds`` the mean number of proposals; ``least`` the
+    fewest users with which all T draws succeed but with a probability of 1 %.
     """
 
     epsilon: float
     delta: float
-    kappa: float
     radius: float
     n_rounds: int
     least: int
@@ -56,22 +82,11 @@ def plan_balls(
     *,
     kappa: float = 0.6,
     lam: float | None = None,
-    failure: float = 0.01,
 ) -> BallPlan:
     """Share a budget among T draws: delta / 2 for their slack, the rest as zCDP.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        Finite; of all draws.
-    steps, d : int
-    spread : float
-        r: typical distance of a user's gradient from the mean gradient.
-    kappa : float
-    lam : float, optional
-        Default: 1 below 16 dimensions, otherwise .5.
-    failure : float
-        Of all draws together, about.
+    ``spread`` is r, the typical distance of a user's gradient from the mean gradient; ``lam`` is 1
+    below 16 dimensions by default, otherwise .5.
 
     Examples
     --------
@@ -80,117 +95,7 @@ def plan_balls(
     (73, 0.5)
     """
     each, slack = part_budget(epsilon, delta, steps)
-    width = lam if lam is not None else (0.5 if d >= 16 else 1.0)
-    v = ball_volume(width, kappa)
-    least = few_n_min(each, slack, kappa=kappa, lam=width, failure=failure / steps)
-    n_rounds = rounds_needed(v, kappa, failure / steps)
-    return BallPlan(each, slack, kappa, width * spread * math.sqrt(d), n_rounds, least)
-
-
-@dataclass(frozen=True)
-class GradientPlan:
-    """T private mean gradients within one budget.
-
-    Attributes
-    ----------
-    oracle : {"tracked", "fixed", "few-users"}
-        Clip around the last released gradient, clip around 0, or draw near most gradients.
-    epsilon, delta : float
-        Of all T together; ``epsilon = inf`` needs no plan: all oracles are exact then.
-    n_users, dimension, steps : int
-    tracking : Tracking
-        Its first clip is that of "fixed", and of the rows of "few-users".
-    discrete : bool
-    kappa : float
-    lam : float or None
-    trust : Aggregation or None
-        The nodes add the noise, which is that of all their shares.
-    """
-
-    oracle: str
-    epsilon: float
-    delta: float
-    n_users: int
-    dimension: int
-    steps: int
-    tracking: Tracking
-    discrete: bool = False
-    kappa: float = 0.6
-    lam: float | None = None
-    trust: Aggregation | None = None
-
-    def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta)
-        if not self.delta > 0:
-            raise ValueError(f"private gradients need delta > 0, got {self.delta}")
-        for name in ("n_users", "dimension", "steps"):
-            check_integer(name, getattr(self, name))
-        check_choice("oracle", self.oracle, ORACLES)
-        if self.discrete and self.oracle == "few-users":
-            raise ValueError('oracle "few-users" draws real points; discrete must be false')
-        if not 0.5 < self.kappa < 1:
-            raise ValueError(f"kappa must lie in (1/2, 1), got {self.kappa}")
-        if self.lam is not None and not 0 < self.lam < math.inf:
-            raise ValueError(f"lam must be positive and finite, got {self.lam}")
-
-    @property
-    def noiseless(self) -> bool:
-        """Whether nothing is private."""
-        return math.isinf(self.epsilon)
-
-    @property
-    def secure(self) -> bool:
-        """Whether secure noise can serve it: nothing real-valued is drawn."""
-        return self.discrete or self.noiseless
-
-    @property
-    def multiplier(self) -> float:
-        """Noise multiplier of all Gaussians together: std per unit of l2 sensitivity.
-
-        Discrete ones too: of the 2^20 steps of a gradient they cost less than one.
-        """
-        one = gaussian_multiplier(self.epsilon, self.delta)
-        return one if self.trust is None else one * self.trust.excess
-
-    @property
-    def balls(self) -> BallPlan | None:
-        """The draws of "few-users"; None with another oracle, and without noise."""
-        if self.oracle != "few-users" or self.noiseless:
-            return None
-        budget = self.epsilon, self.delta
-        spread = self.tracking.spread
-        return plan_balls(
-            *budget, self.steps, self.dimension, spread, kappa=self.kappa, lam=self.lam
-        )
-
-    @property
-    def least_users(self) -> int:
-        """Fewest users with which a run makes sense; below, it is refused."""
-        balls = self.balls
-        return balls.least if balls else least_users(self.multiplier, self.steps, self.dimension)
-
-    def noise_std(self, moved: float | None) -> float:
-        """Noise std of a mean gradient after a move of that length; None: the first one.
-
-        That of a draw is its distance from the gradient, which hardly varies, over sqrt(d).
-        """
-        if (balls := self.balls) is not None:
-            return balls.radius / math.sqrt(self.dimension)
-        first = moved is None or self.oracle == "fixed"
-        clip = self.tracking.gradient_bound if first else self.tracking.clip(moved or 0.0)
-        return gradient_std(clip, self.multiplier, self.steps, self.n_users)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What to know before the result is used."""
-        noise = self.noise_std(0.0) * math.sqrt(self.dimension)
-        if self.oracle == "tracked" and noise > self.tracking.spread:
-            return (
-                warned(
-                    f"the noise in a released gradient has length {noise:.3g}, more than spread = "
-                    f"{self.tracking.spread:g}",
-                    "the centre may leave the users' gradients, and the minimiser be far off",
-                    "more users, a larger epsilon or fewer steps lower the noise",
-                ),
-            )
-        return ()
+    width, failure = lam if lam is not None else (0.5 if d >= 16 else 1.0), 0.01 / steps
+    least = few_n_min(each, slack, kappa=kappa, lam=width, failure=failure)
+    n_rounds = rounds_needed(ball_volume(width, kappa), kappa, failure)
+    return BallPlan(each, slack, width * spread * math.sqrt(d), n_rounds, least)

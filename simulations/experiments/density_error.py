@@ -17,7 +17,8 @@ from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.protocols.densities.density import Density
 from fedhist.users.batch import Users
-from server.densities.series import GRID, midpoints, tail_energy
+from server.densities.plan import tail_energy
+from server.densities.series import GRID, midpoints
 from simulations.experiments.asked_users import SeriesUsers, deviations
 from simulations.experiments.experiment import Findings, Request, Result, mean_and_error, power_law
 from simulations.experiments.local_populations import fresh_ids

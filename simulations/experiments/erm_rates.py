@@ -19,8 +19,7 @@ from fedhist.base.hashing import digest64
 from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.protocols.regression.user_level_erm import UserLevelErm
 from server.few_users.plan import few_n_min
-from server.regression.descent import least_users
-from server.regression.plan import plan_balls
+from server.regression.plan import least_users, plan_balls
 from simulations.experiments.erm_theorems import (
     Problem,
     erm_rate,

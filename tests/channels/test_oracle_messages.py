@@ -14,7 +14,7 @@ from fedhist.base.errors import WireError
 from fedhist.channels.oracles import SubsetOracle, SymbolOracle
 from fedhist.model.query import LocalQuery, Report, Summary
 from fedhist.protocols.centred.queries import RadiusVotes
-from fedhist.protocols.densities.bin_reports import BinReports
+from fedhist.protocols.densities.queries import BinReports
 from fedhist.protocols.shared.oracle_votes import OracleReports
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys

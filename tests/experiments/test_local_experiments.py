@@ -19,7 +19,6 @@ from fedhist.protocols.means.mean_linf import MeanLinf
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import fold_of
-from server.densities.series import shrink
 from simulations.experiments import asked_users as asked
 from simulations.experiments import density_error as density
 from simulations.experiments import local_distribution_error as items
@@ -187,19 +186,6 @@ def test_losses_are_integrals() -> None:
     theta = density.rough(5, 1.0)
     population = asked.SeriesUsers(1, 1, theta)
     assert density.loss(np.ones(1024), population) == pytest.approx(np.square(theta[1:]).sum())
-
-
-def test_shrinking_single_coefficients_leaves_a_third_of_the_error() -> None:
-    """By quadrature, in units of the error's variance: 1/3 at 0, the worst between 2 and 3."""
-    x, step = np.linspace(-16, 16, 32_001, retstep=True)
-    weight = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi) * step
-
-    def risk(mu: float) -> float:
-        return float(weight @ np.square(shrink(x + mu, np.ones_like(x)) - mu))
-
-    assert risk(0.0) == pytest.approx(1 / 3, abs=1e-3)
-    assert risk(2.0) == pytest.approx(1.45, abs=5e-3)
-    assert max(map(risk, np.arange(0, 6, 0.25))) == pytest.approx(1.488, abs=2e-3)
 
 
 # -- distributions --------------------------------------------------------------------------------

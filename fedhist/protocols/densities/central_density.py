@@ -14,127 +14,35 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from clients.records.functionals import samples_of
-from clients.records.user_rows import fourier_rows
-from fedhist.base.arrays import Bounds
 from fedhist.base.checks import check_choice, check_integer
-from fedhist.base.errors import WireError
 from fedhist.model.evaluation import Facts
 from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
-from fedhist.model.query import Query, Report, Summary, only_array
-from fedhist.model.registry import register_protocol, register_query
+from fedhist.model.registry import register_protocol
 from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import Adjacency, Trust, check_budget
+from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.privacy.noise_law import noise_per_sensitivity
 from fedhist.protocols.densities.density_target import DensityTarget
-from fedhist.protocols.densities.theory import central_level, central_variance, row_sensitivity
+from fedhist.protocols.densities.queries import (
+    MEAN_STEPS,
+    MOST_FREQUENCIES,
+    FourierMeans,
+    row_sensitivity,
+)
 from fedhist.protocols.shared.central import Central, add_noise
 from fedhist.protocols.shared.sample_sizes import PlannedSizes
-from fedhist.users.batch import Users
-from fedhist.users.cohort import Cohort
-from fedhist.users.streams import Streams
+from server.densities.plan import best_level
 from server.densities.series import GRID
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
-
-STEPS = 1 << 24
-"""Grid steps per unit in which means are sent: integers, whose sums are exact in any order."""
-
-MOST_FREQUENCIES = 1 << 12
-"""A batch of rows then stays below 2^27 bytes."""
-
-ADJACENCIES = (Adjacency.REPLACE_USER.value, Adjacency.ZERO_OUT_USER.value)
-
-
-@register_query
-@dataclass(frozen=True)
-class FourierMeans(Query):
-    """Each user sends the means of the cosines and sines of its samples, in whole steps.
-
-    Parameters
-    ----------
-    n_frequencies : int
-        K: cos(2 pi k x) and sin(2 pi k x) for k = 1, ..., K.
-    cohort : Cohort, optional
-
-    Privacy
-    -------
-    None by itself: the server must be trusted with the rows. A user without samples, or with a NaN
-    among them, sends zeros.
-    """
-
-    wire_name: ClassVar[str] = "fourier-means"
-    trust: ClassVar[Trust] = Trust.CENTRAL
-    n_frequencies: int
-    cohort: Cohort | None = None
-
-    def __post_init__(self) -> None:
-        check_integer("n_frequencies", self.n_frequencies, MOST_FREQUENCIES)
-
-    @property
-    def width(self) -> int:
-        """Numbers in a row."""
-        return 2 * self.n_frequencies
-
-    def sensitivity(self, adjacency: Adjacency, norm: int) -> float:
-        """Bound the sum's change with one user, in steps.
-
-        Every number is within a step of what is to be rounded: half a step, and as much again for
-        sums in doubles, which covers records of up to 2^27 samples. So two rows are at most 2
-        steps a number further apart than the points.
-        """
-        exact = row_sensitivity(self.n_frequencies, norm, adjacency)
-        return STEPS * exact + 2 * (self.width if norm == 1 else math.sqrt(self.width))
-
-    def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
-        """Return :meth:`sensitivity`: of whole steps, whatever the rounding."""
-        return self.sensitivity(adjacency, norm)
-
-    def answer(self, users: Users, rng: Streams) -> Report:
-        """Send the row; uses no randomness."""
-        return Report(
-            users.ids, {"means": fourier_rows(samples_of(users, 1), self.n_frequencies, STEPS)}
-        )
-
-    def fold(self, report: Report) -> Summary:
-        """Add up the rows: (2 K,) int64."""
-        return Summary(
-            report.n_users, {"means": report.arrays["means"].sum(axis=0, dtype=np.int64)}
-        )
-
-    def check(self, report: Report) -> None:
-        """Raise WireError unless every row is a mean of points on circles."""
-        rows = only_array(report, "means")
-        Bounds((report.n_users, self.width), "i", -STEPS - 1, STEPS + 1).check("means", rows)
-        _check_circles(rows, 1)
-
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """As far from zero as n_users numbers can be."""
-        most = n_users * (STEPS + 1)
-        return {"means": Bounds((self.width,), "i", -most, most)}
-
-    def check_summary(self, summary: Summary) -> None:
-        """Bound cosine and sine of a frequency together as well."""
-        super().check_summary(summary)
-        _check_circles(summary.sums["means"], summary.n_users)
-
-
-def _check_circles(rows: NDArray[np.integer[Any]], n_users: int) -> None:
-    """Raise WireError if a cosine and its sine are further out than n_users circles."""
-    pairs = rows.reshape(-1, 2).astype(np.float64)
-    far = math.sqrt(np.square(pairs).sum(axis=1).max(initial=0.0))
-    if far > n_users * (STEPS + 1.5):
-        raise WireError(f"a frequency lies {far / STEPS:g} from zero, {n_users} users' at most")
 
 
 @register_protocol
@@ -165,11 +73,11 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
         beta and r of the Sobolev ellipsoid sum_j j^(2 beta) theta_j^2 <= r^2 that the level is
         chosen for [1, eq. (19)].
     level : int, optional
-        Terms J of the series, the known one included; by default
-        :func:`~fedhist.protocols.densities.theory.central_level`, from public numbers. With 1
-        nobody is asked; an even one leaves out a sine that noise is paid for all the same.
+        Terms J of the series, the known one included; by default those of least predicted error,
+        from public numbers. With 1 nobody is asked; an even one leaves out a sine that noise is
+        paid for all the same.
     shrink : bool
-        Whether to shrink each coefficient towards zero (positive-part James-Stein).
+        Whether to shrink the coefficients by how they fall, which they say themselves.
     project : bool
         Whether to project onto the densities. The value of an estimate that is not is the series.
     grid : int
@@ -184,7 +92,7 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
     (epsilon, delta)-DP for a user's whole record under the declared adjacency, for every level. A
     user's means of cos(2 pi k x) and sin(2 pi k x), k up to K, lie in the convex hull of a curve;
     replaced by others they move by its diameter at most, about 1.56 sqrt(K) in l2
-    (:func:`~fedhist.protocols.densities.theory.curve_diameter`), emptied by sqrt(K). Noise on their
+    (:func:`~fedhist.protocols.densities.queries.curve_diameter`), emptied by sqrt(K). Noise on the
     sum: the analytic Gaussian mechanism [2], or Laplace noise for sqrt(2 K) times as much in l1.
     What follows is post-processing.
 
@@ -218,7 +126,7 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_choice("adjacency", self.adjacency, ADJACENCIES)
+        check_choice("adjacency", self.adjacency, ("replace-user", "zero-out-user"))
         check_integer("n_users", self.n_users, 1 << 32)
         T = self.samples_per_user
         if not isinstance(T, int | float) or not 1 <= T < math.inf:
@@ -227,22 +135,35 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
         self.check_integers(self.discrete)
         _ = self.asks(self.query, 0)
 
-    @property
+    @cached_property
     def terms(self) -> int:
         """Terms J of the series in use, the known one included."""
         if self.level is not None:
             return self.level
-        return central_level(
-            self.n_users,
-            self.samples_per_user,
-            self.epsilon,
-            self.delta,
-            Adjacency(self.adjacency),
-            self.discrete,
-            self.smoothness,
-            self.radius,
-            min(self.grid - 1, 2 * MOST_FREQUENCIES + 1),
-        )
+        adjacency, norm = Adjacency(self.adjacency), 2 if self.delta else 1
+
+        def variance(level: int) -> float:
+            exact = row_sensitivity(max(1, level // 2), norm, adjacency)
+            return self._variance(level, self._unit_std * exact, self.n_users)
+
+        most = min(self.grid - 1, 2 * MOST_FREQUENCIES + 1)
+        return best_level(variance, self.smoothness, self.radius, most)
+
+    def _variance(self, level: int, noise_std: float, n: int) -> float:
+        """Predict the integrated variance of J terms, sampling and noise, where n users answer.
+
+        phi_2k^2 + phi_{2k+1}^2 = 2: the variances of samples add up to at most (J - 1) / (n T).
+        phi_j is sqrt(2) times what a user averages.
+        """
+        return (level - 1) * (2 * (noise_std / n) ** 2 + 1 / (n * self.samples_per_user))
+
+    @property
+    def _unit_std(self) -> float:
+        """Standard deviation of the noise per unit of sensitivity.
+
+        Discrete Laplace noise is as large as the other on a grid so fine.
+        """
+        return noise_per_sensitivity(self.epsilon, self.delta, self.discrete and self.delta > 0).std
 
     @property
     def query(self) -> FourierMeans:
@@ -260,18 +181,11 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
         return self.query.sensitivity(Adjacency(self.adjacency), 2 if self.delta else 1)
 
     @property
-    def moves(self) -> Moves:
-        """The same under every adjacency."""
-        return Moves.of(lambda a: self.query.sensitivity(a, 2 if self.delta else 1))
-
-    @property
     def noise_std(self) -> float:
         """Standard deviation of the noise on a sum, in users."""
         if self.trust is not None:
-            return self.noise_of_shares(self.query).std / STEPS
-        discrete = self.discrete and self.delta > 0  # Laplace: the same on a grid so fine
-        unit = noise_per_sensitivity(self.epsilon, self.delta, discrete)
-        return unit.std * self.sensitivity / STEPS
+            return self.noise_of_shares(self.query).std / MEAN_STEPS
+        return self._unit_std * self.sensitivity / MEAN_STEPS
 
     def rounds(self, server: Curator) -> Script:
         """Ask once, add noise to the sums, make a density of the series."""
@@ -284,29 +198,20 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
         if not n:
             return Estimate.failed("nobody answered", public={"n_users": 0.0})
         k = self.terms - 1
-        s, epsilon, delta = self.sensitivity, self.epsilon, self.delta
-        sums = summary.sums["means"]
-        noisy = add_noise(server, sums, s, epsilon, delta, discrete=self.discrete, moves=self.moves)
-        theta = noisy[:k] * (math.sqrt(2) / STEPS / n)
-        stderr = np.full(k, math.sqrt(2) * self.noise_std / n)
-        public = {"n_users": float(n), "level": float(self.terms)}
-        public["predicted_ise"] = self.tail + self._variance(n)
-        return self.density(theta, stderr, public)
-
-    def _variance(self, n: int) -> float:
-        """Predict the variance of all coefficients, sampling included, where n users answer."""
-        if self.trust is not None:
-            each = 2 * (self.noise_std / n) ** 2 + 1 / (n * self.samples_per_user)
-            return (self.terms - 1) * each
-        return central_variance(
-            self.terms,
-            n,
-            self.samples_per_user,
+        noisy = add_noise(
+            server,
+            summary.sums["means"],
+            self.sensitivity,
             self.epsilon,
             self.delta,
-            Adjacency(self.adjacency),
-            self.discrete,
+            discrete=self.discrete,
+            moves=Moves.of(lambda a: self.query.sensitivity(a, 2 if self.delta else 1)),
         )
+        theta = noisy[:k] * (math.sqrt(2) / MEAN_STEPS / n)
+        stderr = np.full(k, math.sqrt(2) * self.noise_std / n)
+        public = {"n_users": float(n), "level": float(self.terms)}
+        public["predicted_ise"] = self.tail + self._variance(self.terms, self.noise_std, n)
+        return self.density(theta, stderr, public)
 
     def error_of(self, facts: Facts) -> Prediction:
         """Compute the integrated squared error: noise, and the energy left out. NOT PRIVATE.

@@ -22,34 +22,27 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
+import numpy as np
+
 from clients.records.functionals import Fourier
-from clients.records.vectors import MOST_COEFFICIENTS, BasisName
-from fedhist.base.arrays import Array
+from clients.records.vectors import MOST_COEFFICIENTS, BasisName, SeriesMeans
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
-from fedhist.protocols.centred.script import centred_mean, check_clip_mass
+from fedhist.protocols.centred.script import Opening, centred_mean, check_clip_mass
 from fedhist.protocols.densities.density_target import DensityTarget
-from fedhist.protocols.densities.stages import SeriesStages
+from fedhist.protocols.densities.queries import BinReports
 from fedhist.protocols.localize.script import FoldProtocol
-from server.densities.bases import BASES, Basis
-from server.densities.centred_plan import SeriesPlan, plan_series
-from server.densities.series import (
-    GRID,
-    GridDensity,
-    coefficient_scale,
-    density_level,
-)
-from server.densities.shrinkage import shrink_by_decay
+from fedhist.users.cohort import Cohort
+from server.densities.plan import SeriesPlan, density_level, plan_series
+from server.densities.series import GRID, GridDensity, frequencies, nearest_density, of_bins
 from server.means.centred import CLIP_MASS
 from server.means.localize import Plan
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
-
-Method = Literal["centred", "folds"]
 
 
 @register_protocol
@@ -92,9 +85,8 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
     kind : {"auto", "laplace", "onebit", "piecewise"}
         Of "folds": channel of the second round.
     shrink : bool
-        Whether to shrink the coefficients: by how they fall, which they say themselves
-        (:func:`~server.densities.shrinkage.shrink_by_decay`); by folds each of them by itself
-        (positive-part James-Stein).
+        Whether to shrink the coefficients by how they fall, which they say themselves
+        (:func:`~server.densities.series.shrink_by_decay`).
     project : bool
         Whether to project onto the densities. The value of an estimate that is not is the series.
     grid : int
@@ -162,7 +154,7 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
     truth_level: int = 65
     salt: int = 1
     basis: BasisName = "cosine"
-    method: Method = "centred"
+    method: Literal["centred", "folds"] = "centred"
     clip_mass: float = CLIP_MASS
     trust: Shuffling | None = field(default=None, kw_only=True)
 
@@ -187,9 +179,9 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
         return self.method == "folds"
 
     @property
-    def series(self) -> Basis:
+    def series(self) -> BasisName:
         """What the density is a series of."""
-        return BASES["fourier" if self.uses_folds else self.basis]
+        return "fourier" if self.uses_folds else self.basis
 
     @property
     def ellipsoid(self) -> tuple[float, float]:
@@ -232,7 +224,7 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
     @property
     def scale(self) -> float:
         """Standard deviation of a user's coefficient, over sqrt(2), that is planned with."""
-        return self.mean_scale or coefficient_scale(self.samples_per_user)
+        return self.mean_scale or 1 / math.sqrt(2 * self.samples_per_user)
 
     @property
     def max_rounds(self) -> int:
@@ -247,59 +239,59 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
         stages = self.series_plan.stages
         return stages.n_rounds if stages else 0
 
-    @property
-    def stages(self) -> SeriesStages:
-        """Of "centred": what the script is given."""
-        return SeriesStages(self.basis, self.series_plan, float(self.epsilon))
-
     def rounds(self, server: Curator) -> Script:
         """Estimate the coefficients in stages or fold by fold, then make a density of them."""
         if self.terms == 1:
             return self.uniform()
         if self.uses_folds:
             return (yield from self._folds())
-        planned, stages = self.series_plan, self.stages
-        if planned.stages is None:
+        planned, basis = self.series_plan, self.basis
+        k, n_bins, stages = planned.n_coefficients, planned.n_bins, planned.stages
+        if stages is None:
             return self.uniform()
-        found = yield from centred_mean(
-            stages.part,
-            planned.stages,
+        matrix = of_bins(basis, n_bins, k) if n_bins else np.zeros(0)
+
+        def ask(cohort: Cohort | None) -> BinReports:  # users without samples count as uniform
+            return BinReports(n_bins, float(self.epsilon), cohort)
+
+        result = yield from centred_mean(
+            SeriesMeans(basis, k),
+            stages,
             epsilon=self.epsilon,
             salt=self.salt,
             clip_mass=self.clip_mass,
-            project=stages.nearest,
-            opening=stages.opening,
+            project=lambda theta: nearest_density(basis, theta),
+            opening=Opening(ask, lambda s: matrix @ ask(None).masses(s)) if n_bins else None,
         )
-        if isinstance(found, Estimate):
-            return found
+        if isinstance(result, Estimate):
+            return result
+        each = np.ones(k)
+        if n_bins and stages.n_stages == 1:  # a wave that is short against the bins has more
+            each = np.sinc(frequencies(basis, k) / n_bins) ** -2.0
+        stderr = np.sqrt(result.error * each / each.sum())
         public = {
             "level": float(self.terms),
-            "bins": float(planned.n_bins),
-            "predicted_ise": found.error + planned.energy,
+            "bins": float(n_bins),
+            "predicted_ise": result.error + planned.energy,
         }
-        stderr = stages.stderr(found.error)
-        return self.density(found.value, stderr, found.public | public, found.warnings)
+        return self.density(result.value, stderr, result.public | public, result.warnings)
 
     def _folds(self) -> Generator[Query, Summary, Estimate]:
         """Estimate the coefficients fold by fold."""
         plan, k = self.plan, self.terms - 1
         if not plan.feasible:
             return Estimate.refused(self.too_few(k, 1.0))
-        found = yield from self.ask(Fourier(k), plan)
-        if isinstance(found, Estimate):
-            return found
+        result = yield from self.ask(Fourier(k), plan)
+        if isinstance(result, Estimate):
+            return result
         public = {"level": float(self.terms), "predicted_ise": 2 * k * plan.risk + self.tail}
         root = math.sqrt(2)
         return self.density(
-            root * found.value,
-            root * found.stderr,
-            found.public | public,
-            found.warnings,
+            root * result.value,
+            root * result.stderr,
+            result.public | public,
+            result.warnings,
         )
-
-    def shrunk(self, theta: Array, stderr: Array) -> Array:
-        """Shrink the coefficients by how they fall; by folds each of them by itself."""
-        return super().shrunk(theta, stderr) if self.uses_folds else shrink_by_decay(theta, stderr)
 
     @classmethod
     def example(cls) -> Self:

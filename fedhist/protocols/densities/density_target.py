@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from clients.records.functionals import samples_of
+from clients.records.vectors import BasisName
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import PopulationError
@@ -22,15 +23,16 @@ from fedhist.protocols.shared.lower_bounds import density_bounds, planned_sizes
 from fedhist.protocols.shared.sample_sizes import held
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.densities.bases import BASES, Basis
+from server.densities.plan import tail_energy
 from server.densities.series import (
     TrigonometricDensity,
+    coefficients_of,
+    midpoints,
     project_density,
-    shrink,
-    tail_energy,
+    series_at,
+    series_stderr,
+    shrink_by_decay,
 )
-
-MOST_GRID = 1 << 20
 
 
 class DensityTarget(Protocol):
@@ -74,9 +76,9 @@ class DensityTarget(Protocol):
         return self.smoothness, self.radius
 
     @property
-    def series(self) -> Basis:
+    def series(self) -> BasisName:
         """What the density is a series of."""
-        return BASES["fourier"]
+        return "fourier"
 
     @property
     def tail(self) -> float:
@@ -97,8 +99,8 @@ class DensityTarget(Protocol):
         """Raise ValueError, with the value, unless the fields of the series are valid."""
         for name, value in zip(("smoothness", "radius"), self.ellipsoid, strict=True):
             check_scale(name, value)
-        if not 2 <= self.grid <= MOST_GRID:
-            raise ValueError(f"grid must lie in [2, {MOST_GRID}], got {self.grid}")
+        if not 2 <= self.grid <= 1 << 20:
+            raise ValueError(f"grid must lie in [2, {1 << 20}], got {self.grid}")
         for name in ("level", "truth_level"):
             value = getattr(self, name)
             if value is not None and not 1 <= value < self.grid:
@@ -141,7 +143,7 @@ class DensityTarget(Protocol):
         """
         return Estimate.ok(
             self.finished(theta, stderr),
-            stderr=self.series.standard_error(np.append(0.0, stderr), self.grid),
+            stderr=series_stderr(self.series, stderr, self.grid),
             public=public,
             warnings=tuple(warnings),
         )
@@ -154,17 +156,13 @@ class DensityTarget(Protocol):
     def finished(self, theta: Array, stderr: Array) -> Array:
         """Shrink the coefficients, and project their series on the densities: (grid,)."""
         if self.shrinks:
-            theta = self.shrunk(theta, stderr)
-        values = self.series.on_grid(np.append(1.0, theta), self.grid)
+            theta = shrink_by_decay(theta, stderr)
+        values = series_at(self.series, theta, midpoints(self.grid))
         return project_density(values) if self.projects else values
-
-    def shrunk(self, theta: Array, stderr: Array) -> Array:
-        """Shrink each coefficient towards zero."""
-        return shrink(theta, stderr)
 
     def left_out(self, facts: Facts) -> float:
         """Return the energy of the terms of the truth beyond the estimate's. NOT PRIVATE."""
-        return float(np.square(self.coefficients(facts)[self.terms :]).sum())
+        return float(np.square(self.coefficients(facts)[self.terms - 1 :]).sum())
 
     def truth_of(self, facts: Facts) -> Array:
         """Return the series of the samples themselves on the grid: (grid,). NOT PRIVATE.
@@ -179,10 +177,10 @@ class DensityTarget(Protocol):
         Where the density is known, measure against that instead: ``loss_of(estimate, users,
         truth=TrigonometricDensity(theta).on_grid(grid))``.
         """
-        return self.series.on_grid(self.coefficients(facts), self.grid)
+        return series_at(self.series, self.coefficients(facts), midpoints(self.grid))
 
     def coefficients(self, facts: Facts) -> Array:
-        """Average the users' own coefficients. NOT PRIVATE."""
+        """Average the users' own coefficients of phi_2, phi_3, ... NOT PRIVATE."""
         n = int(facts["usable"][0])
         if not n:
             raise PopulationError("no user has usable samples; there is no density")
@@ -197,9 +195,9 @@ class DensityTarget(Protocol):
         usable = (sizes > 0) & ~bad
         weight = (usable / np.maximum(sizes, 1))[owner]
         clipped = np.clip(np.where(np.isnan(x), 0.0, x), 0.0, 1.0)
-        level = max(self.terms, self.truth_level)
-        found = self.series.coefficients_of(clipped, weight, level)
-        return {"coefficients": found, "usable": np.count_nonzero(usable, keepdims=True)}
+        n = max(self.terms, self.truth_level) - 1
+        theta = coefficients_of(self.series, clipped, weight, n)
+        return {"coefficients": theta, "usable": np.count_nonzero(usable, keepdims=True)}
 
     def loss(self, value: Array, truth: Array) -> float:
         """Integrated squared error, by the midpoint rule: exact for series of the grid's terms."""

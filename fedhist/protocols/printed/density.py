@@ -14,7 +14,7 @@ from fedhist.model.modes import Mode
 from fedhist.model.registry import register_printed
 from fedhist.protocols.densities.density import Density
 from fedhist.protocols.printed.localize import FoldsAsPrinted
-from server.densities.series import paper_level
+from server.densities.plan import paper_level
 
 
 @register_printed

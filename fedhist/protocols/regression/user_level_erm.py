@@ -19,25 +19,26 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from clients.records.gradients import Model
-from fedhist.base.arrays import Array
-from fedhist.base.checks import check_integer, check_size, check_within
+from fedhist.base.arrays import Array, Floats
+from fedhist.base.checks import (
+    check_choice,
+    check_integer,
+    check_scale,
+    check_size,
+    check_within,
+)
+from fedhist.base.text import warned
 from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts, measured
 from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Estimate, Script
-from fedhist.model.query import Query
+from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import check_budget
-from fedhist.protocols.regression.gradient_oracles import mean_gradient
-from fedhist.protocols.regression.theory import (
-    EmpiricalRisk,
-    Risk,
-    SquaredRisk,
-    squared_sums,
-)
-from fedhist.protocols.regression.user_gradients import UserGradients
+from fedhist.privacy.guarantee import check_budget, gaussian_multiplier
+from fedhist.protocols.regression.queries import NAME, UserGradients
+from fedhist.protocols.regression.risk import LogisticRisk, Risk, SquaredRisk, squared_sums
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.central_bounds import quadratic_risk_bounds
 from fedhist.protocols.shared.sample_sizes import resolve_users
@@ -45,13 +46,15 @@ from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import Shard
-from server.regression.descent import Tracking, project, step_size
-from server.regression.plan import GradientPlan
-
-EXCESS = "excess risk"
-
-MOST_DIMENSIONS = 1 << 13
-"""Truth and prediction solve systems of d x d numbers: half a gigabyte each."""
+from server.few_users.sampler import POINT, BallSampler, bucket_params
+from server.regression.plan import (
+    BallPlan,
+    gradient_std,
+    least_users,
+    plan_balls,
+    project,
+    step_size,
+)
 
 
 @register_protocol
@@ -159,16 +162,29 @@ class UserLevelErm(Central):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
-        check_integer("dimension", self.dimension, MOST_DIMENSIONS)
+        if not self.delta > 0:
+            raise ValueError(f"private gradients need delta > 0, got {self.delta}")
+        check_integer("n_users", self.n_users)
+        check_integer("dimension", self.dimension, 1 << 13)  # truths solve d x d systems: 512 MB
+        check_integer("steps", self.steps)
         check_size("radius", self.radius)
         check_size("ridge", self.ridge, zero=True)
+        for name in ("gradient_bound", "spread", "smoothness"):
+            check_scale(name, getattr(self, name))
+        for name in ("strong_convexity", "curvature"):
+            check_within(name, getattr(self, name), 0, self.smoothness)
+        check_choice("oracle", self.oracle, ("tracked", "fixed", "few-users"))
         check_within("max_failed", self.max_failed, 0, 1, "[)")
-        if self.step is not None and not 0 < self.step < math.inf:
-            raise ValueError(f"step must be positive and finite, got {self.step}")
+        check_within("kappa", self.kappa, 0.5, 1, "()")
+        for name in ("step", "lam"):
+            if getattr(self, name) is not None:
+                check_scale(name, getattr(self, name))
         self.check_integers(self.discrete)
-        if self.trust is not None and self.plan.noiseless:
+        if self.discrete and self.oracle == "few-users":
+            raise ValueError('oracle "few-users" draws real points; discrete must be false')
+        if self.trust is not None and not self.guarantee.private:
             raise ValueError("without noise nothing is clipped, and nodes cannot add integers")
-        zero = np.zeros(self.plan.dimension)
+        zero = np.zeros(self.dimension)
         _ = self.asks(UserGradients(self.model, zero, zero, self.gradient_bound, self.discrete), 0)
 
     def asks(self, query: Query, round_index: int) -> Query:
@@ -180,23 +196,60 @@ class UserLevelErm(Central):
     # -- the plan, from public numbers -----------------------------------------------------------
 
     @property
-    def plan(self) -> GradientPlan:
-        """The oracle, its noise and its fewest users."""
-        users = self.gradient_bound, self.spread
-        bends = self.smoothness, self.strong_convexity, self.curvature
-        tracking = Tracking(*(float(x) for x in (*users, *bends)))
-        return GradientPlan(
-            self.oracle,
+    def balls(self) -> BallPlan | None:
+        """The draws of "few-users"; None with another oracle, and without noise."""
+        if self.oracle != "few-users" or not self.guarantee.private:
+            return None
+        return plan_balls(
             float(self.epsilon),
             float(self.delta),
-            self.n_users,
-            self.dimension,
             self.steps,
-            tracking,
-            self.discrete,
-            float(self.kappa),
-            self.lam,
-            self.trust,
+            self.dimension,
+            float(self.spread),
+            kappa=float(self.kappa),
+            lam=self.lam,
+        )
+
+    @property
+    def multiplier(self) -> float:
+        """Noise multiplier of all Gaussians together: std per unit of l2 sensitivity.
+
+        Discrete ones too: of the 2^20 steps of a gradient they cost less than one.
+        """
+        one = gaussian_multiplier(self.epsilon, self.delta)
+        return one if self.trust is None else one * self.trust.excess
+
+    @property
+    def least_users(self) -> int:
+        """Fewest users with which a run makes sense; below, it is refused."""
+        balls = self.balls
+        return balls.least if balls else least_users(self.multiplier, self.steps, self.dimension)
+
+    def clip_after(self, moved: float) -> float:
+        """Return 2 r_t = 2 r + gap |theta' - theta|, but never more than the first clip.
+
+        Between two steps the mean gradient moves by (integral of Hessian) (theta' - theta). With
+        mu <= Hessian <= L and the guess h of it, it lies within max(L - h, h - mu) |theta' - theta|
+        of the tracked centre g + h (theta' - theta), the noise in g apart [1, Proposition 28]. One
+        r is for the users, the other for the noise in the centre.
+        """
+        gap = max(self.smoothness - self.curvature, self.curvature - self.strong_convexity)
+        return min(self.gradient_bound, 2 * self.spread + gap * moved)
+
+    @property
+    def _lost(self) -> tuple[str, ...]:
+        """Warn where the centre may leave the users' gradients."""
+        std = gradient_std(self.clip_after(0.0), self.multiplier, self.steps, self.n_users)
+        noise = std * math.sqrt(self.dimension)
+        if self.oracle != "tracked" or noise <= self.spread:
+            return ()
+        return (
+            warned(
+                f"the noise in a released gradient has length {noise:.3g}, more than spread = "
+                f"{self.spread:g}",
+                "the centre may leave the users' gradients, and the minimiser be far off",
+                "more users, a larger epsilon or fewer steps lower the noise",
+            ),
         )
 
     @property
@@ -216,39 +269,74 @@ class UserLevelErm(Central):
 
     def rounds(self, server: Curator) -> Script:
         """Descend T steps."""
-        plan = self.plan
-        if server.grade == "secure" and not plan.secure:
+        d, noisy, balls = self.dimension, self.guarantee.private, self.balls
+        if server.grade == "secure" and noisy and not self.discrete:
             way_out = "take another oracle" if self.oracle == "few-users" else "set discrete = true"
             return Estimate.refused(f'noise = "secure" draws integers only: {way_out}')
-        if self.n_users < plan.least_users:
+        if self.n_users < self.least_users:
             return Estimate.refused(
-                f"{self.n_users} users are too few for {self.steps} steps in {self.dimension} "
-                f"dimensions with oracle {self.oracle!r}; at least {plan.least_users} are needed"
+                f"{self.n_users} users are too few for {self.steps} steps in {d} dimensions with "
+                f"oracle {self.oracle!r}; at least {self.least_users} are needed"
             )
-        oracle = mean_gradient(server, self.model, plan)
-        theta, mean = np.zeros(self.dimension), np.zeros(self.dimension)
+        discrete = self.discrete and noisy
+        release = (
+            None
+            if balls
+            else server.gaussian_series(
+                self.steps,
+                epsilon=float(self.epsilon),
+                delta=float(self.delta),
+                discrete=discrete,
+                label="mean-gradients",
+            )
+        )
+        theta, mean, failed = np.zeros(d), np.zeros(d), 0
+        centre, clip = np.zeros(d), float(self.gradient_bound) if noisy else math.inf
+        public: dict[str, float] = {}
         for _ in range(self.steps):
-            gradient = yield from oracle.ask(theta)
-            if not oracle.n_users:
+            query = UserGradients(self.model, theta, centre, clip, discrete, balls is not None)
+            summary = yield query
+            n = summary.n_users
+            if not n:
                 return Estimate.failed("nobody answered")
-            if oracle.failed > self.max_failed * self.steps:
+            gradient: Floats | None = None
+            if balls:
+                gradient = self._drawn(server, summary, balls)
+            elif release:
+                total = release(summary.sums[NAME], query.l2_sensitivity if noisy else 0.0)
+                gradient = query.mean(total, n)
+                if noisy:
+                    std = gradient_std(clip, self.multiplier, self.steps, n)
+                    public = {"clip": clip, "gradient_std": std}
+            failed += gradient is None
+            if failed > self.max_failed * self.steps:
                 return Estimate.failed(
-                    f"{oracle.failed} steps drew no gradient; {self.max_failed:g} of {self.steps} "
-                    "may"
+                    f"{failed} steps drew no gradient; {self.max_failed:g} of {self.steps} may"
                 )
             if gradient is not None:
                 move = self.learning_rate * (gradient + self.ridge * theta)
-                theta = project(theta - move, self.radius)
+                before, theta = theta, project(theta - move, self.radius)
+                if not balls and (self.oracle == "tracked" or not noisy):
+                    centre = gradient + self.curvature * (theta - before)
+                    moved = float(np.linalg.norm(theta - before))
+                    clip = self.clip_after(moved) if noisy else math.inf
             mean = mean + theta / self.steps
         return Estimate.ok(
             mean if self.iterate == "average" else theta,
-            warnings=plan.warnings,
-            public={
-                "n_users": float(oracle.n_users),
-                "failed_steps": float(oracle.failed),
-                **oracle.public,
-            },
+            warnings=self._lost,
+            public={"n_users": float(n), "failed_steps": float(failed), **public},
         )
+
+    def _drawn(self, server: Curator, summary: Summary, balls: BallPlan) -> Floats | None:
+        """Draw a point near most of the users' gradients, or None, a bucket [1, Appendix D].
+
+        Privacy: (epsilon_t, delta_t)-DP under replacement for all rows and any number of users, and
+        delta_t-approximate epsilon_t^2/8-zCDP. Which rounds failed is part of what is released.
+        """
+        buckets = bucket_params(summary.n_users, balls.epsilon, balls.delta, float(self.kappa))
+        sampler = BallSampler(summary.rows[NAME], balls.radius, buckets, balls.n_rounds)
+        drawn = server.sample(sampler, label="mean-gradient")
+        return np.asarray(drawn[1:], dtype=np.float64) if int(drawn[0]) == POINT else None
 
     # -- evaluation ------------------------------------------------------------------------------
 
@@ -258,7 +346,7 @@ class UserLevelErm(Central):
 
         A logistic risk needs the samples at each place it is asked for.
         """
-        return self.model == "least-squares" and self.plan.balls is None
+        return self.model == "least-squares"
 
     def sums(self, users: Users) -> Mapping[str, Array]:
         """Add up the users' average products of samples. NOT PRIVATE."""
@@ -275,7 +363,7 @@ class UserLevelErm(Central):
             if self.adds_up:
                 facts.notes["risk"] = SquaredRisk.read(facts.total.sums, ridge)
             else:
-                facts.notes["risk"] = EmpiricalRisk.of(facts.records, self.model, ridge)
+                facts.notes["risk"] = LogisticRisk.of(facts.records, ridge)
         risk: Risk = facts.notes["risk"]
         return risk
 
@@ -304,7 +392,7 @@ class UserLevelErm(Central):
         bends = float(self.strong_convexity), float(self.smoothness), float(self.ridge)
         lengths = float(self.radius), float(self.spread), float(self.gradient_bound)
         n = max(n_users, self.n_users)
-        return tuple(quadratic_risk_bounds(self.guarantee, n, lengths, bends, EXCESS))
+        return tuple(quadratic_risk_bounds(self.guarantee, n, lengths, bends, "excess risk"))
 
     @property
     def estimates(self) -> Truth:

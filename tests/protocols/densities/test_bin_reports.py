@@ -9,7 +9,7 @@ import pytest
 
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report
-from fedhist.protocols.densities.bin_reports import BinReports
+from fedhist.protocols.densities.queries import BinReports
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.streams import SeededStreams

@@ -17,8 +17,9 @@ from fedhist.model.evaluation import measured
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
-from fedhist.protocols.densities.central_density import STEPS, CentralDensity, FourierMeans
+from fedhist.protocols.densities.central_density import CentralDensity
 from fedhist.protocols.densities.density import Density, density_of
+from fedhist.protocols.densities.queries import MEAN_STEPS, FourierMeans
 from fedhist.session.curator import NoiseSource, Shape
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
@@ -66,17 +67,17 @@ def test_rows_by_hand() -> None:
         for k in range(1, K + 1) if len(x) else ():
             slow[2 * k - 2] = np.mean(np.cos(2 * math.pi * k * x))
             slow[2 * k - 1] = np.mean(np.sin(2 * math.pi * k * x))
-        row = fourier_rows(one.reals, K, STEPS)[0]
+        row = fourier_rows(one.reals, K, MEAN_STEPS)[0]
         # half a step of rounding, and what doubles do to angles of up to 300 turns
-        np.testing.assert_allclose(row, STEPS * slow, atol=0.51)
+        np.testing.assert_allclose(row, MEAN_STEPS * slow, atol=0.51)
         assert (row == rows_of(FourierMeans(K), users)[i]).all()
 
 
 def test_rows_are_checked() -> None:
     query, ids = FourierMeans(2), np.arange(2, dtype=np.uint64)
-    good = np.array([[STEPS, 0, 0, -STEPS], [0, 0, STEPS // 2, STEPS // 2]])
+    good = np.array([[MEAN_STEPS, 0, 0, -MEAN_STEPS], [0, 0, MEAN_STEPS // 2, MEAN_STEPS // 2]])
     query.check(Report(ids, {"means": good}))
-    far = STEPS * 3 // 4
+    far = MEAN_STEPS * 3 // 4
     for bad in (
         good.astype(np.float64),
         good[:, :3],
@@ -88,7 +89,7 @@ def test_rows_are_checked() -> None:
     with pytest.raises(WireError, match="'means' is expected"):
         query.check(Report(ids, {"mean": good}))
     query.check_summary(query.fold(Report(ids, {"means": good})))
-    for sums in (2 * far, 3 * STEPS):
+    for sums in (2 * far, 3 * MEAN_STEPS):
         with pytest.raises(WireError):
             query.check_summary(Summary(2, {"means": np.array([sums, sums, 0, 0])}))
     with pytest.raises(ValueError, match=r"n_frequencies.*0"):
@@ -191,7 +192,7 @@ def test_the_noise_covers_the_sensitivity(
     else:
         assert relative == pytest.approx(1 / epsilon)
         std = math.sqrt(2) * scale
-    assert protocol.noise_std == pytest.approx(std / STEPS)
+    assert protocol.noise_std == pytest.approx(std / MEAN_STEPS)
     assert estimate.value == pytest.approx(protocol.truth(users), abs=1e-7)
     # the four squares of the basis add up to 4 everywhere
     stderr = math.sqrt(4) * math.sqrt(2) * protocol.noise_std / 800

@@ -15,12 +15,11 @@ import pytest
 
 from fedhist.base.arrays import Floats
 from fedhist.protocols.centred.queries import RadiusVotes, RankReports
-from fedhist.protocols.densities.bin_reports import BinReports
 from fedhist.protocols.densities.density import Density
+from fedhist.protocols.densities.queries import BinReports
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.densities.series import project_density
-from server.densities.shrinkage import shrink_by_decay
+from server.densities.series import project_density, shrink_by_decay
 from simulations.populations.density_samples import DensitySamples
 from tests.protocols.running import drawn as run
 

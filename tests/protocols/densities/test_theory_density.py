@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
+import fedhist as fh
 from fedhist.base.arrays import Floats
 from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
-from fedhist.protocols.densities.theory import (
-    central_level,
-    central_variance,
-    curve_diameter,
-    row_sensitivity,
-)
-from server.densities.series import best_level, tail_energy
+from fedhist.protocols import CentralDensity
+from fedhist.protocols.densities.queries import curve_diameter, row_sensitivity
+from server.densities.plan import best_level, tail_energy
 
 REPLACE, ZERO = Adjacency.REPLACE_USER, Adjacency.ZERO_OUT_USER
 
@@ -67,34 +65,36 @@ def test_items_have_no_such_sensitivity() -> None:
         row_sensitivity(3, 2, Adjacency.REPLACE_ITEM)
 
 
-@pytest.mark.parametrize("delta", [0.0, 1e-6])
-def test_variance_by_hand(delta: float) -> None:
-    n, T, epsilon = 1000, 20, 0.5
+def variance(level: int, n: int, T: float, epsilon: float, delta: float) -> float:
+    """Of J terms by hand: noise on sums, and which samples are drawn."""
     one = gaussian_multiplier(epsilon, delta) if delta else math.sqrt(2) / epsilon
-    std = one * row_sensitivity(4, 2 if delta else 1, REPLACE)
-    expected = 8 * (2 * std**2 / n**2 + 1 / (n * T))
-    assert central_variance(9, n, T, epsilon, delta, REPLACE) == pytest.approx(expected)
-    assert central_variance(9, n, T, epsilon, delta, ZERO) < expected
-    discrete = central_variance(9, n, T, epsilon, delta, REPLACE, discrete=True)
-    assert discrete == pytest.approx(expected)  # of so many steps
-    assert central_variance(9, n, T, math.inf, delta, REPLACE) == pytest.approx(8 / (n * T))
+    std = one * row_sensitivity(max(1, level // 2), 2 if delta else 1, REPLACE)
+    return (level - 1) * (2 * std**2 / n**2 + 1 / (n * T))
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_the_predicted_error_by_hand(delta: float) -> None:
+    protocol = CentralDensity(0.5, 800, 20, delta, level=9, smoothness=1.5)
+    users = CentralDensity.example_users()
+    stated = fh.run(protocol, users, seed=1).public["predicted_ise"]
+    expected = variance(9, 800, 20, 0.5, delta) + tail_energy(9, 1.5, 1.5)
+    assert stated == pytest.approx(expected, rel=1e-5)  # sums are rounded to steps
 
 
 @pytest.mark.parametrize(("n", "delta"), [(300, 0.0), (300, 1e-6), (20_000, 1e-6)])
 def test_the_level_is_the_best_of_all(n: int, delta: float) -> None:
     def total(level: int) -> float:
-        return central_variance(level, n, 30, 1.0, delta, REPLACE) + tail_energy(level, 1.5, 3.0)
+        return variance(level, n, 30, 1.0, delta) + tail_energy(level, 1.5, 3.0)
 
-    levels = range(1, 200, 2)
-    chosen = central_level(n, 30, 1.0, delta, smoothness=1.5, radius=3.0, most=199)
-    assert chosen == min(levels, key=total)
-    assert chosen > 1
-    assert central_level(n, 30, 1.0, delta, smoothness=1.5, radius=3.0, most=4) == 3
+    chosen = CentralDensity(1.0, n, 30, delta, smoothness=1.5, radius=3.0, grid=200)
+    assert chosen.terms == min(range(1, 200, 2), key=total) > 1
+    assert replace(chosen, grid=5, truth_level=3).terms == 3
+    assert replace(chosen, discrete=True).terms == chosen.terms
 
 
 def test_more_samples_do_not_make_privacy_cheaper() -> None:
     """The noise does not know T: with many samples the level stops growing."""
-    levels = [central_level(5000, T, 1.0, 1e-6) for T in (1, 100, 10_000, 10**8)]
+    levels = [CentralDensity(1.0, 5000, T, 1e-6).terms for T in (1, 100, 10_000, 10**8)]
     assert levels[0] <= levels[1] <= levels[2] == levels[3]
 
 

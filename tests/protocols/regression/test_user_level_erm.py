@@ -16,7 +16,7 @@ from fedhist.base.errors import PopulationError, WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocols.regression.user_gradients import NAME, STEPS, UserGradients
+from fedhist.protocols.regression.queries import NAME, STEPS, UserGradients
 from fedhist.protocols.regression.user_level_erm import UserLevelErm
 from fedhist.session.curator import Curator, NoiseSource
 from fedhist.session.journal import Journal
@@ -25,6 +25,7 @@ from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from server.few_users.sampler import bucket_params
 from server.noise import SimulatedNoise
+from server.regression.plan import gradient_std
 from simulations.populations import population
 from tests.protocols.running import result as run
 
@@ -153,7 +154,7 @@ def test_few_users_budget_is_spent_exactly() -> None:
 
 def test_many_draws_share_a_concentrated_budget() -> None:
     """A hundred draws are charged as zCDP: their epsilons add up to 4 times the budget."""
-    balls = replace(few_users(), steps=100).plan.balls
+    balls = replace(few_users(), steps=100).balls
     assert balls is not None
     ledger = Ledger(few_users().guarantee)
     for _ in range(100):
@@ -238,7 +239,7 @@ def test_excess_risk_of_the_fixed_oracle() -> None:
     losses = [risk.value(np.asarray(run(protocol, users, s).value)) for s in range(60)]
     excess = np.array(losses) - risk.value(best)
     d, steps, step = len(best), protocol.steps, protocol.learning_rate
-    a, std = risk.hessian(best), protocol.plan.noise_std(None)
+    a, std = risk.hessian(best), gradient_std(2.5, protocol.multiplier, 8, 2000)
     shrink, error, noise = np.eye(d) - step * a, -best, np.zeros((d, d * steps))
     for t in range(steps):
         error, noise = shrink @ error, shrink @ noise
@@ -337,8 +338,9 @@ def few_population() -> Users:
 def test_few_users_get_within_the_error_of_a_draw() -> None:
     """A draw is lam r sqrt(d) = 0.67 off, where the gradient at the start is 3.1 long."""
     protocol, users = few_users(), few_population()
-    assert protocol.plan.least_users <= 80
-    assert protocol.plan.noise_std(None) * math.sqrt(20) == pytest.approx(0.67, abs=0.01)
+    assert protocol.least_users <= 80
+    assert protocol.balls is not None
+    assert protocol.balls.radius == pytest.approx(0.67, abs=0.01)
     risk, best = protocol.risk(users), protocol.truth(users)
     excess = []
     for seed in range(2):
@@ -368,11 +370,11 @@ def test_too_few_users_are_refused_before_anything_is_spent() -> None:
     for protocol in (replace(BASE, n_users=40), few_users(epsilon=1.0)):
         estimate = run(protocol, linear(40))
         assert estimate.status == "refused"
-        assert f"at least {protocol.plan.least_users} are needed" in estimate.reason
+        assert f"at least {protocol.least_users} are needed" in estimate.reason
         assert estimate.ledger is not None
         assert not estimate.ledger.entries
-        enough = replace(protocol, n_users=protocol.plan.least_users)
-        assert enough.n_users == enough.plan.least_users
+        enough = replace(protocol, n_users=protocol.least_users)
+        assert enough.n_users == enough.least_users
 
 
 def test_secure_noise_needs_integers() -> None:
@@ -386,8 +388,8 @@ def test_secure_noise_needs_integers() -> None:
 
 
 def test_a_lost_centre_is_announced() -> None:
-    assert BASE.plan.warnings == ()
-    (warning,) = replace(BASE, n_users=60).plan.warnings
+    assert run(BASE, linear()).warnings == ()
+    (warning,) = run(replace(BASE, n_users=60), linear(60)).warnings
     assert "more than spread = 0.3" in warning
 
 
@@ -412,7 +414,14 @@ def test_a_lost_centre_is_announced() -> None:
         {"iterate": "best"},
         {"max_failed": 1.0},
         {"curvature": 1.2},
+        {"kappa": 0.5},
         {"kappa": 1.0},
+        {"lam": 0.0},
+        {"epsilon": -1.0},
+        {"spread": -1.0},
+        {"smoothness": math.inf},
+        {"curvature": -0.1},
+        {"discrete": True, "oracle": "few-users"},
     ],
 )
 def test_refuses(change: dict[str, Any]) -> None:

@@ -6,22 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
 from scipy.optimize import brentq
 
 from fedhist.base.arrays import Floats
-from server.densities.series import (
-    GridDensity,
-    TrigonometricDensity,
-    coefficients_of,
-    density_level,
-    midpoints,
-    paper_level,
-    project_density,
-    shrink,
-    standard_error,
-    tail_energy,
-)
+from server.densities.plan import density_level, paper_level, tail_energy
+from server.densities.series import GridDensity, TrigonometricDensity, project_density
 from server.means.localize import plan_univariate
 
 
@@ -40,29 +29,8 @@ def test_series(J: int) -> None:
     f = TrigonometricDensity(theta)
     slow = sum(t * phi(j, x) for j, t in enumerate(theta, start=1))
     assert f.evaluate(x) == pytest.approx(slow, abs=1e-12)
-    for a, b in ((0.0, 1.0), (0.2, 0.9), (0.37, 0.37)):
-        exact = quad(lambda t: float(f.evaluate(t)), a, b, epsabs=1e-12, limit=200)[0]
-        assert f.integrate(a, b) == pytest.approx(exact, abs=1e-10)
-    assert f.integrate(0.0, 1.0) == pytest.approx(theta[0], abs=1e-12)
     # Parseval on the grid: the midpoint rule is exact below its number of cells
     assert np.mean(f.on_grid(J + 1) ** 2) == pytest.approx(np.sum(theta**2))
-
-
-def test_points_are_walked_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    f, x = TrigonometricDensity(np.array([1.0, 0.3, -0.2])), np.linspace(0, 1, 1000)
-    w = np.random.default_rng(0).random(1000)
-    whole, theta = f.evaluate(x), coefficients_of(x, w, 5)
-    monkeypatch.setattr("server.densities.series._CHUNK", 64)
-    assert np.array_equal(f.evaluate(x), whole)
-    assert coefficients_of(x, w, 5) == pytest.approx(theta, rel=1e-12)
-
-
-@pytest.mark.parametrize("J", [1, 2, 3, 8])
-def test_coefficients_of_weighted_samples(J: int) -> None:
-    rng = np.random.default_rng(1)
-    x, w = rng.random(50), rng.random(50)
-    slow = [float((w * phi(j, x)).sum()) for j in range(1, J + 1)]
-    assert coefficients_of(x, w, J) == pytest.approx(slow, abs=1e-12)
 
 
 def test_grid_density() -> None:
@@ -76,11 +44,10 @@ def test_grid_density() -> None:
 
 
 def test_refusals() -> None:
-    f, g = TrigonometricDensity(np.ones(1)), GridDensity(np.ones(4))
+    g = GridDensity(np.ones(4))
     for a, b in ((-0.1, 0.5), (0.5, 1.1), (0.6, 0.5), (0.0, math.nan)):
-        for h in (f, g):
-            with pytest.raises(ValueError, match=r"need 0 <= a <= b <= 1"):
-                h.integrate(a, b)
+        with pytest.raises(ValueError, match=r"need 0 <= a <= b <= 1"):
+            g.integrate(a, b)
     for x in (-0.01, 1.01, math.nan):
         with pytest.raises(ValueError, match=r"points must lie in \[0, 1\]"):
             g.evaluate([0.5, x])
@@ -118,32 +85,6 @@ def test_projection_never_enlarges_the_error() -> None:
         assert after <= before * (1 + 1e-12)
         gains.append(after / before)
     assert np.median(gains) < 0.9  # and it does something
-
-
-def test_shrinkage() -> None:
-    """By its definition, and at no loss: it beats the plain estimate around zero."""
-    theta = np.array([2.0, -2.0, 0.5, 1.0, -1.0, 3.0])
-    assert shrink(theta, 1.0).tolist() == pytest.approx([1.5, -1.5, 0, 0, 0, 3 - 1 / 3])
-    assert shrink(theta, np.inf).tolist() == [0.0] * 6
-    assert shrink(theta, 0.0).tolist() == theta.tolist()
-    z = np.random.default_rng(5).normal(size=200_000)
-    expected = (
-        2
-        * quad(
-            lambda t: (t - 1 / t) ** 2 * math.exp(-(t**2) / 2) / math.sqrt(2 * math.pi), 1, np.inf
-        )[0]
-    )
-    # the standard deviation of the average is 0.0025
-    assert np.mean(shrink(z, 1.0) ** 2) == pytest.approx(expected, abs=0.0125)
-    assert expected == pytest.approx(1 / 3, abs=1e-3)  # of the variance 1
-
-
-def test_standard_error() -> None:
-    se = np.array([0.0, 0.1, 0.2, 0.3, 0.05])
-    x = midpoints(32)
-    slow = np.sqrt(sum((s * phi(j, x)) ** 2 for j, s in enumerate(se, start=1)))
-    assert standard_error(se, 32) == pytest.approx(slow)
-    assert np.isinf(standard_error([0.0, 0.1, np.inf], 32)).all()
 
 
 # -- levels ----------------------------------------------------------------------------------------

@@ -2,11 +2,6 @@
 
 NOT PRIVATE: everything here reads the users' samples, for evaluation only. It shares no code with
 the client half.
-
-References
-----------
-.. [1] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few
-   users", ICML 2022, Appendix D.
 """
 
 from __future__ import annotations
@@ -22,9 +17,7 @@ from scipy.special import expit
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
-from server.regression.descent import project
-
-NOBODY = "no user has samples that a {} model can use"
+from server.regression.plan import project
 
 
 @dataclass(frozen=True)
@@ -37,11 +30,6 @@ class Risk(ABC):
     @abstractmethod
     def middle(self) -> Floats:
         """Average of the users' average features: (d,)."""
-
-    @property
-    def dimension(self) -> int:
-        """Number of features."""
-        return len(self.middle)
 
     @abstractmethod
     def value(self, theta: Floats) -> float:
@@ -64,26 +52,28 @@ class Risk(ABC):
         inside = self._newton()
         if inside is not None and np.linalg.norm(inside) <= radius:
             return inside
-        most = float(np.linalg.norm(self.gradient(np.zeros(self.dimension)))) / radius
+        start = float(np.linalg.norm(self.gradient(np.zeros(len(self.middle))))) / radius
+
+        def at(log_nu: float) -> Floats | None:
+            return replace(self, ridge=self.ridge + float(np.exp(log_nu)))._newton()
 
         def excess(log_nu: float) -> float:
-            theta = replace(self, ridge=self.ridge + float(np.exp(log_nu)))._newton()
+            theta = at(log_nu)
             return np.inf if theta is None else float(np.linalg.norm(theta)) - radius
 
         from scipy.optimize import brentq
 
-        low = high = float(np.log(most)) + 1e-9
+        low = high = float(np.log(start)) + 1e-9
         while excess(low) < 0 and low > high - 60:
             low -= 2.0
-        nu = brentq(excess, low, high, xtol=1e-13) if excess(low) > 0 else low
-        theta = replace(self, ridge=self.ridge + float(np.exp(nu)))._newton()
+        theta = at(brentq(excess, low, high, xtol=1e-13) if excess(low) > 0 else low)
         if theta is None:
             raise PopulationError("the risk has no minimiser that can be computed")
         return project(theta, radius)
 
     def _newton(self) -> Floats | None:
         """Minimise over the whole space; None if a hundred damped steps do not get there."""
-        theta = np.zeros(self.dimension)
+        theta = np.zeros(len(self.middle))
         value = self.value(theta)
         for _ in range(100):
             gradient = self.gradient(theta)
@@ -120,40 +110,30 @@ class SquaredRisk(Risk):
 
     @classmethod
     def read(cls, sums: Mapping[str, Array], ridge: float = 0.0) -> Self:
-        """Divide what :func:`squared_sums` adds up by the usable users.
-
-        Raises
-        ------
-        PopulationError
-            If there is none.
-        """
+        """Divide what :func:`squared_sums` adds up by the usable users; there must be some."""
         n = float(sums["usable"][0])
         if not n:
-            raise PopulationError(NOBODY.format("least-squares"))
+            raise PopulationError("no user has samples that a least-squares model can use")
         return cls(ridge, sums["features"] / n, sums["squares"] / n)
 
     @property
     def middle(self) -> Floats:
-        """Average of the users' average features: (d,)."""
         return self.features
 
     def value(self, theta: Floats) -> float:
-        """Return the risk."""
         at = np.append(theta, -1.0)
         return float(at @ self.squares @ at + self.ridge * theta @ theta) / 2
 
     def gradient(self, theta: Floats) -> Floats:
-        """Return the gradient, (d,)."""
         return np.asarray(self.squares[:-1] @ np.append(theta, -1.0) + self.ridge * theta)
 
     def hessian(self, theta: Floats) -> Floats:
-        """Return the Hessian, (d, d)."""
-        return np.asarray(self.squares[:-1, :-1] + self.ridge * np.eye(self.dimension))
+        return np.asarray(self.squares[:-1, :-1] + self.ridge * np.eye(len(theta)))
 
 
 def squared_sums(users: Users) -> dict[str, Array]:
     """Add up usable users' average features and products of samples. NOT PRIVATE."""
-    z, _, owner = usable_samples(users, "least-squares")
+    z, owner = usable_samples(users)
     weight = (1 / np.bincount(owner))[owner]
     return {
         "usable": np.array([owner[-1] + 1 if len(owner) else 0]),
@@ -162,97 +142,64 @@ def squared_sums(users: Users) -> dict[str, Array]:
     }
 
 
-def usable_samples(users: Users, model: str) -> tuple[Floats, Floats, Integers]:
-    """Collect the samples of usable users: rows (total, d + 1), labels, and whose they are.
+def usable_samples(users: Users, *, logistic: bool = False) -> tuple[Floats, Integers]:
+    """Collect the samples of usable users, (total, d + 1), and whose they are, from 0 on.
 
     Not usable is who has no samples, or values or labels out of place. Labels of the logistic
-    model are -1 or 1. Usable users are numbered from 0.
+    model become -1 or 1.
     """
     samples = users.reals
     z, y = samples.values, samples.values[:, -1]
     fits = np.isfinite(z).all(axis=1)
-    if model == "logistic":
+    if logistic:
         fits &= np.isin(y, (-1.0, 0.0, 1.0))
-        y = np.where(y == 1, 1.0, -1.0)
+        z = np.column_stack((z[:, :-1], np.where(y == 1, 1.0, -1.0)))
     sizes = np.diff(samples.indptr)
     owner = np.repeat(np.arange(len(users)), sizes)
     usable = (sizes > 0) & (np.bincount(owner[~fits], minlength=len(users)) == 0)
-    keep = usable[owner]
-    return z[keep], y[keep], (np.cumsum(usable) - 1)[owner[keep]]
+    held = usable[owner]
+    return z[held], (np.cumsum(usable) - 1)[owner[held]]
 
 
 @dataclass(frozen=True)
-class EmpiricalRisk(Risk):
-    """Of the users' own samples, which are all kept.
+class LogisticRisk(Risk):
+    """Of logistic regression, from all samples of the usable users.
 
     Attributes
     ----------
-    model : {"least-squares", "logistic"}
     x : (total, d) float64
     y : (total,) float64
-        For the logistic model -1 or 1.
+        -1 or 1.
     weight : (total,) float64
         1 / (usable users times samples of this user).
-    owner : (total,) int64
-        Whose sample it is: usable users are numbered from 0.
     """
 
-    model: str
     x: Floats
     y: Floats
     weight: Floats
-    owner: Integers
 
     @classmethod
-    def of(cls, users: Users, model: str, ridge: float = 0.0) -> Self:
-        """Collect the samples of all usable users.
-
-        Raises
-        ------
-        PopulationError
-            If there is none.
-        """
-        z, y, owner = usable_samples(users, model)
+    def of(cls, users: Users, ridge: float = 0.0) -> Self:
+        """Collect the samples; there must be some."""
+        z, owner = usable_samples(users, logistic=True)
         if not len(owner):
-            raise PopulationError(NOBODY.format(model))
+            raise PopulationError("no user has samples that a logistic model can use")
         sizes = np.bincount(owner)
-        return cls(ridge, model, z[:, :-1], y, 1 / (len(sizes) * sizes[owner]), owner)
+        return cls(ridge, z[:, :-1], z[:, -1], 1 / (len(sizes) * sizes[owner]))
 
     @property
     def middle(self) -> Floats:
-        """Average of the users' average features: (d,)."""
         return np.asarray(self.weight @ self.x)
 
     def value(self, theta: Floats) -> float:
-        """Return the risk."""
-        z = self.x @ theta
-        if self.model == "logistic":
-            losses = np.logaddexp(0.0, -self.y * z)
-        else:
-            losses = np.square(z - self.y) / 2
+        losses = np.logaddexp(0.0, -self.y * (self.x @ theta))
         return float(self.weight @ losses + self.ridge / 2 * theta @ theta)
 
     def gradient(self, theta: Floats) -> Floats:
-        """Return the gradient, (d,)."""
-        return np.asarray((self.weight * self._slope(theta)) @ self.x + self.ridge * theta)
-
-    def user_gradients(self, theta: Floats) -> Floats:
-        """Return each usable user's own gradient, the ridge apart: (users, d)."""
-        slope = self._slope(theta) / np.bincount(self.owner)[self.owner]
-        out = [np.bincount(self.owner, slope * column) for column in self.x.T]
-        return np.asarray(np.stack(out, axis=1))
-
-    def _slope(self, theta: Floats) -> Floats:
-        """Return the derivative of every sample's loss by its score, (total,)."""
-        z = self.x @ theta
-        if self.model == "logistic":
-            return np.asarray(-self.y * expit(-self.y * z))
-        return np.asarray(z - self.y)
+        slope = -self.y * expit(-self.y * (self.x @ theta))
+        return np.asarray((self.weight * slope) @ self.x + self.ridge * theta)
 
     def hessian(self, theta: Floats) -> Floats:
-        """Return the Hessian, (d, d)."""
-        w = self.weight
-        if self.model == "logistic":
-            z = self.x @ theta
-            w = w * expit(z) * expit(-z)
-        return np.asarray((self.x.T * w) @ self.x + self.ridge * np.eye(self.x.shape[1]))
+        z = self.x @ theta
+        w = self.weight * expit(z) * expit(-z)
+        return np.asarray((self.x.T * w) @ self.x + self.ridge * np.eye(len(theta)))

@@ -23,14 +23,11 @@ from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Adjacency, Trust
+from fedhist.protocols.shared.contributions import STEPS
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
 
-STEPS = 1 << 20
-"""Steps per clip in which discrete offsets are sent: integers, whose sums are exact."""
-
-ROUNDING = 1 + 1e-9
 NAME = "gradient"
 
 
@@ -154,14 +151,14 @@ class UserGradients(Query):
             self._check_norms(summary.sums[NAME][None], summary.n_users * self.most)
 
     def _limits(self, shape: tuple[int, ...], n_users: int, part: str = "sums") -> Bounds:
-        most = n_users * self.most * ROUNDING if n_users else 0.0
+        most = n_users * self.most * (1 + 1e-9) if n_users else 0.0
         return Bounds(shape, "i" if self.discrete else "f", -most, most, part)
 
     def _check_norms(self, rows: Array, most: float) -> None:
         if math.isinf(most) or not most:
             return  # the bounds say it all
         size = np.linalg.norm(rows.astype(np.float64) / most, axis=1).max(initial=0.0)
-        if size > ROUNDING:
+        if size > 1 + 1e-9:  # room for rounding
             raise WireError(f"{NAME!r} has norm {size * most:g}, more than {most:g}")
 
     def mean(self, total: NDArray[np.float64] | NDArray[np.int64], n_users: int) -> Array:
