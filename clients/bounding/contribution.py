@@ -1,34 +1,203 @@
 """Contribution bounding: what one user adds to a histogram is clipped where the data are.
 
 Two forms of the same vectors: rows (one ragged row per user, for a report) and their sum over a
-node (fused, without keeping the rows). Both run the loops of :mod:`clients.bounding.kernels`, and
-the sum equals folding the rows, bit for bit.
+node (fused, without keeping the rows); the sum equals folding the rows, bit for bit. The compiled
+loops each have a short obvious NumPy counterpart in the tests. Indices are unsigned, which spares
+the loops the test for negative ones. Nothing here copies the data: the loops walk the users'
+columns as they lie in memory.
 """
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from functools import lru_cache
-from math import floor
 from typing import Any
 
 import numpy as np
+from numba import njit, uint64
 from numpy.typing import NDArray
 
-from clients.bounding.kernels import (
-    Lookup,
-    clip_grid_values,
-    clip_values,
-    columns_of,
-    sum_clipped,
-    sum_grid,
-)
-from fedhist.base.arrays import offsets
+from fedhist.base.arrays import Floats, Integers, offsets, read_only
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 
-MOST_STEPS = 1 << 31
-"""Grid steps per clip must stay below this, so that squared norms fit 64-bit integers."""
+Lookup = NDArray[np.int32] | None
+Unsigned = NDArray[np.unsignedinteger[Any]]
+Columns = tuple[Integers, Unsigned, Unsigned, Lookup]
+"""Users' records as they lie in memory, and the places of the vocabulary in a public domain."""
+
+
+def columns_of(items: Items, lookup: Lookup) -> Columns:
+    """Return what the loops walk over, read-only: wherever it lies, they are compiled once."""
+    places = None if lookup is None else read_only(lookup)
+    return read_only(items.indptr), read_only(items.item), read_only(items.count), places
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def place(lookup: Any, j: Any) -> Any:
+    """Position of vocabulary item j in the domain; negative if it lies outside."""
+    return np.int64(j) if lookup is None else np.int64(lookup[j])
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _norm(start: Any, stop: Any, columns: Any, norm: Any) -> Any:
+    """l1 or l2 norm of one user's in-domain counts.
+
+    Sums run in 64-bit integers, which vectorise and are exact; a user whose counts could overflow
+    them is summed again in doubles. The choice depends on that user's record alone.
+    """
+    _, item, count, lookup = columns
+    seen, total = uint64(0), uint64(0)
+    if norm == 1:
+        for k in range(start, stop):
+            c = uint64(count[k]) if place(lookup, item[k]) >= 0 else uint64(0)
+            seen |= c
+            total += c
+        if seen >> uint64(40) == uint64(0) and stop - start < uint64(1 << 24):
+            return float(total)
+    else:
+        for k in range(start, stop):
+            c = uint64(count[k]) if place(lookup, item[k]) >= 0 else uint64(0)
+            seen |= c
+            total += c * c
+        if seen >> uint64(24) == uint64(0) and stop - start < uint64(1 << 16):
+            return math.sqrt(float(total))
+    large = 0.0
+    for k in range(start, stop):
+        x = float(count[k]) if place(lookup, item[k]) >= 0 else 0.0
+        large += x if norm == 1 else x * x
+    return large if norm == 1 else math.sqrt(large)
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _weight(start: Any, stop: Any, columns: Any, clip: Any, norm: Any) -> Any:
+    """Scale one user's counts into the ball by this factor, at most 1."""
+    size = _norm(start, stop, columns, norm)
+    return clip / size if size > clip else 1.0
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def clip_values(columns: Columns, clip: float, norm: int, out: Floats) -> None:
+    """Fill ``out[k]`` with the clipped value of entry k; entries outside the domain get 0."""
+    indptr, item, count, lookup = columns
+    for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
+        w = _weight(start, stop, columns, clip, norm)
+        for k in range(start, stop):
+            out[k] = w * float(count[k]) if place(lookup, item[k]) >= 0 else 0.0
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def sum_clipped(
+    columns: Columns, clip: float, norm: int, chunk: int, part: Floats, out: Floats
+) -> None:
+    """Add every user's clipped counts to ``out``; ``part`` (d,) is scratch.
+
+    Additions happen in the order of folding the values of :func:`clip_values` chunk by chunk and
+    merging the chunks, so that both ways agree to the last bit.
+    """
+    indptr, item, count, lookup = columns
+    n = indptr.shape[0] - 1
+    for first in range(0, n, chunk):
+        part[:] = 0.0
+        for u in range(first, min(first + chunk, n)):
+            start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
+            w = _weight(start, stop, columns, clip, norm)
+            for k in range(start, stop):
+                j = place(lookup, item[k])
+                if j >= 0:
+                    part[uint64(j)] += w * float(count[k])
+        for j in range(part.shape[0]):
+            out[j] += part[j]
+
+
+@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _grid_weight(
+    start: Any, stop: Any, columns: Any, clip: Any, grid: Any, norm: Any, limit: Any
+) -> Any:
+    """Weight w such that floor(w count) has an integer norm (l1, or l2 squared) of at most limit.
+
+    The norm is added up in integers, hence exact; where rounding has carried it past the limit,
+    the weight is shaved by 2^-50, 2^-49, ... until it fits.
+    """
+    _, item, count, lookup = columns
+    size = _norm(start, stop, columns, norm)
+    w = clip / size / grid if size > clip else 1.0 / grid
+    w *= 1.0 + 2.0**-50  # onto a grid point that rounding left just above; norms are checked below
+    shave = 2.0**-50
+    while True:
+        used = uint64(0)
+        for k in range(start, stop):
+            h = uint64(math.floor(w * float(count[k])))
+            if place(lookup, item[k]) < 0:
+                h = uint64(0)
+            used += h if norm == 1 else h * h
+        if used <= uint64(limit):
+            return w
+        w *= 1.0 - shave
+        shave *= 2.0
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def clip_grid_values(
+    columns: Columns, clip: float, grid: float, norm: int, limit: int, out: Integers
+) -> None:
+    """Fill ``out[k]`` with the clipped value of entry k in whole grid steps, rounded down."""
+    indptr, item, count, lookup = columns
+    for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
+        w = _grid_weight(start, stop, columns, clip, grid, norm, limit)
+        for k in range(start, stop):
+            inside = place(lookup, item[k]) >= 0
+            out[k] = np.int64(math.floor(w * float(count[k]))) if inside else np.int64(0)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def sum_grid(
+    columns: Columns, clip: float, grid: float, norm: int, limit: int, out: Integers
+) -> None:
+    """Add every user's clipped counts, in whole grid steps, to ``out``; any order is exact."""
+    indptr, item, count, lookup = columns
+    for u in range(indptr.shape[0] - 1):
+        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
+        w = _grid_weight(start, stop, columns, clip, grid, norm, limit)
+        for k in range(start, stop):
+            j = place(lookup, item[k])
+            if j >= 0:
+                out[uint64(j)] += np.int64(math.floor(w * float(count[k])))
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def user_norms(columns: Columns, norm: int, out: Floats) -> None:
+    """Fill every user's l1 or l2 norm of its in-domain counts."""
+    indptr = columns[0]
+    for u in range(indptr.shape[0] - 1):
+        out[u] = _norm(uint64(indptr[u]), uint64(indptr[u + 1]), columns, norm)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def flip_at(positions: Integers, n_bits: int, most: int, bits: Any) -> None:
+    """Flip the bits of row u of ``bits`` that row u of ``positions`` names, in place.
+
+    Entries outside [0, n_bits) and repeated ones stand for none; only the first ``most`` valid
+    entries of a row count, repetitions included.
+    """
+    for u in range(positions.shape[0]):
+        left = most
+        for k in range(positions.shape[1]):
+            j = positions[u, k]
+            if j < 0 or j >= n_bits or left == 0:
+                continue
+            left -= 1
+            again = False
+            for earlier in range(k):
+                again = again or positions[u, earlier] == j
+            if not again:
+                bits[u, j >> 6] ^= uint64(1) << uint64(j & 63)
+
+
+# -- what queries send -------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=32)
@@ -52,9 +221,9 @@ def grid_limit(clip: float, grid: float, norm: int) -> int:
     (4, 6)
     """
     steps = Fraction(clip) / Fraction(grid)
-    if steps >= MOST_STEPS:
+    if steps >= 1 << 31:  # squared norms fit 64-bit integers
         raise ValueError(f"clip / grid must lie below 2^31, got {clip} / {grid}")
-    return floor(steps if norm == 1 else steps**2)
+    return math.floor(steps if norm == 1 else steps**2)
 
 
 def clip_rows(

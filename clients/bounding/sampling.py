@@ -23,8 +23,7 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from clients.bounding.contribution import domain_lookup
-from clients.bounding.kernels import columns_of
+from clients.bounding.contribution import columns_of, domain_lookup
 from fedhist.base.arrays import Words, offsets
 from fedhist.base.hashing import GOLDEN, mix, unit1
 from fedhist.users.columns import Items

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from clients.bounding.kernels import flip_at
+from clients.bounding.contribution import flip_at
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.hashing import bernoulli_bits_kernel
 from fedhist.channels.bits import BitTally, add_rows, n_words

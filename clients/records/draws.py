@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from clients.bounding.kernels import columns_of, user_norms
+from clients.bounding.contribution import columns_of, user_norms
 from clients.bounding.sampling import MOST_CLIP, cut_rows, in_domain, random_clip
 from fedhist.base.arrays import Floats, Integers, Words, offsets
 from fedhist.base.checks import check_integer

@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numba import njit
 
-from clients.bounding.contribution import domain_lookup
-from clients.bounding.kernels import Columns, columns_of, place
+from clients.bounding.contribution import Columns, columns_of, domain_lookup, place
 from clients.records.user_rows import OwnMeans, add_shrunk, clipped, user_points
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_range, check_size, check_within

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from clients.bounding.kernels import Lookup
+from clients.bounding.contribution import Lookup
 from fedhist.base.arrays import Floats, Integers, read_only
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items, Samples

@@ -108,6 +108,7 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
     """
 
     name: ClassVar[str] = "central-density"
+    revision: ClassVar[int] = 1
     paper: ClassVar[str] = "noisy trigonometric means; baseline for arXiv 2405.11923, Section 5"
     epsilon: float
     n_users: int

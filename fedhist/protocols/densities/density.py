@@ -138,7 +138,7 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
         "own stages on the cosine basis (Efromovich 1999); folds: Kent, Berrett & Yu, "
         "arXiv 2405.11923, Section 5"
     )
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
     epsilon: float
     n_users: int
     samples_per_user: float

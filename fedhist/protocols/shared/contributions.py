@@ -9,8 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.bounding.contribution import domain_lookup
-from clients.bounding.kernels import columns_of, norm_bins
+from clients.bounding.contribution import columns_of, domain_lookup, user_norms
 from fedhist.base.arrays import Bounds
 from fedhist.base.checks import check_size
 from fedhist.base.errors import WireError
@@ -99,11 +98,17 @@ class NormHistogram(Query):
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send the bin (0: none) and the weight; uses no randomness."""
-        bins, weight = np.empty(len(users), np.int32), np.empty(len(users), np.int64)
-        how = np.array(self.edges, dtype=np.float64), self.norm, float(self.radius), STEPS
         items, domain = users.counts, self.domain
         lookup = None if domain is None else domain_lookup(domain, items.vocabulary)
-        norm_bins(columns_of(items, lookup), *how, bins, weight)
+        columns, size = columns_of(items, lookup), np.empty(len(users))
+        user_norms(columns, self.norm, size)
+        bins = np.searchsorted(np.array(self.edges, dtype=np.float64), size).astype(np.int32)
+        weight = (bins > 0).astype(np.int64)
+        if self.radius:
+            l1 = np.empty(len(users))
+            user_norms(columns, 1, l1)
+            slope = np.divide(l1, size, out=np.zeros(len(users)), where=bins > 0)
+            weight = np.floor(np.minimum(slope / self.radius, 1.0) * STEPS).astype(np.int64)
         return Report(users.ids, {"bin": bins, "weight": weight})
 
     # -- server half -----------------------------------------------------------------------------

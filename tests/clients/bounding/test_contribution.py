@@ -9,8 +9,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from clients.bounding.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
-from clients.bounding.kernels import sum_clipped
+from clients.bounding.contribution import (
+    clip_rows,
+    clipped_counts,
+    domain_lookup,
+    grid_limit,
+    sum_clipped,
+)
 from fedhist.model.query import CHUNK
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items

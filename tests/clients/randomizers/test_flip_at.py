@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clients.bounding.kernels import flip_at
+from clients.bounding.contribution import flip_at
 from fedhist.channels.bits import n_words
 
 

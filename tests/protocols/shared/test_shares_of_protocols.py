@@ -209,9 +209,8 @@ def test_auto_takes_a_mechanism_whose_noise_nodes_can_add():
 @pytest.mark.parametrize("adjacency", ["zero-out-user", "replace-user", "add-remove-user"])
 def test_a_threshold_is_chosen_by_sums_with_the_nodes_noise(rule, adjacency):
     """Two charges, one for the whole series; the median error is within twice the prediction."""
-    protocol = replace(
-        CHOSEN, threshold=rule, adjacency=adjacency, steps=10, clip_max=64.0, trust=TEN
-    )
+    given = {"threshold": rule, "adjacency": adjacency, "steps": 10, "clip_max": 64.0}
+    protocol = replace(CHOSEN, **given, noise="gaussian", trust=TEN)
     users = CHOSEN.example_users()
     truth, expected = protocol.truth(users), protocol.error(users).expected
     runs = [fedhist.run(protocol, users, seed=s, nodes=10) for s in range(5)]
