@@ -28,6 +28,8 @@ AIM = 0.96
 """Share of the target that the search aims at. The mean of r squared normal errors has a relative
 standard error of sqrt(2 / r), its root half of it: 1.96 sqrt(2 / r) / 2 is 5% at r = 770, so that
 800 runs settle an answer of one number at 1.05 - 0.05 of the target."""
+DOUBT = 1.25
+"""A few runs may be so far off: up to this many times the target a protocol is searched for."""
 FEWEST = 24
 """Fresh runs before anything is said; of answers of one number, four times as many."""
 NEAR, CLOSE = 1.02, 0.985
@@ -246,7 +248,8 @@ def _solved(problem: Problem, level: Trust, target: float, advance: Progress) ->
         if len(best_of) >= effort.shortlist:
             limits.append(sorted(x for x, _ in best_of.values())[effort.shortlist - 1])
         high = min(limits, default=asked.range[1])
-        if asked.expected(c, high, few) > goal:
+        there = asked.expected(c, high, few)
+        if math.isfinite(there) and there > DOUBT * goal:
             continue  # it does not beat the others, or does not reach the error
         start = high if limits else asked.start
 
