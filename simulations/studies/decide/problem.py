@@ -314,6 +314,14 @@ class Problem:
             self._expected[key] = self._predict(c, epsilon, runs)
         return self._expected[key]
 
+    def asked_of(self, c: Candidate) -> tuple[tuple[float, float], ...]:
+        """Return the expected errors that were asked for so far, by epsilon; of most runs each."""
+        told: dict[float, float] = {}
+        for (who, x, _), e in sorted(self._expected.items(), key=lambda item: item[0][2]):
+            if who == id(c) and math.isfinite(e.error):
+                told[x] = e.error
+        return tuple(sorted(told.items()))
+
     def _predict(self, c: Candidate, epsilon: float, runs: int) -> Expected:
         try:
             protocol = self.build(c, epsilon)
