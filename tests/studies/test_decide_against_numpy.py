@@ -180,8 +180,7 @@ def test_a_median_of_ratings_by_the_exponential_mechanism() -> None:
     off = np.maximum(np.maximum(ends - weight - 0.5, 0.5 - ends), 0)  # rank error of each star
 
     def error(epsilon: float, rng: np.random.Generator) -> float:
-        score = -np.maximum(ends - weight - 0.5, 0.5 - ends) * n
-        law = np.exp(epsilon * (score - score.max()) / 2)
+        law = np.exp(-epsilon * off * n / 2)
         return float(off[rng.choice(5, SEARCHED, p=law / law.sum())].mean())
 
     users = fh.Users.from_frame(frame, user="userId", value="rating")

@@ -304,9 +304,11 @@ def next_x(trials: Sequence[Trial], target: float) -> float:
     if math.isfinite(met):
         if below:
             return math.sqrt(below * met) if met > APART * below else met
-        return met if last.high >= SURPLUS * target else met * max(last.high / target, 0.5) ** 0.5
+        return (
+            met if last.high >= SURPLUS * target else met * math.sqrt(max(last.high / target, 0.5))
+        )
     up = last.error / (AIM * target) if math.isfinite(last.error) else 4.0
-    return last.x * min(max(up**0.7, 1.04), 2.0)
+    return last.x * min(max(math.pow(up, 0.7), 1.04), 2.0)
 
 
 def _unreached(asked: Asked, level: Trust, ranked: Sequence[Candidate], target: float) -> Finding:
