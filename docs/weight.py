@@ -12,8 +12,11 @@ import argparse
 import ast
 import inspect
 import io
+import re
 import sys
 import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -68,6 +71,40 @@ def print_weight(root: Path) -> None:
         print(f"{package:26}" + "".join(f"{n:8,}" for n in numbers))
 
 
+def constants(file: Path) -> Iterator[tuple[str, str]]:
+    """Walk a file's names in capitals at module level, and what they are."""
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AnnAssign) and node.value else targets
+        for target in targets:
+            value = node.value  # type: ignore[attr-defined]
+            several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+            pairs = zip(target.elts, value.elts, strict=True) if several else [(target, value)]
+            for name, given in pairs:
+                if isinstance(name, ast.Name) and re.fullmatch(r"_?[A-Z][A-Z0-9_]+", name.id):
+                    yield name.id, ast.unparse(given)
+
+
+def print_constants(root: Path) -> None:
+    """Print the constants of each room, and the names that have several values."""
+    rooms, values = defaultdict[str, list[str]](list), defaultdict[str, dict[str, list[str]]](dict)
+    for package in LIBRARY:
+        for file in sorted((root / package).rglob("*.py")):
+            for name, value in constants(file):
+                place = file.relative_to(root)
+                rooms[str(place.parent)].append(f"{place.stem}.{name}")
+                values[name.strip("_")].setdefault(value, []).append(str(place))
+    for room, names in rooms.items():
+        print(f"{len(names):4} {room}: {', '.join(names)}")
+    print(f"{sum(map(len, rooms.values())):4} in all; of one name and different values:")
+    for name, places in sorted(values.items()):
+        if len(places) > 1:
+            print(
+                f"     {name}: "
+                + "; ".join(f"{v[:40]} ({', '.join(f)})" for v, f in places.items())
+            )
+
+
 def passed(name: str) -> list[str]:
     """Run a protocol's example; return the files of rooms whose functions it called."""
     import fedhist as fh
@@ -92,9 +129,10 @@ def main() -> None:
     """Print the weight, or write the table of files."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--constants", action="store_true")
     parser.add_argument("root", nargs="?", type=Path, default=ROOT)
     given = parser.parse_args()
-    print_weight(given.root)
+    (print_constants if given.constants else print_weight)(given.root)
     if given.write:
         table = "| Target | Default | Files | |\n|---|---|---|---|\n"
         for target, name in DEFAULTS.items():
