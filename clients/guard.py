@@ -23,7 +23,7 @@ from fedhist.base.arrays import Words
 from fedhist.base.checks import check_choice, check_integer, check_within
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.shuffled import Shuffled
-from fedhist.privacy.adjacency import ADD_REMOVE, REPLACE, USER_LEVEL, convert
+from fedhist.privacy.adjacency import USER_LEVEL, convert
 from fedhist.privacy.aggregation import TAU
 from fedhist.privacy.guarantee import Adjacency, Release, Trust
 from fedhist.privacy.ledger import SLACK
@@ -93,7 +93,7 @@ class Policy:
     min_users: int = 20
     min_parties: int = 10
     min_collude: float = TAU
-    adjacency: str = REPLACE.value
+    adjacency: str = Adjacency.REPLACE_USER.value
     delta: float = 1e-5
     max_delta: float = 1e-5
     max_answers: int = 1000
@@ -201,7 +201,7 @@ class Guard:
         """Return what a query costs under the owner's adjacency."""
         if self.policy.simulated or query.trust is Trust.CENTRAL:
             return query.release
-        stated, moves = REPLACE, None  # what a local answer promises
+        stated, moves = Adjacency.REPLACE_USER, None  # what a local answer promises
         if isinstance(query, Aggregated):
             stated, moves = query.adjacency, query.moves
         with _public_numbers():
@@ -267,7 +267,7 @@ class Guard:
         if any(a.cohort != entry.cohort for a in before):
             raise Refusal("the questions of a series are asked of one cohort, which has paid")
         if before:
-            entry = replace(entry, epsilon=0.0, delta=0.0, adjacency=REPLACE.value)
+            entry = replace(entry, epsilon=0.0, delta=0.0, adjacency=Adjacency.REPLACE_USER.value)
         return replace(entry, series=series, place=place)
 
     def _refuse_excess(self, query: Query, r: Release, n: int, n_all: int | None) -> None:
@@ -281,7 +281,7 @@ class Guard:
         if r.delta > policy.max_delta:
             raise Refusal(f"the query costs delta = {r.delta:g}; at most {policy.max_delta:g}")
         singled_out = n < policy.min_users and n_all is not None and n < n_all
-        if policy.adjacency == ADD_REMOVE.value:  # n is private: the cohort decides
+        if policy.adjacency == Adjacency.ADD_REMOVE_USER.value:  # n is private: the cohort decides
             part = query.cohort is not None and query.cohort.share < 1
             singled_out = part and policy.min_users > 0
         if query.trust is Trust.CENTRAL and singled_out:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
 from fedhist.base.checks import check_choice
-from fedhist.privacy.adjacency import REPLACE, USER_LEVEL, convert
+from fedhist.privacy.adjacency import USER_LEVEL, convert
 from fedhist.privacy.guarantee import Adjacency, Release
 from fedhist.users.cohort import Cohort
 
@@ -38,7 +38,7 @@ class Answered:
     series: str = ""
     place: int = -1
     delta: float = 0.0
-    adjacency: str = REPLACE.value
+    adjacency: str = Adjacency.REPLACE_USER.value
 
     def __post_init__(self) -> None:
         numbers = (self.epsilon, self.delta, self.lo, self.hi)

@@ -18,7 +18,7 @@ from fedhist.channels.layers import WORDS
 from fedhist.channels.oracles import KrrOracle, SubsetOracle, SymbolOracle, UnaryOracle
 from fedhist.channels.scalar import OneBitChannel
 from fedhist.model.finite import FiniteChannel
-from fedhist.privacy.shuffling import PLAIN, Hiding
+from fedhist.privacy.shuffling import Hiding
 
 
 @singledispatch
@@ -33,7 +33,7 @@ def hiding_of(channel: Any) -> Hiding:
     >>> hiding_of(OneBitChannel(1.0)).mixes, hiding_of(UnaryChannel(1.0)).mixes
     (True, False)
     """
-    return PLAIN
+    return Hiding()
 
 
 @hiding_of.register
@@ -66,7 +66,7 @@ def _(channel: SymbolOracle) -> Hiding:
 @hiding_of.register
 def _(channel: SubsetOracle) -> Hiding:
     law = channel.law()
-    return PLAIN if law is None else Hiding(distances=distances(law))
+    return Hiding() if law is None else Hiding(distances=distances(law))
 
 
 @hiding_of.register

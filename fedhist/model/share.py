@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, get_args
+from typing import ClassVar
 
-from fedhist.base.checks import check_choice, check_integer
+from fedhist.base.checks import check_integer
 from fedhist.model.part import Part
 from fedhist.model.registry import register_part
-from fedhist.privacy.aggregation import MOST_PARTIES, MOST_USERS, TAU, Aggregation
-from fedhist.privacy.guarantee import Adjacency, Release, check_budget
-from fedhist.privacy.shares import MODULI, ShareKind, ShareNoise, share_cost
-
-KINDS = get_args(ShareKind)
+from fedhist.privacy.aggregation import MOST_PARTIES, TAU, Aggregation
+from fedhist.privacy.guarantee import Adjacency, Release
+from fedhist.privacy.shares import ShareKind, ShareNoise, share_cost
 
 
 @register_part
@@ -47,21 +45,16 @@ class Share(Part):
     parties: int
     tau_d: float = TAU
     tau_c: float = TAU
-    max_users: int = MOST_USERS
+    max_users: int = 1 << 32
     bits: int = 64
     rounds: int = 1
     place: int = 0
     series_salt: int = 0
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, KINDS)
-        check_budget(self.epsilon, self.delta)
-        if (self.kind == "laplace") != (self.delta == 0):
-            raise ValueError(f"delta must be 0 for laplace alone, got {self.kind}, {self.delta}")
-        Adjacency(self.adjacency)
         check_integer("parties", self.parties, MOST_PARTIES)
-        _ = self.aggregation
-        if self.bits not in MODULI:
+        _ = self.release, Adjacency(self.adjacency), self.aggregation  # which check their numbers
+        if self.bits not in (32, 64):
             raise ValueError(f"bits must be 32 or 64, got {self.bits}")
         check_integer("rounds", self.rounds)
         check_integer("place", self.place, self.rounds - 1, least=0)

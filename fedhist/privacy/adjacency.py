@@ -37,12 +37,8 @@ from typing import Self
 
 from fedhist.privacy.guarantee import Adjacency, Release, zcdp_epsilon
 
-ADD_REMOVE, ZERO_OUT = Adjacency.ADD_REMOVE_USER, Adjacency.ZERO_OUT_USER
-REPLACE = Adjacency.REPLACE_USER
-USER_LEVEL = (ADD_REMOVE, ZERO_OUT, REPLACE)
+USER_LEVEL = (Adjacency.ADD_REMOVE_USER, Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER)
 """The adjacencies that a total of users' losses can be stated under."""
-
-LARGEST_EXPONENT = 700.0
 
 
 @dataclass(frozen=True)
@@ -72,9 +68,7 @@ class Moves:
 
     def under(self, adjacency: Adjacency) -> float:
         """Return the move under an adjacency."""
-        return {ADD_REMOVE: self.add_remove, ZERO_OUT: self.zero_out, REPLACE: self.replace}[
-            adjacency
-        ]
+        return (self.add_remove, self.zero_out, self.replace)[USER_LEVEL.index(adjacency)]
 
 
 ONE_COUNT = Moves(1.0, 1.0, 1.0)
@@ -101,14 +95,14 @@ def convert(
     """
     if source is target:
         return r
-    adds = target is ADD_REMOVE and not null_safe
+    adds = target is Adjacency.ADD_REMOVE_USER and not null_safe
     if Adjacency.REPLACE_ITEM in (source, target) or adds:
         why = ": there the number of users is public" if adds and source in USER_LEVEL else ""
         raise NoTotalError(f"a release under {source.value} says nothing under {target.value}{why}")
     known = None if moves is None else scaled(r, moves.under(target), moves.under(source))
     if known is not None:
         return known
-    if source is REPLACE or (null_safe and target is not REPLACE):
+    if source is Adjacency.REPLACE_USER or (null_safe and target is not Adjacency.REPLACE_USER):
         return r
     return two_steps(r)
 
@@ -133,7 +127,7 @@ def two_steps(r: Release) -> Release:
         if math.isinf(epsilon):
             epsilon, delta = zcdp_epsilon(r.rho, r.slack), 2 * r.slack
     if delta:
-        delta = min(1.0, delta * (1 + math.exp(min(epsilon, LARGEST_EXPONENT))))
+        delta = min(1.0, delta * (1 + math.exp(min(epsilon, 700.0))))
     return Release(2 * epsilon, delta, rho)
 
 

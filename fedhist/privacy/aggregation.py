@@ -20,9 +20,6 @@ TAU = 0.1
 MOST_PARTIES = 1 << 16
 """Nodes among which a sum can be made under masks."""
 
-MOST_USERS = 1 << 32
-"""Users that a sum has room for, where nobody names a number."""
-
 NOT_PROMISED = (
     "privacy against a server that lies about who answered, invents nodes or swaps keys "
     "(nodes that sign and know each other, secagg-key and secagg-peers, count no others)",
@@ -62,7 +59,7 @@ class Aggregation:
     parties: int
     tau_d: float = TAU
     tau_c: float = TAU
-    max_users: int = MOST_USERS
+    max_users: int = 1 << 32
 
     @property
     def excess(self) -> float:
@@ -72,9 +69,8 @@ class Aggregation:
     def __post_init__(self) -> None:
         check_integer("parties", self.parties)
         check_integer("max_users", self.max_users)
-        for name in ("tau_d", "tau_c"):
-            tau = getattr(self, name)
-            check_within(name, tau, 0, 0.5, "[)")
+        check_within("tau_d", self.tau_d, 0, 0.5, "[)")
+        check_within("tau_c", self.tau_c, 0, 0.5, "[)")
         if 2 * self.honest < self.parties:
             raise ValueError(
                 f"{self}: only {self.honest} of them are certain to be honest and in the sum; at "
@@ -84,7 +80,7 @@ class Aggregation:
     @property
     def quorum(self) -> int:
         """Fewest nodes whose sum may be looked at: N - floor(tau_d N)."""
-        return self.parties - self._share(self.tau_d)
+        return self.parties - floor_share(float(self.tau_d), self.parties)
 
     @property
     def honest(self) -> int:
@@ -92,10 +88,7 @@ class Aggregation:
 
         Whatever a node adds is sized for M, never for N or for how many have answered.
         """
-        return self.quorum - self._share(self.tau_c)
-
-    def _share(self, tau: float) -> int:
-        return floor_share(float(tau), self.parties)
+        return self.quorum - floor_share(float(self.tau_c), self.parties)
 
     def __str__(self) -> str:
         drop, collude = (f"{100 * tau:g}%" for tau in (self.tau_d, self.tau_c))

@@ -173,11 +173,6 @@ def gaussian(noise_multiplier: float, epsilon: float, delta: float) -> Release:
     return Release(epsilon, delta, 0.5 / noise_multiplier**2)
 
 
-def zcdp(rho: float, epsilon: float, delta: float) -> Release:
-    """Cost of a rho-zCDP release that is also (epsilon, delta)-DP."""
-    return Release(epsilon, delta, rho)
-
-
 @lru_cache(maxsize=1024)
 def gaussian_multiplier(epsilon: float, delta: float) -> float:
     """Smallest noise std per unit of l2 sensitivity for (epsilon, delta)-DP, exactly.
@@ -208,9 +203,9 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
             low, high = low / 10, low
         while excess(high) > 0:
             low, high = high, high * 10
-        return _root(excess, low, high, 1e-12, rtol=EPS)
+        return _root(excess, low, high, 1e-12, rtol=2.0**-50)
     except (ArithmeticError, RuntimeError, ValueError) as e:
-        raise ValueError(_IMPOSSIBLE.format(epsilon, delta)) from e
+        raise _uncalibrated(epsilon, delta) from e
 
 
 @lru_cache(maxsize=4096)
@@ -249,7 +244,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     top = rho + 2 * math.sqrt(rho * math.log(1 / delta)) + 1e-12
     if zcdp_delta(rho, 0.0) <= delta:
         return 0.0
-    if rho > HUGE:  # minima are lost in rounding there, and top always holds
+    if rho > 1e12:  # minima are lost in rounding there, and top always holds
         return top
     return _root(lambda e: zcdp_delta(rho, e) - delta, 0.0, top, 1e-13 * top)
 
@@ -272,7 +267,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     try:
         return _root(lambda r: zcdp_delta(r, epsilon) - delta, low, high, low * 1e-12)
     except (ArithmeticError, RuntimeError, ValueError) as e:
-        raise ValueError(_IMPOSSIBLE.format(epsilon, delta)) from e
+        raise _uncalibrated(epsilon, delta) from e
 
 
 def gaussian_cost(epsilon: float, delta: float) -> tuple[float, Release]:
@@ -283,13 +278,9 @@ def gaussian_cost(epsilon: float, delta: float) -> tuple[float, Release]:
     return multiplier, gaussian(multiplier, epsilon, delta)
 
 
-HUGE = 1e12
-"""Of a rho, whose epsilon is rho itself to five digits then, and far from any privacy."""
-_IMPOSSIBLE = "no noise can be calibrated in doubles to epsilon = {} at delta = {}"
-
-
-EPS = 2.0**-50
-"""Least relative accuracy that brentq takes."""
+def _uncalibrated(epsilon: float, delta: float) -> ValueError:
+    budget = f"epsilon = {epsilon} at delta = {delta}"
+    return ValueError(f"no noise can be calibrated in doubles to {budget}")
 
 
 def _root(

@@ -8,19 +8,20 @@ centre add up to sqrt(2 pi v) times a number in [1 - 2 S(v), 1 + 2 S(v)].
 convolution, P(X + Y = n) is proportional to exp(-n^2 / (2 (u + v))) times the weights of parameter
 w = u v / (u + v) around n u / (u + v). So X + Y is N_Z(0, u + v) up to a factor within
 (1 + 2 S(w)) / (1 - 2 S(w)) in every probability. For m draws of parameter v, added one by one, the
-logarithms of these factors are those of w = v k / (k + 1), k = 1 ... m - 1 (:func:`sum_loss`).
+logarithms of these factors are those of w = v k / (k + 1), k = 1 ... m - 1.
 
 *Rounding.* Add continuous noise of variance a to an integer f, and round the result x to the
 integer n with a probability proportional to exp(-(n - x)^2 / (2 r^2)). The normalizer of the second
 step is nearly constant, and the two Gaussians convolve to one: n is f + N_Z(0, a + r^2) up to a
-factor within (1 + 2 S(r^2)) / (1 - 2 S(r^2)) (:func:`rounding_loss`). The rounding does not look
-at f. So N_Z(0, a + r^2), added to d integers, is the continuous Gaussian mechanism of variance a,
-post-processed, up to a factor exp(eta) in every probability, eta = d times the loss: where that
-mechanism is (epsilon, delta)-DP, this one is (epsilon + 2 eta, exp(eta) delta)-DP, whatever the
-dimension and the direction in which a user moves the integers. Rounds that follow each other, each
-chosen by what came before, multiply their factors: d then counts the entries of all of them.
+factor within (1 + 2 S(r^2)) / (1 - 2 S(r^2)). The rounding does not look at f. So N_Z(0, a + r^2),
+added to d integers, is the continuous Gaussian mechanism of variance a, post-processed, up to a
+factor exp(eta) in every probability, eta = d times the loss: where that mechanism is
+(epsilon, delta)-DP, this one is (epsilon + 2 eta, exp(eta) delta)-DP, whatever the dimension and
+the direction in which a user moves the integers. Rounds that follow each other, each chosen by what
+came before, multiply their factors: d then counts the entries of all of them.
 
 With r^2 = 4 the loss of a rounding is 2e-34: nothing that any other constant here is known to.
+``tests/privacy/lattice_losses.py`` computes both losses.
 
 References
 ----------
@@ -42,47 +43,45 @@ from fedhist.privacy.guarantee import (
     zcdp_rho,
 )
 
-ROUNDING = 4.0
-"""Variance parameter r^2 of the rounding, in squared steps: what integers cost."""
-
 
 def lattice_std(l2_sensitivity: float, epsilon: float, delta: float, *, rounds: int = 1) -> float:
     """Std of the discrete Gaussian that stands for ``rounds`` adaptive analytic Gaussians.
 
-    sigma^2 = rounds (m D)^2 + 4, with m the multiplier of the analytic Gaussian mechanism: one
-    charge of (epsilon, delta) for all rounds.
-
-    In steps, as is the sensitivity D: how far one user moves the integers. It is for as many
-    ``rounds``, chosen adaptively, each of sensitivity D; 0 (no noise) only for sensitivity 0 or
-    infinite epsilon.
+    sigma^2 = rounds (m D)^2 + 4, with m the multiplier of the analytic Gaussian mechanism and D,
+    in steps, how far one user moves the integers in each round: one charge of (epsilon, delta) for
+    all rounds. 0 (no noise) only for sensitivity 0 or infinite epsilon.
 
     Privacy
     -------
     (epsilon, delta)-DP for all rounds together, under whatever adjacency D is stated for, up to
-    what :func:`rounding_loss` adds.
+    the loss of rounding.
     """
     check_count("rounds", rounds)
     check_size("a sensitivity", l2_sensitivity, zero=True)
     continuous = gaussian_multiplier(epsilon, delta) * l2_sensitivity
-    return math.sqrt(rounds * continuous**2 + ROUNDING) if continuous else 0.0
+    return math.sqrt(rounds * continuous**2 + 4.0) if continuous else 0.0
 
 
-def discrete_gaussian_std(
+def discrete_gaussian_stds(
     l2_sensitivity: float, epsilon: float, delta: float, times: float = 1.0
-) -> tuple[float, bool]:
-    """Std of discrete Gaussian noise that is (epsilon, delta)-DP: the smaller of two.
+) -> tuple[float, float]:
+    """Stds of two kinds of discrete Gaussian noise that are (epsilon, delta)-DP.
 
-    That of :func:`lattice_std`, or where integers move by a step or so the one whose zCDP
-    [1, Theorem 4] implies (epsilon, delta). 4.225 against 4.531 per unit of sensitivity at
-    (1, 1e-6), but 4.674 for a sensitivity of 1.
+    That of :func:`lattice_std`, and the one whose zCDP [1, Theorem 4] implies (epsilon, delta),
+    which is the smaller where integers move by a step or so: 4.225 against 4.531 per unit of
+    sensitivity at (1, 1e-6), but 4.674 for a sensitivity of 1.
 
     ``times`` says by how much more noise a part of a series has: the root of the number of its
-    rounds. Returns the std, and whether it is the first; all rounds of a series must be of one
-    kind.
+    rounds. All rounds of a series must be of one kind: of rounded Gaussians 1 / multiplier^2 add
+    up, of the others rho, and the two do not mix.
     """
     rounded = lattice_std(times * l2_sensitivity, epsilon, delta)
-    concentrated = times * l2_sensitivity * math.sqrt(0.5 / zcdp_rho(epsilon, delta))
-    return (rounded, True) if rounded <= concentrated else (concentrated, False)
+    return rounded, times * l2_sensitivity * math.sqrt(0.5 / zcdp_rho(epsilon, delta))
+
+
+def discrete_gaussian_std(l2_sensitivity: float, epsilon: float, delta: float) -> float:
+    """Std of discrete Gaussian noise that is (epsilon, delta)-DP: the smaller of the two."""
+    return min(discrete_gaussian_stds(l2_sensitivity, epsilon, delta))
 
 
 def discrete_gaussian_cost(
@@ -92,62 +91,7 @@ def discrete_gaussian_cost(
 
     A discrete Gaussian is D^2 / (2 sigma^2)-zCDP [1, Theorem 4], whichever way sigma was found.
     """
-    std, _ = discrete_gaussian_std(l2_sensitivity, epsilon, delta)
+    std = discrete_gaussian_std(l2_sensitivity, epsilon, delta)
     if not std:
         return 0.0, gaussian_cost(epsilon, delta)[1]
     return std, gaussian(std / l2_sensitivity, epsilon, delta)
-
-
-class DiscreteSeries:
-    """Sizes of discrete Gaussian noise for an adaptive series that one charge pays for.
-
-    The first round settles the kind, by public numbers: rounded Gaussians, whose 1 / multiplier^2
-    add up, or discrete ones by their zCDP, whose rho do. The two do not mix.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Of all rounds.
-    """
-
-    def __init__(self, epsilon: float, delta: float) -> None:
-        self._budget = epsilon, delta
-        self._rounded: bool | None = None
-
-    def std(self, l2_sensitivity: float, times: float) -> float:
-        """Return the std of the next round, with ``times`` the noise of the whole budget."""
-        best, kind = discrete_gaussian_std(l2_sensitivity, *self._budget, times)
-        if self._rounded is None and l2_sensitivity:
-            self._rounded = kind
-        if kind is self._rounded or not best:
-            return best
-        if self._rounded:
-            return lattice_std(times * l2_sensitivity, *self._budget)
-        return times * l2_sensitivity * math.sqrt(0.5 / zcdp_rho(*self._budget))
-
-
-def unevenness(variance: float) -> float:
-    """S(v): by how much the weights around different centres differ, relative to their sum / 2."""
-    if not variance > 0:
-        raise ValueError(f"a variance must be positive, got {variance}")
-    rate = 2 * math.pi**2 * variance
-    last = 2 + math.isqrt(math.ceil(750 / rate))
-    return math.fsum(math.exp(-rate * j * j) for j in range(1, last + 1))
-
-
-def rounding_loss(variance: float = ROUNDING) -> float:
-    """Largest log-ratio, per entry, between N_Z(0, a + variance) and a rounded Gaussian."""
-    uneven = 2 * unevenness(variance)
-    return 2 * math.atanh(uneven) if uneven < 1 else math.inf
-
-
-def sum_loss(draws: int, variance: float) -> float:
-    """Largest log-ratio, per entry, between the sum of draws of N_Z(0, variance) and N_Z.
-
-    The terms fall with k, so those behind the first thousand are counted as so many of the last
-    one of these.
-    """
-    check_count("draws", draws)
-    each = min(draws - 1, 1000)
-    terms = [rounding_loss(variance * k / (k + 1)) for k in range(1, each + 1)]
-    return math.fsum(terms) + (draws - 1 - each) * (terms[-1] if terms else 0.0)

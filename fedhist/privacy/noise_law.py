@@ -18,13 +18,6 @@ from fedhist.privacy.lattice_gaussian import discrete_gaussian_std
 
 Kind = Literal["laplace", "gaussian", "discrete-laplace", "discrete-gaussian"]
 
-WIDE_SCALE = 1e9
-"""From this scale on a discrete Laplace is treated as a continuous one, likewise."""
-
-WIDE_STD = 1e5
-"""From this std on (in grid steps) a discrete Gaussian is treated as a continuous one: the
-relative difference of the expected errors is below 1 / std^2."""
-
 
 @dataclass(frozen=True)
 class NoiseLaw:
@@ -77,7 +70,7 @@ def noise_per_sensitivity(
     if not delta:
         return NoiseLaw("discrete-laplace" if discrete else "laplace", 1 / epsilon)
     if discrete and 0 < sensitivity < math.inf:
-        std, _ = discrete_gaussian_std(sensitivity, epsilon, delta)
+        std = discrete_gaussian_std(sensitivity, epsilon, delta)
         return NoiseLaw("discrete-gaussian", std / sensitivity)
     kind: Kind = "discrete-gaussian" if discrete else "gaussian"
     return NoiseLaw(kind, gaussian_multiplier(epsilon, delta))
@@ -120,9 +113,9 @@ def excess(law: NoiseLaw, level: Floats) -> Floats:
         if s < 1e-3:  # as above
             return np.zeros_like(level)
         return _excess_of_shares(s, law.shape, level)
-    if law.kind == "laplace" or (law.kind == "discrete-laplace" and s > WIDE_SCALE):
+    if law.kind == "laplace":
         return np.asarray(s / 2 * np.exp(-level / s))
-    if law.kind == "gaussian" or (law.kind == "discrete-gaussian" and s > WIDE_STD):
+    if law.kind == "gaussian" or (s > 1e5 and law.kind == "discrete-gaussian"):  # alike to 1 / s^2
         from scipy.special import ndtr  # for the server's side only
 
         density = np.exp(-0.5 * (level / s) ** 2) / math.sqrt(2 * math.pi)
@@ -141,14 +134,13 @@ def excess(law: NoiseLaw, level: Floats) -> Floats:
     return np.asarray(np.maximum(moment[at] - level * mass[at], 0.0))
 
 
-FINE_SCALE = 4096.0
-"""From this scale on shares of discrete Laplace noise are treated as multiples of those of this
-scale: the relative difference of the expected errors is below 1 / scale^2."""
-
-
 def _excess_of_shares(scale: float, shape: float, level: Floats) -> Floats:
-    """E(Z - level)^+ for Z the difference of two negative binomials."""
-    unit = max(1.0, scale / FINE_SCALE)
+    """E(Z - level)^+ for Z the difference of two negative binomials.
+
+    From a scale of 4096 on they are multiples of those of that scale: the relative difference of
+    the expected errors is below 1 / scale^2.
+    """
+    unit = max(1.0, scale / 4096)
     mass, moment = _tails_of_shares(scale / unit, shape)
     coarse = level / unit
     at = np.minimum(np.floor(coarse) + 1, len(mass) - 1).astype(np.int64)

@@ -87,16 +87,14 @@ class Sampler(ABC):
         """Draw once. The shape of the result is public; no view of the data is returned."""
 
 
-INTEGER = "i64"
-"""OpenDP's integer type; its default for Python's int has 32 bits and saturates."""
-
-MOST_SCALE = 2.0**50
-"""Largest scale of the integer samplers; draws then stay clear of the ends of int64."""
+def integer_scale(scale: float) -> float:
+    """Return the size of integer noise; up to 2^50 draws stay clear of the ends of int64."""
+    return checked_scale(scale, 2.0**50)
 
 
 def seeded_laplace(rng: np.random.Generator, shape: Shape, scale: float) -> NDArray[np.int64]:
     """Draw integers with P(k) ~ exp(-|k| / scale), as the difference of two geometrics."""
-    if checked_scale(scale, MOST_SCALE) == 0:
+    if integer_scale(scale) == 0:
         return np.zeros(shape, dtype=np.int64)
     return _geometrics(rng, shape, scale)
 
@@ -114,7 +112,7 @@ def seeded_gaussian(rng: np.random.Generator, shape: Shape, std: float) -> NDArr
     exp(-(|y| - std^2 / t)^2 / (2 std^2)) [1, Algorithm 3].
     """
     out = np.zeros(math.prod(shape), dtype=np.int64)
-    if checked_scale(std, MOST_SCALE) == 0:
+    if integer_scale(std) == 0:
         return out.reshape(shape)
     t = math.floor(std) + 1
     filled = 0
@@ -139,12 +137,12 @@ def exact_gaussian(shape: Shape, std: float) -> NDArray[np.int64]:
 
 
 def _exact(make: str, shape: Shape, scale: float) -> NDArray[np.int64]:
-    n, size = math.prod(shape), checked_scale(scale, MOST_SCALE)  # checked whatever the data
+    n, size = math.prod(shape), integer_scale(scale)  # checked whatever the data
     if n == 0 or size == 0:
         return np.zeros(shape, dtype=np.int64)
-    dp = opendp()
-    metric = dp.l1_distance(T=INTEGER) if make == "make_laplace" else dp.l2_distance(T=float)
-    domain = dp.vector_domain(dp.atom_domain(T=INTEGER))
+    dp = opendp()  # whose default for Python's int has 32 bits and saturates
+    metric = dp.l1_distance(T="i64") if make == "make_laplace" else dp.l2_distance(T=float)
+    domain = dp.vector_domain(dp.atom_domain(T="i64"))
     noise = getattr(dp.m, make)(domain, metric, scale=scale)
     return np.array(noise([0] * n), dtype=np.int64).reshape(shape)
 

@@ -34,18 +34,10 @@ from typing import Literal
 
 from fedhist.base.checks import check_choice, check_count, check_size
 from fedhist.privacy.guarantee import Release, check_budget, gaussian_cost, pure
-from fedhist.privacy.lattice_gaussian import lattice_std, rounding_loss, sum_loss
+from fedhist.privacy.lattice_gaussian import lattice_std
 from fedhist.privacy.noise_law import NoiseLaw
 
 ShareKind = Literal["laplace", "gaussian"]
-LEAST_STD = 3.0
-"""Of a Gaussian share, in steps."""
-
-OVERFLOW = 2.0**-40
-"""Chance that the noise alone leaves the room that is planned for it."""
-
-MODULI = (32, 64)
-"""Bits of the integers that are added modulo 2^bits."""
 
 
 def share_cost(kind: str, epsilon: float, delta: float) -> Release:
@@ -86,14 +78,12 @@ class ShareNoise:
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, ("laplace", "gaussian"))
         check_count("honest", self.honest)
-        if not 0 <= self.size < math.inf:
-            raise ValueError(f"the size of noise must be finite and at least 0, got {self.size}")
-        each = self.size / math.sqrt(self.honest)
-        if self.kind == "gaussian" and 0 < each < LEAST_STD:
+        check_size("the size of noise", self.size, zero=True)
+        if self.kind == "gaussian" and 0 < self.share < 3:
             raise ValueError(
-                f"each of {self.honest} shares of Gaussian noise would have a std of {each:.3g} "
-                f"steps; it needs {LEAST_STD:g}: take a finer grid, {LEAST_STD / each:.2g} times "
-                "as fine at least"
+                f"each of {self.honest} shares of Gaussian noise would have a std of "
+                f"{self.share:.3g} steps; it needs 3: take a finer grid, {3 / self.share:.2g} "
+                "times as fine at least"
             )
 
     @classmethod
@@ -115,7 +105,8 @@ class ShareNoise:
 
         Privacy
         -------
-        "laplace": epsilon-DP. "gaussian": (epsilon, delta)-DP up to :meth:`loss`, for all rounds.
+        "laplace": epsilon-DP. "gaussian": (epsilon, delta)-DP for all rounds, up to a loss eta
+        that is below 1e-27 for a million entries (:mod:`fedhist.privacy.lattice_gaussian`).
         """
         share_cost(kind, epsilon, delta)
         if kind == "gaussian":
@@ -133,7 +124,7 @@ class ShareNoise:
         return self.size / math.sqrt(self.honest)
 
     def law(self, shares: int, step: float = 1.0) -> NoiseLaw:
-        """Law of the sum of so many shares, for predictions (Gaussian: up to :meth:`loss`).
+        """Law of the sum of so many shares, for predictions.
 
         More than M shares make more noise, never less privacy.
         """
@@ -160,20 +151,10 @@ class ShareNoise:
         all entries.
         """
         check_count("entries", entries)
-        chances, more = math.log(2 * entries / OVERFLOW), parties / self.honest
+        chances, more = math.log(2 * entries * 2**40), parties / self.honest
         if self.kind == "laplace":
             return math.ceil(2 * self.size * (chances + more * math.log(4 / 3)))
         return math.ceil(self.size * math.sqrt(2 * more * chances))
-
-    def loss(self, entries: int) -> float:
-        """eta: how far M shares are from a rounded Gaussian, in every log-probability.
-
-        A release of so many integers, in all rounds, is (epsilon + 2 eta, exp(eta) delta)-DP; it is
-        0 for Laplace noise, which is exact. Below 1e-27 for a million entries: not charged.
-        """
-        if self.kind == "laplace" or not self.size:
-            return 0.0
-        return entries * (rounding_loss() + sum_loss(self.honest, self.share**2))
 
 
 def modulus_bits(limit: int) -> int:
@@ -183,10 +164,10 @@ def modulus_bits(limit: int) -> int:
     ValueError if 64 bits do not hold it. Privacy does not need the room: wrapping is
     post-processing.
     """
-    for bits in MODULI:
+    for bits in (32, 64):
         if fits(limit, bits):
             return bits
-    raise ValueError(f"sums of up to {limit} need more than {MODULI[-1]} bits: take a coarser grid")
+    raise ValueError(f"sums of up to {limit} need more than 64 bits: take a coarser grid")
 
 
 def fits(limit: int, bits: int) -> bool:

@@ -9,11 +9,6 @@ from fractions import Fraction
 from fedhist.base.checks import check_integer, check_within
 from fedhist.privacy.guarantee import check_budget
 
-TAU = 0.1
-"""Default of the share of users who may not report."""
-FLUCTUATION = 5
-"""Standard deviations by which a hash may make a cohort smaller than expected."""
-
 
 @dataclass(frozen=True)
 class Shuffler:
@@ -26,7 +21,7 @@ class Shuffler:
     """
 
     delta: float
-    tau: float = TAU
+    tau: float = 0.1
     colluders: int = 0
 
     def over(self, epsilon: float, n_users: int) -> Shuffling:
@@ -69,7 +64,7 @@ class Shuffling:
     epsilon: float
     delta: float
     n_users: int
-    tau: float = TAU
+    tau: float = 0.1
     colluders: int = 0
 
     def __post_init__(self) -> None:
@@ -84,11 +79,12 @@ class Shuffling:
         """Honest users who are certain to report in a batch, the one in question included.
 
         A hash splits a share of the users into batches: floor((1 - tau)(n / k - 5 sqrt(n / k)))
-        less the colluders, n / k users being expected; of everybody in one batch (1 - tau) n, as
+        less the colluders, n / k users being expected, of which a hash makes a batch 5 standard
+        deviations smaller with a chance of 3e-7; of everybody in one batch (1 - tau) n, as
         their number is known. 1 at least.
         """
         expected = self.n_users * share / batches
         if share < 1 or batches > 1:
-            expected -= FLUCTUATION * math.sqrt(expected)
+            expected -= 5 * math.sqrt(expected)
         report = (1 - Fraction(repr(float(self.tau)))) * Fraction(expected)
         return max(math.floor(report) - self.colluders, 1)

@@ -59,16 +59,10 @@ from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_count, check_within
 from fedhist.privacy.guarantee import check_budget
 
-TAIL = 1e-18
-"""Probability of counts of clones that are not enumerated; it is added."""
-ROUNDING = 1e-11
+TAIL_ROUNDING = 1e-11
 """Relative error of a tail in doubles, generously; it is added."""
-LARGE = 1e3
-"""Clones from which on the error of a tail given their number grows in proportion to it."""
-MOST_BLOCKS = 4096
 MOST_LOCAL = 64.0
 """From this epsilon_0 on nothing is promised: e^-64 of a million users are no clones."""
-_ACCURACY = 1e-10
 
 
 @dataclass(frozen=True)
@@ -91,9 +85,6 @@ class Hiding:
         if not all(0 <= t <= 1 for t in self.distances):
             raise ValueError(f"a total variation lies in [0, 1], got {self.distances}")
 
-
-PLAIN = Hiding()
-"""A randomizer of which its epsilon_0 alone is known: bound (A)."""
 
 Known = Callable[[float], Hiding]
 """What is known of a family of randomizers, by epsilon_0."""
@@ -134,7 +125,7 @@ def clone_delta(n: int, q: float, local: float, epsilon: float) -> float:
         return 1.0
     least, weights, cut = _clones(n - 1, q)
     total = float(weights @ _given_clones(least, local, epsilon))
-    return min(total * (1 + ROUNDING) + cut, 1.0)
+    return min(total * (1 + TAIL_ROUNDING) + cut, 1.0)
 
 
 @lru_cache(maxsize=64)
@@ -144,26 +135,24 @@ def _clones(others: int, q: float) -> tuple[Floats, Floats, float]:
         return np.zeros(1), np.ones(1), 0.0
     if q == 1:
         return np.array([float(others)]), np.ones(1), 0.0
-    from scipy.special import betainc, betaincc  # for the server's side only
+    from scipy.stats import binom  # for the server's side only
 
-    # Bernstein: beyond the radius on either side lies less than TAIL
-    log = -math.log(TAIL)
+    # Bernstein: beyond the radius on either side lies less than 1e-18, which is added
+    log = 18 * math.log(10)
     radius = log / 3 + math.sqrt(log * log / 9 + 2 * others * q * (1 - q) * log)
     low = max(math.floor(others * q - radius), 0)
     high = min(math.ceil(others * q + radius), others)
-    step = max(1, math.ceil((high - low + 1) / MOST_BLOCKS))
+    step = max(1, math.ceil((high - low + 1) / 4096))
     least = np.arange(low, high + 1, step, dtype=np.float64)
     # below[i]: fewer than least[i] clones; the last block has all that are above it
     above_mean = least > others * q
-    at = np.where(least > 0, least, 1.0)
-    below = np.where(least > 0, betaincc(at, others - at + 1, q), 0.0)
-    rest = np.where(least > 0, betainc(at, others - at + 1, q), 1.0)
+    below, rest = binom.cdf(least - 1, others, q), binom.sf(least - 1, others, q)
     upper = np.append(below[1:], 1.0) - below
     lower = rest - np.append(rest[1:], 0.0)
     weights = np.maximum(np.where(above_mean, lower, upper), 0.0)
     weights[-1] = max(weights[-1], rest[-1])
     # what rounding can have taken from a difference of two tails
-    weights += ROUNDING * 1e-2 * np.where(above_mean, rest, np.append(below[1:], 1.0))
+    weights += TAIL_ROUNDING * 1e-2 * np.where(above_mean, rest, np.append(below[1:], 1.0))
     return least, weights, float(below[0])
 
 
@@ -178,25 +167,15 @@ def _given_clones(clones: Floats, local: float, epsilon: float) -> Floats:
     least = np.floor(trials * (fixed / 2) / slope) + 1
     # slope - fixed = 1 - e^epsilon, and Pr[Bin(T) >= a] is Pr[Bin(T - 1) >= a - 1] less half of
     # Pr[Bin(T - 1) = a - 1]: so no two tails are taken from each other
-    own = _half_tail(trials - 1, least - 1)
+    own = binom.sf(least - 2, trials - 1, 0.5)
     gained = fixed / 2 * np.where(least <= trials, binom.pmf(least - 1, trials - 1, 0.5), 0.0)
     lost = math.expm1(epsilon) * own
-    slack = ROUNDING / 100 * (1 + trials / LARGE)
+    slack = TAIL_ROUNDING / 100 * (1 + trials / 1e3)  # from 1,000 on the error grows with them
     return np.asarray(np.clip(gained - lost + slack * gained, 0.0, 1.0))
 
 
-def _half_tail(trials: Floats, least: Floats) -> Floats:
-    """Pr[Bin(trials, 1/2) >= least]."""
-    from scipy.special import betainc
-
-    inner = (least > 0) & (least <= trials)
-    a = np.where(inner, least, 1.0)
-    b = np.where(inner, trials - least + 1, 1.0)
-    return np.where(inner, betainc(a, b, 0.5), np.where(least <= 0, 1.0, 0.0))
-
-
 @lru_cache(maxsize=4096)
-def shuffled_delta(n: int, local: float, epsilon: float, hiding: Hiding = PLAIN) -> float:
+def shuffled_delta(n: int, local: float, epsilon: float, hiding: Hiding = Hiding()) -> float:
     """Bound delta at an epsilon for the multiset of n reports: the least of (A), (B), (C).
 
     Parameters
@@ -237,7 +216,7 @@ def _by_distance(n: int, distance: float, local: float, epsilon: float) -> float
 
 
 @lru_cache(maxsize=1024)
-def shuffled_epsilon(n: int, local: float, delta: float, hiding: Hiding = PLAIN) -> float:
+def shuffled_epsilon(n: int, local: float, delta: float, hiding: Hiding = Hiding()) -> float:
     """Least epsilon, rounded up, at which :func:`shuffled_delta` is at most delta.
 
     Examples
@@ -253,14 +232,7 @@ def shuffled_epsilon(n: int, local: float, delta: float, hiding: Hiding = PLAIN)
         return 0.0
     if local > MOST_LOCAL:
         return local
-    low, high = 0.0, local
-    while high - low > _ACCURACY * high:
-        middle = (low + high) / 2
-        if shuffled_delta(n, local, middle, hiding) <= delta:
-            high = middle
-        else:
-            low = middle
-    return high
+    return _last(0.0, local, lambda e: shuffled_delta(n, local, e, hiding) > delta)[1]
 
 
 def calibrate(epsilon: float, delta: float, n: int, known: Known | None = None) -> float:
@@ -296,16 +268,21 @@ def calibrate(epsilon: float, delta: float, n: int, known: Known | None = None) 
     def holds(local: float) -> bool:
         if local > MOST_LOCAL:
             return False
-        hiding = PLAIN if known is None else known(local)
+        hiding = Hiding() if known is None else known(local)
         return shuffled_delta(n, local, epsilon, hiding) <= delta
 
     low, high = epsilon, max(2 * epsilon, 1.0)
     while holds(high):
         low, high = high, 2 * high
-    while high - low > _ACCURACY * high:
+    return _last(low, high, holds)[0]
+
+
+def _last(low: float, high: float, holds: Callable[[float], bool]) -> tuple[float, float]:
+    """Bisect where a statement that holds at ``low`` ends, up to 1e-10; it fails at ``high``."""
+    while high - low > 1e-10 * high:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    return low, high
 
 
 def _check_delta(delta: float) -> None:

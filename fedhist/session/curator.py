@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,9 +30,8 @@ from fedhist.privacy.guarantee import (
     check_budget,
     gaussian_cost,
     pure,
-    zcdp,
 )
-from fedhist.privacy.lattice_gaussian import DiscreteSeries, discrete_gaussian_cost
+from fedhist.privacy.lattice_gaussian import discrete_gaussian_cost, discrete_gaussian_stds
 from fedhist.privacy.ledger import Ledger
 from fedhist.privacy.noise_source import Noise, NoiseSource, Sampler, Shape
 from fedhist.session.journal import Journal
@@ -47,15 +46,12 @@ from fedhist.session.weighted_keys import WeightedKeys
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 
-__all__ = ["KEY_NOISES", "Curator", "KeyNoise", "Noise", "NoiseSource", "Shape"]
+__all__ = ["Curator", "Noise", "NoiseSource", "Shape"]
 
-KeyNoise = Literal["discrete", "laplace"]
-KEY_NOISES = get_args(KeyNoise)
 AddedNoise = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gaussian"]
 """The methods of a noise source that give one number for each entry."""
 Budget = tuple[float, float, float, int]
 """Sensitivity, epsilon, delta, and the rounds that share it."""
-_BLOCK = 1 << 20  # scores that are weighed at a time
 
 
 class Curator:
@@ -187,7 +183,7 @@ class Curator:
             raise ValueError(f"rho must be positive, got {rho}")
         std = _size_of(l2_sensitivity, math.sqrt(0.5 / rho))
         kind: AddedNoise = "discrete_gaussian" if discrete else "gaussian"
-        return self._add(kind, value, std, zcdp(rho, math.inf, 0.0), label, moves)
+        return self._add(kind, value, std, Release(math.inf, 0.0, rho), label, moves)
 
     def gaussian_series(
         self,
@@ -204,8 +200,9 @@ class Curator:
         Each has the noise multiplier sqrt(rounds) sigma, or sigma / sqrt(share) where ``shares``
         are given, which add up to at most 1. Adaptive Gaussians whose 1 / multiplier^2 add up to
         1 / sigma^2 compose to exactly one with multiplier sigma [1]_, so sigma is the analytic one
-        of (epsilon, delta). Discrete noise on integers is that of
-        :class:`~fedhist.privacy.lattice_gaussian.DiscreteSeries`.
+        of (epsilon, delta). Discrete noise on integers is of one of the two kinds of
+        :func:`~fedhist.privacy.lattice_gaussian.discrete_gaussian_stds` in all rounds: the one that
+        is smaller in the first that moves, which public numbers say.
 
         Returns
         -------
@@ -225,16 +222,20 @@ class Curator:
         multiplier, cost = gaussian_cost(epsilon, delta)
         if not self._prepaid:
             self.ledger.charge(label, cost, self.cohort)
-        left, sized = rounds, DiscreteSeries(epsilon, delta) if discrete else None
+        left = rounds
+        kind_of_all: int | None = None
 
         def release(value: ArrayLike, l2_sensitivity: float) -> Array:
-            nonlocal left
+            nonlocal left, kind_of_all
             if not left:
                 raise BudgetExceeded(f"{label!r} was paid for {rounds} releases; all are made")
             more = times[-left]
             std = _size_of(l2_sensitivity, multiplier * more)
-            if sized is not None:
-                std = sized.std(l2_sensitivity, more)
+            if discrete:
+                stds = discrete_gaussian_stds(l2_sensitivity, epsilon, delta, more)
+                if kind_of_all is None and l2_sensitivity:
+                    kind_of_all = stds.index(min(stds))
+                std = stds[kind_of_all or 0]
             left -= 1
             kind: AddedNoise = "discrete_gaussian" if discrete else "gaussian"
             budget = (l2_sensitivity, epsilon, delta, rounds)
@@ -317,7 +318,7 @@ class Curator:
             raise ValueError(f"changed must lie in [1, {len(s)} rows], got {changed}")
         weigh, one = _weight_of(sensitivity, epsilon_each), bounded_range(epsilon_each)
         cost = Release(changed * one.epsilon, 0.0, changed * one.rho)
-        step = max(1, _BLOCK // s.shape[1])
+        step = max(1, (1 << 20) // s.shape[1])  # so many scores are weighed at a time
 
         def draw(n: NoiseSource) -> Array:
             if weigh == math.inf:
@@ -337,7 +338,7 @@ class Curator:
         l1_sensitivity: int,
         epsilon: float,
         delta: float,
-        noise: KeyNoise = "discrete",
+        noise: Literal["discrete", "laplace"] = "discrete",
         as_printed: bool = False,
         label: str = "threshold",
     ) -> Keyed:
@@ -372,7 +373,7 @@ class Curator:
                 f"l1_sensitivity must be contribution or twice that, got {l1_sensitivity} for "
                 f"contribution {contribution}"
             )
-        check_choice("noise", noise, KEY_NOISES)
+        check_choice("noise", noise, ("discrete", "laplace"))
         find = laplace_key_threshold if noise == "laplace" else key_threshold
         at: float = find(contribution, l1_sensitivity, epsilon, delta)
         if as_printed:

@@ -23,10 +23,7 @@ from fedhist.base.chained_log import CHAIN, DamagedLog, chained, link, unchained
 from fedhist.base.errors import BudgetExceeded
 from fedhist.base.files import locked, write_private
 from fedhist.privacy.adjacency import (
-    ADD_REMOVE,
-    REPLACE,
     USER_LEVEL,
-    ZERO_OUT,
     NoTotalError,
     convert,
 )
@@ -296,10 +293,10 @@ def common_adjacency(lines: Sequence[Spending]) -> Adjacency:
     'zero-out-user'
     """
     counted = [s for s in lines if s.state != "refused"]
-    if any(s.adjacency == REPLACE.value and s.release != EXACT for s in counted):
-        return REPLACE
-    added = all(s.null_safe or s.adjacency == ADD_REMOVE.value for s in counted)
-    return ADD_REMOVE if counted and added else ZERO_OUT
+    if any(s.adjacency == Adjacency.REPLACE_USER.value and s.release != EXACT for s in counted):
+        return Adjacency.REPLACE_USER
+    added = all(s.null_safe or s.adjacency == Adjacency.ADD_REMOVE_USER.value for s in counted)
+    return Adjacency.ADD_REMOVE_USER if counted and added else Adjacency.ZERO_OUT_USER
 
 
 def _total(lines: Sequence[Spending], delta: float, adjacency: Adjacency | None = None) -> float:

@@ -13,7 +13,7 @@ from fedhist.channels.hiding import distances, hiding_of
 from fedhist.channels.oracles import oracle_channel
 from fedhist.channels.scalar import OneBitChannel
 from fedhist.model.finite import FiniteChannel
-from fedhist.privacy.shuffling import PLAIN
+from fedhist.privacy.shuffling import Hiding
 
 
 def whole(kind: str, epsilon: float, k: int) -> FiniteChannel:
@@ -111,4 +111,4 @@ def test_nobody_claims_to_mix_who_does_not(kind: str, epsilon: float) -> None:
 
 
 def test_others_are_known_by_their_epsilon_alone() -> None:
-    assert hiding_of(object()) == PLAIN
+    assert hiding_of(object()) == Hiding()

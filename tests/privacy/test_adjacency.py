@@ -20,11 +20,8 @@ from numpy.typing import NDArray
 from fedhist.base.arrays import Floats
 from fedhist.model.protocol import Protocol
 from fedhist.privacy.adjacency import (
-    ADD_REMOVE,
     ONE_COUNT,
-    REPLACE,
     USER_LEVEL,
-    ZERO_OUT,
     Moves,
     NoTotalError,
     convert,
@@ -56,6 +53,9 @@ PLACES, EPSILON = 3, 0.6
 ALL: tuple[Database, ...] = tuple(itertools.product((None, *RECORDS), repeat=PLACES))
 ORDERS = np.concatenate([1 + np.geomspace(1e-4, 1, 20), np.linspace(2.2, 60, 30)])
 ROUNDING = 1e-9
+
+
+ADD_REMOVE, ZERO_OUT, REPLACE = USER_LEVEL
 
 
 def adjacent(x: str | None, y: str | None, adjacency: Adjacency) -> bool:

@@ -10,18 +10,17 @@ import numpy as np
 import pytest
 from dp_accounting import get_sigma_gaussian
 from enumerated import added, delta_of_move, delta_of_shift, discrete_gaussian
+from lattice_losses import rounding_loss, share_loss, sum_loss, unevenness
 
 from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.privacy.lattice_gaussian import (
-    ROUNDING,
     discrete_gaussian_cost,
     discrete_gaussian_std,
+    discrete_gaussian_stds,
     lattice_std,
-    rounding_loss,
-    sum_loss,
-    unevenness,
 )
 from fedhist.privacy.noise_law import noise_per_sensitivity
+from fedhist.privacy.shares import ShareNoise
 
 BUDGETS = [(1.0, 1e-6), (0.25, 1e-5), (4.0, 1e-8), (0.02, 1e-3), (10.0, 1e-2)]
 
@@ -112,16 +111,17 @@ def test_unevenness_is_that_of_the_weights():
         whole = math.fsum(np.exp(-(k**2) / (2 * v))) / math.sqrt(2 * math.pi * v)
         assert whole == pytest.approx(1 + 2 * unevenness(v), abs=1e-14)
     assert rounding_loss(0.01) == math.inf
-    with pytest.raises(ValueError, match="variance must be positive, got 0"):
-        unevenness(0.0)
 
 
 def test_the_loss_is_nothing():
     """A million entries, shares of the least std that is allowed, up to a million of them."""
-    assert 1e6 * rounding_loss(ROUNDING) < 2.1e-28
+    assert 1e6 * rounding_loss() < 2.1e-28
     for draws in (2, 80, 100_000, 1_000_000):
         assert 1e6 * (rounding_loss() + sum_loss(draws, 9.0)) < 1e-27
     assert sum_loss(1, 9.0) == 0.0
+    noise = ShareNoise.calibrated("gaussian", sensitivity=6.4, epsilon=1.0, delta=1e-6, honest=80)
+    assert 0 < share_loss(noise, 1_000_000) < 1e-27
+    assert share_loss(ShareNoise("laplace", 4.0, 80), 1_000_000) == 0.0
     exact = math.fsum(rounding_loss(0.6 * k / (k + 1)) for k in range(1, 5000))
     assert exact <= sum_loss(5000, 0.6) <= exact * 1.01
 
@@ -173,8 +173,10 @@ def test_the_smaller_of_the_two_keeps_the_budget(move, epsilon, delta):
 
 
 def test_what_the_two_are_at_one_and_a_millionth():
-    assert discrete_gaussian_std(1000.0, 1.0, 1e-6)[0] / 1000 == pytest.approx(4.2247, abs=1e-4)
-    assert discrete_gaussian_std(1.0, 1.0, 1e-6) == (pytest.approx(4.531, abs=1e-3), False)
+    rounded, concentrated = discrete_gaussian_stds(1000.0, 1.0, 1e-6)
+    assert discrete_gaussian_std(1000.0, 1.0, 1e-6) == rounded < concentrated
+    assert rounded / 1000 == pytest.approx(4.2247, abs=1e-4)
+    assert discrete_gaussian_std(1.0, 1.0, 1e-6) == pytest.approx(4.531, abs=1e-3)
     assert lattice_std(1.0, 1.0, 1e-6) == pytest.approx(4.674, abs=1e-3)
     law = noise_per_sensitivity(1.0, 1e-6, True, 8.0)
     assert law.scale * 8 == pytest.approx(lattice_std(8.0, 1.0, 1e-6))

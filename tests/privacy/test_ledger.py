@@ -10,7 +10,7 @@ import pytest
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.privacy import ledger as module
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust, pure, zcdp, zcdp_epsilon
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust, pure, zcdp_epsilon
 from fedhist.privacy.ledger import Entry, Ledger, spent, whole
 from fedhist.users.cohort import Cohort
 
@@ -80,7 +80,7 @@ def test_equals_brute_force(seed: int) -> None:
             pure(eps),
             Release(eps, 1e-7, eps**2 / 40),
             Release(eps, 1e-7),
-            zcdp(eps**2 / 40, math.inf, 0.0),
+            Release(math.inf, 0.0, eps**2 / 40),
             Release(eps, 0.0, eps**2 / 8, 1e-7),
         ]
         charges.append((kinds[rng.integers(len(kinds) if seed % 2 else 2)], cohort))

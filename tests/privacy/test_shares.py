@@ -74,12 +74,6 @@ def test_too_coarse_a_grid_is_refused_by_name():
     assert shares("gaussian", 6.4, delta=1e-6).share > 3
 
 
-def test_the_loss_is_stated_and_nothing():
-    noise = shares("gaussian", 6.4, delta=1e-6)
-    assert 0 < noise.loss(1_000_000) < 1e-27
-    assert shares("laplace", 4).loss(1_000_000) == 0.0
-
-
 def test_what_shares_cost():
     assert share_cost("laplace", 0.5, 0.0) == pure(0.5)
     m = gaussian_multiplier(1.0, 1e-6)

@@ -27,7 +27,7 @@ import numpy as np
 
 from fedhist.base.arrays import Integers
 from fedhist.model.query import Query, Summary
-from fedhist.privacy.lattice_gaussian import discrete_gaussian_std
+from fedhist.privacy.lattice_gaussian import discrete_gaussian_stds
 from fedhist.protocols.clip_choice.rule import (
     Choice,
     Search,
@@ -67,7 +67,7 @@ class Series:
     S(C) has sensitivity R (1 for counts) under every adjacency: with and without the change of one
     user it lies in [x, x + R]. Each value gets Gaussian noise of multiplier sqrt(T) sigma(epsilon,
     delta), together (epsilon, delta)-DP, and discrete ones as a series of their own
-    (:class:`~fedhist.privacy.lattice_gaussian.DiscreteSeries`).
+    (:class:`~fedhist.privacy.lattice_gaussian.discrete_gaussian_stds`).
 
     Andrew et al. [3] halve the sensitivity of a count by sending b - 1/2 for the indicator b. That
     is right where a user appears or vanishes. Here it is zeroed out, and the empty record still
@@ -82,7 +82,7 @@ class Series:
         """Std of the noise on each of the T values, in the units of S."""
         task, times = self.task, math.sqrt(self.task.steps)
         if task.secure and task.trust is None and not self.radius:  # counts are no fine grid
-            return discrete_gaussian_std(1.0, task.epsilon, task.delta, times)[0]
+            return min(discrete_gaussian_stds(1.0, task.epsilon, task.delta, times))
         return times * (self.radius or 1.0) * task.multiplier
 
     def clips(

@@ -17,7 +17,6 @@ from typing import ClassVar
 from fedhist.model.modes import Mode
 from fedhist.model.registry import register_printed
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, Trust, pure, zcdp_epsilon
-from fedhist.privacy.lattice_gaussian import ROUNDING
 from fedhist.protocols.distributions.distribution import Distribution
 from fedhist.protocols.distributions.mechanisms import Additive, DistributionTask, Mechanism
 from fedhist.protocols.distributions.selection import PHS, Budgets, Family, Selection
@@ -48,7 +47,7 @@ def printed_gaussian_spends(
     if not discrete:
         return float(dp_accounting.get_epsilon_gaussian(multiplier, delta))
     spent = zcdp_epsilon(0.5 / multiplier**2, delta)
-    left = multiplier**2 - ROUNDING / sensitivity**2
+    left = multiplier**2 - 4 / sensitivity**2  # the 4 of lattice_std
     if left > 0:
         spent = min(spent, float(dp_accounting.get_epsilon_gaussian(math.sqrt(left), delta)))
     return spent

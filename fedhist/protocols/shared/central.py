@@ -13,7 +13,7 @@ from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.noise_law import NoiseLaw
-from fedhist.privacy.shares import MODULI, modulus_bits
+from fedhist.privacy.shares import modulus_bits
 from fedhist.session.curator import Curator
 
 
@@ -80,10 +80,9 @@ class Aggregating(Protocol):
             who.tau_d,
             who.tau_c,
             who.max_users,
-            MODULI[-1],
-            rounds,
-            place,
-            series_salt,
+            rounds=rounds,
+            place=place,
+            series_salt=series_salt,
         )
         widest = Aggregated(query, share)
         return replace(widest, share=replace(share, bits=modulus_bits(widest.most)))

@@ -54,8 +54,7 @@ def law_of_shares(noise: ShareNoise, shares: int) -> Floats:
 
     laplace: the inverse transform of |(1 - p) / (1 - p e^it)|^(2 shares / M), or the discrete
     Laplace law itself where the shares are M; gaussian: N_Z of the summed variance parameters,
-    within a factor of e^1e-27 by :func:`fedhist.privacy.lattice_gaussian.sum_loss`.
-
+    within a factor of e^1e-27 (:mod:`fedhist.privacy.lattice_gaussian`).
     """
     size = noise.size
     if noise.kind == "gaussian":
