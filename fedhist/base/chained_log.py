@@ -19,8 +19,6 @@ from fedhist.base.files import write_private
 
 Line = dict[str, Any]
 CHAIN = "chain"
-_MOST_AHEAD = 1
-"""Lines that a killed process may have written without counting them."""
 
 
 class DamagedLog(FedhistError):
@@ -101,7 +99,7 @@ class ChainedLog:
             lines.append(line)
         self._last, self._behind = Tally(len(lines), chain), False
         # a first line with a hash after older ones may not have been counted yet
-        self._hold_against(self.tally, required=counted or n_chained > _MOST_AHEAD)
+        self._hold_against(self.tally, required=counted or n_chained > 1)
         if self.counter is not None:
             self._hold_against(self.counter, required=True)
         return lines
@@ -134,7 +132,7 @@ class ChainedLog:
             raise DamagedLog(f"{file} cannot be read: {e}") from None
         self._behind = self._behind or behind > 0
         same = behind > 0 or self._last.chain == counted.chain
-        if not (0 <= behind <= _MOST_AHEAD and same):
+        if not (0 <= behind <= 1 and same):  # a killed process may not have counted its last line
             raise DamagedLog(
                 f"{self.file} has {self._last.entries} lines where {file} has counted "
                 f"{counted.entries}"

@@ -10,8 +10,6 @@ from typing import Any, Never
 
 from fedhist.base.errors import closest
 
-MOST_SCALE = 2.0**400
-
 
 class Words(Enum):
     """Words that a field of the class's name may hold: the error for another is a field's."""
@@ -62,7 +60,7 @@ def shown(value: object) -> str:
     return str(value) if isinstance(value, Real) else repr(value)
 
 
-def check_scale(name: str, x: float, most: float = MOST_SCALE) -> None:
+def check_scale(name: str, x: float, most: float = 2.0**400) -> None:
     """Raise ValueError unless squares of a length, and of its parts, are normal doubles.
 
     Beyond, a clip would not clip and a distance would read as 0.

@@ -8,9 +8,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
-MOST_NAMES = 20
-"""Existing names that an error lists."""
-
 
 class FedhistError(Exception):
     """Base of the named run-time failures."""
@@ -67,8 +64,8 @@ def nearest(name: str, existing: Iterable[str]) -> str:
     names = list(existing)
     if close := closest(name, names):
         return close
-    more = f", and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f"; there are {', '.join(map(repr, names[:MOST_NAMES]))}{more}" if names else ""
+    more = f", and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"; there are {', '.join(map(repr, names[:20]))}{more}" if names else ""
 
 
 def closest(value: object, listed: Iterable[str]) -> str:

@@ -100,9 +100,6 @@ def keyed_hash_kernel(ids: Words, key: np.uint64, salt: np.uint64, out: Words) -
 TOGETHER = 256
 """Users whose bits are drawn side by side: their state stays in the first-level cache."""
 
-FIRST_WORDS = 10
-"""Words drawn for everybody; 64 lanes are then undecided with probability 0.06."""
-
 
 @njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _later_bits(counter: Any, rest: Any, undecided: Any) -> Any:
@@ -141,7 +138,7 @@ def bernoulli_bits_kernel(keys: Words, threshold: np.uint64, out: Words) -> None
                 undecided[i] = uint64(0xFFFFFFFFFFFFFFFF)
                 hit[i] = uint64(0)
             rest, step = threshold, uint64(0)
-            for _ in range(FIRST_WORDS):
+            for _ in range(10):  # 64 lanes are then undecided with probability 0.06
                 step += uint64(GOLDEN)
                 if rest >> uint64(63):
                     for i in range(size):

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 
-MOST_LETTERS = 300
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_KEPT = ("\n",)
-
 
 def visible(text: str) -> str:
     r"""Write control characters as escapes: none of them reaches a terminal. Line ends stay.
@@ -20,12 +16,10 @@ def visible(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
+    hidden = {"Cc", "Cf", "Cs", "Zl", "Zp"}
     return "".join(
-        ascii(c)[1:-1] if unicodedata.category(c) in _HIDDEN and c not in _KEPT else c for c in text
+        ascii(c)[1:-1] if unicodedata.category(c) in hidden and c != "\n" else c for c in text
     )
-
-
-_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def warned(what: str, means: str, todo: str) -> str:
@@ -37,7 +31,7 @@ def warned(what: str, means: str, todo: str) -> str:
     return f"{what}: {means}; {todo}"
 
 
-def one_line(text: str, most: int = MOST_LETTERS) -> str:
+def one_line(text: str, most: int = 300) -> str:
     r"""Cut a stranger's text to one line of printable characters.
 
     >>> one_line("no\nline 2\x1b"), one_line("x" * 400)[-3:], len(one_line("x" * 400))
@@ -55,7 +49,8 @@ def no_formula(cell: str) -> str:
     >>> no_formula("=1+1"), no_formula("-5"), no_formula("tea"), no_formula("@a")
     ("'=1+1", '-5', 'tea', "'@a")
     """
-    return f"'{cell}" if cell.startswith(_FORMULA) and not is_number(cell) else cell
+    formula = cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{cell}" if formula and not is_number(cell) else cell
 
 
 def is_number(text: str) -> bool:

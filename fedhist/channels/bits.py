@@ -17,7 +17,7 @@ from fedhist.base.arrays import Bounds, Words
 from fedhist.base.checks import check_count
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report, only_array
-from fedhist.users.streams import LANES, integer_threshold
+from fedhist.users.streams import integer_threshold
 
 # -- one bit, told or turned
 
@@ -65,7 +65,7 @@ class RandomizedResponse:
 
 def n_words(n_bits: int) -> int:
     """Return how many 64-bit words hold n_bits bits."""
-    return -(-n_bits // LANES)
+    return -(-n_bits // 64)
 
 
 class BitTally:
@@ -133,9 +133,9 @@ def count_bits_by(
 
 def tail_is_clear(bits: Words, n_bits: int) -> bool:
     """Say whether every bit from n_bits on is zero."""
-    if n_bits % LANES == 0:
+    if n_bits % 64 == 0:
         return True
-    return not (bits[:, -1] >> np.uint64(n_bits % LANES)).any()
+    return not (bits[:, -1] >> np.uint64(n_bits % 64)).any()
 
 
 def check_bits(report: Report, name: str, n_bits: int) -> None:

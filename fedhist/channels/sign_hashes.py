@@ -24,7 +24,6 @@ from fedhist.base.checks import check_count
 from fedhist.base.hashing import GOLDEN, mix
 from fedhist.channels.bits import n_words
 from fedhist.users.keys import keyed_hash
-from fedhist.users.streams import LANES
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class RademacherSigns:
     def fold(self, ids: Words, z: NDArray[Any]) -> NDArray[Any]:
         """Add v_ij z_i over the users: (d,), int64 for integers."""
         keys = keyed_hash(ids, self.salt)
-        totals = np.zeros(n_words(self.dimension) * LANES, dtype=sum_dtype(z))
+        totals = np.zeros(n_words(self.dimension) * 64, dtype=sum_dtype(z))
         _add_signed(keys, z.astype(totals.dtype), totals)
         return totals[: self.dimension].copy()
 

@@ -26,9 +26,6 @@ from fedhist.users.shards import BLOCK, Shard, Wrapped
 MOST_ROWS = 1_000_000
 """Users whose records an evaluation may need at once."""
 
-PARTS = ("truth", "error", "support", "resolution", "diagnostics", "lower_bounds")
-"""What is asked of a protocol: ``truth(users)`` from records, or ``truth_of(facts)`` from sums."""
-
 
 class Facts:
     """What is known of a protocol's users; each part is computed when it is asked for.
@@ -203,7 +200,8 @@ def by_records(protocol: Any) -> bool:
         return True
     classes = type(protocol).__mro__
     summing = next(i for i, cls in enumerate(classes) if "sums" in vars(cls))
-    return any(name in vars(cls) for cls in classes[:summing] for name in PARTS)
+    parts = ("truth", "error", "support", "resolution", "diagnostics", "lower_bounds")
+    return any(name in vars(cls) for cls in classes[:summing] for name in parts)
 
 
 def measured(protocol: Any, users: Shard, total: Summary | None = None) -> Facts:

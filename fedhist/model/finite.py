@@ -17,11 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Array
 
-_BLOCK = 1 << 22
-"""Entries of the weights that are held at once."""
-_ALL_PAIRS = 1 << 22
-"""Pairs of inputs times outputs up to which a delta curve takes all pairs."""
-
 
 @dataclass(frozen=True)
 class Worst:
@@ -151,14 +146,14 @@ class FiniteChannel:
         """
         k = len(self.labels)
         n_outputs = self.weights(np.array([0])).shape[1]
-        every = k * k * n_outputs <= _ALL_PAIRS
+        every = k * k * n_outputs <= 1 << 22
         chosen = range(k) if every else sorted({0, k // 2, k - 1, *self.worst().inputs})
         curves = [self.delta(i, j, epsilon) for i in chosen for j in chosen if i != j]
         return np.max(curves, axis=0) if curves else np.zeros(len(epsilon)), every
 
     def _blocks(self) -> Iterator[tuple[NDArray[np.int64], Array]]:
         k, m = len(self.labels), self.weights(np.array([0])).shape[1]
-        step = max(1, _BLOCK // m)
+        step = max(1, (1 << 22) // m)  # so many weights are held at once
         for start in range(0, k, step):
             rows = np.arange(start, min(start + step, k))
             block = self.weights(rows)

@@ -46,35 +46,25 @@ class Prediction:
 
 @dataclass(frozen=True)
 class LowerBound:
-    """What no protocol under the same guarantee can beat.
+    """What no protocol under the same guarantee can beat, as it stands: with all constants.
 
     Attributes
     ----------
     loss : str
     value : float
         In the loss's units: of the worst population for any one protocol.
-    explicit : bool
-        Whether it holds as it stands; an order of magnitude, with constants of 1, may be crossed.
     source : str
         Paper and theorem, or the derivation, and where it is not stated.
-
-    Examples
-    --------
-    >>> str(LowerBound("l1", 0.25, explicit=False, source="a paper"))
-    '~0.25'
     """
 
     loss: str
     value: float
-    explicit: bool
     source: str
 
     def __str__(self) -> str:
-        """Write the value, an order of magnitude with a tilde."""
-        return f"{'' if self.explicit else '~'}{self.value:.3g}"
+        return f"{self.value:.3g}"
 
     @property
     def words(self) -> str:
-        """Say of what kind it is, and where it comes from."""
-        kind = "explicit" if self.explicit else "order only, estimates may cross it"
-        return f"{kind}: {self.source}"
+        """Say where it comes from."""
+        return f"explicit: {self.source}"

@@ -154,14 +154,6 @@ class Estimate:
 
         return replace(self, keys=keys, value=spread(self.value), stderr=spread(self.stderr))
 
-    def with_ledger(self, ledger: Ledger) -> Self:
-        """Return the same estimate with the run's ledger."""
-        return replace(self, ledger=ledger)
-
-    def about(self, truth: Truth) -> Self:
-        """Return the same estimate with what it is about, unless it says so already."""
-        return self if self.truth is not None else replace(self, truth=truth)
-
 
 class Protocol(ABC, metaclass=PlainArguments):
     """A federated estimator. Subclasses are frozen dataclasses; fields ARE the configuration.

@@ -35,8 +35,6 @@ _queries: dict[str, type[Query]] = {}
 _parts: dict[str, type[Part]] = {}
 _protocols: dict[str, type[Protocol]] = {}
 _printed: dict[str, type[Protocol]] = {}
-ENTRY_POINTS = "fedhist.protocols"
-PRINTED = "fedhist.protocols.printed"
 
 
 def register_query(cls: Q) -> Q:
@@ -66,19 +64,16 @@ def register_printed(cls: P) -> P:
 def printed_class(name: str) -> type[Protocol] | None:
     """Look up the version of a protocol as its paper prints it; None if there is none."""
     if name not in _printed:
-        importlib.import_module(PRINTED)
+        importlib.import_module("fedhist.protocols.printed")
     return _printed.get(name)
 
 
 def _register(table: dict[str, type], name: str, cls: type) -> None:
     if not is_dataclass(cls):
         raise TypeError(f"{cls.__name__} must be a frozen dataclass: its fields are what is public")
-    known = table.get(name)
-    if known is not None and (known.__module__, known.__qualname__) != (
-        cls.__module__,
-        cls.__qualname__,
-    ):
-        raise ValueError(f"the name {name!r} is taken by {known.__module__}.{known.__qualname__}")
+    known, new = (f"{c.__module__}.{c.__qualname__}" for c in (table.get(name, cls), cls))
+    if known != new:
+        raise ValueError(f"the name {name!r} is taken by {known}")
     table[name] = cls
 
 
@@ -166,7 +161,7 @@ def load_like(modules: tuple[str, ...]) -> None:
     """
     for module in modules:
         importlib.import_module(module)
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in entry_points(group="fedhist.protocols"):
         point.load()
 
 

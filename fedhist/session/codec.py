@@ -26,9 +26,6 @@ from fedhist.model.registry import part_class, query_class
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 
-SEP = "/"
-MOST_INTEGER = 1 << 40
-"""Largest number in a message, salts apart: sums and products with an index stay below 2^63."""
 LATER = "trust"
 """Field of protocols that came after digests were recorded: left out where it is None."""
 DTYPES = frozenset(
@@ -54,8 +51,8 @@ def encode_fields(value: Any, *, rounded: bool = False) -> tuple[str, dict[str, 
             scalars[f.name] = {"cohort": [v.salt, *(_rounded(bounds) if rounded else bounds)]}
         elif isinstance(v, Keys):
             scalars[f.name] = {"keys": len(v)}
-            arrays[f.name + SEP + "offsets"] = v.offsets
-            arrays[f.name + SEP + "bytes"] = v.data
+            arrays[f.name + "/offsets"] = v.offsets
+            arrays[f.name + "/bytes"] = v.data
         elif isinstance(v, np.ndarray):
             scalars[f.name] = {"array": str(v.dtype)}
             arrays[f.name] = v
@@ -63,7 +60,7 @@ def encode_fields(value: Any, *, rounded: bool = False) -> tuple[str, dict[str, 
             text, inner = encode_fields(v, rounded=rounded)
             kind = "part" if isinstance(v, Part) else "query"
             scalars[f.name] = {kind: [v.wire_name, text]}
-            arrays |= {f.name + SEP + name: a for name, a in inner.items()}
+            arrays |= {f"{f.name}/{name}": a for name, a in inner.items()}
         elif f.name == LATER and is_dataclass(v):
             scalars[f.name] = {type(v).__name__: encode_fields(v, rounded=rounded)[0]}
         elif isinstance(v, tuple):
@@ -96,7 +93,8 @@ def decode_fields(cls: type, text: str, arrays: Mapping[str, Array]) -> Any:
         for n, v in values.items():
             if not fits(v, hints[n], exact=True):
                 raise WireError(f"field {n!r} must be {hints[n]}, got {type(v).__name__} {v!r}")
-            if type(v) is int and abs(v) > MOST_INTEGER and not n.endswith("salt"):
+            if type(v) is int and abs(v) > 1 << 40 and not n.endswith("salt"):
+                # sums, and products with an index, stay below 2^63
                 raise WireError(f"field {n!r} must be at most 2^40 in size, got {v}")
         if left:
             raise WireError(f"{cls.__name__} has no arrays {sorted(left)}")
@@ -130,7 +128,7 @@ def _decode_value(name: str, v: Any, left: dict[str, Array]) -> Any:
                 raise WireError(f"field {name!r} is not a cohort: {body}")
             return Cohort(salt, lo, hi)
         if kind == "keys":
-            return Keys(left.pop(name + SEP + "offsets"), left.pop(name + SEP + "bytes"))
+            return Keys(left.pop(name + "/offsets"), left.pop(name + "/bytes"))
         if kind == "array":
             if str(left[name].dtype) != body:
                 raise WireError(f"field {name!r} is said to be {body}, got {left[name].dtype}")
@@ -140,7 +138,7 @@ def _decode_value(name: str, v: Any, left: dict[str, Array]) -> Any:
             cls: type = part_class(body[0]) if kind == "part" else query_class(body[0])
             if kind == "query" and Query in _hints(cls).values():
                 raise WireError(f"field {name!r} holds a query around another query")
-            start = name + SEP
+            start = name + "/"
             inner = {k.removeprefix(start): left.pop(k) for k in list(left) if k.startswith(start)}
             return decode_fields(cls, text, inner)
         if kind == "tuple" and isinstance(body, list):
@@ -229,13 +227,13 @@ def summary_of_arrays(n_users: int, arrays: Mapping[str, Array]) -> Summary:
     parts: dict[str, dict[str, Array]] = {}
     ids = None
     for path, a in arrays.items():
-        kind, _, name = path.partition(SEP)
+        kind, _, name = path.partition("/")
         if kind == "sums" and name:
             sums[name] = a
         elif kind == "rows" and name:
             rows[name] = a
-        elif kind == "keyed" and name.count(SEP) == 1:
-            key, _, part = name.partition(SEP)
+        elif kind == "keyed" and name.count("/") == 1:
+            key, _, part = name.partition("/")
             parts.setdefault(key, {})[part] = a
         elif path == "ids" and a.dtype == np.uint64 and a.ndim == 1:
             ids = a

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -22,12 +22,12 @@ from fedhist.base.files import locked, sync_folder, write_private
 from fedhist.model.query import Summary
 from fedhist.session.codec import array_from_json, array_to_json, summary_arrays, summary_of_arrays
 
-LOG, TALLY = "journal.jsonl", "tally.json"
+LOG = "journal.jsonl"
 
 
 def log_of(folder: Path) -> ChainedLog:
     """Return the file of lines in a journal's folder."""
-    return ChainedLog(folder / LOG, folder / TALLY)
+    return ChainedLog(folder / LOG, folder / "tally.json")
 
 
 class Journal:
@@ -56,7 +56,12 @@ class Journal:
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             sync_folder(self._folder.parent)
-            self._lock = _exclusive(self._folder / "lock")
+            try:
+                self._lock = locked(self._folder / "lock", wait=False)
+            except OSError:
+                raise FedhistError(
+                    f"the journal in {self._folder} is in use by another run"
+                ) from None
             self._log = log_of(self._folder)
             if not self._log.file.exists() and not self._log.tally.exists():
                 self._log.start()
@@ -165,7 +170,8 @@ class Journal:
         """
         arrays = summary_arrays(summary)
         if self._folder is not None and not self._drawn_from(index):
-            body = {"n_users": summary.n_users, "arrays": _encoded(arrays)}
+            encoded = {k: array_to_json(v) for k, v in arrays.items()}
+            body = {"n_users": summary.n_users, "arrays": encoded}
             write_private(self._exact_file(index), json.dumps(body).encode())
             self._on_disk.add(index)
         else:
@@ -225,12 +231,9 @@ class Journal:
         return later is not None or self.ended
 
     def _exact_file(self, index: int) -> Path:
-        return self._file(f"exact-{index}.json")
-
-    def _file(self, name: str) -> Path:
         if self._folder is None:
             raise FedhistError("a journal in memory has no files")
-        return self._folder / name
+        return self._folder / f"exact-{index}.json"
 
 
 def _blank(line: Line) -> Summary:
@@ -241,15 +244,3 @@ def _blank(line: Line) -> Summary:
         arrays[f"keyed/{name}/bytes"] = np.zeros(0, dtype=np.uint8)
         arrays[f"keyed/{name}/values"] = np.zeros(0, dtype=np.int64)
     return summary_of_arrays(line["n_users"], arrays)
-
-
-def _encoded(arrays: dict[str, Array]) -> dict[str, Any]:
-    return {k: array_to_json(v) for k, v in arrays.items()}
-
-
-def _exclusive(path: Path) -> IO[str]:
-    """Lock a file for as long as the returned object lives (or its process)."""
-    try:
-        return locked(path, wait=False)
-    except OSError:
-        raise FedhistError(f"the journal in {path.parent} is in use by another run") from None

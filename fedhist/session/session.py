@@ -26,9 +26,6 @@ from fedhist.users.keys import Keys
 IDEAL = "ideal (simulated)"
 """Aggregation by a server that is trusted not to look at single nodes' numbers."""
 
-BEYOND = 10
-"""Standard errors that noise never explains: a chance below 1e-22."""
-
 Ask = Callable[[Query, int], Summary]
 """Asks a population one query in one round; hides who answers."""
 
@@ -100,13 +97,16 @@ class Session:
     def advance(self, summary: Summary) -> None:
         """Hand over the answer to the pending query.
 
-        Raises WireError if no honest population of that size could have sent the summary.
+        Raises WireError if no honest population of that size could have sent the summary, and
+        BatchWithheld if a shuffler would not have passed it on.
         """
         query = self.query
         if query is None:
             raise FedhistError("the run has ended; no query is pending")
         self.asked = True
-        self._check(query, summary)
+        query.check_summary(summary)
+        if isinstance(query, Shuffled):
+            query.check_sizes(summary)
         if query.trust is not Trust.CENTRAL:
             self.journal.keep_local(self.round_index, summary)
         else:
@@ -121,15 +121,6 @@ class Session:
         if self.estimate is None:
             raise FedhistError(f"the script of {self.protocol.name} returned no estimate")
         return self.estimate
-
-    def _check(self, query: Query, summary: Summary) -> None:
-        """Raise if no honest population of that size could have sent the summary.
-
-        Raises WireError; BatchWithheld if a shuffler would not have passed it on.
-        """
-        query.check_summary(summary)
-        if isinstance(query, Shuffled):
-            query.check_sizes(summary)
 
     def _step(self, summary: Summary | None) -> None:
         answered, index = self.query, self.round_index
@@ -162,8 +153,8 @@ class Session:
         if not self.journal.ended:
             self.journal.append({"kind": "ended", "index": 0, "status": returned.status})
         ordered = in_key_order(self.protocol, _held_against_range(self.protocol, returned))
-        named = ordered.about(self.protocol.estimates)
-        self.query, self.estimate = None, named.with_ledger(self.ledger)
+        truth = ordered.truth or self.protocol.estimates
+        self.query, self.estimate = None, replace(ordered, truth=truth, ledger=self.ledger)
 
     def _send_out(self, query: Query) -> None:
         """Make a query pending: charge it if it is local, and journal which one it is."""
@@ -281,12 +272,12 @@ def _held_against_range(protocol: Protocol, estimate: Estimate) -> Estimate:
     low, high = protocol.value_range
     value, spread = (np.asarray(a, dtype=np.float64) for a in (estimate.value, estimate.stderr))
     rounding = 1e-9 * max((abs(x) for x in (low, high) if math.isfinite(x)), default=0.0)
-    beyond = np.maximum(low - value, value - high) - BEYOND * spread - rounding
+    beyond = np.maximum(low - value, value - high) - 10 * spread - rounding  # noise: below 1e-22
     if not (beyond > 0).any():
         return estimate
     at = int(np.argmax(beyond))
     warning = warned(
-        f"a check failed: the estimate holds {value.flat[at]:g}, more than {BEYOND} standard "
+        f"a check failed: the estimate holds {value.flat[at]:g}, more than 10 standard "
         f"errors outside its possible range [{low:g}, {high:g}]",
         "somebody has sent what no honest users send, or the parameters do not fit the data, and "
         "the estimate is of no use",

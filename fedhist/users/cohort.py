@@ -11,8 +11,6 @@ from fedhist.base.arrays import PlainArguments, Words
 from fedhist.base.checks import check_integer
 from fedhist.users.keys import keyed_hash
 
-MAX_SALT = 1 << 63
-
 
 @dataclass(frozen=True)
 class Cohort(metaclass=PlainArguments):
@@ -40,7 +38,7 @@ class Cohort(metaclass=PlainArguments):
     hi: float = 1.0
 
     def __post_init__(self) -> None:
-        check_integer("salt", self.salt, MAX_SALT - 1, least=0)
+        check_integer("salt", self.salt, (1 << 63) - 1, least=0)
         if not 0.0 <= self.lo < self.hi <= 1.0:
             raise ValueError(f"need 0 <= lo < hi <= 1, got [{self.lo}, {self.hi})")
 

@@ -22,9 +22,6 @@ from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import USER_ID_KEY, Keys, user_ids_of_bytes
 from fedhist.users.rows import TOTAL_LIMIT, checked_events, checked_samples, collected, judged
 
-OTHER_KEY = digest64("fedhist.other-user-hash")
-"""Of a second hash of users' names, by which two names with one id are told apart."""
-
 
 def columns_of_frame(
     frame: Any,
@@ -79,7 +76,7 @@ def items_of_rows(
             "amount",
             pl.col("item").cast(pl.Categorical(pl.Categories.random())),
             id=user_ids(pl.col("user")),
-            other=user_ids(pl.col("user"), OTHER_KEY),
+            other=user_ids(pl.col("user"), digest64("fedhist.other-user-hash")),
         )
         .group_by("id", "item", "fault")
         .agg(
@@ -104,7 +101,7 @@ def items_of_rows(
     dtype = np.uint32 if float(total.max()) < 1 << 32 else np.uint64
     items = Items(
         vocabulary,
-        _indptr(u[keep], len(ids)),
+        offsets(np.bincount(u[keep], minlength=len(ids))),
         j[order].astype(np.uint32),
         total[keep][order].astype(dtype),
     )
@@ -138,7 +135,8 @@ def samples_of_rows(
     ids, u = _number_users(frame["user"])
     order = np.argsort(u, kind="stable")
     x = np.stack([frame[v].fill_null(float("nan")).to_numpy() for v in names], axis=1)
-    return ids, Samples(_indptr(u, len(ids)), np.ascontiguousarray(x[order])), dropped
+    indptr = offsets(np.bincount(u, minlength=len(ids)))
+    return ids, Samples(indptr, np.ascontiguousarray(x[order])), dropped
 
 
 def _lazy(frame: Any, text: list[str], numbers: list[str]) -> pl.LazyFrame:
@@ -213,11 +211,6 @@ def _renumber(column: pl.Series, distinct: pl.Series, order: NDArray[Any]) -> ND
     place = np.zeros(int(codes.max(initial=0)) + 1, dtype=np.int64)
     place[codes[order]] = np.arange(len(codes))
     return np.asarray(place[column.to_physical().to_numpy()])
-
-
-def _indptr(u: NDArray[np.int64], n_users: int) -> NDArray[np.int64]:
-    indptr = offsets(np.bincount(u, minlength=n_users))
-    return indptr
 
 
 def utf8(strings: pl.Series) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:

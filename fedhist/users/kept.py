@@ -12,6 +12,7 @@ from fedhist.users.shards import BLOCK, Shard, Wrapped
 ROOM = 512 << 20
 """Bytes of users, about, that a process keeps from the second round that asks them on."""
 
+
 PROBED = 64
 """Users who tell how many will fit."""
 

@@ -24,8 +24,6 @@ MOST_TOLD_APART = 10_000_000
 ONE_IN = 64
 """Of so many keys about one is in the sample."""
 
-_HASH = digest64("fedhist.key-sample")
-
 
 def one_in(vocabulary: Keys) -> int:
     """Return of how many keys one is told apart: 1, where there are not too many."""
@@ -35,7 +33,7 @@ def one_in(vocabulary: Keys) -> int:
 def in_sample(keys: Keys, share: int) -> NDArray[np.bool_]:
     """Say which keys are in the sample of 1 in ``share``: (number of keys,)."""
     hashes = np.empty(len(keys), dtype=np.uint64)
-    hash_bytes_kernel(keys.offsets, keys.data, np.uint64(_HASH), hashes)
+    hash_bytes_kernel(keys.offsets, keys.data, np.uint64(digest64("fedhist.key-sample")), hashes)
     return np.asarray(hashes % np.uint64(share) == 0)
 
 

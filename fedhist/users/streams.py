@@ -29,8 +29,6 @@ from fedhist.base.hashing import (
     user_words_kernel,
 )
 
-LANES = 64
-
 
 def integer_threshold(probability: float | Floats) -> Words:
     """Turn probabilities into 64-bit thresholds, rounded TOWARDS one half.
@@ -149,8 +147,8 @@ def unit_interval(words: Words) -> Floats:
 
 def clear_tail(bits: Words, n_bits: int) -> Words:
     """Zero the bits from n_bits on, in place; returns the same array."""
-    if n_bits % LANES:
-        bits[:, -1] &= np.uint64((1 << (n_bits % LANES)) - 1)
+    if n_bits % 64:
+        bits[:, -1] &= np.uint64((1 << (n_bits % 64)) - 1)
     return bits
 
 
@@ -206,7 +204,7 @@ class SeededStreams(Streams):
         return mix64(counters)
 
     def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
-        bits = np.empty((self.n_users, -(-n_bits // LANES)), dtype=np.uint64)
+        bits = np.empty((self.n_users, -(-n_bits // 64)), dtype=np.uint64)
         bernoulli_bits_kernel(self.keys, integer_threshold(probability)[()], bits)
         return clear_tail(bits, n_bits)
 
@@ -239,7 +237,7 @@ class SystemStreams(Streams):
 
     def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
         threshold = int(integer_threshold(probability)[()])
-        shape = (self.n_users, -(-n_bits // LANES))
+        shape = (self.n_users, -(-n_bits // 64))
         undecided = np.full(shape, np.uint64(0xFFFFFFFFFFFFFFFF))
         hit = np.zeros(shape, dtype=np.uint64)
         for level in range(63, -1, -1):

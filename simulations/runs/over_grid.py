@@ -122,9 +122,7 @@ def _estimate(strategy: SessionStrategy, grid: Grid, options: Options) -> Estima
         if options.checks:
             raise
         reason = f"the server, which checks nothing, broke off: {type(e).__name__}: {e}"
-        estimate = (
-            Estimate.failed(reason).about(session.protocol.estimates).with_ledger(session.ledger)
-        )
+        estimate = Estimate.failed(reason, truth=session.protocol.estimates, ledger=session.ledger)
     if options.checks:
         return estimate
     return replace(estimate, warnings=(*estimate.warnings, NOT_SAFE))

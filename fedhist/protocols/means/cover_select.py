@@ -321,7 +321,7 @@ class CoverSelect(MeanTarget, NonInteractive):
             axes = [bound * j ** -float(self.smoothness) for j in range(2, d + 2)]
         value = packing_bound(max(facts.n_users, self.n_users), float(self.epsilon), axes, box)
         source = "packing (Fano); Kent et al., arXiv 2405.11923, Theorem 1, with our constant"
-        return (LowerBound(SQUARED_L2, value, explicit=True, source=source),)
+        return (LowerBound(SQUARED_L2, value, source=source),)
 
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""

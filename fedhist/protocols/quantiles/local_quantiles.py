@@ -17,7 +17,7 @@ from fedhist.model.registry import register_protocol
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget
 from fedhist.protocols.quantiles.quantile_target import QuantileTarget
 from fedhist.protocols.quantiles.questions import RankCells
-from fedhist.users.cohort import MAX_SALT, Cohort
+from fedhist.users.cohort import Cohort
 from fedhist.users.folds import salt_of_folds
 from server.quantiles.rank_pool import (
     RankPool,
@@ -113,7 +113,7 @@ class LocalQuantiles(QuantileTarget):
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
         self.check_levels()
-        check_within("salt", self.salt, 0, MAX_SALT, "[)")
+        check_within("salt", self.salt, 0, 1 << 63, "[)")
 
     @property
     def max_rounds(self) -> int:

@@ -41,7 +41,7 @@ def central_share_bounds(guarantee: Guarantee, sizes: Sizes, symbols: int) -> li
     eps, delta, steps = guarantee.epsilon, guarantee.delta, steps_of(guarantee)
     pairs = sorted({1, symbols // 2})
     value = max(coin_bound(sizes, eps, delta, power=1, pairs=j, steps=steps) for j in pairs)
-    return [LowerBound(L1, value, explicit=True, source=COUPLED.format(ITEMS))]
+    return [LowerBound(L1, value, source=COUPLED.format(ITEMS))]
 
 
 def central_mean_bounds(
@@ -58,7 +58,7 @@ def central_mean_bounds(
     eps, delta, steps = guarantee.epsilon, guarantee.delta, steps_of(guarantee)
     sizes = Sizes(np.ones(1), np.array([float(n_users)]))
     value = radius**power * coin_bound(sizes, eps, delta, power=power, steps=steps)
-    return [LowerBound(loss, value, explicit=True, source=COUPLED.format(kind))]
+    return [LowerBound(loss, value, source=COUPLED.format(kind))]
 
 
 def quadratic_risk_bounds(

@@ -59,7 +59,7 @@ def mean_bounds(
         return ()
     sizes = sizes_of(held, samples, n_users)
     value = half_width**2 * two_point_bound(sizes, float(guarantee.epsilon), coins())
-    return (LowerBound(loss, value, explicit=True, source=COINS),)
+    return (LowerBound(loss, value, source=COINS),)
 
 
 def density_bounds(
@@ -79,7 +79,7 @@ def density_bounds(
     eps, sizes = float(guarantee.epsilon), sizes_of(held, *planned)
     # the basis function is the second one, whose coefficient is at most radius / 2^smoothness
     value = two_point_bound(sizes, eps, waves(radius / 2**smoothness))
-    return (LowerBound(loss, value, explicit=True, source=WAVES),)
+    return (LowerBound(loss, value, source=WAVES),)
 
 
 def share_bounds(
@@ -98,7 +98,7 @@ def share_bounds(
         return ()
     sizes = sizes_of(held, *planned)
     value = two_point_bound(sizes, float(guarantee.epsilon), coins(), power) / power
-    return (LowerBound(loss, value, explicit=True, source=SYMBOLS),)
+    return (LowerBound(loss, value, source=SYMBOLS),)
 
 
 def planned_sizes(protocol: Protocol) -> tuple[float, float]:

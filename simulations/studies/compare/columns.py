@@ -76,7 +76,7 @@ def _ratio(row: Row) -> Marked | None:
 
 def _bound(row: Row) -> Marked | None:
     bound = row.at_least
-    return None if bound is None else Marked(bound.value, form="{}" if bound.explicit else "~{}")
+    return None if bound is None else Marked(bound.value)
 
 
 def _predicted(row: Row) -> Marked | None:

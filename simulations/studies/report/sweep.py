@@ -177,13 +177,17 @@ def _left_out(found: Study) -> tuple[str, ...]:
 def _at_least(row: Mapping[str, Any]) -> str:
     """Write the largest lower bound of a row of a comparison; empty if none is known."""
     best = max(row.get("at_least", []), key=lambda b: float(b["value"]), default=None)
-    return "" if best is None else str(LowerBound(**best))
+    return "" if best is None else str(_bound(best))
+
+
+def _bound(record: Mapping[str, Any]) -> LowerBound:
+    return LowerBound(record["loss"], float(record["value"]), record["source"])
 
 
 def _bounds(found: Study) -> tuple[str, ...]:
     """Say what the lower bounds are."""
     rows = (found.comparison or {}).get("rows", [])
-    told = dict.fromkeys(LowerBound(**b).words for r in rows for b in r.get("at_least", []))
+    told = dict.fromkeys(_bound(b).words for r in rows for b in r.get("at_least", []))
     return tuple(f"at least: {words}" for words in told)
 
 
