@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,7 +87,7 @@ class Policy:
 
     trust: str = Trust.LOCAL.value
     epsilon: float = 1.0
-    max_epsilon: float = float("inf")
+    max_epsilon: float = inf
     wire_names: tuple[str, ...] = ()
     salts: tuple[int, ...] = ()
     min_epsilon: float = 1e-3
@@ -103,46 +104,41 @@ class Policy:
     simulated: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("trust", self.trust, LEVELS)
+        check_choice("trust", self.trust, ("local", "aggregate", "central"))
         if not isinstance(self.simulated, bool):
             raise ValueError(f"simulated must be true or false, got {self.simulated!r}")
         if not self.epsilon > 0 or not self.max_epsilon > 0:
             raise ValueError(
                 f"a policy's budgets must be positive, got {self.epsilon}, {self.max_epsilon}"
             )
-        check_within("min_epsilon", self.min_epsilon, 0.0, float("inf"))
-        check_within("delta", self.delta, 0.0, float("inf"))
+        check_within("min_epsilon", self.min_epsilon, 0.0, inf)
+        check_within("delta", self.delta, 0.0, inf)
         check_within("max_delta", self.max_delta, 0.0, 1.0)
         check_within("min_collude", self.min_collude, 0.0, 0.5)
         check_choice("adjacency", self.adjacency, tuple(a.value for a in USER_LEVEL))
-        for name in (
-            *("min_users", "min_parties", "max_answers", "max_reply_bytes", "max_store_bytes"),
-        ):
-            check_integer(name, getattr(self, name), least=0 if name == "min_users" else 1)
+        check_integer("min_users", self.min_users, least=0)
+        for name in ("min_parties", "max_answers", "max_reply_bytes", "max_store_bytes"):
+            check_integer(name, getattr(self, name))
         _ = self.ranges
 
     @property
     def counts_users(self) -> bool:
         """Whether an answer depends on who they are, or how many: not where all is allowed."""
-        return not self.simulated or min(self.epsilon, self.delta) < _FREE
+        return not self.simulated or min(self.epsilon, self.delta) < inf
 
     @cached_property
     def ranges(self) -> tuple[tuple[str, str, str, float], ...]:
         """The limits: query, field, "<=" or ">=", number."""
-        found = [_LIMIT.fullmatch(text.replace(" ", "")) for text in self.limits]
-        for text, match in zip(self.limits, found, strict=True):
-            if match is None:
+        ranges = []
+        for text in self.limits:
+            m = re.fullmatch(r"([a-z0-9-]+)\.([a-z_]+)(<=|>=)([-+.0-9e]+)", text.replace(" ", ""))
+            if m is None:
                 raise ValueError(f"a limit is written QUERY.FIELD<=NUMBER (or >=), got {text!r}")
-        return tuple((m[1], m[2], m[3], float(m[4])) for m in found if m is not None)
+            ranges.append((m[1], m[2], m[3], float(m[4])))
+        return tuple(ranges)
 
 
-LEVELS = tuple(t.value for t in (Trust.LOCAL, Trust.AGGREGATE, Trust.CENTRAL))
-"""What an owner may choose, the most careful first."""
-
-_LIMIT = re.compile(r"([a-z0-9-]+)\.([a-z_]+)(<=|>=)([-+.0-9e]+)")
-
-_FREE = float("inf")
-SIMULATED_OWNER = {"trust": "central", "epsilon": _FREE, "delta": _FREE, "simulated": True}
+SIMULATED_OWNER = {"trust": "central", "epsilon": inf, "delta": inf, "simulated": True}
 """A simulated node's configuration of the guard: everything; the run's own ledger limits it."""
 
 
@@ -176,7 +172,7 @@ class Guard:
         cost = release.epsilon
         if query.trust is not Trust.CENTRAL and not 0 < cost <= policy.max_epsilon:
             raise Refusal(f"the query costs epsilon = {cost:g}; at most {policy.max_epsilon:g}")
-        if cost == float("inf") and not policy.simulated:
+        if cost == inf and not policy.simulated:
             raise Refusal("a query without noise (epsilon = inf) is never answered here")
         if query.trust is Trust.LOCAL and not query.exact and not policy.simulated:
             raise Refusal(

@@ -22,11 +22,7 @@ from fedhist.base.files import locked, write_private
 from fedhist.flower.wire import WIRE_VERSION, pack_record, unpack_record
 from fedhist.session.codec import array_from_json, array_to_json
 
-LOG, TALLY, NODE = "answered.jsonl", "tally.json", "node"
-CHAINED, REPLY = "chained", "reply"
-ATTEMPT, UNMASKED = "secagg-", "unmasked"
-MOST_ATTEMPTS = 16
-"""Attempts that may be under way at once: one for each of so many runs."""
+NODE = "node"
 
 
 class GuardDamaged(DamagedLog):
@@ -59,7 +55,9 @@ class FolderStore(Store):
         self._folder = Path(folder)
         elsewhere = None if counter is None else Path(counter)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._log = ChainedLog(self._folder / LOG, self._folder / TALLY, elsewhere)
+        self._log = ChainedLog(
+            self._folder / "answered.jsonl", self._folder / "tally.json", elsewhere
+        )
         owner = self._folder / NODE
         used = self._log.file.exists() or any(self._folder.glob("reply-*"))
         if not owner.exists() and not used:
@@ -67,7 +65,7 @@ class FolderStore(Store):
         said = owner.read_text().split() if owner.exists() else []
         if said[:1] != [str(node)]:
             raise GuardDamaged(f"the guard's folder belongs to node {' '.join(said[:1]) or '?'}")
-        self._chained = CHAINED in said
+        self._chained = "chained" in said
         self._unmasked: frozenset[str] = frozenset()
 
     def locked(self) -> AbstractContextManager[object]:
@@ -84,7 +82,7 @@ class FolderStore(Store):
             kept = {"head": head, "arrays": {k: array_to_json(v) for k, v in arrays.items()}}
             body = json.dumps(kept).encode()
             write_private(self._reply_file(entry.digest), body)
-            line[REPLY] = hashlib.sha256(body).hexdigest()
+            line["reply"] = hashlib.sha256(body).hexdigest()
         self._log.append(line)
 
     def reply(self, digest: str) -> RecordDict | None:
@@ -92,7 +90,7 @@ class FolderStore(Store):
 
         Its sums stay as they were made, whatever version added them up.
         """
-        hashes = {entry.digest: line.get(REPLY) for entry, line in self._read()}
+        hashes = {entry.digest: line.get("reply") for entry, line in self._read()}
         file = self._reply_file(digest)
         if not file.exists():
             return None
@@ -119,7 +117,7 @@ class FolderStore(Store):
             self._make_room()
         write_private(file, body)
         if unmasked and digest not in self._unmasked:
-            self._log.append({UNMASKED: digest})
+            self._log.append({"unmasked": digest})
             self._unmasked = self._unmasked | {digest}
 
     def unmasked(self) -> frozenset[str]:
@@ -130,10 +128,10 @@ class FolderStore(Store):
         """Delete the oldest attempt that was broken off, if there are many of them."""
         begun = [
             f
-            for f in self._folder.glob(f"{ATTEMPT}*.json")
-            if f.name.removeprefix(ATTEMPT).removesuffix(".json") not in self._unmasked
+            for f in self._folder.glob("secagg-*.json")
+            if f.name.removeprefix("secagg-").removesuffix(".json") not in self._unmasked
         ]
-        if len(begun) >= MOST_ATTEMPTS:
+        if len(begun) >= 16:  # one for each of so many runs
             min(begun, key=lambda f: f.stat().st_mtime_ns).unlink()
 
     def stored_bytes(self) -> int:
@@ -147,7 +145,7 @@ class FolderStore(Store):
         aside = self._folder / f"reset-{len(list(self._folder.glob('reset-*'))) + 1}"
         aside.mkdir(mode=0o700)
         node = (self._folder / NODE).read_text().split()[0]
-        for file in self._folder.glob(f"{ATTEMPT}*.json"):
+        for file in self._folder.glob("secagg-*.json"):
             file.unlink()  # secrets are not put aside
         for file in [*self._folder.glob("*.json*"), self._folder / NODE]:
             os.replace(file, aside / file.name)
@@ -164,20 +162,20 @@ class FolderStore(Store):
     def _begin(self, node: int) -> None:
         """Count from zero; the node's file comes last, so that a folder without it is empty."""
         self._log.start()
-        write_private(self._folder / NODE, f"{node}\n{CHAINED}\n".encode())
+        write_private(self._folder / NODE, f"{node}\nchained\n".encode())
 
     def _read(self) -> list[tuple[Answered, Line]]:
         try:
             lines, found, unmasked = self._log.read(counted=self._chained), [], set[str]()
             for number, line in enumerate(lines, 1):
-                if line.keys() == {UNMASKED}:
-                    unmasked.add(str(line[UNMASKED]))
+                if line.keys() == {"unmasked"}:
+                    unmasked.add(str(line["unmasked"]))
                     continue
                 try:
-                    entry = Answered(**{k: v for k, v in line.items() if k != REPLY})
+                    entry = Answered(**{k: v for k, v in line.items() if k != "reply"})
                 except (ValueError, TypeError) as e:
                     raise DamagedLog(f"line {number} cannot be read: {e}") from None
-                if REPLY in line and not self._reply_file(entry.digest).exists():
+                if "reply" in line and not self._reply_file(entry.digest).exists():
                     raise DamagedLog(f"the reply of line {number} is missing")
                 found.append((entry, line))
         except DamagedLog as damage:
@@ -192,7 +190,7 @@ class FolderStore(Store):
         )
 
     def _attempt_file(self, digest: str) -> Path:
-        return self._folder / f"{ATTEMPT}{digest}.json"
+        return self._folder / f"secagg-{digest}.json"
 
     def _reply_file(self, digest: str) -> Path:
         return self._folder / f"reply-{digest}.json"

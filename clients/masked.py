@@ -30,13 +30,8 @@ from fedhist.model.query import Summary
 from fedhist.secagg import NodeAttempt, SecaggError, Terms
 from fedhist.secagg.messages import unseal
 
-KEY, PEERS = "secagg-key", "secagg-peers"
-"""An owner's options: files with its private Ed25519 key, and with the public keys of the peers."""
-
-LEAST_SIMULATED = 2
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
-END = b"-----END PUBLIC KEY-----"
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ class MaskedHalf:
     @classmethod
     def of(cls, policy: Policy, owner: Mapping[str, Any]) -> MaskedHalf:
         """Set up what an owner configured."""
-        least = LEAST_SIMULATED if policy.simulated else policy.min_parties
+        least = 2 if policy.simulated else policy.min_parties
         return cls(least, *owner_keys(owner))
 
     def answer(
@@ -187,26 +182,27 @@ def owner_keys(owner: Mapping[str, Any]) -> tuple[bytes | None, frozenset[bytes]
     Raises PopulationError if a file cannot be read, or holds no such key.
     """
     own, peers = None, None
-    if KEY in owner:
-        private = _read(KEY, owner[KEY], lambda raw: load_pem_private_key(raw, None))
+    if "secagg-key" in owner:
+        private = _read("secagg-key", owner, lambda raw: load_pem_private_key(raw, None))
         if not isinstance(private, Ed25519PrivateKey):
-            raise PopulationError(f"{KEY!r} of this node must name a private Ed25519 key")
+            raise PopulationError("'secagg-key' of this node must name a private Ed25519 key")
         own = private.private_bytes_raw()
-    if PEERS in owner:
-        found = _read(
-            PEERS,
-            owner[PEERS],
-            lambda raw: [load_pem_public_key(k + END) for k in raw.split(END)[:-1]],
+    if "secagg-peers" in owner:
+        end = b"-----END PUBLIC KEY-----"
+        keys = _read(
+            "secagg-peers",
+            owner,
+            lambda raw: [load_pem_public_key(k + end) for k in raw.split(end)[:-1]],
         )
-        if not found or not all(isinstance(k, Ed25519PublicKey) for k in found):
-            raise PopulationError(f"{PEERS!r} of this node must name a file of Ed25519 keys")
-        peers = frozenset(k.public_bytes_raw() for k in found)
+        if not keys or not all(isinstance(k, Ed25519PublicKey) for k in keys):
+            raise PopulationError("'secagg-peers' of this node must name a file of Ed25519 keys")
+        peers = frozenset(k.public_bytes_raw() for k in keys)
     return own, peers
 
 
-def _read(key: str, path: Any, parse: Callable[[bytes], Any]) -> Any:
+def _read(key: str, owner: Mapping[str, Any], parse: Callable[[bytes], Any]) -> Any:
     try:
-        return parse(Path(str(path)).expanduser().read_bytes())
+        return parse(Path(str(owner[key])).expanduser().read_bytes())
     except (OSError, ValueError, TypeError) as error:
         log(ERROR, "%s cannot be read: %s", key, error)
         raise PopulationError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
@@ -29,25 +30,8 @@ from fedhist.privacy.guarantee import Trust
 from fedhist.users.streams import SystemStreams
 
 POLICY_KEYS = {
-    "trust": "trust",
-    "epsilon": "epsilon",
-    "max-epsilon": "max_epsilon",
-    "queries": "wire_names",
-    "salts": "salts",
-    "min-epsilon": "min_epsilon",
-    "min-users": "min_users",
-    "min-parties": "min_parties",
-    "min-collude": "min_collude",
-    "adjacency": "adjacency",
-    "delta": "delta",
-    "max-delta": "max_delta",
-    "max-answers": "max_answers",
-    "max-reply-bytes": "max_reply_bytes",
-    "max-store-bytes": "max_store_bytes",
-    "limits": "limits",
-    "simulated": "simulated",
+    {"wire_names": "queries"}.get(f.name, f.name.replace("_", "-")): f.name for f in fields(Policy)
 }
-_LISTS = ("wire_names", "limits")
 
 
 def policy_of(owner: Any) -> Policy:
@@ -62,7 +46,7 @@ def policy_of(owner: Any) -> Policy:
     for key in ("epsilon", "max_epsilon", "min_epsilon", "delta", "max_delta", "min_collude"):
         if key in given:
             given[key] = float(given[key])
-    for key in _LISTS:
+    for key in ("wire_names", "limits"):
         if isinstance(given.get(key), str):
             given[key] = tuple(x.strip() for x in given[key].split(",") if x.strip())
     if isinstance(given.get("salts"), str | int):

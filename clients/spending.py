@@ -65,7 +65,8 @@ class Answered:
 
     def to_json(self) -> str:
         """Encode for the store; what says nothing is left out."""
-        body = {k: v for k, v in asdict(self).items() if k in _ALWAYS or v != getattr(Answered, k)}
+        always = ("digest", "epsilon", "salt", "lo", "hi")
+        body = {k: v for k, v in asdict(self).items() if k in always or v != getattr(Answered, k)}
         return json.dumps(body, sort_keys=True)
 
     @classmethod
@@ -73,9 +74,6 @@ class Answered:
         """Decode from the store."""
         body: dict[str, Any] = json.loads(text)
         return cls(**body)
-
-
-_ALWAYS = ("digest", "epsilon", "salt", "lo", "hi")
 
 
 @dataclass(frozen=True, eq=False)

@@ -89,13 +89,11 @@ else:
 
 __version__ = "0.2.0"
 
-_SIBLINGS = ("clients", "server", "simulations")
-
 
 def _check_siblings() -> None:
     """Say which folder shadows clients, server or simulations: their names are generic."""
     home = Path(__file__).resolve().parent.parent
-    for name in _SIBLINGS:
+    for name in ("clients", "server", "simulations"):
         spec = importlib.util.find_spec(name)
         if spec is None:
             raise ImportError(f"fedhist needs its package {name!r}, which is not installed")

@@ -25,12 +25,7 @@ from server.reports import Ids, take_rows, well_formed
 if TYPE_CHECKING:
     from flwr.app import Message
 
-OTHER_QUERY = "an answer to another query"
-TWICE = "the user has answered already"
 ELSEWHERE = "the user has answered on another node"
-MOST_USERS = 1 << 40
-"""Users that one reply may stand for, where the operator names no number."""
-MOST_SUM = (1 << 63) - 1
 
 Nulls = Callable[[Query, str, int, Words], Report]
 """Answers to a query of the given digest, for users of the given node as if they had no data."""
@@ -120,7 +115,7 @@ class Intake:
         if on_bad_reply == "null" and nulls is None:
             raise ValueError('on_bad_reply = "null" needs somebody who answers for null records')
         self.query, self.digest, self.on_bad_reply = query, digest, on_bad_reply
-        self.max_users = MOST_USERS if max_users is None else max_users
+        self.max_users = 1 << 40 if max_users is None else max_users
         self.dropped: Counter[str] = Counter()
         self._nulls = nulls
         self._index: dict[int, int] = {}  # claimed by each sender; the keys below are senders, too
@@ -184,10 +179,10 @@ class Intake:
         """
         source = node if source is None else source
         if digest != self.digest and isinstance(body, Report):
-            self._leave_out({OTHER_QUERY: body.n_users})
+            self._leave_out({"an answer to another query": body.n_users})
             return False
         if digest != self.digest:
-            raise WireError(f"{OTHER_QUERY}, {digest}")
+            raise WireError(f"an answer to another query, {digest}")
         if body.n_users > self.max_users:
             raise WireError(
                 f"a reply for {body.n_users} users; a node has {self.max_users} at most"
@@ -220,7 +215,7 @@ class Intake:
         whole = {str(key): a for key, a in sums.items() if a.size and a.dtype.kind in "iu"}
         sizes = {key: max(abs(int(a.min())), abs(int(a.max()))) for key, a in whole.items()}
         for key, size in sizes.items():
-            if self._sums[key] + size > MOST_SUM:
+            if self._sums[key] + size >= 1 << 63:
                 raise WireError(f"a sum of {size} does not fit into 64 bits with the others")
         self._sums.update(sizes)
 
@@ -237,7 +232,7 @@ class Intake:
         self._refused.setdefault(source, []).append(report.ids[~good])
         fresh = good & ~self._seen.has(report.ids)
         own = np.isin(report.ids, np.concatenate([report.ids[:0], *self._used.get(source, [])]))
-        self._leave_out({TWICE: int((good & own).sum())})
+        self._leave_out({"the user has answered already": int((good & own).sum())})
         self._leave_out({ELSEWHERE: int((good & ~fresh & ~own).sum())})
         if report.n_users and not fresh.any():
             return False

@@ -41,11 +41,6 @@ from fedhist.session.codec import query_digest
 from fedhist.session.journal import Journal
 from server.intake import Collected, last_line
 
-NO_ANSWER = "no answer"
-SEATED, MASKED, UNMASKED = "seated", "masked", "unmasked"
-"""Lines of the journal: which node has which place, what was summed up under masks, and what nodes
-told to take them off."""
-
 Send = Callable[[Mapping[int, RecordDict]], Iterable[Message]]
 """Sends a record to each of the given nodes, by Flower's id, and returns the replies."""
 
@@ -101,7 +96,7 @@ class MaskedSum:
         restart goes on.
         """
         asked = list(nodes)
-        line = self.journal.find(MASKED, self.round_index)
+        line = self.journal.find("masked", self.round_index)
         try:
             self._recall()
             if line is None:
@@ -120,7 +115,7 @@ class MaskedSum:
 
     def _recall(self) -> None:
         """Take the places of the nodes from the journal, if an attempt was begun before."""
-        for line in self.journal.lines(SEATED, self.round_index):  # the last one counts
+        for line in self.journal.lines("seated", self.round_index):  # the last one counts
             self._flower = {int(place): flower for place, flower in line["places"].items()}
 
     def _seat(self, nodes: list[int]) -> None:
@@ -139,7 +134,7 @@ class MaskedSum:
         if seated != self._flower:
             self._flower = seated
             places = {str(place): seated[place] for place in sorted(seated)}
-            self.journal.append({"kind": SEATED, "index": self.round_index, "places": places})
+            self.journal.append({"kind": "seated", "index": self.round_index, "places": places})
 
     def _begin(self) -> ServerAttempt:
         attempt = ServerAttempt(self.terms)
@@ -156,7 +151,7 @@ class MaskedSum:
             raise RoundFailed("masked", len(present), self.min_replies)
         self.journal.append(
             {
-                "kind": MASKED,
+                "kind": "masked",
                 "index": self.round_index,
                 "session": attempt.session.hex(),
                 "nodes": present,
@@ -199,7 +194,7 @@ class MaskedSum:
         shares = {i: a["shares"].tobytes() for i, a in whole.items()}
         self.journal.append(
             {
-                "kind": UNMASKED,
+                "kind": "unmasked",
                 "index": self.round_index,
                 "replies": {str(i): b64encode(raw).decode() for i, raw in shares.items()},
             }
@@ -219,7 +214,7 @@ class MaskedSum:
     def _kept_replies(self, attempt: ServerAttempt) -> dict[int, SecaggMessage]:
         """Return the replies that the journal has, as they came."""
         found: dict[int, SecaggMessage] = {}
-        for line in self.journal.lines(UNMASKED, self.round_index):
+        for line in self.journal.lines("unmasked", self.round_index):
             for i, text in line["replies"].items():
                 shares = np.frombuffer(b64decode(text), np.uint8).reshape(-1, SHARE)
                 found[int(i)] = seal("unmask.answer", attempt.session, int(i), shares=shares)
@@ -268,7 +263,7 @@ class MaskedSum:
     def _note(self, name: str, reasons: Mapping[int, str]) -> None:
         """Count why answers of a round were not used, those apart that were counted already."""
         found = Counter(reasons.values())
-        silent = found.pop(NO_ANSWER, 0) - self._left_out
+        silent = found.pop("no answer", 0) - self._left_out
         self._left_out = 0
         for reason, n in [*found.items(), ("no reply", max(silent, 0))]:
             self.dropped[f"secagg.{name}: {reason}"] += n

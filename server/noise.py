@@ -95,10 +95,10 @@ class SecureNoise(NoiseSource):
     grade: ClassVar[str] = "secure"
 
     def laplace(self, shape: Shape, scale: float) -> NDArray[np.float64]:
-        raise ValueError(_REAL.format("laplace", "discrete_laplace"))
+        raise _real("laplace")
 
     def gaussian(self, shape: Shape, std: float) -> NDArray[np.float64]:
-        raise ValueError(_REAL.format("gaussian", "discrete_gaussian"))
+        raise _real("gaussian")
 
     def discrete_laplace(self, shape: Shape, scale: float) -> NDArray[np.int64]:
         return exact_laplace(shape, scale)
@@ -129,7 +129,9 @@ class SecureNoise(NoiseSource):
         )
 
 
-_REAL = "secure noise is integer-valued: {} cannot be drawn, use {} on a grid"
+def _real(name: str) -> ValueError:
+    discrete = f"use discrete_{name} on a grid"
+    return ValueError(f"secure noise is integer-valued: {name} cannot be drawn, {discrete}")
 
 
 def _checked_logits(logits: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -12,8 +12,6 @@ from fedhist.base.arrays import Words, offsets
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report
 
-NUMBER = re.compile(r"[-+]?(?<![\w.])\d+(\.\d+)?(e[-+]?\d+)?")
-
 
 def well_formed(query: Query, report: Report) -> tuple[NDArray[np.bool_], Counter[str]]:
     """Check every row of a report.
@@ -70,7 +68,7 @@ def without_numbers(reason: str) -> str:
     >>> without_numbers("'votes' holds -3.5e+10, outside [0, 1]")
     "'votes' holds #, outside [#, #]"
     """
-    return NUMBER.sub("#", reason)
+    return re.sub(r"[-+]?(?<![\w.])\d+(\.\d+)?(e[-+]?\d+)?", "#", reason)
 
 
 def _fault(query: Query, report: Report) -> str | None:

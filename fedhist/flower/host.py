@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from flwr.serverapp.strategy import Strategy
 
 Config = Mapping[str, Any]
-DEFAULT_HOST = "simulations.runs.flower_host"
 
 
 @dataclass(frozen=True)
@@ -83,5 +82,5 @@ class Host(Protocol):
 
 def current_host() -> Host:
     """Return the host of this distribution."""
-    host: Host = importlib.import_module(DEFAULT_HOST).HOST
+    host: Host = importlib.import_module("simulations.runs.flower_host").HOST
     return host

@@ -36,22 +36,14 @@ from fedhist.secagg.attempt import ROUNDS
 from fedhist.secagg.messages import seal, unseal
 from fedhist.session.codec import encode_fields
 
-KIND = "secagg."
-KINDS = tuple(KIND + name for name in ROUNDS)
+KINDS = tuple(f"secagg.{name}" for name in ROUNDS)
 ASKED_WITH_QUERY = ("keys", "masked")
 """Rounds whose message holds the query too: the guard decides in the one, the other answers it."""
 
-DIGEST = re.compile("[0-9a-f]{32}")
 EVERYBODY = (1 << 32) - 1
 """Index in a message that is the same for every node."""
 
 _SEALED = {"session": bytes, "node": int, "check": bytes}
-_ASK = {
-    **{"kind": str, "digest": str, "name": str, "round": int, "fields": str, "fold": bool},
-    **_SEALED,
-}
-_TOLD = {"kind": str, "digest": str, **_SEALED}
-_MESSAGE, _QUERY = "secagg/", "query/"
 
 
 @dataclass(frozen=True)
@@ -144,13 +136,17 @@ def encode_asks(
 
     The query goes along in the rounds of :data:`ASKED_WITH_QUERY`.
     """
-    head: dict[str, Any] = {"version": WIRE_VERSION, "kind": KIND + round_name, "digest": digest}
+    head: dict[str, Any] = {
+        "version": WIRE_VERSION,
+        "kind": f"secagg.{round_name}",
+        "digest": digest,
+    }
     head |= {"name": "", "round": round_index, "fields": "", "fold": True}
     shared: dict[str, Array] = {}
     if query is not None and round_name in ASKED_WITH_QUERY:
         text, arrays = encode_fields(query)
         head |= {"name": query.wire_name, "fields": text}
-        shared = {_QUERY + name: pack_array(a) for name, a in arrays.items()}
+        shared = {f"query/{name}": pack_array(a) for name, a in arrays.items()}
     packed: dict[int, tuple[NDArray, Array]] = {}
     records = {}
     for index, message in messages.items():
@@ -160,16 +156,17 @@ def encode_asks(
         for name, a in _arrays(message).items():
             if id(a) not in packed:
                 packed[id(a)] = (a, pack_array(a))
-            record[_MESSAGE + name] = packed[id(a)][1]
+            record[f"secagg/{name}"] = packed[id(a)][1]
         records[index] = RecordDict({HEAD: ConfigRecord(head | _sealed(message)), ARRAYS: record})
     return records
 
 
 def decode_ask(record: RecordDict) -> Asked:
     """Unpack a message of the server; WireError unless every byte of it is ours."""
-    head, arrays = unpack_message(record, _ASK, KINDS)
+    fields = {"kind": str, "digest": str, "name": str, "round": int, "fields": str, "fold": bool}
+    head, arrays = unpack_message(record, fields | _SEALED, KINDS)
     _check_digest(head["digest"])
-    name = head["kind"].removeprefix(KIND)
+    name = head["kind"].removeprefix("secagg.")
     message, query = _split(head, arrays)
     question = None
     if name in ASKED_WITH_QUERY:
@@ -184,24 +181,24 @@ def decode_ask(record: RecordDict) -> Asked:
 
 def encode_told(round_name: str, digest: str, message: Message) -> RecordDict:
     """Pack a node's answer of a round; a refusal is one of :mod:`fedhist.flower.wire`."""
-    head = {"version": WIRE_VERSION, "kind": KIND + round_name, "digest": digest}
-    arrays = {_MESSAGE + name: a for name, a in _arrays(message).items()}
+    head = {"version": WIRE_VERSION, "kind": f"secagg.{round_name}", "digest": digest}
+    arrays = {f"secagg/{name}": a for name, a in _arrays(message).items()}
     return pack_record(head | _sealed(message), arrays)
 
 
 def decode_told(record: RecordDict) -> Told:
     """Unpack a node's answer of a round."""
-    head, arrays = unpack_message(record, _TOLD, KINDS)
+    head, arrays = unpack_message(record, {"kind": str, "digest": str} | _SEALED, KINDS)
     _check_digest(head["digest"])
     message, query = _split(head, arrays)
     if query:
         raise WireError(f"an answer {head['kind']!r} has no part of a query, got {sorted(query)}")
-    return Told(head["kind"].removeprefix(KIND), head["digest"], message)
+    return Told(head["kind"].removeprefix("secagg."), head["digest"], message)
 
 
 def _check_digest(digest: str) -> None:
     """Raise WireError unless it is a digest: it names files."""
-    if DIGEST.fullmatch(digest) is None:
+    if re.fullmatch("[0-9a-f]{32}", digest) is None:
         raise WireError(f"{one_line(digest)!r} is no query's digest")
 
 
@@ -220,10 +217,11 @@ def _split(
     message: Message = {name: head[name] for name in _SEALED}
     query: dict[str, NDArray] = {}
     for path, a in arrays.items():
-        if path.startswith(_MESSAGE) and path.removeprefix(_MESSAGE) not in _SEALED:
-            message[path.removeprefix(_MESSAGE)] = a
-        elif path.startswith(_QUERY):
-            query[path.removeprefix(_QUERY)] = a
+        half, _, name = path.partition("/")
+        if half == "secagg" and name not in _SEALED:
+            message[name] = a
+        elif half == "query":
+            query[name] = a
         else:
             raise WireError(f"a message {head['kind']!r} has no part {path!r}")
     return message, query

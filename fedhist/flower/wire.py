@@ -37,10 +37,7 @@ WIRE_VERSION = 2
 """2: nodes add up their blocks of users as a tree; 1 added them up one after the other."""
 HEAD, ARRAYS = "fedhist", "fedhist.arrays"
 MESSAGE_TYPE = "query"
-STYPE = "numpy.ndarray"
-MAX_BYTES = 1 << 31
 MAGIC = b"\x93NUMPY\x01\x00"
-MAX_DIMENSIONS, MAX_HEADER, MAX_NAME = 8, 256, 256
 _DESCRIPTIONS = {
     dtype.str: dtype for n in DTYPES for dtype in (np.dtype(n), np.dtype(n).newbyteorder(">"))
 }
@@ -249,7 +246,7 @@ def pack_array(a: NDArray) -> Array:
     name = _dtype_names(a.dtype)[0]
     if name not in DTYPES:
         raise WireError(f"dtype {a.dtype} cannot travel")
-    return Array(name, a.shape, STYPE, _header(a.dtype.str, a.shape) + a.tobytes())
+    return Array(name, a.shape, "numpy.ndarray", _header(a.dtype.str, a.shape) + a.tobytes())
 
 
 @lru_cache(maxsize=256)  # NumPy makes them anew each time
@@ -267,13 +264,13 @@ def _header(descr: str, shape: tuple[int, ...]) -> bytes:
 def unpack_array(name: str, packed: Array) -> NDArray:
     """Read an array of an allowed dtype; WireError for anything malformed. Read-only view."""
     data = packed.data
-    if packed.stype != STYPE or not isinstance(data, bytes) or len(data) > MAX_BYTES:
-        raise WireError(f"array {name!r} is not in {STYPE} form")
+    if packed.stype != "numpy.ndarray" or not isinstance(data, bytes) or len(data) > 1 << 31:
+        raise WireError(f"array {name!r} is not in numpy.ndarray form")
     if len(data) < 10 or data[:8] != MAGIC:
         raise WireError(f"array {name!r} does not start like an .npy file")
     start = 10 + struct.unpack("<H", data[8:10])[0]
-    if start > MAX_HEADER or len(name) > MAX_NAME:
-        raise WireError(f"array {name[:MAX_NAME]!r} has a header of {start} bytes")
+    if start > 256 or len(name) > 256:
+        raise WireError(f"array {name[:256]!r} has a header of {start} bytes")
     try:
         dtype, shape, size = _parse_header(data[10:start])
     except WireError as e:
@@ -302,6 +299,6 @@ def _parse_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     if not isinstance(shape, tuple) or not all(type(s) is int and s >= 0 for s in shape):
         raise WireError(f"shape {shape!r}")
     # zeros apart, so that no shape of an empty array is larger than NumPy can hold
-    if len(shape) > MAX_DIMENSIONS or math.prod(max(s, 1) for s in shape) > MAX_BYTES:
+    if len(shape) > 8 or math.prod(max(s, 1) for s in shape) > 1 << 31:
         raise WireError(f"shape {shape!r}")
     return dtype, shape, dtype.itemsize * math.prod(shape)

@@ -14,7 +14,7 @@ import msgspec
 from fedhist.base.arrays import Array
 from fedhist.secagg import keys as k
 from fedhist.secagg.errors import Refused, SecaggError
-from fedhist.secagg.messages import SIGNED, indices
+from fedhist.secagg.messages import KEYS, indices
 from fedhist.secagg.terms import Terms
 
 ROUNDS = ("keys", "shares", "masked", "unmask")
@@ -102,7 +102,7 @@ class Roster:
         """
         nodes = indices(fields["members"], terms.parties, "the roster")
         keys, signed = fields["keys"], fields["signed"]
-        if len(keys) != len(nodes) or signed.shape not in ((len(nodes), 0), (len(nodes), SIGNED)):
+        if len(keys) != len(nodes) or signed.shape not in ((len(nodes), 0), (len(nodes), KEYS)):
             raise Refused(f"the roster has {len(nodes)} nodes, {len(keys)} keys, {signed.shape}")
         roster = cls(
             {i: row.tobytes() for i, row in zip(nodes, keys, strict=True)},

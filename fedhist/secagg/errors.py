@@ -6,9 +6,6 @@ from collections.abc import Mapping
 
 from fedhist.base.errors import FedhistError
 
-MOST_SHOWN = 10
-"""Nodes that a failure names; all of them are in its ``missing``."""
-
 
 class SecaggError(FedhistError):
     """Base of the failures of secure aggregation."""
@@ -47,7 +44,7 @@ class RoundFailed(SecaggError):
     ) -> None:
         self.round_name, self.got, self.needed = round_name, got, needed
         self.missing = dict(missing or {})
-        shown = list(self.missing.items())[:MOST_SHOWN]
+        shown = list(self.missing.items())[:10]
         named = "".join(f"\n  node {node}: {reason}" for node, reason in shown)
         more = len(self.missing) - len(shown)
         named += f"\n  and {more} more" if more else ""

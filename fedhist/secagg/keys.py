@@ -29,12 +29,10 @@ PREFIX = b"fedhist-secagg-1"
 SECRET = 16
 """Bytes of r_i, of b_i, of a session and of the server's fresh bytes."""
 KEY = 32
-TAG = 16
-FIELD_PRIME = 2**255 - 19
 SMALL_ORDER = {
     0,
     1,
-    FIELD_PRIME - 1,
+    2**255 - 20,
     325606250916557431795983626356110631294008115727848805560023387167927233504,
     39382357235489614581723060781553021112529911719440698176882885853963445705823,
 }
@@ -87,7 +85,7 @@ def check_point(node: int, key: bytes) -> None:
     two nodes agree on.
     """
     u = int.from_bytes(key, "little")
-    if u >= FIELD_PRIME:
+    if u >= 2**255 - 19:
         raise Refused(f"a public key of node {node} is not in its one reduced spelling")
     if u in SMALL_ORDER:
         raise Refused(f"a public key of node {node} is of small order")

@@ -15,15 +15,15 @@ import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.secagg.errors import Refused
-from fedhist.secagg.keys import PREFIX, SECRET, TAG
+from fedhist.secagg.keys import PREFIX, SECRET
 from fedhist.secagg.shamir import SHARE
 
 Message = dict[str, Any]
 """bytes for ``session`` and ``check``, int for ``node``, little-endian arrays for the rest."""
 
-KEYS, SIGNED, PAIR = 96, 96, 2 * SHARE
-BOX = PAIR + TAG
-"""Bytes of a node's public keys and commitment, of a signature with its key, of two shares."""
+KEYS, BOX = 96, 2 * SHARE + 16
+"""Bytes of a node's public keys and commitment, or of a signature with its key; of two shares under
+AES-GCM, whose tag has 16."""
 
 LAYOUT: dict[str, dict[str, tuple[str, tuple[int | None, ...]]]] = {
     "keys.ask": {"nonce": ("u1", (SECRET,))},

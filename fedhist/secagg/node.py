@@ -19,7 +19,7 @@ from fedhist.base.checks import check_within
 from fedhist.secagg import keys as k
 from fedhist.secagg.attempt import ROUNDS, Attempt, AttemptState, Roster, read_state
 from fedhist.secagg.errors import OutOfOrder, Refused
-from fedhist.secagg.messages import BOX, KEYS, PAIR, Message, indices, seal, unseal
+from fedhist.secagg.messages import BOX, KEYS, Message, indices, seal, unseal
 from fedhist.secagg.shamir import SHARE, Entropy, draw, split
 from fedhist.secagg.terms import Graph, Terms
 
@@ -250,7 +250,7 @@ class NodeAttempt(Attempt[_State]):
         for sender, box in zip(senders, boxes, strict=True):
             key = k.pair_key(enc, roster.enc(sender), self.session, self.node, sender, b"enc")
             held[sender] = k.disclose(key, self.session, sender, self.node, box)
-            if len(held[sender]) != PAIR:
+            if len(held[sender]) != 2 * SHARE:
                 raise Refused(f"the shares of node {sender} have another size")
         total = values.copy()
         own = k.self_mask_key(state.b, self.session, self.node)

@@ -14,7 +14,7 @@ from fedhist.base.arrays import Array
 from fedhist.secagg import keys as k
 from fedhist.secagg.attempt import Attempt, AttemptState, Distinct, Roster, read_state
 from fedhist.secagg.errors import OutOfOrder, Refused, RoundFailed
-from fedhist.secagg.messages import BOX, SIGNED, Message, seal, unseal
+from fedhist.secagg.messages import BOX, KEYS, Message, seal, unseal
 from fedhist.secagg.shamir import SHARE, combine, weights
 from fedhist.secagg.terms import Graph, Terms
 
@@ -142,15 +142,15 @@ class ServerAttempt(Attempt[_State]):
         for node, fields in self._usable("keys", range(self.terms.parties), answers):
             keys, signed = fields["keys"].tobytes(), fields["signed"].tobytes()
             try:
-                if len(signed) not in (0, SIGNED):
-                    raise Refused(f"a signature and its key have {SIGNED} bytes, got {len(signed)}")
+                if len(signed) not in (0, KEYS):
+                    raise Refused(f"a signature and its key have {KEYS} bytes, got {len(signed)}")
                 seen.add(node, keys)
             except Refused as e:
                 self.refused[node] = str(e)
                 continue
             state.keys[node], state.signed[node] = keys, signed
         nodes = self._close("keys", state.keys)
-        width = SIGNED if any(state.signed.values()) else 0
+        width = KEYS if any(state.signed.values()) else 0
         signed = b"".join(state.signed[i] or bytes(width) for i in nodes)
         roster = {
             "members": np.array(nodes, "<u4"),

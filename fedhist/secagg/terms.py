@@ -15,12 +15,8 @@ from fedhist.base.checks import check_integer
 from fedhist.secagg.errors import Refused
 from fedhist.secagg.keys import context, session_id
 
-COMPLETE_TO = 100
-"""Most nodes among which everybody masks with everybody."""
-MOST_PARTIES, MOST_DEGREE = 1 << 16, 1000
-"""Both sides plan for so many nodes, and share a secret among so many neighbours, in seconds."""
-PRIVACY_BITS, LIVENESS_BITS = 40, 20
-"""A random graph fails the one with probability at most 2^-40, the other at most 2^-20."""
+MOST_DEGREE = 1000
+"""Neighbours among whom a secret is shared in seconds."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ class Terms:
     def __post_init__(self) -> None:
         if not isinstance(self.digest, bytes) or not 1 <= len(self.digest) <= 64:
             raise ValueError(f"digest must be 1 to 64 bytes, got {self.digest!r}")
-        check_integer("parties", self.parties, MOST_PARTIES, least=2)
+        check_integer("parties", self.parties, 1 << 16, least=2)
         check_integer("drop", self.drop, self.parties, least=0)
         check_integer("collude", self.collude, self.parties, least=0)
         if 2 * (self.drop + self.collude) > self.parties:
@@ -142,18 +138,18 @@ def plan(parties: int, drop: int, collude: int) -> Plan:
     [Plan(degree=56, threshold=37, colluders=15, window=13),
      Plan(degree=78, threshold=52, colluders=24, window=18)]
     """
-    if parties > COMPLETE_TO:
+    if parties > 100:
         degree = 2
         while degree <= min(parties - 2, MOST_DEGREE):
             half = degree // 2
-            if parties * (drop + collude) ** half << PRIVACY_BITS > parties**half:
+            if parties * (drop + collude) ** half << 40 > parties**half:
                 degree += 2
                 continue
-            colluders = _most(parties - 1, collude, degree, parties << PRIVACY_BITS)
+            colluders = _most(parties - 1, collude, degree, parties << 40)
             threshold = (degree + 1 + colluders) // 2 + 1
-            dropped = _most(parties - 1, drop, degree, parties << LIVENESS_BITS)
-            window = _most(parties, collude, half, parties << PRIVACY_BITS)
-            absent = _most(parties, drop, half, parties << LIVENESS_BITS)
+            dropped = _most(parties - 1, drop, degree, parties << 20)
+            window = _most(parties, collude, half, parties << 40)
+            absent = _most(parties, drop, half, parties << 20)
             missing = max(threshold + dropped - degree, 2 * (window + 1 + absent - half))
             if missing <= 0:
                 return Plan(degree, threshold, colluders, window)
