@@ -41,12 +41,6 @@ class FolderStore(Store):
     counter : path, optional
         A file outside the folder, on a disk that is not restored together with it. It only ever
         counts up: a folder that has fewer entries has been rolled back.
-
-    Raises
-    ------
-    GuardDamaged
-        If the folder serves another node. Every method raises it where lines are missing, altered,
-        doubled or unreadable, where replies are missing, or the folder was rolled back.
     """
 
     def __init__(

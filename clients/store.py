@@ -15,10 +15,6 @@ from flwr.app import ConfigRecord, RecordDict
 from clients.spending import Answered
 from fedhist.flower.wire import ARRAYS, HEAD
 
-GUARD = "fedhist.guard"
-REPLY = "fedhist.reply"
-ATTEMPT, UNMASKED = "fedhist.secagg", "fedhist.unmasked"
-
 
 class Store(ABC):
     """Answered queries and, where answers cannot be recomputed, the answers themselves."""
@@ -56,43 +52,6 @@ class Store(ABC):
         return 0
 
 
-class ContextStore(Store):
-    """Keeps entries in Flower's Context (its state), which outlives the worker but not the run."""
-
-    def __init__(self, state: RecordDict) -> None:
-        self._state = state
-
-    def answered(self) -> tuple[Answered, ...]:
-        return tuple(_entry(line) for line in guard_lines(self._state))
-
-    def add(self, entry: Answered, reply: RecordDict | None) -> None:
-        lines = [*guard_lines(self._state), _line(entry)]
-        self._state[GUARD] = ConfigRecord({"answered": lines})
-        if reply is not None:
-            self._state[f"{REPLY}.{entry.digest}.head"] = reply[HEAD]
-            self._state[f"{REPLY}.{entry.digest}.arrays"] = reply[ARRAYS]
-
-    def reply(self, digest: str) -> RecordDict | None:
-        head = self._state.get(f"{REPLY}.{digest}.head")
-        arrays = self._state.get(f"{REPLY}.{digest}.arrays")
-        if head is None or arrays is None:
-            return None
-        return RecordDict({HEAD: head, ARRAYS: arrays})
-
-    def attempt(self, digest: str) -> bytes | None:
-        found = memory_of(self._state).attempt
-        return found[1] if found is not None and found[0] == digest else None
-
-    def keep_attempt(self, digest: str, body: bytes, *, unmasked: bool) -> None:
-        self._state[ATTEMPT] = ConfigRecord({"digest": digest, "body": body})
-        before = memory_of(self._state).unmasked
-        if unmasked and digest not in before:
-            self._state[UNMASKED] = ConfigRecord({"digests": [*before, digest]})
-
-    def unmasked(self) -> frozenset[str]:
-        return frozenset(memory_of(self._state).unmasked)
-
-
 class NodeMemory(NamedTuple):
     """What a driver keeps of a node between messages.
 
@@ -115,41 +74,69 @@ class MemoryStore(Store):
         return tuple(_entry(line) for line in self.memory.lines)
 
     def add(self, entry: Answered, reply: RecordDict | None) -> None:
-        self.memory = _with_entry(self.memory, entry)
+        self._keep(_with_entry(self.memory, entry))
 
-    def reply(self, digest: str) -> None:
-        """Return None: answers are not kept."""
+    def reply(self, digest: str) -> RecordDict | None:
+        return None  # answers are not kept
 
     def attempt(self, digest: str) -> bytes | None:
-        found = self.memory.attempt
-        return found[1] if found is not None and found[0] == digest else None
+        newest = self.memory.attempt
+        return newest[1] if newest is not None and newest[0] == digest else None
 
     def keep_attempt(self, digest: str, body: bytes, *, unmasked: bool) -> None:
+        """Keep an attempt in the place of the one before: a run has one at a time."""
         done = self.memory.unmasked
         if unmasked and digest not in done:
             done = (*done, digest)
-        self.memory = self.memory._replace(unmasked=done, attempt=(digest, body))
+        self._keep(self.memory._replace(unmasked=done, attempt=(digest, body)))
 
     def unmasked(self) -> frozenset[str]:
         return frozenset(self.memory.unmasked)
 
+    def _keep(self, memory: NodeMemory) -> None:
+        self.memory = memory
+
+
+class ContextStore(MemoryStore):
+    """Keeps entries in Flower's Context (its state), which outlives the worker but not the run."""
+
+    def __init__(self, state: RecordDict) -> None:
+        super().__init__(memory_of(state))
+        self._state = state
+
+    def add(self, entry: Answered, reply: RecordDict | None) -> None:
+        super().add(entry, reply)
+        if reply is not None:
+            self._state[f"fedhist.reply.{entry.digest}.head"] = reply[HEAD]
+            self._state[f"fedhist.reply.{entry.digest}.arrays"] = reply[ARRAYS]
+
+    def reply(self, digest: str) -> RecordDict | None:
+        head = self._state.get(f"fedhist.reply.{digest}.head")
+        arrays = self._state.get(f"fedhist.reply.{digest}.arrays")
+        if head is None or arrays is None:
+            return None
+        return RecordDict({HEAD: head, ARRAYS: arrays})
+
+    def _keep(self, memory: NodeMemory) -> None:
+        super()._keep(memory)
+        self._state["fedhist.guard"] = ConfigRecord({"answered": list(memory.lines)})
+        if memory.attempt is not None:
+            digest, body = memory.attempt
+            self._state["fedhist.secagg"] = ConfigRecord({"digest": digest, "body": body})
+        if memory.unmasked:
+            self._state["fedhist.unmasked"] = ConfigRecord({"digests": list(memory.unmasked)})
+
 
 def memory_of(state: RecordDict) -> NodeMemory:
     """Return what a Context's state holds of the guard and of sums under masks."""
-    done, attempt = state.get(UNMASKED), state.get(ATTEMPT)
-    digests = cast(list[str], done["digests"]) if isinstance(done, ConfigRecord) else []
-    newest = None
-    if isinstance(attempt, ConfigRecord):
-        newest = str(attempt["digest"]), cast(bytes, attempt["body"])
-    return NodeMemory(guard_lines(state), tuple(digests), newest)
-
-
-def guard_lines(state: RecordDict) -> tuple[str, ...]:
-    """Return the guard's entries in a Context's state, as text."""
-    record = state.get(GUARD)  # not state.config_records, which copies the whole state
-    if not isinstance(record, ConfigRecord):
-        return ()
-    return tuple(str(x) for x in cast(list[str], record["answered"]))
+    # not state.config_records, which copies the whole state
+    entries, done, attempt = (
+        found if isinstance(found := state.get(f"fedhist.{name}"), ConfigRecord) else {}
+        for name in ("guard", "unmasked", "secagg")
+    )
+    lines = tuple(str(x) for x in cast(list[str], entries.get("answered", [])))
+    newest = (str(attempt["digest"]), cast(bytes, attempt["body"])) if attempt else None
+    return NodeMemory(lines, tuple(cast(list[str], done.get("digests", []))), newest)
 
 
 # The nodes of a worker answer the same queries, so they have the same entries.
@@ -158,5 +145,5 @@ _entry = lru_cache(maxsize=1024)(Answered.from_json)
 
 
 @lru_cache(maxsize=1024)
-def _with_entry(found: NodeMemory, entry: Answered) -> NodeMemory:
-    return found._replace(lines=(*found.lines, _line(entry)))
+def _with_entry(memory: NodeMemory, entry: Answered) -> NodeMemory:
+    return memory._replace(lines=(*memory.lines, _line(entry)))

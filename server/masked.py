@@ -60,11 +60,6 @@ class MaskedSum:
         Fewest nodes that must be in the sum, if they are more than the quorum.
     max_users : int, optional
         Most users that one node has.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two parties.
     """
 
     def __init__(

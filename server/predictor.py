@@ -46,24 +46,7 @@ _predicted: dict[tuple[type[Protocol], str, int, float, int], Prediction] = {}
 def simulated(
     protocol: Protocol, users: Shard, known: Facts, answering: float = 1.0, runs: int = RUNS
 ) -> Prediction:
-    """Predict the loss by running the protocol. NOT PRIVATE.
-
-    Parameters
-    ----------
-    protocol : Protocol
-    users : Shard
-    known : Facts
-        The truth of the same users.
-    answering : float
-        Share of the users who answer; who does is drawn for each run.
-    runs : int
-        At most; see :data:`MOST_ANSWERS`.
-
-    Raises
-    ------
-    PopulationError
-        For more than 10^7 users.
-    """
+    """Predict the loss by running the protocol. NOT PRIVATE."""
     # by class, too: a notebook may define a protocol of one name and fields again
     key = (type(protocol), protocol_digest(protocol), users.digest, answering, runs)
     if key not in _predicted:

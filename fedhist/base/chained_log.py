@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -144,31 +143,3 @@ class ChainedLog:
             if file is not None:
                 write_private(file, body)
         self._behind = False
-
-
-def chained(lines: Iterable[Line]) -> list[Line]:
-    """Give every line its hash, for a file that is written as a whole."""
-    out, chain = [], ""
-    for line in lines:
-        chain = link(chain, line)
-        out.append(line | {CHAIN: chain})
-    return out
-
-
-def unchained(lines: Iterable[Line], what: str) -> list[Line]:
-    """Take the hashes of :func:`chained` off again; lines without any are an older version's.
-
-    Raises DamagedLog if a line does not continue those before it.
-    """
-    out, chain, seen = [], "", False
-    for number, line in enumerate(lines, 1):
-        body = {k: v for k, v in line.items() if k != CHAIN}
-        chain, said = link(chain, body), line.get(CHAIN)
-        seen = seen or said is not None
-        if seen and said != chain:
-            raise DamagedLog(
-                f"{what}, line {number}, does not continue the lines before it: one was removed, "
-                "altered or doubled"
-            )
-        out.append(body)
-    return out

@@ -51,12 +51,6 @@ class Aggregated(Query):
     it costs a user ``share.release``, whatever else the colluders know. What one node sends is NOT
     private: its share is 1/M of the noise. One corrupted node can set the total to anything. Each
     user is on one node: one that is on two moves the sums twice as far.
-
-    Raises
-    ------
-    ValueError
-        For a query that has no such sums, a modulus without room for them, or shares of a Gaussian
-        that are too small to add up as they should: a finer grid makes them larger.
     """
 
     wire_name: ClassVar[str] = "aggregated"

@@ -48,11 +48,6 @@ class Shuffled(Query):
     (:func:`~fedhist.privacy.shuffling.shuffled_epsilon`), if the shuffler is honest: a batch with
     fewer than least + colluders users is not passed on. Against the shuffler, and on the node, what
     the query itself costs.
-
-    Raises
-    ------
-    ValueError
-        For a query that is not local, that keeps rows by user id, or whose reports name their user.
     """
 
     wire_name: ClassVar[str] = "shuffled"

@@ -79,18 +79,6 @@ def noise_per_sensitivity(
 def expected_l1(law: NoiseLaw, bias: Floats, kept: Floats | None = None) -> float:
     """Exact expected l1 error of totals released with noise, given what clipping took away.
 
-    Parameters
-    ----------
-    law : NoiseLaw
-    bias : (d,) float64
-        True totals minus clipped totals, non-negative, in counts.
-    kept : (d,) float64, optional
-        Clipped totals in counts, when the release is raised to at least zero afterwards.
-
-    Returns
-    -------
-    float
-
     Error
     -----
     E|Z - b| = b + 2 E(Z - b)^+ for symmetric Z, and raising to zero saves E(Z - y)^+ with y the

@@ -93,22 +93,6 @@ Known = Callable[[float], Hiding]
 def clone_delta(n: int, q: float, local: float, epsilon: float) -> float:
     """Bound D(n, q) from above: n - 1 others of whom each is a clone with probability q.
 
-    Parameters
-    ----------
-    n : int
-        Users, the one in question included.
-    q : float
-        In [0, 1].
-    local : float
-        epsilon_0.
-    epsilon : float
-        At least 0.
-
-    Returns
-    -------
-    float
-        In [0, 1]; 0 from epsilon = epsilon_0 on.
-
     Examples
     --------
     >>> alone = clone_delta(1, 0.5, math.log(3), 0.0)
@@ -178,15 +162,6 @@ def _given_clones(clones: Floats, local: float, epsilon: float) -> Floats:
 def shuffled_delta(n: int, local: float, epsilon: float, hiding: Hiding = Hiding()) -> float:
     """Bound delta at an epsilon for the multiset of n reports: the least of (A), (B), (C).
 
-    Parameters
-    ----------
-    n : int
-        Honest users who certainly report, the one in question included.
-    local : float
-        epsilon_0 of the randomizer.
-    epsilon : float
-    hiding : Hiding
-
     Privacy
     -------
     (epsilon, delta)-DP per user, replace; rests on the shuffler and on the n reports, not on what
@@ -237,21 +212,6 @@ def shuffled_epsilon(n: int, local: float, delta: float, hiding: Hiding = Hiding
 
 def calibrate(epsilon: float, delta: float, n: int, known: Known | None = None) -> float:
     """Largest epsilon_0, rounded down, whose n shuffled reports are (epsilon, delta)-DP.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        The target; delta > 0.
-    n : int
-        As in :func:`shuffled_delta`.
-    known : callable, optional
-        What is known of the randomizer at each epsilon_0; default: nothing.
-
-    Returns
-    -------
-    float
-        At least epsilon: alone, a user has the local guarantee. Whatever the course of the bounds
-        in between, the target holds at what is returned.
 
     Examples
     --------

@@ -137,13 +137,7 @@ def sign(owner: bytes, session: bytes, digest: bytes, node: int, keys: bytes) ->
 
 
 def signer_of(signed: bytes, session: bytes, digest: bytes, node: int, keys: bytes) -> bytes:
-    """Return whose signature it is, 32 bytes, or raise Refused.
-
-    Raises
-    ------
-    Refused
-        If there is none, or it does not fit the session, the query, the node and its keys.
-    """
+    """Return whose signature it is, 32 bytes, or raise Refused."""
     try:
         if not any(signed[:KEY]):  # none; zeros as a key lie in a group of 4, and often verify
             raise InvalidSignature

@@ -63,11 +63,6 @@ class NodeAttempt(Attempt[_State]):
     entropy : callable
         Uniform bytes; another than the system's is for fixed test vectors only.
 
-    Raises
-    ------
-    ValueError
-        If the index or a key is out of its range.
-
     Notes
     -----
     Privacy: against a server that follows the protocol and at most ``terms.collude`` colluding
@@ -100,13 +95,7 @@ class NodeAttempt(Attempt[_State]):
 
     @classmethod
     def resume(cls, state: bytes, terms: Terms, **settings: Any) -> NodeAttempt:
-        """Return the attempt of a :meth:`state`, under the same terms and settings.
-
-        Raises
-        ------
-        SecaggError
-            If the state is damaged or of other terms.
-        """
+        """Return the attempt of a :meth:`state`, under the same terms and settings."""
         kept = read_state(state, _State, terms)
         attempt = cls(terms, kept.node, **settings)
         attempt._state = kept
@@ -132,15 +121,7 @@ class NodeAttempt(Attempt[_State]):
     # --- the rounds -------------------------------------------------------------------------
 
     def keys(self, ask: Mapping[str, Any]) -> Message:
-        """Round 1: draw the secrets, answer public keys and the commitment to b.
-
-        Raises
-        ------
-        OutOfOrder
-            If the round was answered before.
-        Refused
-            If the message is damaged, or of another query than the node's.
-        """
+        """Round 1: draw the secrets, answer public keys and the commitment to b."""
         if self._state.done:
             raise OutOfOrder(f"round 'keys' was asked of node {self.node} a second time")
         nonce = ask.get("nonce") if isinstance(ask, Mapping) else None
@@ -161,16 +142,7 @@ class NodeAttempt(Attempt[_State]):
         return self._answer("keys", keys=_bytes(state.keys), signed=_bytes(signed))
 
     def shares(self, ask: Mapping[str, Any]) -> Message:
-        """Round 2: check the roster, answer shares of r and b, encrypted for each holder.
-
-        Raises
-        ------
-        OutOfOrder
-            If it is not this round's turn.
-        Refused
-            If the roster has fewer than ``min_parties`` nodes or than the quorum, a key twice,
-            another key than the node's own, or, with ``peers``, a node that is none of them.
-        """
+        """Round 2: check the roster, answer shares of r and b, encrypted for each holder."""
         fields = self._open("shares", ask)
         roster = Roster.read(fields, self.terms)
         state = self._state
@@ -208,26 +180,7 @@ class NodeAttempt(Attempt[_State]):
         return self._answer("shares", boxes=_bytes(b"".join(boxes)).reshape(-1, BOX))
 
     def masked(self, ask: Mapping[str, Any], values: Array, users: int = 0) -> Message:
-        """Round 3: open the shares of others, answer the values under all masks.
-
-        Parameters
-        ----------
-        ask : mapping
-        values : array, (length,)
-            The node's noisy values modulo 2^bits, as unsigned words. A retry of the same query
-            passes the same again.
-        users : int
-            How many they are of, in clear; 0 where that is private.
-
-        Raises
-        ------
-        OutOfOrder
-            If it is not this round's turn.
-        Refused
-            If too few nodes sent shares, or one's are damaged.
-        ValueError
-            If the values have another shape or type.
-        """
+        """Round 3: open the shares of others, answer the values under all masks."""
         fields = self._open("masked", ask)
         terms, state = self.terms, self._state
         if values.shape != (terms.length,) or values.dtype != k.WORDS[terms.bits]:
@@ -272,14 +225,6 @@ class NodeAttempt(Attempt[_State]):
         """Round 4: answer b-shares of those present, r-shares of the others, never both of one.
 
         The same set again gets the same answer; everything that would allow another is deleted.
-
-        Raises
-        ------
-        OutOfOrder
-            If it is not this round's turn, or another set was unmasked before.
-        Refused
-            If the present are fewer than the quorum or the threshold, not among those of round 3,
-            without the node itself, or too sparse somewhere on the circle.
         """
         if self.next_round is None:
             fields = unseal("unmask.ask", ask, self.session, self.node)

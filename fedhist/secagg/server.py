@@ -66,13 +66,7 @@ class ServerAttempt(Attempt[_State]):
 
     @classmethod
     def resume(cls, state: bytes, terms: Terms) -> ServerAttempt:
-        """Return the attempt of a :meth:`state`.
-
-        Raises
-        ------
-        SecaggError
-            If the state is damaged or of other terms.
-        """
+        """Return the attempt of a :meth:`state`."""
         kept = read_state(state, _State, terms)
         attempt = cls(terms, kept.nonce)
         attempt._state = kept
@@ -130,13 +124,7 @@ class ServerAttempt(Attempt[_State]):
         return {i: self._ask("keys", i, nonce=nonce) for i in range(self.terms.parties)}
 
     def take_keys(self, answers: Answers) -> dict[int, Message]:
-        """Take round 1, return the messages of round 2: the roster, to all in it.
-
-        Raises
-        ------
-        RoundFailed
-            If fewer than quorum or threshold gave usable keys.
-        """
+        """Take round 1, return the messages of round 2: the roster, to all in it."""
         self._turn("keys")
         state, seen = self._state, Distinct()
         for node, fields in self._usable("keys", range(self.terms.parties), answers):
@@ -160,13 +148,7 @@ class ServerAttempt(Attempt[_State]):
         return {i: self._ask("shares", i, **roster) for i in nodes}
 
     def take_shares(self, answers: Answers) -> dict[int, Message]:
-        """Take round 2, return the messages of round 3: to each the shares that others sent it.
-
-        Raises
-        ------
-        RoundFailed
-            If fewer than quorum or threshold gave usable shares.
-        """
+        """Take round 2, return the messages of round 3: to each the shares that others sent it."""
         self._turn("shares")
         boxes: dict[int, dict[int, Array]] = {}
         members = set(self._state.keys)
@@ -187,19 +169,7 @@ class ServerAttempt(Attempt[_State]):
         return asks
 
     def take_masked(self, answers: Answers, most_users: int | None = None) -> dict[int, Message]:
-        """Take round 3, return the messages of round 4: who is in the sum.
-
-        Parameters
-        ----------
-        answers : iterable
-        most_users : int, optional
-            Users of one node at most.
-
-        Raises
-        ------
-        RoundFailed
-            If fewer than quorum or threshold gave a usable vector; nothing was unmasked.
-        """
+        """Take round 3, return the messages of round 4: who is in the sum."""
         self._turn("masked")
         terms, state = self.terms, self._state
         total = np.zeros(terms.length, k.WORDS[terms.bits])
@@ -232,17 +202,6 @@ class ServerAttempt(Attempt[_State]):
 
         May be called again after a failure, with what came since; a node that was asked twice
         answers the same twice.
-
-        Returns
-        -------
-        array, (length,)
-            Unsigned words; read only.
-
-        Raises
-        ------
-        RoundFailed
-            If for some node fewer shares than the threshold came, or they restore what is not its
-            secret, whoever of them is left out. Nothing was unmasked.
         """
         self._turn("unmask")
         state, terms = self._state, self.terms

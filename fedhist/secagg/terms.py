@@ -62,11 +62,6 @@ class Terms:
         Sums are modulo 2^bits.
     length : int
         Entries of a vector.
-
-    Raises
-    ------
-    ValueError
-        If a number is out of its range.
     """
 
     digest: bytes

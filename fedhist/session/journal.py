@@ -38,13 +38,6 @@ class Journal:
     folder : path, optional
         Where to keep it; None keeps it in memory only. A folder that holds a journal already is
         continued.
-
-    Raises
-    ------
-    DamagedLog
-        If a line is missing, altered, doubled or cannot be read; a torn last one was never used.
-    FedhistError
-        If another process holds the journal: two runs on one journal would both draw.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:

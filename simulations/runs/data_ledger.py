@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedhist.base.chained_log import CHAIN, DamagedLog, chained, link, unchained
+from fedhist.base.chained_log import CHAIN, DamagedLog, Line, link
 from fedhist.base.errors import BudgetExceeded
 from fedhist.base.files import locked, write_private
 from fedhist.privacy.adjacency import (
@@ -140,7 +140,7 @@ class DataLedger:
                 raise ValueError(f"format {body['format']}, this version reads {FORMAT}")
             cap = Cap(**{k: float(v) for k, v in body["cap"].items()})
             cap.check()
-            found = unchained(body["spendings"], str(self.path))
+            found = _unchained(body["spendings"], str(self.path))
             if body.get("entries", len(found)) != len(found):
                 raise DamagedLog(
                     f"{self.path} has {len(found)} lines where it has counted {body['entries']}"
@@ -266,7 +266,7 @@ class DataLedger:
             self._write(cap, lines)
 
     def _write(self, cap: Cap, lines: list[Spending]) -> None:
-        limits, spendings = plain(asdict(cap)), chained(plain([asdict(s) for s in lines]))
+        limits, spendings = plain(asdict(cap)), _chained(plain([asdict(s) for s in lines]))
         body = {
             "format": FORMAT,
             "cap": limits,
@@ -326,4 +326,32 @@ def _costs(ledger: Ledger) -> dict[str, list[float]]:
         with suppress(NoTotalError):
             cost = whole(ledger.under(adjacency))
             out[adjacency.value] = [getattr(cost, c) for c in CURRENCIES]
+    return out
+
+
+def _chained(lines: Iterable[Line]) -> list[Line]:
+    """Give every line its hash, for a file that is written as a whole."""
+    out, chain = [], ""
+    for line in lines:
+        chain = link(chain, line)
+        out.append(line | {CHAIN: chain})
+    return out
+
+
+def _unchained(lines: Iterable[Line], what: str) -> list[Line]:
+    """Take the hashes of :func:`_chained` off again; lines without any are an older version's.
+
+    Raises DamagedLog if a line does not continue those before it.
+    """
+    out, chain, told = [], "", False
+    for number, line in enumerate(lines, 1):
+        body = {k: v for k, v in line.items() if k != CHAIN}
+        chain, said = link(chain, body), line.get(CHAIN)
+        told = told or said is not None
+        if told and said != chain:
+            raise DamagedLog(
+                f"{what}, line {number}, does not continue the lines before it: one was removed, "
+                "altered or doubled"
+            )
+        out.append(body)
     return out

@@ -10,7 +10,7 @@ from flwr.app import RecordDict
 
 from clients.guard_folder import FolderStore
 from clients.spending import Answered
-from clients.store import ContextStore, MemoryStore, NodeMemory, Store, guard_lines
+from clients.store import ContextStore, MemoryStore, NodeMemory, Store, memory_of
 from fedhist.flower.wire import ARRAYS, HEAD, decode_answer, encode_answer
 from fedhist.model.query import Report, Summary
 
@@ -67,7 +67,7 @@ def test_a_driver_keeps_what_a_context_would() -> None:
         store = MemoryStore(kept)
         store.add(entry, replies()[0])
         kept = store.memory
-    assert kept.lines == guard_lines(state)
+    assert kept.lines == memory_of(state).lines
     assert MemoryStore(kept).answered() == ContextStore(state).answered() == tuple(ENTRIES)
     assert MemoryStore(kept).reply("aa") is None
     for digest, unmasked in (("aa", False), ("aa", True), ("bb", True)):
@@ -78,4 +78,4 @@ def test_a_driver_keeps_what_a_context_would() -> None:
             assert each.attempt("other") is None
         assert stores[0].unmasked() == stores[1].unmasked()
         kept = stores[0].memory
-    assert kept == NodeMemory(guard_lines(state), ("aa", "bb"), ("bb", b"secret"))
+    assert kept == NodeMemory(memory_of(state).lines, ("aa", "bb"), ("bb", b"secret"))
