@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.spending import Answered, Spending
-from fedhist.base.arrays import Words
+from fedhist.base.arrays import PlainArguments, Words
 from fedhist.base.checks import check_choice, check_integer, check_within
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.shuffled import Shuffled
@@ -39,7 +39,7 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True)
-class Policy:
+class Policy(metaclass=PlainArguments):
     """What the node's owner allows.
 
     Parameters

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+from fedhist.base.arrays import PlainArguments
 from fedhist.base.checks import check_integer, check_within
 
 TAU = 0.1
@@ -30,7 +31,7 @@ NOT_PROMISED = (
 
 
 @dataclass(frozen=True)
-class Aggregation:
+class Aggregation(metaclass=PlainArguments):
     """The premise of aggregate trust.
 
     Parameters
@@ -80,7 +81,7 @@ class Aggregation:
     @property
     def quorum(self) -> int:
         """Fewest nodes whose sum may be looked at: N - floor(tau_d N)."""
-        return self.parties - floor_share(float(self.tau_d), self.parties)
+        return self.parties - floor_share(self.tau_d, self.parties)
 
     @property
     def honest(self) -> int:
@@ -88,7 +89,7 @@ class Aggregation:
 
         Whatever a node adds is sized for M, never for N or for how many have answered.
         """
-        return self.quorum - floor_share(float(self.tau_c), self.parties)
+        return self.quorum - floor_share(self.tau_c, self.parties)
 
     def __str__(self) -> str:
         drop, collude = (f"{100 * tau:g}%" for tau in (self.tau_d, self.tau_c))
@@ -102,4 +103,4 @@ def floor_share(tau: float, parties: int) -> int:
     >>> floor_share(0.29, 100)
     29
     """
-    return math.floor(Fraction(repr(tau)) * parties)
+    return math.floor(Fraction(repr(float(tau))) * parties)

@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from fedhist.base.arrays import PlainArguments
 from fedhist.base.checks import check_integer, check_within
 from fedhist.privacy.guarantee import check_budget
 
 
 @dataclass(frozen=True)
-class Shuffler:
+class Shuffler(metaclass=PlainArguments):
     """What a configuration says of a shuffler; with a budget and users it is :class:`Shuffling`.
 
     Parameters
@@ -30,7 +31,7 @@ class Shuffler:
 
 
 @dataclass(frozen=True)
-class Shuffling:
+class Shuffling(metaclass=PlainArguments):
     """What users are promised if the shuffler is honest, and who must report for it.
 
     A shuffler passes a batch's reports on as a multiset: without ids, nodes, order and times. The

@@ -5,22 +5,27 @@ from __future__ import annotations
 import math
 import typing
 import warnings
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import InitVar, dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 
+from clients.guard import Policy
 from clients.records.functionals import Coordinates
 from fedhist.flower.wire import decode_question, encode_question
 from fedhist.model.fields import fits, hints
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import own_protocols
+from fedhist.privacy.aggregation import Aggregation
+from fedhist.privacy.shuffler import Shuffler, Shuffling
 from fedhist.protocols import BoundedHistogram, BoxMean
 from fedhist.protocols.localize.queries import BinVotes
-from fedhist.session.codec import protocol_digest
+from fedhist.session.codec import protocol_digest, query_digest
+from fedhist.session.session import Session
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
+from server.noise import SimulatedNoise
 
 WRONG = ("x", math.nan, None, [1.0], 1.5, True, 10**400)
 EVERY = tuple(own_protocols().values())
@@ -48,18 +53,49 @@ def test_a_word_that_is_not_known_brings_the_nearest(cls: type[Protocol]) -> Non
 
 
 def numpy_scalar(value: Any) -> Any:
+    """Make numbers and words NumPy's, in tuples and in a premise of trust as well."""
     kinds = {bool: np.bool_, int: np.int64, float: np.float64, str: np.str_}
+    if type(value) is tuple:
+        return tuple(map(numpy_scalar, value))
+    if isinstance(value, Aggregation | Shuffling):
+        return replace(value, **{k: numpy_scalar(v) for k, v in vars(value).items()})
     return kinds[type(value)](value) if type(value) in kinds else value
+
+
+def numpys_in(value: Any) -> bool:
+    if isinstance(value, tuple | Aggregation | Shuffling):
+        return any(map(numpys_in, value if isinstance(value, tuple) else vars(value).values()))
+    return isinstance(value, np.generic)
 
 
 @pytest.mark.parametrize("cls", EVERY, ids=lambda cls: cls.__name__)
 def test_numpy_scalars_are_taken(cls: type[Protocol]) -> None:
-    """As Python's own: they are reckoned with in full, and travel."""
+    """As Python's own: they are reckoned with in full, and what is asked travels."""
     example: Any = cls.example()
-    given = {name: numpy_scalar(getattr(example, name)) for name in hints(cls)}
-    made = replace(example, **given)
+    made = replace(example, **{k: numpy_scalar(v) for k, v in vars_of(example).items()})
     assert protocol_digest(made) == protocol_digest(example)
-    assert not any(isinstance(getattr(made, name), np.generic) for name in given)
+    assert not any(map(numpys_in, vars_of(made).values()))
+    asked, wanted = (Session(p, lambda i: SimulatedNoise(1, i)).query for p in (made, example))
+    assert asked is not None
+    again: Any = replace(asked, **{k: numpy_scalar(v) for k, v in vars_of(asked).items()})
+    assert decode_question(encode_question(again, 0)).digest == query_digest(wanted, 0)
+
+
+def vars_of(query: Any) -> dict[str, Any]:
+    return {f.name: getattr(query, f.name) for f in fields(query) if f.init}
+
+
+def test_premises_and_policies_take_numpy_scalars() -> None:
+    whole, real = np.int64, np.float32
+    assert Aggregation(whole(20), real(0.25), real(0.125), whole(99)) == Aggregation(
+        20, 0.25, 0.125, 99
+    )
+    assert Shuffler(real(0.5), real(0.25), whole(3)).over(real(1), whole(900)) == Shuffling(
+        1.0, 0.5, 900, 0.25, 3
+    )
+    assert Policy(min_users=whole(3), epsilon=real(2), simulated=np.bool_(True)) == Policy(
+        min_users=3, epsilon=2.0, simulated=True
+    )
 
 
 def test_queries_and_parts_of_numpy_scalars_travel() -> None:
