@@ -59,10 +59,6 @@ class Collected:
     last: float
 
 
-Leaves = dict[int, list[Summary]]
-"""Parts by node index, each list in the order of adding up."""
-
-
 class Intake:
     """Takes in the replies of one round, and adds them up as a tree over node indices.
 
@@ -281,7 +277,7 @@ class Intake:
         told = {} if self.query.trust is Trust.SHUFFLE else dict(self.dropped)  # no reasons pass
         if replies < max(need, self.query.quorum or 1):
             raise MissingReplies(expected, replies, told)
-        leaves: Leaves = {}
+        leaves: dict[int, list[Summary]] = {}
         for sender in senders:
             parts = sorted(self._parts[sender], key=lambda part: part[0])
             leaves.setdefault(self._index[sender], []).extend(part for _, part in parts)
@@ -306,7 +302,7 @@ class Intake:
                 replaced += report.n_users
         return replaced
 
-    def _merged(self, leaves: Leaves) -> Summary:
+    def _merged(self, leaves: dict[int, list[Summary]]) -> Summary:
         """Add what has waited to the tree; what others claim of a node's index comes after it."""
         more = Tree()
         for index, parts in leaves.items():

@@ -21,8 +21,7 @@ from fedhist.privacy.noise_source import (
     NoiseSource,
     Shape,
     checked_scale,
-    exact_gaussian,
-    exact_laplace,
+    exact_noise,
     opendp,
     seeded_gaussian,
     seeded_laplace,
@@ -101,10 +100,10 @@ class SecureNoise(NoiseSource):
         raise _real("gaussian")
 
     def discrete_laplace(self, shape: Shape, scale: float) -> NDArray[np.int64]:
-        return exact_laplace(shape, scale)
+        return exact_noise("laplace", shape, scale)
 
     def discrete_gaussian(self, shape: Shape, std: float) -> NDArray[np.int64]:
-        return exact_gaussian(shape, std)
+        return exact_noise("gaussian", shape, std)
 
     def exponential(self, logits: NDArray[np.float64]) -> int:
         """Draw an index with probability ~ exp(logits), exactly: Gumbel-max in rationals.

@@ -21,7 +21,7 @@ import math
 import os
 import secrets
 from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_FLOOR, Context, Decimal, localcontext
 from functools import lru_cache
 from typing import Any
 
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.hashing import GOLDEN, digest64, mix
-from fedhist.privacy.noise_source import exact_gaussian, seeded_gaussian
+from fedhist.privacy.noise_source import exact_noise, seeded_gaussian
 from fedhist.privacy.shares import ShareNoise
 
 WORK = 192
@@ -53,7 +53,7 @@ def draw_share(
         return np.zeros(entries, dtype=np.int64)
     if seed is None:
         if noise.kind == "gaussian":
-            return exact_gaussian((entries,), noise.share)
+            return exact_noise("gaussian", (entries,), noise.share)
         return exact_differences(noise.size, noise.honest).draw(entries)
     key = digest64("fedhist.shares", seed, digest, node)
     if noise.kind == "laplace":
@@ -140,19 +140,18 @@ class ExactDifferences:
 @lru_cache(maxsize=64)
 def exact_differences(scale: float, honest: int) -> ExactDifferences:
     """Prepare draws of shape 1 / honest and p = exp(-1 / scale)."""
-    context = Context(prec=90, rounding=ROUND_FLOOR)
-    one = Decimal(1 << WORK)
-    p = context.exp(context.divide(Decimal(-1), Decimal(scale)))
-    rate = context.divide(context.ln(context.subtract(Decimal(1), p)), Decimal(-honest))
-    w, total, sums = context.exp(context.minus(rate)), Decimal(0), []
-    while int(context.multiply(w, Decimal(1 << BITS))):
-        total = context.add(total, w)
-        sums.append(min(int(context.multiply(total, Decimal(1 << BITS))), (1 << BITS) - 1))
-        w = context.divide(context.multiply(w, rate), Decimal(len(sums)))
-    powers, power = [int(context.multiply(p, one))], p
-    while (1 << len(powers)) < 89 * scale:  # p^(89 scale) < 2^-128
-        power = context.multiply(power, power)
-        powers.append(int(context.multiply(power, one)))
+    with localcontext(Context(prec=90, rounding=ROUND_FLOOR)):
+        p = (Decimal(-1) / Decimal(scale)).exp()
+        rate = (1 - p).ln() / -honest
+        w, total, sums = (-rate).exp(), Decimal(0), []
+        while int(w * (1 << BITS)):
+            total += w
+            sums.append(min(int(total * (1 << BITS)), (1 << BITS) - 1))
+            w = w * rate / len(sums)
+        powers, power = [int(p * (1 << WORK))], p
+        while (1 << len(powers)) < 89 * scale:  # p^(89 scale) < 2^-128
+            power *= power
+            powers.append(int(power * (1 << WORK)))
     mask = (1 << 64) - 1
     high = np.array([t >> 64 for t in sums], dtype=np.uint64)
     return ExactDifferences(high, np.array([t & mask for t in sums], np.uint64), tuple(powers))

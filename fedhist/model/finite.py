@@ -138,19 +138,6 @@ class FiniteChannel:
         factor = np.exp(np.asarray(epsilon, dtype=np.float64))[..., None]
         return np.asarray(np.maximum(p - factor * q, 0.0).sum(axis=-1) / float(self.total))
 
-    def delta_curve(self, epsilon: Sequence[float]) -> tuple[NDArray[np.float64], bool]:
-        """Largest delta at each epsilon over pairs of inputs, and whether all pairs were taken.
-
-        Where there are too many pairs, those of the first, the middle and the last input and of
-        the inputs of :meth:`worst` are taken: a lower bound.
-        """
-        k = len(self.labels)
-        n_outputs = self.weights(np.array([0])).shape[1]
-        every = k * k * n_outputs <= 1 << 22
-        chosen = range(k) if every else sorted({0, k // 2, k - 1, *self.worst().inputs})
-        curves = [self.delta(i, j, epsilon) for i in chosen for j in chosen if i != j]
-        return np.max(curves, axis=0) if curves else np.zeros(len(epsilon)), every
-
     def _blocks(self) -> Iterator[tuple[NDArray[np.int64], Array]]:
         k, m = len(self.labels), self.weights(np.array([0])).shape[1]
         step = max(1, (1 << 22) // m)  # so many weights are held at once

@@ -96,10 +96,6 @@ def seeded_laplace(rng: np.random.Generator, shape: Shape, scale: float) -> NDAr
     """Draw integers with P(k) ~ exp(-|k| / scale), as the difference of two geometrics."""
     if integer_scale(scale) == 0:
         return np.zeros(shape, dtype=np.int64)
-    return _geometrics(rng, shape, scale)
-
-
-def _geometrics(rng: np.random.Generator, shape: Shape, scale: float) -> NDArray[np.int64]:
     stop = -math.expm1(-1 / scale)
     draws = rng.geometric(stop, shape) - rng.geometric(stop, shape)
     return np.asarray(draws, dtype=np.int64)
@@ -118,7 +114,7 @@ def seeded_gaussian(rng: np.random.Generator, shape: Shape, std: float) -> NDArr
     filled = 0
     while filled < len(out):
         missing = len(out) - filled
-        y = _geometrics(rng, (2 * missing + 16,), float(t))
+        y = seeded_laplace(rng, (2 * missing + 16,), float(t))
         exponent = ((np.abs(y) - std * (std / t)) / std) ** 2 / 2
         kept = y[rng.standard_exponential(len(y)) > exponent][:missing]
         out[filled : filled + len(kept)] = kept
@@ -126,24 +122,15 @@ def seeded_gaussian(rng: np.random.Generator, shape: Shape, std: float) -> NDArr
     return out.reshape(shape)
 
 
-def exact_laplace(shape: Shape, scale: float) -> NDArray[np.int64]:
-    """Draw integers with P(k) ~ exp(-|k| / scale), exactly, from system entropy."""
-    return _exact("make_laplace", shape, scale)
-
-
-def exact_gaussian(shape: Shape, std: float) -> NDArray[np.int64]:
-    """Draw integers with P(k) ~ exp(-k^2 / (2 std^2)), exactly, from system entropy."""
-    return _exact("make_gaussian", shape, std)
-
-
-def _exact(make: str, shape: Shape, scale: float) -> NDArray[np.int64]:
+def exact_noise(kind: str, shape: Shape, scale: float) -> NDArray[np.int64]:
+    """Draw integers from system entropy, exactly: kind "laplace" or "gaussian", as above."""
     n, size = math.prod(shape), integer_scale(scale)  # checked whatever the data
     if n == 0 or size == 0:
         return np.zeros(shape, dtype=np.int64)
     dp = opendp()  # whose default for Python's int has 32 bits and saturates
-    metric = dp.l1_distance(T="i64") if make == "make_laplace" else dp.l2_distance(T=float)
+    metric = dp.l1_distance(T="i64") if kind == "laplace" else dp.l2_distance(T=float)
     domain = dp.vector_domain(dp.atom_domain(T="i64"))
-    noise = getattr(dp.m, make)(domain, metric, scale=scale)
+    noise = getattr(dp.m, f"make_{kind}")(domain, metric, scale=scale)
     return np.array(noise([0] * n), dtype=np.int64).reshape(shape)
 
 

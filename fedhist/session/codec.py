@@ -11,14 +11,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from functools import lru_cache
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
 import numpy as np
 
 from fedhist.base.arrays import Array
 from fedhist.base.errors import WireError
-from fedhist.model.fields import fits
+from fedhist.model.fields import fits, hints
 from fedhist.model.part import Part
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Keyed, Query, Summary
@@ -41,9 +40,9 @@ def encode_fields(value: Any, *, rounded: bool = False) -> tuple[str, dict[str, 
     scalars: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
     cls: type = type(value)
-    hints = _hints(cls)
+    asked = hints(cls)
     for f in fields(value):
-        v = _spelled(getattr(value, f.name), hints[f.name])
+        v = _spelled(getattr(value, f.name), asked[f.name])
         if v is None and f.name == LATER:
             continue
         if isinstance(v, Cohort):
@@ -87,12 +86,12 @@ def decode_fields(cls: type, text: str, arrays: Mapping[str, Array]) -> Any:
         got = sorted(scalars) if isinstance(scalars, dict) else type(scalars).__name__
         raise WireError(f"{cls.__name__} has the fields {sorted(names)}, the message has {got}")
     left = dict(arrays)
-    hints = _hints(cls)
+    asked = hints(cls)
     try:
-        values = {n: _spelled(_decode_value(n, v, left), hints[n]) for n, v in scalars.items()}
+        values = {n: _spelled(_decode_value(n, v, left), asked[n]) for n, v in scalars.items()}
         for n, v in values.items():
-            if not fits(v, hints[n], exact=True):
-                raise WireError(f"field {n!r} must be {hints[n]}, got {type(v).__name__} {v!r}")
+            if not fits(v, asked[n], exact=True):
+                raise WireError(f"field {n!r} must be {asked[n]}, got {type(v).__name__} {v!r}")
             if type(v) is int and abs(v) > 1 << 40 and not n.endswith("salt"):
                 # sums, and products with an index, stay below 2^63
                 raise WireError(f"field {n!r} must be at most 2^40 in size, got {v}")
@@ -101,11 +100,6 @@ def decode_fields(cls: type, text: str, arrays: Mapping[str, Array]) -> Any:
         return cls(**values)
     except (ValueError, TypeError, KeyError, OverflowError, UnicodeDecodeError) as e:
         raise WireError(f"{cls.__name__} cannot be built from the message: {e}") from None
-
-
-@lru_cache(maxsize=256)
-def _hints(cls: Any) -> dict[str, Any]:
-    return get_type_hints(cls)
 
 
 def _spelled(v: Any, hint: Any) -> Any:
@@ -136,7 +130,7 @@ def _decode_value(name: str, v: Any, left: dict[str, Array]) -> Any:
         if kind in ("part", "query") and isinstance(body, list) and len(body) == 2:
             text = body[1]
             cls: type = part_class(body[0]) if kind == "part" else query_class(body[0])
-            if kind == "query" and Query in _hints(cls).values():
+            if kind == "query" and Query in hints(cls).values():
                 raise WireError(f"field {name!r} holds a query around another query")
             start = name + "/"
             inner = {k.removeprefix(start): left.pop(k) for k in list(left) if k.startswith(start)}

@@ -52,6 +52,7 @@ AddedNoise = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gaussi
 """The methods of a noise source that give one number for each entry."""
 Budget = tuple[float, float, float, int]
 """Sensitivity, epsilon, delta, and the rounds that share it."""
+_SCORES_AT_ONCE = 1 << 20
 
 
 class Curator:
@@ -318,7 +319,7 @@ class Curator:
             raise ValueError(f"changed must lie in [1, {len(s)} rows], got {changed}")
         weigh, one = _weight_of(sensitivity, epsilon_each), bounded_range(epsilon_each)
         cost = Release(changed * one.epsilon, 0.0, changed * one.rho)
-        step = max(1, (1 << 20) // s.shape[1])  # so many scores are weighed at a time
+        step = max(1, _SCORES_AT_ONCE // s.shape[1])
 
         def draw(n: NoiseSource) -> Array:
             if weigh == math.inf:

@@ -19,7 +19,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
-from fedhist.base.arrays import Floats, Words, offsets
+from fedhist.base.arrays import Floats, Words
 from fedhist.base.hashing import (
     GOLDEN,
     bernoulli_bits_kernel,
@@ -78,6 +78,10 @@ class Streams(ABC):
         """Return independent streams for one named purpose."""
 
     @abstractmethod
+    def rows(self, start: int, stop: int) -> Streams:
+        """Return the streams of some of the users: what these would draw among all, or as good."""
+
+    @abstractmethod
     def words(self, n_draws: int) -> Words:
         """Draw uniform 64-bit words: (n_users, n_draws)."""
 
@@ -110,34 +114,6 @@ class Streams(ABC):
         certain = p == 1.0
         hit = self.words(1)[:, 0] < integer_threshold(np.where(certain, 0.0, p))
         return np.asarray(hit | certain)
-
-
-class RowStreams(Streams):
-    """The streams of some of the users in a row: what these would draw among all, or as good.
-
-    Parameters
-    ----------
-    streams : Streams
-    start, stop : int
-        Which users.
-    """
-
-    def __init__(self, streams: Streams, start: int, stop: int) -> None:
-        self._all, self._rows, self.n_users = streams, slice(start, stop), stop - start
-
-    def substream(self, purpose: str) -> RowStreams:
-        return RowStreams(self._all.substream(purpose), self._rows.start, self._rows.stop)
-
-    def words(self, n_draws: int) -> Words:
-        return self._all.words(n_draws)[self._rows]
-
-    def ragged_words(self, indptr: NDArray[np.int64]) -> Words:
-        sizes = np.zeros(self._all.n_users, dtype=np.int64)
-        sizes[self._rows] = np.diff(indptr)
-        return self._all.ragged_words(offsets(sizes))
-
-    def bernoulli_bits(self, n_bits: int, probability: float) -> Words:
-        return self._all.bernoulli_bits(n_bits, probability)[self._rows]
 
 
 def unit_interval(words: Words) -> Floats:
@@ -190,6 +166,9 @@ class SeededStreams(Streams):
     def substream(self, purpose: str) -> SeededStreams:
         return self._of(self._ids, _digest64(self._root, purpose))
 
+    def rows(self, start: int, stop: int) -> SeededStreams:
+        return self._of(self._ids[start:stop], self._root)
+
     def words(self, n_draws: int) -> Words:
         words = np.empty((self.n_users, n_draws), dtype=np.uint64)
         user_words_kernel(self._ids, np.uint64(self._root), words)
@@ -224,6 +203,9 @@ class SystemStreams(Streams):
 
     def substream(self, purpose: str) -> SystemStreams:
         return SystemStreams(self.n_users)
+
+    def rows(self, start: int, stop: int) -> SystemStreams:
+        return SystemStreams(stop - start)
 
     def _draw(self, *shape: int) -> Words:
         raw = self._keystream.update(bytes(8 * int(np.prod(shape))))

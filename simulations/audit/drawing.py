@@ -49,6 +49,10 @@ class Watched(Streams):
         """Watched too."""
         return Watched(self.inner.substream(purpose), self.seen)
 
+    def rows(self, start: int, stop: int) -> Streams:
+        """Watched too."""
+        return Watched(self.inner.rows(start, stop), self.seen)
+
     def words(self, n_draws: int) -> Words:
         """Draw, and note the words."""
         self.seen.append(self.inner.words(n_draws).ravel())

@@ -74,7 +74,7 @@ def test_every_row_has_the_law_of_one_mechanism(noise: NoiseSource) -> None:
 
 
 def test_blocks_do_not_matter_to_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BLOCK", 7)
+    monkeypatch.setattr(module, "_SCORES_AT_ONCE", 7)
     rows = np.tile([[0.0, 900.0], [900.0, 0.0], [0.0, 900.0]], (5, 1))
     found = curator().exponential_rows(rows, sensitivity=1.0, epsilon_each=1.0, changed=3)
     assert found.tolist() == [1, 0, 1] * 5

@@ -28,7 +28,7 @@ from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.shards import Shard
-from fedhist.users.streams import RowStreams, SeededStreams, Streams
+from fedhist.users.streams import SeededStreams, Streams
 
 MOST_EDGES = 1 << 12
 ROUNDING = 1 + 1e-9
@@ -215,7 +215,7 @@ class RankReports(LocalQuery):
         found, stop = [], 0
         for some in users.blocks(rows):
             start, stop = stop, stop + len(some)
-            own = self._answer_some(some, RowStreams(rng, start, stop), every)
+            own = self._answer_some(some, rng.rows(start, stop), every)
             found.append(own.arrays["points"])
         return Report(users.ids, {"points": np.concatenate(found)})
 
