@@ -7,7 +7,7 @@ import numpy as np
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.session.session import Session
-from server.intake import Intake, Leaves
+from server.intake import Intake
 
 UNFIT = "cannot be added up, users"
 INDEX_NAMES, MOST_INDEX = ("item", "index"), 1 << 24
@@ -39,13 +39,13 @@ class UncheckedIntake(Intake):
         self._wait(source, summary)
         return True
 
-    def _merged(self, leaves: Leaves) -> Summary:
+    def _merged(self, leaves: dict[int, list[Summary]]) -> Summary:
         """Add up whatever can be added to the first that looks honest."""
         parts = [(index, part) for index, found in leaves.items() for part in found]
         with np.errstate(all="ignore"):
             first = min(parts, key=lambda at: not _fits(self.query, at[1]))
             total = Summary.merge([first[1]])
-            kept: Leaves = {}
+            kept: dict[int, list[Summary]] = {}
             for index, part in parts:
                 try:
                     if part is not first[1]:
