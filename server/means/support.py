@@ -16,28 +16,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.channels.catalogue import ScalarChannel
 
 Z_MIN = 3.0
 """A score below so many standard deviations is no evidence."""
-VOTE_FACTOR = 0.5
-"""Of the level that noise alone stays below; the cap on the votes does the rest."""
-PAPER_K, PAPER_C = 2.0, 0.01
-"""For the unnamed constants of the paper: K of eq. (39), with which a user casts one false vote
-at most in expectation, and c of T*."""
-CLIP_REACH = 2.0
-"""M = 2 sqrt(s): where the sum of s signs is clipped before Laplace noise."""
 
 
 def vote_threshold(mean_scale: float, dimension: int, votes: int) -> float:
     """Distance from 0 at which a user votes: sqrt(2 log(4 d / w)) / 2 deviations of its mean.
 
-    w is the most votes that it has; the cap does the rest.
+    Half of what noise stays below: w is the most votes that it has, and that cap does the rest.
     """
-    log = math.log(4 * dimension / min(votes, dimension))
-    return VOTE_FACTOR * mean_scale * math.sqrt(2 * log)
+    return 0.5 * mean_scale * math.sqrt(2 * math.log(4 * dimension / min(votes, dimension)))
 
 
 def paper_threshold(
@@ -50,39 +43,31 @@ def paper_threshold(
 ) -> tuple[float, int]:
     """Return (39), radius sqrt(K log(2 d) / T*), and how many first samples of a user count: T*.
 
-    T* = min(T, exp(c n min(epsilon, epsilon^2) / s)), at least 1.
+    T* = min(T, exp(c n min(epsilon, epsilon^2) / s)), at least 1. For the paper's unnamed constants
+    stand K = 2, with which a user casts one false vote at most in expectation, and c = 1/100.
     """
-    power = PAPER_C * n_users * min(epsilon, epsilon * epsilon) / sparsity
+    power = 0.01 * n_users * min(epsilon, epsilon * epsilon) / sparsity
     items = max(1, math.floor(min(samples_per_user, math.exp(min(700.0, power)))))
-    return radius * math.sqrt(PAPER_K * math.log(2 * dimension) / items), items
+    return radius * math.sqrt(2 * math.log(2 * dimension) / items), items
 
 
 @lru_cache(maxsize=1 << 12)
-def sign_gain(n_votes: int) -> float:
-    """Return E v_j sign(S) for a coordinate among n_votes voted ones, S the sum of their signs.
+def vote_gain(n_votes: int, reach: float = 0.0) -> float:
+    """Return E v_j f(S) for a coordinate among n_votes voted ones, S the sum of their signs.
 
-    With h = floor(n_votes / 2) it is the probability C(2h, h) / 4^h that 2h fair signs cancel:
-    an even number of votes has the gain of one vote more. 0 for no votes.
+    f clips to [-reach, reach]; for 0 it is the sign, whose gain is the probability C(2h, h) / 4^h
+    that 2h fair signs cancel, h = floor(n_votes / 2): an even number of votes has the gain of one
+    vote more. 0 for no votes.
 
-    >>> [round(sign_gain(s), 6) for s in range(6)]
-    [0.0, 1.0, 0.5, 0.5, 0.375, 0.375]
+    >>> [round(vote_gain(s), 6) for s in range(6)], round(vote_gain(3, 2.0), 6)
+    ([0.0, 1.0, 0.5, 0.5, 0.375, 0.375], 0.75)
     """
-    from scipy.stats import binom
-
-    h = n_votes // 2
-    return float(binom.pmf(h, 2 * h, 0.5)) if n_votes else 0.0
-
-
-def clip_gain(n_votes: int, reach: float) -> float:
-    """Return E clip(1 + R, -M, M) for a voted coordinate, R the sum of the others' signs.
-
-    >>> round(clip_gain(3, 2.0), 6), clip_gain(1, 2.0)
-    (0.75, 1.0)
-    """
-    from scipy.stats import binom
+    from scipy.stats import binom  # takes a second to be imported
 
     if not n_votes:
         return 0.0
+    if not reach:
+        return float(binom.pmf(n_votes // 2, n_votes // 2 * 2, 0.5))
     ups = np.arange(n_votes)
     total = np.clip(1 + 2 * ups - (n_votes - 1), -reach, reach)
     return float(binom.pmf(ups, n_votes - 1, 0.5) @ total)
@@ -107,18 +92,15 @@ class VoteLaw:
 
     def gain(self, n_votes: int) -> float:
         """Return the expected score of a coordinate among the n_votes that a user voted for."""
-        if self.reach:
-            return clip_gain(n_votes, self.reach)
-        return self.channel.gain * sign_gain(n_votes)
+        gain = vote_gain(n_votes, self.reach)
+        return gain if self.reach else self.channel.gain * gain
 
     @property
     def deviation(self) -> float:
         """Standard deviation of one user's score where it did not vote."""
-        if not self.reach:
-            return 1.0
-        spread = min(float(self.sparsity), self.reach**2)
-        noise = self.reach**2 * float(self.channel.variance(0.0))
-        return math.sqrt(spread + noise)
+        square = self.reach**2
+        noise = square * float(self.channel.variance(0.0)) if self.reach else 1.0
+        return math.sqrt(min(float(self.sparsity), square) + noise)
 
     def lead(self, n_users: float) -> float:
         """Score of a coordinate that everybody votes for, in standard deviations."""
@@ -142,15 +124,17 @@ def pick_support(scores: Floats, sparsity: int, least: float, *, first: bool = F
     return over[:sparsity]
 
 
-def keep_largest(value: Floats, stderr: Floats, sparsity: int) -> Floats:
+def keep_largest(
+    value: Floats, stderr: ArrayLike, sparsity: int, sure: NDArray[np.bool_] | bool = False
+) -> Floats:
     """Zero the entries that noise explains, and all but the s largest of the others: (d,).
 
-    Entries are relative to the middle of the range, 0; one below stderr sqrt(2 log(2 d)) becomes 0.
+    An entry below stderr sqrt(2 log(2 d)) becomes 0, unless other evidence makes it ``sure``.
     """
     size = np.abs(value)
-    level = stderr * math.sqrt(2 * math.log(2 * len(value)))
-    kept = pick_support(np.where(size >= level, size, -1.0), sparsity, 0.0)
+    good = (size >= np.asarray(stderr) * math.sqrt(2 * math.log(2 * len(value)))) | sure
     out = np.zeros_like(value)
+    kept = pick_support(np.where(good, size, -1.0), sparsity, 0.0)
     out[kept] = value[kept]
     return out
 

@@ -9,11 +9,10 @@ import pytest
 from fedhist.channels.catalogue import scalar_channel
 from server.means.support import (
     VoteLaw,
-    clip_gain,
     keep_largest,
     paper_threshold,
     pick_support,
-    sign_gain,
+    vote_gain,
     vote_threshold,
 )
 
@@ -23,19 +22,19 @@ def test_gains_by_enumerating_all_signs(s: int) -> None:
     """An even number of votes has the gain of one vote MORE (not one less)."""
     patterns = np.array(list(product((-1, 1), repeat=s)))
     total = patterns.sum(axis=1)
-    assert sign_gain(s) == pytest.approx((patterns[:, 0] * np.sign(total)).mean(), abs=1e-15)
+    assert vote_gain(s) == pytest.approx((patterns[:, 0] * np.sign(total)).mean(), abs=1e-15)
     for reach in (0.5, 1.0, 2.0, 2 * math.sqrt(s)):
         clipped = np.clip(total, -reach, reach)
-        assert clip_gain(s, reach) == pytest.approx((patterns[:, 0] * clipped).mean(), abs=1e-14)
+        assert vote_gain(s, reach) == pytest.approx((patterns[:, 0] * clipped).mean(), abs=1e-14)
     if s % 2 == 0:
-        assert sign_gain(s) == pytest.approx(sign_gain(s + 1))
-        assert sign_gain(s) < sign_gain(s - 1)
+        assert vote_gain(s) == pytest.approx(vote_gain(s + 1))
+        assert vote_gain(s) < vote_gain(s - 1)
 
 
 def test_gain_for_many_votes() -> None:
-    assert sign_gain(10**6) == pytest.approx(math.sqrt(2 / math.pi / 10**6), rel=1e-3)
-    assert clip_gain(10**4, 1e9) == pytest.approx(1.0)
-    assert sign_gain(0) == clip_gain(0, 1.0) == 0.0
+    assert vote_gain(10**6) == pytest.approx(math.sqrt(2 / math.pi / 10**6), rel=1e-3)
+    assert vote_gain(10**4, 1e9) == pytest.approx(1.0)
+    assert vote_gain(0) == vote_gain(0, 1.0) == 0.0
 
 
 @pytest.mark.parametrize(("vote", "reach"), [("onebit", 0.0), ("laplace", 4.0)])
@@ -90,6 +89,9 @@ def test_keep_largest() -> None:
     assert keep_largest(value, stderr, 2).tolist() == [0.9, 0.0, -0.8, 0.0, 0.0]
     # a fold without reports has an infinite standard error
     assert keep_largest(value, np.array([np.inf] * 5), 5).tolist() == [0.0] * 5
+    # other evidence counts as well
+    sure = np.array([False, True, False, False, False])
+    assert keep_largest(value, stderr, 5, sure)[1] == value[1]
 
 
 def test_thresholds() -> None:

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clients.randomizers.scalars import randomize
-from clients.randomizers.vote_sets import vote_sets
 from clients.records.functionals import samples_of
-from fedhist.base.arrays import Bounds, Floats
-from fedhist.base.checks import check_choice, check_scale
-from fedhist.base.hashing import digest64
+from clients.records.user_rows import OwnMeans, clipped_points
+from fedhist.base.arrays import Bounds, Floats, Integers, offsets
+from fedhist.base.checks import check_choice, check_count, check_scale, check_size, check_within
+from fedhist.base.hashing import counter_words, digest64
 from fedhist.channels.catalogue import ScalarChannel, scalar_channel, scalar_law
 from fedhist.channels.sign_hashes import RademacherSigns
 from fedhist.model.finite import FiniteChannel
@@ -30,11 +29,9 @@ from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
+from fedhist.users.folds import MAX_FOLDS
 from fedhist.users.keys import keyed_hash
 from fedhist.users.streams import SeededStreams, Streams
-
-MOST_COORDINATES = 1 << 24
-VOTE_KINDS = ("sign", "laplace")
 
 
 @register_query
@@ -94,19 +91,13 @@ class HashedVotes(LocalQuery):
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
         check_scale("radius", self.radius)
-        if not 1 <= self.dimension <= MOST_COORDINATES:
-            raise ValueError(f"dimension must lie in [1, {MOST_COORDINATES}], got {self.dimension}")
-        if not 0 < self.threshold < math.inf:
-            raise ValueError(f"threshold must be positive and finite, got {self.threshold}")
-        if self.max_votes < 1:
-            raise ValueError(f"max_votes must be positive, got {self.max_votes}")
-        check_choice("vote", self.vote, VOTE_KINDS)
-        if not 0 < self.reach < math.inf:
-            raise ValueError(f"reach must be positive and finite, got {self.reach}")
-        if not 0 <= self.hash_salt < 1 << 63:
-            raise ValueError(f"hash_salt must lie in [0, 2^63), got {self.hash_salt}")
-        if self.max_items < 0:
-            raise ValueError(f"max_items must not be negative, got {self.max_items}")
+        check_within("dimension", self.dimension, 1, MAX_FOLDS)
+        check_size("threshold", self.threshold)
+        check_count("max_votes", self.max_votes)
+        check_choice("vote", self.vote, ("sign", "laplace"))
+        check_size("reach", self.reach)
+        check_within("hash_salt", self.hash_salt, 0, 1 << 63, "[)")
+        check_within("max_items", self.max_items, 0, math.inf, "[)")
         _ = self.signs, self.channel
 
     @property
@@ -135,20 +126,38 @@ class HashedVotes(LocalQuery):
         u = self.scalars(self.signs.vote_sums(users.ids, *self.votes(users)))
         return Report(users.ids, {"reports": randomize(u, self.channel, rng)})
 
-    def votes(self, users: Users) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Find each user's columns j, or ~j, in CSR form: (n + 1,) and (votes,) int64."""
-        return vote_sets(
-            # no word of the signs: a user's sum would depend on how its ties were broken
-            keyed_hash(users.ids, digest64("fedhist.ties", self.hash_salt)),
-            samples_of(users, self.dimension),
-            float(self.radius),
-            float(self.threshold),
-            self.max_votes,
-            self.max_items,
-            self.signed,
-        )
+    @property
+    def averaging(self) -> OwnMeans:
+        """The mean over the clipped samples."""
+        return OwnMeans(-float(self.radius), float(self.radius), self.max_items)
 
-    def scalars(self, sums: NDArray[np.int64]) -> Floats:
+    def votes(self, users: Users) -> tuple[Integers, Integers]:
+        """Find each user's columns j, or ~j for a mean below 0 of signed votes, in CSR form.
+
+        Bounds (n + 1,) and columns, increasing within a user; none for a user without samples or
+        with a NaN among them. Means are equally far if they are in multiples of radius / 2^32: 1/6
+        and -1/6 as they are rounded are not.
+        """
+        radius, most = float(self.radius), self.max_votes
+        samples = samples_of(users, self.dimension)
+        means = clipped_points(samples, -radius, radius, self.max_items)
+        size = np.abs(means)
+        far = (size >= self.threshold) & ~np.isnan(means).any(axis=1, keepdims=True)
+        many = np.flatnonzero(np.count_nonzero(far, axis=1) > most)
+        if len(many):
+            # no word of the signs: a user's sum would depend on how its ties were broken
+            keys = keyed_hash(users.ids[many], digest64("fedhist.ties", self.hash_salt))
+            steps = np.rint(size[many] * (2.0**32 / radius)).astype(np.uint64)
+            ties = counter_words(keys, self.dimension) >> np.uint64(33)  # the least comes first
+            rank = np.where(far[many], steps << np.uint64(31) | (ties ^ np.uint64(2**31 - 1)), 0)
+            least = np.partition(rank, -most, axis=1)[:, -most]
+            far[many] &= rank >= least[:, None]
+        user, column = np.nonzero(far)
+        if self.signed:
+            column = np.where(means[user, column] < 0, ~column, column)
+        return offsets(np.count_nonzero(far, axis=1)), column
+
+    def scalars(self, sums: Integers) -> Floats:
         """Turn sums of signs into what the channel takes: (n,) float64 in [-1, 1]."""
         if self.vote == "sign":
             return np.sign(sums).astype(np.float64)

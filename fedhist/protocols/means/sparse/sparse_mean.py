@@ -1,9 +1,13 @@
 """Mean with few non-zero coordinates under user-level local differential privacy [1]_.
 
-Whole vectors by default, see :mod:`~fedhist.protocols.means.sparse.vectors`, and the paper's two
-procedures. Selection: half of the users name the coordinates where their own mean is not 0, by one
-hashed number each, and the others estimate the mean there only. Thresholding: all users estimate
-all coordinates in folds, and what noise explains becomes 0.
+Whole vectors by default: users report where their mean leans, as one vector by ranks, until s
+coordinates stand out of the noise, or half of the users have been asked. The others report the
+coordinates that came out, and a few more where it is doubtful which: stage by stage, around what
+earlier ones said. Fresh users' values have no selection bias. Own idea.
+
+And the paper's two procedures. Selection: half of the users name the coordinates where their own
+mean is not 0, by one hashed number each, and the others estimate the mean there only. Thresholding:
+all users estimate all coordinates in folds, and what noise explains becomes 0.
 
 References
 ----------
@@ -19,34 +23,30 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from clients.records.functionals import Coordinates, samples_of
 from clients.records.user_rows import coordinate_points
-from fedhist.base.arrays import Array, Floats
+from clients.records.vectors import BoxMean, Leaning
+from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.checks import check_integer, check_scale
 from fedhist.base.hashing import digest64
+from fedhist.base.text import warned
+from fedhist.channels.rank_unit import RankUnit
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
+from fedhist.protocols.centred.queries import RankReports
+from fedhist.protocols.centred.script import centred_mean
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.mean_linf import FoldMean
 from fedhist.protocols.means.sparse.queries import HashedVotes, vote_channel
-from fedhist.protocols.means.sparse.vectors import (
-    LOOKS,
-    MOST_DIMENSION,
-    MOST_ROUNDS,
-    NOT_LOST,
-    VectorSetting,
-    none_found,
-)
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, user_ids
+from server.means.centred import MOST_STAGES, CentredPlan, plan_centred
 from server.means.localize import Plan
 from server.means.support import (
-    CLIP_REACH,
     Z_MIN,
     VoteLaw,
     keep_largest,
@@ -60,6 +60,14 @@ if TYPE_CHECKING:
 
 VOTERS = 0.5
 """Share of the users who select [1, eq. (38)]."""
+
+LOOKS = (0.1, 0.25, VOTERS)
+"""Shares of the users after which it is asked whether enough coordinates stand out: at least half
+of them refine."""
+
+NOT_LOST = 2.0
+"""Deviations that chance reaches once in 40 runs: so far above the level of the largest noise a
+coordinate is sure, so far from 0 it is worth a look."""
 
 
 @register_protocol
@@ -146,7 +154,7 @@ class SparseMean(FoldMean):
         if self.max_votes is not None:
             check_integer("max_votes", self.max_votes, self.dimension)
         if self.procedure == "vectors":
-            _ = self.vectors.part
+            _ = self.leaning
         elif self.procedure == "threshold":
             _ = self.functional
         else:
@@ -177,21 +185,31 @@ class SparseMean(FoldMean):
     @property
     def procedure(self) -> str:
         """The procedure in use: "vectors", "select" or "threshold"."""
-        able = self.selects and self.dimension <= MOST_DIMENSION and not math.isinf(self.epsilon)
+        # a report costs its client some hundreds of operations for every coordinate
+        able = self.selects and self.dimension <= 4096 and not math.isinf(self.epsilon)
         return "select" if self.method == "vectors" and not able else self.method
 
     @property
-    def vectors(self) -> VectorSetting:
-        """Public numbers of the reports of whole vectors."""
-        return VectorSetting(
-            float(self.n_users),
-            self.scale,
-            self.dimension,
-            self.sparsity,
-            float(self.radius),
-            float(self.epsilon),
-            self.salt,
-        )
+    def leaning(self) -> Leaning:
+        """Of "vectors": what the first users are asked; up to what noise reaches."""
+        most = math.sqrt(2 * math.log(self.dimension))
+        return Leaning(self.dimension, float(self.radius), self.scale, most)
+
+    @property
+    def level(self) -> float:
+        """Deviations of a score that noise does not reach."""
+        return selection_level(self.dimension, min(self.sparsity, self.dimension))
+
+    @property
+    def unit(self) -> float:
+        """Variance of one user's report of a vector in a coordinate."""
+        return RankUnit(float(self.epsilon), self.dimension).v / self.dimension
+
+    def vector_plan(self, columns: int, share: float) -> CentredPlan:
+        """Plan the means of so many columns, as a vector, by a share of the users."""
+        root, epsilon = math.sqrt(columns), float(self.epsilon)
+        sigma, radius = self.scale * root, float(self.radius) * root
+        return plan_centred(self.n_users * share, sigma, radius, epsilon, columns)
 
     @property
     def votes(self) -> int:
@@ -202,7 +220,7 @@ class SparseMean(FoldMean):
     def law(self) -> VoteLaw:
         """Gain and noise of a selecting user's report."""
         vote = self.auto_vote if self.vote == "auto" else self.vote
-        reach = CLIP_REACH * math.sqrt(self.votes) if vote == "laplace" else 0.0
+        reach = 2 * math.sqrt(self.votes) if vote == "laplace" else 0.0
         return VoteLaw(vote_channel(vote, self.epsilon), self.votes, reach)
 
     @property
@@ -237,7 +255,7 @@ class SparseMean(FoldMean):
         """Fold j is coordinate j."""
         return self.coordinates(None, self.plan.max_items)
 
-    def coordinates(self, columns: NDArray[np.int64] | None, max_items: int) -> Coordinates:
+    def coordinates(self, columns: Integers | None, max_items: int) -> Coordinates:
         """Give every fold one of the coordinates."""
         radius = float(self.radius)
         return Coordinates(self.dimension, -radius, radius, columns, max_items)
@@ -246,7 +264,7 @@ class SparseMean(FoldMean):
     def max_rounds(self) -> int:
         """Ten for vectors; up to two for the means, and one for selection before them."""
         if self.procedure == "vectors":
-            return MOST_ROUNDS
+            return len(LOOKS) + 2 * MOST_STAGES - 1
         if self.procedure == "threshold":
             return super().max_rounds
         return 3 if self.selects else 2
@@ -267,12 +285,17 @@ class SparseMean(FoldMean):
         """
         d, s = self.dimension, min(self.sparsity, self.dimension)
         if self.procedure == "vectors":
-            return self.vectors.lead(b, LOOKS[-1]) - self.vectors.level
+            most = self.leaning.most
+            x, noise = np.minimum(b / self.scale, most), min(self.radius / self.scale, most, 1.0)
+            signal, other = np.sinh(x) ** 2, math.sinh(noise) ** 2
+            told = self.n_users * LOOKS[-1] / self.unit
+            lead = np.sqrt(told * signal / (s * signal + (d - s) * other))
+            return np.asarray(lead - self.level)
         if self.procedure == "threshold":
             return b / math.sqrt(self.plan.variance) - math.sqrt(2 * math.log(2 * d))
         cut = max(vote_threshold(1.0, d, self.votes), float(ndtri(1 - self.votes / (2 * d))))
         voted = ndtr(b / self.scale - cut) - ndtr(-b / self.scale - cut)
-        return np.asarray(voted * self.law.lead(self.n_users * VOTERS) - selection_level(d, s))
+        return np.asarray(voted * self.law.lead(self.n_users * VOTERS) - self.level)
 
     @property
     def missable(self) -> float:
@@ -289,7 +312,7 @@ class SparseMean(FoldMean):
         if self.procedure == "select" and not self.selects:
             return "" if self.plan_of(d).feasible else self.too_few(d, self.radius)
         if self.procedure == "vectors":
-            risk = self.vectors.plan(s, 1 - LOOKS[-1]).risk / s
+            risk = self.vector_plan(s, 1 - LOOKS[-1]).risk / s
         else:
             risk = (self.plan if self.procedure == "threshold" else self.plan_of(s)).risk
         if self.lead(np.array([self.radius]))[0] >= 0 and 2 * risk < square:
@@ -309,7 +332,7 @@ class SparseMean(FoldMean):
         if useless:
             return Estimate.refused(useless)
         if self.procedure == "vectors":
-            estimate = yield from self.vectors.rounds()
+            estimate = yield from self._by_vectors()
         elif self.procedure == "threshold":
             estimate = yield from super().rounds(server)
         elif not self.selects:
@@ -322,6 +345,63 @@ class SparseMean(FoldMean):
         unseen = math.hypot(self.missable * math.sqrt(lost), estimate.public.get("unseen", 0.0))
         return replace(estimate, public={**estimate.public, "unseen": unseen})
 
+    def _by_vectors(self) -> Generator[Query, Summary, Estimate]:
+        """Find where users lean, then refine."""
+        z, share = yield from self._find()
+        columns = self.candidates(z)
+        public = {"share_select": share, "selected": float(len(columns))}
+        if not len(columns):
+            return _none_found(self.dimension, public)
+        found = yield from centred_mean(
+            BoxMean(self.dimension, float(self.radius), columns),
+            self.vector_plan(len(columns), 1 - share),
+            epsilon=float(self.epsilon),
+            salt=self.salt,
+            lo=share,
+            project=self._into_box,
+        )
+        if isinstance(found, Estimate):
+            return found
+        public |= found.public
+        value, stderr = np.zeros((2, self.dimension))
+        sure = np.abs(z[columns]) >= self.level
+        kept = keep_largest(found.value, found.stderr, self.sparsity, sure)
+        value[columns] = self._into_box(kept)
+        if not value.any():
+            return _none_found(self.dimension, public, found.warnings)
+        stderr[value != 0] = math.sqrt(found.error / len(columns))
+        return Estimate.ok(value, stderr=stderr, public=public, warnings=found.warnings)
+
+    def _find(self) -> Generator[Query, Summary, tuple[Floats, float]]:
+        """Ask where the users lean: (d,) scores in standard deviations, and the share asked."""
+        before, n, zero = 0.0, 0, np.zeros(self.dimension)
+        total, z, points = zero, zero, digest64("fedhist.leaning", self.salt) >> 1
+        for share in LOOKS:
+            cohort = Cohort(self.salt, before, share)
+            query = RankReports(self.leaning, zero, 1.0, float(self.epsilon), cohort, points)
+            reports = yield query
+            total, before = total + reports.n_users * query.estimate(reports), share
+            n += reports.n_users
+            z = total / math.sqrt(self.unit * max(n, 1))
+            if self._sure(z) >= self.sparsity:
+                break
+        return z, before
+
+    def _sure(self, z: Floats) -> int:
+        """Count the coordinates that stand out."""
+        return int(np.count_nonzero(np.abs(z) >= self.level + NOT_LOST))
+
+    def candidates(self, z: Floats) -> Integers:
+        """Pick the coordinates to refine: (k,) int64, increasing, s <= k <= 2 s if enough show.
+
+        As many more than s as there are places that nothing sure takes.
+        """
+        s = self.sparsity
+        return pick_support(np.abs(z), s + max(0, s - self._sure(z)), NOT_LOST)
+
+    def _into_box(self, value: Floats) -> Floats:
+        return np.clip(value, -self.radius, self.radius)
+
     def _select_and_estimate(self) -> Generator[Query, Summary, Estimate]:
         """Ask for votes, then about the coordinates that they name."""
         query = self.vote_query
@@ -331,10 +411,10 @@ class SparseMean(FoldMean):
         support = self.select(query, votes)
         public = {"n_select": float(votes.n_users), "selected": float(len(support))}
         if not len(support):
-            return none_found(self.dimension, public)
+            return _none_found(self.dimension, public)
         return (yield from self._estimate(support, VOTERS, public))
 
-    def select(self, query: HashedVotes, votes: Summary) -> NDArray[np.int64]:
+    def select(self, query: HashedVotes, votes: Summary) -> Integers:
         """Pick the coordinates whose score is no noise: (k,) int64, increasing, k <= s.
 
         Votes are signed, and so are scores.
@@ -353,7 +433,7 @@ class SparseMean(FoldMean):
         return value, np.where(value != 0, found.stderr, 0.0)
 
     def _estimate(
-        self, support: NDArray[np.int64], lo: float, public: dict[str, float]
+        self, support: Integers, lo: float, public: dict[str, float]
     ) -> Generator[Query, Summary, Estimate]:
         """Estimate the selected coordinates from the other users; the rest stays 0."""
         plan = self.plan_of(len(support))
@@ -399,3 +479,16 @@ class SparseMean(FoldMean):
         values = rng.permuted(np.tile(np.where(up, 1.0, -1.0), (n, 1, 1)), axis=1)
         ids = user_ids(Keys.range(n))
         return Users.from_samples(ids, np.arange(n + 1) * T, values.reshape(-1, d))
+
+
+def _none_found(
+    dimension: int, public: dict[str, float], warnings: tuple[str, ...] = ()
+) -> Estimate:
+    """Estimate 0 everywhere, and say why."""
+    told = warned(
+        "no coordinate was selected",
+        "the estimate is 0 everywhere, since no signal was seen above the noise",
+        "more users or a larger epsilon show smaller signals",
+    )
+    value, stderr = np.zeros((2, dimension))
+    return Estimate.ok(value, stderr=stderr, public=public, warnings=(*warnings, told))

@@ -12,8 +12,7 @@ import pytest
 
 import fedhist
 from fedhist.protocols.centred.queries import RadiusVotes, RankReports
-from fedhist.protocols.means.sparse.sparse_mean import SparseMean
-from fedhist.protocols.means.sparse.vectors import LOOKS, MOST_DIMENSION, MOST_ROUNDS, NOT_LOST
+from fedhist.protocols.means.sparse.sparse_mean import LOOKS, NOT_LOST, SparseMean
 from fedhist.users.batch import Users
 
 PLACES = [1, 13, 20, 39]
@@ -40,8 +39,8 @@ def losses(protocol: SparseMean, users: Users, truth: np.ndarray, runs: int) -> 
 
 def test_when_vectors_are_reported() -> None:
     protocol = settings(5000, 40, 30, 2.0)
-    assert (protocol.procedure, protocol.max_rounds) == ("vectors", MOST_ROUNDS)
-    for other in ({"dimension": MOST_DIMENSION + 1}, {"epsilon": math.inf}, {"sparsity": 40}):
+    assert (protocol.procedure, protocol.max_rounds) == ("vectors", 10)
+    for other in ({"dimension": 4097}, {"epsilon": math.inf}, {"sparsity": 40}):
         assert replace(protocol, **other).procedure != "vectors"
     assert settings(5000, 40, 30, 2.0, mode="paper").procedure in ("select", "threshold")
 
@@ -127,23 +126,13 @@ def test_strong_signals_are_found_by_few_users() -> None:
 
 def test_which_columns_are_refined() -> None:
     """s sure ones are all; with one of them in doubt there is room for one more."""
-    vectors = settings(5000, 40, 30, 2.0).vectors
+    protocol = settings(5000, 40, 30, 2.0)
     z = np.zeros(40)
-    z[[3, 5, 7]], z[[9, 11, 13]] = vectors.level + NOT_LOST, (-4.0, 2.0, -1.6)
-    assert vectors.sure(z) == 3
-    assert vectors.candidates(z).tolist() == [3, 5, 7, 9, 11]
+    z[[3, 5, 7]], z[[9, 11, 13]] = protocol.level + NOT_LOST, (-4.0, 2.0, -1.6)
+    assert protocol.candidates(z).tolist() == [3, 5, 7, 9, 11]
     z[9] = -9.0
-    assert vectors.candidates(z).tolist() == [3, 5, 7, 9]
-    assert not len(vectors.candidates(np.full(40, 1.4)))
-
-
-def test_what_is_kept() -> None:
-    """Evidence of either round; of more than s the largest."""
-    vectors = settings(5000, 40, 30, 2.0).vectors
-    value, z = np.array([0.5, -0.4, 0.01, 0.2, 0.3, 0.02]), np.full(6, 2.0)
-    z[2] = 5.0
-    assert vectors.kept(value[:4], z[:4], 0.1).tolist() == [0.5, -0.4, 0.01, 0.0]
-    assert vectors.kept(value, z, 0.05).tolist() == [0.5, -0.4, 0.0, 0.2, 0.3, 0.0]
+    assert protocol.candidates(z).tolist() == [3, 5, 7, 9]
+    assert not len(protocol.candidates(np.full(40, 1.4)))
 
 
 def test_no_signal_gives_zero_and_few_users_are_refused() -> None:

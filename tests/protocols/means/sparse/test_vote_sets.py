@@ -5,15 +5,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from clients.randomizers.vote_sets import vote_sets
-from fedhist.base.hashing import counter_words, mix64
+from fedhist.base.hashing import counter_words, digest64
+from fedhist.protocols.means.sparse.queries import HashedVotes
+from fedhist.users.batch import Users
 from fedhist.users.columns import Samples
-
-KEY = np.uint64(0x123456789ABCDEF)
+from fedhist.users.keys import keyed_hash
 
 
 def keys_of(n: int) -> np.ndarray:
-    return mix64(np.arange(n, dtype=np.uint64) ^ KEY)
+    return keyed_hash(np.arange(n, dtype=np.uint64), digest64("fedhist.ties", 4))
 
 
 def slow(
@@ -39,8 +39,13 @@ def slow(
     return found
 
 
-def rows(samples: Samples, *settings: float) -> list[list[int]]:
-    indptr, columns = vote_sets(keys_of(len(samples.indptr) - 1), samples, *settings)
+def rows(
+    samples: Samples, radius: float, least: float, most: int, items: int = 0, signed: bool = False
+) -> list[list[int]]:
+    d = samples.values.shape[1]
+    query = HashedVotes(d, radius, least, most, 1.0, hash_salt=4, max_items=items, signed=signed)
+    ids = np.arange(len(samples.indptr) - 1, dtype=np.uint64)
+    indptr, columns = query.votes(Users(ids, samples=samples))
     assert indptr.dtype == columns.dtype == np.int64
     return [columns[a:b].tolist() for a, b in pairwise(indptr)]
 
