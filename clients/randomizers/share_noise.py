@@ -29,16 +29,14 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from fedhist.base.arrays import Floats, Integers, Words
+from fedhist.base.arrays import Integers, Words
 from fedhist.base.hashing import GOLDEN, digest64, mix
-from fedhist.privacy.noise_source import exact_noise, seeded_gaussian
+from fedhist.privacy.noise_source import exact_noise
 from fedhist.privacy.shares import ShareNoise
 
-WORK = 192
-"""Fractional bits in which probabilities are computed."""
-
-BITS = 128
-"""Bits of a random number, and of the threshold that it is compared with."""
+WORK, BITS = 192, 128
+"""Fractional bits in which probabilities are computed; bits of a random number, and of the
+threshold that it is compared with."""
 
 
 def draw_share(
@@ -58,9 +56,7 @@ def draw_share(
     key = digest64("fedhist.shares", seed, digest, node)
     if noise.kind == "laplace":
         return laplace_share(key, entries, noise.size, noise.honest)
-    if noise.share <= WIDEST:
-        return gaussian_share(key, entries, noise.share)
-    return seeded_gaussian(np.random.Generator(np.random.Philox(key=key)), (entries,), noise.share)
+    return gaussian_share(key, entries, noise.share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,17 +153,6 @@ def exact_differences(scale: float, honest: int) -> ExactDifferences:
     return ExactDifferences(high, np.array([t & mask for t in sums], np.uint64), tuple(powers))
 
 
-TABLE_REACH = 9.3
-"""Of the table, in stds: beyond it lies less than 2^-66."""
-
-CELLS_PER_STD = 1 << 8
-"""Cells per std, at least, where a cell has several integers: 1 proposal in 200 is refused."""
-
-GUIDE_BITS = 12
-WIDEST = float(1 << 18)
-"""Largest std with a table; it is made from every integer that it covers."""
-
-
 def laplace_share(key: int, entries: int, scale: float, honest: int) -> Integers:
     """Draw differences of negative binomials of shape 1 / honest, at the cost of the jumps.
 
@@ -182,41 +167,13 @@ def laplace_share(key: int, entries: int, scale: float, honest: int) -> Integers
 
 
 def gaussian_share(key: int, entries: int, std: float) -> Integers:
-    """Draw integers with P(k) ~ exp(-k^2 / (2 std^2)), by inversion of a table: (entries,) int64.
+    """Draw integers with P(k) ~ exp(-k^2 / (2 std^2)): (entries,) int64; key in [0, 2^64).
 
-    ``key`` lies in [0, 2^64); std is at most :data:`WIDEST`.
+    By rejection from discrete Laplace, as :func:`fedhist.privacy.noise_source.seeded_gaussian`.
     """
-    table = gaussian_table(std)
     out = np.empty(entries, dtype=np.int64)
-    _inverted(np.uint64(key), table.upper, table.guide, table.shift, 0.5 / (std * std), out)
+    _gaussians(np.uint64(key), std, out)
     return out
-
-
-@dataclass(frozen=True, eq=False)
-class GaussianTable:
-    """Law of |Z| over cells of 2^shift integers.
-
-    ``upper``, (c,): P(|Z| lies in this cell or before), at last 1. ``guide``, (2^12,): first cell
-    that a uniform number with these leading bits can fall into.
-    """
-
-    upper: Floats
-    guide: Integers
-    shift: int
-
-
-@lru_cache(maxsize=8)
-def gaussian_table(std: float) -> GaussianTable:
-    """Tabulate the law of |Z| for a std of at most :data:`WIDEST`."""
-    shift = max(0, math.floor(math.log2(std / CELLS_PER_STD)))
-    n_cells = math.ceil(TABLE_REACH * std) // (1 << shift) + 1
-    mass = np.exp(-0.5 * (np.arange(n_cells << shift) / std) ** 2)
-    mass[1:] *= 2
-    cells = mass.reshape(n_cells, -1).sum(axis=1)
-    upper = np.cumsum(cells)
-    upper /= upper[-1]
-    starts = np.arange(1 << GUIDE_BITS) / (1 << GUIDE_BITS)
-    return GaussianTable(upper, np.searchsorted(upper, starts, side="right"), shift)
 
 
 @njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
@@ -245,36 +202,17 @@ def _jumps(key: np.uint64, log_stop: float, gap: float, out: Integers) -> None:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _inverted(
-    key: np.uint64,
-    upper: Floats,
-    guide: NDArray[np.int64],
-    shift: int,
-    curve: float,
-    out: Integers,
-) -> None:
-    """Find each draw's cell, then an integer of it: uniform, kept as often as its mass says."""
-    counter = key
+def _gaussians(key: np.uint64, std: float, out: Integers) -> None:
+    """Propose differences of geometrics of scale t until one is kept."""
+    counter, t = key, math.floor(std) + 1.0
     for i in range(out.shape[0]):
-        counter += uint64(GOLDEN)
-        word = mix(counter)
-        u = np.float64(word >> uint64(11)) * 2.0**-53
-        cell = guide[word >> uint64(52)]
-        while u >= upper[cell]:
-            cell += 1
-        k = cell
-        if shift:
-            first = cell << shift
-            low = np.float64(first)
-            while True:
-                counter += uint64(GOLDEN)
-                inner = mix(counter)
-                k = first + np.int64(inner & uint64((1 << shift) - 1))
-                x = np.float64(k)
-                chance = math.exp((low * low - x * x) * curve)
-                if k == 0:  # half as likely as the integers beside it, which stand for two signs
-                    chance = 0.5
-                counter += uint64(GOLDEN)
-                if _unit(mix(counter)) <= chance:
-                    break
-        out[i] = -k if word & uint64(1) else k
+        while True:
+            counter += uint64(GOLDEN)
+            y = math.floor(-t * math.log(_unit(mix(counter))))
+            counter += uint64(GOLDEN)
+            y -= math.floor(-t * math.log(_unit(mix(counter))))
+            counter += uint64(GOLDEN)
+            away = (abs(y) - std * std / t) / std
+            if -math.log(_unit(mix(counter))) > away * away / 2.0:
+                out[i] = y
+                break

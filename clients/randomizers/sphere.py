@@ -16,11 +16,11 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers, Words
-from fedhist.base.hashing import GOLDEN, mix, unit1
+from fedhist.base.hashing import GOLDEN, counter_words, mix
 from fedhist.channels.layers import draw_layers
 from fedhist.channels.rank_unit import RankUnit, Table, normal_cells, point_keys
 from fedhist.channels.sphere import SphereChannel
-from fedhist.users.streams import Streams
+from fedhist.users.streams import Streams, unit_interval
 
 
 def duchi_l2(x: Floats, channel: SphereChannel, rng: Streams) -> Floats:
@@ -40,64 +40,36 @@ def duchi_l2(x: Floats, channel: SphereChannel, rng: Streams) -> Floats:
 
     The sign is that of <y, x~>, where x~ is the end that x is rounded to. As computed it is odd in
     y: a product, a sum and their roundings are, in one fixed order, and a tie goes to the side of
-    the first coordinate of y that is not zero (so that x = 0 reads as the end e_1). Hence the law
-    of the report has two levels for a given end: twice the keep-probability relative to the law
+    the first coordinate of y, which is never zero (so that x = 0 reads as the end e_1). Hence the
+    law of the report has two levels for a given end: twice the keep-probability relative to the law
     of y on one side, twice the flip-probability on the other.
     """
     if math.isinf(channel.epsilon):
         return x.copy()
-    share = np.minimum(_norms(x) / channel.radius, 1.0)
+    share = np.minimum(_norms(x)[0] / channel.radius, 1.0)
     near = rng.substream("end").bernoulli((1.0 + share) / 2)
     lie = rng.substream("flip").bernoulli(np.full(len(x), channel.flip))
-    words = rng.substream("point").words(1)[:, 0]
-    out = np.empty(x.shape)
-    _reports(x, near ^ lie, words, channel.length, out)
-    return out
+    d = channel.dimension
+    # by Box-Muller; a normal of zero does not occur: uniforms are midpoints of 2^52 cells
+    uniforms = unit_interval(counter_words(rng.substream("point").words(1)[:, 0], d + d % 2))
+    radius, angle = np.sqrt(-2.0 * np.log(uniforms[:, ::2])), 2.0 * math.pi * uniforms[:, 1::2]
+    y = np.stack((radius * np.cos(angle), radius * np.sin(angle)), axis=2).reshape(len(x), -1)
+    y = y[:, :d]
+    product = (y * x).sum(axis=1)
+    above = np.where(product != 0, product, y[:, 0]) > 0
+    y *= (channel.length / np.sqrt(np.square(y).sum(axis=1)))[:, None]
+    y[above != (near ^ lie)] *= -1.0
+    return y
 
 
-def _norms(x: Floats) -> Floats:
-    """Norms of finite rows, whose squares need not be finite."""
+def _norms(x: Floats) -> tuple[Floats, Floats]:
+    """Norms of finite rows, whose squares need not be finite, and the rows over them."""
     largest = np.abs(x).max(axis=1, initial=0.0)
     scale = np.where(largest > 0, largest, 1.0)
-    return np.asarray(scale * np.sqrt(np.square(x / scale[:, None]).sum(axis=1)))
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _reports(x: Floats, agree: Any, words: Words, length: float, out: Floats) -> None:
-    """Write b y for every row: y from its word by Box-Muller, b its side, agreed with or not.
-
-    A normal of zero does not occur: the uniforms are midpoints of 2^52 cells.
-    """
-    d = x.shape[1]
-    y = np.empty(d + 1)
-    for k in range(x.shape[0]):
-        counter = words[k]
-        squares = 0.0
-        for j in range(0, d, 2):
-            radius = math.sqrt(-2.0 * math.log(unit1(mix(counter + uint64(GOLDEN)))))
-            counter += uint64(GOLDEN) + uint64(GOLDEN)
-            angle = 2.0 * math.pi * unit1(mix(counter))
-            y[j] = radius * math.cos(angle)
-            y[j + 1] = radius * math.sin(angle)
-            squares += y[j] * y[j]
-            if j + 1 < d:
-                squares += y[j + 1] * y[j + 1]
-        product = 0.0
-        for j in range(d):
-            product += y[j] * x[k, j]
-        for j in range(d):
-            if product != 0.0:
-                break
-            product = y[j]
-        scale = length / math.sqrt(squares)
-        if (product > 0.0) != agree[k]:
-            scale = -scale
-        for j in range(d):
-            out[k, j] = scale * y[j]
-
-
-_FINITE = 1e300
-"""Larger entries count as infinite: their squares are scaled, but not their quotients."""
+    unit = x / scale[:, None]
+    root = np.sqrt(np.square(unit).sum(axis=1))
+    unit /= np.where(largest > 0, root, 1.0)[:, None]
+    return scale * root, unit
 
 
 def rank_symbols(
@@ -139,15 +111,12 @@ def rank_symbols(
 
 def ends_of(x: Floats, rng: Streams) -> NDArray[np.float32]:
     """Round vectors to the ends of their diameters, without bias: (n, d) float32 unit vectors."""
-    finite = np.asarray((np.abs(x) < _FINITE).all(axis=1))
+    # larger entries count as infinite: their squares are scaled, but not their quotients
+    finite = np.asarray((np.abs(x) < 1e300).all(axis=1))
     x = np.where(finite[:, None], x, 0.0)
-    largest = np.abs(x).max(axis=1, initial=0.0)
-    scale = np.where(largest > 0, largest, 1.0)
-    unit = x / scale[:, None]
-    root = np.sqrt(np.square(unit).sum(axis=1))
-    unit /= np.where(largest > 0, root, 1.0)[:, None]
-    unit[largest == 0, 0] = 1.0
-    near = rng.substream("end").bernoulli((1.0 + np.minimum(scale * root, 1.0)) / 2)
+    norm, unit = _norms(x)
+    unit[norm == 0, 0] = 1.0
+    near = rng.substream("end").bernoulli((1.0 + np.minimum(norm, 1.0)) / 2)
     unit[~near] *= -1.0
     return unit.astype(np.float32)
 

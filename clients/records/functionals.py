@@ -1,7 +1,7 @@
 """One scalar of a user's record, by fold: what a user votes on and reports about.
 
-Every functional averages over a user's own samples or items in one compiled walk, O(own record),
-with no copy of the data and no transform. A scalar depends on that user's record and fold alone,
+Every functional averages over a user's own samples or items, O(own record),
+with no transform. A scalar depends on that user's record and fold alone,
 to the last bit, in whatever batch it is computed. A record without usable data has the scalar
 NaN, which the randomizers turn into their null message.
 """
@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
-from clients.bounding.contribution import Columns, columns_of, domain_lookup, place
+from clients.bounding.contribution import domain_lookup
 from clients.records.user_rows import OwnMeans, add_shrunk, clipped, user_points
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_range, check_size, check_within
@@ -203,10 +204,12 @@ class Fourier(_Signed):
 
     def scalars(self, users: Users, fold: Integers) -> Floats:
         """Average each user's cosine or sine: (n,) float64 in [-1, 1]."""
-        samples = samples_of(users, 1)
-        out = np.empty(len(users))
-        fourier_kernel(samples.indptr, samples.values, _checked(fold, users, self.n_folds), out)
-        return out
+        samples, j = samples_of(users, 1), _checked(fold, users, self.n_folds) + 2
+        owner = np.repeat(np.arange(len(users)), np.diff(samples.indptr))
+        turns = j[owner] // 2 * np.clip(samples.values[:, 0], 0.0, 1.0)
+        angle = 2.0 * math.pi * (turns - np.floor(turns))  # whole turns drop out exactly
+        waves = np.where(j[owner] % 2, np.sin(angle), np.cos(angle))
+        return _mean(np.bincount(owner, waves, len(users)), np.diff(samples.indptr))
 
 
 @register_part
@@ -265,10 +268,14 @@ class HadamardRows(_Signed):
     def scalars(self, users: Users, fold: Integers) -> Floats:
         """Add each user's shares with the signs of its row: (n,) float64 in [-1, 1]."""
         items = users.counts
-        columns = columns_of(items, domain_lookup(self.domain, items.vocabulary))
-        out = np.empty(len(users))
-        hadamard_kernel(columns, _checked(fold, users, self.n_folds) + 1, out)
-        return out
+        lookup = domain_lookup(self.domain, items.vocabulary)
+        place = items.item.astype(np.int64) if lookup is None else lookup[items.item]
+        owner = np.repeat(np.arange(len(users)), np.diff(items.indptr))[place >= 0]
+        row = _checked(fold, users, self.n_folds)[owner] + 1
+        count = items.count[place >= 0].astype(np.float64)  # sums are exact below 2^53 items
+        odd = np.bitwise_count(row & place[place >= 0]) % 2
+        signed = np.bincount(owner, np.where(odd, -count, count), len(users))
+        return _mean(signed, np.bincount(owner, count, len(users)))
 
 
 def samples_of(users: Users, dimension: int) -> Samples:
@@ -313,6 +320,12 @@ def _checked(fold: Integers, users: Users, n_folds: int) -> Integers:
     return np.asarray(fold, dtype=np.int64)
 
 
+def _mean(total: NDArray[Any], size: NDArray[Any]) -> Floats:
+    """Divide sums of numbers in [-1, 1] by how many they are, in weight; NaN of none."""
+    mean = np.where(size > 0, total, np.nan) / np.maximum(size, 1)
+    return np.asarray(np.clip(mean, -1.0, 1.0))
+
+
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def coordinates_kernel(
     indptr: Integers,
@@ -334,18 +347,6 @@ def coordinates_kernel(
             total += clipped(values[i, c], low, high)
         # summation may leave the range by a rounding
         out[u] = clipped(total / max(stop - start, 1), low, high)
-
-
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _sign(row: Any, column: Any) -> Any:
-    """H[row, column] by the parity of the common bits; both below 2^32."""
-    v = row & column
-    v ^= v >> 16
-    v ^= v >> 8
-    v ^= v >> 4
-    v ^= v >> 2
-    v ^= v >> 1
-    return 1.0 - 2.0 * (v & 1)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -395,35 +396,3 @@ def rotated_kernel(
         z = _signed_sum(scratch, fold[u]) / max(stop - start, 1)
         z = z if stop > start else np.nan
         out[u] = clipped(z, -clip, clip)
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def fourier_kernel(indptr: Integers, values: Floats, fold: Integers, out: Floats) -> None:
-    """Fill every user's mean of a cosine or sine; fold f is coefficient f + 2."""
-    for u in range(indptr.shape[0] - 1):
-        start, stop = indptr[u], indptr[u + 1]
-        j = fold[u] + 2
-        frequency, is_cosine = j // 2, j % 2 == 0
-        total = 0.0 if stop > start else np.nan
-        for i in range(start, stop):
-            turns = frequency * clipped(values[i, 0], 0.0, 1.0)
-            angle = 2.0 * math.pi * (turns - math.floor(turns))  # whole turns drop out exactly
-            total += math.cos(angle) if is_cosine else math.sin(angle)
-        out[u] = clipped(total / max(stop - start, 1), -1.0, 1.0)
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def hadamard_kernel(columns: Columns, row: Integers, out: Floats) -> None:
-    """Fill every user's shares of the in-domain items, added with the signs of its row."""
-    indptr, item, count, lookup = columns
-    # sums run in doubles: exact below 2^53 items, and they never overflow
-    for u in range(indptr.shape[0] - 1):
-        total, signed = 0.0, 0.0
-        for k in range(indptr[u], indptr[u + 1]):
-            x = place(lookup, item[k])
-            if x >= 0:
-                c = float(count[k])
-                total += c
-                signed += _sign(row[u], x) * c
-        mean = signed / total if total > 0.0 else np.nan
-        out[u] = clipped(mean, -1.0, 1.0)

@@ -27,7 +27,7 @@ Frame = tuple[Floats, Floats, int]
 def row_norms(rows: Rows, frame: Frame) -> Floats:
     """Return ||(counts / whole - centre) / spread||_2 of every user, 0 without items: (n,)."""
     out = np.zeros(len(rows[0]) - 1)
-    _norms(*rows, *frame, np.empty(len(frame[0])), out)
+    _walk(*rows, *frame, math.inf, np.empty(len(frame[0])), 0, np.zeros((1, 0), np.int64), out)
     return out
 
 
@@ -38,63 +38,18 @@ def scaled_rows(rows: Rows, frame: Frame, radius: float) -> NDArray[np.int32]:
     2^20. A user without items has the zero row.
     """
     out = np.zeros((len(rows[0]) - 1, len(frame[0])), dtype=np.int32)
-    _add_scaled(*rows, *frame, radius, np.empty(len(frame[0])), 1, out)
+    _walk(*rows, *frame, radius, np.empty(len(frame[0])), 1, out, np.zeros(len(out)))
     return out
 
 
 def add_scaled_rows(rows: Rows, frame: Frame, radius: float, total: Integers) -> None:
     """Add the rows of :func:`scaled_rows` to ``total`` (k,), without keeping them."""
-    _add_scaled(*rows, *frame, radius, np.empty(len(frame[0])), 0, total[None])
-
-
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _row(
-    start: Any,
-    stop: Any,
-    item: Any,
-    count: Any,
-    centre: Floats,
-    spread: Floats,
-    whole: int,
-    row: Floats,
-) -> float:
-    """Write one user's row, and return its norm; -1, and nothing written, for an empty user."""
-    size = 0.0
-    for e in range(start, stop):
-        size += float(count[e])
-    if not size > 0.0:
-        return -1.0
-    if whole > 0:
-        size = float(whole)
-    for i in range(row.shape[0]):
-        row[i] = -centre[i]
-    for e in range(start, stop):
-        row[item[e]] += float(count[e]) / size
-    square = 0.0
-    for i in range(row.shape[0]):
-        row[i] /= spread[i]
-        square += row[i] * row[i]
-    return math.sqrt(square)
+    norms = np.zeros(len(rows[0]) - 1)
+    _walk(*rows, *frame, radius, np.empty(len(frame[0])), 0, total[None], norms)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _norms(
-    indptr: Integers,
-    item: Any,
-    count: Any,
-    centre: Floats,
-    spread: Floats,
-    whole: int,
-    row: Floats,
-    out: Floats,
-) -> None:
-    for u in range(indptr.shape[0] - 1):
-        norm = _row(indptr[u], indptr[u + 1], item, count, centre, spread, whole, row)
-        out[u] = max(norm, 0.0)
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _add_scaled(
+def _walk(
     indptr: Integers,
     item: Any,
     count: Any,
@@ -105,11 +60,29 @@ def _add_scaled(
     row: Floats,
     apart: int,
     out: Any,
+    norms: Floats,
 ) -> None:
-    """Add user u's scaled row to row ``apart * u`` of ``out``: its own (1), or that of all (0)."""
+    """Fill the norms; add user u's scaled row to row ``apart * u`` of ``out``, if it has columns.
+
+    Its own row (1), or that of all (0). An empty user adds nothing.
+    """
     for u in range(indptr.shape[0] - 1):
-        norm = _row(indptr[u], indptr[u + 1], item, count, centre, spread, whole, row)
-        if norm >= 0.0:
-            scale = INSIDE * FRAME_STEPS / max(norm, radius)
-            for i in range(row.shape[0]):
-                out[apart * u, i] += np.int64(row[i] * scale)
+        size = 0.0
+        for e in range(indptr[u], indptr[u + 1]):
+            size += float(count[e])
+        if not size > 0.0:
+            continue
+        if whole > 0:
+            size = float(whole)
+        for i in range(row.shape[0]):
+            row[i] = -centre[i]
+        for e in range(indptr[u], indptr[u + 1]):
+            row[item[e]] += float(count[e]) / size
+        square = 0.0
+        for i in range(row.shape[0]):
+            row[i] /= spread[i]
+            square += row[i] * row[i]
+        norms[u] = math.sqrt(square)
+        scale = INSIDE * FRAME_STEPS / max(norms[u], radius)
+        for i in range(out.shape[1]):
+            out[apart * u, i] += np.int64(row[i] * scale)

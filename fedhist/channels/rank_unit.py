@@ -28,25 +28,15 @@ from scipy.special import betaincinv, gammaln, ndtri
 
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.checks import check_within
-from fedhist.base.hashing import GOLDEN, digest64, mix, mix64
+from fedhist.base.hashing import GOLDEN, digest64, mix
 from fedhist.channels.layers import Layers
 from fedhist.channels.sphere import MAX_DIMENSION
 from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.keys import keyed_hash
 
-POINTS, MANY_POINTS = 256, 1024
-MANY_FROM = 6.0
-"""The epsilon from which there are MANY_POINTS: the cap is small then, and a few points coarse."""
-
-N_CELLS = 1 << 16
-"""Values of a coordinate before it is scaled to the sphere; four of them from a 64-bit word."""
-
 UNIT = 1 << 30
 """A coordinate of a point in a sum: 2^33 of them are below 2^63."""
-
-_LANES = 4
-_NODES = 256
 
 Table = NDArray[np.float32]
 
@@ -84,10 +74,10 @@ class RankUnit:
 
     @property
     def size(self) -> int:
-        """N: the number of points."""
+        """N: the number of points; more where the cap is small, and a few points are coarse."""
         if self.dimension == 1:
             return 2
-        return MANY_POINTS if self.epsilon >= MANY_FROM else POINTS
+        return 1024 if self.epsilon >= 6 else 256
 
     @property
     def law_of_symbols(self) -> Layers:
@@ -160,7 +150,7 @@ def top_means(size: int, dimension: int) -> Floats:
     if dimension == 1:
         means = np.minimum(1.0, (size - k) / k)
     else:
-        nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+        nodes, weights = np.polynomial.legendre.leggauss(256)
         t = (nodes + 1) * (math.pi / 4)
         half = (dimension - 1) / 2
         upper = t >= math.pi / 4  # by symmetry, so that Q is odd to the last bit
@@ -188,16 +178,17 @@ def top_means(size: int, dimension: int) -> Floats:
 
 @lru_cache(maxsize=1)
 def normal_cells() -> Table:
-    """Return the values of a coordinate: (N_CELLS,) float32, read-only.
+    """Return the values of a coordinate: (2^16,) float32, read-only; a word has four of them.
 
-    A standard normal variable is rounded to its mean over one of N_CELLS intervals of equal
+    A standard normal variable is rounded to its mean over one of 2^16 intervals of equal
     probability, which takes 1.5e-6 of its variance; the rest is scaled to variance 1. The points
     are vectors of such coordinates, divided by their norms: as far from uniform ones of the sphere
     as this rounding, so that E z = x and the constant g hold to about a millionth.
     """
-    edges = ndtri(np.arange(N_CELLS // 2, N_CELLS + 1) / N_CELLS)
+    n = 1 << 16
+    edges = ndtri(np.arange(n // 2, n + 1) / n)
     density = np.exp(-np.square(edges) / 2) / math.sqrt(2 * math.pi)
-    upper = -np.diff(density) * N_CELLS
+    upper = -np.diff(density) * n
     upper /= math.sqrt(np.mean(np.square(upper)))
     table = np.concatenate((-upper[::-1], upper)).astype(np.float32)
     table.setflags(write=False)
@@ -234,7 +225,7 @@ def sum_points(ids: Words, salt: int, symbols: NDArray[np.uint16], channel: Rank
 def _sum_points(
     keys: Words, symbols: Integers, size: int, table: Table, point: Table, out: Integers
 ) -> None:
-    blocks = size // _LANES
+    blocks = size // 4
     step = uint64(blocks) * uint64(GOLDEN)
     for u in range(keys.shape[0]):
         if symbols[u] >= size:
@@ -250,16 +241,3 @@ def _sum_points(
         scale = UNIT / math.sqrt(squares)
         for k in range(point.shape[0]):
             out[k] += np.int64(np.rint(scale * np.float64(point[k])))
-
-
-def public_points(ids: Words, salt: int, channel: RankUnit) -> Floats:
-    """Write out everybody's points, for small numbers of users: (n, N, d) float64."""
-    keys, (N, d) = point_keys(ids, salt), (channel.size, channel.dimension)
-    if d == 1:
-        return np.broadcast_to(np.array([[[1.0], [-1.0]]]), (len(ids), 2, 1)).copy()
-    j, k = np.meshgrid(np.arange(N), np.arange(d), indexing="ij")
-    blocks = N // _LANES
-    index = (k * blocks + j % blocks + 1).astype(np.uint64) * np.uint64(GOLDEN)
-    words = mix64(keys[:, None, None] + index) >> (16 * (j // blocks)).astype(np.uint64)
-    y = normal_cells()[words & np.uint64(N_CELLS - 1)].astype(np.float64)
-    return np.asarray(y / np.linalg.norm(y, axis=-1, keepdims=True))

@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import beta
 
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_scale, check_within
@@ -22,8 +23,6 @@ from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.guarantee import check_budget
 
 MAX_DIMENSION = 1 << 20
-_MOST_LENGTH = 2.0**480
-"""Of a report, whose square and sums over all users are doubles."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class SphereChannel(RandomizedResponse):
         check_budget(self.epsilon)
         check_scale("radius", self.radius)
         check_within("dimension", self.dimension, 1, MAX_DIMENSION)
-        if self.length > _MOST_LENGTH:
+        if self.length > 2.0**480:  # its square and sums over all users are doubles
             raise ValueError(
                 f"reports would be {self.length:g} long: epsilon is too small, got {self.epsilon}"
             )
@@ -62,13 +61,7 @@ class SphereChannel(RandomizedResponse):
     @cached_property
     def mean_height(self) -> float:
         """c_d = E|U_1| = Gamma(d/2) / (sqrt(pi) Gamma((d+1)/2)), U uniform on the unit sphere."""
-        # Gamma(k + 1/2) / Gamma(k + 1) by its expansion where lgamma would cancel
-        d = self.dimension
-        if d < 64:
-            return math.gamma(d / 2) / (math.sqrt(math.pi) * math.gamma((d + 1) / 2))
-        x = d / 2 - 0.25
-        series = 1 + 1 / (64 * x**2) - 19 / (8192 * x**4) + 631 / (524288 * x**6)
-        return 1 / (math.sqrt(math.pi * x) * series)
+        return float(beta(self.dimension / 2, 0.5)) / math.pi
 
     @cached_property
     def length(self) -> float:

@@ -10,14 +10,13 @@ from scipy.stats import beta, kstest, norm
 
 from fedhist.channels.layers import Layers
 from fedhist.channels.rank_unit import (
-    N_CELLS,
     UNIT,
     RankUnit,
     normal_cells,
-    public_points,
     sum_points,
     top_means,
 )
+from tests.rank_points import public_points
 
 # 1 / g^2 at d = 64: the two-sided report of Duchi et al., the limit of many points, 256 points
 TABLE = {
@@ -84,12 +83,12 @@ def test_the_cells_are_means_of_the_normal_law() -> None:
     table = normal_cells().astype(np.float64)
     assert table.mean() == pytest.approx(0, abs=1e-12)
     assert np.mean(table**2) == pytest.approx(1, abs=1e-7)
-    edges = norm.ppf(np.arange(N_CELLS + 1) / N_CELLS)
-    for i in (0, 1, 100, N_CELLS // 2, N_CELLS - 1):
+    edges = norm.ppf(np.arange(2**16 + 1) / 2**16)
+    for i in (0, 1, 100, 2**16 // 2, 2**16 - 1):
         mean = norm.expect(lb=edges[i], ub=edges[i + 1], conditional=True)
         assert table[i] == pytest.approx(mean, abs=2e-5)
     # what the rounding takes away, and so all that it can do to a point
-    raw = N_CELLS * np.diff(-norm.pdf(edges))
+    raw = 2**16 * np.diff(-norm.pdf(edges))
     assert 1 - np.mean(raw**2) < 1.5e-6
 
 

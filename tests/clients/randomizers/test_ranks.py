@@ -10,8 +10,9 @@ import pytest
 
 from clients.randomizers.sphere import ends_of, pick, rank_symbols
 from fedhist.channels.layers import draw_layers
-from fedhist.channels.rank_unit import UNIT, RankUnit, public_points, sum_points
+from fedhist.channels.rank_unit import UNIT, RankUnit, sum_points
 from fedhist.users.streams import SeededStreams, SystemStreams
+from tests.rank_points import public_points
 
 SALT = 5
 

@@ -13,11 +13,9 @@ import pytest
 from scipy import stats
 
 from clients.randomizers.share_noise import (
-    WIDEST,
     draw_share,
     exact_differences,
     gaussian_share,
-    gaussian_table,
     laplace_share,
 )
 from fedhist.privacy.shares import ShareNoise
@@ -215,9 +213,9 @@ def test_jumps_cost_what_they_are():
     assert abs(second.mean() - 2 * 1000.0**2 / 800) < 6 * stderr  # 2e-9
 
 
-@pytest.mark.parametrize("std", [3.0, 40.25, 255.9, 700.0, 5000.5, 40_000.0])
+@pytest.mark.parametrize("std", [0.3, 3.0, 40.25, 5000.5, 40_000.0])
 def test_compiled_gaussian_shares_have_their_law(std):
-    """With cells of one integer, of 2 and of up to 128; pooled into 400 equal parts."""
+    """Pooled into 400 equal parts."""
     n = 300_000
     draws = gaussian_share(7, n, std)
     k = np.arange(-math.ceil(9 * std), math.ceil(9 * std) + 1)
@@ -232,14 +230,6 @@ def test_compiled_gaussian_shares_have_their_law(std):
     law = np.exp(-0.5 * (np.arange(4) / std) ** 2) * [1, 2, 2, 2] / mass.sum()
     both = np.append(near, n - near.sum()), np.append(law, 1 - law.sum()) * n
     assert stats.chisquare(*both).pvalue > ALARM
-
-
-def test_the_table_covers_the_law():
-    table = gaussian_table(WIDEST)
-    assert (1 << table.shift) <= WIDEST / 256
-    assert len(table.upper) << table.shift >= 9.3 * WIDEST
-    assert table.upper[-1] == 1.0
-    assert (table.upper[table.guide] > np.arange(4096) / 4096).all()
 
 
 def test_few_jumps_and_none():
