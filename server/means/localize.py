@@ -29,10 +29,6 @@ LEAST_MASS = 0.6
 MOST_FAILURE = 0.05
 """A planned probability of a wrong window above this deserves a warning."""
 
-_SHARES = np.array([0.5, 0.4, 0.3, 0.2, 0.1, 0.05])
-_CLIPS = np.arange(1.0, 4.01, 0.25)
-_PAPER_K, _PAPER_C = 0.25, 0.01
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -140,7 +136,8 @@ def _one_round(n: float, sigma: float, R: float, v: float) -> Plan:
 
 def _two_rounds(n: float, sigma: float, R: float, tau: float, v: float, most: int) -> Plan:
     N = np.unique(np.geomspace(3, most, 256).round())[:, None, None]
-    n1, a = (n * _SHARES)[:, None], _CLIPS
+    shares, a = np.array([0.5, 0.4, 0.3, 0.2, 0.1, 0.05]), np.arange(1.0, 4.01, 0.25)
+    n1 = (n * shares)[:, None]
     n2 = n - n1
     delta = 2 * R / N
     scale = np.maximum(delta / 2, sigma)
@@ -158,7 +155,7 @@ def _two_rounds(n: float, sigma: float, R: float, tau: float, v: float, most: in
     i, j, _ = best
     return Plan(
         n_bins=int(N[i, 0, 0]),
-        vote_share=float(_SHARES[j]),
+        vote_share=float(shares[j]),
         half_width=float(H[best]),
         variance=float(variance[best]),
         failure=min(1.0, float(failure[i, j, 0])),
@@ -214,13 +211,13 @@ def plan_paper(
     if math.isinf(epsilon):  # log(n epsilon^2 T) is infinite: one bin
         return _one_round(n_users, mean_scale, half_range, v)
     square = epsilon * epsilon
-    cap = math.exp(min(700.0, _PAPER_C * n_users * min(epsilon, square)))
+    cap = math.exp(min(700.0, 0.01 * n_users * min(epsilon, square)))
     items = max(1, math.floor(min(samples_per_user, cap)))
     strength = n_users * square * items * dimension
     log = math.log(strength) if strength > 0 else -math.inf
     if log <= 0:
         raise ValueError(f"the paper needs n epsilon^2 T > 1, got {math.exp(log)}")
-    delta = math.sqrt(_PAPER_K * log / (items * dimension))
+    delta = math.sqrt(0.25 * log / (items * dimension))
     n_bins = max(1, math.ceil(2 / delta))
     if n_bins > MAX_BINS:
         raise ValueError(f"{n_bins} bins are more than the {MAX_BINS} that a vote may have")

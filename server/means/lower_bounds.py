@@ -36,9 +36,6 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 
-GRID = 200
-"""Distances of the hypotheses that are looked at; any of them is a bound."""
-
 
 @dataclass(frozen=True)
 class Sizes:
@@ -65,7 +62,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class TwoPoints:
-    """Hypotheses theta = +-D about one number, on a grid of D.
+    """Hypotheses theta = +-D about one number, on a grid of D: any of them is a bound.
 
     Attributes
     ----------
@@ -87,7 +84,7 @@ class TwoPoints:
 
 def coins(distance: Floats | None = None) -> TwoPoints:
     """Return the hypotheses of items +-1 with the mean +-D: T of them are binomial."""
-    d: Floats = np.geomspace(1e-6, 1 - 1e-9, GRID) if distance is None else distance
+    d: Floats = np.geomspace(1e-6, 1 - 1e-9, 200) if distance is None else distance
     divergence = 2 * d * np.arctanh(d)
     return TwoPoints(d, divergence, 1 - d**2, lambda T: binomial_distance(T, d))
 
@@ -107,7 +104,7 @@ def binomial_distance(T: float, d: Floats) -> Floats:
 
 def waves(most: float) -> TwoPoints:
     """Return the hypotheses of densities 1 +- D sqrt2 cos(2 pi x), D up to ``most`` and 1/sqrt2."""
-    d: Floats = np.geomspace(1e-6, min(most, (1 - 1e-9) / math.sqrt(2)), GRID)
+    d: Floats = np.geomspace(1e-6, min(most, (1 - 1e-9) / math.sqrt(2)), 200)
     x = (np.arange(2048) + 0.5) / 2048
     wave = d[:, None] * math.sqrt(2) * np.cos(2 * np.pi * x)
     divergence = (2 * wave * np.arctanh(wave)).mean(axis=1)  # KL, symmetrized: wave -> -wave

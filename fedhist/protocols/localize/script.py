@@ -63,6 +63,12 @@ class FoldEstimates:
     public: dict[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
+    def estimate(self) -> Estimate:
+        """Give the values as they are."""
+        return Estimate.ok(
+            self.value, stderr=self.stderr, public=self.public, warnings=self.warnings
+        )
+
 
 class FoldProtocol(Shuffles, PlannedSizes):
     """Budget, channel, checks and script; subclasses are frozen dataclasses with these fields.

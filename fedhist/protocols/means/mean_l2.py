@@ -41,15 +41,6 @@ from server.means.localize import Plan
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
-SIGN_FAILURE = 0.05
-"""Chance, over the signs, that a rotated mean on the sphere has a coordinate beyond the range."""
-ROOM = 1.25
-"""Planned spread of a rotated coordinate over its average, sqrt(tr(covariance) / d2), at most.
-
-.75 to 1.25 err alike and 2 errs twice as much; covariances of rank one put more on some
-coordinates, and 1.25 leaves room for them: wrong windows then cost up to 2.5 times the plan's risk.
-"""
-
 
 @register_protocol
 @dataclass(frozen=True)
@@ -166,9 +157,11 @@ class MeanL2(FoldMean):
 
         Given the signs, a rotated coordinate of one sample has variance u' Sigma u, where Sigma is
         the samples' covariance and u a row of the rotation; its average over the rows is
-        tr(Sigma) / d2 <= radius^2 / d2.
+        tr(Sigma) / d2 <= radius^2 / d2. 1.25 times that leaves room for covariances of rank one,
+        which put more on some coordinates: wrong windows then cost up to 2.5 times the plan's risk.
+        .75 to 1.25 err alike, and 2 errs twice as much.
         """
-        share = min(1.0, ROOM / math.sqrt(self.n_folds))
+        share = min(1.0, 1.25 / math.sqrt(self.n_folds))
         return self.radius * share / math.sqrt(self.samples_per_user)
 
     @property
@@ -176,10 +169,11 @@ class MeanL2(FoldMean):
         """Half range of the rotated coordinates.
 
         A coordinate of a rotated vector of length r is a sum of independent signs, beyond t with
-        probability 2 exp(-t^2 d2 / (2 r^2)) at most; there are d2 of them.
+        probability 2 exp(-t^2 d2 / (2 r^2)) at most; there are d2 of them, and one of them lies
+        beyond the range with probability .05 at most.
         """
         d2 = self.n_folds
-        return self.radius * min(1.0, math.sqrt(2 * math.log(2 * d2 / SIGN_FAILURE) / d2))
+        return self.radius * min(1.0, math.sqrt(2 * math.log(2 * d2 / 0.05) / d2))
 
     @property
     def plan(self) -> Plan:

@@ -76,7 +76,7 @@ class FoldMean(TwoModes, MeanTarget, FoldProtocol):
         if isinstance(found, Estimate):
             return found
         value, stderr = self.conclude(found)
-        return Estimate.ok(value, stderr=stderr, public=found.public, warnings=found.warnings)
+        return replace(found, value=value, stderr=stderr).estimate()
 
     def _least_users(self) -> int:
         """Search for the least feasible number of users above the planned one; 2^50 if more."""

@@ -16,10 +16,6 @@ from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.protocols.shared.sample_sizes import Held
 from server.means.lower_bounds import Sizes, coins, two_point_bound, waves
 
-COINS = "two hypotheses (Le Cam) about one coordinate, items +-1"
-WAVES = "two hypotheses (Le Cam): 1 +- D sqrt2 cos(2 pi x)"
-SYMBOLS = "two hypotheses (Le Cam) about two symbols"
-
 
 def covered(guarantee: Guarantee) -> bool:
     """Say whether the bounds are about such a guarantee: every user's own message is private."""
@@ -59,7 +55,8 @@ def mean_bounds(
         return ()
     sizes = sizes_of(held, samples, n_users)
     value = half_width**2 * two_point_bound(sizes, float(guarantee.epsilon), coins())
-    return (LowerBound(loss, value, source=COINS),)
+    source = "two hypotheses (Le Cam) about one coordinate, items +-1"
+    return (LowerBound(loss, value, source=source),)
 
 
 def density_bounds(
@@ -79,7 +76,8 @@ def density_bounds(
     eps, sizes = float(guarantee.epsilon), sizes_of(held, *planned)
     # the basis function is the second one, whose coefficient is at most radius / 2^smoothness
     value = two_point_bound(sizes, eps, waves(radius / 2**smoothness))
-    return (LowerBound(loss, value, source=WAVES),)
+    source = "two hypotheses (Le Cam): 1 +- D sqrt2 cos(2 pi x)"
+    return (LowerBound(loss, value, source=source),)
 
 
 def share_bounds(
@@ -98,7 +96,8 @@ def share_bounds(
         return ()
     sizes = sizes_of(held, *planned)
     value = two_point_bound(sizes, float(guarantee.epsilon), coins(), power) / power
-    return (LowerBound(loss, value, source=SYMBOLS),)
+    source = "two hypotheses (Le Cam) about two symbols"
+    return (LowerBound(loss, value, source=source),)
 
 
 def planned_sizes(protocol: Protocol) -> tuple[float, float]:

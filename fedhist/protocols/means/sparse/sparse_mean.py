@@ -442,9 +442,7 @@ class SparseMean(FoldMean):
             return folds
         value, stderr = np.zeros(self.dimension), np.zeros(self.dimension)
         value[support], stderr[support] = folds.value, folds.stderr
-        return Estimate.ok(
-            value, stderr=stderr, public=public | folds.public, warnings=folds.warnings
-        )
+        return replace(folds, value=value, stderr=stderr, public=public | folds.public).estimate()
 
     # -- evaluation
 
