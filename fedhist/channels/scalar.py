@@ -146,26 +146,14 @@ class OneBitChannel(RandomizedResponse, ScalarChannel):
     """
 
     kind: ClassVar[str] = "onebit"
-
-    @property
-    def steps(self) -> int:
-        """The lattice is {-1, 1}."""
-        return 1
+    steps = 1
+    bound = 1.0
+    dtype = np.dtype(np.int8)
 
     @property
     def gain(self) -> float:
         """tanh(epsilon / 2)."""
         return self.tau
-
-    @property
-    def bound(self) -> float:
-        """Reports are -1 or 1."""
-        return 1
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """int8."""
-        return np.dtype(np.int8)
 
     def check(self, name: str, reports: Array, n_users: int) -> None:
         """Raise WireError unless these are n_users reports of -1 or 1, of dtype int8."""
@@ -177,9 +165,7 @@ class OneBitChannel(RandomizedResponse, ScalarChannel):
         """-1 and 1."""
         return np.array([-1, 1])
 
-    def alphabet(self) -> Integers:
-        """-1 and 1."""
-        return np.array([-1, 1])
+    alphabet = inputs
 
     def weights(self, x: ArrayLike) -> Words:
         """2^64 times the probability of each report."""
