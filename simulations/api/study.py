@@ -31,7 +31,7 @@ from simulations.studies.sweep.config import SweepTable, sweep_of, sweep_text
 if TYPE_CHECKING:
     from simulations.studies.compare.run import Compared
     from simulations.studies.decide.decision import Decision
-    from simulations.studies.profile.profile import Profile
+    from simulations.studies.decide.profile import Profile
     from simulations.studies.sweep.swept import Swept
 
 EXAMPLES = {

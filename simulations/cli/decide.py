@@ -91,11 +91,14 @@ def decide(
     overrides += set_ or ()
     question = load_question(source if study else file, overrides)
     if profile:
+        from simulations.reporting.terminal import print_lines, print_table
         from simulations.studies.decide.problem import profile_for
-        from simulations.studies.profile.tables import print_profile
 
         told = profile_for(question)
-        print_profile(terminal.console, told)
+        print_lines(terminal.console, [told.title])
+        for table in told.tables():
+            print_table(terminal.console, table)
+        print_lines(terminal.console, [f"NOT PRIVATE: {told.not_private}"])
         if json_:
             terminal.print_json(told.document())
         return

@@ -129,7 +129,7 @@ def test_an_audit_of_an_object_and_of_a_name() -> None:
 def test_a_profile_and_a_decision_of_data_in_memory() -> None:
     found = fh.decide(data=FRAME, user="user", item="item", domain=["tea", "fig"], profile=True)
     assert (found.n_users, found.n_events) == (40, 200)
-    assert found.outside_events == pytest.approx(1 - 67 / 200)
+    assert found.outside.events == pytest.approx(1 - 67 / 200)
     asked: Any = {"error": "50%", "effort": "quick", "trust": ["central"]}
     decided = fh.decide(data=USERS, domain=ITEMS, target="histogram", **asked)
     (finding,) = decided.findings

@@ -10,7 +10,7 @@ import pytest
 from fedhist.users.batch import Users
 from fedhist.users.columns import Samples
 from fedhist.users.keys import Keys
-from simulations.studies.profile.dispersion import (
+from simulations.studies.decide.dispersion import (
     SURE,
     dispersion_of_counts,
     dispersion_of_means,

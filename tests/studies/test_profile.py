@@ -12,13 +12,11 @@ import polars as pl
 import pytest
 from commands import Command
 
-from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.populations import population
 from simulations.populations.base import Loaded
-from simulations.studies.profile.profile import Profile, profile_of
-from simulations.studies.profile.suggest import Budget, for_items
+from simulations.studies.decide.profile import Profile, profile_of
 
 RECORDS = {
     "ann": {"tea": 6, "rye": 2},
@@ -33,16 +31,14 @@ def test_the_profile_of_items() -> None:
     """Every number by hand."""
     found = profile_of(Loaded(Users.from_records(RECORDS), "five", domain=Keys.of(["tea", "rye"])))
     assert (found.n_users, found.n_events, found.n_items, found.domain_size) == (5, 15, 4, 2)
-    assert found.outside_events == pytest.approx(3 / 15)
-    assert found.outside_users == pytest.approx(1 / 4)
+    assert found.outside.events == pytest.approx(3 / 15)
+    assert found.outside.users == pytest.approx(1 / 4)
     assert found.per_user["most"] == 8
     assert found.per_user["50%"] == 2
     assert found.items_per_user["mean"] == pytest.approx(6 / 5)
     assert found.similar.split == ("tea", "Tea")
-    assert found.ranked.tolist() == [10, 2, 2, 1]
     assert any("1 users hold nothing" in w for w in found.warnings)
     assert any("one user holds 53.3% of everything" in w for w in found.warnings)
-    assert [line.split(" ")[0] for line in found.facts()] == ["20%", "1"]
     assert found.table.filter(pl.col("fact") == "events")["value"].to_list() == [15]
 
 
@@ -52,7 +48,7 @@ def test_the_profile_of_samples() -> None:
     found = profile_of(Loaded(Users.from_records(records), "four", value_range=(0.0, 5.0)))
     assert (found.n_users, found.n_events, found.n_items) == (4, 5, None)
     assert found.values["most"] == 9
-    assert found.outside_events == pytest.approx(1 / 5)
+    assert found.outside.events == pytest.approx(1 / 5)
     assert any("a sample that is no number" in w for w in found.warnings)
     assert found.suggested["low"] < found.suggested["high"]
 
@@ -63,41 +59,6 @@ def test_nothing_at_all() -> None:
     assert empty.n_events == 0
     none = Users.from_samples(np.arange(2, dtype=np.uint64), [0, 0, 0], np.empty((0, 1)))
     assert profile_of(Loaded(none, "two")).values == {}
-
-
-@pytest.mark.parametrize("delta", [0.0, 1e-6])
-@pytest.mark.parametrize("adjacency", [Adjacency.REPLACE_USER, Adjacency.ZERO_OUT_USER])
-def test_the_suggested_clip_is_the_reference_of_the_protocol(
-    delta: float, adjacency: Adjacency
-) -> None:
-    """As clip = "c-star" computes it, in a path of its own."""
-    from fedhist.protocols import BoundedHistogram
-
-    loaded = population("zipf", n_users=3000, d=40, mean_items=20, seed=2).load()
-    given = {"epsilon": 1.0, "delta": delta, "adjacency": adjacency.value, "clip": "c-star"}
-    resolved, _ = BoundedHistogram.resolve(given, loaded.users, loaded.domain)
-    found = profile_of(loaded, epsilon=1.0, delta=delta, adjacency=adjacency)
-    assert found.suggested["clip"] == pytest.approx(resolved["clip"], rel=0.005)
-
-
-def test_the_suggested_size_has_the_least_bound() -> None:
-    """Over all sizes of the series, each bound worked out by a walk over users."""
-    rng = np.random.default_rng(3)
-    table = rng.poisson(30 / np.arange(1, 31) ** 1.5, (60, 30))
-    users = Users.from_records(
-        {
-            f"u{i}": {f"{j:02}": int(c) for j, c in enumerate(row) if c}
-            for i, row in enumerate(table)
-        }
-    )
-    rank = np.argsort(-table.sum(axis=0), kind="stable")
-    bounds = {}
-    for d in (1, 2, 5, 10, 20, 30):
-        held = table[:, rank[:d]].sum(axis=1)
-        errors = [np.maximum(held - c, 0).sum() + 2 * d * c / 2.0 for c in range(1, 200)]
-        bounds[d] = min(errors) + table.sum() - held.sum()
-    suggestions = for_items(users, None, Budget(epsilon=2.0))
-    assert suggestions["top"].value == min(bounds, key=bounds.__getitem__)
 
 
 def test_a_million_events_take_seconds() -> None:
@@ -130,16 +91,6 @@ def test_the_command(fedhist: Command, tmp_path: Path) -> None:
     answer = fedhist("decide", "events.csv", "--user", "whom", "--item", "what", "--profile")
     assert answer.status == 2
     assert "no column 'whom'" in answer.err
-
-
-def test_one_item_and_few_users_are_not_called_something_else() -> None:
-    """Users of one item do hold several; a bound of most of the events is no suggestion."""
-    alike = profile_of(Loaded(Users.from_records({str(i): {"a": 3} for i in range(50)}), "alike"))
-    told = {row["fact"]: row["in words"] for row in alike.table.to_dicts()}
-    assert told["correlation within users"] == "not defined: all events are alike"
-    assert "its score" not in told
-    two = profile_of(Loaded(Users.from_records({u: {"a": 3, "b": 3} for u in "xy"}), "two"))
-    assert any("these 2 users" in w and "more users" in w for w in two.warnings)
 
 
 def test_a_few_who_are_everything_are_said() -> None:

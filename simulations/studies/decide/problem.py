@@ -33,8 +33,8 @@ from simulations.populations import KINDS, Loaded
 from simulations.populations.facts import facts_of
 from simulations.populations.synthetic import numbered_ids
 from simulations.runs.config import Config, RunTable, population_spec, prepare
+from simulations.studies.decide.profile import Profile, profile_of
 from simulations.studies.decide.question import Question
-from simulations.studies.profile.profile import Profile, profile_of
 from simulations.studies.records.cells import load_once
 from simulations.studies.records.levels import NOBODY_THERE, OF_NATIVE, premise_keys, setting_of
 from simulations.studies.records.truth import Exact, exact_of, over
@@ -258,8 +258,7 @@ class Problem:
     @cached_property
     def profile(self) -> Profile:
         """What the users are like."""
-        q = self.question
-        return profile_of(self.loaded, epsilon=q.epsilon or 1.0, delta=q.delta, adjacency=ADJACENCY)
+        return profile_of(self.loaded)
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -523,10 +522,7 @@ def load(question: Question) -> tuple[Question, Loaded]:
 
 def profile_for(question: Question) -> Profile:
     """Profile the users of a question."""
-    question, loaded = load(question)
-    return profile_of(
-        loaded, epsilon=question.epsilon or 1.0, delta=question.delta, adjacency=ADJACENCY
-    )
+    return profile_of(load(question)[1])
 
 
 def _has_closed_form(protocol: Protocol) -> bool:

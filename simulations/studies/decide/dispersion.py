@@ -1,20 +1,10 @@
-r"""How much users differ, beyond what chance explains: over-dispersion against one common law.
+r"""How much users differ, beyond what chance explains. NOT PRIVATE.
 
-NOT PRIVATE. Two statistics, each a correlation between two draws of one user, 0 where all users
-draw from one law:
-
-*Counts*: collisions. W is the chance that another event of the same user is the same item, averaged
-over the events of users with at least two; B the chance that events of two such users are. The
-correlation is rho = (W - B) / (1 - B). Under one multinomial law it is 0; where each user's own
-distribution is Dirichlet(alpha p), it is 1 / (1 + alpha), whatever p is and however many events the
-users have: the theta of the beta-binomial, and F_ST of genetics [1]_.
-
-*Real samples*: one-way analysis of variance. rho = s_u^2 / (s_u^2 + s_w^2), the intraclass
-correlation [2]_, with the variance between the users' means s_u^2 = (MSB - MSW) / m_0 and that
-within users s_w^2 = MSW.
-
-Each comes with a score: how many standard deviations of chance the statistic lies above 0 where
-nobody differs.
+A correlation between two draws of one user: 0 where all users draw from one law. Of counts, with W
+the chance that another event of the same user is the same item, and B that an event of another
+user is, rho = (W - B) / (1 - B): it is 1 / (1 + alpha) where users' own distributions are
+Dirichlet(alpha p), whatever p is [1]_. Of samples, the intraclass correlation of a one-way
+analysis of variance [2]_. The score is in standard deviations of chance, where nobody differs.
 
 References
 ----------
@@ -45,8 +35,6 @@ class Dispersion:
 
     Attributes
     ----------
-    statistic : str
-        What was computed.
     correlation : float
         Between two draws of one user: 0 where all draw from one law, 1 where each user draws one
         thing only. A little below 0 by chance. NaN where it is not defined.
@@ -59,7 +47,6 @@ class Dispersion:
         Users who hold at least two draws: the others say nothing.
     """
 
-    statistic: str
     correlation: float
     score: float
     within: float
@@ -74,37 +61,19 @@ class Dispersion:
     def effective(self, samples: float) -> float:
         """Return how many independent draws so many of one user are worth.
 
-        >>> Dispersion("", 0.5, 9.0, 0.0, 0.0, 9).effective(101)
+        >>> Dispersion(0.5, 9.0, 0.0, 0.0, 9).effective(101)
         1.9803921568627452
         """
         rho = 0.0 if math.isnan(self.correlation) else max(self.correlation, 0.0)
         return samples / (1 + max(samples - 1, 0.0) * rho)
 
 
-COLLISIONS = "collisions of a user's own events against those of others"
-VARIANCES = "one-way analysis of variance (intraclass correlation)"
-
-
 def dispersion_of_counts(users: Users, inside: Array | None = None) -> Dispersion:
     """Compare collisions within users with collisions between them.
 
-    Parameters
-    ----------
-    users : Users
-        With item counts.
-    inside : (nnz,) bool, optional
-        Entries that count.
-
-    Returns
-    -------
-    Dispersion
-        The score is that of the sum over users of sum_j c_j (c_j - 1) / (m - 1), whose variance
-        under one multinomial law p is sum over users of 2 m / (m - 1) times
-        sum p^2 - 2 sum p^3 + (sum p^2)^2, to first order.
-
-    Cost
-    ----
-    O(nnz + vocabulary).
+    The score is that of the sum over users of sum_j c_j (c_j - 1) / (m - 1), whose variance
+    under one multinomial law p is sum over users of 2 m / (m - 1) times
+    sum p^2 - 2 sum p^3 + (sum p^2)^2, to first order. Only the entries ``inside`` count.
 
     Examples
     --------
@@ -124,7 +93,7 @@ def dispersion_of_counts(users: Users, inside: Array | None = None) -> Dispersio
     n, total = len(m), float(m.sum())
     pairs = total**2 - float(np.square(m).sum())
     if n < 2 or pairs <= 0:
-        return Dispersion(COLLISIONS, math.nan, math.nan, math.nan, math.nan, n)
+        return Dispersion(math.nan, math.nan, math.nan, math.nan, n)
     within = float((c * (c - 1) / (held[owner] - 1)).sum()) / total
     of_items = np.bincount(item, weights=c)
     between = (float(np.square(of_items).sum()) - float(np.square(c).sum())) / pairs
@@ -134,7 +103,7 @@ def dispersion_of_counts(users: Users, inside: Array | None = None) -> Dispersio
     off = (within - between) * total
     score = off / deviation if deviation > 1e-9 * total else 0.0 if off <= 0 else math.inf
     rho = (within - between) / (1 - between) if between < 1 else math.nan
-    return Dispersion(COLLISIONS, rho, score, within, between, n)
+    return Dispersion(rho, score, within, between, n)
 
 
 def dispersion_of_means(samples: Samples) -> Dispersion:
@@ -154,7 +123,7 @@ def dispersion_of_means(samples: Samples) -> Dispersion:
     n, total = len(m), float(m.sum())
     several = int(np.count_nonzero(m > 1))
     if n < 2 or total <= n:
-        return Dispersion(VARIANCES, math.nan, math.nan, math.nan, math.nan, several)
+        return Dispersion(math.nan, math.nan, math.nan, math.nan, several)
     owner = owners(ptr)
     x = x - x.mean(axis=0)  # squares of what is far from 0 would cancel
     means = np.stack([np.bincount(owner, v, n) for v in x.T], axis=1) / m[:, None]
@@ -164,10 +133,10 @@ def dispersion_of_means(samples: Samples) -> Dispersion:
     between = (msb - msw) / typical
     whole = between + msw
     if whole <= 0:
-        return Dispersion(VARIANCES, math.nan, math.nan, msw, between, several)
+        return Dispersion(math.nan, math.nan, msw, between, several)
     spread = math.sqrt(2 / (n - 1) + 2 / (total - n))
     score = (msb / msw - 1) / spread if msw > 0 else math.inf
-    return Dispersion(VARIANCES, between / whole, score, msw, between, several)
+    return Dispersion(between / whole, score, msw, between, several)
 
 
 def usable(samples: Samples) -> tuple[Floats, Integers]:

@@ -1,1 +1,0 @@
-"""What a population is like, before anything is estimated about it. NOT PRIVATE."""
