@@ -30,17 +30,12 @@ class GuardDamaged(DamagedLog):
 
 
 class FolderStore(Store):
-    """Keeps entries and answers in files of mode 0600.
+    """Keeps entries and answers in files of mode 0600, in the folder of one node's owner.
 
-    Parameters
-    ----------
-    folder : path
-        Owned by the node's owner; made if it does not exist.
-    node : int
-        Index of the node; a folder serves one node only.
-    counter : path, optional
-        A file outside the folder, on a disk that is not restored together with it. It only ever
-        counts up: a folder that has fewer entries has been rolled back.
+    ``counter`` is a file outside the folder, on a disk that is not restored together with it. It
+    only ever counts up: a folder that has fewer entries has been rolled back. GuardDamaged if the
+    folder serves another node, and in every method where lines are missing, altered, doubled or
+    unreadable, where replies are missing, or the folder was rolled back.
     """
 
     def __init__(

@@ -42,14 +42,9 @@ class MaskedHalf:
     could choose it would sit down beside others. In a sparse graph it is kept for good once a
     vector has left, so that all attempts at a query have the same holders.
 
-    Parameters
-    ----------
-    min_parties : int
-        Fewest nodes among which it hides its own numbers.
-    owner_key : bytes, optional
-        Signs its public keys: 32 bytes.
-    peers : frozenset of bytes, optional
-        Owners whose nodes alone count.
+    It hides its numbers among ``min_parties`` nodes at least, signs its public keys with
+    ``owner_key``, 32 bytes, if it has one, and counts the nodes of ``peers`` alone, if any are
+    named.
     """
 
     min_parties: int

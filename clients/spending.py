@@ -78,14 +78,7 @@ class Answered:
 
 @dataclass(frozen=True, eq=False)
 class Spending:
-    """What was answered, with what each answer cost under one adjacency.
-
-    Attributes
-    ----------
-    answered : sequence of Answered
-    costs : (len(answered), 2)
-        Epsilon and delta.
-    """
+    """What was answered, with what each answer cost under one adjacency: (n, 2)."""
 
     answered: Sequence[Answered]
     costs: NDArray[np.float64]

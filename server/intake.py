@@ -35,20 +35,10 @@ Nulls = Callable[[Query, str, int, Words], Report]
 class Collected:
     """One round's replies, added up.
 
-    Attributes
-    ----------
-    summary : Summary
-    replies : int
-        Nodes whose answer was used.
-    bytes_received : int
-        Size of the used answers.
-    dropped : dict of str to int
-        Why other replies were not used, and single users' reports ("..., users"). Depends on
-        the nodes: NOT for a private report.
-    replaced : int
-        Users in whose place a null record stands.
-    last : float
-        Clock when the last reply had come; a grid may be receiving some while others are checked.
+    ``replies`` nodes were used, with ``bytes_received`` in all; ``dropped`` counts why others were
+    not, and single users' reports ("..., users"): it depends on the nodes, and is NOT for a private
+    report. Null records stand in the place of ``replaced`` users, and ``last`` is the clock when
+    the last reply had come: a grid may be receiving some while others are checked.
     """
 
     summary: Summary
@@ -67,37 +57,19 @@ class Intake:
 
     A folded summary, or a message that cannot be read, is refused whole. Of unfolded reports, each
     user's is checked on its own, and of several that one user sends through its node the first good
-    one counts.
+    one counts. ``on_bad_reply`` says what becomes of a user whose report fails: "drop" leaves it
+    out, "null" puts the null record in its place, which ``nulls`` answers for, and "stop" refuses
+    all that its node sends. A node none of whose users is left, or with more than ``max_users``,
+    has not answered.
 
-    Parameters
-    ----------
-    query : Query
-        What was asked.
-    digest : str
-        Its digest; a reply to another query is dropped.
-    on_bad_reply : {"drop", "null", "stop"}
-        What becomes of a user whose report fails its check: "drop" leaves it out, "null" puts the
-        null record in its place, and "stop" refuses all that its node sends. A node none of whose
-        users is left has not answered.
-    nulls : callable, optional
-        Makes null records' answers; "null" needs it.
-    max_users : int, optional
-        Most users that one node has; a reply that stands for more is malformed.
-
-    Notes
-    -----
     A reply belongs to whom it came from. A sender gives one sum, or reports, and not both, and its
     user ids are its own from the first good report on. The index that it claims fixes the order of
     adding up and nothing else: whoever claims another's index takes nothing from that node.
 
-    Where Flower's ids are consecutive, as a simulation's are, a node's index is known from its id,
-    and its folded sum is final once it has passed. Where they are not, another sender may still
-    claim the index, and reports of users may be followed by others, or be stopped: these wait.
-
-    Attributes
-    ----------
-    first : int
-        Flower's id of the node with index 0, if ids are consecutive; see :meth:`collect`.
+    Where Flower's ids are consecutive from ``first`` on, as a simulation's are, a node's index is
+    known from its id, and its folded sum is final once it has passed. Where they are not, another
+    sender may still claim the index, and reports of users may be followed by others, or be stopped:
+    these wait.
     """
 
     def __init__(
@@ -130,14 +102,10 @@ class Intake:
     def collect(
         self, replies: Iterable[Message], expected: int, min_replies: int | None = None
     ) -> Collected:
-        """Take in all replies of a round and add them up.
+        """Take in all replies of a round, of whom the smallest id is in ``first``, and add them up.
 
         MissingReplies, with the reasons counted, if nobody answered, or fewer than ``min_replies``
         (default: all) of the nodes ``expected``.
-
-        Notes
-        -----
-        Set :attr:`first` before, to the smallest of the ids that are asked.
         """
         for message in replies:
             self._take(message)

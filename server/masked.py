@@ -46,20 +46,10 @@ Send = Callable[[Mapping[int, RecordDict]], Iterable[Message]]
 
 
 class MaskedSum:
-    """One query's sum under masks.
+    """One query's sum under masks, of at least two parties.
 
-    Parameters
-    ----------
-    query : Aggregated
-    round_index : int
-    journal : Journal
-    send : callable
-    dropped : Counter of str, optional
-        Takes up why replies were not used.
-    min_replies : int, optional
-        Fewest nodes that must be in the sum, if they are more than the quorum.
-    max_users : int, optional
-        Most users that one node has.
+    At least ``min_replies`` nodes must be in the sum, if they are more than the quorum, each with
+    ``max_users`` at most; ``dropped`` takes up why replies were not used.
     """
 
     def __init__(

@@ -31,13 +31,14 @@ class SessionStrategy(Strategy):
     """Runs a protocol over a Grid; usable in anybody's own ServerApp.
 
     Each round asks every node the session's pending query, checks and merges the answers, and
-    hands the summary to the session.
+    hands the summary to the session. FedhistError for a protocol under shuffle trust where there is
+    no shuffler: its promise would be void.
 
     Parameters
     ----------
     session : Session
     n_nodes : int
-        Nodes to wait for before the first round, and to ask in each.
+        Nodes to wait for before the first round, ``node_timeout`` seconds, and to ask in each.
     fold : bool
         Whether nodes fold their users' reports before they answer.
     min_replies : int, optional
@@ -46,8 +47,6 @@ class SessionStrategy(Strategy):
         What becomes of a user whose report fails its check, see :class:`server.intake.Intake`.
     intake : callable
         Makes a round's intake of the query, its digest and ``on_bad_reply``.
-    node_timeout : float
-        Seconds to wait for the nodes to connect.
     masked : bool
         Whether sums under aggregate trust are made under masks, and not by a server that sees
         what each node sends.
@@ -55,23 +54,10 @@ class SessionStrategy(Strategy):
         Whether the reports of a protocol under shuffle trust pass a shuffler before they come
         here, or, in a simulation, are taken to. Nothing here is one: the nodes' messages name them.
 
-    Raises
-    ------
-    FedhistError
-        For a protocol under shuffle trust where there is no shuffler: its promise would be void.
-
     Attributes
     ----------
     rounds : list of dict
         Statistics of each round: replies, bytes, seconds. NOT PRIVATE where participation is.
-
-    Examples
-    --------
-    ::
-
-        strategy = SessionStrategy(Session(protocol, noise), n_nodes=100)
-        strategy.start(grid, ArrayRecord())
-        print(strategy.session.estimate)
     """
 
     def __init__(

@@ -42,17 +42,11 @@ def link(before: str, line: Line) -> str:
 
 
 class ChainedLog:
-    """Appends lines, and reads them back whole or not at all.
+    """Appends JSON lines to ``file``, and reads them back whole or not at all.
 
-    Parameters
-    ----------
-    file : path
-        JSON lines. Lines of versions before 0.3 carry no hash; those that follow do.
-    tally : path
-        Counts them; beside the file.
-    counter : path, optional
-        Counts them elsewhere, on a disk that is not restored together with the file: a file with
-        fewer lines has been rolled back.
+    Lines of versions before 0.3 carry no hash; those that follow do. ``tally`` counts them beside
+    the file, and ``counter`` elsewhere, on a disk that is not restored together with the file: a
+    file with fewer lines has been rolled back.
     """
 
     def __init__(self, file: Path, tally: Path, counter: Path | None = None) -> None:

@@ -26,19 +26,11 @@ Config = Mapping[str, Any]
 class NodeSetup:
     """What a client node needs.
 
-    Attributes
-    ----------
-    users : Shard
-        The users whose data this node holds.
-    index : int
-        Public index of the node; fixes the order of merging.
-    seed : int or None
-        The simulation's seed; None draws the randomizers' coins from system entropy.
-    owner : mapping
-        What the node's owner configured: the keys of ``clients.guard.Policy`` and "guard-folder".
-    shape : Users, optional
-        A made-up user, whose record says what kind of data the owner declared: a query that such
-        a user cannot answer is refused before any real record is read.
+    ``index`` is public and fixes the order of merging. ``seed`` is the simulation's; None draws the
+    randomizers' coins from system entropy. ``owner`` has what the node's owner configured: the keys
+    of ``clients.guard.Policy`` and "guard-folder". ``shape`` is a made-up user, whose record says
+    what kind of data the owner declared: a query that such a user cannot answer is refused before
+    any real record is read.
     """
 
     users: Shard
@@ -50,18 +42,9 @@ class NodeSetup:
 
 @dataclass(frozen=True)
 class ServerSetup:
-    """What the server app needs.
+    """What the server app needs: a strategy over the grid, and seconds to wait for a round's nodes.
 
-    Attributes
-    ----------
-    strategy : Strategy
-        Runs a session over the grid.
-    timeout : float
-        Seconds to wait for the nodes of a round.
-    publish : callable
-        Called when the run has ended.
-    broken_off : callable
-        Called when the run breaks off without an estimate.
+    ``publish`` is called when the run has ended, ``broken_off`` when it ends without an estimate.
     """
 
     strategy: Strategy

@@ -122,18 +122,9 @@ class Facts:
 
 
 class Watched(Wrapped):
-    """Users who are measured while somebody walks them: to make them costs more than that.
+    """Users who are measured by block while somebody walks them: to make them costs more than that.
 
-    Parameters
-    ----------
-    users : Shard
-    of : callable
-        Measures a block.
-
-    Attributes
-    ----------
-    seconds : float
-        Spent on measuring so far.
+    ``seconds`` were spent on measuring so far.
     """
 
     def __init__(self, users: Shard, of: Callable[[Users], Summary]) -> None:

@@ -22,14 +22,8 @@ from fedhist.base.arrays import Array
 class Worst:
     """The largest likelihood ratio of a channel, exactly.
 
-    Attributes
-    ----------
-    inputs : (int, int)
-        Numbers of the inputs under which the output is most and least likely.
-    output : int
-        Number of the output.
-    more, less : int
-        Its integer weights; less = 0 says that the ratio is infinite.
+    Under the first of the two ``inputs`` the ``output`` is most likely, with an integer weight of
+    ``more``, and under the second least, with ``less``; 0 says that the ratio is infinite.
     """
 
     inputs: tuple[int, int]

@@ -18,22 +18,11 @@ from fedhist.privacy.shares import ShareKind, ShareNoise, share_cost
 class Share(Part):
     """What each node adds, and who else does: public, and all that a node needs to size it.
 
-    Parameters
-    ----------
-    kind : {"laplace", "gaussian"}
-    epsilon, delta : float
-        Cost of the total to one user; delta is 0 for "laplace".
-    adjacency : str
-    parties, tau_d, tau_c, max_users
-        As in :class:`~fedhist.privacy.aggregation.Aggregation`.
-    bits : {32, 64}
-        Numbers are added modulo 2 to this power.
-    rounds : int
-        Length of a series of adaptive questions that costs (epsilon, delta) as a whole.
-    place : int
-        Of this question in the series, from 0.
-    series_salt : int
-        Tells two series of otherwise equal shares apart.
+    (epsilon, delta) is the cost of the total to one user; delta is 0 for "laplace". ``parties``,
+    ``tau_d``, ``tau_c`` and ``max_users`` are those of
+    :class:`~fedhist.privacy.aggregation.Aggregation`. Numbers are added modulo 2^bits. A series of
+    ``rounds`` adaptive questions costs (epsilon, delta) as a whole; this one is number ``place`` of
+    it, from 0, and ``series_salt`` tells two series of otherwise equal shares apart.
     """
 
     wire_name: ClassVar[str] = "share"

@@ -22,19 +22,10 @@ MOST_COMBINATIONS = 4096
 
 @dataclass(frozen=True)
 class Entry:
-    """One charge: what was released, at which cost, to which users.
+    """One charge: what was released, at which cost under ``adjacency``, to which users.
 
-    Attributes
-    ----------
-    label : str
-    release : Release
-        The cost under ``adjacency``; :meth:`under` states it under another.
-    cohort : Cohort or None
-    adjacency : Adjacency
-    null_safe : bool
-        Of the run: an empty record changes nothing, and n is neither used nor published exactly.
-    moves : Moves or None
-        How far one user moves the statistic, where it is known.
+    ``null_safe`` is the run's: an empty record changes nothing, and n is neither used nor published
+    exactly. ``moves``: how far one user moves the statistic, where it is known.
     """
 
     label: str

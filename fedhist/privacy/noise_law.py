@@ -21,19 +21,12 @@ Kind = Literal["laplace", "gaussian", "discrete-laplace", "discrete-gaussian"]
 
 @dataclass(frozen=True)
 class NoiseLaw:
-    """Law of the noise on each entry of the released histogram.
+    """Law of the noise on each entry of a release.
 
-    Parameters
-    ----------
-    kind : str
-        "laplace", "gaussian", "discrete-laplace" or "discrete-gaussian".
-    scale : float
-        Laplace scale or Gaussian std, in steps; 0 for no noise.
-    step : float
-        Counts per step: 1 for real-valued noise, the grid for integers.
-    shape : float
-        Of "discrete-laplace" only: the noise is the difference of two negative binomials of this
-        shape and p = exp(-1 / scale); 1 is the discrete Laplace law, more is a sum of shares.
+    ``scale`` is the Laplace scale or Gaussian std, in steps, 0 for no noise; ``step`` the counts
+    per step: 1 for real-valued noise, the grid for integers. Of "discrete-laplace" only, ``shape``:
+    the noise is the difference of two negative binomials of this shape and p = exp(-1 / scale); 1
+    is the discrete Laplace law, more is a sum of shares.
     """
 
     kind: Kind

@@ -53,16 +53,10 @@ def share_cost(kind: str, epsilon: float, delta: float) -> Release:
 
 @dataclass(frozen=True)
 class ShareNoise:
-    """Noise that any ``honest`` shares add up to.
+    """Noise that any ``honest`` shares add up to, M of them.
 
-    Parameters
-    ----------
-    kind : "laplace" or "gaussian"
-    size : float
-        Scale of the discrete Laplace law, or std parameter of the discrete Gaussian, in steps; 0
-        is no noise.
-    honest : int
-        M, shares that are certain to be in the sum.
+    ``size`` is the scale of the discrete Laplace law, or the std parameter of the discrete
+    Gaussian, in steps; 0 is no noise.
 
     Examples
     --------

@@ -13,13 +13,7 @@ from fedhist.privacy.guarantee import check_budget
 
 @dataclass(frozen=True)
 class Shuffler(metaclass=PlainArguments):
-    """What a configuration says of a shuffler; with a budget and users it is :class:`Shuffling`.
-
-    Parameters
-    ----------
-    delta, tau, colluders
-        See there.
-    """
+    """What a configuration says of a shuffler; with a budget and users it is :class:`Shuffling`."""
 
     delta: float
     tau: float = 0.1

@@ -69,13 +69,9 @@ MOST_LOCAL = 64.0
 class Hiding:
     """What is known of a randomizer besides its epsilon_0.
 
-    Parameters
-    ----------
-    mixes : bool
-        Whether (e^epsilon_0 + 1) R(x) >= R(x0) + R(x1) for all x and x0 != x1: bound (C).
-    distances : tuple of float
-        The total variations of ALL pairs of its laws: bound (B). Others may be among them, but none
-        may stand for a smaller one, which can be worse. Empty: not known.
+    ``mixes``: whether (e^epsilon_0 + 1) R(x) >= R(x0) + R(x1) for all x and x0 != x1, bound (C).
+    ``distances``: the total variations of ALL pairs of its laws, bound (B). Others may be among
+    them, but none may stand for a smaller one, which can be worse. Empty: not known.
     """
 
     mixes: bool = False

@@ -80,14 +80,10 @@ class Distinct:
 
 @dataclass(frozen=True)
 class Roster:
-    """Keys by node, ascending.
+    """Keys by node, ascending: public encryption key, public mask key, commitment to b, 96 bytes.
 
-    Parameters
-    ----------
-    keys : mapping of int to bytes
-        96 bytes: public encryption key, public mask key, commitment to b.
-    signed : mapping of int to bytes
-        96 bytes each, an owner's public key and signature; zeros for a node without; may be empty.
+    ``signed`` has an owner's public key and signature, 96 bytes each, zeros for a node without; it
+    may be empty.
     """
 
     keys: Mapping[int, bytes]

@@ -22,16 +22,8 @@ class OutOfOrder(SecaggError):
 class RoundFailed(SecaggError):
     """Too few usable answers came: the attempt is over, and a retry needs a fresh one.
 
-    Parameters
-    ----------
-    round_name : str
-        "keys", "shares", "masked" or "unmask".
-    got, needed : int
-        Usable answers that came, and that the round needs.
-    missing : mapping of int to str
-        Nodes without a usable answer, with the reason.
-    why : str
-        What else is wrong, where enough answers came.
+    In the round ``round_name`` ``got`` usable answers came of those ``needed``; ``missing`` has the
+    reason by node, and ``why`` says what else is wrong, where enough came.
     """
 
     def __init__(

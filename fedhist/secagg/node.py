@@ -41,30 +41,16 @@ class _State(AttemptState):
 
 
 class NodeAttempt(Attempt[_State]):
-    """A node in one attempt.
+    """A node in one attempt: number ``node`` among the parties of its own terms.
 
     Every method takes the server's message of a round and returns the node's answer. A round that
     is refused changes nothing. **Write** :meth:`state` **to disk before an answer leaves**: a node
     that restarts without it has dropped out, one with an older one would answer a round twice.
 
-    Parameters
-    ----------
-    terms : Terms
-        The node's own, from the query it was asked.
-    node : int
-        Its index among the parties.
-    min_parties : int
-        Owner's least number of nodes in the roster.
-    owner_key : bytes, optional
-        32 bytes of an Ed25519 private key, with which the round-1 keys are signed.
-    peers : collection of bytes, optional
-        Owners' public keys: a roster in which a node does not bear the signature of one of them,
-        each at most once, is refused.
-    entropy : callable
-        Uniform bytes; another than the system's is for fixed test vectors only.
+    The roster must have ``min_parties`` nodes, and with ``peers`` each must bear the signature of
+    one of these owners, another one for each. ``owner_key``, 32 bytes of Ed25519, signs the node's
+    own round-1 keys. Other ``entropy`` than the system's is for fixed test vectors only.
 
-    Notes
-    -----
     Privacy: against a server that follows the protocol and at most ``terms.collude`` colluding
     nodes, the answers of all rounds tell the sum over the nodes finally present and nothing else
     (spec B4; Bonawitz et al. 2017). The sum itself is private by the noise in the values, which is

@@ -35,24 +35,14 @@ class _State(AttemptState):
 
 
 class ServerAttempt(Attempt[_State]):
-    """A server in one attempt.
+    """A server in one attempt; another ``nonce`` than 16 fresh bytes is for test vectors only.
 
     :meth:`start` gives the first messages; each ``take_*`` takes the answers that came and returns
     the messages of the next round, to those who are still in, or the sum. An unusable answer counts
     as missing, with its reason in :attr:`refused`; too few usable ones are a :class:`RoundFailed`.
 
     Keep :meth:`state` on disk **before** the messages of round 4 leave: nodes unmask this set and
-    no other, so a server that forgot it cannot ask again.
-
-    Parameters
-    ----------
-    terms : Terms
-    nonce : bytes, optional
-        16 fresh bytes of this attempt; fixed ones are for test vectors only.
-
-    Notes
-    -----
-    Privacy: the sum is over the noisy values of those present; see :class:`NodeAttempt`.
+    no other, so a server that forgot it cannot ask again. Privacy: see :class:`NodeAttempt`.
     """
 
     def __init__(self, terms: Terms, nonce: bytes | None = None) -> None:

@@ -49,19 +49,10 @@ class Plan:
 class Terms:
     """What is summed, among whom, and what is tolerated.
 
-    Parameters
-    ----------
-    digest : bytes
-        Of the query with all its parameters, so both sides agree on what is summed; 1 to 64.
-    parties : int
-        N, nodes that are asked, with indices 0 to N - 1.
-    drop, collude : int
-        Nodes that may fail to answer, and that may tell the server all they know: floor(tau_d N)
-        and floor(tau_c N), together at most N / 2.
-    bits : {32, 64}
-        Sums are modulo 2^bits.
-    length : int
-        Entries of a vector.
+    ``digest``, 1 to 64 bytes, is that of the query with all its parameters, so both sides agree on
+    what is summed. Of ``parties`` nodes, numbered from 0, ``drop`` may fail to answer and
+    ``collude`` tell the server all they know: floor(tau_d N) and floor(tau_c N), together at most N
+    / 2. Vectors of ``length`` entries are added modulo 2^bits.
     """
 
     digest: bytes

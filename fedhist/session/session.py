@@ -39,22 +39,10 @@ class Session:
     there. Released keys leave in byte order (:func:`in_key_order`). Given a journal that already
     holds a part of the same run, the session continues after that part.
 
-    Parameters
-    ----------
-    protocol : Protocol
-    noise : callable of int to NoiseSource
-        The Curator's noise, by number of the draw.
-    journal : Journal, optional
-        Default: in memory.
-    aggregation : str
-        How sums under aggregate trust are made, for the ledger.
-
     Attributes
     ----------
     query : Query or None
-        What to ask next; None when the run has ended.
-    round_index : int
-        Number of the pending round, from 0.
+        What to ask next, in round ``round_index`` from 0; None when the run has ended.
     estimate : Estimate or None
         The result, when the run has ended.
     asked : bool

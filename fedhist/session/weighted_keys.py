@@ -55,18 +55,10 @@ def weight_of(n_keys: int) -> int:
 
 @dataclass(frozen=True)
 class WeightedKeys:
-    """Public numbers of a release of keys.
+    """Public numbers of a release of keys, of which a user sends ``limit`` at most.
 
-    Attributes
-    ----------
-    limit : int
-        D, most keys that a user sends.
-    epsilon, delta : float
-        Of the release; ``epsilon = inf``: no noise, and every key that is sent appears.
-    replaced : bool
-        Whether neighbours differ in a user's record, and not in whether there is one.
-    discrete : bool
-        Integer noise.
+    ``epsilon = inf``: no noise, and every key that is sent appears. ``replaced``: neighbours differ
+    in a user's record, and not in whether there is one. ``discrete``: integer noise.
     """
 
     limit: int
