@@ -18,7 +18,7 @@ from clients.node import Node
 from fedhist import Users
 from fedhist.base.arrays import Array
 from fedhist.flower.host import NodeSetup
-from fedhist.flower.masked_wire import KIND, decode_told, vector_of
+from fedhist.flower.masked_wire import decode_told, vector_of
 from fedhist.flower.wire import ARRAYS, HEAD, kind_of, pack_array, unpack_array
 from fedhist.model.aggregated import Aggregated
 from fedhist.session.codec import query_digest
@@ -59,7 +59,7 @@ class FaultyGrid(LocalGrid):
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         sent = list(messages)
-        name = kind_of(sent[0].content).removeprefix(KIND)
+        name = kind_of(sent[0].content).removeprefix("secagg.")
         if name == self.kill_before:
             raise Killed
         replies = []

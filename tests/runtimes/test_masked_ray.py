@@ -12,7 +12,6 @@ from flwr.app import Message
 from masked_grids import ROUNDS, SEED, start, total_of
 
 from fedhist import Users
-from fedhist.flower.masked_wire import KIND
 from fedhist.flower.wire import kind_of
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import BoundedHistogram
@@ -37,7 +36,7 @@ class FatalGrid(RayGrid):
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         sent = list(messages)
-        if kind_of(sent[0].content) == KIND + self.fatal:
+        if kind_of(sent[0].content) == "secagg." + self.fatal:
             os.kill(self.worker_pids()[0], signal.SIGKILL)
         return super().send_and_receive(sent, timeout=600.0)
 
