@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_count, check_scale
@@ -200,6 +201,10 @@ class BallSampler(Sampler):
 
     def draw(self, rng: np.random.Generator) -> Floats:
         """Draw: (d + 1,) float64, the kind (0 point, 1 G1, 2 G2), then the point or zeros."""
+        with threadpool_limits(1, "blas"):  # threads that wait for small products take ten times as
+            return self._drawn(rng)
+
+    def _drawn(self, rng: np.random.Generator) -> Floats:
         n, d = self.rows.shape
         basis, small = reduce_dimension(self.rows)
         left = int(rng.geometric(1 / self.n_rounds))
