@@ -47,6 +47,8 @@ GONE: Mapping[str, str] = {
     "sparse-mean.min_signal": "max_votes, if signals are weak",
     "local-quantiles.kind": "nothing: there is one method, of pooled answers",
     "naive-mean.method=item-level": 'method = "one-item", or "user-mean" for all samples',
+    "few-users-mean.early_exit": "nothing: every round of a draw is executed",
+    "few-users-distribution.early_exit": "nothing: every round of a draw is executed",
     "adaptive-histogram.debias": "nothing: no total is scaled up any more",
     "adaptive-histogram.epsilon_ratio": "nothing: no total is scaled up any more",
     "adaptive-histogram.threshold=slope-curve": 'threshold = "dp-sgd"',

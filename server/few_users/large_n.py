@@ -18,15 +18,11 @@ from numpy.typing import NDArray
 from fedhist.base.arrays import Floats, Integers
 from fedhist.privacy.guarantee import zcdp_rho
 from server.central_means.localizing import median_scores
-from server.few_users.interpolation import Released, Rotation
+from server.few_users.draws import Released, Rotation
 from server.few_users.plan import CLIP_RADII, MEDIAN_SHARE, FewUsersPlan, n_bins
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
-
-
-GRID_BITS = 20
-"""A clipped row is sent as whole multiples of about its radius / sqrt(D) times 2^-20."""
 
 
 def counted(places: Integers, n_bins: int) -> Integers:
@@ -43,8 +39,9 @@ def clip_to_grid(rows: Floats, radius: float) -> tuple[NDArray[np.int64], float]
     rows : (n, D) int64
         In steps; every norm times the step is at most ``radius``, up to a relative 1e-9.
     step : float
+        About the radius / sqrt(D) times 2^-20.
     """
-    step = 2.0 ** (math.floor(math.log2(radius / math.sqrt(rows.shape[1]))) - GRID_BITS)
+    step = 2.0 ** (math.floor(math.log2(radius / math.sqrt(rows.shape[1]))) - 20)
     inside = rows / radius  # squares of what matters cannot vanish
     scale = 1 / np.maximum(np.sqrt(np.einsum("ij,ij->i", inside, inside)), 1.0)
     return np.trunc(rows * scale[:, None] / step).astype(np.int64), step

@@ -3,7 +3,7 @@
 References
 ----------
 .. [1] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few users",
-   ICML 2022, Theorems 4, 6 and 7, Corollaries 5 and 8.
+   ICML 2022, Algorithm 1, Propositions 14 to 17, Theorems 4, 6 and 7, Corollaries 5 and 8.
 .. [2] Levy, Sun, Amin, Kale, Kulesza, Mohri & Suresh, "Learning with user-level privacy",
    NeurIPS 2021.
 """
@@ -11,7 +11,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, get_args
@@ -20,23 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, ndtr, ndtri
 
+from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_choice, check_count, check_scale, check_within
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.hadamard import next_power_of_two
-from fedhist.privacy.guarantee import check_budget, zcdp_rho
-from server.few_users.sampler import BucketsOf, bucket_params, least_inside
+from fedhist.privacy.guarantee import Release, check_budget, zcdp_rho
 
 Method = Literal["auto", "ball", "blocks", "boosted", "large-n"]
-METHODS = get_args(Method)
-
-LEAST_VOLUME = 1e-9
-"""Share of proposals in a crowd below which a draw would take 10^9 rounds and more."""
 
 SMALL_BLOCK = 16
 """Below this dimension the radius is not shrunk: distances do not concentrate yet."""
-
-MOST_BINS = 1 << 24
-"""Of all coordinates of the large-n branch together: their scores are held at once."""
 
 CLIP_RADII = 1.6
 """Radius of the large-n branch's clip, in typical distances r."""
@@ -44,8 +37,113 @@ CLIP_RADII = 1.6
 MEDIAN_SHARE = 0.3
 """Share of rho that the large-n branch spends on the medians."""
 
-MOST_BIASED = 128
-"""From this dimension on the clip's bias is below 2e-4 r."""
+
+# -- the constants of a draw
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """The constants of the law; all public."""
+
+    n_users: int
+    epsilon0: float  # exponent per user of the weight w(f) = exp(epsilon0 min(f, F))
+    ceiling: float  # F: from here on more users add no weight
+    log_garbage: float  # of G, the weight of the first bucket in units of a ball's volume
+    acceptance: float  # c: scale of the acceptance probabilities; none exceeds 1/2
+    release: Release  # what one draw costs
+
+    @property
+    def garbage_share(self) -> float:
+        """Probability G / (E + G) that a round proposes the bucket, E = exp(epsilon0 F)."""
+        return float(
+            1 / (1 + math.exp(min(700.0, self.epsilon0 * self.ceiling - self.log_garbage)))
+        )
+
+    def accept(self, f: NDArray[np.int64]) -> Floats:
+        """Probability c (n / f) exp(epsilon0 (min(f, F) - F)) of keeping a point, f >= 1."""
+        x = np.asarray(f, dtype=np.float64)
+        weight = np.exp(self.epsilon0 * (np.minimum(x, self.ceiling) - self.ceiling))
+        return np.asarray(self.acceptance * self.n_users / x * weight)
+
+
+BucketsOf = Callable[[int, float, float, float], Buckets]
+"""Sets the constants of a draw: by n, epsilon, delta and kappa."""
+
+
+def bucket_params(n_users: int, epsilon: float, delta: float, kappa: float) -> Buckets:
+    """Set the constants for (epsilon, delta)-DP of one draw.
+
+    epsilon0 = epsilon / 2, F = ceil(kappa n), G = max(e^epsilon0 / delta, e^epsilon0 /
+    (e^epsilon0 - 1)), c = half the smallest (f / n) exp(epsilon0 (F - min(f, F))).
+
+    Corrected against the paper: Proposition 15 forgets that the normalizer moves by e^epsilon too
+    (epsilon0 = epsilon gives 2 epsilon), and for small epsilon n the printed acceptance
+    probability (n / (3 f)) exp(...) can exceed 1.
+
+    Examples
+    --------
+    >>> b = bucket_params(100, 1.0, 1e-6, 0.6)
+    >>> b.ceiling, round(b.acceptance, 3), round(b.log_garbage, 3)
+    (60.0, 0.3, 14.316)
+    """
+    _check(n_users, epsilon, delta, kappa)
+    half = epsilon / 2
+    ceiling = float(least_inside(n_users, kappa))
+    # e^half / delta, or e^half / (e^half - 1) = 1 / (1 - e^-half) where that is more
+    garbage = max(half - math.log(delta), -math.log(-math.expm1(-half)))
+    cost = Release(epsilon, delta, epsilon * epsilon / 8, delta)
+    return Buckets(n_users, half, ceiling, garbage, _half_of_least(n_users, half, ceiling), cost)
+
+
+def paper_params(n_users: int, epsilon: float, delta: float) -> Buckets:
+    """Set the constants as printed in Algorithm 1: epsilon0 = epsilon, F = 2n/3, G = 4/delta, 1/3.
+
+    NOT what it claims: the draw is (2 epsilon, e^epsilon delta / 4)-DP, and that is what it costs.
+    The proof needs acceptance probabilities of at most 1/2 and G >= e^epsilon / (e^epsilon - 1).
+
+    Raises
+    ------
+    ValueError
+        Where the printed constants break those two conditions.
+    """
+    _check(n_users, epsilon, delta, 2 / 3)
+    ceiling = 2 * n_users / 3
+    if 2 * _half_of_least(n_users, epsilon, ceiling) * (1 + 1e-12) < 2 / 3:
+        raise ValueError(
+            f"with epsilon = {epsilon:g} and {n_users} users the printed procedure accepts with "
+            "probabilities above 1/2; its proof does not hold"
+        )
+    if math.log(4 / delta) < -math.log(-math.expm1(-epsilon)):
+        raise ValueError(f"the printed bucket 4 / delta is too small at epsilon = {epsilon:g}")
+    slack = math.exp(min(epsilon, 700.0)) * delta / 4
+    if slack >= 1:
+        raise ValueError(f"at epsilon = {epsilon:g} the printed procedure guarantees nothing")
+    cost = Release(2 * epsilon, slack, epsilon * epsilon / 2, slack)
+    return Buckets(n_users, epsilon, ceiling, math.log(4 / delta), 1 / 3, cost)
+
+
+def least_inside(n_users: int, kappa: float) -> int:
+    """F = ceil(kappa n), where kappa n is a whole number up to rounding."""
+    return math.ceil(kappa * n_users * (1 - 1e-12))
+
+
+def _check(n_users: int, epsilon: float, delta: float, kappa: float) -> None:
+    check_count("n_users", n_users)
+    if not 0.5 < kappa < 1:
+        raise ValueError(f"kappa must lie in (1/2, 1), got {kappa}")
+    check_budget(epsilon, delta)
+    if not delta > 0 or math.isinf(epsilon):
+        raise ValueError(f"need delta > 0 and a finite epsilon, got {delta} and {epsilon}")
+
+
+def _half_of_least(n_users: int, epsilon0: float, ceiling: float) -> float:
+    """Half the smallest (f / n) exp(epsilon0 (F - min(f, F))), f = 1, ..., n."""
+    f = np.arange(1, n_users + 1, dtype=np.float64)
+    logs = np.log(f / n_users) + epsilon0 * (ceiling - np.minimum(f, ceiling))
+    return float(np.exp(logs.min()) / 2)
+
+
+# -- the branch
 
 
 @dataclass(frozen=True)
@@ -65,7 +163,7 @@ class FewUsersPlan:
     part_radius: float  # R of the balls of a draw; the width of a bin for large n
     kappa: float  # share of the users whose balls must meet
     n_rounds: int  # N of a draw
-    least_users: int  # with whom the branch succeeds with probability 1 - failure
+    least_users: float  # with whom the branch succeeds with probability 1 - failure
     error: float  # l2 distance, predicted
     buckets: BucketsOf = bucket_params
 
@@ -100,7 +198,7 @@ class Wishes:
     buckets: BucketsOf = bucket_params
 
     def __post_init__(self) -> None:
-        check_choice("method", self.method, METHODS)
+        check_choice("method", self.method, get_args(Method))
         k = self.n_blocks
         if k is not None and (k < 1 or k & (k - 1)):
             raise ValueError(f"n_blocks must be a power of two, got {k}")
@@ -167,16 +265,16 @@ def choose_branch(
     )  # fmt: skip
     if math.isinf(epsilon):
         return base
-    plans = list(_branches(base, w, boxed=box is not None))
+    plans = list(_branches(base, w))
     if not plans:
-        raise ValueError(f"method {w.method!r} needs a box, and at most {MOST_BINS:,} bins")
+        raise ValueError(f"method {w.method!r} needs a box, and at most 2^24 bins")
     good = [p for p in plans if p.feasible]
     if good:
         return min(good, key=lambda p: p.error)
     return min(plans, key=lambda p: p.least_users)
 
 
-def _branches(base: FewUsersPlan, w: Wishes, *, boxed: bool) -> Iterator[FewUsersPlan]:
+def _branches(base: FewUsersPlan, w: Wishes) -> Iterator[FewUsersPlan]:
     d, r, padded = base.dimension, base.radius, base.padded
     if w.method in ("auto", "ball"):
         yield _draws(base, w, "ball", 1, d, r)
@@ -190,9 +288,12 @@ def _branches(base: FewUsersPlan, w: Wishes, *, boxed: bool) -> Iterator[FewUser
             raise ValueError(f"n_blocks must be at most {padded}, got {w.n_blocks}")
         for k in wanted:
             yield _draws(base, w, "blocks", k, padded // k, r / math.sqrt(k))
-    large = boxed and n_bins(r, base.box, padded) * padded <= MOST_BINS
-    if large and w.method in ("auto", "large-n"):
-        yield _large(base, w)
+    if w.method in ("auto", "large-n"):
+        least = large_n_min(
+            base.epsilon, base.delta, d, r, base.box, corrupted=w.corrupted, failure=w.failure
+        )
+        if math.isfinite(least):
+            yield _large(base, w, least)
 
 
 def _draws(
@@ -201,7 +302,7 @@ def _draws(
     """Plan one draw, or several that share the budget."""
     kappa, lam, n = w.share, w.size(block), base.n_users
     failure = w.failure / parts
-    if finite_volume(lam, kappa, w.corrupted, n) < LEAST_VOLUME:
+    if finite_volume(lam, kappa, w.corrupted, n) < 1e-9:  # of 10^9 rounds and more
         raise ValueError(f"lam = {lam:g} is too small: balls of that radius hardly ever meet")
     eps, delta = part_budget(base.epsilon, base.delta, parts)
     least = few_n_min(
@@ -226,7 +327,7 @@ def _draws(
     )
 
 
-def _large(base: FewUsersPlan, w: Wishes) -> FewUsersPlan:
+def _large(base: FewUsersPlan, w: Wishes, least: float) -> FewUsersPlan:
     d, r = base.dimension, base.radius
     plan = replace(
         base,
@@ -235,9 +336,7 @@ def _large(base: FewUsersPlan, w: Wishes) -> FewUsersPlan:
         part_epsilon=large_epsilon(base.epsilon, base.delta, base.padded),
         part_delta=0.0,
         part_radius=2 * r / math.sqrt(base.padded),
-        least_users=large_n_min(
-            base.epsilon, base.delta, d, r, base.box, corrupted=w.corrupted, failure=w.failure
-        ),
+        least_users=least,
     )
     noise = large_n_noise(plan) * math.sqrt(d)
     spread, bias = r / math.sqrt(base.n_users), clip_bias(base.padded) * r
@@ -350,15 +449,18 @@ def large_n_min(
     *,
     corrupted: float = 0.0,
     failure: float = 0.01,
-) -> int:
+) -> float:
     """Fewest users of the large-n branch: (4 / epsilon1) ln(bins D / failure) / (1 - 2 corrupted).
 
-    Below it the medians are drawn from anywhere in the box, and nothing would show it.
+    Below it the medians are drawn from anywhere in the box, and nothing would show it. Infinite
+    without a box, or where it has too many bins.
 
     >>> large_n_min(1.0, 1e-6, 64, 0.25, 1.0)
     1619
     """
     padded = next_power_of_two(dimension)
+    if math.isinf(box) or n_bins(radius, box, padded) * padded > 1 << 24:
+        return math.inf
     each = large_epsilon(epsilon, delta, padded)
     needed = 4 / each * math.log(n_bins(radius, box, padded) * padded / failure)
     return math.ceil(needed / (1 - 2 * corrupted))
@@ -375,7 +477,7 @@ def clip_bias(padded: int) -> float:
     >>> [round(clip_bias(d), 3) for d in (1, 2, 4, 8, 128)]
     [0.167, 0.106, 0.063, 0.035, 0.0]
     """
-    if padded >= MOST_BIASED:
+    if padded >= 128:  # below 2e-4 r
         return 0.0
     y = (ndtri(_middles(512)) / math.sqrt(padded))[:, None] - 1
     across = 2 * gammaincinv((padded - 1) / 2, _middles(64)) / padded if padded > 1 else np.zeros(1)

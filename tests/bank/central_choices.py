@@ -25,7 +25,8 @@ from fedhist.model.query import Keyed
 from fedhist.privacy.guarantee import approximate
 from fedhist.session.curator import Curator
 from fedhist.session.unknown_keys import key_threshold
-from server.few_users.sampler import BallSampler, Buckets, bucket_params
+from server.few_users.draws import BallSampler
+from server.few_users.plan import Buckets, bucket_params
 
 # -- the exponential mechanism
 

@@ -20,7 +20,7 @@ from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams, Streams, SystemStreams
-from server.few_users.interpolation import Rotation
+from server.few_users.draws import Rotation
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.cli import main as cli
 from simulations.runs.run import Options, execute

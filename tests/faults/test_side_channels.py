@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from itertools import islice
 
@@ -18,7 +17,7 @@ from fedhist.privacy.guarantee import Trust
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
-from server.few_users.sampler import BallSampler
+from server.few_users.draws import BallSampler
 from simulations.audit.finding import Settings
 from simulations.audit.inputs import space_of
 from simulations.audit.neighbours import Changes
@@ -138,21 +137,6 @@ def test_the_few_users_protocols_work_as_long_on_any_data(
     assert len(steps[0]) >= 4
     assert sum(steps[0]) > 100
     assert all(work == steps[0] for work in steps)
-
-
-def test_an_early_exit_works_less_on_some_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The measure sees it where it is asked for (and labelled UNSAFE AGAINST TIMING)."""
-    protocol, users, _ = asked("few-users-mean")
-    quick = replace(protocol, early_exit=True, n_rounds=5000)  # type: ignore[call-arg]
-    one = users.take(np.zeros(len(users), dtype=np.int64))
-    alike = Users(users.ids, samples=one.samples)
-    far = np.random.default_rng(0).choice([-1.0, 1.0], users.reals.values.shape)
-    apart = Users.from_samples(users.ids, users.reals.indptr, far)
-    work = []
-    for population in (alike, apart):
-        monkeypatch.setattr("server.few_users.sampler.BATCH_NUMBERS", 1)
-        work.append(work_of(quick, population, monkeypatch))
-    assert sum(work[0]) < sum(work[1])
 
 
 # -- how a run may end -----------------------------------------------------------------------------

@@ -423,6 +423,26 @@ class CentralMean(CentralMeans):
             least = max(least, least_radius(self.n_users, plan.radius_epsilons[0]))
         return self._error(plan.noise.std(plan.shares[-1])) * least <= self.error_over_range / 2
 
+    def planned_error(self, apart: float) -> float:
+        """Predict the l2 error where users' means lie ``apart`` from the common one, all alike.
+
+        From public numbers: drawn radii are half as much again as most users' distance.
+        """
+        plan, size, std = self.plan, self.half, math.inf
+        if plan is None:
+            error = self.error_over_range * self.half
+        else:
+            error, shares = self.half / BINS, list(plan.shares)
+            if not plan.median_epsilon:
+                std = size * plan.noise.std(shares.pop(0)) / self.n_users
+                error = math.sqrt(self.dimension) * std
+            for share, epsilon in zip(shares, plan.radius_epsilons, strict=True):
+                least = size * least_radius(self.n_users, epsilon)
+                size = min(size, max(1.5 * math.hypot(apart, error), least))
+                _, std = averaged(std, size * plan.noise.std(share) / self.n_users)
+                error = math.sqrt(self.dimension) * std
+        return error / math.hypot(1, error / self.half)
+
     # -- the script
 
     @property

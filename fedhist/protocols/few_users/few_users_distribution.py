@@ -20,7 +20,7 @@ from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L1
 from fedhist.model.prediction import Prediction
 from fedhist.model.registry import register_protocol
-from fedhist.protocols.few_users.protocol import FewUsers
+from fedhist.protocols.few_users.few_users_mean import FewUsers
 from fedhist.protocols.few_users.user_means import UserShares
 from fedhist.protocols.shared.distribution_target import DistributionTarget, holding
 from fedhist.protocols.shared.domains import check_domain
@@ -50,7 +50,7 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
     samples_per_user : float
         m: items per user, public; for users of different sizes a small one. Only the error depends
         on it.
-    method, n_blocks, n_runs, kappa, lam, n_rounds, corrupted, failure, mode, early_exit, salt
+    method, n_blocks, n_runs, kappa, lam, n_rounds, corrupted, failure, mode, salt
         See :class:`~fedhist.protocols.few_users.few_users_mean.FewUsersMean`.
 
     Privacy

@@ -1,31 +1,190 @@
-"""Means of vectors from few users under central user-level privacy.
+"""Means from few users with a trusted server: one round, one release [1]_.
 
-See :mod:`fedhist.protocols.few_users.protocol`, also for the papers that are meant.
+Each user sends the mean of its own samples. The users' means lie within a typical distance r of the
+common mean, r falling as 1 / sqrt(samples per user); a private point close to most of them is the
+estimate. How many users that takes does not grow with the dimension.
+
+References
+----------
+.. [1] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few users",
+   ICML 2022, Algorithms 1 to 3, Theorems 4, 6, 7, Corollaries 5 and 8.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from abc import abstractmethod
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from clients.records.functionals import samples_of
-from clients.records.user_rows import user_points
+from clients.records.user_rows import shorten, user_points
 from fedhist.base.arrays import Array
+from fedhist.base.text import warned
 from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L2, l2
+from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.prediction import LowerBound, Prediction
+from fedhist.model.protocol import Estimate, Script
+from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
-from fedhist.protocols.few_users.protocol import FewUsers
+from fedhist.privacy.guarantee import check_budget
+from fedhist.protocols.central_means.central_mean import CentralMean
 from fedhist.protocols.few_users.user_means import UserMeans
+from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.central_bounds import WITHIN, central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
+from fedhist.protocols.shared.sample_sizes import PlannedUsers
 from fedhist.users.batch import Users
+from server.few_users.draws import release_draws
+from server.few_users.large_n import release_large_n
+from server.few_users.plan import (
+    FewUsersPlan,
+    Method,
+    Wishes,
+    choose_branch,
+    large_n_min,
+)
 
-DEFAULT_BOX = 2.0**30
-"""Norm to which a user's mean is shortened where no box is given, in radii."""
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewUsers(TwoModes, Central, PlannedUsers):
+    """What the protocols of this family share: budget, branch and its constants.
+
+    A subclass says how users make their rows, in how many coordinates, and how far apart they are.
+    """
+
+    epsilon: float
+    n_users: int
+    delta: float = 1e-6
+    method: Method = "auto"
+    n_blocks: int | None = None
+    n_runs: int = 5
+    kappa: float | None = None
+    lam: float | None = None
+    n_rounds: int | None = None
+    corrupted: float = 0.0
+    failure: float = 0.01
+    mode: Mode = "default"
+    salt: int = 1
+
+    def __post_init__(self) -> None:
+        self.check_mode()
+        check_budget(self.epsilon, self.delta)
+        _ = self.plan
+
+    @property
+    @abstractmethod
+    def row_dimension(self) -> int:
+        """Coordinates of a user's row."""
+
+    @property
+    @abstractmethod
+    def row_radius(self) -> float:
+        """Typical l2 distance of a user's row from the common mean."""
+
+    @property
+    @abstractmethod
+    def row_box(self) -> float | None:
+        """Public bound on the norm of a row; None: no bound to speak of."""
+
+    @property
+    @abstractmethod
+    def query(self) -> Query:
+        """The one question; its rows are called "mean"."""
+
+    def finish(self, value: Array) -> Array:
+        """Post-process a released mean."""
+        return value
+
+    @property
+    def wishes(self) -> Wishes:
+        """What the configuration fixes of the plan."""
+        mine = (f.name for f in fields(Wishes) if f.name != "buckets")
+        return Wishes(**{name: getattr(self, name) for name in mine})
+
+    def plan_for(self, n_users: int) -> FewUsersPlan:
+        """Choose the branch for a number of users; from public numbers only."""
+        return choose_branch(
+            n_users,
+            self.row_dimension,
+            self.row_radius,
+            self.row_box,
+            self.epsilon,
+            self.delta,
+            self.wishes,
+        )
+
+    @property
+    def plan(self) -> FewUsersPlan:
+        """The branch for the planned number of users."""
+        return self.plan_for(self.n_users)
+
+    @property
+    def max_rounds(self) -> int:
+        """One."""
+        return 1
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask every user for its row, then draw."""
+        if why := self._lacks(server, self.plan):
+            return Estimate.refused(why)
+        summary = yield self.query
+        n = summary.n_users
+        public = {"n_users": float(n)}
+        if not n:
+            return Estimate.failed("nobody answered", public=public)
+        rows = np.asarray(summary.rows["mean"], dtype=np.float64)
+        if math.isinf(self.epsilon):  # nothing is private: the average itself, whatever the method
+            mean = server.gaussian(
+                rows.mean(axis=0), l2_sensitivity=1.0, epsilon=math.inf, delta=self.delta
+            )
+            return Estimate.ok(self.finish(mean), public=public)
+        plan = self.plan_for(n)  # the number of users who answered is public
+        if why := self._lacks(server, plan):
+            return Estimate.failed(f"of {self.n_users} users {n} answered: {why}", public=public)
+        large = plan.method == "large-n"
+        released = (release_large_n if large else release_draws)(server, rows, plan, salt=self.salt)
+        public |= {"radius": plan.part_radius, "predicted_error": plan.error} | released.public
+        if released.value is None:
+            return Estimate.failed(released.reason, public=public)
+        value, told = released.value, list[str]()
+        if large:
+            what = "how far users differ was not looked at"
+            means = "where they differ more than the radius says, the mean is off by more than told"
+            told.append(warned(what, means, 'the protocol "central-mean" draws a radius'))
+        if self.row_box is not None:  # which holds all rows: the nearest point of it
+            value = shorten(value[None].copy(), self.row_box)[0]
+            if plan.error > plan.box / 2:
+                what = f"the predicted error, {plan.error:.3g}, is more than half of the box"
+                means = "the middle of the box is about as good an estimate"
+                told.append(warned(what, means, "more users or a larger epsilon lower it"))
+        return Estimate.ok(self.finish(value), public=public, warnings=tuple(told))
+
+    def _lacks(self, server: Curator, plan: FewUsersPlan) -> str:
+        """Say why a plan cannot be run; empty if it can."""
+        if not plan.feasible:
+            return (
+                f"{plan.n_users} users are too few at epsilon = {self.epsilon:g} and dimension "
+                f"{plan.dimension}: at least {plan.least_users} are needed (method {plan.method})"
+            )
+        if server.grade == "secure" and not plan.secure:
+            return (
+                f'noise = "secure" has no exact sampler for this plan (method "{plan.method}"); '
+                'method = "large-n" has, with more users'
+            )
+        return ""
+
+    def bound(self) -> float:
+        """Bound the l2 distance from the common mean, where users differ as the radius says."""
+        error = self.plan.error
+        return error if self.row_box is None else min(error, 2 * self.row_box)
 
 
 @register_protocol
@@ -51,8 +210,9 @@ class FewUsersMean(MeanTarget, FewUsers):
         Public bound on the l2 norm of a user's mean, to which the client shortens it. Needed by
         "large-n". (A bound per coordinate would not survive the rotation.) Default: 2^30 r.
     method : {"auto", "ball", "blocks", "boosted", "large-n"}
-        "auto": the feasible one of least predicted error, from public numbers. Where users may
-        differ more than ``radius`` says, take the protocol ``central-mean``.
+        "auto": the feasible one of least predicted error, from public numbers. With a ``box`` and
+        too few users for "large-n", all is left to the protocol ``central-mean`` where less error
+        is predicted for it. Take that by name where users may differ more than ``radius`` says.
     n_blocks : int, optional
         K of "blocks", a power of two; default: the feasible one of least error.
     n_runs : int
@@ -70,16 +230,14 @@ class FewUsersMean(MeanTarget, FewUsers):
     mode : {"default", "paper"}
         "paper": Algorithm 1 with its printed constants, which spend (2 epsilon, e^epsilon delta /
         4); the ledger says so.
-    early_exit : bool
-        Stop drawing at the first accepted round: UNSAFE AGAINST TIMING.
     salt : int
         Public salt of the random rotation.
 
     Privacy
     -------
     (epsilon, delta)-DP under replacement of one user, for every data set: see
-    :class:`~server.few_users.sampler.BallSampler`,
-    :func:`~server.few_users.interpolation.release_draws` and
+    :class:`~server.few_users.draws.BallSampler`,
+    :func:`~server.few_users.draws.release_draws` and
     :func:`~server.few_users.large_n.release_large_n`. Radius, box and corrupted share matter for
     the error only. A garbage bucket is status "failed": the budget is spent, and there is no value.
 
@@ -98,7 +256,7 @@ class FewUsersMean(MeanTarget, FewUsers):
 
     name: ClassVar[str] = "few-users-mean"
     paper: ClassVar[str] = "Narayanan, Mirrokni & Esfandiari, ICML 2022, Algorithms 1 to 3"
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
     loss_name: ClassVar[str] = "l2"
     needs_server: ClassVar[str] = "its estimator reads every user's own row"
 
@@ -145,11 +303,49 @@ class FewUsersMean(MeanTarget, FewUsers):
     @property
     def query(self) -> UserMeans:
         """The users' own means."""
-        return UserMeans(self.dimension, float(self.box or DEFAULT_BOX * self.row_radius))
+        return UserMeans(self.dimension, float(self.box or 2.0**30 * self.row_radius))
+
+    @cached_property
+    def handed(self) -> CentralMean | None:
+        """The protocol that "auto" leaves all to, where it does; from public numbers."""
+        if self.method != "auto" or self.box is None or self.corrupted or self.mode == "paper":
+            return None
+        least = large_n_min(
+            self.epsilon,
+            self.delta,
+            self.dimension,
+            self.row_radius,
+            self.box,
+            failure=self.failure,
+        )
+        if math.isinf(self.epsilon) or self.n_users >= least:
+            return None
+        central = CentralMean(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            n_users=self.n_users,
+            dimension=self.dimension,
+            box=self.box,
+        )
+        plan = self.plan
+        planned = central.planned_error(self.row_radius)
+        return central if not plan.feasible or planned < plan.error else None
+
+    @property
+    def max_rounds(self) -> int:
+        """One, or those of ``central-mean``."""
+        return 1 if self.handed is None else self.handed.max_rounds
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask every user for its row, then draw; or leave all to ``central-mean``."""
+        if self.handed is None:
+            return (yield from super().rounds(server))
+        discrete = server.grade == "secure"
+        return (yield from replace(self.handed, discrete=discrete).rounds(server))
 
     def error_of(self, facts: Facts) -> Prediction:
         """Bound the l2 distance for users who differ as the radius says; exact without noise."""
-        if math.isinf(self.epsilon):
+        if math.isinf(self.epsilon) or self.handed is not None:
             return super().error_of(facts)
         source = "lam r sqrt(d / K), or the noise; Narayanan et al. 2022, Theorems 4 and 6"
         return Prediction(L2, self.bound(), "bound", source)

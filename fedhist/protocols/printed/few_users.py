@@ -15,11 +15,9 @@ from fedhist.model.modes import Mode
 from fedhist.model.registry import register_printed
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.protocols.few_users.few_users_distribution import FewUsersDistribution
-from fedhist.protocols.few_users.few_users_mean import FewUsersMean
-from fedhist.protocols.few_users.protocol import FewUsers
+from fedhist.protocols.few_users.few_users_mean import FewUsers, FewUsersMean
 from fedhist.protocols.printed.claims import AsPrinted
-from server.few_users.plan import Wishes
-from server.few_users.sampler import Buckets, paper_params
+from server.few_users.plan import Buckets, Wishes, paper_params
 
 
 def as_printed(n_users: int, epsilon: float, delta: float, kappa: float) -> Buckets:

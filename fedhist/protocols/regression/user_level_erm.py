@@ -46,7 +46,8 @@ from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import Shard
-from server.few_users.sampler import POINT, BallSampler, bucket_params
+from server.few_users.draws import POINT, BallSampler
+from server.few_users.plan import bucket_params
 from server.regression.plan import (
     BallPlan,
     gradient_std,

@@ -97,7 +97,8 @@ def test_fewer_answers_than_needed_are_a_failure() -> None:
     protocol = FewUsersMean(**BASE)
     estimate = run(protocol, users_of(gathered(60, 32, 0.1)))
     assert estimate.status == "failed"
-    assert "60 users answered; at least 73 are needed" in estimate.reason
+    assert "60 answered: 60 users are too few" in estimate.reason
+    assert "at least 73 are needed" in estimate.reason
     assert estimate.ledger is not None
     assert not estimate.ledger.entries
 
@@ -116,6 +117,41 @@ def test_the_choice_takes_the_least_error_that_is_feasible() -> None:
     assert without_box.method == "blocks"
 
 
+@pytest.mark.parametrize("apart", [0.1, 0.3])
+def test_with_a_box_and_too_few_users_for_large_n_all_is_left_to_central_mean(apart: float) -> None:
+    """Where it is predicted better: also for users who differ three times as much as is said."""
+    change = {"n_users": 1000, "dimension": 64, "box": 10.0}
+    protocol = FewUsersMean(**BASE | change)
+    assert protocol.plan.method == "blocks"
+    assert protocol.handed is not None
+    users = users_of(gathered(1000, 64, apart))
+    estimate = run(protocol, users)
+    assert estimate.status == "ok"
+    assert protocol.loss_of(estimate, users) < protocol.plan.error / 2
+    assert estimate.ledger is not None
+    assert estimate.ledger.spent().epsilon == pytest.approx(1.0, rel=1e-9)
+    assert protocol.error(users).kind == "simulated"
+    assert estimate.public["radius"] < 1.0
+    assert estimate.stderr is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"box": None},
+        {"method": "blocks"},
+        {"corrupted": 0.2},
+        {"n_users": 100, "dimension": 1024},  # of which a ball is predicted better
+        {"n_users": 2000, "dimension": 16},  # enough for large n
+        {"epsilon": math.inf},
+        {"mode": "paper"},
+    ],
+)
+def test_nothing_else_is_left_to_central_mean(change: dict[str, Any]) -> None:
+    given = {"n_users": 1000, "dimension": 64, "box": 10.0} | change
+    assert FewUsersMean(**BASE | given).handed is None
+
+
 def test_large_n_says_that_it_takes_the_radius_at_its_word() -> None:
     protocol = FewUsersMean(**BASE | {"n_users": 2000, "dimension": 16, "box": 8.0})
     assert protocol.plan.method == "large-n"
@@ -127,7 +163,7 @@ def test_a_prediction_is_the_theorem_s_bound() -> None:
     users = users_of(gathered(100, 32, 0.1))
     found = FewUsersMean(**BASE).error(users)
     assert (found.kind, found.expected) == ("bound", FewUsersMean(**BASE).plan.error)
-    narrow = FewUsersMean(**BASE | {"box": 0.1}).error(users)
+    narrow = FewUsersMean(**BASE | {"box": 0.1, "method": "ball"}).error(users)
     assert narrow.expected == 0.2
     exact = FewUsersMean(**BASE | {"epsilon": math.inf}).error(users)
     assert exact.expected < 1e-9
@@ -157,7 +193,9 @@ def test_users_who_stay_away_may_change_the_branch_and_secure_noise_fails() -> N
     users = users_of(gathered(2000, 1024, 0.1))
     estimate = run(protocol, users, noise="secure")
     assert estimate.status == "failed"
-    assert 'noise = "secure" does not have method "blocks"' in estimate.reason
+    assert (
+        'noise = "secure" has no exact sampler for this plan (method "blocks")' in estimate.reason
+    )
     assert estimate.ledger is not None
     assert not estimate.ledger.entries
 
@@ -170,13 +208,6 @@ def test_paper_mode_says_what_it_spends() -> None:
     estimate = run(protocol, users_of(gathered(100, 32, 0.1)))
     assert estimate.ledger is not None
     assert estimate.ledger.spent().epsilon == 2.0
-
-
-def test_early_exit_is_labelled() -> None:
-    users = users_of(gathered(100, 32, 0.1))
-    estimate = run(FewUsersMean(**BASE | {"early_exit": True}), users)
-    assert any("depends on the data" in w for w in estimate.warnings)
-    assert not run(FewUsersMean(**BASE | {"n_rounds": 3000}), users).warnings
 
 
 # -- bad users -------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from fedhist.session.journal import Journal
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
-from server.few_users.sampler import bucket_params
+from server.few_users.plan import bucket_params
 from server.noise import SimulatedNoise
 from server.regression.plan import gradient_std
 from simulations.populations import population

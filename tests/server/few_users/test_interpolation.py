@@ -14,7 +14,7 @@ from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
-from server.few_users.interpolation import Rotation, release_draws
+from server.few_users.draws import Rotation, release_draws
 from server.few_users.plan import FewUsersPlan, Wishes, choose_branch
 from server.noise import SimulatedNoise
 

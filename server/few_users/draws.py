@@ -1,21 +1,21 @@
-"""DP-Estimate-1: a private point near most of a few users' points, in any dimension [1]_.
+"""DP-Estimate-1 and what is made of it: draws near most of a few users' points [1]_.
 
 Every user's point is the centre of a ball of radius R. A point p is drawn with density
 proportional to w(f(p)), where f(p) counts the balls that hold p; two "garbage buckets" take what is
-left. Rejection sampling draws from that law without ever computing a volume.
+left. Rejection sampling draws from that law without ever computing a volume. Several draws make one
+mean: blocks after a random rotation, or medians of runs.
 
 References
 ----------
 .. [1] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few users",
-   ICML 2022, Algorithm 1, Lemma 18, Propositions 14 to 17.
+   ICML 2022, Algorithms 1 to 3, Lemmas 18 and 20, Propositions 14 to 17, Theorem 6, Corollary 5.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
@@ -24,123 +24,20 @@ from threadpoolctl import threadpool_limits
 
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_count, check_scale
-from fedhist.privacy.guarantee import Release, check_budget
+from fedhist.base.hashing import digest64
+from fedhist.channels.hadamard import fwht, next_power_of_two
+from fedhist.privacy.guarantee import Release
 from fedhist.privacy.noise_source import Sampler
+from server.few_users.plan import Buckets, FewUsersPlan
+
+if TYPE_CHECKING:
+    from fedhist.session.curator import Curator
 
 POINT, FIRST_BUCKET, LAST_BUCKET = 0, 1, 2
 """What a draw is: a point, G1 (chosen in a round) or G2 (no round accepted)."""
 
 BATCH_NUMBERS = 1 << 23
 """Random numbers held at a time."""
-
-GRID_BITS = 24
-"""A drawn point is rounded to about R / sqrt(d) times 2^-24 in every coordinate."""
-
-
-@dataclass(frozen=True)
-class Buckets:
-    """The constants of the law; all public."""
-
-    n_users: int
-    epsilon0: float  # exponent per user of the weight w(f) = exp(epsilon0 min(f, F))
-    ceiling: float  # F: from here on more users add no weight
-    log_garbage: float  # of G, the weight of the first bucket in units of a ball's volume
-    acceptance: float  # c: scale of the acceptance probabilities; none exceeds 1/2
-    release: Release  # what one draw costs
-
-    @property
-    def garbage_share(self) -> float:
-        """Probability G / (E + G) that a round proposes the bucket, E = exp(epsilon0 F)."""
-        return float(
-            1 / (1 + math.exp(min(700.0, self.epsilon0 * self.ceiling - self.log_garbage)))
-        )
-
-    def accept(self, f: NDArray[np.int64]) -> Floats:
-        """Probability c (n / f) exp(epsilon0 (min(f, F) - F)) of keeping a point, f >= 1."""
-        x = np.asarray(f, dtype=np.float64)
-        weight = np.exp(self.epsilon0 * (np.minimum(x, self.ceiling) - self.ceiling))
-        return np.asarray(self.acceptance * self.n_users / x * weight)
-
-
-BucketsOf = Callable[[int, float, float, float], Buckets]
-"""Sets the constants of a draw: by n, epsilon, delta and kappa."""
-
-
-def bucket_params(n_users: int, epsilon: float, delta: float, kappa: float) -> Buckets:
-    """Set the constants for (epsilon, delta)-DP of one draw.
-
-    epsilon0 = epsilon / 2, F = ceil(kappa n), G = max(e^epsilon0 / delta, e^epsilon0 /
-    (e^epsilon0 - 1)), c = half the smallest (f / n) exp(epsilon0 (F - min(f, F))).
-
-    Corrected against the paper: Proposition 15 forgets that the normalizer moves by e^epsilon too
-    (epsilon0 = epsilon gives 2 epsilon), and for small epsilon n the printed acceptance
-    probability (n / (3 f)) exp(...) can exceed 1.
-
-    Examples
-    --------
-    >>> b = bucket_params(100, 1.0, 1e-6, 0.6)
-    >>> b.ceiling, round(b.acceptance, 3), round(b.log_garbage, 3)
-    (60.0, 0.3, 14.316)
-    """
-    check_shape(n_users, kappa)
-    check_budget(epsilon, delta)
-    if not delta > 0 or math.isinf(epsilon):
-        raise ValueError(f"need delta > 0 and a finite epsilon, got {delta} and {epsilon}")
-    half = epsilon / 2
-    ceiling = float(least_inside(n_users, kappa))
-    # e^half / delta, or e^half / (e^half - 1) = 1 / (1 - e^-half) where that is more
-    garbage = max(half - math.log(delta), -math.log(-math.expm1(-half)))
-    cost = Release(epsilon, delta, epsilon * epsilon / 8, delta)
-    return Buckets(n_users, half, ceiling, garbage, _half_of_least(n_users, half, ceiling), cost)
-
-
-def paper_params(n_users: int, epsilon: float, delta: float) -> Buckets:
-    """Set the constants as printed in Algorithm 1: epsilon0 = epsilon, F = 2n/3, G = 4/delta, 1/3.
-
-    NOT what it claims: the draw is (2 epsilon, e^epsilon delta / 4)-DP, and that is what it costs.
-    The proof needs acceptance probabilities of at most 1/2 and G >= e^epsilon / (e^epsilon - 1).
-
-    Raises
-    ------
-    ValueError
-        Where the printed constants break those two conditions.
-    """
-    check_shape(n_users, 2 / 3)
-    check_budget(epsilon, delta)
-    if not delta > 0 or math.isinf(epsilon):
-        raise ValueError(f"need delta > 0 and a finite epsilon, got {delta} and {epsilon}")
-    ceiling = 2 * n_users / 3
-    if 2 * _half_of_least(n_users, epsilon, ceiling) * (1 + 1e-12) < 2 / 3:
-        raise ValueError(
-            f"with epsilon = {epsilon:g} and {n_users} users the printed procedure accepts with "
-            "probabilities above 1/2; its proof does not hold"
-        )
-    if math.log(4 / delta) < -math.log(-math.expm1(-epsilon)):
-        raise ValueError(f"the printed bucket 4 / delta is too small at epsilon = {epsilon:g}")
-    slack = math.exp(min(epsilon, 700.0)) * delta / 4
-    if slack >= 1:
-        raise ValueError(f"at epsilon = {epsilon:g} the printed procedure guarantees nothing")
-    cost = Release(2 * epsilon, slack, epsilon * epsilon / 2, slack)
-    return Buckets(n_users, epsilon, ceiling, math.log(4 / delta), 1 / 3, cost)
-
-
-def least_inside(n_users: int, kappa: float) -> int:
-    """F = ceil(kappa n), where kappa n is a whole number up to rounding."""
-    return math.ceil(kappa * n_users * (1 - 1e-12))
-
-
-def check_shape(n_users: int, kappa: float) -> None:
-    """Raise ValueError unless there are users and kappa lies in (1/2, 1)."""
-    check_count("n_users", n_users)
-    if not 0.5 < kappa < 1:
-        raise ValueError(f"kappa must lie in (1/2, 1), got {kappa}")
-
-
-def _half_of_least(n_users: int, epsilon0: float, ceiling: float) -> float:
-    """Half the smallest (f / n) exp(epsilon0 (F - min(f, F))), f = 1, ..., n."""
-    f = np.arange(1, n_users + 1, dtype=np.float64)
-    logs = np.log(f / n_users) + epsilon0 * (ceiling - np.minimum(f, ceiling))
-    return float(np.exp(logs.min()) / 2)
 
 
 @dataclass(frozen=True)
@@ -155,10 +52,8 @@ class BallSampler(Sampler):
         R, positive.
     buckets : Buckets
     n_rounds : int
-        N: the number of rounds X is geometric with mean N. No part of privacy.
-    early_exit : bool
-        Stop at the first accepted round. UNSAFE AGAINST TIMING: how long a draw takes then depends
-        on the data. Otherwise all X rounds are executed; X does not depend on the data.
+        N: the number of rounds X is geometric with mean N. No part of privacy. All of them are
+        executed, so that how long a draw takes does not depend on the data.
 
     Privacy
     -------
@@ -184,7 +79,6 @@ class BallSampler(Sampler):
     radius: float
     buckets: Buckets
     n_rounds: int
-    early_exit: bool = False
 
     def __post_init__(self) -> None:
         if self.rows.ndim != 2 or not self.rows.shape[1]:
@@ -234,8 +128,6 @@ class BallSampler(Sampler):
                 proposal = int(owner[b]), float(scale[b]), g[b].copy(), float(tail[b])
             if kind is None and kept[first]:
                 kind = FIRST_BUCKET if bucket[first] else POINT
-                if self.early_exit:
-                    break
         point = np.zeros(d) if proposal is None else self._point(rng, basis, *proposal)
         out = np.zeros(d + 1)
         out[0] = LAST_BUCKET if kind is None else kind
@@ -273,9 +165,8 @@ class BallSampler(Sampler):
                 h -= basis @ (basis.T @ h)
             h *= math.sqrt(tail) / math.sqrt(float(h @ h))
             p = self.rows[owner] + scale * (basis @ g + h)
-        step = 2.0 ** (
-            math.floor(math.log2(self.radius / math.sqrt(self.rows.shape[1]))) - GRID_BITS
-        )
+        # about R / sqrt(d) times 2^-24
+        step = 2.0 ** (math.floor(math.log2(self.radius / math.sqrt(self.rows.shape[1]))) - 24)
         return np.asarray(np.rint(p / step) * step)
 
 
@@ -349,3 +240,112 @@ def balls_around(points: Any, start: Any, scale: Any, g: Any, outside: Any, squa
             # the owner's own ball counts anyway, whatever rounding says of it
             f[a + b] += inside - np.int64(apart[i] + twice * cross[b, i] <= own)
     return f
+
+
+# -- several draws
+
+
+@dataclass(frozen=True)
+class Released:
+    """What a branch has released: no value, and the reason, where a garbage bucket was drawn."""
+
+    value: Floats | None
+    reason: str
+    public: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """The orthogonal map x -> H diag(s) x / sqrt(D), random signs s, d padded to D = 2^j.
+
+    It spreads every fixed vector evenly over the coordinates [1, Lemma 20]. The signs are public,
+    made of ``salt``; the data do not depend on them; privacy never needs them.
+
+    Examples
+    --------
+    >>> r = Rotation(3, salt=1)
+    >>> bool(np.allclose(r.back(r.turn(np.eye(3))), np.eye(3)))
+    True
+    """
+
+    dimension: int
+    salt: int
+
+    @property
+    def padded(self) -> int:
+        """D, the smallest power of two that is at least d."""
+        return next_power_of_two(self.dimension)
+
+    @property
+    def signs(self) -> Floats:
+        """The signs: (D,) float64."""
+        rng = np.random.Generator(np.random.Philox(key=digest64("fedhist.rotation", self.salt)))
+        return np.asarray(1.0 - 2.0 * rng.integers(0, 2, self.padded))
+
+    def turn(self, rows: Floats) -> Floats:
+        """Rotate (n, d) to (n, D)."""
+        padded = np.zeros((len(rows), self.padded))
+        padded[:, : self.dimension] = rows
+        padded *= self.signs
+        return np.asarray(fwht(padded) / math.sqrt(self.padded))
+
+    def back(self, rows: Floats) -> Floats:
+        """Rotate (n, D) back to (n, d); what the padding holds is dropped."""
+        out = fwht(rows) / math.sqrt(self.padded) * self.signs
+        return np.asarray(out[:, : self.dimension])
+
+
+def release_draws(
+    server: Curator,
+    rows: Floats,
+    plan: FewUsersPlan,
+    *,
+    salt: int = 1,
+) -> Released:
+    """Release the mean of (n, d) rows by the branch "ball", "blocks" or "boosted" of a plan.
+
+    Privacy
+    -------
+    The plan's (epsilon, delta) under replacement: each draw costs (part_epsilon, part_delta) and is
+    part_delta-approximate part_epsilon^2/8-zCDP; all of them read all users. The rotation and the
+    choice of coordinates are the same for all data.
+
+    Error
+    -----
+    "blocks": K draws of dimension D / K around r / sqrt(K) give lam r sqrt(D / K) in all; any
+    garbage bucket fails the whole. "boosted": the coordinate-wise median of the runs that returned
+    points, where at least 3/5 did. (The paper's listing takes the median over the buckets too.)
+    """
+    if plan.method == "blocks":
+        rotation = Rotation(plan.dimension, salt)
+        turned = rotation.turn(rows)
+        size = plan.padded // plan.n_parts
+        parts = [
+            np.ascontiguousarray(turned[:, k * size : (k + 1) * size]) for k in range(plan.n_parts)
+        ]
+    else:
+        parts = [rows] * plan.n_parts
+    drawn = []
+    for part in parts:
+        buckets = plan.buckets(len(rows), plan.part_epsilon, plan.part_delta, plan.kappa)
+        sampler = BallSampler(part, plan.part_radius, buckets, plan.n_rounds)
+        drawn.append(server.sample(sampler, label="ball"))
+    points = [p[1:] for p in drawn if p[0] == POINT]
+    first = sum(int(p[0] == FIRST_BUCKET) for p in drawn)
+    garbage = len(drawn) - len(points)
+    public = {
+        "draws": float(len(drawn)),
+        "points": float(len(points)),
+        "first_bucket": float(first),
+        "last_bucket": float(garbage - first),
+    }
+    needed = math.ceil(3 / 5 * len(drawn)) if plan.method == "boosted" else len(drawn)
+    if len(points) < needed:
+        reason = (
+            f"{garbage} of {len(drawn)} draws gave a garbage bucket ({first} G1, "
+            f"{garbage - first} G2): too few users are close together for radius {plan.radius:g}"
+        )
+        return Released(None, reason, public)
+    if plan.method == "blocks":
+        return Released(rotation.back(np.concatenate(points)[None])[0], "", public)
+    return Released(np.asarray(np.median(np.stack(points), axis=0)), "", public)
