@@ -21,67 +21,29 @@ from server.distributions.simplex import project_simplex
 
 MOST_STAGES = 4
 SHARES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
+
 LAST_SHARE = 0.3
 """At least what the last stage has of the users."""
 
 CLIP_MASS = 0.3
 """Most of the users that may lie outside the radius that is reported in."""
 
-_DOUBT = 0.5
-"""Standard errors by which a bias must be seen, before a longer radius is paid for."""
-
-_ALARM = float(ndtr(-_DOUBT))
-"""Chance that the votes' noise passes for such a bias, and the radius stays as it was.
-
-It is planned with in one dimension, where it costs most: of users who share a mean the root error
-is 1.20 times that of a vote, on 24 settings, and 1.41 times without. Of vectors it is the same."""
-
-_SURE = 2.0
-"""Standard errors by which users without a vector, or a bias, must be seen before they count: users
-who are alike hardly have any, and the votes' noise would be a third of their stated variance."""
-
-MOST_BINS = 15
-_LEAST_SHARE, _MOST_VOTERS, _FEWEST_VOTERS = 0.02, 0.08, 300.0
-_SHARPNESS = 2.0
 ROOM = 1.35
 """Planned radius over the root mean square distance."""
-
-_BETTER = 0.97
-"""One more stage has to lower the variance to this share."""
 
 
 @dataclass(frozen=True)
 class CentredPlan:
-    """Who answers what, from public numbers only.
+    """Who answers what, from public numbers only."""
 
-    Attributes
-    ----------
-    shares : tuple of float
-        Share of the users of each stage.
-    vote_share : float
-        Share of the users who say how far they are, before each stage but the first.
-    radius : float
-        R, of the ball that holds all vectors.
-    sigma : float
-        Planned root mean square distance of a user's vector from the mean of all.
-    v : float
-        n times the total variance of a report in the unit ball: 1 / g^2.
-    first_v : float
-        The same of the first stage, in the units of the vectors.
-    risk : float
-        Predicted total variance of the estimate, R^2 at most.
-    feasible : bool
-        Whether that is less than R^2, the most that 0 can be off.
-    """
-
-    shares: tuple[float, ...]
-    vote_share: float
-    radius: float
-    sigma: float
-    v: float
-    first_v: float
-    risk: float
-    feasible: bool
+    shares: tuple[float, ...]  # of the users, of each stage
+    vote_share: float  # of those who say how far they are, before each stage but the first
+    radius: float  # R, of the ball that holds all vectors
+    sigma: float  # planned root mean square distance of a vector from the mean of all
+    v: float  # n times the total variance of a report in the unit ball
+    first_v: float  # the same of the first stage, in the units of the vectors
+    risk: float  # predicted total variance of the estimate, R^2 at most
+    feasible: bool  # whether that is less than R^2, the most that 0 can be off
 
     @property
     def n_stages(self) -> int:
@@ -132,19 +94,13 @@ def plan_centred(
 ) -> CentredPlan:
     """Find the stages of least predicted variance; more of them only for 3 percent less.
 
-    Parameters
-    ----------
-    n_users : float
-    sigma : float
-        Root mean square distance of a user's vector from the mean: about radius / sqrt(T).
-    radius : float
-    epsilon : float
-        inf: one stage, which is exact.
-    dimension : int
-    first_v : float, optional
-        n times the total variance of another first report than that of a vector, if it has one.
-    v : float, optional
-        n times the total variance of a report in the unit ball; that of ranks by default.
+    ``sigma`` is about radius / sqrt(T); ``first_v`` that of another first report than that of a
+    vector, ``v`` that of ranks by default. Without noise one stage is exact.
+
+    In one dimension the votes' noise passes with a chance of Phi(-1/2) for a bias that
+    :func:`learned_radius` believes, and the radius stays as it was, which is planned with: there it
+    costs most (of users who share a mean the root error is 1.20 times that of a vote, on 24
+    settings, and 1.41 times without; of vectors it is the same).
 
     Examples
     --------
@@ -156,18 +112,18 @@ def plan_centred(
     """
     v = RankUnit(epsilon, dimension).v if v is None else v
     opening = v * radius**2 if first_v is None else first_v
-    voters, alarm = vote_share(n_users, epsilon, v), _ALARM if dimension == 1 else 0.0
+    voters, alarm = vote_share(n_users, epsilon, v), float(ndtr(-0.5)) if dimension == 1 else 0.0
     best: tuple[float, tuple[float, ...]] = (opening / n_users, (1.0,))
     for n_stages in range(2, MOST_STAGES + 1 if opening > 0 else 2):
-        found = []
+        plans = []
         for some in product(SHARES, repeat=n_stages - 1):
             last = 1 - math.fsum(some) - (n_stages - 1) * voters
             if last >= LAST_SHARE:
                 shares = (*some, last)
                 risk = _variance(n_users, shares, sigma, radius, v, opening, alarm)
-                found.append((risk, shares))
-        least = min(found, default=best)
-        if least[0] < _BETTER * best[0]:
+                plans.append((risk, shares))
+        least = min(plans, default=best)
+        if least[0] < 0.97 * best[0]:
             best = least
     variance, shares = best
     return CentredPlan(
@@ -193,17 +149,10 @@ def vote_share(n_users: float, epsilon: float, v: float) -> float:
     three stages had .6 to .9 of the error of one report of a density in four of five populations
     measured, and 1.4 times that (T = 300: twice) in two clusters far apart; two stages of mean-l2
     (d = 8) had .8 to 1 of it.
-
-    Parameters
-    ----------
-    n_users : float
-    epsilon : float
-    v : float
-        n times the variance of the mean of reports in the unit ball.
     """
     one = _share_variance(epsilon)
-    least = max(_FEWEST_VOTERS, 400 * one) / n_users
-    return min(_MOST_VOTERS, max(_LEAST_SHARE, least, _SHARPNESS * one / v if v > 0 else 0.0))
+    least = max(300.0, 400 * one) / n_users
+    return min(0.08, max(0.02, least, 2 * one / v if v > 0 else 0.0))
 
 
 def finds_radius(plan: CentredPlan, n_users: float, epsilon: float) -> bool:
@@ -242,22 +191,11 @@ def _variance(
 
 
 def radius_edges(before: float, radius: float, sigma: float) -> Floats:
-    """Divide the distances from a centre into bins, the widest first.
+    """Divide the distances from a centre into 2 to 15 bins, the widest first, by edges (m,).
 
-    Parameters
-    ----------
-    before : float
-        The radius that was reported in before.
-    radius : float
-        R, of the ball that holds all vectors.
-    sigma : float
-        Planned distance; no bin ends below half of it.
-
-    Returns
-    -------
-    (m,) float64
-        Falling by sqrt 2. Bin 0 holds what is beyond the second one, bin l what lies between those
-        after it, and the last one, m - 1, all that is nearer than the last edge; m is 2 to 15.
+    They fall by sqrt 2 from 1.5 times the radius before, no further than half of ``sigma``. Bin 0
+    holds what is beyond the second edge, bin l what lies between those after it, and the last one,
+    m - 1, all that is nearer than the last edge.
 
     Examples
     --------
@@ -265,39 +203,21 @@ def radius_edges(before: float, radius: float, sigma: float) -> Floats:
     array([1.5  , 1.061, 0.75 , 0.53 , 0.375, 0.265])
     """
     first = min(2 * radius, 1.5 * before)
-    edges = first * 2.0 ** (-np.arange(MOST_BINS) / 2)
+    edges = first * 2.0 ** (-np.arange(15) / 2)
     return np.asarray(edges[: max(2, int(np.count_nonzero(edges >= sigma / 2)))])
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What the votes say of the next stage.
+    """What the votes say of the next stage."""
 
-    Attributes
-    ----------
-    radius : float
-        To report in.
-    outside : float
-        Share of the users whose vectors are longer, and shortened.
-    unseen : float
-        Share of the users, beside those that ``bias`` is of, who may be shortened all the same.
-    bias : float
-        How far that may move their mean: if all of them lie in one direction. Zero where it could
-        be the noise of the votes.
-    kept : float
-        Share of the centre's own error that stays in a mean of shortened vectors.
-    usable, usable_error : float
-        Share of the users who have a vector, where others are seen, and its relative error. Others
-        report the centre.
-    """
-
-    radius: float
-    outside: float = 0.0
-    unseen: float = 0.0
-    bias: float = 0.0
-    kept: float = 0.0
-    usable: float = 1.0
-    usable_error: float = 0.0
+    radius: float  # to report in
+    outside: float = 0.0  # share of the users whose vectors are longer, and shortened
+    unseen: float = 0.0  # share of others who may be shortened all the same
+    bias: float = 0.0  # of the mean of those outside, in one direction; 0 if it may be noise
+    kept: float = 0.0  # share of the centre's own error that stays in a mean of shortened vectors
+    usable: float = 1.0  # share of the users who have a vector; others report the centre
+    usable_error: float = 0.0  # relative
 
 
 def learned_radius(
@@ -320,28 +240,12 @@ def learned_radius(
     users who are left reported in it: one that is too short for a cluster far away is never passed
     again, and alone in its stage the bias would be little beside the noise of few reports.
 
-    Parameters
-    ----------
-    shares : (m + 1,) float64
-        Unbiased shares of the bins, as of :func:`radius_edges`; last that of users without a
-        vector. They are projected on the simplex first: noise in the far bins, where nobody is,
-        would else decide.
-    stds : (m + 1,) float64
-        Standard errors of the shares.
-    edges : (m,) float64
-    before : float
-        The radius of before, which is never passed.
-    precision : float
-        1 / variance of the centre.
-    reports : float
-        Expected ones of all users who are left, over v: 1 / variance of their mean in a ball of
-        radius 1.
-    dimension : int
-        Of the vectors.
-    clip_mass : float
-        Most of the users with a vector that may lie outside, where nothing else is seen.
-    open_radius : float
-        That of :attr:`CentredPlan.open_radius`.
+    ``shares`` (m + 1,) are unbiased, last that of users without a vector. They are projected on the
+    simplex first: noise in the far bins, where nobody is, would else decide. ``before`` is the
+    radius of before, which is never passed, ``precision`` 1 / variance of the centre, ``reports``
+    those expected of all users who are left, over v. A bias counts beyond half a standard error;
+    it is stated, as users without a vector are, from two standard errors on: users who are alike
+    hardly have any, and the votes' noise would be a third of their stated variance.
 
     Examples
     --------
@@ -355,9 +259,9 @@ def learned_radius(
     if total <= 0:
         return Learned(before)
     # a share below its standard error is as likely that: dividing by less than it adds noise only
-    seen = max(total, float(stds[-1]))
-    usable = (seen, float(stds[-1]) / seen) if shares[-1] > _SURE * stds[-1] else (1.0, 0.0)
-    mass, noise = mass / total, stds[:-1] / seen
+    whole, sure = max(total, float(stds[-1])), 2.0
+    usable = (whole, float(stds[-1]) / whole) if shares[-1] > sure * stds[-1] else (1.0, 0.0)
+    mass, noise = mass / total, stds[:-1] / whole
     # nobody counts as outside the first edge: the second is as far as the votes can tell
     beyond = np.concatenate(([0.0], np.cumsum(mass[:-1])))
     allowed = int(np.flatnonzero(beyond <= clip_mass)[-1])
@@ -372,13 +276,13 @@ def learned_radius(
         bias, error = float(far @ mass), float(np.linalg.norm(far * noise))
         gained = reports / min(radius, open_radius) ** 2
         variance = 1 / (precision + gained)
-        risk = variance + (gained * variance * max(0.0, bias - _DOUBT * error)) ** 2
+        risk = variance + (gained * variance * max(0.0, bias - error / 2)) ** 2
         if risk <= least:
             # moving the centre moves r y / |y| by r / |y| across y, and not along it
             across = np.minimum(1.0, radius / middles[out]) * (1 - 1 / dimension)
             kept = float(mass[out] @ (1 - across))
-            outside, unseen = float(mass[out].sum()), _SURE * float(np.linalg.norm(noise[out]))
-            if bias <= _SURE * error:
+            outside, unseen = float(mass[out].sum()), sure * float(np.linalg.norm(noise[out]))
+            if bias <= sure * error:
                 bias, unseen = 0.0, outside + unseen
             best, least = Learned(radius, outside, min(1.0, unseen), bias, kept, *usable), risk
     return best

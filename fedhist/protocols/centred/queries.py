@@ -30,7 +30,6 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.shards import Shard
 from fedhist.users.streams import SeededStreams, Streams
 
-MOST_EDGES = 1 << 12
 ROUNDING = 1 + 1e-9
 MOST_ENTRIES = 1 << 22
 """Coordinates of users' vectors that a client holds at a time."""
@@ -73,8 +72,8 @@ class RadiusVotes(OracleVotes):
         check_budget(self.epsilon)
         check_centre(self.centre, self.part)
         e = self.edges
-        if e.dtype != np.float64 or e.ndim != 1 or not 1 <= len(e) <= MOST_EDGES:
-            raise ValueError(f"edges must be (m - 1,) float64, 1 to {MOST_EDGES}, got {e.shape}")
+        if e.dtype != np.float64 or e.ndim != 1 or not 1 <= len(e) <= 1 << 12:
+            raise ValueError(f"edges must be (m - 1,) float64, 1 to 4096, got {e.shape}")
         if not (np.isfinite(e).all() and e[-1] > 0 and (np.diff(e) < 0).all()):
             raise ValueError(f"edges must be positive and falling, got {e}")
         _ = self.channel

@@ -54,12 +54,8 @@ class Opening:
     Later stages ask for it again where the users turn out to be so far apart that it is the better
     report still, see :meth:`~server.means.centred.CentredPlan.opens`.
 
-    Attributes
-    ----------
-    ask : callable of Cohort or None to Query
-        An epsilon-LDP query.
-    read : callable of Summary to (d,) float64
-        An unbiased estimate of the vectors' mean, of the total variance ``plan.first_v`` / n.
+    ``ask`` returns an epsilon-LDP query, ``read`` an unbiased estimate of the vectors' mean, of the
+    total variance ``plan.first_v`` / n.
     """
 
     ask: Callable[[Cohort | None], Query]
@@ -68,24 +64,13 @@ class Opening:
 
 @dataclass(frozen=True)
 class VectorEstimate:
-    """What the stages found.
+    """What the stages estimate.
 
-    Attributes
-    ----------
-    value : (d,) float64
-    variance : float
-        Total variance of the value, all coordinates added, by the reports that came: with what
-        stays of earlier stages' errors where vectors around their estimate were shortened. Never
-        more than the squared distance to the far end of the ball.
-    clipping : float
-        What shortening the vectors outside the last radius adds to the squared error, where the
-        votes see it: if all of these lie in one direction. Zero in one stage.
-    radius : float
-        Of the last stage.
-    n_report : int
-        Users who reported a vector, or opened.
-    public : dict of str to float
-    warnings : tuple of str
+    ``variance`` is the value's total one, by the reports that came, with what stays of earlier
+    stages' errors where vectors around their estimate were shortened; never more than the squared
+    distance to the far end of the ball. ``clipping`` is what shortening the vectors outside the
+    last radius adds to the squared error, where the votes see it: if all of these lie in one
+    direction. ``n_report`` users reported a vector, or opened.
     """
 
     value: Floats
@@ -122,29 +107,11 @@ def centred_mean(
 ) -> Generator[Query, Summary, VectorEstimate | Estimate]:
     """Ask the users whose hash under ``salt`` lies in [lo, hi), stage by stage.
 
-    Parameters
-    ----------
-    part : VectorPart
-    plan : CentredPlan
-        For n_users (hi - lo) users and vectors of norm ``part.bound``.
-    epsilon : float
-        Of each query; no user answers two.
-    salt : int
-        Public salt of the cohorts; that of the points follows from it.
-    lo, hi : float
-        Which part of the population takes part.
-    project : callable
-        Maps an estimate to the nearest vector that a mean can be, before the next stage goes on
-        from there; the last stage's estimate is left as it is.
-    clip_mass : float
-        Most of the users that may lie outside the radius of a stage; fewer where the votes see
-        more bias than noise.
-    opening : Opening, optional
-        What the users of the first stage report in place of their vector.
-
-    Returns
-    -------
-    VectorEstimate, or a failed Estimate where nobody reported
+    ``project`` maps an estimate to the nearest vector that a mean can be, before the next stage
+    goes on from there; the last stage's estimate is left as it is. At most ``clip_mass`` of the
+    users may lie outside the radius of a stage; fewer where the votes see more bias than noise.
+    ``opening`` is what the users of the first stage report in place of their vector. A failed
+    Estimate where nobody reported.
 
     Privacy
     -------
@@ -187,22 +154,22 @@ def centred_mean(
         if opens and opening is not None:
             reports = yield opening.ask(cohort)
             n, variance, kept = reports.n_users, plan.first_v, 0.0
-            found = opening.read(reports) if n else value
+            told = opening.read(reports) if n else value
         else:  # around the middle the ball holds everybody; around the estimate it may not
             centre, radius = (middle, plan.radius) if opens else (value, learned.radius)
             query, read = _asked(part, centre, radius, float(epsilon), cohort, points, kind)
             reports = yield query
             n, variance = reports.n_users, plan.v * (radius / learned.usable) ** 2
             kept = 0.0 if opens else learned.kept + learned.usable_error
-            found = read(reports)
+            told = read(reports)
             if learned.usable < 1:  # who has no vector reports the centre
-                found = centre + (found - centre) / learned.usable
+                told = centre + (told - centre) / learned.usable
         if n == 0:
             continue
         n_report += n
         gained = n / variance if variance else math.inf
         share = 1.0 if math.isinf(gained) else gained / (precision + gained)
-        value = value + share * (found - value)
+        value = value + share * (told - value)
         spread = (1 - share * (1 - kept)) ** 2 * spread + share**2 * variance / n
         precision += gained
     public = {"stages": float(plan.n_stages), "radius": learned.radius, "n_report": float(n_report)}
