@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,8 +59,8 @@ class Task:
         return cls(*budget, float(s["radius"]), float(s["box"]), wishes)
 
     def protocol(self, n_users: int, dimension: int) -> FewUsersMean:
-        """Build the protocol."""
-        return FewUsersMean(
+        """Build the protocol, with the paper's branch that "auto" chooses."""
+        protocol = FewUsersMean(
             epsilon=self.epsilon,
             delta=self.delta,
             n_users=n_users,
@@ -69,6 +69,11 @@ class Task:
             box=self.box,
             **self.wishes,
         )
+        if protocol.method != "auto":
+            return protocol
+        plan = protocol.plan
+        blocks = plan.n_parts if plan.method == "blocks" else None
+        return replace(protocol, method=plan.method, n_blocks=blocks)
 
     def plan(self, n_users: int, dimension: int) -> FewUsersPlan:
         """Return the branch that the protocol takes."""
