@@ -150,7 +150,7 @@ def _half_of_least(n_users: int, epsilon0: float, ceiling: float) -> float:
 class FewUsersPlan:
     """A branch and its public numbers; without noise (epsilon = inf) only ``method`` matters."""
 
-    method: str
+    method: Method
     n_users: int
     dimension: int
     radius: float  # r: typical distance of a user's mean from the common mean
@@ -297,7 +297,7 @@ def _branches(base: FewUsersPlan, w: Wishes) -> Iterator[FewUsersPlan]:
 
 
 def _draws(
-    base: FewUsersPlan, w: Wishes, method: str, parts: int, block: int, radius: float
+    base: FewUsersPlan, w: Wishes, method: Method, parts: int, block: int, radius: float
 ) -> FewUsersPlan:
     """Plan one draw, or several that share the budget."""
     kappa, lam, n = w.share, w.size(block), base.n_users
