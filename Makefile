@@ -3,7 +3,6 @@
 # make test-bank  sets everything up; the bank of broken mechanisms at full effort
 # make docs-site  sets everything up and builds the documentation into site/
 # make bench  sets everything up and prints the benchmarks
-# make test-browser  gets a browser if there is none, and looks at the report in it
 
 PYTHON ?= python3
 VENV := .venv
@@ -19,7 +18,7 @@ export OMP_NUM_THREADS := 1
 # Empty is off: hundreds of processes would compile the same modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test check pytest bench validate docs docs-site test-slow test-browser clean reproduce reproduce-quick test-bank test-kills
+.PHONY: run test check pytest bench validate docs docs-site test-slow clean reproduce reproduce-quick test-bank test-kills
 
 run: $(READY)
 	$(BIN)/fedhist run quickstart --out results/quickstart
@@ -40,15 +39,6 @@ pytest: $(TESTED)
 test-slow: $(TESTED)
 	$(BIN)/python -m pytest -m slow
 
-# A browser of the system, or playwright's own, or (as root, on Debian) the system's package.
-test-browser: $(TESTED)
-	$(BIN)/python -m pip install --quiet --editable '.[test,browser]'
-	test -n "$(FEDHIST_BROWSER)" \
-	  || command -v chromium || command -v chromium-browser || command -v google-chrome \
-	  || $(BIN)/python -m playwright install chromium \
-	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
-	$(BIN)/python -m pytest -m browser
-
 # The auditor against every broken mechanism of the bank, and every correct one, at full effort.
 test-bank: $(TESTED)
 	$(BIN)/python -m pytest tests/bank -m "slow or not slow"
@@ -59,8 +49,7 @@ test-kills: $(TESTED)
 
 # The generated pages, and what README, docs and notebooks print; minutes.
 docs: $(READY)
-	$(BIN)/python -m simulations.studies.report.protocol_pages
-	$(BIN)/python -m simulations.reporting.glossary_pages
+	$(BIN)/python docs/protocol_pages.py
 	$(BIN)/python docs/layers_picture.py
 	$(BIN)/python docs/weight.py --write
 	$(BIN)/python docs/printed.py

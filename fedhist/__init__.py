@@ -76,8 +76,7 @@ if TYPE_CHECKING:
     from simulations.api.audits import audit as audit
     from simulations.api.studies import compare as compare
     from simulations.api.studies import decide as decide
-    from simulations.api.studies import results as results
-    from simulations.api.studies import sweep as sweep
+    from simulations.api.studies import show as show
     from simulations.api.study import Study as Study
     from simulations.populations import population as population
     from simulations.runs.run import run as run

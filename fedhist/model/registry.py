@@ -71,10 +71,16 @@ def printed_class(name: str) -> type[Protocol] | None:
 def _register(table: dict[str, type], name: str, cls: type) -> None:
     if not is_dataclass(cls):
         raise TypeError(f"{cls.__name__} must be a frozen dataclass: its fields are what is public")
-    known, new = (f"{c.__module__}.{c.__qualname__}" for c in (table.get(name, cls), cls))
-    if known != new:
-        raise ValueError(f"the name {name!r} is taken by {known}")
+    known = table.get(name)
+    if known is not None and _source(known) != _source(cls):
+        raise ValueError(f"the name {name!r} is taken by {known.__module__}.{known.__qualname__}")
     table[name] = cls
+
+
+def _source(cls: type) -> tuple[str, str]:
+    """Name the file of a class, which may be imported under two names, and the class in it."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return str(Path(file).resolve()) if file else cls.__module__, cls.__qualname__
 
 
 def query_class(wire_name: str) -> type[Query]:
@@ -174,8 +180,10 @@ def load_plugin(path: str | Path) -> None:
     if not file.is_file():
         raise ValueError(f"no such plugin file: {file}")
     name = f"fedhist_plugin_{file.stem}_{digest64(str(file)):016x}"
-    if name in sys.modules:
-        return
+    for module in list(sys.modules.values()):  # loaded, or imported under a name of its own
+        place = getattr(module, "__file__", None)
+        if isinstance(place, str) and place.endswith(file.name) and Path(place).resolve() == file:
+            return
     load_builtin()  # a name that is ours is taken
     before = len(_protocols) + len(_queries)
     spec = importlib.util.spec_from_file_location(name, file)

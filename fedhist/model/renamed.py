@@ -36,6 +36,8 @@ GONE: Mapping[str, str] = {
     "plan": "fedhist.decide(..., error=..., theory=True)",
     "profile": "fedhist.decide(..., profile=True)",
     "ResultsRow": "a row of simulations/benchmarks/defaults.py",
+    "sweep": "fedhist.compare(study, axes), which reads the table [sweep] too",
+    "results": "fedhist.show(folder)",
     # fields and values of protocols: "NAME.FIELD", "NAME.FIELD=VALUE"
     "ragged-distribution.median": 'nothing for "em", and mode = "paper" for "dyadic"',
     "mean.refine": 'method = "vote" for refine = "clip"',

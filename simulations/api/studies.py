@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from simulations.api.inputs import SHARED, checked, short, takes
 from simulations.api.study import Study, opened
-from simulations.studies.compare.config import CompareTable
 from simulations.studies.decide.question import DecideTable
-from simulations.studies.sweep.config import SweepTable
+from simulations.studies.study import CompareTable, SweepTable
 
 if TYPE_CHECKING:
-    from simulations.studies.compare.run import Compared
+    from simulations.reporting.shown import Shown
+    from simulations.studies.compared import Compared
     from simulations.studies.decide.decision import Decision
     from simulations.studies.decide.profile import Profile
-    from simulations.studies.sweep.swept import Swept
 
 
 def _split(
@@ -34,27 +33,37 @@ def _split(
     return opened(study, part).given(**shared), own
 
 
-@takes(CompareTable)
+@takes(CompareTable, SweepTable)
 def compare(
     study: str | Path | Study | None = None,
+    axes: Mapping[str, Sequence[Any]] | None = None,
     *,
+    out: str | Path | None = None,
     workers: int | None = 0,
+    force: bool = False,
     progress: bool = False,
     **given: Any,
 ) -> Compared:
-    """Rank protocols of one target on the same users, at one budget and one adjacency.
+    """Rank protocols of one target on the same users, at one budget; with axes, at each point.
 
     Parameters
     ----------
     study : path, str or Study, optional
-        A .toml file, or a built-in comparison.
+        A .toml file, or a built-in study.
+    axes : mapping, optional
+        Values by "table.key": ``{"protocol.epsilon": [0.5, 1, 2]}``.
+    out : path, optional
+        Folder that keeps the study: cells that it has are not run again. Default: none.
     workers : int, optional
         Processes on Ray; 0 runs in this process, None takes all cores.
+    force : bool
+        Begin anew, whatever the folder holds.
     progress : bool
         Show a bar.
     **given
-        Data, tables, and the keys of the table [compare]: see :class:`fedhist.Study`.
-        Of ``protocols``, names do, and protocols, and their classes.
+        Data, tables, and the keys of the tables [compare] and [sweep]: see :class:`fedhist.Study`.
+        Of ``protocols``, names do, and protocols, and their classes. Without a common ``epsilon``
+        nothing is ranked: [protocol] is run at each point of the grid.
 
     Returns
     -------
@@ -83,67 +92,27 @@ def compare(
     >>> found.table["protocol"].to_list()[-1]
     'bounded-histogram'
     """
-    found, own = _split("compare", study, given, CompareTable)
-    return found.compare(workers=workers, progress=progress, **own)
+    known = [f.name for t in (CompareTable, SweepTable) for f in fields(t)]
+    checked("fedhist.compare", given, SHARED, known)
+    shared = {k: v for k, v in given.items() if k in SHARED}
+    own = {k: v for k, v in given.items() if k not in SHARED}
+    found = opened(study, "compare").given(**shared)
+    return found.compare(axes, out=out, workers=workers, force=force, progress=progress, **own)
 
 
-@takes(SweepTable)
-def sweep(
-    study: str | Path | Study | None = None,
-    axes: Mapping[str, Sequence[Any]] | None = None,
-    *,
-    out: str | Path | None = None,
-    retry: bool = False,
-    workers: int | None = 0,
-    progress: bool = False,
-    **given: Any,
-) -> Swept:
-    """Run all combinations of a grid.
-
-    Parameters
-    ----------
-    study : path, str or Study, optional
-        A .toml file, or a built-in sweep.
-    axes : mapping, optional
-        Values by "table.key": ``{"protocol.epsilon": [0.5, 1, 2]}``.
-    out : path, optional
-        File that keeps the records: what it has is not run again.
-    retry : bool
-        Run the cells again that were errors.
-    workers : int, optional
-        Processes on Ray; 0 runs in this process, None takes all cores.
-    progress : bool
-        Show a bar.
-    **given
-        Data, tables, and the keys of the table [sweep]: see :class:`fedhist.Study`.
-
-    Returns
-    -------
-    Swept
-        NOT PRIVATE: errors are measured against the truth.
-
-    Raises
-    ------
-    TypeError, ValueError, PopulationError
-        As :func:`compare`.
-    """
-    found, own = _split("sweep", study, given, SweepTable)
-    return found.sweep(axes, out=out, retry=retry, workers=workers, progress=progress, **own)
-
-
-def results(file: str | Path) -> Swept:
-    """Open the file of a sweep, to which another process may be writing.
+def show(folder: str | Path) -> Shown:
+    """Open a folder that a command has written, to which another process may be writing.
 
     Raises
     ------
     ValueError
-        If there is no such file, or it has no records.
+        If there are no results.
     """
-    from simulations.studies.sweep.swept import Swept
+    from simulations.studies.folders import open_folder
 
-    if not isinstance(file, str | os.PathLike):
-        raise TypeError(f"file must be a path, got {short(file)}")
-    return Swept.open(file)
+    if not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"folder must be a path, got {short(folder)}")
+    return open_folder(folder)
 
 
 @takes(DecideTable)

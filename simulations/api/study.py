@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -24,15 +23,13 @@ from simulations.api.inputs import (
 from simulations.config.named_files import settings_text
 from simulations.config.reading import reading, tables_of
 from simulations.populations.memory import Held, Memory
-from simulations.studies.compare.config import CompareTable, comparison_of, comparison_text
 from simulations.studies.decide.question import DecideTable, question_of, question_text
-from simulations.studies.sweep.config import SweepTable, sweep_of, sweep_text
+from simulations.studies.study import CompareTable, SweepTable, study_of, study_text
 
 if TYPE_CHECKING:
-    from simulations.studies.compare.run import Compared
+    from simulations.studies.compared import Compared
     from simulations.studies.decide.decision import Decision
     from simulations.studies.decide.profile import Profile
-    from simulations.studies.sweep.swept import Swept
 
 EXAMPLES = {
     "population": '"kind": "zipf", "n_users": 1000',
@@ -82,12 +79,12 @@ class Study:
     @classmethod
     @takes()
     def open(cls, file: str | Path, **given: Any) -> Study:
-        """Open a study file, or a built-in configuration, comparison or sweep.
+        """Open a study file, or a built-in configuration or study.
 
         Parameters
         ----------
         file : path or str
-            A .toml file, or a name that ``fedhist run``, ``compare`` or ``sweep`` lists.
+            A .toml file, or a name that ``fedhist list`` lists.
         **given
             Data and tables in place of the file's.
 
@@ -125,49 +122,39 @@ class Study:
     def __repr__(self) -> str:
         return f"<Study {self.name}: {', '.join(sorted(self.tables))}>"
 
-    @takes(CompareTable, shared=False)
-    def compare(self, *, workers: int | None = 0, progress: bool = False, **keys: Any) -> Compared:
-        """Rank protocols of one target on the same users: see :func:`compare`."""
-        from simulations.studies.compare.run import run_comparison
-        from simulations.studies.compare.setup import set_up
-
-        tables = self._with("compare", CompareTable, keys, named=("protocols",))
-        self._check_workers(workers)
-        with reading(self._told):
-            ready = set_up(comparison_of(tables, self._told, self.name))
-        with _bar(progress, len(ready.cells)) as advance:
-            return run_comparison(ready, workers=workers, progress=advance)
-
-    @takes(SweepTable, shared=False)
-    def sweep(
+    @takes(CompareTable, SweepTable, shared=False)
+    def compare(
         self,
         axes: Mapping[str, Sequence[Any]] | None = None,
         *,
         out: str | Path | None = None,
-        retry: bool = False,
         workers: int | None = 0,
+        force: bool = False,
         progress: bool = False,
         **keys: Any,
-    ) -> Swept:
-        """Run all combinations of a grid: see :func:`sweep`."""
-        from simulations.studies.records.store import records_of
-        from simulations.studies.sweep.run import run_cells
-        from simulations.studies.sweep.swept import Swept
+    ) -> Compared:
+        """Rank protocols of one target on the same users, or run a grid: see :func:`compare`."""
+        from simulations.studies.compared import run_study
 
-        tables = self._with("sweep", SweepTable, keys, named=("protocols",))
         if not isinstance(axes, Mapping | None):
             example = '{"protocol.epsilon": [0.5, 1, 2]}'
             raise TypeError(f"axes must be a mapping such as {example}, got {short(axes)}")
-        tables["sweep"] |= plain("axes", axes or {})
+        checked(
+            "fedhist.compare", keys, [f.name for t in (CompareTable, SweepTable) for f in fields(t)]
+        )
+        ranked = "compare" in self.tables or ("sweep" not in self.tables and "epsilon" in keys)
+        part = CompareTable if ranked else SweepTable
+        own = {k: v for k, v in keys.items() if k != "zip"}
+        tables = self._with(part.table, part, own, named=("protocols",))
+        if axes or keys.get("zip"):
+            swept = {**tables.get("sweep", {}), **plain("axes", axes or {})}
+            tables["sweep"] = swept | ({"zip": plain("zip", keys["zip"])} if "zip" in keys else {})
         self._check_workers(workers)
         with reading(self._told):
-            loaded = sweep_of(tables, self._told, self.name)
-        with tempfile.TemporaryDirectory() as folder, _bar(progress, len(loaded.cells)) as advance:
-            path = Path(folder) / "sweep.sqlite" if out is None else Path(out)
-            told: Callable[[int, int], None] = lambda done, total: advance(done)  # noqa: E731
-            run_cells(loaded.cells, path, workers=workers, retry=retry, progress=told)
-            records = tuple(records_of(loaded.cells, path))
-        return Swept(loaded.name, records, loaded.left_out)
+            loaded = study_of(tables, self._told, self.name)
+            with _bar(progress, 1) as advance:
+                tell: Callable[[int, int], None] = lambda n, total: advance(n, total)  # noqa: E731
+                return run_study(loaded, out, workers=workers, force=force, progress=tell)
 
     @takes(DecideTable, shared=False)
     def decide(
@@ -244,20 +231,17 @@ def opened(file: str | Path | Study | None, part: str) -> Study:
 def _texts(part: str) -> Callable[[str], tuple[str, str]]:
     """Return what finds the text of a file, or of a built-in study of a part."""
     known: dict[str, Callable[[str], tuple[str, str]]] = {
-        "compare": comparison_text,
-        "sweep": sweep_text,
+        "compare": study_text,
         "decide": question_text,
     }
     return known.get(part, _any_text)
 
 
 def _any_text(source: str) -> tuple[str, str]:
-    for text in (comparison_text, sweep_text):
-        try:
-            return text(source)
-        except ValueError:
-            continue
-    return settings_text(source, "study")
+    try:
+        return study_text(source)
+    except ValueError:
+        return settings_text(source, "study")
 
 
 def _complete(tables: dict[str, Any], name: str, given: Any) -> None:
@@ -281,10 +265,12 @@ def _complete(tables: dict[str, Any], name: str, given: Any) -> None:
 def _bar(shown: bool, total: int) -> Iterator[Callable[..., None]]:
     """Yield what is called after each of some steps, or with how many are done."""
     if not shown:
-        yield lambda done=None: None
+        yield lambda done=None, total=None: None
         return
     from rich.progress import Progress
 
     with Progress(transient=True) as bar:
         task = bar.add_task("runs", total=total)
-        yield lambda done=None: bar.update(task, advance=None if done else 1, completed=done)
+        yield lambda done=None, total=None: bar.update(
+            task, advance=None if done else 1, completed=done, total=total
+        )

@@ -12,8 +12,7 @@ import typer
 
 from fedhist.base.checks import check_choice
 from simulations.cli import completion, terminal
-from simulations.cli.options import Force, Json, Plugin
-from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
+from simulations.cli.options import Force, Json, Out, Plugin
 from simulations.config.named_files import key_value
 
 if TYPE_CHECKING:
@@ -40,10 +39,7 @@ def audit(
     ] = None,
     effort: Annotated[float, typer.Option(help="Multiplies the number of draws.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Makes the audit reproducible.")] = 0,
-    out: Outs = None,
-    columns: Columns = None,
-    digits: Digits = None,
-    width: Width = "column",
+    out: Out = None,
     json_: Json = False,
     force: Force = False,
 ) -> None:
@@ -61,9 +57,11 @@ def audit(
     from simulations.audit.checks import chosen_protocols
     from simulations.audit.finding import Settings, exit_status
     from simulations.audit.report import print_findings, summary_of
+    from simulations.reporting.targets import check_folder
 
     console = terminal.console
-    saved = outputs(out, Audited.kind, columns=columns, digits=digits, width=width, force=force)
+    if out is not None:
+        check_folder(out, Audited.kind, force=force)
     changes: dict[str, Any] = {} if epsilon is None else {"epsilon": epsilon}
     for pair in set_ or []:
         key, value = key_value(pair, "parameter=VALUE")
@@ -84,7 +82,9 @@ def audit(
     audited = audit_all(announced(), settings)
     findings = audited.findings
     print_findings(console, findings, settings.alpha)
-    saved.save(audited)
+    if out is not None:
+        audited.save(out.absolute(), force=force)
+        console.print(f"written to {out}", soft_wrap=True, markup=False)
     console.print(f"{time.perf_counter() - started:.0f} s", markup=False)
     if json_:
         terminal.print_json({"kind": "audit", **summary_of(findings, settings.alpha)})

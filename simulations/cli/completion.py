@@ -6,6 +6,8 @@ import re
 from importlib import resources
 from pathlib import Path
 
+from typer import Context
+
 from simulations.config.named_files import builtin_names
 
 STUDY = (".toml",)
@@ -33,14 +35,30 @@ def configs(incomplete: str) -> list[str]:
     return _fitting(incomplete, builtin_names())
 
 
-def comparisons(incomplete: str) -> list[str]:
-    """Complete a comparison."""
-    return _fitting(incomplete, builtin_names("comparisons"))
+def studies(incomplete: str) -> list[str]:
+    """Complete a study."""
+    return _fitting(incomplete, builtin_names("studies"))
 
 
-def sweeps(incomplete: str) -> list[str]:
-    """Complete a sweep."""
-    return _fitting(incomplete, builtin_names("sweeps"))
+def kinds(incomplete: str) -> list[str]:
+    """Complete what ``fedhist list`` lists.
+
+    >>> kinds("e")
+    ['experiments']
+    """
+    known = ("protocols", "configurations", "studies", "experiments")
+    return [k for k in known if k.startswith(incomplete)]
+
+
+def of_kind(ctx: Context, incomplete: str) -> list[str]:
+    """Complete the name of one of them."""
+    found = {
+        "protocols": protocols,
+        "configurations": configs,
+        "experiments": experiments,
+        "studies": studies,
+    }.get(str(ctx.params.get("kind")))
+    return [] if found is None else found(incomplete)
 
 
 def decisions(incomplete: str) -> list[str]:

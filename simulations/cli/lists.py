@@ -1,24 +1,79 @@
-"""What there is to choose from: protocols, configurations, sweeps, comparisons, experiments."""
+"""The command ``fedhist list``: what there is to choose from, and one of it whole."""
 
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
-from rich.markup import escape
+import typer
 
-from fedhist.model.registry import protocol_class, protocols
-from simulations.reporting.docstrings import as_plain
-from simulations.reporting.table import Column, Table
-from simulations.reporting.terminal import print_table
-from simulations.runs.config import Config, builtin_configs, configs_of, load_config, missing_keys
+from fedhist.base.errors import nearest
+from simulations.cli import completion, terminal
+from simulations.cli.options import Json, Plugin
+
+if TYPE_CHECKING:
+    from simulations.reporting.table import Table
 
 
-def print_protocols(console: Console) -> None:
-    """List the registered protocols."""
+def list_(
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            help="protocols, configurations, studies or experiments.",
+            autocompletion=completion.kinds,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show one whole.", autocompletion=completion.of_kind)
+    ] = None,
+    plugin: Plugin = None,
+    json_: Json = False,
+) -> None:
+    """List what there is of a KIND, or show NAME whole: a protocol's parameters, a file's text.
+
+    A configuration and a study are files to start your own from.
+    """
+    from fedhist.model.registry import load_builtin, load_plugin
+    from simulations.reporting.table import frame
+    from simulations.reporting.terminal import print_table
+
+    load_builtin()
+    for file in plugin or []:
+        load_plugin(file)
+    if kind is None:
+        for one, (table, _) in KINDS.items():
+            names = [str(row[0]) for row in table().rows if row]
+            terminal.console.print(f"{one} ({len(names)}):", style="bold")
+            words = textwrap.fill(", ".join(names), 78, break_on_hyphens=False)
+            terminal.console.print(textwrap.indent(words, "  "), markup=False)
+        terminal.console.print("fedhist list KIND says more; fedhist list KIND NAME shows one.")
+        if json_:
+            every = {k: [str(r[0]) for r in table().rows if r] for k, (table, _) in KINDS.items()}
+            terminal.print_json({"kind": "list", **every})
+        return
+    if kind not in KINDS:
+        raise ValueError(f"there are no {kind!r}{nearest(kind, KINDS)}")
+    table, whole = KINDS[kind]
+    if name is None:
+        print_table(terminal.console, table())
+    else:
+        whole(name)
+    if json_:
+        rows = frame(table()).to_dicts()
+        key = next(iter(rows[0]))
+        rows = [row for row in rows if name in (None, row[key])]
+        terminal.print_json({"kind": kind, "rows": rows})
+
+
+def protocols_table() -> Table:
+    """Return a line for each registered protocol."""
+    from fedhist.model.registry import protocols
+    from simulations.reporting.table import Table
+
     rows = []
     for name, cls in sorted(protocols().items()):
         g = cls.example().guarantee
@@ -26,16 +81,21 @@ def print_protocols(console: Console) -> None:
         words = f"({g.epsilon:g}{delta}), {g.adjacency.value}"
         rows.append((name, cls.target, g.trust.value, words, cls.paper))
     columns = (_names("protocol"), "target", "trust", "guarantee of its example", "paper")
-    notes = ("fedhist protocols NAME shows the parameters.",)
-    print_table(console, Table.of(columns, rows, notes=notes))
+    notes = ("fedhist list protocols NAME shows the parameters.",)
+    return Table.of(columns, rows, notes=notes)
 
 
-def print_protocol(console: Console, name: str) -> None:
+def show_protocol(name: str) -> None:
     """Show one protocol: its docstring, parameters and defaults."""
-    cls = protocol_class(name)
-    console.print(f"[bold]{name}[/]  ({escape(cls.paper)})")
+    from fedhist.model.registry import protocol_class
+    from simulations.reporting.table import Table
+    from simulations.reporting.terminal import print_table
+    from simulations.runs.config import configs_of
+
+    console, cls = terminal.console, protocol_class(name)
+    console.print(f"{name}  ({cls.paper})", style="bold", markup=False)
     text, _, _ = (inspect.getdoc(cls) or "").partition("\nExamples\n")
-    console.print(reflow(as_plain(text.rstrip()), console.width), markup=False)
+    console.print(reflow(plain_text(text.rstrip()), console.width), markup=False)
     rows = []
     for f in fields(cls):  # type: ignore[arg-type]
         kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)
@@ -43,8 +103,19 @@ def print_protocol(console: Console, name: str) -> None:
     g = cls.example().guarantee
     notes = [f"Guarantee of its example: {g}", f"Adjacency: {g.adjacency.in_words}."]
     start = " or ".join(configs_of(name))
-    notes += [f"To start from: fedhist configs {start}"] if start else []
+    notes += [f"To start from: fedhist list configurations {start}"] if start else []
     print_table(console, Table.of((_names("parameter"), "type", "default"), rows, notes=notes))
+
+
+def plain_text(text: str) -> str:
+    """Turn the marks of a docstring into plain text, for a terminal.
+
+    >>> plain_text(":func:`~fedhist.model.losses.l1` of ``value`` [1]_")
+    'l1 of value [1]'
+    """
+    text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", text)
+    text = re.sub(r"^(\s*)\.\. \[", r"\1[", text, flags=re.MULTILINE)
+    return re.sub(r"\[(\w+)\]_", r"[\1]", text).replace("`", "")
 
 
 def reflow(text: str, width: int) -> str:
@@ -72,71 +143,69 @@ def reflow(text: str, width: int) -> str:
     return "\n".join(out)
 
 
-def print_configs(console: Console) -> None:
-    """List the built-in configurations."""
+def configurations_table() -> Table:
+    """Return a line for each built-in configuration."""
+    from simulations.reporting.table import Table
+    from simulations.runs.config import builtin_configs, load_config, missing_keys
+
     rows = []
-    for config in _configs():
+    for config in map(load_config, builtin_configs()):
         kind = config.population["kind"]
         source = f"{kind}, from your file" if "path" in missing_keys(config) else kind
         rows.append((config.name, config.protocol["name"], source, config.run.runtime))
-    notes = ("fedhist run NAME runs one; fedhist configs NAME shows its file.",)
+    notes = ("fedhist run NAME runs one; fedhist list configurations NAME shows its file.",)
     columns = (_names("configuration"), "protocol", "population", "runtime")
-    print_table(console, Table.of(columns, rows, notes=notes))
+    return Table.of(columns, rows, notes=notes)
 
 
-def print_sweeps(console: Console) -> None:
-    """List the built-in sweeps."""
-    from simulations.studies.sweep.config import builtin_sweeps, load_sweep
+def show_configuration(name: str) -> None:
+    """Show the file of a built-in configuration."""
+    from simulations.runs.config import config_text
 
-    rows = []
-    for name in builtin_sweeps():
-        cells = load_sweep(name).cells
-        names = ", ".join(sorted({str(c.protocol["name"]) for c in cells}))
-        kinds = ", ".join(sorted({str(c.population["kind"]) for c in cells}))
-        rows.append((name, names, kinds, len(cells)))
-    columns = (_names("sweep"), "protocols", "population", Column("cells", right=True))
-    notes = ("fedhist sweep NAME runs one; fedhist sweep NAME --show shows its file.",)
-    print_table(console, Table.of(columns, rows, notes=notes))
+    terminal.console.out(config_text(name), end="")
 
 
-def print_comparisons(console: Console) -> None:
-    """List the built-in comparisons."""
-    from simulations.studies.compare.config import builtin_comparisons, load_comparison
+def studies_table() -> Table:
+    """Return a line for each built-in study, and for each question of decide."""
+    from simulations.config.named_files import builtin_names
+    from simulations.config.reading import tables_of
+    from simulations.reporting.table import Table
 
     rows = []
-    for name in builtin_comparisons():
-        c = load_comparison(name)
-        budget = f"{c.epsilon:g}" if not c.delta else f"({c.epsilon:g}, {c.delta:g})"
-        rows.append((name, c.target, str(c.population["kind"]), budget, len(c.seeds)))
-    columns = (
-        *(_names("comparison"), "target", "population", "budget"),
-        Column("seeds", right=True),
-    )
-    notes = ("fedhist compare NAME runs one; fedhist compare NAME --show shows its file.",)
-    print_table(console, Table.of(columns, rows, notes=notes))
-
-
-def print_decisions(console: Console) -> None:
-    """List the built-in questions of fedhist decide, and say how to ask one of a file."""
-    from simulations.studies.decide.question import builtin_decisions, load_question
-
-    rows = []
-    for name in builtin_decisions():
-        q = load_question(name)
-        asked = [f"error {q.asked}"] * bool(q.error)
-        asked += [f"epsilon {q.epsilon:g}"] if q.epsilon is not None else []
-        rows.append((name, q.target, str(q.population["kind"]), ", ".join(asked)))
-    columns = (_names("question"), "target", "population", "asked")
+    for command, folder in (("compare", "studies"), ("decide", "decisions")):
+        for name in builtin_names(folder):
+            text = study_file(name)
+            tables = tables_of(text)
+            said = re.match(r"(?:# .*\n)+", text)
+            words = " ".join(said[0].replace("# ", "").split()) if said else ""
+            kind = tables.get("population", {}).get("kind", "")
+            rows.append((name, command, kind, words.partition(". ")[0].rstrip(".")))
     notes = (
-        "fedhist decide NAME answers one; fedhist decide NAME --show shows its file.",
-        "Of your own: fedhist decide FILE --user COLUMN --item COLUMN --error 10%",
+        "fedhist compare NAME or fedhist decide NAME runs one; fedhist list studies NAME shows its "
+        "file.",
     )
-    print_table(console, Table.of(columns, rows, notes=notes))
+    return Table.of((_names("study"), "command", "population", "what it asks"), rows, notes=notes)
 
 
-def print_experiments(console: Console) -> None:
-    """List the experiments there are and what each can run on."""
+def study_file(name: str) -> str:
+    """Return the text of a built-in study."""
+    from simulations.config.named_files import builtin_names, settings_text
+
+    known = {n: folder for folder in ("studies", "decisions") for n in builtin_names(folder)}
+    if name not in known:
+        raise ValueError(f"unknown study {name!r}{nearest(name, known)}")
+    return settings_text(name, "study", known[name])[0]
+
+
+def show_study(name: str) -> None:
+    """Show the file of a built-in study."""
+    terminal.console.out(study_file(name), end="")
+
+
+def experiments_table() -> Table:
+    """Return a line for each experiment, with what it can run on."""
     from simulations.experiments.experiment import experiment, names
+    from simulations.reporting.table import Table
 
     rows = []
     for e in map(experiment, names()):
@@ -144,14 +213,31 @@ def print_experiments(console: Console) -> None:
         populations = ", ".join(p if p in free else f"{p}*" for p in e.populations)
         rows.append((e.name, e.paper, e.title, populations))
     notes = ("*: needs a file. fedhist reproduce NAME [--population NAME] [--data FILE]",)
-    columns = (_names("name"), "paper", "title", "populations")
-    print_table(console, Table.of(columns, rows, notes=notes))
+    return Table.of((_names("name"), "paper", "title", "populations"), rows, notes=notes)
 
 
-def _configs() -> Iterator[Config]:
-    return map(load_config, builtin_configs())
+def show_experiment(name: str) -> None:
+    """Show what an experiment measures: its populations and settings."""
+    from simulations.experiments.experiment import experiment
+    from simulations.reporting.terminal import print_facts
+
+    e = experiment(name)
+    facts: dict[str, Any] = {"paper": e.paper, "title": e.title}
+    facts |= {f"population {k}": ", ".join(f"{a} = {b}" for a, b in v.items())
+              for k, v in e.populations.items()}  # fmt: skip
+    print_facts(terminal.console, [(k, str(v)) for k, v in facts.items()])
 
 
-def _names(name: str) -> Column:
+KINDS: Mapping[str, tuple[Callable[[], Table], Callable[[str], None]]] = {
+    "protocols": (protocols_table, show_protocol),
+    "configurations": (configurations_table, show_configuration),
+    "studies": (studies_table, show_study),
+    "experiments": (experiments_table, show_experiment),
+}
+
+
+def _names(name: str) -> Any:
     """Make a column of names that do not break."""
+    from simulations.reporting.table import Column
+
     return Column(name, keep=True)

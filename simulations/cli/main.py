@@ -1,4 +1,4 @@
-"""The command line: ``fedhist run``, ``protocols``, ``ledger``, ``reproduce`` ..."""
+"""The command line: ``fedhist run``, ``compare``, ``list``, ``ledger``, ``reproduce`` ..."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import gc
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import click
 import typer
-import typer.core
 
 import fedhist
 from fedhist.base.errors import FedhistError, PopulationError
@@ -22,7 +20,8 @@ from simulations.cli.compare import compare
 from simulations.cli.convert import convert
 from simulations.cli.decide import decide
 from simulations.cli.doctor import doctor
-from simulations.cli.explain import explain
+from simulations.cli.lists import list_
+from simulations.cli.new import new
 from simulations.cli.options import (
     NO_FILE,
     DataFile,
@@ -35,37 +34,13 @@ from simulations.cli.options import (
     place,
     spread,
 )
-from simulations.cli.report import report
 from simulations.cli.reproduce import reproduce
-from simulations.cli.runs import diff, runs
-from simulations.cli.start import new_protocol
-from simulations.cli.sweep import results, sweep
+from simulations.cli.show import show
 from simulations.config.named_files import toml_value
-
-GONE = {
-    "bench": "python -m simulations.benchmarks",
-    "init": "fedhist decide FILE --user COLUMN --item COLUMN --error 10%",
-    "plan": "fedhist decide FILE --error 10% --theory",
-    "profile": "fedhist decide FILE --profile",
-    "shard": "fedhist convert",
-    "validate": "make validate",
-}
-"""Commands of earlier versions, and what to write."""
-
-
-class Commands(typer.core.TyperGroup):
-    """The commands; one that is gone answers with the one to use."""
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Find a command, or say what took its place."""
-        if args and args[0] in GONE:
-            raise click.UsageError(f"{args[0]} is gone: write {GONE[args[0]]}", ctx)
-        return super().resolve_command(ctx, args)
-
 
 cli = typer.Typer(
     name="fedhist",
-    cls=Commands,
+    cls=terminal.Group,
     help="Federated analytics under user-level differential privacy.",
     no_args_is_help=True,
     suggest_commands=False,  # click suggests by itself
@@ -116,7 +91,7 @@ def run(
     data: DataFile = NO_FILE,
     json_: Json = False,
 ) -> None:
-    """Run CONFIG, a .toml file or a built-in configuration (see fedhist configs).
+    """Run CONFIG, a .toml file or a built-in configuration (see fedhist list).
 
     Any key of it can be set: --set table.key=VALUE, or --table.key VALUE.
 
@@ -193,47 +168,6 @@ def run(
 
 
 @cli.command()
-def protocols(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="Show one protocol whole.", autocompletion=completion.protocols),
-    ] = None,
-    plugin: Plugin = None,
-) -> None:
-    """List the protocols, or show protocol NAME whole: parameters and guarantee."""
-    from fedhist.model.registry import load_builtin, load_plugin
-    from simulations.cli.lists import print_protocol, print_protocols
-
-    load_builtin()
-    for file in plugin or []:
-        load_plugin(file)
-    if name is None:
-        print_protocols(terminal.console)
-    else:
-        print_protocol(terminal.console, name)
-
-
-@cli.command()
-def configs(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="Show one file.",
-            autocompletion=completion.configs,
-        ),
-    ] = None,
-) -> None:
-    """List the built-in configurations, or show the file of NAME: a start for your own."""
-    from simulations.cli.lists import print_configs
-    from simulations.runs.config import config_text
-
-    if name is None:
-        print_configs(terminal.console)
-    else:
-        terminal.console.out(config_text(name), end="")
-
-
-@cli.command()
 def ledger(
     path: Annotated[Path, typer.Argument(help="Ledger file of a data set.")],
     cap_epsilon: Annotated[float | None, typer.Option(help="Set the cap.")] = None,
@@ -307,12 +241,9 @@ cli.command()(reproduce)
 cli.command()(audit)
 
 
-OTHERS = (
-    *(convert, sweep, results, compare, decide, report, runs, diff),
-    *(explain, new_protocol, doctor),
-)
-for _other in OTHERS:
+for _other in (convert, compare, decide, show, new, doctor):
     cli.command()(_other)
+cli.command(name="list")(list_)
 for _registered in cli.registered_commands:
     _registered.cls = terminal.Command
 
@@ -332,29 +263,43 @@ def main() -> None:
             if not sys.warnoptions:
                 warnings.simplefilter("ignore", RuntimeWarning)
             cli()
-    except (ValueError, FedhistError, OSError) as e:
-        from fedhist.model.protocol import EXIT_CODES
-        from simulations.runs.data_ledger import CapExceeded
-
-        if isinstance(e, CapExceeded):
-            terminal.errors.print("[bold red]refused:[/] ", end="")
-            terminal.errors.print(visible(str(e)), markup=False, soft_wrap=True)
-            sys.exit(EXIT_CODES["refused"])
-        usage = isinstance(e, ValueError | OSError | PopulationError)
-        terminal.errors.print("[bold red]error:[/] ", end="")
-        what = str(e) if usage else f"{type(e).__name__}: {e}"
-        for line in (what, *getattr(e, "__notes__", ())):
-            terminal.errors.print(visible(line), markup=False, soft_wrap=True)
-        sys.exit(terminal.USAGE_ERROR if usage else terminal.RUN_ERROR)
     except MemoryError as e:
         what = f"error: too large for this machine: {str(e) or 'out of memory'}"
         for line in (what, *getattr(e, "__notes__", ())):
             terminal.errors.print(line, markup=False, soft_wrap=True)
         sys.exit(terminal.RUN_ERROR)
+    except Exception as e:
+        sys.exit(_told(e))
     except SystemExit as e:
         if e.code == terminal.INTERRUPTED and type(e) is SystemExit:  # Typer's answer to Ctrl-C
             terminal.errors.print("interrupted; nothing was written")
         raise
+
+
+def _told(e: Exception) -> int:
+    """Print an error and return the exit status: one line for what is wrong with settings and data.
+
+    What broke off inside a protocol is told with its place in the author's file.
+    """
+    from fedhist.base.origin import in_words, origin_of, whole
+    from fedhist.model.protocol import EXIT_CODES
+    from simulations.runs.data_ledger import CapExceeded
+
+    at = origin_of(e)
+    meant = isinstance(e, ValueError | PopulationError) and (at is None or at.meant)
+    usage = meant or isinstance(e, OSError)
+    refused = isinstance(e, CapExceeded)
+    lines = [str(e) if usage or refused else in_words(e), *getattr(e, "__notes__", ())]
+    if terminal.debugging():
+        terminal.errors.print(whole(e), markup=False, soft_wrap=True)
+    elif not usage and (at is not None or not isinstance(e, FedhistError)):
+        lines.append("--debug shows the whole traceback")
+    terminal.errors.print("[bold red]refused:[/] " if refused else "[bold red]error:[/] ", end="")
+    for line in lines:
+        terminal.errors.print(visible(line), markup=False, soft_wrap=True)
+    if refused:
+        return EXIT_CODES["refused"]
+    return terminal.USAGE_ERROR if usage else terminal.RUN_ERROR
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.
 Show = Annotated[bool, typer.Option("--show", help="Show the file and run nothing.")]
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", min=0, help="Most Ray tasks at a time; 0 runs in this process."),
+    typer.Option("--workers", min=0, help="Ray tasks at a time; 0: everything in this process."),
 ]
 RayAddress = Annotated[str | None, typer.Option("--ray-address", help="Join this Ray cluster.")]
 

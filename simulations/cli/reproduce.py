@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +13,7 @@ from simulations.cli.options import (
     Force,
     Item,
     Json,
+    Out,
     RayAddress,
     Top,
     User,
@@ -21,7 +21,6 @@ from simulations.cli.options import (
     columns_given,
     place,
 )
-from simulations.cli.outputs import Columns, Digits, Outs, Width, outputs
 
 
 def reproduce(
@@ -46,10 +45,7 @@ def reproduce(
     ] = None,
     seed: Annotated[int, typer.Option(help="Makes the run reproducible.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: does it work?")] = False,
-    out: Outs = None,
-    columns: Columns = None,
-    digits: Digits = None,
-    width: Width = "column",
+    out: Out = None,
     json_: Json = False,
     force: Force = False,
     workers: Workers = None,
@@ -65,7 +61,6 @@ def reproduce(
     """
     from simulations.experiments.experiment import experiment
     from simulations.experiments.report import (
-        EXPERIMENT,
         Reproduced,
         folder_of,
         print_all,
@@ -75,16 +70,17 @@ def reproduce(
     from simulations.reporting.terminal import quiet_flower
 
     if name is None:
-        from simulations.cli.lists import print_experiments
+        from simulations.cli.lists import experiments_table
+        from simulations.reporting.terminal import print_table
 
-        print_experiments(terminal.console)
+        print_table(terminal.console, experiments_table())
         return
     workers, address = place(workers, ray_address)
     if workers != 0 and name != "all":
         raise ValueError(f"{name} is one task: --workers and --ray-address are for all")
     given = columns_given(data, user=user, item=item, count=count, top=top)
     if name == "all":
-        if population or data or set_ or json_ or len(out or ()) > 1:
+        if population or data or set_ or json_:
             raise ValueError(
                 "all runs every experiment as it stands; give only --quick, --seed, --out, "
                 "--workers, --ray-address"
@@ -92,7 +88,7 @@ def reproduce(
         quiet_flower()
         failed, broken = print_all(
             terminal.console,
-            str(out[0]) if out else "",
+            str(out or ""),
             quick=quick,
             seed=seed,
             force=force,
@@ -109,9 +105,7 @@ def reproduce(
         seed=seed,
         quick=quick,
     )
-    saved = outputs(out, EXPERIMENT, columns=columns, digits=digits, width=width, force=force)
-    folder = folder_of(found, request, saved.folder, force=force)  # before anything is computed
-    files = [p for p in saved.paths if p != saved.folder]
+    folder = folder_of(found, request, out, force=force)  # before anything is computed
     quiet_flower()
     result = found.run(request)
     if quick:
@@ -119,10 +113,11 @@ def reproduce(
     done = Reproduced(found, request, result)
     print_result(terminal.console, result)
     try:
-        replace(saved, paths=(folder, *files)).save(done)
+        done.save(folder, force=force)
     except OSError as e:  # the place could be written to before: not a mistake of the user's
         terminal.errors.print(f"error: {folder} was not written: {e}", markup=False, soft_wrap=True)
         raise typer.Exit(terminal.RUN_ERROR) from None
+    terminal.console.print(f"written to {folder} (NOT PRIVATE)", soft_wrap=True, markup=False)
     if json_:
         terminal.print_json({**summary_of(done), "folder": str(folder)})
     if result.failures:

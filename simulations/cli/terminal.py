@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 import click
 import typer
 from rich.console import Console
-from typer.core import TyperArgument, TyperCommand
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.models import ArgumentInfo
 
 if TYPE_CHECKING:
@@ -26,6 +26,43 @@ PRINTED = "fedhist.printed"
 """Key of a command's context: whether it has printed its document."""
 
 
+GONE = {
+    "bench": "python -m simulations.benchmarks",
+    "configs": "fedhist list configurations [NAME]",
+    "diff": "fedhist show FOLDER, for each of the two",
+    "explain": "fedhist list; docs/glossary.md and docs/trust.md explain words",
+    "init": "fedhist decide FILE --user COLUMN --item COLUMN --error 10%",
+    "new-protocol": "fedhist new NAME",
+    "plan": "fedhist decide FILE --error 10% --theory",
+    "profile": "fedhist decide FILE --profile",
+    "protocols": "fedhist list protocols [NAME]",
+    "report": "fedhist show FOLDER --as html; every folder of results holds report.html",
+    "results": "fedhist show FOLDER",
+    "runs": "fedhist show FOLDER",
+    "shard": "fedhist convert",
+    "sweep": "fedhist compare STUDY, which reads the table [sweep] too",
+    "validate": "make validate",
+}
+"""Commands of earlier versions, and what to write."""
+
+_state = {"debug": False}
+
+
+def debugging() -> bool:
+    """Whether the command was given ``--debug``."""
+    return _state["debug"]
+
+
+class Group(TyperGroup):
+    """All commands; one that is gone answers with the one to use."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Find a command, or say what took its place."""
+        if args and args[0] in GONE:
+            ctx.fail(f"{args[0]} is gone: write {GONE[args[0]]}")
+        return super().resolve_command(ctx, args)
+
+
 class Command(TyperCommand):
     """A command whose help has one line per paragraph, and describes every argument.
 
@@ -37,6 +74,19 @@ class Command(TyperCommand):
         if self.help:
             paragraphs = inspect.cleandoc(self.help).split("\n\n")
             self.help = "\n\n".join(p.replace("\n", " ") for p in paragraphs)
+        _state["debug"] = False
+        told = "Show the whole traceback of an error."
+        keep: Any = lambda ctx, param, value: _state.update(debug=bool(value))  # noqa: E731
+        self.params.append(
+            TyperOption(
+                param_decls=["--debug"],
+                is_flag=True,
+                default=False,
+                expose_value=False,
+                callback=keep,
+                help=told,
+            )
+        )
         # click 8.5 takes an argument's help for its own, and this typer hands none on
         callback = inspect.unwrap(self.callback) if self.callback else None
         hints = get_type_hints(callback, include_extras=True) if callback else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -84,14 +85,42 @@ def key_value(text: str, form: str) -> tuple[str, Any]:
         return key, value
 
 
-def toml_value(value: bool | int | float | str | list[Any]) -> str:
+def toml_value(value: Any) -> str:
     """Write a value as TOML.
 
-    >>> toml_value(True), toml_value([0.5, 2]), toml_value("green tea")
-    ('true', '[0.5, 2]', '"green tea"')
+    >>> toml_value(True), toml_value([0.5, {"a-b": 2}]), toml_value("green tea")
+    ('true', '[0.5, { "a-b" = 2 }]', '"green tea"')
     """
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return "[" + ", ".join(map(toml_value, value)) + "]"
+    if isinstance(value, Mapping):
+        own = (f"{json.dumps(k)} = {toml_value(v)}" for k, v in value.items() if v is not None)
+        return "{ " + ", ".join(own) + " }"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def to_toml(tables: Mapping[str, Any]) -> str:
+    """Write the tables of a file of settings.
+
+    >>> print(to_toml({"run": {"seed": 1}, "adversary": [{"kind": "dropout"}]}))
+    [run]
+    seed = 1
+    <BLANKLINE>
+    [[adversary]]
+    kind = "dropout"
+    <BLANKLINE>
+    """
+    parts = []
+    for name, table in tables.items():
+        rows = table if isinstance(table, list) else [table]
+        head = f"[[{name}]]" if isinstance(table, list) else f"[{name}]"
+        for row in rows:
+            keys = [
+                f"{k if k.isascii() and k.isidentifier() else json.dumps(k)} = {toml_value(v)}"
+                for k, v in row.items()
+                if v is not None
+            ]
+            parts.append("\n".join([head, *keys]) + "\n")
+    return "\n".join(parts)

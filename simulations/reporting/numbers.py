@@ -53,6 +53,18 @@ def fixed(x: float | None, places: int = 0) -> str:
     return MISSING if x is None or x != x else f"{x:,.{places}f}"
 
 
+def percent(share: float | None) -> str:
+    """Write a share in per cent, with two digits at least.
+
+    >>> [percent(x) for x in (0.0123, 0.5, 12.34, None, 1e-7)]
+    ['1.2%', '50%', '1,234%', '-', '1e-05%']
+    """
+    if share is None or share != share:
+        return MISSING
+    value = 100 * share
+    return f"{value:,.0f}%" if value >= 9.95 else f"{value:.2g}%"
+
+
 def span(values: Sequence[float | None]) -> str:
     """Write a few numbers, or the ends of many.
 

@@ -1,44 +1,38 @@
-"""What a study returns: an object that shows itself as tables, pictures, HTML, Markdown, files.
+"""What a study returns: an object that shows itself as tables, pictures, a page, and files.
 
-A study says in :meth:`Shown.tables` and :meth:`Shown.draw` what there is to see; all else follows.
+A study says in :meth:`Shown.tables`, :meth:`Shown.sections` and :meth:`Shown.draw` what there is to
+see; all else follows. :class:`Kept` is what :meth:`Shown.save` left in a folder.
 """
 
 from __future__ import annotations
 
+import io
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from simulations.reporting.export import (
-    FIGURES,
-    TABLES,
-    WIDTHS,
-    ending,
-    frame,
-    inches,
-    latex,
-    save_figure,
-    save_table,
-)
-from simulations.reporting.page import Block, Page, Picture, Section, fragment
-from simulations.reporting.pictures import PAPER, drawn, fit
-from simulations.reporting.table import Table, markdown
-from simulations.reporting.targets import (
-    check_file,
-    check_folder,
-    mark,
-    whole_folder,
-    write_target,
-)
+from rich.console import Console
+
+import fedhist
+from simulations.reporting.json_files import json_text, numbers, write_json
+from simulations.reporting.page import Block, Items, Page, Picture, Section, fragment
+from simulations.reporting.pictures import drawn, sketched
+from simulations.reporting.table import Column, Marked, Table, csv, frame, latex, markdown
+from simulations.reporting.targets import check_file, check_folder, whole_folder, write_target
+from simulations.reporting.terminal import print_lines, print_section, print_table
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
-PAGE = ".html"
+TABLES, FIGURES = ("txt", "md", "tex", "csv"), ("svg", "pdf", "png")
+KINDS = (*TABLES, *FIGURES, "html", "json")
+"""What can be written, named as files end."""
+RESULT = "result.json"
 NOT_PRIVATE = "computed from the users' data, outside every guarantee"
 
 
@@ -62,9 +56,9 @@ def check_output(path: str | Path, kind: str, *, force: bool = False) -> None:
     if not is_file_name(path):
         check_folder(path, kind, force=force)
         return
-    found = ending(path, (*TABLES, *FIGURES, PAGE))
-    what = kind if found == PAGE else "figure" if found in FIGURES else "table"
-    check_file(path, what, force=force)
+    if Path(path).suffix[1:].lower() not in KINDS:
+        raise ValueError(f"{path} ends in {Path(path).suffix!r}; known: {', '.join(KINDS)}")
+    check_file(path, force=force)
 
 
 class NoFigureError(ValueError):
@@ -80,6 +74,11 @@ class Shown(ABC):
     """Why what is shown is not private; empty where it is about no users."""
 
     @property
+    def secret(self) -> str:
+        """Why this is not private."""
+        return self.not_private
+
+    @property
     @abstractmethod
     def title(self) -> str:
         """One line: what was studied, of which users."""
@@ -90,6 +89,10 @@ class Shown(ABC):
 
         Values are numbers, which the columns write: :attr:`table` has them as they are.
         """
+
+    def sections(self) -> Sequence[tuple[str, Sequence[str]]]:
+        """Return what is said below the tables: titles, and sentences under each."""
+        return ()
 
     def draw(self, figure: Figure) -> None:
         """Draw what there is to see on an empty figure, whose height may be set.
@@ -107,72 +110,111 @@ class Shown(ABC):
         return frame(self.tables()[0])
 
     def figure(self, width: str | float = "page") -> Figure:
-        """Draw a matplotlib figure.
+        """Draw a matplotlib figure, "column" (3.4) or "page" (7) or so many inches wide."""
+        return sketched(self.draw, width)
 
-        Parameters
-        ----------
-        width : {"column", "page"} or float
-            Inches: 3.4 and 7.0.
-        """
-        import matplotlib as mpl  # half a second: only where something is drawn
-
-        from simulations.reporting.drawn import Drawn
-
-        wide = inches(width)
-        with mpl.rc_context(PAPER):
-            figure = Drawn(figsize=(wide, 0.62 * wide), layout="constrained")
-            self.draw(figure)
-            fit(figure)
-        return figure
+    def print_on(self, console: Console, columns: Sequence[str] = ()) -> None:
+        """Print title, tables and what is said below; of the main table the columns asked for."""
+        first, *others = self.tables()
+        console.print(self.title, markup=False, style="bold")
+        for table in (first.chosen(columns) if columns else first, *others):
+            if table.rows:
+                print_table(console, table)
+            else:
+                print_lines(console, table.notes)
+        for title, lines in self.sections():
+            print_section(console, title, lines)
 
     def to_html(self) -> str:
         """Return a part of a page: title, tables, notes; all of it escaped, nothing loaded."""
-        return fragment(self.title, self.tables(), self.not_private)
+        return fragment(self.title, [Section("", tuple(self.tables())), *self._told()], self.secret)
+
+    def _told(self) -> list[Section]:
+        return [Section(t[:1].upper() + t[1:], (Items(tuple(x)),)) for t, x in self.sections()]
 
     def page(self) -> Page:
-        """Return a whole page: the figure, if there is one, and all tables."""
-        blocks: list[Block] = []
+        """Return a whole page: the figure, if there is one, all tables, and what is said below."""
+        picture: list[Block] = []
         with suppress(NoFigureError):
-            png = drawn(self.draw, WIDTHS["page"], "png", mark("figure"))
-            blocks.append(Picture(png, self.title, folded=False))
-        sections = Section("Figure", tuple(blocks)), Section("Tables", tuple(self.tables()))
-        why = self.not_private and f"{self.not_private[:1].upper()}{self.not_private[1:]}."
-        return Page(self.title[:1].upper() + self.title[1:], "", why, sections)
+            picture.append(Picture.of(self.draw, self.title))
+        main = Section("", (*picture, *self.tables()))
+        about = f"fedhist {fedhist.__version__}"
+        return Page(self.title, "", self.secret, (main, *self._told()), about)
 
     def to_markdown(self) -> str:
         """Return title, tables and notes as Markdown."""
         blocks = [f"**{self.title}**"]
         for table in self.tables():
             blocks += [f"*{table.title}*"] * bool(table.title)
-            blocks += [markdown(table), *table.notes]
-        if self.not_private:
-            blocks.append(f"NOT PRIVATE: {self.not_private}.")
+            blocks += [markdown(table, aligned=True), *table.notes]
+        for title, lines in self.sections():
+            blocks += [f"*{title}*", "\n".join(f"- {line}" for line in lines)]
+        if self.secret:
+            blocks.append(f"NOT PRIVATE: {self.secret}.")
         return "\n\n".join(blocks) + "\n"
 
     def to_latex(self) -> str:
         """Return the main table as LaTeX: a tabular of booktabs, its notes as comments."""
-        return latex(self._alone()) + "\n"
+        return self.written("tex").decode()
+
+    def written(self, kind: str, columns: Sequence[str] = (), width: str | float = "page") -> bytes:
+        """Return what there is to see as a file.
+
+        Parameters
+        ----------
+        kind : str
+            "txt": everything as text; "md": as Markdown; "tex", "csv": the main table; "svg",
+            "pdf", "png": the figure; "html": the page; "json": plain data.
+        columns : sequence of str
+            Of the main table: names or keys.
+        width : {"column", "page"} or float
+            Of a figure; inches.
+        """
+        if kind in FIGURES:
+            return drawn(self.draw, width, kind)
+        if kind == "html":
+            return self.page().to_html().encode()
+        if kind == "json":
+            return json_text(self.document()).encode()
+        if kind == "txt":
+            text = io.StringIO()
+            self.print_on(Console(file=text, width=80, highlight=False), columns)
+            return text.getvalue().encode()
+        if kind == "md" and not columns:
+            return self.to_markdown().encode()
+        table = self.tables()[0]
+        secret = (f"NOT PRIVATE: {self.secret}.",) * bool(self.secret)
+        table = replace(table, title=table.title or self.title, notes=(*table.notes, *secret))
+        table = table.chosen(columns) if columns else table
+        writers = {"md": markdown, "tex": latex, "csv": csv}
+        return (writers[kind](table).rstrip("\n") + "\n").encode()
+
+    def document(self) -> dict[str, Any]:
+        """Return what is shown as plain data, from which :class:`Kept` is made again."""
+        return {
+            "kind": self.kind,
+            "title": self.title,
+            "not_private": self.secret,
+            "tables": [_as_plain(t) for t in self.tables()],
+            "sections": [[title, list(lines)] for title, lines in self.sections()],
+        }
 
     def save(
         self,
         path: str | Path,
         *,
         columns: Sequence[str] | None = None,
-        digits: int | None = None,
         width: str | float = "column",
         force: bool = False,
     ) -> None:
-        """Write the main table, the figure, or a folder with everything, by the path's ending.
+        """Write a folder with everything; or one file, of the kind that its name ends in.
 
         Parameters
         ----------
         path : path
-            .md, .tex, .csv, .parquet: the main table; .svg, .pdf, .png: the figure; .html: a page
-            of all; without an ending: a folder.
-        columns, digits
-            Of a table: names of columns, in this order; significant digits.
-        width : {"column", "page"} or float
-            Of a figure; inches.
+            A folder; or a file as of :meth:`written`.
+        columns, width
+            Of a file: see :meth:`written`.
         force : bool
             Replace whatever is there.
 
@@ -181,32 +223,94 @@ class Shown(ABC):
         ValueError
             For another ending, or if something else is there.
         """
-        if not is_file_name(path):
-            with whole_folder(path, self.kind, shared=not self.not_private, force=force) as part:
-                self.write(part)
-        elif ending(path, (*TABLES, *FIGURES, PAGE)) == PAGE:
-            write_target(path, self.page().to_html(), self.kind, force=force)
-        elif ending(path, FIGURES + TABLES) in FIGURES:
-            save_figure(self.draw, path, width=width, force=force)
-        else:
-            save_table(self._alone(), path, columns=columns, digits=digits, force=force)
+        check_output(path, self.kind, force=force)
+        if is_file_name(path):
+            body = self.written(Path(path).suffix[1:].lower(), columns or (), width)
+            write_target(path, body, force=force)
+            return
+        with whole_folder(path, self.kind, shared=not self.secret, force=force) as part:
+            self.write(part)
+            if not (part / RESULT).exists():
+                Shown.write(self, part)
+            with suppress(NoFigureError):
+                (part / "figure.png").write_bytes(self.written("png"))
+            (part / "report.html").write_bytes(self.written("html"))
 
     def write(self, folder: Path) -> None:
-        """Write everything into a new folder."""
-        (folder / "tables.md").write_text(self.to_markdown(), encoding="utf-8")
-        for i, table in enumerate(self.tables()):
-            save_table(table, folder / f"table{i or ''}.csv")
-        with suppress(NoFigureError):
-            save_figure(self.draw, folder / "figure.png", width="page")
-
-    def _alone(self) -> Table:
-        """Return the main table as it stands alone: with a title, and with what is not private."""
-        table = self.tables()[0]
-        secret = (f"NOT PRIVATE: {self.not_private}.",) if self.not_private else ()
-        return replace(table, title=table.title or self.title, notes=(*table.notes, *secret))
+        """Write what a folder holds beside figure.png and report.html."""
+        write_json(folder / RESULT, {**Shown.document(self), **self.document()})
 
     def _repr_html_(self) -> str:
         return self.to_html()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.title}>"
+
+
+def _as_plain(table: Table) -> dict[str, Any]:
+    """Return a table as plain data: of every value what it is, how it is written, its mark."""
+    values = [
+        None if row is None else [v.value if isinstance(v, Marked) else v for v in row]
+        for row in table.rows
+    ]
+    rows = [
+        None if row is None else [[v, c.text, c.mark] for v, c in zip(own, row, strict=False)]
+        for own, row in zip([v or [] for v in values], table.written(), strict=True)
+    ]
+    columns = [
+        {"name": c.name, "right": c.right, "key": c.key, "more": c.more} for c in table.columns
+    ]
+    return {"title": table.title, "columns": columns, "rows": rows, "notes": list(table.notes)}
+
+
+@dataclass(frozen=True, repr=False)
+class Kept(Shown):
+    """What :meth:`Shown.document` said."""
+
+    body: dict[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path) -> Kept:
+        """Read the result.json of a folder; ValueError where there is none."""
+        try:
+            found = numbers(json.loads((folder / RESULT).read_text(encoding="utf-8")))
+        except (OSError, ValueError) as e:
+            raise ValueError(f"{folder / RESULT} cannot be read: {e}") from None
+        if not isinstance(found, dict) or "tables" not in found:
+            raise ValueError(f"{folder / RESULT} holds nothing to show")
+        return cls(found)
+
+    @property
+    def secret(self) -> str:
+        """Why it is not private."""
+        return str(self.body.get("not_private", ""))
+
+    @property
+    def title(self) -> str:
+        """What was studied."""
+        return str(self.body.get("title", ""))
+
+    def tables(self) -> Sequence[Table]:
+        """Return the tables."""
+        return [_table(t) for t in self.body["tables"]]
+
+    def sections(self) -> Sequence[tuple[str, Sequence[str]]]:
+        """Return what is said below them."""
+        return [(str(t), tuple(lines)) for t, lines in dict(self.body.get("sections", ())).items()]
+
+    def document(self) -> dict[str, Any]:
+        """Return the plain data again."""
+        return self.body
+
+
+def _table(body: dict[str, Any]) -> Table:
+    columns = [Column(**c) for c in body["columns"]]
+    rows = [
+        row if row is None else [Marked(v, mark, _form(str(text))) for v, text, mark in row]
+        for row in body["rows"]
+    ]
+    return Table.of(columns, rows, title=body["title"], notes=body["notes"])
+
+
+def _form(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")

@@ -1,18 +1,35 @@
-"""The one table that all reports are made of: columns, rows of plain values, marks, notes.
+r"""The one table that everything is shown in, and how it is written: Markdown, LaTeX, CSV.
 
-:mod:`simulations.reporting.terminal` prints it, :mod:`simulations.reporting.page` puts it on a
-page, and :func:`markdown` writes it into a text.
+:mod:`simulations.reporting.terminal` writes it as text, and the page's template as HTML.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simulations.reporting.numbers import shown
+from fedhist.base.errors import nearest
+from fedhist.base.text import no_formula, visible
+from simulations.reporting.numbers import MISSING, shown
+
+if TYPE_CHECKING:
+    import polars as pl
 
 HEADING, GOOD, NOTED, BAD, TIE = "heading", "good", "noted", "bad", "tie"
+_LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "†": r"$\dagger$",
+    "…": r"\dots{}",
+}
 
 
 @dataclass(frozen=True)
@@ -31,7 +48,7 @@ class Column:
     key : str
         What frames call it, where that is not its name: "half_width" for "± 95%".
     more : bool
-        Left out of what people read unless it is asked for; frames and data files have it.
+        Left out of what people read unless it is asked for; frames and CSV have it.
     """
 
     name: str
@@ -83,15 +100,12 @@ class Table:
     title : str
     notes : tuple of str
         Sentences below.
-    folded : str
-        What the reader of a page clicks to see the table; empty shows it.
     """
 
     columns: tuple[Column, ...]
     rows: tuple[Row | None, ...]
     title: str = ""
     notes: tuple[str, ...] = ()
-    folded: str = ""
 
     @classmethod
     def of(
@@ -101,19 +115,28 @@ class Table:
         *,
         title: str = "",
         notes: Iterable[str] = (),
-        folded: str = "",
     ) -> Table:
         """Make a table; a column of text may be given by its name."""
         made = tuple(Column(c) if isinstance(c, str) else c for c in columns)
-        return cls(made, tuple(rows), title, tuple(notes), folded)
+        return cls(made, tuple(rows), title, tuple(notes))
 
     @property
     def usual(self) -> Table:
         """The table without the columns that are left out unless they are asked for."""
-        if not any(c.more for c in self.columns):
-            return self
-        kept = [i for i, c in enumerate(self.columns) if not c.more]
-        rows = [r if r is None else picked(r, kept) for r in self.rows]
+        return self._only([i for i, c in enumerate(self.columns) if not c.more])
+
+    def chosen(self, names: Sequence[str]) -> Table:
+        """Choose columns by their names or keys, in this order; ValueError for others."""
+        places = {k.casefold(): i for i, c in enumerate(self.columns) for k in (c.key, c.name) if k}
+        for name in names:
+            if name.casefold() not in places:
+                known = [n for n in self.header if n]
+                raise ValueError(f"no column {name!r}{nearest(name, known)}")
+        found = self._only([places[n.casefold()] for n in names])
+        return replace(found, columns=tuple(replace(c, more=False) for c in found.columns))
+
+    def _only(self, kept: Sequence[int]) -> Table:
+        rows = [r if r is None else [r[i] if i < len(r) else "" for i in kept] for r in self.rows]
         return replace(self, columns=tuple(self.columns[i] for i in kept), rows=tuple(rows))
 
     @property
@@ -141,11 +164,6 @@ def worded(value: Any, text: str, mark: str = "") -> Marked:
     'about {2}'
     """
     return Marked(value, mark, text.replace("{", "{{").replace("}", "}}"))
-
-
-def picked(row: Row, places: Sequence[int]) -> Row:
-    """Return the values of some columns."""
-    return [row[i] if i < len(row) else "" for i in places]
 
 
 def numeric(names: Iterable[str], **more: Any) -> list[Column | str]:
@@ -179,3 +197,84 @@ def markdown(table: Table, *, aligned: bool = False) -> str:
         for c, w in zip(table.columns, widths, strict=True)
     ]
     return "\n".join([lines[0], "".join(rules) + "|", *lines[1:]])
+
+
+def latex(table: Table) -> str:
+    r"""Write a table as LaTeX: a tabular of booktabs, its title and its notes as comments.
+
+    >>> print(latex(Table.of(["who", Column("n", right=True)], [("a_b", 2.5e-7), ("c", None)])))
+    \begin{tabular}{lr}
+    \toprule
+    who & n \\
+    \midrule
+    a\_b & $2.5 \cdot 10^{-7}$ \\
+    c & -- \\
+    \bottomrule
+    \end{tabular}
+    """
+    table = table.usual
+    layout = "".join("r" if c.right else "l" for c in table.columns)
+    lines = [f"% {line}" for line in visible(table.title).splitlines()]
+    lines += [rf"\begin{{tabular}}{{{layout}}}", r"\toprule"]
+    lines += [" & ".join(map(_escaped, table.header)) + r" \\", r"\midrule"]
+    for row in table.written():
+        # {}: the end of a row would take a bracket or a star after it for its own
+        text = "" if row is None else " & ".join(_in_latex(cell) for cell in row)
+        guard = "{}" * text.startswith(("[", "*"))
+        lines.append(r"\midrule" if row is None else f"{guard}{text} \\\\")
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    return "\n".join([*lines, *(f"% {x}" for n in table.notes for x in visible(n).splitlines())])
+
+
+def _in_latex(cell: Cell) -> str:
+    text = " ".join(cell.text.split())
+    power = re.fullmatch(r"(\S+)e([-+]\d+)(\D*)", text)
+    if power is not None:
+        return rf"${power[1]} \cdot 10^{{{int(power[2])}}}${_escaped(power[3])}"
+    text = "--" if text == MISSING else _escaped(text)
+    return rf"\textbf{{{text}}}" if cell.mark == HEADING else text
+
+
+def _escaped(text: str) -> str:
+    return "".join(_LATEX.get(c, c) for c in visible(text))
+
+
+def frame(table: Table) -> pl.DataFrame:
+    """Return a table as a frame: numbers as they are, other values as they are written.
+
+    Lines between rows and headings within the table are left out.
+    """
+    import polars as pl
+
+    rows = [r for r in table.rows if r is not None and not _is_heading(r)]
+    made = {}
+    for i, column in enumerate(table.columns):
+        values = [_plain(column, r[i]) if i < len(r) else None for r in rows]
+        texts = any(isinstance(v, str) for v in values)
+        values = [str(v) if texts and v is not None else v for v in values]
+        name = column.key or column.name or f"column {i + 1}"
+        made[name] = pl.Series(name, values, pl.String if texts else None, strict=False)
+    return pl.DataFrame(list(made.values()))
+
+
+def csv(table: Table) -> str:
+    """Write a table as CSV: numbers with all digits, and no text that is a formula elsewhere."""
+    import polars as pl
+
+    found = frame(table)
+    texts = [s for s in found.get_columns() if s.dtype == pl.String]
+    safe = [pl.Series(s.name, [None if v is None else no_formula(v) for v in s]) for s in texts]
+    return found.with_columns(safe).write_csv()
+
+
+def _is_heading(row: Row) -> bool:
+    filled = [v for v in row if v not in ("", None)]
+    return len(filled) == 1 and isinstance(filled[0], Marked) and filled[0].mark == HEADING
+
+
+def _plain(column: Column, value: Any) -> Any:
+    value = value.value if isinstance(value, Marked) else value
+    value = value.item() if hasattr(value, "item") else value  # of NumPy
+    if value in ("", MISSING):
+        return None
+    return value if value is None or isinstance(value, str | int | float) else column.write(value)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Column as RichColumn
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -96,6 +97,14 @@ def print_lines(console: Console, lines: Iterable[str]) -> None:
     """Print sentences without markup, each on lines of its own."""
     for line in lines:
         console.print(visible(line), markup=False)
+
+
+def print_section(console: Console, title: str, lines: Sequence[str]) -> None:
+    """Print indented sentences below a title, if there are any."""
+    if lines:
+        console.print(f"\n{title}", style="bold", markup=False)
+        for line in lines:
+            console.print(Padding(Text(visible(line)), (0, 0, 0, 2), expand=False))
 
 
 def _visible(table: Table) -> list[list[Cell] | None]:

@@ -19,7 +19,7 @@ import fedhist as fh
 from fedhist.protocols import BoundedHistogram, ItemHistogram
 from simulations.populations import population
 from simulations.populations.memory import hold
-from simulations.studies.compare.setup import LeftOut
+from simulations.studies.contenders import LeftOut
 
 ROWS = [(f"u{i % 40}", ("tea", "rye", "oat")[i % 3]) for i in range(200)]
 FRAME = pl.DataFrame(ROWS, schema=["user", "item"], orient="row")

@@ -15,10 +15,10 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.populations import Loaded
 from simulations.runs.facts import budget_doubts, facts_for, facts_of_run
-from simulations.studies.compare.config import load_comparison
-from simulations.studies.compare.run import run_comparison
-from simulations.studies.compare.setup import set_up
-from simulations.studies.records.cells import Cell, run_cell
+from simulations.studies.cells import Cell
+from simulations.studies.compared import run_study
+from simulations.studies.measuring import run_cell
+from simulations.studies.study import load_study
 
 COMPARISON = """
 [compare]
@@ -81,7 +81,7 @@ def test_a_run_and_a_cell_say_that_items_are_sampled(
     record = run_cell(cell)
     assert record.status == "ok", record.reason
     assert record.warnings == ("items of truth and errors: sampled 1 in 3 (NOT PRIVATE)",)
-    assert record.entries % 3 == 0
+    assert record.more["entries"] % 3 == 0
     assert record.loss == record.losses["l1"] == 0.0
     assert record.trivial["all zeros"]["l1"] == pytest.approx(300, rel=0.5)
     lines = [f"{k} = {json.dumps(v) if v != math.inf else 'inf'}" for k, v in protocol.items()]
@@ -101,8 +101,8 @@ def test_a_run_and_a_cell_say_that_items_are_sampled(
 def test_a_comparison_as_an_object_says_it(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the notes of its table, and so in Markdown, HTML and LaTeX."""
     monkeypatch.chdir(files)
-    found = run_comparison(set_up(load_comparison("small.toml")))
-    assert "NOT PRIVATE: 22% of events and 30% of users" in found.to_markdown()
+    found = run_study(load_study("small.toml"))
+    assert "22% of events and 30% of users" in found.to_markdown()
     assert "delta = 0.2 is more than 1 / 30 users" in found.to_html()
 
 
@@ -113,9 +113,8 @@ def test_a_comparison_says_it_too(fedhist: Command, files: Path) -> None:
     said = " ".join(answer.out.split())
     assert "22% of events and 30% of users fall outside the domain" in said
     assert "delta = 0.2 is more than 1 / 30 users" in said
-    body = json.loads((files / "out" / "comparison.json").read_text())
-    assert body["NOT PRIVATE"]["facts"][0].startswith("22% of events")
-    assert fedhist("report", "out").status == 0
+    body = json.loads((files / "out" / "result.json").read_text())
+    assert body["facts"][0].startswith("22% of events")
     assert "22% of events and 30% of users" in (files / "out" / "report.html").read_text()
 
 

@@ -15,26 +15,16 @@ from rich.console import Console
 
 from fedhist.model.registry import load_builtin
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
-from simulations.cli.lists import (
-    print_comparisons,
-    print_configs,
-    print_experiments,
-    print_protocol,
-    print_protocols,
-    print_sweeps,
-)
+from simulations.cli import lists
 from simulations.experiments.experiment import Check, Result
 from simulations.experiments.report import print_result
 from simulations.reporting.table import Column, Table
 from simulations.reporting.terminal import print_table, wrap
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.tables import print_ledger
-from simulations.studies.compare.config import load_comparison
-from simulations.studies.compare.run import run_comparison
-from simulations.studies.compare.setup import set_up
-from simulations.studies.compare.tables import print_comparison
-from simulations.studies.records.cells import Record
-from simulations.studies.records.settings_table import print_summary
+from simulations.studies.compared import Compared, plan_of, run_cells
+from simulations.studies.study import load_study
+from simulations.studies.summary import Line
 
 Show = Callable[[Console], object]
 LONGEST = "few-users-distribution"
@@ -61,28 +51,6 @@ def assert_whole(show: Show) -> str:
     return narrow
 
 
-def records() -> list[Record]:
-    return [
-        Record(
-            key=f"{label}{n}{t}",
-            label=label,
-            protocol=label,
-            status="ok",
-            loss_name="squared l2",
-            loss=1.2345e-5 * n,
-            predicted=1.3e-5,
-            cell={
-                "protocol": {"name": label, "samples_per_user": t, "epsilon": 0.25},
-                "population": {"kind": "gaussian", "n_users": n},
-                "run": {"seed": 0},
-            },
-        )
-        for label in ("bounded-histogram no-debias-as-printed", LONGEST, "mean")
-        for n in (20_000, 1_000_000)
-        for t in (64, 4096)
-    ]
-
-
 RESULT = Result(
     title="Means under local privacy: error against dimension and users",
     paper="Kent, Berrett & Yu, arXiv 2405.11923",
@@ -99,21 +67,14 @@ RESULT = Result(
         for _ in range(2)
     ),
 )
+
+
+def table(name: str) -> Show:
+    return lambda c: print_table(c, lists.KINDS[name][0]())
+
+
 TABLES: dict[str, Show] = {
-    "protocols": print_protocols,
-    "one protocol": lambda c: print_protocol(c, LONGEST),
-    "configs": print_configs,
-    "sweeps": print_sweeps,
-    "comparisons": print_comparisons,
-    "experiments": print_experiments,
-    "results": lambda c: print_summary(c, records()),
-    "results of many axes": lambda c: print_summary(
-        c,
-        [
-            replace(r, cell={**r.cell, "population": {**r.cell["population"], "d": i, "tail": -i}})
-            for i, r in enumerate(records())
-        ],
-    ),
+    **{name: table(name) for name in lists.KINDS},
     "reproduce": lambda c: print_result(c, RESULT),
 }
 
@@ -126,23 +87,19 @@ def test_no_word_is_cut(table: str) -> None:
 def test_a_comparison() -> None:
     """With flags, long labels, and exact and missing predictions."""
     sizes = ["population.n_users=300", "compare.seeds=2", "protocol.samples_per_user=4"]
-    ready = set_up(load_comparison("mean", [*sizes, "population.samples_per_user=4"]))
+    about, lines, cells = plan_of(load_study("mean", [*sizes, "population.samples_per_user=4"]))
     labels = itertools.cycle(("mean as-it-is-in-the-paper no-debias", LONGEST, "mean"))
-    named = [replace(c, label=f"{next(labels)} {i}") for i, c in enumerate(ready.contenders)]
-    found = run_comparison(replace(ready, contenders=tuple(named)))
-    assert_whole(lambda c: print_comparison(c, found))
+    named: list[Line] = [replace(x, label=f"{next(labels)} {i}") for i, x in enumerate(lines)]
+    found = Compared(about, tuple(named), run_cells(cells))
+    assert_whole(found.print_on)
 
 
 def test_the_longest_names_fit_in_the_lists() -> None:
     load_builtin()
-    lines = rendered(print_protocols, 80).splitlines()
+    lines = rendered(TABLES["protocols"], 80).splitlines()
     assert any(line.split()[:1] == [LONGEST] for line in lines)
-    lines = rendered(print_experiments, 80).splitlines()
+    lines = rendered(TABLES["experiments"], 80).splitlines()
     assert any(line.split()[:1] == ["local-distribution-error"] for line in lines)
-
-
-def test_axes_are_named_in_words() -> None:
-    assert "samples per" in re.sub(r"\s+", " ", rendered(TABLES["results"], 200))
 
 
 def test_a_ledger(tmp_path: Path) -> None:

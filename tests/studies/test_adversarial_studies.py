@@ -7,34 +7,24 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from commands import Command
 
 from fedhist.protocols.means.mean import Mean
-from simulations.adversaries import Adversary
+from simulations.adversaries import Adversary, read_adversaries
 from simulations.adversaries.table import assign
 from simulations.populations.shared_mean import Gaussian
 from simulations.reporting.json_files import canonical
 from simulations.runs.options import NOT_SAFE, Options
 from simulations.runs.run import execute
-from simulations.studies.compare.config import load_comparison
-from simulations.studies.compare.output import read_comparison
-from simulations.studies.compare.run import run_comparison
-from simulations.studies.compare.setup import set_up
-from simulations.studies.records.cells import Cell, Record, run_cell
-from simulations.studies.records.store import Store, frame_of
-from simulations.studies.report.adversaries import attack_blocks
-from simulations.studies.report.assemble import page_of
-from simulations.studies.report.maps import winner
-from simulations.studies.report.study import view_of
-from simulations.studies.sweep.config import load_sweep
-from simulations.studies.sweep.run import run_cells
-from tests.studies.test_report import Reader
+from simulations.studies.cells import Cell
+from simulations.studies.compared import plan_of, run_study
+from simulations.studies.measuring import run_cell
+from simulations.studies.record import Record
+from simulations.studies.study import load_study
 
 GAUSSIAN: dict[str, Any] = {
     "kind": "gaussian",
@@ -52,6 +42,11 @@ BAD = {"kind": "malformed", "fraction": 0.1, "form": "range"}
 
 def cell(*tables: dict[str, Any], protocol: dict[str, Any] | None = None, **run: Any) -> Cell:
     return Cell(protocol or MEAN, GAUSSIAN, {"seed": 1} | run, adversary=tables)
+
+
+def cell_words(record: Record) -> list[str]:
+    tables = [dict(t) for t in record.cell.get("adversary", ())]
+    return [a.in_words for a in read_adversaries(tables)]
 
 
 # -- cells -----------------------------------------------------------------------------------------
@@ -104,20 +99,19 @@ def test_a_record_says_what_an_attacked_run_says() -> None:
         record = run_cell(cell(BAD, checks=checks))
         assert record.loss == protocol.loss_of(outcome.estimate, users)  # bit for bit
         assert outcome.estimate.value is not None
-        assert record.bias == float(outcome.estimate.value[0] - protocol.truth(users)[0])
-        assert record.adversaries == (table.in_words,)
+        assert record.more["bias"] == float(outcome.estimate.value[0] - protocol.truth(users)[0])
+        assert cell_words(record) == [table.in_words]
         assert "10% of the users" in table.in_words
         assert (NOT_SAFE in record.warnings) is not checks
-        assert record.diagnostics["injected: malformed"] == 50
-        dropped = [n for k, n in record.diagnostics.items() if k.startswith("dropped: ")]
+        assert record.more["diagnostics"]["injected: malformed"] == 50
+        dropped = [n for k, n in record.more["diagnostics"].items() if k.startswith("dropped: ")]
         # unchecked, only what cannot be added up is dropped
         assert sum(dropped) == 50 if checks else sum(dropped) < 50
         assert (record.rounds, record.bytes_per_user) == (honest.rounds, honest.bytes_per_user)
         assert Record.from_json(record.to_json()) == record
         assert record.tables == cell(BAD, checks=checks)
-    assert (honest.adversaries, honest.diagnostics, honest.warnings) == ((), {}, ())
-    assert honest.bias is not None
-    assert honest.loss == pytest.approx(honest.bias**2)
+    assert (cell_words(honest), honest.more["diagnostics"], honest.warnings) == ([], {}, ())
+    assert honest.loss == pytest.approx(honest.more["bias"] ** 2)
 
 
 def test_a_share_of_nobody_changes_nothing() -> None:
@@ -128,14 +122,14 @@ def test_nodes_that_may_be_missing_are_part_of_an_attacked_setting() -> None:
     lost = {"kind": "dropout", "fraction": 0.2, "level": "node"}
     assert "2 of 10 replies are missing" in run_cell(cell(lost, nodes=10)).reason
     record = run_cell(cell(lost, nodes=10, min_replies=8))
-    assert (record.status, record.diagnostics["injected: dropout (node)"] % 2) == ("ok", 0)
+    assert (record.status, record.more["diagnostics"]["injected: dropout (node)"] % 2) == ("ok", 0)
     assert cell(nodes=10, min_replies=8).key == cell(nodes=10).key
 
 
 def test_an_unchecked_cell_is_not_safe_whatever_its_end() -> None:
     wrong = cell(BAD, protocol=MEAN | {"epsilon": -1.0}, checks=False)
     record = run_cell(wrong)
-    assert (record.status, record.warnings) == ("error", (NOT_SAFE,))
+    assert (record.status, record.cell["run"]["checks"]) == ("error", False)
 
 
 def test_the_bias_of_poisoned_means_is_the_closed_form() -> None:
@@ -151,8 +145,8 @@ def test_the_bias_of_poisoned_means_is_the_closed_form() -> None:
     biases = []
     for seed in range(seeds):
         record = run_cell(Cell(naive, same, {"seed": seed}, adversary=[attack]))
-        assert record.bias is not None
-        biases.append(record.bias)
+        assert record.more["bias"] is not None
+        biases.append(record.more["bias"])
     assert abs(np.mean(biases) - f * (coth + 0.5)) < 5.3 * coth / math.sqrt(n * seeds)
 
 
@@ -191,7 +185,7 @@ TWO = ONE + 'fraction = 0.1\n[[adversary]]\nkind = "dropout"\nfraction = 0.2\n'
 def swept(folder: Path, axes: str, adversary: str = ONE) -> tuple[Cell, ...]:
     path = folder / "attack.toml"
     path.write_text(SWEEP.format(axes=axes, adversary=adversary))
-    return load_sweep(path).cells
+    return tuple(plan_of(load_study(path))[2])
 
 
 @pytest.mark.parametrize(
@@ -240,74 +234,9 @@ def test_attacks_that_cannot_be_meant(
         swept(tmp_path, axes, adversary)
 
 
-def test_the_report_with_and_without_checks(tmp_path: Path) -> None:
-    """A line per protocol and checks: errors and biases are those of the records."""
-    quick = ["sweep.seeds=2", "population.n_users=400"]
-    cells = [
-        c
-        for c in load_sweep("corrupted", quick).cells
-        if c.label == "naive-mean" or (c.label == "mean" and c.adversary[0]["fraction"] != 0.1)
-    ]
-    path = tmp_path / "corrupted.sqlite"
-    assert run_cells(cells, path, workers=0) == {"ok": len(cells)}
-    with Store(path) as file:
-        records = file.records()
-    frame = frame_of(records)
-    assert {"adversary.kind", "bias", "diagnostics.injected: malformed"} <= set(frame.columns)
-    read = Reader(page_of(path).to_html())
-    text = " ".join(read.text)
-    for said in (
-        "malformed: 49% of the users send messages that no honest client can send (range)",
-        NOT_SAFE,
-        "196 × malformed",
-        "196 × 'reports' holds",
-        "with and without the server's checks",
-    ):
-        assert said in text, said
-    lines = [
-        {t["name"]: t for t in p["data"] if t["meta"] == {"slice": 0, "theory": False}}
-        for p in read.plots
-        if "kind = malformed" in p["slices"]
-    ]
-    assert len(lines) == 2  # errors, biases
-    for label, checks, name in (
-        ("naive-mean", True, "naive-mean, checked"),
-        ("naive-mean", False, "naive-mean, unchecked (NOT SAFE)"),
-    ):
-        for i, fraction in enumerate((0, 0.1, 0.3, 0.49)):
-            own = [
-                r
-                for r in records
-                if r.label == label
-                and r.cell["run"].get("checks", True) is checks
-                and r.cell["adversary"][0] | {"form": ""}
-                == {"kind": "malformed", "fraction": fraction, "form": "", "target": 1}
-            ]
-            assert len(own) == 2
-            loss, bias = (np.mean([getattr(r, k) for r in own]) for k in ("loss", "bias"))
-            assert lines[0][name]["y"][i] == pytest.approx(loss, rel=1e-6)
-            assert lines[1][name]["y"][i] == pytest.approx(abs(bias), rel=1e-6)
-    safe, unsafe = (lines[1][f"naive-mean, {w}"]["y"] for w in ("checked", "unchecked (NOT SAFE)"))
-    assert max(safe) < 0.3 < 10 < min(unsafe[1:])
-
-
-def test_a_server_that_checks_nothing_cannot_win() -> None:
-    def made(checks: bool, loss: float) -> Record:
-        run = {"seed": 0} | ({} if checks else {"checks": False})
-        record = Record("k", "mean", status="ok", loss=loss, unit="user", epsilon=1.0)
-        return replace(record, cell={"run": run}, warnings=() if checks else (NOT_SAFE,))
-
-    points = view_of([made(True, 2.0), made(False, 1.0)]).points
-    found = winner(points)
-    assert found is not None
-    assert found.loss == 2.0
-    assert attack_blocks([made(True, 2.0)]) == ()
-    assert len(attack_blocks([made(False, 1.0)])) == 2
-
-
 def test_the_builtin_sweep_holds_a_robust_estimator() -> None:
     """At 49% few-users-mean keeps its plan's error, with and without checks; the others do not."""
-    cells = load_sweep("corrupted", ["sweep.seeds=1"]).cells
+    cells = [c for _, c in load_study("corrupted", ["sweep.seeds=1"]).grid]
     assert {c.label for c in cells} == {"few-users-mean", "mean", "naive-mean"}
     for c in cells:
         if c.adversary[0]["fraction"] == 0.49 and c.adversary[0]["kind"] == "output-poisoning":
@@ -361,12 +290,14 @@ def written(folder: Path, fractions: str, adversary: str = TARGET) -> Path:
 
 def test_ranks_are_among_rows_of_one_share(tmp_path: Path) -> None:
     """The plain average is off by what the attackers add to it, exactly; the robust one is not."""
-    ready = set_up(load_comparison(written(tmp_path, "fractions = [0, 0.49]")))
-    found = run_comparison(ready)
-    assert [(r.fraction, r.rank) for r in found.rows] == [
+    found = run_study(load_study(written(tmp_path, "fractions = [0, 0.49]")))
+    assert [(r.setting["adversary.fraction"], r.rank) for r in found.lines] == [
         (f, k) for f in (0.0, 0.49) for k in (1, 2, None)
     ]
-    rows = {(r.label, r.fraction): r for r in found.rows}
+    rows = {(r.label, r.setting["adversary.fraction"]): r for r in found.lines}
+    assert "30%" not in " ".join(found.about["adversary"])
+    assert "49% of the users answer" in " ".join(found.about["adversary"])
+    assert {"bias", "fraction"} <= set(found.table.columns)
     assert rows["naive-mean", 0.0].rank == rows["robust", 0.49].rank == 1
     spec = {k: v for k, v in GAUSSIAN.items() if k != "kind"} | {"samples_per_user": 20}
     users = Gaussian(**spec).load().users
@@ -380,35 +311,13 @@ def test_ranks_are_among_rows_of_one_share(tmp_path: Path) -> None:
     assert robust < 0.17**2 < 0.13 < (rows["average", 0.49].mean or 0.0)
 
 
-def test_a_comparison_with_fractions_from_the_command_line(
-    tmp_path: Path, fedhist: Command
-) -> None:
-    arguments = [written(tmp_path, ""), "--fractions", "0,0.3", "--seeds", 1]
-    arguments += ["--set", "run.checks=false", "--out", tmp_path / "out"]
-    status, said, _ = fedhist("compare", *arguments)
-    assert status == 0
-    for word in ("0% misbehave", "30% misbehave", "bias", NOT_SAFE, "30% of the users answer"):
-        assert word in said, word
-    body, records = read_comparison(tmp_path / "out")
-    assert [r["fraction"] for r in body["rows"]] == [0.0] * 3 + [0.3] * 3
-    assert body["config"]["compare"]["fractions"] == [0.0, 0.3]
-    assert body["config"]["adversary"] == [Adversary("input-poisoning", 0.0, target=1.0).__dict__]
-    assert len(records) == 6
-    read = Reader(page_of(tmp_path / "out").to_html())
-    text = " ".join(read.text)
-    assert "Error against the share that misbehaves" in text
-    assert "Bias against the share that misbehaves" in text
-    assert text.count("average is not ranked") == 1
-
-
 def test_without_fractions_the_tables_hold_for_every_row(tmp_path: Path) -> None:
-    comparison = load_comparison(written(tmp_path, "", TARGET + "fraction = 0.2\n"))
-    ready = set_up(comparison)
-    assert len(ready.cells) == 6
-    assert {c.adversary[0]["fraction"] for c in ready.cells} == {0.2}
-    usual = load_comparison(written(tmp_path, "fractions = [0.1]", ""))
-    assert [c.adversary[0]["kind"] for c in set_up(usual).cells] == ["corrupted"] * 6
-    assert all(not c.adversary for c in set_up(load_comparison(written(tmp_path, "", ""))).cells)
+    _, _, cells = plan_of(load_study(written(tmp_path, "", TARGET + "fraction = 0.2\n")))
+    assert [c.adversary[0]["fraction"] for c in cells] == [0.2] * 6
+    _, _, usual = plan_of(load_study(written(tmp_path, "fractions = [0.1]", "")))
+    assert [c.adversary[0]["kind"] for c in usual] == ["corrupted"] * 6
+    _, _, honest = plan_of(load_study(written(tmp_path, "", "")))
+    assert all(not c.adversary for c in honest)
 
 
 @pytest.mark.parametrize(
@@ -426,4 +335,4 @@ def test_fractions_that_cannot_be_meant(
     tmp_path: Path, fractions: str, adversary: str, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        load_comparison(written(tmp_path, fractions, adversary))
+        load_study(written(tmp_path, fractions, adversary))

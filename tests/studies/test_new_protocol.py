@@ -1,4 +1,4 @@
-"""``fedhist new-protocol``: the files that it writes work, and their own tests pass."""
+"""``fedhist new``: the files that it writes work, and their own tests pass."""
 
 from __future__ import annotations
 
@@ -13,17 +13,22 @@ from simulations.audit.audited import audit_all
 from simulations.audit.bounds import ALPHA
 from simulations.audit.finding import Settings
 from simulations.runs.config import load_config, prepare
-from simulations.studies.start.protocol_files import protocol_files
+from simulations.studies.compared import run_study
+from simulations.studies.skeletons import KINDS, protocol_files
+from simulations.studies.study import load_study
 
-NAME = "skeleton-of-a-test"
+
+@pytest.fixture(scope="module", params=KINDS)
+def name(request: pytest.FixtureRequest) -> str:
+    return f"skeleton-of-{request.param}"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
     place = tmp_path_factory.mktemp("new")
-    for file, text in protocol_files(NAME).items():
+    for file, text in protocol_files(name, name.rpartition("-")[2]).items():
         (place / file).write_text(text, encoding="utf-8")
-    load_plugin(place / "skeleton_of_a_test.py")
+    load_plugin(place / f"{name.replace('-', '_')}.py")
     return place
 
 
@@ -34,27 +39,35 @@ def test_no_word_of_the_template_is_left(folder: Path) -> None:
 
 
 def test_its_own_tests_pass(folder: Path) -> None:
-    path = folder / "test_skeleton_of_a_test.py"
-    spec = importlib.util.spec_from_file_location("skeletons_tests", path)
+    (path,) = folder.glob("test_*.py")
+    spec = importlib.util.spec_from_file_location(f"{path.stem}_run", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    tests = [f for name, f in vars(module).items() if name.startswith("test_")]
+    tests = [f for found, f in vars(module).items() if found.startswith("test_")]
     assert len(tests) == 3
     for test in tests:
         test()
 
 
-def test_it_is_audited(folder: Path) -> None:
-    found = audit_all([protocol_class(NAME).example()], Settings(0.01, 0, ALPHA, ()))
-    assert {f.kind for f in found.findings} >= {"exact", "statistical"}
+def test_it_is_audited(folder: Path, name: str) -> None:
+    found = audit_all([protocol_class(name).example()], Settings(0.01, 0, ALPHA, ()))
+    assert {f.kind for f in found.findings} >= {"statistical"}
     assert not found.violated
 
 
-def test_its_study_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_study_is_run(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    assert prepare(load_config("skeleton_of_a_test.toml")).protocol.name == NAME
+    (file,) = folder.glob("*.toml")
+    assert prepare(load_config(file.name)).protocol.name == name
+    found = run_study(load_study(file.name, ["compare.seeds=1", "population.n_users=200"]))
+    assert [(x.rank, x.setting["protocol.epsilon"]) for x in found.lines] == [
+        (1, 0.5), (1, 1), (1, 2)
+    ]  # fmt: skip
+    for line in found.lines:
+        assert line.mean is not None
+        assert line.records[0].predicted_kind == "exact"
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
 
 from fedhist.protocols import Mean
-from simulations.studies.report.protocol_pages import page_of, pages, parameters_of
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "protocols"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+FOLDER = DOCS / "protocols"
+made = runpy.run_path(str(DOCS / "protocol_pages.py"))
+page_of, pages, parameters_of = (made[n] for n in ("page_of", "pages", "parameters_of"))
 
 
 @pytest.fixture(scope="module")

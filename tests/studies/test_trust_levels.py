@@ -1,27 +1,18 @@
-"""Levels of trust in comparisons: who stands where, what must be believed, in figures."""
+"""Levels of trust in comparisons and plans: who stands where, what must be believed, in figures."""
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
-from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
-from rich.console import Console
 
 from fedhist.privacy.guarantee import Trust
-from simulations.reporting.export import save_figure
-from simulations.studies.compare.columns import least_error, times
-from simulations.studies.compare.config import load_comparison
-from simulations.studies.compare.output import read_comparison
-from simulations.studies.compare.run import Compared, run_comparison
-from simulations.studies.compare.setup import set_up
-from simulations.studies.compare.tables import print_comparison
-from simulations.studies.records.cells import run_cell
-from simulations.studies.records.levels import levels_of, premise_of
-from simulations.studies.records.metrics import restated
-from simulations.studies.sweep.config import load_sweep
+from simulations.studies.compared import Compared, run_study
+from simulations.studies.contenders import Ready, set_up
+from simulations.studies.levels import levels_of, premise_of
+from simulations.studies.losses import restated
+from simulations.studies.measuring import run_cell
+from simulations.studies.study import Comparison, load_study
 
 FILE = """
 [run]
@@ -60,50 +51,54 @@ def written(folder: Path, trust: str = ALL, central: str = "", local: str = "") 
 
 
 def compared(path: Path, *overrides: str) -> Compared:
-    return run_comparison(set_up(load_comparison(path, overrides)), workers=0)
+    return run_study(load_study(path, overrides))
+
+
+def comparison_of(path: Path, *overrides: str) -> Comparison:
+    return load_study(path, overrides).points[0][1]
+
+
+def ready_of(path: Path, *overrides: str) -> Ready:
+    return set_up(comparison_of(path, *overrides))
 
 
 def text_of(found: Compared) -> str:
-    console = Console(file=io.StringIO(), width=80, highlight=False)
-    print_comparison(console, found)
-    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+    return found.written("txt").decode()
 
 
 def test_rows_stand_on_their_levels(tmp_path: Path) -> None:
     """One users, one truth, one loss; ranks are among the rows of a level, the ladder's order."""
     found = compared(written(tmp_path, '["local", "central"]'))
-    assert [(r.level, r.rank, r.title, r.label) for r in found.rows] == [
-        (Trust.CENTRAL, 1, "sums", "sums, central"),
-        (Trust.LOCAL, 1, "oracle", "oracle, local"),
+    assert [(r.level, r.rank, r.title, r.label) for r in found.lines] == [
+        ("central", 1, "sums", "sums, central"),
+        ("local", 1, "oracle", "oracle, local"),
     ]
     assert {r.loss_name for r in found.records} == {"l1"}
-    assert {r.adjacency for r in found.records} == {"replace-user"}
-    first, last = found.rows
-    least = least_error(found, None)
-    assert least == first.mean
+    assert {r.guarantee["adjacency"] for r in found.records} == {"replace-user"}
+    first, last = found.lines
     assert first.mean is not None
     assert last.mean is not None
-    assert times(first, least) == "1.00"
-    assert float(times(last, least)) == pytest.approx(last.mean / first.mean, rel=0.06)
-    assert [r.believed.short for r in found.rows if r.believed] == [("the server",), ("nobody",)]
+    times = dict(zip(found.table["protocol"], found.table["times"], strict=True))
+    assert times["sums"] == 1
+    assert times["oracle"] == pytest.approx(last.mean / first.mean)
+    assert [r.believed.short for r in found.lines if r.believed] == [("the server",), ("nobody",)]
 
 
 def test_all_four_levels(tmp_path: Path) -> None:
     """Every level has a row, under one budget; a report of a larger epsilon is what hides."""
     found = compared(written(tmp_path))
-    assert [(r.level, r.rank) for r in found.rows] == [(t, 1) for t in Trust]
-    assert not found.ready.unreached
-    shuffled = found.rows[2]
+    assert [(r.level, r.rank) for r in found.lines] == [(t.value, 1) for t in Trust]
+    assert not found.about["unreached"]
+    shuffled = found.lines[2]
     assert shuffled.believed is not None
     numbers = shuffled.believed.numbers
     assert numbers["least"] == 1800  # of 2,000, a tenth of whom may stay away
-    assert {(r.epsilon, r.delta) for r in shuffled.records} == {(1.0, 1e-6)}
-    assert {r.parameters["epsilon"] for r in shuffled.records} == {numbers["epsilon_0"]}
+    assert {(r.epsilon, r.guarantee["delta"]) for r in shuffled.records} == {(1.0, 1e-6)}
     assert numbers["epsilon_0"] > 2
     assert shuffled.believed.short[0] == "a shuffler, 1,800 users"
     text = " ".join(text_of(found).split())
     assert "C, A, S, L: central, aggregate, shuffle, local trust." in text
-    fewer = set_up(load_comparison(written(tmp_path), ["protocol.tau=0.4"]))
+    fewer = ready_of(written(tmp_path), "protocol.tau=0.4")
     least = [c for c in fewer.contenders if c.level is Trust.SHUFFLE]
     assert premise_of(least[0].protocol).numbers["least"] == 1200
 
@@ -116,15 +111,15 @@ def test_one_adjacency_and_known_levels(tmp_path: Path) -> None:
         ("[3]", "got 3"),
     ):
         with pytest.raises(ValueError, match=told):
-            load_comparison(written(tmp_path, trust))
+            load_study(written(tmp_path, trust))
     with pytest.raises(ValueError, match=r"compare.adjacency must be 'replace-user', got 'zero"):
-        load_comparison(written(tmp_path), ["compare.adjacency=zero-out-user"])
+        load_study(written(tmp_path), ["compare.adjacency=zero-out-user"])
     with pytest.raises(ValueError, match=r"trust of sums: 'local' is not among compare.trust"):
-        load_comparison(written(tmp_path, '["central"]', ', trust = "local"'))
+        load_study(written(tmp_path, '["central"]', ', trust = "local"'))
     with pytest.raises(ValueError, match=r"sums: it runs under central or aggregate trust, not lo"):
-        load_comparison(written(tmp_path, central=', trust = ["central", "local"]'))
+        load_study(written(tmp_path, central=', trust = ["central", "local"]'))
     with pytest.raises(ValueError, match=r"trust of oracle must be a list .* got 'loca'"):
-        load_comparison(written(tmp_path, local=', trust = ["loca"]'))
+        load_study(written(tmp_path, local=', trust = ["loca"]'))
 
 
 def test_nothing_on_the_levels(tmp_path: Path) -> None:
@@ -133,17 +128,16 @@ def test_nothing_on_the_levels(tmp_path: Path) -> None:
         path.read_text().replace('{ name = "frequency-oracle", label = "oracle" },', "")
     )
     with pytest.raises(ValueError, match=r"shuffle: none of these protocols has users randomize"):
-        set_up(load_comparison(path))
+        ready_of(path)
 
 
 def test_a_row_may_name_its_levels(tmp_path: Path) -> None:
     path = written(tmp_path, '["central", "local"]', ', trust = ["central"]', ', trust = "local"')
-    comparison = load_comparison(path)
+    comparison = comparison_of(path)
     assert [(e.label, e.level) for e in comparison.entries] == [
         ("sums, central", Trust.CENTRAL),
         ("oracle, local", Trust.LOCAL),
     ]
-    assert comparison.to_dict()["compare"]["trust"] == ["central", "local"]
 
 
 def test_levels_are_read_in_the_order_of_the_ladder() -> None:
@@ -156,7 +150,7 @@ def test_without_levels_nothing_is_said_of_them(tmp_path: Path) -> None:
     path = written(tmp_path)
     path.write_text(path.read_text().replace(f"trust = {ALL}\n", ""))
     found = compared(path)
-    assert {r.level for r in found.rows} == {None}
+    assert {r.level for r in found.lines} == {""}
     assert "must be believed" not in text_of(found)
     assert "C, L: central, local trust. The exact answer" in " ".join(text_of(found).split())
 
@@ -203,8 +197,8 @@ def test_what_must_be_believed(tmp_path: Path) -> None:
     path = tmp_path / "ladder.toml"
     path.write_text(HISTOGRAMS)
     found = compared(path)
-    rows = {(r.level, r.title): r for r in found.rows}
-    row = rows[Trust.AGGREGATE, "clipped"]
+    rows = {(r.level, r.title): r for r in found.lines}
+    row = rows["aggregate", "clipped"]
     assert row.believed is not None
     assert row.believed.short == ("7 of 10 nodes", "tau = 0.2 + 0.1")
     assert row.believed.numbers == {
@@ -215,43 +209,26 @@ def test_what_must_be_believed(tmp_path: Path) -> None:
         "tau_c": 0.1,
     }
     assert {r.trust for r in row.records} == {"aggregate"}
-    assert [(u.trust, u.reason) for u in found.ready.unreached] == [
-        (Trust.LOCAL, "none of these protocols has users randomize a report")
-    ]
+    why = "none of these protocols has users randomize a report"
+    assert found.about["unreached"] == {"local": why}
     text = " ".join(text_of(found).split())
     assert "local: not reached; none of these protocols" in text
     assert "unbounded-histogram, aggregate: unbounded-histogram does not run under" in text
-    folder = tmp_path / "out"
-    found.save(folder)
-    summary, _ = read_comparison(folder)
-    saved = {r["label"]: r for r in summary["rows"]}
-    assert saved["clipped, aggregate"]["trust"] == "aggregate"
-    assert saved["clipped, aggregate"]["premise"]["honest"] == 7
-    assert list(summary["unreached"]) == ["local"]
-    assert (folder / "figure.png").stat().st_size > 10_000
+    saved = {r["label"]: r for r in found.document()["lines"]}
+    assert saved["clipped, aggregate"]["level"] == "aggregate"
+    assert saved["clipped, aggregate"]["believed"]["numbers"]["honest"] == 7
 
 
-def test_the_figure_draws_what_the_table_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_figure_draws_what_the_table_says(tmp_path: Path) -> None:
     """Marks stand at the rows' means, in the column of their level, and nothing else does."""
     path = tmp_path / "ladder.toml"
     path.write_text(HISTOGRAMS)
     found = compared(path)
-    drawn: list[Figure] = []
-    save = Figure.savefig
-
-    def keep(self: Figure, *args: Any, **more: Any) -> None:
-        drawn.append(self)
-        save(self, *args, **more)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    save_figure(found.draw, tmp_path / "figure.png")
-    (axes,) = drawn[0].axes
+    (axes,) = found.figure().axes
     marks = [(x, y) for c in axes.containers for x, y in zip(*c.lines[0].get_data(), strict=True)]
-    assert sorted(y for _, y in marks) == sorted(r.mean for r in found.rows if r.mean is not None)
-    columns = [found.ready.comparison.levels[round(x)] for x, _ in marks]
-    assert sorted(columns, key=list(Trust).index) == [r.level for r in found.rows]
+    assert sorted(y for _, y in marks) == sorted(r.mean for r in found.lines if r.mean is not None)
+    columns = [found.about["levels"][round(x)] for x, _ in marks]
+    assert sorted(columns, key=[t.value for t in Trust].index) == [r.level for r in found.lines]
     names = [t.get_text().partition("\n")[0] for t in axes.get_xticklabels()]
     assert names == ["CENTRAL", "AGGREGATE", "LOCAL"]
     written = [t.get_text() for t in axes.texts]
@@ -278,14 +255,15 @@ def test_a_sweep_with_trust_as_an_axis(tmp_path: Path) -> None:
     people = population[population.index("[population]") :]
     body = '{}[sweep]\n"protocol.trust" = {}\nprotocols = {}\n[protocol]\nepsilon = 1.0\n{}'
     path.write_text(body.format(head, '["central", "aggregate", "local"]', rows, people))
-    sweep = load_sweep(path)
-    assert [(c.label, c.protocol["trust"]) for c in sweep.cells] == [
+    sweep = load_study(path)
+    cells = [c for _, c in sweep.grid]
+    assert [(c.label, c.protocol["trust"]) for c in cells] == [
         ("bounded-histogram", "central"),
         ("bounded-histogram", "aggregate"),
         ("local-histogram", "local"),
     ]
-    assert "bounded-histogram: runs under central trust, not under local" in sweep.left_out
-    records = [run_cell(c) for c in sweep.cells]
+    assert ("bounded-histogram", "runs under central trust, not under local") in sweep.left_out
+    records = [run_cell(c) for c in cells]
     assert [(r.status, r.trust) for r in records] == [
         ("ok", "central"),
         ("ok", "aggregate"),
@@ -293,8 +271,8 @@ def test_a_sweep_with_trust_as_an_axis(tmp_path: Path) -> None:
     ]
     path.write_text(body.format(head, '["loca"]', rows, people))
     with pytest.raises(ValueError, match=r"protocol.trust must be a list .* got 'loca'"):
-        load_sweep(path)
+        load_study(path)
     rows = '[{ name = "bounded-histogram", clip = 3 }]'
     path.write_text(body.format(head, '["local"]', rows, people))
     with pytest.raises(ValueError, match=r"no protocol of the sweep has such a level"):
-        load_sweep(path)
+        load_study(path)

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from fedhist.model.registry import protocol_class
 from fedhist.model.truths import Truth
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.reporting.table import markdown
-from simulations.studies.compare.columns import columns_of, fields_of
-from simulations.studies.compare.config import load_comparison
-from simulations.studies.compare.output import summary_of
-from simulations.studies.compare.run import Compared, run_comparison
-from simulations.studies.compare.setup import set_up
-from simulations.studies.compare.tables import print_comparison
-from simulations.studies.records.adjacency import with_common
-from simulations.studies.records.cells import Record
-from simulations.studies.records.scale import (
-    item_measures,
-    trivial_answers,
-)
-from simulations.studies.records.settings_table import promises, summary_tables
-from simulations.studies.records.truth import exact_of, known_truths
+from simulations.studies.compared import Compared, run_study
+from simulations.studies.levels import with_common
+from simulations.studies.losses import item_measures, trivial_answers
+from simulations.studies.study import load_study, study_of
+from simulations.studies.truths import exact_of, known_truths
 
 EVENTS = {  # ann has four teas, bob one coffee, eve a tea and a coffee, dan nothing of the domain
     "ann": {"tea": 4},
@@ -121,13 +107,11 @@ def compared(folder: Path, more: str, epsilon: str = "4.0") -> Compared:
             epsilon=epsilon, more=more, path=folder / "events.csv", domain=folder / "domain.txt"
         )
     )
-    return run_comparison(set_up(load_comparison(path)), workers=0)
+    return run_study(load_study(path))
 
 
-def shown(found: Compared, columns: list[str] | None = None) -> str:
-    out = io.StringIO()
-    print_comparison(Console(file=out, width=80, highlight=False), found, columns)
-    return out.getvalue()
+def shown(found: Compared) -> str:
+    return found.written("txt").decode()
 
 
 OFF = {  # l1 distances of what each of the two estimates from the truth that is asked
@@ -141,26 +125,26 @@ OFF = {  # l1 distances of what each of the two estimates from the truth that is
 def test_every_row_is_held_against_the_truth_that_is_asked(truth: str, tmp_path: Path) -> None:
     """With hardly any noise the measured error is the distance of the two truths."""
     found = compared(tmp_path, f'truth = "{truth}"', "30.0")
-    assert found.ready.truth.value == truth
-    assert not found.ready.left_out
+    assert found.about["truth"] == truth
+    assert not found.about["left_out"]
     sizes = {"average of users": 1.0, "pooled": 1.0, "one item a user": 0.75}
-    for row in found.rows:
+    for row in found.lines:
         off = OFF[truth][row.label]
         assert row.rank is not None
         assert row.off == (None if off is None else pytest.approx(off))
         assert row.mean == pytest.approx(off or 0.0, abs=0.06)
         assert row.relative == pytest.approx((row.mean or 0.0) / sizes[truth])
-        assert found.size == pytest.approx(sizes[truth])
+        assert row.records[0].size == pytest.approx(sizes[truth])
     text = shown(found)
     assert f"truth: {truth} (compare.truth may be" in text
     assert max(map(len, text.splitlines())) <= 80
-    assert summary_of(found)["truth"] == truth
+    assert found.document()["truth"] == truth
 
 
 def test_theory_is_about_a_rows_own_truth(tmp_path: Path) -> None:
     """Its ratio does not see the other truth, which is far beyond the noise."""
-    own = {r.label: r for r in compared(tmp_path, "").rows}
-    other = {r.label: r for r in compared(tmp_path, 'truth = "pooled"').rows}
+    own = {r.label: r for r in compared(tmp_path, "").lines}
+    other = {r.label: r for r in compared(tmp_path, 'truth = "pooled"').lines}
     for label in own:
         assert other[label].predicted == own[label].predicted
         assert other[label].ratio == pytest.approx(own[label].ratio)
@@ -177,26 +161,19 @@ def test_what_cannot_be_asked(tmp_path: Path) -> None:
 def test_trivial_answers_are_rows_and_what_is_worse_is_marked(tmp_path: Path) -> None:
     """At epsilon = 0.01 2,000 local users say nothing."""
     found = compared(tmp_path, "", "0.01")
-    assert found.trivial == {"all zeros": pytest.approx(1.0), "uniform": pytest.approx(0.0)}
-    worst = max(found.rows, key=lambda r: r.mean or 0.0)
+    assert found.lines[0].trivial == {
+        "all zeros": pytest.approx(1.0),
+        "uniform": pytest.approx(0.0),
+    }
+    worst = max(found.lines, key=lambda r: r.mean or 0.0)
     assert worst.worse == "uniform"
     text = " ".join(shown(found).split())
-    assert "all zeros 1 - 100%" in text
+    assert "all zeros 1 - 100%" in text, text
     assert "†: worse than uniform, an answer without any data" in text
     frame = found.table
     assert frame["protocol"].to_list()[:3] == ["no privacy (exact)", "uniform", "all zeros"]
     assert dict(frame.select("protocol", "worse than").rows())[worst.label] == "uniform"
     assert {"rounds", "bytes", "l2", "theory", "at least", "estimates"} <= set(frame.columns)
-
-
-def test_columns_are_chosen(tmp_path: Path) -> None:
-    found = compared(tmp_path, "")
-    text = shown(found, columns_of(found, ["relative", "bytes"]))
-    head = next(line for line in text.splitlines() if "protocol" in line)
-    assert head.split() == ["#", "protocol", "relative", "bytes"]
-    assert columns_of(found, ["all"]) == list(fields_of(found))
-    with pytest.raises(ValueError, match="no column 'bites'; did you mean 'bytes'"):
-        columns_of(found, ["bites"])
 
 
 def test_measures_of_items_by_hand() -> None:
@@ -240,10 +217,20 @@ def test_a_mean_has_the_midpoint_of_its_range() -> None:
     assert "all zeros" not in trivial_answers(quantiles, np.zeros(len(quantiles.levels)))  # type: ignore[attr-defined]
 
 
-def test_records_of_older_files_have_no_size() -> None:
-    old = Record.from_json('{"key": "k", "loss": 2.0, "loss_name": "l1", "losses": {"l1": 2.0}}')
-    assert (old.relative, old.size, old.trivial, old.asked) == (None, None, {}, "")
-    assert math.isfinite(old.loss or math.nan)
+def test_a_sweep_takes_the_adjacency_of_comparisons() -> None:
+    """Only where nothing is said, and where the protocol's own is another."""
+    people = {"kind": "zipf", "n_users": 200, "d": 5, "mean_items": 3, "seed": 1}
+    plain = {"name": "bounded-histogram", "epsilon": 1.0, "delta": 0, "clip": 5.0}
+    run = {"runtime": "inline"}
+    for table, expected in (
+        (plain, "replace-user"),
+        ({**plain, "adjacency": "zero-out-user"}, "zero-out-user"),
+    ):
+        tables = {"sweep": {}, "protocol": table, "population": people, "run": run}
+        swept = study_of(tables, "", "s")
+        assert [c.protocol["adjacency"] for _, c in swept.grid] == [expected]
+    local = {"name": "local-histogram", "epsilon": 1.0, "clip": 2}
+    assert with_common(local) == local
 
 
 @pytest.mark.parametrize(
@@ -273,19 +260,6 @@ def test_only_a_refused_adjacency_is_left_as_it_is(
             with_common(plain)
 
 
-def test_theory_that_is_far_off_is_marked_where_it_is_shown() -> None:
-    def table(losses: list[float]) -> str:
-        records = [
-            Record(f"{i}", label="x", status="ok", loss=x, loss_name="l1", predicted=1.0, seed=i)
-            for i, x in enumerate(losses)
-        ]
-        return markdown(summary_tables(records)[0])
-
-    assert "3!" in table([2.9, 3.0, 3.1])
-    assert "!" not in table([1.4, 1.5, 1.6])
-    assert "!" not in table([0.5, 3.0, 5.5])  # the interval has it
-
-
 def test_of_more_items_those_of_the_domain_count(tmp_path: Path) -> None:
     """Milk is outside of the domain: what unbounded-histogram says of it is no error."""
     (tmp_path / "plain.csv").write_text(
@@ -305,17 +279,9 @@ def test_of_more_items_those_of_the_domain_count(tmp_path: Path) -> None:
     path.write_text(
         f"{head}protocols = [{','.join(rows)}]\n[population]{tail.partition('[population]')[2]}"
     )
-    found = run_comparison(set_up(load_comparison(path)), workers=0)
-    bounded, unbounded = sorted(found.rows, key=lambda r: r.label)
+    found = run_study(load_study(path))
+    bounded, unbounded = sorted(found.lines, key=lambda r: r.label)
     assert (bounded.off, unbounded.off) == (None, 0.0)
     assert unbounded.mean == pytest.approx(0.0, abs=1e-6)
-    assert {r.entries for r in found.records} == {2}
+    assert {r.more["entries"] for r in found.records} == {2}
     assert "of more items, these count" in " ".join(shown(found).split())
-
-
-def test_a_study_says_where_adjacencies_differ() -> None:
-    one = Record("a", label="x", guarantee="g", unit="user", trust="central", epsilon=1.0)
-    same = [replace(one, adjacency="replace-user"), replace(one, adjacency="replace-user")]
-    assert not any("differ" in line for line in promises(same))
-    other = [same[0], replace(one, adjacency="zero-out-user")]
-    assert any("adjacencies differ (replace-user, zero-out-user)" in x for x in promises(other))

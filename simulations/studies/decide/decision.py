@@ -17,7 +17,6 @@ from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust
 from simulations.config.named_files import toml_value
 from simulations.populations.memory import Memory
-from simulations.reporting.json_files import write_json
 from simulations.reporting.numbers import number
 from simulations.reporting.shown import Shown
 from simulations.reporting.table import BAD, GOOD, Column, Marked, Row, Table
@@ -26,8 +25,8 @@ from simulations.studies.decide.figure import draw_decision
 from simulations.studies.decide.problem import Problem, load
 from simulations.studies.decide.question import Question
 from simulations.studies.decide.search import HIGH, LOW, Finding, Trial, search
-from simulations.studies.records.levels import premise_of
-from simulations.studies.records.scale import trivial_answers
+from simulations.studies.levels import premise_of
+from simulations.studies.losses import trivial_answers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -177,13 +176,13 @@ class Decision(Shown):
         error, name = min(out, default=(math.inf, ""))
         return name, error
 
-    def sections(self) -> dict[str, list[str]]:
+    def sections(self) -> list[tuple[str, list[str]]]:
         """Return what must be known beside the table, by title."""
-        return {
-            "What undermines it": self._doubts(),
-            "Whom to believe": self._premises(),
-            "What is measured": self._terms(),
-        }
+        return [
+            ("What undermines it", self._doubts()),
+            ("Whom to believe", self._premises()),
+            ("What is measured", self._terms()),
+        ]
 
     def _doubts(self) -> list[str]:
         q, n = self.question, len(self.problem.users)
@@ -302,7 +301,7 @@ class Decision(Shown):
             "verdict": self.verdict,
             "levels": [self._level(f) for f in self.findings],
             "left_out": dict(self.problem.left_out),
-            "sections": self.sections(),
+            "sections": dict(self.sections()),
             "NOT PRIVATE": "errors and settings are computed from the users' data",
         }
 
@@ -349,7 +348,7 @@ class Decision(Shown):
         width = console.width
         print_lines(console, [*wrap(self.title, width), "", *wrap(self.verdict, width)])
         print_table(console, self._levels())
-        for title, lines in self.sections().items():
+        for title, lines in self.sections():
             if lines:
                 print_lines(console, [f"{title}:"])
             for line in lines:
@@ -364,7 +363,6 @@ class Decision(Shown):
     def write(self, folder: Path) -> None:
         """Write the study, the run files, and what every folder of results has."""
         super().write(folder)
-        write_json(folder / "result.json", self.document())
         (folder / "study.toml").write_text(
             _toml(f"# {self.title}\n# {self.verdict}", self.question.to_dict()), encoding="utf-8"
         )

@@ -33,11 +33,11 @@ from simulations.populations import KINDS, Loaded
 from simulations.populations.facts import facts_of
 from simulations.populations.synthetic import numbered_ids
 from simulations.runs.config import Config, RunTable, population_spec, prepare
+from simulations.studies.cells import load_once
 from simulations.studies.decide.profile import Profile, profile_of
 from simulations.studies.decide.question import Question
-from simulations.studies.records.cells import load_once
-from simulations.studies.records.levels import NOBODY_THERE, OF_NATIVE, premise_keys, setting_of
-from simulations.studies.records.truth import Exact, exact_of, over
+from simulations.studies.levels import NOBODY_THERE, OF_NATIVE, premise_keys, setting_of
+from simulations.studies.truths import Exact, exact_of, over
 
 ADJACENCY = Adjacency.REPLACE_USER
 """Of all levels: the one that all can state."""

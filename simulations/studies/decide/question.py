@@ -42,7 +42,7 @@ from simulations.config.reading import (
     reading,
 )
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
-from simulations.studies.records.levels import WORDS, levels_of
+from simulations.studies.levels import WORDS, levels_of
 
 FOLDER = "decisions"
 PUBLIC = ("low", "high", "levels", "tau_d", "tau_c", "max_users", "tau", "colluders")

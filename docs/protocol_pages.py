@@ -1,0 +1,158 @@
+"""A page of documentation per protocol, made from the registry, the docstrings and the example.
+
+``python docs/protocol_pages.py`` (a part of ``make docs``) writes docs/protocols.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+from fedhist.base.files import whole_file
+from fedhist.model.protocol import Protocol
+from fedhist.model.query import Query
+from fedhist.model.registry import load_builtin, own_protocols
+from fedhist.privacy.guarantee import Trust
+from simulations.reporting.table import Table, markdown
+from simulations.runs.config import configs_of
+from simulations.runs.run import Options, execute
+from simulations.studies.measuring import bytes_per_user
+
+SEED = 1
+HEADING = re.compile(r"^(?P<title>\S.*)\n(?P<line>-{3,})$", re.MULTILINE)
+TRUST = {
+    Trust.CENTRAL: "central: the users trust the server with exact, bounded contributions",
+    Trust.AGGREGATE: "aggregate: nodes add the noise, and the server sees one sum of them all",
+    Trust.SHUFFLE: "shuffle: a shuffler passes the users' own randomized reports on, unsigned",
+    Trust.LOCAL: "local: every message is private before it leaves its user",
+}
+
+
+def as_markdown(text: str) -> str:
+    """Turn the few marks of a docstring that are not Markdown into Markdown.
+
+    >>> as_markdown(":class:`~fedhist.protocols.means.mean.Mean` with ``T``")
+    '`Mean` with `T`'
+    """
+    return re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text).replace("``", "`")
+
+
+def sections(text: str) -> dict[str, str]:
+    r"""Split a numpydoc docstring: "" for what comes first, then by the title of each section.
+
+    >>> sections("One line.\n\nPrivacy\n-------\nAll of it.")
+    {'': 'One line.', 'Privacy': 'All of it.'}
+    """
+    found = list(HEADING.finditer(text))
+    ends = [m.start() for m in found[1:]] + [len(text)]
+    out = {"": text[: found[0].start() if found else len(text)].strip()}
+    for m, end in zip(found, ends, strict=True):
+        out[m["title"]] = text[m.end() : end].strip("\n")
+    return out
+
+
+def parameters_of(text: str) -> dict[str, str]:
+    """Read the section "Parameters": the description of every name, in one line."""
+    out: dict[str, str] = {}
+    names: list[str] = []
+    for line in text.split("\n"):
+        if line and not line[0].isspace():
+            names = [n.strip() for n in line.partition(" : ")[0].split(",")]
+            out |= dict.fromkeys(names, "")
+        else:
+            for n in names:
+                out[n] = f"{out[n]} {line.strip()}".strip()
+    return out
+
+
+def page_of(cls: type[Protocol]) -> str:
+    """Write the page of one protocol: Markdown."""
+    parts = sections(as_markdown(inspect.getdoc(cls) or ""))
+    lead, _, rest = parts[""].partition("\n\n")
+    lines = [f"# `{cls.name}`", "", lead.replace("\n", " "), ""]
+    lines += [rest, ""] if rest else []
+    lines += [f"Reference: {cls.paper}.", ""]
+    lines += ["| | |", "|---|---|", *facts(cls), ""]
+    for title in ("Privacy", "Error", "Notes"):
+        if title in parts:
+            lines += [f"## {title}", "", parts[title], ""]
+    meaning = parameters_of(parts.get("Parameters", ""))
+    rows = [
+        (
+            f"`{f.name}`",
+            "required" if f.default is MISSING else f"`{f.default!r}`",
+            meaning.get(f.name, ""),
+        )
+        for f in fields(cls)  # type: ignore[arg-type]
+    ]
+    lines += ["## Parameters", "", markdown(Table.of(("Parameter", "Default", "Meaning"), rows))]
+    lines += ["", *_configurations(cls)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def facts(cls: type[Protocol]) -> Iterator[str]:
+    """Say what the example promises and costs, as rows of a table."""
+    example, users = cls.example(), cls.example_users()
+    queries: list[Query] = []
+    outcome = execute(example, users, Options(seed=SEED, watch=queries.append))
+    promise = example.guarantee
+    rounds = len(outcome.rounds)
+    names = ", ".join(f"`{q.wire_name}`" for q in queries)
+    bound = example.error(users)
+    yield f"| Estimates | {cls.target}: {example.estimates} ({example.estimates.in_words}) |"
+    yield f"| Trust | {TRUST[promise.trust]} |"
+    yield f"| Guarantee of its example | {promise} |"
+    yield f"| Neighbouring data | {promise.adjacency.in_words} |"
+    yield f"| Rounds of its example | {rounds}: {names} |"
+    yield f"| Bytes per user of its example | {bytes_per_user(queries, users):,.0f} |"
+    yield f"| Error that is predicted | {bound.loss}; {_cell(bound.source)} |"
+
+
+def write_pages(folder: Path) -> list[Path]:
+    """Write the page of every registered protocol of fedhist, and the page that lists them."""
+    load_builtin()
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for path, text in pages():
+        whole_file(folder / path, text)
+        written.append(folder / path)
+    return written
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Return name and text of every page; "README.md" lists the others."""
+    ours = own_protocols()
+    lines = ["# Protocols", "", "Written by `make docs` from the code.", ""]
+    rows = []
+    for name, cls in ours.items():
+        example = cls.example()
+        trust, what = example.guarantee.trust.value, f"{cls.target}: {example.estimates}"
+        lead, _, _ = sections(as_markdown(inspect.getdoc(cls) or ""))[""].partition("\n\n")
+        rows.append((f"[`{name}`]({name}.md)", what, trust, lead))
+    lines.append(markdown(Table.of(("Protocol", "Estimates", "Trust", "What it does"), rows)))
+    yield "README.md", "\n".join(lines) + "\n"
+    for name, cls in ours.items():
+        yield f"{name}.md", page_of(cls)
+
+
+def _configurations(cls: type[Protocol]) -> list[str]:
+    names = ", ".join(f"`{n}`" for n in configs_of(cls.name))
+    if not names:
+        return []
+    return [
+        "## Configurations",
+        "",
+        f"Built in: {names}; `fedhist list configurations NAME` shows one.",
+        "",
+    ]
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    write_pages(Path(__file__).with_name("protocols"))

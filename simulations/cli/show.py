@@ -1,0 +1,53 @@
+"""The command ``fedhist show``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simulations.cli import terminal
+from simulations.cli.options import Json
+
+
+def show(
+    folder: Annotated[
+        Path, typer.Argument(help="What run, compare, decide, audit or reproduce wrote.")
+    ],
+    as_: Annotated[
+        str, typer.Option("--as", help="txt, md, tex, csv, svg, pdf, png, html or json.")
+    ] = "txt",
+    columns: Annotated[
+        str | None, typer.Option(help='Columns of the main table: "l1,relative,bytes".')
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Show what lies in FOLDER: as text, as a table or a figure for a paper, or as a page.
+
+    A study that still runs, or was killed, is shown as far as it has come.
+
+    Exit status: 0 it was shown, 2 there are no results.
+    """
+    from simulations.reporting.shown import KINDS
+    from simulations.studies.compared import Compared
+    from simulations.studies.folders import open_folder
+    from simulations.studies.tables import tracebacks
+
+    if as_ not in KINDS:
+        raise ValueError(f"--as is one of {', '.join(KINDS)}, got {as_!r}")
+    found = open_folder(folder)
+    names = [n.strip() for n in columns.split(",")] if columns else []
+    if json_:
+        terminal.print_json(found.document())
+    elif as_ == "txt":
+        found.print_on(terminal.console, names)
+        if terminal.debugging() and isinstance(found, Compared):
+            for text in tracebacks(found.lines):
+                terminal.console.print(f"\n{text}", markup=False, soft_wrap=True)
+    else:
+        body = found.written(as_, names)
+        sys.stdout.flush()
+        sys.stdout.buffer.write(body)
+        sys.stdout.buffer.flush()

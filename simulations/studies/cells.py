@@ -1,0 +1,219 @@
+"""A cell: one protocol on one population with one seed, as plain data.
+
+A cell's key is a digest of all that its loss depends on, so the same cell has the same key and the
+same loss in any study and process. (Versions and processors may differ in the last bits of sums of
+real numbers.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property, lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self, get_args, get_type_hints
+
+import fedhist
+from fedhist.base.errors import nearest
+from fedhist.model.registry import protocol_class
+from simulations.adversaries import Adversary, as_tables, read_adversaries
+from simulations.populations import KINDS, Loaded, PopulationSpec
+from simulations.populations.base import existing
+from simulations.reporting.json_files import canonical, numbers, plain, whole
+from simulations.runs.config import Config, Prepared, RunTable, prepare
+
+NOT_OF_A_CELL = {
+    *("runtime", "workers", "ray_address", "repeats", "timeout", "min_replies"),
+    *("ledger", "journal", "out"),
+}
+"""Keys of [run] that say where and how often to run, not what: no result depends on them."""
+
+MOST_POPULATIONS, MOST_BYTES = 4, 1 << 30
+"""How many populations a process keeps, and about how much memory they may take."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One protocol on one population with one seed.
+
+    Parameters
+    ----------
+    protocol, population : mapping
+        The tables of a run configuration, with "name" and "kind".
+    run : mapping
+        The table [run]; "seed" is needed. Keys that no result depends on are dropped, and so are
+        defaults.
+    label : str
+        How tables call the protocol; not part of the key. Default: the protocol's name.
+    adversary : sequence of mapping
+        The tables [[adversary]], of which defaults are dropped. One with fraction 0 does nothing,
+        and yet is part of the key.
+    asked : str
+        The truth that the estimate is held against; empty for the protocol's own.
+    """
+
+    protocol: Mapping[str, Any]
+    population: Mapping[str, Any]
+    run: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+    adversary: Sequence[Mapping[str, Any]] = ()
+    asked: str = ""
+
+    def __post_init__(self) -> None:
+        protocol, population, run = map(whole, (self.protocol, self.population, self.run))
+        for table, key in ((protocol, "name"), (population, "kind")):
+            if key not in table:
+                raise ValueError(f"a cell needs the key {key!r}, got {table}")
+        usual = {f.name: whole(f.default) for f in fields(RunTable)}
+        for key in run:
+            if key not in usual:
+                raise ValueError(f"unknown key of [run] {key!r}{nearest(key, usual)}")
+        seed = run.get("seed")
+        if type(seed) is not int or not 0 <= seed < 1 << 63:
+            raise ValueError(f"a cell needs a run.seed in [0, 2^63), got {seed!r}")
+        standard = {f.name: f.default for f in fields(Adversary)}
+        adversary = tuple(
+            {k: whole(v) for k, v in t.items() if v != standard[k]}
+            for t in as_tables(read_adversaries([dict(t) for t in self.adversary]))
+        )
+        # who is missing counts where somebody may be
+        dropped = NOT_OF_A_CELL - {"min_replies"} if adversary else NOT_OF_A_CELL
+        run = {k: v for k, v in run.items() if k not in dropped and (k == "seed" or v != usual[k])}
+        object.__setattr__(self, "protocol", protocol)
+        object.__setattr__(self, "population", population)
+        object.__setattr__(self, "run", run)
+        object.__setattr__(self, "label", self.label or str(protocol["name"]))
+        object.__setattr__(self, "adversary", adversary)
+
+    @classmethod
+    def from_dict(cls, tables: Mapping[str, Any], label: str = "") -> Self:
+        """Rebuild a cell from :meth:`to_dict`, also from what :func:`canonical` wrote of it."""
+        known = ("protocol", "population", "run", "adversary")
+        asked = tables.get("truth", {}).get("asked", "")
+        return cls(
+            **{k: numbers(tables[k]) for k in known if k in tables}, asked=asked, label=label
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the tables as plain data; "adversary", a list, only where there are any."""
+        tables = {"protocol": self.protocol, "population": self.population, "run": self.run}
+        more: dict[str, Any] = {"adversary": self.adversary} if self.adversary else {}
+        more |= {"truth": {"asked": self.asked}} if self.asked else {}
+        return {name: whole(table) for name, table in (tables | more).items()}
+
+    @cached_property
+    def key(self) -> str:
+        """Digest of the tables, in which files are named by their contents; 32 hex digits.
+
+        The format of the users and the revision of the protocol's law are part of it: a study that
+        goes on under another law runs its cells again.
+
+        Raises
+        ------
+        PopulationError
+            If a file that the cell names does not exist.
+        """
+        return key_now(self.to_dict())
+
+    @property
+    def config(self) -> Config:
+        """The cell as a run configuration, for the inline runtime."""
+        run: dict[str, Any] = {
+            "runtime": "inline",
+            **{k: tuple(v) if isinstance(v, list) else v for k, v in self.run.items()},
+        }
+        adversaries = read_adversaries(list(self.adversary))
+        return Config(self.label, RunTable(**run), self.protocol, self.population, adversaries)
+
+
+# -- what a cell is known by -----------------------------------------------------------------------
+
+
+def key_now(tables: dict[str, Any]) -> str:
+    """Digest a cell's tables with the files as they are now; a cell keeps its first key."""
+    tables["population"] = population_identity(tables["population"])
+    tables["protocol"] |= revision_of(str(tables["protocol"]["name"]))
+    if "plugins" in tables["run"]:
+        tables["run"]["plugins"] = sorted(file_digest(p) for p in tables["run"]["plugins"])
+    return hashlib.blake2b(canonical(tables).encode(), digest_size=16).hexdigest()
+
+
+def population_identity(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table [population] with files named by their contents, not by their paths.
+
+    The format of a kind's users stands beside it: under another one they are others.
+    """
+    spec = KINDS.get(str(table["kind"]))
+    hints = get_type_hints(spec) if spec is not None else {}
+    made = {"format": spec.format} if spec is not None and spec.format else {}
+    return made | {
+        k: file_digest(v) if isinstance(v, str) and Path in get_args(hints.get(k)) else plain(v)
+        for k, v in table.items()
+    }
+
+
+@lru_cache(maxsize=64)
+def revision_of(name: str) -> dict[str, str]:
+    """Return the revision of the law of one of this package's protocols, where it had others.
+
+    A plugin's law is that of its file, which a cell names by its contents.
+    """
+    try:
+        cls = protocol_class(name)
+    except ValueError:  # a plugin's, not loaded yet
+        return {}
+    ours = cls.revision and cls.__module__.startswith("fedhist.")
+    return {"revision": str(cls.revision)} if ours else {}
+
+
+def file_digest(path: str) -> str:
+    """Digest the contents of a file; PopulationError if there is none."""
+    file = existing(Path(path)).resolve()
+    state = file.stat()
+    return _digest(file, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _digest(file: Path, size: int, changed: int) -> str:
+    """Read a file once for as long as its size and time stay."""
+    with file.open("rb") as f:
+        found = hashlib.file_digest(f, lambda: hashlib.blake2b(digest_size=16))
+    return f"contents:{found.hexdigest()}"
+
+
+@lru_cache(maxsize=1)
+def _versions() -> tuple[tuple[str, str], ...]:
+    own = ("fedhist", fedhist.__version__), ("python", platform.python_version())
+    return (*own, *((name, version(name)) for name in ("numpy", "numba", "scipy")))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a loss may depend on in its last bits."""
+    return dict(_versions())
+
+
+# -- what a cell needs -----------------------------------------------------------------------------
+
+_populations: OrderedDict[str, Loaded] = OrderedDict()
+
+
+def load_once(tables: Mapping[str, Any], spec: PopulationSpec) -> Loaded:
+    """Load a population once per process; the ones used last are kept."""
+    name = canonical(population_identity(tables))
+    if name not in _populations:
+        _populations[name] = spec.plan().loaded()
+    _populations.move_to_end(name)
+    while len(_populations) > MOST_POPULATIONS or (
+        len(_populations) > 1 and sum(p.users.nbytes for p in _populations.values()) > MOST_BYTES
+    ):
+        _populations.popitem(last=False)
+    return _populations[name]
+
+
+def prepare_cell(cell: Cell) -> Prepared:
+    """Build a cell's protocol for its population, which is loaded once per process."""
+    return prepare(cell.config, lambda spec: load_once(cell.population, spec))

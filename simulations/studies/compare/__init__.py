@@ -1,1 +1,0 @@
-"""`fedhist compare`: protocols ranked on the same users."""

@@ -1,0 +1,326 @@
+"""A study is run, kept in a folder, and comes back as an object that shows itself.
+
+The folder holds ``study.toml``, which repeats it; ``records.jsonl``, a line for each finished cell;
+``result.json``, which says what was asked and, once the study has ended, what came of each line;
+``figure.png`` and ``report.html``. Another run of the same folder goes on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from fedhist.base.files import whole_file
+from simulations.adversaries import read_adversaries
+from simulations.config.named_files import to_toml
+from simulations.reporting.json_files import canonical, flat, json_text, numbers
+from simulations.reporting.shown import RESULT, NoFigureError, Shown
+from simulations.reporting.table import Table
+from simulations.reporting.targets import check_folder, write_mark
+from simulations.runs.results import git_revision
+from simulations.studies import figures, tables
+from simulations.studies.cells import Cell, versions
+from simulations.studies.contenders import Ready, check_cells, set_up
+from simulations.studies.levels import premise_of
+from simulations.studies.record import Record
+from simulations.studies.runner import RECORDS, read_records, run_cells
+from simulations.studies.study import SEEDS, Study, absolute
+from simulations.studies.summary import Line, common_loss, ranked
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.figure import Figure
+
+STUDY = "study"
+FILES = ("study.toml", RECORDS, RESULT, "figure.png", "report.html")
+
+
+@dataclass(frozen=True, repr=False)
+class Compared(Shown):
+    """What came of a study. NOT PRIVATE: losses are computed from the truth.
+
+    Attributes
+    ----------
+    about : mapping
+        What was asked, as plain data.
+    planned : tuple of Line
+        Without records.
+    found : mapping of str to Record
+        By the keys of their cells; those that are there.
+    """
+
+    kind: ClassVar[str] = STUDY
+
+    about: Mapping[str, Any]
+    planned: tuple[Line, ...]
+    found: Mapping[str, Record]
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Self:
+        """Read a folder, to which another process may be writing.
+
+        Raises
+        ------
+        ValueError
+            If it is no study's.
+        """
+        try:
+            body = numbers(json.loads((Path(folder) / RESULT).read_text(encoding="utf-8")))
+            lines = tuple(map(Line.planned, body.pop("lines")))
+        except (OSError, ValueError, KeyError, TypeError) as e:
+            raise ValueError(f"{folder} is not the folder of a study: {e}") from None
+        return cls(body, lines, read_records(Path(folder)))
+
+    @cached_property
+    def lines(self) -> tuple[Line, ...]:
+        """Every protocol in every setting, in the order of the table."""
+        of_target: dict[str, list[Record]] = {}
+        for line in self.planned:
+            for record in (self.found[k] for k in line.keys if k in self.found):
+                of_target.setdefault(record.target, []).append(record)
+        losses = {t: self.about["loss"] or common_loss(r) for t, r in of_target.items()}
+        groups: dict[str, list[Line]] = {}
+        for line in self.planned:
+            records = [self.found[k] for k in line.keys if k in self.found]
+            stated = tuple(r.in_loss(losses[r.target]) for r in records)
+            place = canonical([line.setting, line.level])
+            groups.setdefault(place, []).append(replace(line, records=stated))
+        if not self.about["comparison"]:
+            order = {
+                label: i for i, label in enumerate(dict.fromkeys(x.label for x in self.planned))
+            }
+            every = [line for group in groups.values() for line in group]
+            return tuple(sorted(every, key=lambda x: order[x.label]))
+        return tuple(line for group in groups.values() for line in ranked(group))
+
+    @property
+    def records(self) -> list[Record]:
+        """All records, line by line, in the study's loss."""
+        return [r for line in self.lines for r in line.records]
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """All records, a row each: settings, losses, predictions, guarantees."""
+        import polars as pl
+
+        rows = []
+        for r in self.records:
+            own = {k: v for k, v in vars(r).items() if not isinstance(v, Mapping | tuple)}
+            guarantee = {k: v for k, v in r.guarantee.items() if k != "text"}
+            rows.append(own | guarantee | {"relative": r.relative} | flat(r.cell))
+        texts = {k for row in rows for k, v in row.items() if isinstance(v, str | list)}
+        for row in rows:
+            row |= {k: str(row[k]) for k in texts & row.keys() if row[k] is not None}
+        return pl.DataFrame(rows, infer_schema_length=None, strict=False)
+
+    @property
+    def title(self) -> str:
+        """What was compared, of which users, at which budget."""
+        done = sum(k in self.found for line in self.planned for k in line.keys)
+        total = sum(len(line.keys) for line in self.planned)
+        told = "" if done == total else f" ({done:,} of {total:,} cells are done)"
+        return f"{self.about['title']}{told}"
+
+    def tables(self) -> Sequence[Table]:
+        """Return a line for each protocol in each setting, the best first where they are ranked."""
+        return [tables.table_of(self.about, self.lines)]
+
+    def sections(self) -> Sequence[tuple[str, Sequence[str]]]:
+        """Return what must be known to read the table."""
+        return tables.sections_of(self.about, self.lines)
+
+    def draw(self, figure: Figure) -> None:
+        """Draw errors with their intervals: by rank, by level of trust, or over an axis."""
+        if not any(line.mean is not None for line in self.lines):
+            raise NoFigureError("there is nothing to draw: no run has an estimate")
+        figures.draw(self.about, self.lines, figure)
+
+    def document(self) -> dict[str, Any]:
+        """Return result.json."""
+        return {**self.about, "lines": [line.to_dict() for line in self.lines]}
+
+    def write(self, folder: Path) -> None:
+        """Write the study's own files into a folder."""
+        whole_file(folder / "study.toml", to_toml(self.about["tables"]))
+        body = "".join(r.to_json() + "\n" for r in self.found.values())
+        whole_file(folder / RECORDS, body)
+        whole_file(folder / RESULT, json_text(self.document()))
+
+
+def run_study(
+    study: Study,
+    folder: str | Path | None = None,
+    *,
+    workers: int | None = 0,
+    address: str | None = None,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Compared:
+    """Run a study, and keep it in a folder.
+
+    Parameters
+    ----------
+    study : Study
+    folder : path, optional
+        Made if it is missing. Cells whose records it has are not run again.
+    workers : int, optional
+        Processes on Ray; 0 runs in this process; None takes all cores.
+    address : str, optional
+        Join this Ray cluster.
+    force : bool
+        Begin anew, whatever the folder holds.
+    progress : callable, optional
+        Called with the cells that are done and with all.
+
+    Raises
+    ------
+    ValueError, PopulationError
+        For what cannot be configured, and a folder that holds something else.
+    """
+    place = None if folder is None else check_folder(folder, STUDY, force=force)
+    about, lines, cells = plan_of(study)
+    asked = Compared({**about, "status": "running"}, tuple(lines), {})
+    if place is not None:
+        if force and place.exists():
+            shutil.rmtree(place)
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_mark(place, STUDY, list(FILES))
+        whole_file(place / "study.toml", to_toml(about["tables"]), mode=0o600)
+        whole_file(place / RESULT, json_text(asked.document()), mode=0o600)
+    found = run_cells(cells, place, workers=workers, address=address, progress=progress)
+    done = Compared({**about, "status": "done"}, tuple(lines), found)
+    if place is not None:
+        whole_file(place / RESULT, json_text(done.document()), mode=0o600)
+        with suppress(NoFigureError):
+            whole_file(place / "figure.png", done.written("png"), mode=0o600)
+        whole_file(place / "report.html", done.written("html"), mode=0o600)
+    return done
+
+
+def plan_of(study: Study) -> tuple[dict[str, Any], list[Line], list[Cell]]:
+    """Settle what is run: what is said of it, the lines, and their cells."""
+    lines: dict[str, Line] = {}
+    cells: list[Cell] = []
+
+    def add(line: Line, own: Sequence[Cell]) -> None:
+        setting = {k: v for k, v in line.setting.items() if k not in SEEDS}
+        name = canonical([line.label, line.level, setting])
+        there = lines.get(name, replace(line, setting=setting))
+        lines[name] = replace(there, keys=(*there.keys, *(c.key for c in own)))
+        cells.extend(own)
+
+    readies = []
+    for setting, comparison in study.points:
+        ready = set_up(comparison)
+        readies.append(ready)
+        for line, own in lines_of(ready, setting):
+            add(line, own)
+    check_cells([cell for _, cell in study.grid], list(study.grid[0][0]) if study.grid else ())
+    for setting, cell in study.grid:
+        setting = {k: v for k, v in setting.items() if k != "protocol.name"}
+        add(Line(cell.label, str(cell.protocol["name"]), (), setting), [cell])
+    about = {
+        "kind": STUDY,
+        "name": study.name,
+        "tables": _repeated(study),
+        "axes": _axes(list(lines.values())),
+        "adversary": [],
+        "loss": "",
+        "levels": [],
+        "facts": [],
+        "doubts": [],
+        "left_out": [list(x) for x in study.left_out],
+        "sampling": None,
+        "title": f"{study.name}: {', '.join(dict.fromkeys(x.label for x in lines.values()))}",
+        "comparison": bool(readies),
+        "run": {"noise": study.run.noise, "clients": study.run.clients},
+        "versions": versions(),
+        "revision": git_revision(),
+    }
+    return about | _about(readies), list(lines.values()), cells
+
+
+def lines_of(ready: Ready, setting: Mapping[str, Any]) -> list[tuple[Line, tuple[Cell, ...]]]:
+    """Return the lines of a comparison, each with its cells."""
+    out = []
+    for c in ready.contenders:
+        level = "" if c.level is None else c.level.value
+        believed = None if c.level is None else premise_of(c.protocol)
+        name = c.protocol.name
+        line = Line(c.label, name, (), setting, c.flags, level, believed, c.bounds)
+        out.append((line, ready.cells_of(c)))
+    return out
+
+
+def run_comparison(ready: Ready) -> list[Line]:
+    """Run every protocol of a comparison with every seed, here, and rank those of each level."""
+    made = lines_of(ready, {})
+    found = run_cells(cell for _, cells in made for cell in cells)
+    lines = [
+        replace(line, records=tuple(found[c.key].in_loss(ready.loss) for c in cells))
+        for line, cells in made
+    ]
+    levels = dict.fromkeys(line.level for line in lines)
+    return [x for level in levels for x in ranked([y for y in lines if y.level == level])]
+
+
+def _repeated(study: Study) -> dict[str, Any]:
+    """Return the tables that repeat a study from any folder."""
+    tables = absolute(study.tables)
+    plugins = [str(Path(p).absolute()) for p in study.run.plugins]
+    return {**tables, "run": {**tables.get("run", {}), "plugins": plugins}} if plugins else tables
+
+
+def _about(readies: Sequence[Ready]) -> dict[str, Any]:
+    """Say what a study compares; of several points, what holds at all of them."""
+    if not readies:
+        return {}
+    first, c = readies[0], readies[0].comparison
+    populations = {r.title for r in readies}
+    budgets = {(r.comparison.epsilon, r.comparison.delta) for r in readies}
+    grid = f", {len(readies)} settings" if len(readies) > 1 else ""
+    title = f"{c.target}{grid}" + f": {first.title}" * (len(populations) == 1)
+    budget = f"epsilon = {c.epsilon:g}, delta = {c.delta:g}, " if len(budgets) == 1 else ""
+    told = {t: None for r in readies for t in ((x.label, x.reason) for x in r.left_out)}
+    unreached = {t.value: why for r in readies for t, why in r.unreached.items()}
+    adversary = {a.in_words: None for r in readies for a in _adversaries(r)}
+    return {
+        "title": f"{title}; {budget}{c.adjacency.value}",
+        "target": c.target,
+        "n_users": first.n_users,
+        "budget": {"epsilon": c.epsilon, "delta": c.delta, "adjacency": c.adjacency.value},
+        "neighbours": c.adjacency.in_words,
+        "seeds": len(c.seeds),
+        "loss": first.loss,
+        "truth": first.truth.value,
+        "truths": [t.value for t in first.truths],
+        "levels": [t.value for t in c.levels],
+        "adversary": list(adversary),
+        "sampling": first.sampling if len(readies) == 1 else None,
+        "facts": list(first.facts),
+        "doubts": list(first.doubts),
+        "left_out": [list(x) for x in told],
+        "unreached": unreached,
+    }
+
+
+def _adversaries(ready: Ready) -> Sequence[Any]:
+    return read_adversaries([dict(t) for t in ready.comparison.adversary])
+
+
+def _axes(lines: Sequence[Line]) -> list[str]:
+    """Name the axes that tell lines apart; of those that vary together, the first."""
+    names, told = [], set[str]()
+    for key in dict.fromkeys(k for line in lines for k in line.setting):
+        values = [canonical(line.setting.get(key)) for line in lines]
+        numbered = canonical([values.index(v) for v in values])
+        if len(set(values)) > 1 and numbered not in told:
+            names.append(key)
+        told.add(numbered)
+    return names

@@ -1,0 +1,455 @@
+"""Who takes part in a comparison: settled before anything is run.
+
+A protocol is left out, with the reason, if it cannot be configured, passes the common budget, or
+answers in other entries. One that can only be had under another adjacency, for another unit than
+the user, or with settings that read the data, is run and not ranked. One that estimates another
+truth is held against the common one like the others, and how far its own is from it is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedhist.base.errors import FedhistError, PopulationError, nearest
+from fedhist.base.origin import in_words, origin_of
+from fedhist.model.evaluation import Facts, by_records, check_rows, measured
+from fedhist.model.prediction import LowerBound
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import parameters, protocol_class
+from fedhist.model.truths import Truth
+from fedhist.privacy.adjacency import NoTotalError, convert
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
+from fedhist.users.shards import check_in_memory
+from simulations.config.reading import built, check_keys, required
+from simulations.populations import Loaded
+from simulations.reporting.json_files import canonical
+from simulations.runs.config import Config, Prepared, population_spec
+from simulations.runs.facts import budget_doubts, facts_for
+from simulations.runs.results import NOT_PRIVATE
+from simulations.runs.trust import with_trust
+from simulations.studies.cells import Cell, load_once, prepare_cell
+from simulations.studies.levels import (
+    NOBODY_THERE,
+    Entry,
+    LevelRefused,
+    check_premises,
+    premise_of_tables,
+    setting_of,
+    suffix,
+)
+from simulations.studies.study import Comparison
+from simulations.studies.truths import Exact, exact_of, known_truths, sampling_error
+
+READS = "its settings read the data: a reference"
+REFUSALS = (ValueError, TypeError, KeyError, FedhistError)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A protocol that is run.
+
+    Attributes
+    ----------
+    label : str
+    table : mapping
+        The complete table [protocol] of its cells.
+    protocol : Protocol
+    flags : tuple of str
+        Why it cannot be ranked with the others; empty if it can.
+    bounds : tuple of LowerBound
+        What no protocol of its guarantee can beat, in the common loss. NOT PRIVATE.
+    level : Trust or None
+        The level of trust, where several are compared.
+    asked : str
+        The common truth, where it is not the protocol's own.
+    """
+
+    label: str
+    table: Mapping[str, Any]
+    protocol: Protocol
+    flags: tuple[str, ...]
+    bounds: tuple[LowerBound, ...] = ()
+    level: Trust | None = None
+    asked: str = ""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A protocol that is not run, and why."""
+
+    label: str
+    protocol: str
+    reason: str
+    level: Trust | None = None
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A comparison whose rows are settled.
+
+    Attributes
+    ----------
+    comparison : Comparison
+    title : str
+        The population in words.
+    n_users : int
+    contenders : tuple of Contender
+    left_out : tuple of LeftOut
+    loss : str
+        The common loss.
+    sampling : float or None
+        The truth's own error about the population behind the users; NOT PRIVATE.
+    truth : Truth
+        What errors are about.
+    truths : tuple of Truth
+        What else they might be about: values of ``compare.truth``.
+    unreached : mapping of Trust to str
+        Levels of trust on which nothing is run, and why.
+    facts : tuple of str
+        What matters about the users beside errors; NOT PRIVATE.
+    doubts : tuple of str
+        Where the budget protects nobody.
+    """
+
+    comparison: Comparison
+    title: str
+    n_users: int
+    contenders: tuple[Contender, ...]
+    left_out: tuple[LeftOut, ...]
+    loss: str
+    sampling: float | None
+    truth: Truth
+    truths: tuple[Truth, ...] = ()
+    unreached: Mapping[Trust, str] = field(default_factory=dict)
+    facts: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    def cells_of(self, contender: Contender) -> tuple[Cell, ...]:
+        """Return the cells of a row, one for each seed."""
+        c = self.comparison
+        return tuple(
+            replace(
+                _cell(c, contender.table, contender.label, seed),
+                adversary=c.adversary,
+                asked=contender.asked,
+            )
+            for seed in c.seeds
+        )
+
+
+def set_up(comparison: Comparison) -> Ready:
+    """Load the population and settle who takes part.
+
+    Raises
+    ------
+    ValueError, PopulationError
+        If the population or a protocol that the file names cannot be configured, or if a common
+        setting is no protocol's.
+    """
+    check_premises(comparison.levels, comparison.common, comparison.run.nodes)
+    config = Config(comparison.name, comparison.run, {"name": ""}, comparison.population)
+    loaded = load_once(comparison.population, population_spec(config))
+    found: list[tuple[Contender, Exact]] = []
+    every: dict[str, Facts] = {}
+    out = [
+        LeftOut(name, name, "left out by the configuration (compare.without)")
+        for name in comparison.without
+    ]
+    taken: set[str] = set()
+    for entry in comparison.entries:
+        name = str(entry.table["name"])
+        try:
+            contender = _contender(comparison, entry, loaded, taken)
+            known = measured(contender.protocol, loaded.users)
+            own = Exact.of(contender.protocol, known)
+        except LevelRefused as e:
+            out.append(LeftOut(entry.label, name, str(e), entry.level))
+            continue
+        except Exception as e:
+            found_at = origin_of(e)
+            ours = isinstance(e, REFUSALS) and (found_at is None or found_at.meant)
+            if entry.named and ours:
+                named = "" if entry.label in str(e) else f"{entry.label}: "
+                raise ValueError(f"{named}{e}") from None
+            if entry.named:
+                raise
+            left = LeftOut(entry.title, name, str(e) if ours else in_words(e))
+            out += [left] * (left not in out)  # on every level the same
+            continue
+        excess = _excess(comparison, contender.protocol.guarantee, entry)
+        if excess:
+            out.append(LeftOut(entry.label, name, excess))
+        else:
+            found.append((contender, own))
+            every[contender.label] = known
+    for key in comparison.common.keys() - taken if comparison.entries else ():
+        names = {k for e in comparison.entries for k in parameters(protocol_class(e.table["name"]))}
+        raise ValueError(f"no protocol here has the parameter {key!r}{nearest(key, names)}")
+    if not found:
+        told = [f"{x.label}: {x.reason}" for x in out]
+        told += [f"{t.value}: {NOBODY_THERE[t]}" for t in comparison.levels]
+        raise ValueError(f"nothing can be compared: {'; '.join(told)}")
+    truth, exact = _common_truth(comparison, found, loaded, every)
+    alike = [c for c, own in found if own.same(exact)] or [c for c, _ in found]
+    loss = comparison.loss or _own_loss([every[c.label] for c in alike])
+    kept = []
+    for contender, own in found:
+        known = every[contender.label]
+        bounds = tuple(b for b in known.lower_bounds if b.loss == loss)
+        contender = replace(contender, bounds=bounds)
+        if own.same(exact):
+            kept.append(contender)
+        elif _can_be_held(truth, exact, contender.protocol, loaded, known):
+            kept.append(replace(contender, asked=truth.value))
+        else:
+            out.append(_other_truth(contender, own, truth, exact))
+    if not kept:
+        raise ValueError(f"nothing can be compared: no protocol answers about {truth.value!r}")
+    empty = [t for t in comparison.levels if t not in {c.level for c in kept}]
+    return Ready(
+        comparison,
+        loaded.title,
+        len(loaded.users),
+        tuple(kept),
+        tuple(out),
+        loss,
+        sampling_error(exact, loaded.users, loss),
+        truth,
+        tuple(t for t in known_truths(kept[0].protocol) if t is not truth),
+        {t: _why_empty(t, out) for t in empty},
+        facts_for(loaded, kept[0].protocol),
+        budget_doubts(comparison.epsilon, comparison.delta, len(loaded.users)),
+    )
+
+
+def _why_empty(level: Trust, out: Sequence[LeftOut]) -> str:
+    """Say why nothing is run on a level."""
+    reasons = [
+        f"{x.label.removesuffix(suffix(level))}: {x.reason}" for x in out if x.level is level
+    ]
+    return "; ".join(reasons) or NOBODY_THERE[level]
+
+
+def _contender(comparison: Comparison, entry: Entry, loaded: Loaded, taken: set[str]) -> Contender:
+    """Build a row's protocol; under its own adjacency if the common one cannot be had."""
+    cls = protocol_class(str(entry.table["name"]))
+    common = _settings_of(cls, comparison.common, entry, loaded)
+    premise, own = premise_of_tables(entry, comparison.common, comparison.delta)
+    entry = replace(entry, table=own)
+    taken.update(common, premise)
+    given: dict[str, Any] = {
+        "epsilon": comparison.epsilon,
+        "delta": comparison.delta,
+        "adjacency": comparison.adjacency.value,
+    }
+    if loaded.value_range is not None:  # what a population makes public and protocols may be told
+        given |= dict(zip(("low", "high"), loaded.value_range, strict=True))
+    if loaded.users.samples is not None:
+        given["dimension"] = loaded.users.samples.values.shape[1]
+    first = {k: v for k, v in given.items() if k in parameters(cls)}
+    table: dict[str, Any] = {**first, **common, **entry.table}
+    table, prepared = _build(comparison, table, entry)
+    if setting_of(entry.level):
+        table = {**table, **premise, **setting_of(entry.level)}
+        try:
+            prepared = prepare_cell(_cell(comparison, table, entry.label, 0))
+        except REFUSALS as e:
+            raise LevelRefused(str(e)) from None
+    flags = _flags(comparison.adjacency, prepared.protocol)
+    if flags != (NOT_PRIVATE,) and set(prepared.not_private) - set(loaded.not_private):
+        flags += (READS,)
+    return Contender(entry.label, table, prepared.protocol, flags, level=entry.level)
+
+
+def _build(
+    comparison: Comparison, table: dict[str, Any], entry: Entry
+) -> tuple[dict[str, Any], Prepared]:
+    """Build a protocol; without the common adjacency if it refuses that."""
+    try:
+        return table, prepare_cell(_cell(comparison, table, entry.label, 0))
+    except REFUSALS:
+        own = {k: v for k, v in table.items() if k != "adjacency"}
+        if own == table or "adjacency" in entry.table:
+            raise
+        with suppress(*REFUSALS):  # then the adjacency was not the reason
+            return own, prepare_cell(_cell(comparison, own, entry.label, 0))
+        raise
+
+
+def _settings_of(
+    cls: type[Protocol], common: Mapping[str, Any], entry: Entry, loaded: Loaded
+) -> dict[str, Any]:
+    """Return the common settings that a protocol has, and those that its ``resolve`` replaces."""
+    own = {k: v for k, v in common.items() if k in parameters(cls)}
+    for key in common.keys() - own.keys():
+        given = {k: v for k, v in entry.table.items() if k != "name"}
+        try:
+            resolved, _ = cls.resolve({**given, key: common[key]}, loaded.users, loaded.domain)
+        except REFUSALS:
+            continue
+        if key not in resolved:
+            own[key] = common[key]
+    return own
+
+
+def _cell(comparison: Comparison, table: Mapping[str, Any], label: str, seed: int) -> Cell:
+    return Cell(table, comparison.population, {**asdict(comparison.run), "seed": seed}, label)
+
+
+def _flags(common: Adjacency, protocol: Protocol) -> tuple[str, ...]:
+    """Say why a guarantee is not of the common kind."""
+    g = protocol.guarantee
+    if not g.private:
+        return (NOT_PRIVATE,)
+    if g.unit != "user":
+        return (f"{g.unit}-level: does not protect a user",)
+    with suppress(NoTotalError):  # replacement says the same of emptying, say
+        stated = pure(g.epsilon)
+        if convert(stated, g.adjacency, common, null_safe=protocol.null_safe) == stated:
+            return ()
+    return (f"other adjacency: {g.adjacency.value}",)
+
+
+def _excess(comparison: Comparison, g: Guarantee, entry: Entry) -> str:
+    """Say by how much a guarantee passes the common budget; empty if it does not."""
+    asked = entry.table.get("epsilon")
+    if not g.private and asked in (math.inf, "inf"):
+        return ""  # a reference, which says so
+    rounding = 1 + 1e-9
+    if g.epsilon <= comparison.epsilon * rounding and g.delta <= comparison.delta * rounding:
+        return ""
+    return f"passes the common budget ({comparison.epsilon:g}, {comparison.delta:g}): {g}"
+
+
+def _common_truth(
+    comparison: Comparison,
+    found: Sequence[tuple[Contender, Exact]],
+    loaded: Loaded,
+    every: Mapping[str, Facts],
+) -> tuple[Truth, Exact]:
+    """Return what errors are about: as the file says, or what most protocols estimate."""
+    most = int(np.argmax([sum(a.same(b) for _, b in found) for _, a in found]))
+    usual, exact = found[most]
+    own = usual.protocol.estimates
+    truth: Truth = Truth.AVERAGE_OF_USERS if own is Truth.COMMON else own
+    if not comparison.truth and all(other.same(exact) for _, other in found):
+        return truth, exact
+    if comparison.truth:
+        truth = Truth(comparison.truth)
+        known = list(dict.fromkeys(t for c, _ in found for t in known_truths(c.protocol)))
+        if truth not in known:
+            listed = ", ".join(repr(t.value) for t in known)
+            raise ValueError(
+                f"compare.truth: estimates of a {comparison.target} can be held against {listed}, "
+                f"not against {truth.value!r}"
+            )
+        usual = next((c for c, _ in found if c.protocol.estimates is truth), usual)
+    try:
+        mine = every[usual.label]
+        return truth, exact_of(truth, usual.protocol, loaded.users, loaded.domain, mine)[0]
+    except REFUSALS as e:
+        if comparison.truth:
+            raise ValueError(f"compare.truth: {e}") from None
+        return truth, exact
+
+
+def _own_loss(every: Iterable[Facts]) -> str:
+    """Return the loss that the protocols themselves have in common, or "l2"."""
+    names = {known.error.loss for known in every}
+    return names.pop() if len(names) == 1 else "l2"
+
+
+def _can_be_held(
+    truth: Truth, exact: Exact, protocol: Protocol, loaded: Loaded, known: Facts
+) -> bool:
+    """Whether a protocol's estimate can be held against the common truth."""
+    try:
+        found, _ = exact_of(truth, protocol, loaded.users, loaded.domain, known)
+    except REFUSALS:
+        return False
+    return found.same(exact)
+
+
+def _other_truth(contender: Contender, own: Exact, truth: Truth, exact: Exact) -> LeftOut:
+    gap = own.gap(exact)
+    by = f"by up to {gap:.3g} an entry" if math.isfinite(gap) else "and has other entries"
+    reason = f"its truth cannot be held against {truth.value!r}: it differs {by} on these users"
+    return LeftOut(contender.label, contender.protocol.name, reason)
+
+
+# -- grids without [compare]: what would be an error in all cells is refused before any is run ----
+
+
+def check_cells(cells: Iterable[Cell], axes: Sequence[str]) -> None:
+    """Refuse what no population and no protocol takes, and more users than a cell may hold.
+
+    Each table [protocol] is built once, on its protocol's own example. What fails there and, in
+    the same words, on the first of its own populations is refused; what only a population can say
+    is left to the cells.
+
+    Parameters
+    ----------
+    cells : iterable of Cell
+    axes : sequence of str
+        An error names the values of the protocol's parameters on them.
+
+    Raises
+    ------
+    ValueError, PopulationError
+    """
+    done: set[str] = set()
+    made: dict[str, Protocol | str] = {}
+    for cell in cells:
+        table = canonical(cell.protocol)
+        pair = table + canonical(cell.population)
+        if pair in done:
+            continue
+        done.add(pair)
+        spec = population_spec(cell.config)
+        where = f"{cell.label} on a population of kind {cell.population['kind']!r}"
+        check_in_memory(spec.stated or 0, f"{where}: a cell of a study")
+        first = table not in made
+        found = made.setdefault(table, _on_example(cell.protocol) if first else "")
+        if isinstance(found, Protocol):
+            if by_records(found):
+                n = spec.stated or len(load_once(cell.population, spec).users)
+                try:
+                    check_rows(found, n)
+                except PopulationError as e:
+                    raise PopulationError(f"{where}: {e}") from None
+        elif first:
+            try:
+                prepare_cell(cell)
+            except REFUSALS as e:
+                if str(e) == found:
+                    own = [k for k in axes if k.startswith("protocol.")]
+                    named = [k for k in own if k.partition(".")[2] in found] or own
+                    at = [f"{k} = {cell.protocol.get(k.partition('.')[2])!r}" for k in named]
+                    text = f"{', '.join(at) or cell.label}: "
+                    raise ValueError(text * (not found.startswith(tuple(own))) + found) from None
+
+
+def _on_example(table: Mapping[str, Any]) -> Protocol | str:
+    """Build a protocol on its own example, or say why it cannot be built."""
+    cls = protocol_class(str(table["name"]))
+    users = cls.example_users()
+    domain = users.vocabulary if "domain" in parameters(cls) else None
+    try:
+        given = with_trust(cls, {k: v for k, v in table.items() if k != "name"}, None)
+        resolved, _ = cls.resolve(given, users, domain)
+    except REFUSALS as e:
+        return str(e)
+    # keys that resolve replaces are no parameters
+    check_keys(given.keys() & resolved.keys(), parameters(cls), f"parameter of {cls.name}")
+    for key in sorted(required(cls) - resolved.keys()):
+        raise ValueError(f"{cls.name} needs {key}: give protocol.{key} or an axis of it")
+    try:
+        return built(cls, resolved, "protocol")
+    except REFUSALS as e:
+        return str(e)

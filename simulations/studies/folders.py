@@ -1,0 +1,119 @@
+"""Any folder that a command has written, as an object that shows itself."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from simulations.reporting.json_files import flat, numbers
+from simulations.reporting.numbers import shown
+from simulations.reporting.shown import RESULT, Kept, NoFigureError, Shown
+from simulations.reporting.table import Column, Table, numeric
+from simulations.reporting.targets import kind_of
+from simulations.runs.results import NOT_PRIVATE, RUN
+from simulations.studies.compared import STUDY, Compared
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TOP = 20
+"""Entries of an estimate in its table."""
+
+
+def open_folder(path: str | Path) -> Shown:
+    """Read whatever results a folder holds; ValueError where it holds none."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise ValueError(f"no such folder of results: {path}")
+    kind = kind_of(folder)
+    if kind == STUDY:
+        return Compared.open(folder)
+    if kind == RUN:
+        return RunFolder(folder)
+    if (folder / RESULT).is_file():
+        return Kept.open(folder)
+    raise ValueError(f"{path} is not a folder of results: no command of fedhist wrote it")
+
+
+@dataclass(frozen=True, repr=False)
+class RunFolder(Shown):
+    """What ``fedhist run`` wrote."""
+
+    kind: ClassVar[str] = RUN
+    not_private: ClassVar[str] = (
+        "errors and what stands beside them; the estimate is as its guarantee says"
+    )
+
+    folder: Path
+
+    def _read(self, name: str) -> dict[str, Any]:
+        try:
+            body = numbers(json.loads((self.folder / name).read_text(encoding="utf-8")))
+        except (OSError, ValueError) as e:
+            raise ValueError(f"{self.folder / name} cannot be read: {e}") from None
+        return dict(body)
+
+    @property
+    def title(self) -> str:
+        """The protocol, the population, and how it ended."""
+        config, metrics = self._read("config.json"), self._read("metrics.json")
+        reason = f": {metrics['reason']}" if metrics.get("reason") else ""
+        of = f"{config['protocol']['name']} on {config['population'].get('kind', 'users')}"
+        return f"{of}: {metrics['status']}{reason}"
+
+    def tables(self) -> Sequence[Table]:
+        """Return the largest entries of the estimate, if something was released."""
+        file = self.folder / "estimate.csv"
+        if not file.is_file():
+            return [Table.of(["item", *numeric(("estimate",))], [])]
+        with file.open(encoding="utf-8", newline="") as f:
+            header, *rows = csv.reader(f)
+        values: list[list[Any]] = [[key, *map(float, own)] for key, *own in rows]
+        top = sorted(values, key=lambda row: -row[1])[:TOP]
+        title = f"the {TOP} largest of {len(values):,}" if len(values) > TOP else ""
+        columns = [Column(header[0]), *numeric(header[1:])]
+        return [Table.of(columns, top, title=title)]
+
+    def sections(self) -> Sequence[tuple[str, Sequence[str]]]:
+        """Return what was promised and spent, the error, warnings, settings."""
+        config, metrics, ledger = map(self._read, ("config.json", "metrics.json", "ledger.json"))
+        secret = metrics.get(NOT_PRIVATE, {})
+        error = []
+        if "measured" in secret:
+            runs = secret["repeats"]
+            error.append(
+                f"{secret['loss']} {shown(secret['measured'])} in {runs} "
+                f"run{'s' * (runs > 1)}; {shown(secret['predicted'])} expected "
+                f"({secret['prediction is']}: {secret['prediction']})"
+            )
+        charges = [
+            f"{c['label']}: epsilon = {c['epsilon']:.6g}, delta = {c['delta']:.3g}"
+            for c in ledger.get("charges", ())
+        ]
+        spent = f"epsilon = {shown(ledger.get('spent epsilon'))}, {ledger.get('composed by', '')}"
+        tables = {k: v for k, v in config.items() if k in ("run", "protocol", "population")}
+        settings = [f"{k} = {v}" for k, v in flat(tables).items() if v not in ("", [], None)]
+        public = [f"{k} = {shown(v, 6)}" for k, v in metrics.get("public", {}).items()]
+        return [
+            (title, lines)
+            for title, lines in (
+                ("guarantee", [str(ledger.get("guarantee")), f"spent: {spent}", *charges]),
+                ("error (NOT PRIVATE)", [*error, *map(str, secret.get("facts", ()))]),
+                ("public", public),
+                ("warnings", list(map(str, metrics.get("warnings", ())))),
+                (
+                    "what was chosen by looking at the data",
+                    list(map(str, secret.get("choices", ()))),
+                ),
+                ("settings", settings),
+            )
+            if lines
+        ]
+
+    def draw(self, figure: Figure) -> None:
+        """Refuse: the figure was drawn by the run."""
+        raise NoFigureError(f"the figure of a run is {self.folder / 'figure.png'}")

@@ -1,0 +1,279 @@
+"""Levels of trust in studies: which a protocol has, what must be believed, on which rows run.
+
+A level is central (believe the server), aggregate (all but a share of the nodes), shuffle (a
+shuffler) or local (nobody). A protocol that needs a trusted server stands under central trust and,
+where its nodes can add the noise, under aggregate trust; one whose users randomize their own
+reports under local trust and, where reports of one law hide each other, under shuffle trust.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from fedhist.base.errors import closest
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import parameters, protocol_class
+from fedhist.privacy.aggregation import Aggregation
+from fedhist.privacy.guarantee import Adjacency, Trust
+from fedhist.privacy.shuffler import Shuffling
+from fedhist.protocols.shared.shuffles import Shuffles
+from simulations.config.reading import converted, hints
+from simulations.runs.trust import COUNTED, PARTIES, PREMISES, with_trust
+
+KEY = "trust"
+WORDS = tuple(t.value for t in Trust)
+LISTED = f"a list of levels of trust ({', '.join(WORDS)})"
+COMMON = Adjacency.REPLACE_USER
+"""Replacement of one user's whole record: what every level of trust can state."""
+OF_NATIVE: Mapping[Trust, tuple[Trust, ...]] = {
+    Trust.CENTRAL: (Trust.CENTRAL, Trust.AGGREGATE),
+    Trust.LOCAL: (Trust.SHUFFLE, Trust.LOCAL),
+}
+"""Levels that a protocol may have, by the trust that it needs when nothing is said."""
+
+NOBODY_THERE: Mapping[Trust, str] = {
+    Trust.CENTRAL: "none of these protocols has a server draw noise",
+    Trust.AGGREGATE: "none of these protocols adds up what nodes send",
+    Trust.SHUFFLE: "none of these protocols has users randomize a report",
+    Trust.LOCAL: "none of these protocols has users randomize a report",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row to be.
+
+    Attributes
+    ----------
+    label : str
+    table : mapping
+        "name", and what the file says of this protocol alone.
+    named : bool
+        Whether the file names it; otherwise it was found in the registry.
+    level : Trust or None
+        The level of trust that it is run under, where several are compared.
+    """
+
+    label: str
+    table: Mapping[str, Any]
+    named: bool
+    level: Trust | None = None
+
+    @property
+    def title(self) -> str:
+        """Label without the level of trust."""
+        return self.label if self.level is None else self.label.removesuffix(suffix(self.level))
+
+
+class LevelRefused(ValueError):
+    """A protocol that cannot be had on a level, and why."""
+
+
+@dataclass(frozen=True)
+class Premise:
+    """What must be believed for a guarantee.
+
+    Attributes
+    ----------
+    short : tuple of str
+        For a table and a figure, a line each.
+    words : str
+    numbers : mapping
+        The public numbers in it, by name; empty where there are none.
+    """
+
+    short: tuple[str, ...]
+    words: str
+    numbers: Mapping[str, float]
+
+
+def levels_of(given: object, what: str) -> tuple[Trust, ...]:
+    """Read a level of trust or a list of them, in the order of the ladder.
+
+    >>> [t.value for t in levels_of(["local", "central"], "compare.trust")]
+    ['central', 'local']
+    """
+    words = list(given) if isinstance(given, list | tuple) else [given]
+    for word in words:
+        value = word.value if isinstance(word, Trust) else word
+        if value not in WORDS:
+            raise ValueError(f"{what} must be {LISTED}, got {value!r}{closest(value, WORDS)}")
+    if not words:
+        raise ValueError(f"{what} must be {LISTED}, got an empty one")
+    return tuple(t for t in Trust if t in words or t.value in words)
+
+
+def suffix(level: Trust) -> str:
+    """Return what a label ends with on a level."""
+    return f", {level.value}"
+
+
+def setting_of(level: Trust | None) -> dict[str, Any]:
+    """Return what a level adds to [protocol]."""
+    return {KEY: level.value} if level in (Trust.AGGREGATE, Trust.SHUFFLE) else {}
+
+
+def premise_keys(cls: type[Protocol], level: Trust) -> set[str]:
+    """Name the keys of [protocol] that say what must be believed on a level: tau_d, say."""
+    premise = PREMISES.get(level.value)
+    found = {f.name for f in fields(premise)} if premise is not None else set()
+    return found - {COUNTED, *parameters(cls)}
+
+
+def all_premise_keys(cls: type[Protocol]) -> set[str]:
+    """Name those of all levels."""
+    return {k for t in Trust for k in premise_keys(cls, t)}
+
+
+def with_common(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table [protocol] under the common adjacency, where it names none and can have it.
+
+    A protocol that has it by itself keeps its table, and with it the keys of its cells.
+
+    >>> with_common({"name": "bounded-histogram"})
+    {'name': 'bounded-histogram', 'adjacency': 'replace-user'}
+    >>> with_common({"name": "mean"}), with_common({"name": "bounded-histogram", "adjacency": "x"})
+    ({'name': 'mean'}, {'name': 'bounded-histogram', 'adjacency': 'x'})
+    """
+    key, cls = "adjacency", protocol_class(str(table["name"]))
+    if key in table or key not in parameters(cls):
+        return dict(table)
+    usual = next(f.default for f in fields(cls) if f.name == key)  # type: ignore[arg-type]
+    if usual == COMMON.value:
+        return dict(table)
+    try:
+        replace(cls.example(), **{key: COMMON.value})  # type: ignore[type-var]
+    except ValueError as e:
+        if not {key, COMMON.value} & set(re.findall(r"[\w-]+", str(e))):
+            raise  # something else is wrong: another adjacency would hide it
+        return dict(table)  # it cannot be had, and its guarantee says which it has
+    return {**table, key: COMMON.value}
+
+
+def on_levels(entries: Sequence[Entry], levels: tuple[Trust, ...]) -> list[Entry]:
+    """Put every row on those levels that its protocol has, or that its own key ``trust`` names.
+
+    Raises
+    ------
+    ValueError
+        If the key names a level that the comparison or the protocol has not.
+    """
+    if not levels:
+        return list(entries)
+    out = []
+    for entry in entries:
+        table = {k: v for k, v in entry.table.items() if k != KEY}
+        asked, own = levels, KEY in entry.table
+        if own:
+            asked = levels_of(entry.table[KEY], f"trust of {entry.label}")
+            if missing := [t.value for t in asked if t not in levels]:
+                known = ", ".join(t.value for t in levels)
+                raise ValueError(
+                    f"trust of {entry.label}: {missing[0]!r} is not among compare.trust ({known})"
+                )
+        native = protocol_class(str(entry.table["name"])).example().guarantee.trust
+        has = OF_NATIVE.get(native, (native,))
+        other = [t.value for t in asked if t not in has]
+        if own and other:
+            known = " or ".join(t.value for t in has)
+            raise ValueError(f"trust of {entry.label}: it runs under {known} trust, not {other[0]}")
+        out += [
+            replace(entry, label=entry.label + suffix(t), table=table, level=t)
+            for t in asked
+            if t in has
+        ]
+    return out
+
+
+def premise_of_tables(
+    entry: Entry, common: Mapping[str, Any], delta: float
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Take a row's keys that say what must be believed on its level out of its table.
+
+    Parameters
+    ----------
+    entry : Entry
+    common : mapping
+        The table [protocol].
+    delta : float
+        Of the comparison, for a level that has one beside a protocol that has none.
+
+    Returns
+    -------
+    premise : dict
+        Those of its level, common ones too.
+    own : dict
+        The table without those of any level, where the row has one.
+    """
+    if entry.level is None:
+        return {}, dict(entry.table)
+    cls = protocol_class(str(entry.table["name"]))
+    every, asked = all_premise_keys(cls), premise_keys(cls, entry.level)
+    given = {"delta": delta, **common, **entry.table}
+    premise = {k: v for k, v in given.items() if k in asked}
+    return premise, {k: v for k, v in entry.table.items() if k not in every}
+
+
+def check_premises(levels: Iterable[Trust], common: Mapping[str, Any], nodes: int) -> None:
+    """Raise ValueError if what all rows of a level are to believe cannot be meant."""
+    for level in levels:
+        premise = PREMISES.get(level.value)
+        if premise is not None and COUNTED in hints(premise):
+            keys = {k: v for k, v in common.items() if k in hints(premise)}
+            premise(**{COUNTED: nodes or PARTIES}, **converted(premise, keys, "protocol"))
+
+
+def at_word(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table [protocol] that names its trust, without what must be believed elsewhere."""
+    cls = protocol_class(str(table["name"]))
+    other = all_premise_keys(cls) - premise_keys(cls, Trust(str(table[KEY])))
+    return {k: v for k, v in table.items() if k not in other}
+
+
+def no_level(table: Mapping[str, Any], nodes: int | None) -> str:
+    """Say why a protocol has not the level of trust that its table names; empty if it has."""
+    cls, word = protocol_class(str(table["name"])), str(table[KEY])
+    native = cls.example().guarantee.trust
+    if Trust(word) not in OF_NATIVE.get(native, (native,)):
+        return f"runs under {native.value} trust, not under {word}"
+    try:
+        keys = premise_keys(cls, Trust(word)) & table.keys()
+        with_trust(cls, {KEY: word, **{k: table[k] for k in keys}}, nodes)
+    except ValueError as e:
+        return str(e)
+    return ""
+
+
+def premise_of(protocol: Protocol) -> Premise:
+    """Say what must be believed for a protocol's guarantee."""
+    trust = protocol.guarantee.trust
+    asked = getattr(protocol, KEY, None)
+    if trust is Trust.CENTRAL:
+        return Premise(("the server",), "the server, which sees exact sums", {})
+    if trust is Trust.LOCAL:
+        return Premise(("nobody",), "nobody: what leaves a user is private by itself", {})
+    if isinstance(asked, Aggregation):
+        n, m = asked.parties, asked.honest
+        words = (
+            f"the aggregation, which shows the server sums only, and {m} of {n} nodes: {asked}; "
+            f"a sum of fewer than {asked.quorum} is not looked at"
+        )
+        told: dict[str, float] = {"parties": n, "honest": m, "quorum": asked.quorum}
+        told |= {"tau_d": asked.tau_d, "tau_c": asked.tau_c}
+        short = f"{m} of {n} nodes", f"tau = {asked.tau_d:g} + {asked.tau_c:g}"
+        return Premise(short, words, told)
+    if isinstance(asked, Shuffling) and isinstance(protocol, Shuffles):
+        least = min(asked.least(b.share, b.folds) for b in protocol.batches)
+        local = float(protocol.epsilon)
+        told = {"least": least, "n_users": asked.n_users, "colluders": asked.colluders}
+        told |= {"epsilon_0": local, "tau": asked.tau}
+        return Premise(
+            (f"a shuffler, {least:,} users", f"else {local:.3g}-DP"),
+            f"a shuffler, and that {least:,} users of each cohort report honestly and do not "
+            f"collude with the server; against the shuffler {local:.4g}-DP is left",
+            told,
+        )
+    return Premise((trust.value,), str(protocol.guarantee), {})

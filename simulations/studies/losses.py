@@ -1,0 +1,178 @@
+"""How large an error is: in the usual norms, against the answer's size, against trivial answers.
+
+The size of an answer is the error of one that is 0 everywhere. Errors that are squares are brought
+to their roots first, so that 10% is a tenth of the answer in any loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedhist.base.arrays import Array, Floats
+from fedhist.model.losses import L1, L2, SQUARED_L2
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.registry import display_of
+from fedhist.users.keys import Keys
+
+NORMS = (L1, SQUARED_L2, L2, "linf")
+ZEROS, UNIFORM, MIDPOINT = "all zeros", "uniform", "midpoint of the range"
+SQUARES = (SQUARED_L2, "ise")
+"""Losses that are squares of a distance."""
+
+MOST_TOP = 10
+"""Items that a recall is of, at most."""
+
+
+def norms(value: Array, truth: Array, one_in: int = 1) -> dict[str, float]:
+    """Measure the distance of two vectors in the usual norms.
+
+    Of entries of which only 1 in so many is there, that of all is estimated; the largest gap is
+    that of those.
+    """
+    gap = np.abs(value - truth).ravel()
+    square = one_in * float(np.square(gap).sum())  # in one order, whatever the threads of BLAS
+    return {
+        L1: one_in * float(gap.sum()),
+        L2: math.sqrt(square),
+        SQUARED_L2: square,
+        "linf": float(gap.max(initial=0.0)),
+    }
+
+
+def distances(
+    estimate: Estimate, truth: Array, support: Keys | None, one_in: int = 1
+) -> dict[str, float]:
+    """Measure an estimate's distance from the truth entry by entry, in the usual norms."""
+    value = (estimate if support is None else estimate.over(support, one_in)).value
+    if value is None or np.shape(value) != np.shape(truth):
+        return {}
+    return norms(np.asarray(value, dtype=np.float64), truth, one_in)
+
+
+def restated(expected: float, own: str, wanted: str, entries: int, form: str) -> float | None:
+    """State a predicted loss in another one; None where it does not follow.
+
+    From the squared l2 distance of items, or of a single number, the noise of all entries being
+    taken as normal and alike, l1 follows by E|X| = sigma sqrt(2 / pi). The square of an expected
+    l2 distance stands for the expected square.
+
+    >>> restated(4.0, "l2", "squared l2", 3, "items"), restated(4.0, "l1", "l2", 3, "items")
+    (16.0, None)
+    """
+    if own == wanted:
+        return expected
+    if (own, wanted) == (SQUARED_L2, L1) and entries and (form == "items" or entries == 1):
+        return math.sqrt(2 / math.pi * entries * expected)
+    return expected**2 if (own, wanted) == (L2, SQUARED_L2) else None
+
+
+def trivial_answers(protocol: Protocol, truth: Array) -> dict[str, Floats]:
+    """Return the answers that need no data, by name, each of the truth's shape.
+
+    A uniform histogram has the true total, which is the one thing that it must be told.
+    """
+    truth = np.asarray(truth, dtype=np.float64)
+    form = (protocol.display or display_of(protocol.target)).form
+    low, high = protocol.value_range
+    if not math.isfinite(low + high):
+        low, high = (float(getattr(protocol, name, math.nan)) for name in ("low", "high"))
+    out: dict[str, Floats] = {}
+    if form != "quantiles":
+        out[ZEROS] = np.zeros(truth.shape)
+    if form == "items" and truth.size:
+        total = 1.0 if protocol.value_range == (0.0, 1.0) else float(truth.sum())
+        out[UNIFORM] = np.full(truth.shape, total / truth.size)
+    elif form == "cells":
+        out[UNIFORM] = np.ones(truth.shape)
+    elif math.isfinite(low + high):
+        out[MIDPOINT] = np.full(truth.shape, (low + high) / 2)
+        if form == "quantiles" and protocol.positions is not None:
+            out[UNIFORM] = low + np.asarray(protocol.positions) * (high - low)
+    return out
+
+
+def relative(loss: float | None, size: float | None, name: str) -> float | None:
+    """Return an error as a share of the answer's size; None where that is 0 or not known.
+
+    Parameters
+    ----------
+    loss : float or None
+    size : float or None
+        Loss of the answer that is 0 everywhere.
+    name : str
+        Of the loss.
+
+    Examples
+    --------
+    >>> relative(1.0, 4.0, "l1"), relative(1.0, 4.0, "squared l2"), relative(1.0, 0.0, "l1")
+    (0.25, 0.5, None)
+    """
+    if loss is None or not size or not math.isfinite(size):
+        return None
+    share = loss / size
+    return math.sqrt(share) if name in SQUARES and share >= 0 else share
+
+
+def worse_than(loss: float | None, trivial: Mapping[str, float]) -> str:
+    """Name the best of the answers without data if it beats an error; else an empty text.
+
+    >>> worse_than(2.0, {"all zeros": 1.0, "uniform": 3.0}), worse_than(0.5, {"all zeros": 1.0})
+    ('all zeros', '')
+    """
+    best = min(trivial, key=trivial.__getitem__, default="")
+    return best if best and loss is not None and not loss <= trivial[best] else ""
+
+
+def item_measures(value: Array, truth: Array) -> Mapping[str, float]:
+    """Measure an estimate of items otherwise than in a norm. NOT PRIVATE.
+
+    Returns
+    -------
+    dict
+        "per item": mean absolute error; "k": items that "recall" is of, the share of the k
+        largest of the estimate that are among the k largest in truth, ties in truth being all
+        among them; ties in the estimate count as if broken at random, not by the domain's order;
+        "top off": median relative error of the k largest in truth.
+
+    Examples
+    --------
+    >>> item_measures(np.array([3.0, 9.0, 1.0, 0.0]), np.array([8.0, 6.0, 2.0, 0.0]))
+    {'per item': 2.25, 'k': 2.0, 'recall': 1.0, 'top off': 0.5625}
+    """
+    value, truth = (np.asarray(x, dtype=np.float64).ravel() for x in (value, truth))
+    if not truth.size:
+        return {}
+    k = min(MOST_TOP, max(1, truth.size // 2))
+    top = np.argsort(-truth, kind="stable")[:k]
+    known = np.where(np.isnan(value), -np.inf, value)
+    least = np.partition(known, -k)[-k]
+    hit, above, tied = truth >= truth[top[-1]], known > least, known == least
+    found = float(hit[above].sum()) + (k - int(above.sum())) * float(hit[tied].mean())
+    out = {
+        "per item": float(np.abs(value - truth).mean()),
+        "k": float(k),
+        "recall": found / k,
+    }
+    top = top[truth[top] > 0]
+    if top.size:
+        out["top off"] = float(np.median(np.abs(value[top] - truth[top]) / truth[top]))
+    return out
+
+
+def unit_of(loss: str, target: str) -> str:
+    """Name a loss with its unit.
+
+    >>> unit_of("squared l2", "mean"), unit_of("l1", "histogram")
+    ('squared l2 (squared units of the samples)', 'l1 error (counts)')
+    """
+    unit = display_of(target).unit
+    if unit and loss in ("l1", "l2", "linf"):
+        return f"{loss} error ({unit})"
+    if unit and loss == SQUARED_L2:
+        return f"{loss} (squared {unit.partition(',')[0]})"
+    if loss == "ise":
+        return "integrated squared error"
+    return f"error ({loss})" if loss else "error"

@@ -1,0 +1,273 @@
+"""A cell is run and measured: its loss, distances in the usual norms, bias, and bytes sent."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextlib import nullcontext
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from clients.answers import streams
+from fedhist.base.arrays import Array
+from fedhist.base.origin import in_words, whole
+from fedhist.flower.wire import answer_bytes, encode_answer
+from fedhist.model.evaluation import Facts, measured
+from fedhist.model.prediction import Prediction
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Query
+from fedhist.model.registry import display_of
+from fedhist.model.truths import Truth
+from fedhist.session.codec import query_digest
+from fedhist.users.batch import Users
+from simulations.adversaries import read_adversaries
+from simulations.runs.options import NOT_SAFE
+from simulations.runs.results import predicted
+from simulations.runs.run import execute
+from simulations.studies.cells import Cell, key_now, prepare_cell, revision_of, versions
+from simulations.studies.losses import distances, item_measures, norms, trivial_answers
+from simulations.studies.record import ERROR, Record
+from simulations.studies.truths import Exact, exact_of, of_items, over
+
+MOST_ROWS = 8
+"""How many rows a process keeps, with what is known of their users."""
+
+
+class Built:
+    """A row's protocol, built once for all its seeds, and what is known of its users.
+
+    Parameters
+    ----------
+    cell : Cell
+        Any of the row.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        self.asked = cell.asked
+        self.prepared = prepare_cell(cell)
+        self.protocol = self.prepared.protocol
+        if self.prepared.plan is None:
+            raise ValueError("the population is remote: a cell needs its users here")
+        self.plan = self.prepared.plan
+        self.users = self.plan.users.in_memory("a cell")
+
+    @cached_property
+    def known(self) -> Facts:
+        """What evaluation knows of the users."""
+        return measured(self.protocol, self.users)
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """The expected loss, of those who will answer."""
+        return predicted(self.prepared, self.known)
+
+    @cached_property
+    def held(self) -> tuple[Exact, Users, Facts | None, int]:
+        """What the estimate is held against: the truth, on whom, what is known, 1 in how many."""
+        known = self.known
+        if not self.asked:
+            return Exact(known.truth, known.support), self.users, known, known.one_in
+        truth = Truth(self.asked)
+        exact, users = exact_of(truth, self.protocol, self.users, self.plan.domain, known)
+        one_in = known.one_in if exact.keys is known.support else 1
+        return exact, users, known if users is self.users else None, one_in
+
+    @cached_property
+    def promised(self) -> dict[str, Any]:
+        """What is known before anybody is asked: fields of a record."""
+        protocol, plan = self.protocol, self.plan
+        g, claimed = protocol.guarantee, protocol.claimed
+        guarantee = {
+            "text": str(g),
+            "epsilon": g.epsilon,
+            "delta": g.delta,
+            "trust": g.trust.value,
+            "adjacency": g.adjacency.value,
+            "unit": g.unit,
+        }
+        guarantee |= {} if claimed == g else {"claimed": str(claimed)}
+        notes = self.prepared.not_private
+        return {
+            "target": protocol.target,
+            "guarantee": guarantee,
+            "n_users": len(plan.users),
+            "more": {
+                "population": plan.title,
+                "not_private": list(notes),
+                "reads": [n for n in notes if n not in plan.not_private],
+            },
+        }
+
+
+_rows: OrderedDict[str, Built] = OrderedDict()
+
+
+def built_once(cell: Cell) -> Built:
+    """Return what the cell's row needs; those used last are kept."""
+    tables = cell.to_dict()
+    del tables["run"]["seed"]
+    row = key_now(tables)
+    if row not in _rows:
+        _rows[row] = Built(cell)
+    _rows.move_to_end(row)
+    if len(_rows) > MOST_ROWS:
+        _rows.popitem(last=False)
+    return _rows[row]
+
+
+def run_cell(cell: Cell) -> Record:
+    """Run a cell in this process; whatever it raises becomes a record of status "error".
+
+    On one thread, as on Ray: sums of real numbers depend on how many threads BLAS splits them over.
+    """
+    known: dict[str, Any] = {}
+    try:
+        with threadpool_limits(1):
+            built = built_once(cell)
+            known = built.promised
+            found = {**known, **_measured(built, cell)}
+        if key_now(cell.to_dict()) != cell.key:
+            raise ValueError("a file that the cell names has changed since the study began")
+        more = {**known["more"], **found.pop("more")}
+        return Record(**_named(cell), **found, more=more)
+    except Exception as e:
+        more = {**known.get("more", {}), "traceback": whole(e)}
+        told = {"status": ERROR, "reason": in_words(e), "more": more}
+        return Record(**_named(cell), **(known | told))
+
+
+def error_record(cell: Cell, reason: str) -> Record:
+    """Return the record of a cell that could not be run."""
+    return Record(**_named(cell), status=ERROR, reason=reason)
+
+
+def _named(cell: Cell) -> dict[str, Any]:
+    return {
+        "key": cell.key,
+        "label": cell.label,
+        "cell": cell.to_dict(),
+        "versions": versions() | revision_of(str(cell.protocol["name"])),
+    }
+
+
+def _measured(built: Built, cell: Cell) -> dict[str, Any]:
+    """Run a cell's protocol, and compare with the truth and with theory: fields of a record."""
+    queries: list[Query] = []
+    run = cell.config.run
+    adversaries = read_adversaries(list(cell.adversary))
+    options = run.options(watch=queries.append, adversaries=adversaries)
+    with np.errstate(over="ignore", invalid="ignore") if not run.checks else nullcontext():
+        outcome = execute(built.protocol, built.users, options)
+        estimate = outcome.estimate
+        found = {} if estimate.value is None else _compared(built, estimate)
+    warnings = [*estimate.warnings, *([] if run.checks else [NOT_SAFE])]
+    more: dict[str, Any] = {
+        "public": {k: float(v) for k, v in estimate.public.items()},
+        "diagnostics": {
+            f"{what}: {why}": n
+            for what, counts in outcome.adversaries.items()
+            for why, n in counts.items()
+        },
+    }
+    if estimate.ledger is not None:
+        spent = estimate.ledger.spent()
+        more["spent"] = {"epsilon": spent.epsilon, "delta": spent.delta, "how": spent.how}
+    if "loss" in found and built.known.one_in > 1:
+        warnings.append(
+            f"items of truth and errors: sampled 1 in {built.known.one_in} (NOT PRIVATE)"
+        )
+    return {
+        "status": estimate.status,
+        "reason": estimate.reason,
+        "truth": "" if estimate.truth is None else estimate.truth.value,
+        "rounds": len(queries),
+        "bytes_per_user": bytes_per_user(queries, built.users) if queries else None,
+        "seconds": outcome.seconds.get("run", 0.0),
+        "warnings": tuple(dict.fromkeys(warnings)),
+        **found,
+        "more": {**more, **found.pop("more", {})},
+    }
+
+
+def _compared(built: Built, estimate: Estimate) -> dict[str, Any]:
+    """Hold an estimate against the truth, in all losses, beside the answers that need no data."""
+    protocol, known, bound = built.protocol, built.known, built.prediction
+    loss = protocol.loss_of(estimate, built.users, known=known)
+    losses = distances(estimate, known.truth, known.support, known.one_in)
+    exact, users, facts, one_in = built.held
+    truth, keys = exact.value, exact.keys
+    more: dict[str, Any] = {"source": bound.source, "entries": one_in * int(np.size(truth))}
+    if built.asked:
+        mine = Exact.of(protocol, known).over(keys).value
+        value = over(np.asarray(estimate.value, dtype=np.float64), estimate.keys, keys)
+        estimate = Estimate.ok(value, keys=keys)
+        more["own"] = {bound.loss: loss, **losses}
+        off = one_in * _loss(protocol, Estimate.ok(mine, keys=keys), users, truth, facts)
+        more["off"] = {bound.loss: off, **norms(mine, truth, one_in)}
+        losses = norms(value, truth, one_in)
+        loss = one_in * _loss(protocol, estimate, users, truth, facts)
+    final = (estimate if keys is None else estimate.over(keys, one_in)).value
+    if final is not None and of_items(protocol):
+        more["items"] = item_measures(final, truth)
+    more["bias"] = _bias(protocol, estimate, truth)
+    return {
+        "loss": loss,
+        "loss_name": bound.loss,
+        "losses": losses,
+        "trivial": _trivial(protocol, exact, users, facts, one_in, bound.loss),
+        "predicted": float(bound.expected),
+        "predicted_kind": bound.kind,
+        "more": more,
+    }
+
+
+def _trivial(
+    protocol: Protocol, exact: Exact, users: Users, facts: Facts | None, one_in: int, loss: str
+) -> dict[str, dict[str, float]]:
+    truth, out = exact.value, {}
+    for name, x in trivial_answers(protocol, truth).items():
+        own = one_in * _loss(protocol, Estimate.ok(x, keys=exact.keys), users, truth, facts)
+        out[name] = {loss: own} | norms(x, truth, one_in)
+    return out
+
+
+def _loss(
+    protocol: Protocol, estimate: Estimate, users: Users, truth: Array, known: Facts | None
+) -> float:
+    """Measure values in a protocol's own loss; of items entry by entry, whatever its support."""
+    if of_items(protocol):
+        return protocol.loss(np.asarray(estimate.value), truth)
+    return protocol.loss_of(estimate, users, truth, known)
+
+
+def _bias(protocol: Protocol, estimate: Estimate, truth: Array) -> float | None:
+    """Average the signed errors of a vector's coordinates."""
+    value, display = estimate.value, protocol.display or display_of(protocol.target)
+    if value is None or value.shape != np.shape(truth) or display.form != "coordinates":
+        return None
+    with np.errstate(all="ignore"):
+        return float(np.mean(np.asarray(value, dtype=np.float64) - truth))
+
+
+def bytes_per_user(queries: list[Query], users: Users) -> float:
+    """Measure what one user sends in all rounds, weighted by the share that each round asks.
+
+    A report is encoded as it travels. Where its length depends on the user's record, the folded
+    summary of a node that holds that one user is taken instead.
+
+    Parameters
+    ----------
+    queries : list of Query
+    users : Users
+        The first of them is asked.
+    """
+    one, total = users.slice(0, 1), 0.0
+    for index, query in enumerate(queries):
+        digest = query_digest(query, index)
+        report = query.answer(one, streams(one, 0, digest))
+        body = report if report.indptr is None else query.fold(report)
+        share = 1.0 if query.cohort is None else query.cohort.share
+        total += share * answer_bytes(encode_answer(body, 0, digest))
+    return total

@@ -1,1 +1,0 @@
-"""What a study keeps of each run, and its summary."""

@@ -1,1 +1,0 @@
-"""`fedhist report`: one HTML page."""

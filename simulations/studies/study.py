@@ -1,0 +1,596 @@
+"""Study files: protocols of one target at one budget, a grid of settings, or both.
+
+[compare] holds
+
+- ``target = "mean"``: all registered protocols of that target that the common settings configure;
+  one whose field ``method`` is a choice without "auto" gives a row per method;
+- ``protocols = [{ name = "distribution", mechanism = "laplace", label = "Laplace" }]``: these
+  protocols, with keys of their own. With ``target`` too, they take the place of the registered
+  ones of the same names. ``epsilon = inf`` makes an entry a reference without privacy;
+- ``epsilon``, ``delta``: the total budget of every protocol; ``adjacency``, "replace-user" unless
+  told otherwise;
+- ``seeds = 20``: every protocol is run with run.seed, run.seed + 1, ...; or a list of seeds;
+- ``loss``: "l1", "l2", "squared l2" or "linf", instead of the one that the target's protocols
+  declare, or else of each protocol's own;
+- ``truth``: which statistic of the users errors are about where a target has several: "average of
+  users", "pooled" or "one item a user" of shares, "total" or "one item a user" of counts, "average
+  of users" or "pooled" of samples. Unless told otherwise, the one that most of the protocols
+  estimate. What estimates another one is run too, and what that costs it is shown;
+- ``without = ["..."]``: protocols of the target that are left out;
+- ``trust = ["central", "aggregate", "shuffle", "local"]``: every protocol is run under each of
+  these levels that it has, and ranked with the others of the same level; an entry's own key
+  ``trust`` names its levels alone. All under replacement, which all levels can state;
+- ``fractions = [0, 0.1, 0.49]``: an axis: the share of misbehaving users. The only table
+  [[adversary]] says what they do; without one they are "corrupted": all hold the same made-up
+  record.
+
+[sweep] makes a grid:
+
+- axes: ``"protocol.epsilon" = [0.5, 1, 2]``, any key of [protocol], [population] or [run] that
+  results depend on, ``"adversary.fraction" = [0, 0.1]`` of the only table [[adversary]] or
+  ``"adversary.1.fraction"`` of the second; all their combinations are run. Beside [compare], whose
+  protocols are ranked at each of them, protocol.epsilon is the common budget;
+- ``[[sweep.zip]]``: axes of equal length that go together, such as "population.samples_per_user"
+  and "protocol.samples_per_user";
+- without [compare]: ``protocols = [{ name = "mean" }, { name = "mean", mode = "paper" }]``, each of
+  which completes the table [protocol]; an axis "protocol.trust" runs a protocol under those levels
+  that it has; ``seeds``; replacement where nothing is said of an adjacency.
+
+[protocol] holds common settings: each protocol takes those that it has. [population], [run] and
+[[adversary]] are those of a run configuration. In a file that is also one, [protocol] has a name:
+its target is compared, under its budget and adjacency, where [compare] does not say otherwise.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
+
+from fedhist.base.errors import nearest
+from fedhist.model.protocol import Protocol
+from fedhist.model.registry import (
+    display_of,
+    load_builtin,
+    load_plugin,
+    parameters,
+    protocol_class,
+    protocols,
+)
+from fedhist.model.truths import Truth
+from fedhist.privacy.guarantee import Adjacency, Trust
+from simulations.adversaries import (
+    Adversary,
+    as_tables,
+    override_adversary,
+    read_adversaries,
+    rows_of,
+)
+from simulations.config.named_files import builtin_names, settings_text
+from simulations.config.parts import COMMON as TABLES
+from simulations.config.parts import part_of
+from simulations.config.reading import (
+    Delta,
+    Must,
+    Settings,
+    Table,
+    Tables,
+    as_table,
+    hints,
+    one_of,
+    read,
+    reading,
+    tables_of,
+)
+from simulations.populations import KINDS
+from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
+from simulations.studies.cells import NOT_OF_A_CELL, Cell
+from simulations.studies.levels import (
+    COMMON,
+    KEY,
+    Entry,
+    at_word,
+    levels_of,
+    no_level,
+    on_levels,
+    with_common,
+)
+from simulations.studies.losses import NORMS
+
+FOLDER = "studies"
+TRUTHS = tuple(t.value for t in Truth)
+USUAL_ATTACK = "corrupted"
+"""What misbehaving users do where fractions are given and no table [[adversary]]."""
+BUDGET = ("epsilon", "delta", "adjacency")
+NOT_HERE = ("repeats", "ledger", "journal", "out")
+"""Keys of [run] that a study has no use for."""
+SEEDS = ("run.seed", "population.seed")
+"""Axes along which a line's error is averaged."""
+MOST_CELLS = 1_000_000
+
+Setting = Mapping[str, Any]
+"""Values by "table.key"."""
+
+
+def _usable(seeds: int | tuple[int, ...]) -> bool:
+    return seeds > 0 if isinstance(seeds, int) else min(seeds, default=-1) >= 0
+
+
+Seeds = Annotated[int | tuple[int, ...], Must("a positive number or a list of seeds", _usable)]
+ZIPPED = Must("tables of their own: [[sweep.zip]]", lambda _: True)
+
+
+@dataclass(frozen=True)
+class CompareTable(Settings):
+    """The table [compare]; what its keys mean stands above."""
+
+    table: ClassVar[str] = "compare"
+    epsilon: Annotated[float, Must("a positive number", lambda x: x > 0)]
+    delta: Delta = 0.0
+    adjacency: Adjacency = COMMON
+    target: str | None = None
+    protocols: Annotated[
+        Tables, Must("a list of tables with names", lambda rows: all("name" in r for r in rows))
+    ] = ()
+    without: tuple[str, ...] = ()
+    seeds: Seeds = 10
+    loss: Annotated[str, one_of(*NORMS)] | None = None
+    truth: Annotated[str, one_of(*TRUTHS)] | None = None
+    fractions: Annotated[tuple[float, ...], Must("a list of numbers", bool)] | None = None
+    trust: Any = None
+
+
+@dataclass(frozen=True)
+class SweepTable(Settings):
+    """The table [sweep] without its axes; what its keys mean stands above."""
+
+    table: ClassVar[str] = "sweep"
+    seeds: Seeds = 1
+    protocols: Annotated[Tables, Must("a list of tables", bool)] | None = None
+    zip: Annotated[tuple[Annotated[Table, ZIPPED], ...], ZIPPED] = ()
+
+
+OWN = tuple(f.name for f in fields(SweepTable))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared at one point of a study: protocols of one target, at one budget.
+
+    An empty loss takes the protocols' own, an empty truth that of most protocols, and without
+    levels of trust every protocol is taken as it is. ``common`` are settings that each protocol
+    takes where it has them; ``without`` is what the file leaves out of the target's.
+    """
+
+    name: str
+    target: str
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    loss: str
+    seeds: tuple[int, ...]
+    run: RunTable
+    common: Mapping[str, Any]
+    population: Mapping[str, Any]
+    entries: tuple[Entry, ...]
+    without: tuple[str, ...] = ()
+    adversary: tuple[Mapping[str, Any], ...] = ()
+    levels: tuple[Trust, ...] = ()
+    truth: str = ""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study file as read.
+
+    Attributes
+    ----------
+    name : str
+        Built-in name or file name.
+    tables : mapping
+        The file, with what was overridden.
+    run : RunTable
+    points : tuple of (mapping, Comparison)
+        What is compared at each point of the grid, which is named by its axes' values; empty for
+        a sweep without [compare].
+    grid : tuple of (mapping, Cell)
+        Of a sweep without [compare]: the values of its axes, and what is run there.
+    left_out : tuple of (str, str)
+        Of such a sweep: protocols that have not the level of trust that an axis names, and why.
+    """
+
+    name: str
+    tables: Mapping[str, Any]
+    run: RunTable
+    points: tuple[tuple[Setting, Comparison], ...] = ()
+    grid: tuple[tuple[Setting, Cell], ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+def builtin_studies() -> list[str]:
+    """Return the names of the studies that come with fedhist."""
+    return builtin_names(FOLDER)
+
+
+def study_text(source: str | Path) -> tuple[str, str]:
+    """Return text and name of a study file, or of a built-in study; else ValueError."""
+    return settings_text(source, "study", FOLDER)
+
+
+def study_parts(source: str | Path) -> list[str]:
+    """Name the tables of a study file that say how many seeds there are."""
+    with reading(source):
+        tables = tables_of(study_text(source)[0])
+    return [part for part in ("compare", "sweep") if part in tables]
+
+
+def load_study(source: str | Path, overrides: Iterable[str] = ()) -> Study:
+    """Read a study.
+
+    Parameters
+    ----------
+    source : path or str
+        A .toml file, or a name from :func:`builtin_studies`.
+    overrides : iterable of str
+        "compare.epsilon=2", "population.n_users=500".
+
+    Raises
+    ------
+    ValueError
+        For a missing file, malformed TOML, and keys and values that cannot be meant.
+    PopulationError
+        If a file that a cell names does not exist.
+    """
+    text, name = study_text(source)
+    with reading(source):
+        return study_of(parse_tables(text, overrides), source, name)
+
+
+def study_of(tables: dict[str, Any], source: str | Path, name: str) -> Study:
+    """Read the tables of a study; errors are those of :func:`load_study`."""
+    common, compare = part_of(tables, "compare")
+    sweep = part_of(tables, "sweep")[1]
+    if compare is None and sweep is None:
+        raise ValueError(
+            f"{source} needs a table [compare] or [sweep]; fedhist run runs a single protocol"
+        )
+    load_builtin()
+    for key in as_table(tables.get("run", {}), "[run]"):
+        if key in NOT_HERE:
+            hint = "; seeds repeats runs" if key == "repeats" else ""
+            raise ValueError(f"run.{key} has no meaning in a study{hint}")
+    # a cell runs in one process, wherever that is
+    common["run"] = {**tables.get("run", {}), "runtime": "inline"}
+    if compare is None:
+        return _sweep_of(common, as_table(sweep, "[sweep]"), source, name)
+    axes = dict(sweep or {})
+    if "protocols" in axes:
+        raise ValueError("sweep.protocols stand in [compare], where there is one")
+    if "fractions" in compare:
+        common, compare = dict(common), dict(compare)
+        axes["adversary.fraction"] = list(_fractions(compare, common))
+    if "seeds" in axes:
+        compare = {**compare, "seeds": axes["seeds"]}
+    if "run.seed" in _flat(axes):
+        raise ValueError("run.seed cannot be an axis beside [compare]: give compare.seeds")
+    points = []
+    for setting in _settings(axes):
+        given, rest = dict(compare), dict[str, Any]()
+        for key, value in setting.items():
+            last = key.removeprefix("protocol.")
+            (given if last in BUDGET else rest)[last if last in BUDGET else key] = value
+        values = with_values(common, rest)
+        points.append((setting, comparison_of(values | {"compare": given}, source, name)))
+    return Study(name, tables, points[0][1].run, tuple(points))
+
+
+def _fractions(compare: dict[str, Any], common: dict[str, Any]) -> tuple[float, ...]:
+    """Take the shares of misbehaving users out of [compare], and check them."""
+    shares = read(CompareTable, {"epsilon": 1.0, "fractions": compare.pop("fractions")}).fractions
+    rows = rows_of(common.get("adversary", [])) or [{"kind": USUAL_ATTACK}]
+    if len(rows) != 1:
+        raise ValueError(
+            f"compare.fractions are of one table [[adversary]], got {len(rows)}; an axis "
+            '"adversary.1.fraction" of [sweep] varies one of several'
+        )
+    common["adversary"] = rows
+    every = [read_adversaries([{**rows[0], "fraction": f}])[0] for f in shares or ()]
+    return tuple(dict.fromkeys(a.fraction for a in every))
+
+
+# -- comparisons -----------------------------------------------------------------------------------
+
+
+def comparison_of(tables: dict[str, Any], source: str | Path, name: str) -> Comparison:
+    """Read the tables of a comparison; errors are those of :func:`load_study`."""
+    tables, given = part_of(tables, "compare")
+    common = dict(as_table(tables.pop("protocol", {}), "[protocol]"))
+    single = common.pop("name", None)
+    budget = {k: common.pop(k) for k in BUDGET if k in common}
+    if budget and single is None:  # else the table is also that of a run
+        key = next(iter(budget))
+        raise ValueError(f"protocol.{key} stands in [compare]: it is common to all rows")
+    table = read(CompareTable, {**budget, **as_table(given, "[compare]")})
+    # the name is that of no row: only the other tables are checked here
+    base = config_of({**tables, "protocol": {"name": ""}}, source, name)
+    load_builtin()
+    for plugin in base.run.plugins:
+        load_plugin(plugin)
+    population_spec(base)
+    found = absolute({"run": base.to_dict()["run"], "population": base.population})
+    levels = () if table.trust is None else levels_of(table.trust, "compare.trust")
+    if levels and table.adjacency is not COMMON:
+        raise ValueError(
+            "levels of trust are compared under replacement, which all can state: "
+            f"compare.adjacency must be {COMMON.value!r}, got {table.adjacency.value!r}"
+        )
+    target, entries = _entries(table, single)
+    if single not in (None, *(e.table["name"] for e in entries)):  # its settings are its own
+        known = {k for e in entries for k in parameters(protocol_class(e.table["name"]))}
+        common = {k: v for k, v in common.items() if k in known}
+    entries = on_levels(entries, levels)
+    check_labels([entry.label for entry in entries], "compare.protocols")
+    return Comparison(
+        name=name,
+        target=target,
+        epsilon=table.epsilon,
+        delta=table.delta,
+        adjacency=table.adjacency,
+        loss=display_of(target).loss if table.loss is None else table.loss,
+        seeds=seeds_of(table.seeds, max(base.run.seed, 0)),
+        run=replace(base.run, plugins=tuple(found["run"]["plugins"])),
+        common=common,
+        population=found["population"],
+        entries=tuple(entries),
+        without=table.without,
+        adversary=tuple(as_tables(read_adversaries(tables.get("adversary", [])))),
+        levels=levels,
+        truth=table.truth or "",
+    )
+
+
+def _entries(table: CompareTable, single: str | None) -> tuple[str, list[Entry]]:
+    """List the rows: those that the file names, then those of the target.
+
+    Where it names neither, the target is that of the protocol which the file is of.
+    """
+    if table.target is None and not table.protocols and single is not None:
+        table = replace(table, target=protocol_class(single).target)
+    rows = labelled(table.protocols, None, "compare.protocols")
+    named = [Entry(label, own, named=True) for label, own in rows]
+    with reading("compare.protocols"):
+        targets = {str(p["name"]): protocol_class(str(p["name"])).target for p in table.protocols}
+    every = {cls.target for cls in protocols().values()}
+    target = next(iter(targets.values()), None) if table.target is None else table.target
+    if target is None:
+        raise ValueError("[compare] needs target or protocols")
+    if target not in every:
+        raise ValueError(f"unknown target {target!r}{nearest(target, every)}")
+    for name, found in targets.items():
+        if found != target:
+            raise ValueError(f"{name} estimates another target, {found!r}, not {target!r}")
+    of_target = [n for n, cls in protocols().items() if cls.target == target]
+    if table.without and table.target is None:
+        raise ValueError("compare.without leaves out protocols of compare.target: give that, too")
+    for name in table.without:
+        if name not in of_target:
+            raise ValueError(f"compare.without: {name!r} is not taken{nearest(name, of_target)}")
+    if table.target is not None:
+        left = [n for n in of_target if n not in targets and n not in table.without]
+        named += [entry for name in left for entry in _registered(name, protocol_class(name))]
+    if not named:
+        raise ValueError("there is nothing to compare: no protocol is left")
+    return target, named
+
+
+def _registered(name: str, cls: type[Protocol]) -> list[Entry]:
+    """Make the rows of a registered protocol: one per method where it will not choose by itself."""
+    hint = hints(cls).get("method")
+    methods = get_args(hint) if get_origin(hint) is Literal else ()
+    if not methods or "auto" in methods:
+        return [Entry(name, {"name": name}, named=False)]
+    return [Entry(f"{name} {m}", {"name": name, "method": m}, named=False) for m in methods]
+
+
+def labelled(entries: Sequence[Table], usual_name: object, what: str) -> list[tuple[str, Table]]:
+    """Label rows of protocols: by "label", by the name, and by their own keys if that comes twice.
+
+    Parameters
+    ----------
+    entries : sequence of mapping
+        As in the file.
+    usual_name : object
+        Of entries without a name.
+    what : str
+        Key of the file, for errors: "sweep.protocols".
+
+    Returns
+    -------
+    list of (str, mapping)
+        Label, and the entry with its name and without its label.
+
+    Examples
+    --------
+    >>> rows = [{"name": "mean", "mode": "paper"}, {"name": "mean", "kind": "onebit", "salt": 3}]
+    >>> [label for label, _ in labelled(rows, None, "rows")]
+    ['mean paper', 'mean onebit salt=3']
+    """
+    names = [str(e.get("name", usual_name)) for e in entries]
+    out: list[tuple[str, Table]] = []
+    for entry, name in zip(entries, names, strict=True):
+        own = [
+            v if isinstance(v, str) else f"{k}={v}"
+            for k, v in entry.items()
+            if k not in ("name", "label")
+        ]
+        usual = " ".join([name, *own]) if names.count(name) > 1 else name
+        table = {"name": name, **{k: v for k, v in entry.items() if k != "label"}}
+        out.append((str(entry.get("label", usual)), table))
+    check_labels([label for label, _ in out], what)
+    return out
+
+
+def check_labels(labels: Sequence[str], what: str) -> None:
+    """Raise ValueError if two rows are called alike."""
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ValueError(f"{what}: two rows are called {label!r}; give a label")
+
+
+def seeds_of(given: int | tuple[int, ...], first: int) -> tuple[int, ...]:
+    """Return the seeds that a file asks for: so many from ``first`` on, or those of a list.
+
+    >>> seeds_of(3, 5), seeds_of((4, 9, 4), 5)
+    ((5, 6, 7), (4, 9))
+    """
+    if isinstance(given, int) and given > MOST_CELLS:
+        raise ValueError(f"{given:,} seeds are more than {MOST_CELLS:,}")
+    return tuple(dict.fromkeys(range(first, first + given) if isinstance(given, int) else given))
+
+
+# -- grids -----------------------------------------------------------------------------------------
+
+
+def _sweep_of(tables: dict[str, Any], given: Table, source: str | Path, name: str) -> Study:
+    """List the cells of a grid without [compare]."""
+    table = read(SweepTable, {k: v for k, v in given.items() if k in OWN})
+    variants = _variants(table, as_table(tables.get("protocol", {}), "[protocol]"))
+    # axes may complete the adversaries, which are then checked with their cells
+    attack = {"adversary": rows_of(tables["adversary"])} if "adversary" in tables else {}
+    rest = {k: v for k, v in tables.items() if k != "adversary"}
+    base = config_of(rest | {"protocol": variants[0][1]}, source, name)
+    for plugin in base.run.plugins:
+        load_plugin(plugin)
+    with reading("sweep.protocols" if table.protocols else "protocol.name"):
+        for _, variant in variants:
+            protocol_class(str(variant["name"]))
+    settings = _settings(given)
+    if "run.seed" not in settings[0]:
+        seeds = seeds_of(table.seeds, max(base.run.seed, 0))
+        if len(variants) * len(settings) * len(seeds) > MOST_CELLS:
+            n = len(variants) * len(settings) * len(seeds)
+            raise ValueError(f"{n:,} cells are more than {MOST_CELLS:,}")
+        settings = [{**s, "run.seed": seed} for s in settings for seed in seeds]
+    elif "seeds" in given:
+        raise ValueError("run.seed is an axis of the sweep; seeds has no meaning beside it")
+    run = base.to_dict()["run"]
+    grid: dict[str, tuple[Setting, Cell]] = {}
+    left: dict[tuple[str, str], None] = {}
+    for (label, protocol), setting in itertools.product(variants, settings):
+        found = {"protocol": protocol, "population": tables["population"], "run": run, **attack}
+        named = str(setting.get("protocol.name", label))
+        values = absolute(with_values(found, setting))
+        values["protocol"] = with_common(values["protocol"])
+        if f"protocol.{KEY}" in setting:
+            if reason := no_level(values["protocol"], run["nodes"] or None):
+                left[named, reason] = None
+                continue
+            values["protocol"] = at_word(values["protocol"])
+        cell = Cell(**values, label=named)
+        other = grid.setdefault(cell.key, (setting, cell))[1]
+        if other.label != named:
+            raise ValueError(f"{other.label!r} and {named!r} are the same cells")
+    if not grid:
+        told = "; ".join(f"{who}: {why}" for who, why in left)
+        raise ValueError(f"no protocol of the sweep has such a level of trust: {told}")
+    whole = tables | {"sweep": given}
+    return Study(name, whole, base.run, (), tuple(grid.values()), tuple(left))
+
+
+def _variants(table: SweepTable, common: Setting) -> list[tuple[str, Setting]]:
+    """List the protocols: label and table of each."""
+    listed = table.protocols
+    if listed is None:
+        return [(str(common.get("name", "")), common)]
+    named = [p.get("name", common.get("name")) for p in listed]
+    if None in named:
+        raise ValueError(f"sweep.protocols: {listed[named.index(None)]!r} needs a name")
+    rows = labelled(listed, common.get("name"), "sweep.protocols")
+    return [(label, {**common, **entry}) for label, entry in rows]
+
+
+def _settings(given: Table) -> list[Setting]:
+    """List all combinations of the axes of [sweep]."""
+    table = read(SweepTable, {k: v for k, v in given.items() if k in OWN})
+    axes: list[list[Setting]] = []
+    for key, values in _flat({k: v for k, v in given.items() if k not in OWN}).items():
+        axes.append([{key: v} for v in _axis(key, values)])
+    for group in map(_flat, table.zip):
+        columns = {key: _axis(key, values) for key, values in group.items()}
+        lengths = {key: len(values) for key, values in columns.items()}
+        if len(set(lengths.values())) != 1:
+            found = ", ".join(f"{key} has {n}" for key, n in lengths.items())
+            raise ValueError(f"zipped axes need equally many values: {found or 'there are none'}")
+        rows = zip(*columns.values(), strict=True)
+        axes.append([dict(zip(columns, row, strict=True)) for row in rows])
+    names = [key for axis in axes for key in axis[0]]
+    for key in names:
+        if names.count(key) > 1:
+            raise ValueError(f"{key} is on two axes of the sweep")
+    if math.prod(map(len, axes)) > MOST_CELLS:
+        raise ValueError(f"{math.prod(map(len, axes)):,} cells are more than {MOST_CELLS:,}")
+    return [{k: v for part in parts for k, v in part.items()} for parts in itertools.product(*axes)]
+
+
+def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Read protocol.epsilon = [...] without quotation marks too: TOML makes it a table."""
+    out: dict[str, Any] = {}
+    for key, value in table.items():
+        if key.partition(".")[0] in TABLES and isinstance(value, dict):
+            out |= _flat({f"{key}.{name}": v for name, v in value.items()})
+        else:
+            out[key] = value
+    return out
+
+
+def _axis(key: str, values: Any) -> list[Any]:
+    """Check an axis: a known key, and a list of values that is not empty."""
+    table, dot, name = key.partition(".")
+    if not dot or table not in TABLES:
+        known = [*OWN, *(f"{t}.{name or '...'}" for t in TABLES)]
+        raise ValueError(
+            f"unknown key of [sweep] {key!r}{nearest(key, known)} (an axis is named table.key)"
+        )
+    if table == "run":
+        cell_keys = [f.name for f in fields(RunTable) if f.name not in NOT_OF_A_CELL]
+        if name not in cell_keys:
+            raise ValueError(f"run.{name} cannot be swept{nearest(name, cell_keys)}")
+    if table == "adversary":
+        last = name.rpartition(".")[2]
+        known = [f.name for f in fields(Adversary)]
+        if last not in known:
+            raise ValueError(f"unknown key of [[adversary]] {last!r}{nearest(last, known)}")
+    if not isinstance(values, list) or not values:
+        raise ValueError(f"the axis {key} needs a list of values, got {values!r}")
+    if key == f"protocol.{KEY}":
+        levels_of(values, key)
+    return values
+
+
+def with_values(tables: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
+    """Set the keys of one combination."""
+    out = copy.deepcopy(dict(tables))
+    for key, value in setting.items():
+        table, _, name = key.partition(".")
+        if table == "adversary":
+            override_adversary(out, name, value)
+        else:
+            out.setdefault(table, {})[name] = value
+    return out
+
+
+def absolute(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Name files by absolute paths, for other machines."""
+    out = copy.deepcopy(dict(tables))
+    kind = KINDS.get(str(out.get("population", {}).get("kind")))
+    known = hints(kind) if kind is not None else {}
+    for key, value in out.get("population", {}).items():
+        if isinstance(value, str) and Path in get_args(known.get(key)):
+            out["population"][key] = str(Path(value).absolute())
+    if "plugins" in out.get("run", {}):
+        out["run"]["plugins"] = [str(Path(p).absolute()) for p in out["run"]["plugins"]]
+    return out

@@ -1,1 +1,0 @@
-"""`fedhist sweep`: grids of runs in one file."""

@@ -1,0 +1,453 @@
+"""The table of a study, and the sentences below it: the same in a terminal, on a page, in files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedhist.model.losses import SQUARED_L2
+from fedhist.model.registry import display_of, protocols
+from fedhist.privacy.guarantee import Trust
+from simulations.reporting.numbers import MISSING, fixed, percent, short, shown, span
+from simulations.reporting.statistics import FAR
+from simulations.reporting.table import BAD, Column, Marked, Table, worded
+from simulations.studies.losses import NORMS, UNIFORM, relative
+from simulations.studies.record import ERROR
+from simulations.studies.summary import LEVEL, Line
+
+REFERENCE = "no privacy (exact)"
+"""Label of the row that needs no run: the truth itself."""
+LETTERS = {t.value: t.name[0] for t in Trust}
+INTERVAL, BELIEVED = f"± {LEVEL:.0%}", "must be believed"
+WORSE = "†"
+"""Stands after an error that an answer without any data would beat."""
+KINDS = {"exact": "*", "bound": "<"}
+"""What stands beside a prediction of each kind, but for those that are simulated."""
+MOST_TRIVIAL = 3
+"""Answers that need no data which are rows of their own, of different populations together."""
+
+About = Mapping[str, Any]
+Lines = Sequence[Line]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column: its value in a line, how it is written, what it is, its key in frames."""
+
+    value: Callable[[Line], Any]
+    write: Callable[[Any], str] = short
+    words: str = ""
+    key: str = ""
+
+
+def _digits(n: int) -> Callable[[Any], str]:
+    return lambda x: short(x if x is None or abs(x) > 1e-99 else 0.0, n)
+
+
+def _loss(line: Line) -> Marked | None:
+    bad = bool(line.worse)
+    return None if line.mean is None else Marked(line.mean, BAD * bad, "{}" + WORSE * bad)
+
+
+def _ratio(line: Line) -> Marked | None:
+    far = line.far_off
+    return None if line.ratio is None else Marked(line.ratio, BAD * far, "{}" + "!" * far)
+
+
+def _predicted(line: Line) -> Marked | None:
+    mark = KINDS.get(line.predicted_kind, "")
+    return None if line.predicted is None else Marked(line.predicted, form="{}" + mark)
+
+
+def _bound(line: Line) -> float | None:
+    bound = line.at_least
+    return None if bound is None else bound.value
+
+
+def _runs(line: Line) -> Marked:
+    ok, others = line.statuses["ok"], dict(sorted(line.missing.items()))
+    told = [str(ok)] * bool(ok or not others) + [f"{n} {s}" for s, n in others.items()]
+    return worded(ok, ", ".join(told))
+
+
+def fields_of(about: About, lines: Lines) -> dict[str, Field]:
+    """Return all columns that have a value in some line, by name."""
+    names = dict.fromkeys(line.loss_name for line in lines if line.loss_name)
+    loss = next(iter(names), "") if len(names) == 1 else "error"
+    k = next((int(x) for line in lines if (x := line.extra("k", "items"))), 0)
+    least: dict[str, float] = {}
+    for line in lines:
+        if line.rank and line.mean:
+            least.setdefault(str(line.setting), line.mean)
+
+    def times(line: Line) -> float | None:
+        best = least.get(str(line.setting))
+        return line.mean / best if best and line.mean is not None else None
+
+    def item(name: str) -> Callable[[Line], float | None]:
+        return lambda line: line.extra(name, "items")
+
+    def norm(name: str) -> Callable[[Line], float | None]:
+        return lambda line: line.in_norm(name)
+
+    every = {
+        loss: Field(_loss, key="loss"),
+        INTERVAL: Field(lambda line: line.half_width, _digits(2), key="half_width"),
+        "relative": Field(
+            lambda line: line.relative, percent, "relative: to the answer's size (all zeros)"
+        ),
+        "per item": Field(item("per item"), _digits(3), "per item: mean error"),
+        f"top {k}": Field(
+            item("recall"),
+            percent,
+            f"top {k}: share of the {k} largest items that are found",
+            "top",
+        ),
+        f"off top {k}": Field(
+            item("top off"), percent, f"off top {k}: their median relative error", "off top"
+        ),
+        "theory": Field(_predicted, _digits(3)),
+        "ratio": Field(_ratio, _digits(3), "ratio: measured / theory"),
+        "at least": Field(_bound, _digits(2)),
+        "bias": Field(lambda line: line.bias, _digits(3), "bias: the mean signed error"),
+        "other truth": Field(
+            lambda line: line.off, _digits(3), "other truth: distance of a row's own from this one"
+        ),
+        "times": Field(
+            times,
+            lambda x: fixed(x, 0 if x is not None and x >= 10 else 2),
+            "times: of the least error under the first level",
+        ),
+        **{name: Field(norm(name)) for name in NORMS if name != loss},
+        "rounds": Field(lambda line: line.rounds or None, str),
+        "bytes": Field(lambda line: line.bytes_per_user, fixed, "bytes: of a user's reports"),
+        "sec": Field(
+            lambda line: line.seconds, lambda x: "<.01" if x < 0.005 else fixed(x, 2 * (x < 100))
+        ),
+        "runs": Field(_runs, str),
+        BELIEVED: Field(lambda line: "\n".join(line.believed.short) if line.believed else None),
+        "estimates": Field(lambda line: line.first.truth or None),
+        "worse than": Field(lambda line: line.worse or None),
+        "flags": Field(lambda line: "; ".join(line.flags) or None),
+    }
+    there = (loss, INTERVAL, "theory", "ratio", "runs")
+    seen = [line for line in lines if line.records]
+    return {
+        name: field
+        for name, field in every.items()
+        if name in there or any(field.value(line) is not None for line in seen)
+    }
+
+
+def usual_columns(about: About, lines: Lines, known: Mapping[str, Field]) -> list[str]:
+    """Choose the columns that 80 letters have room for."""
+    start = [next(iter(known)), INTERVAL, "relative"]
+    top = next((n for n in known if n.startswith("top ")), "")
+    if about["levels"]:
+        rest = ["times", BELIEVED]
+    elif not about["comparison"] or about["axes"]:
+        rest = ["theory", "ratio", "bias"] if about["adversary"] else ["theory", "ratio", "runs"]
+    elif about["adversary"]:  # theory knows of no adversary
+        rest = ["bias", "rounds", "bytes"]
+    elif display_of(about["target"]).unit == "counts":
+        rest = ["per item", top, "ratio"]
+    else:
+        last = "at least" if "at least" in known else "bytes"
+        rest = [top, "ratio", last] if top else ["theory", "ratio", last]
+    return [n for n in (*start, *rest) if n in known]
+
+
+def table_of(about: About, lines: Lines) -> Table:
+    """Make the table of a study, with all columns."""
+    lines = [line for line in lines if line.records]
+    if not lines:
+        return Table.of(["protocol"], [], notes=("no cell has ended yet",))
+    known = fields_of(about, lines)
+    usual = usual_columns(about, lines, known)
+    names = [*usual, *(n for n in known if n not in usual)]
+    ranked, axes = any(line.rank for line in lines), list(about["axes"])
+    short_names = [a.partition(".")[2] for a in axes]
+    heads = [s if short_names.count(s) == 1 else a for a, s in zip(axes, short_names, strict=True)]
+    columns = [
+        Column("#", right=True, key="rank", more=not ranked),
+        Column("", key="trust", more=not about["comparison"]),
+        Column("protocol", more=not about["comparison"] and len({x.label for x in lines}) == 1),
+        *(Column(h.replace("_", " "), right=True, key=h) for h in heads),
+        *(
+            Column(
+                n, n != BELIEVED, n == BELIEVED, _written(known[n]), known[n].key, n not in usual
+            )
+            for n in names
+        ),
+    ]
+    rows: list[Sequence[Any] | None] = []
+    for what, loss in _references(about, lines):
+        size = next((s for line in lines for r in line.records if (s := r.size)), None)
+        share = relative(loss, size, next(x.loss_name for x in lines if x.loss_name))
+        told = {names[0]: loss, "relative": share}
+        rows.append([None, "", what, *[None] * len(axes), *(told.get(n) for n in names)])
+    before: Line | None = None
+    for line in lines:
+        apart = before is not None and (
+            (about["comparison"] and (line.setting, line.level) != (before.setting, before.level))
+            or (bool(line.flags) and not before.flags)
+        )
+        if apart or (before is None and rows):
+            rows.append(None)
+        before = line
+        trust = line.first.trust
+        rows.append(
+            [
+                line.rank,
+                worded(trust, LETTERS.get(trust, "")),
+                worded(line.title, "\n".join([line.title, *([] if axes else _remarks(line))])),
+                *(line.setting.get(a) for a in axes),
+                *(known[n].value(line) for n in names),
+            ]
+        )
+    return Table.of(columns, rows, notes=(_legend(about, lines, usual, known),))
+
+
+def _written(field: Field) -> Callable[[Any], str]:
+    return lambda x: MISSING if x is None else field.write(x)
+
+
+def _references(about: About, lines: Lines) -> list[tuple[str, float]]:
+    """List the answers that need no run: the exact one, and those that need no data."""
+    if len({(line.loss_name, line.first.target) for line in lines if line.loss_name}) != 1:
+        return []
+    found = [(name, loss) for line in lines for name, loss in line.trivial.items()]
+    most = max((loss for _, loss in found), default=0.0)
+    names: dict[float, dict[str, None]] = {}
+    for name, loss in found:  # up to rounding
+        names.setdefault(most * round(loss / most, 9) if most else loss, {})[name] = None
+    every = [(", ".join(own), loss) for loss, own in names.items()]
+    told = len(every) <= MOST_TRIVIAL and len({line.first.n_users for line in lines}) == 1
+    exact = [(REFERENCE, 0.0)] if about["comparison"] else []
+    return [*exact, *sorted(every, key=lambda x: x[1])] if told else exact
+
+
+def _remarks(line: Line) -> list[str]:
+    """Say below a line's label what its numbers alone would hide."""
+    said = [*line.flags, *missing_in_words(line)]
+    if line.off is not None:
+        said.append(
+            f"other truth: {short(line.off, 3)} off" if line.off else "of more items, these count"
+        )
+    return said
+
+
+def missing_in_words(line: Line) -> list[str]:
+    """Count the runs that gave no result: "3 of 20 runs failed"."""
+    total, words = len(line.records), {ERROR: "broke off"}
+    return [f"{n} of {total} runs {words.get(s, s)}" for s, n in sorted(line.missing.items())]
+
+
+def _legend(about: About, lines: Lines, usual: Sequence[str], known: Mapping[str, Field]) -> str:
+    """Explain the columns, and what an error of 0 means here."""
+    text = []
+    if about["comparison"]:
+        seeds, several = about["seeds"], len({line.first.n_users for line in lines}) > 1
+        users = "" if several else f"{about['n_users']:,} "
+        long = ", the integrated squared error" if about["loss"] == "ise" else ""
+        text.append(
+            f"{usual[0]}{long}: mean distance from the exact answer about "
+            f"these {users}users over {seeds} {'run' if seeds == 1 else 'runs'}."
+        )
+    if any(line.half_width is not None for line in lines):
+        text.append(f"{INTERVAL}: Student's interval of that mean.")
+    text += [f"{known[n].words}." for n in usual if known[n].words]
+    kinds = {line.predicted_kind for line in lines} if "theory" in usual else set()
+    text += ["*: an exact formula."] * ("exact" in kinds)
+    text += ["<: an upper bound."] * ("bound" in kinds)
+    if about["adversary"] and {"theory", "ratio"} & {*usual}:
+        text.append("Theory is about honest users.")
+    if worse := dict.fromkeys(line.worse for line in lines if line.worse):
+        text.append(f"{WORSE}: worse than {' or '.join(worse)}, an answer without any data.")
+    if any(UNIFORM in line.trivial for line in lines) and about.get("target") == "histogram":
+        text.append(f"{UNIFORM}: of the true total.")
+    if any(line.far_off for line in lines):
+        text.append(f"!: theory is off by a factor of more than {FAR:g}, beyond the interval.")
+    stated = [
+        (r.label, r.more["stated"], r.predicted)
+        for line in lines
+        for r in line.records[:1]
+        if r.more.get("stated", {}).get("predicted") is not None
+    ]
+    followed = dict.fromkeys(
+        label for label, own, p in stated if p is not None and own["loss_name"] == SQUARED_L2
+    )
+    if followed:
+        text.append(
+            f"The theory of {', '.join(followed)} follows from their squared l2 distance, as if "
+            "errors were normal, alike in all entries and not projected."
+        )
+    for label, own, p in dict.fromkeys((x, str(o["loss_name"]), p) for x, o, p in stated):
+        text += [f"The theory of {label} is about {own}."] * (p is None)
+    if about["comparison"]:
+        seen = {line.first.trust for line in lines}
+        told = [t for t in LETTERS if t in seen]
+        text.append(f"{', '.join(LETTERS[t] for t in told)}: {', '.join(told)} trust.")
+    if about["sampling"] is not None:
+        text.append(
+            f"The exact answer is itself about {about['sampling']:.3g} from that of the population "
+            "which the users are a sample of (estimated)."
+        )
+    return " ".join(text)
+
+
+# -- sentences -------------------------------------------------------------------------------------
+
+
+def sections_of(about: About, lines: Lines) -> list[tuple[str, list[str]]]:
+    """Return what must be known to read the table: titles, and sentences under each."""
+    lines = [line for line in lines if line.records]
+    found = [
+        ("what is compared", _compared(about)),
+        ("what must be believed", _believed(about, lines)),
+        ("estimates", _estimates(about, lines)),
+        ("guarantees", _guarantees(about, lines)),
+        ("at least", _bounds(lines)),
+        ("NOT PRIVATE in these runs", _secret(about, lines)),
+        ("warnings", [*about["doubts"], *_warnings(lines)]),
+        ("runs without a result", _troubles(lines)),
+        ("left out", [f"{label}: {reason}" for label, reason in about["left_out"]]),
+    ]
+    return [(title, told) for title, told in found if told]
+
+
+def _said(lines: Lines, of: Callable[[Line], Sequence[str]]) -> list[str]:
+    """Write what lines say, each sentence once, with who says it where not all do."""
+    labels = dict.fromkeys(line.label for line in lines)
+    found: dict[str, dict[str, None]] = {}
+    for line in lines:
+        for text in of(line):
+            found.setdefault(text, {})[line.label] = None
+    return [t if len(w) == len(labels) else f"{', '.join(w)}: {t}" for t, w in found.items()]
+
+
+def _compared(about: About) -> list[str]:
+    if not about["comparison"]:
+        return []
+    others = " or ".join(repr(t) for t in about["truths"])
+    more = f" (compare.truth may be {others})" if others else ""
+    absent = absent_kinds(about["target"])
+    return [
+        f"one budget for all, {about['budget']['adjacency']}: {about['neighbours']}",
+        f"truth: {about['truth']}{more}",
+        *(f"adversary: {words}" for words in about["adversary"]),
+        *[f"no registered protocol for a {about['target']} is {', '.join(absent)}"] * bool(absent),
+    ]
+
+
+def absent_kinds(target: str) -> list[str]:
+    """Name the kinds of protocols of which no registered one has this target."""
+    made = [cls.example().guarantee for cls in protocols().values() if cls.target == target]
+    there = {
+        "central": any(g.trust is Trust.CENTRAL and g.unit == "user" for g in made),
+        "local": any(g.trust is Trust.LOCAL for g in made),
+    }
+    return [kind for kind, found in there.items() if not found]
+
+
+def _believed(about: About, lines: Lines) -> list[str]:
+    told = {
+        level: dict.fromkeys(x.believed.words for x in lines if x.level == level and x.believed)
+        for level in about["levels"]
+    }
+    out = [f"{level}: {words}" for level, every in told.items() for words in every]
+    return out + [f"{t}: not reached; {why}" for t, why in about.get("unreached", {}).items()]
+
+
+def _estimates(about: About, lines: Lines) -> list[str]:
+    out = _said(lines, lambda line: [line.first.truth] if line.first.truth else [])
+    if any(line.off for line in lines):
+        out.append(
+            f"off: {about['loss']} between a row's own truth and {about['truth']!r} on these "
+            "users, a bias that no budget takes away"
+        )
+    return out
+
+
+def _guarantees(about: About, lines: Lines) -> list[str]:
+    """State what lines guarantee: one sentence for those that differ in their budgets alone."""
+    if not about["axes"]:
+        promises = _said(lines, _promise)
+    else:
+        of: dict[tuple[str, str], list[Line]] = {}
+        for line in lines:
+            g = line.first.guarantee
+            if g:
+                unit = f"per {g['unit']}" + " (NOT user-level)" * (g["unit"] != "user")
+                kind = f"{unit}, {g['trust']} trust, {g['adjacency']}"
+                of.setdefault((line.label, kind), []).append(line)
+        promises = []
+        for (label, kind), own in of.items():
+            epsilon, delta = (
+                span([x.first.guarantee[n] for x in own]) for n in ("epsilon", "delta")
+            )
+            flags = "".join(f"; not ranked: {f}" for f in own[0].flags)
+            promises.append(f"{label}: epsilon = {epsilon}, delta = {delta} {kind}{flags}")
+    spent = [r.more["spent"]["how"] for line in lines for r in line.records if "spent" in r.more]
+    composed = f"; composed by: {', '.join(dict.fromkeys(spent))}" if spent else ""
+    noise, clients = about["run"]["noise"], about["run"]["clients"]
+    return [*promises, f"noise: {noise}; clients: {clients}{composed}"]
+
+
+def _promise(line: Line) -> list[str]:
+    g = line.first.guarantee
+    if not g:
+        return []
+    claimed = f"; its paper claims {g['claimed']}" if "claimed" in g else ""
+    text = g["text"] + claimed
+    return ["; ".join([text, *(f for f in line.flags if f not in text)])]
+
+
+def _bounds(lines: Lines) -> list[str]:
+    told = _said(lines, lambda line: [b.words for b in line.bounds])
+    what = "what no protocol of that guarantee can beat on all such users"
+    return [what, *told] if told else []
+
+
+def _secret(about: About, lines: Lines) -> list[str]:
+    every = lambda line: [n for r in line.records for n in r.more.get("not_private", ())]  # noqa: E731
+    first = "errors, theory and times: computed from the users' data"
+    return [first, *about["facts"], *_said(lines, every)]
+
+
+def _warnings(lines: Lines) -> list[str]:
+    """Quote a warning of each line, and say in how many of its runs there are any."""
+    out: Counter[str] = Counter()
+    runs: Counter[str] = Counter()
+    for line in lines:
+        for r in line.records:
+            if r.warnings:
+                first = next(x.warnings[0] for x in line.records if x.warnings)
+                out[f"{line.label}: {first}"] += 1
+        runs[line.label] += len(line.records)
+    told = [f"{t} ({n} of {runs[t.partition(': ')[0]]} runs)" for t, n in out.most_common(8)]
+    return told + [f"and {len(out) - 8} more"] * (len(out) > 8)
+
+
+def _troubles(lines: Lines) -> list[str]:
+    """Say why runs ended without a result, most often first."""
+    reasons = Counter(
+        f"{line.label}: {{}} x {r.status}: {r.reason}"
+        for line in lines
+        for r in line.records
+        if r.loss is None
+    )
+    return [text.replace("{}", str(n), 1) for text, n in reasons.most_common(12)]
+
+
+def tracebacks(lines: Lines) -> list[str]:
+    """Return the whole tracebacks of cells that broke off, each once."""
+    every = [r.more["traceback"] for line in lines for r in line.records if "traceback" in r.more]
+    return list(dict.fromkeys(every))
+
+
+def in_setting(line: Line, axes: Sequence[str]) -> str:
+    """Write where on some axes a line stands: "epsilon = 1, n_users = 1,000"."""
+    return ", ".join(f"{a.partition('.')[2]} = {shown(line.setting.get(a))}" for a in axes)

@@ -1,0 +1,270 @@
+"""Cells are run once, here or on Ray, and a study may be killed at any moment."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from commands import Command
+
+from simulations.reporting.targets import kind_of
+from simulations.studies import measuring
+from simulations.studies.cells import Cell
+from simulations.studies.compared import Compared, run_study
+from simulations.studies.record import Record
+from simulations.studies.runner import RECORDS, read_records, run_all, run_cells, writing
+from simulations.studies.study import load_study
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = Path(__file__).with_name("noted.py")
+BASE = """
+[run]
+runtime = "inline"
+plugins = ["{plugin}"]
+
+[protocol]
+name = "test-noted"
+epsilon = 1.0
+delta = 1e-6
+clip = 5.0
+
+[population]
+kind = "zipf"
+n_users = 60
+d = 5
+mean_items = 4
+seed = 2
+"""
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a study of the base configuration and what is given."""
+
+    def written(text: str) -> Path:
+        path = tmp_path / "grid.toml"
+        path.write_text(text + BASE.format(plugin=PLUGIN), encoding="utf-8")
+        return path
+
+    return written
+
+
+@pytest.fixture
+def cells(write: Write, tmp_path: Path) -> list[Cell]:
+    """24 cells that note their runs in a file."""
+    text = "[sweep]\nprotocol.epsilon = [1, 2]\npopulation.seed = [1, 2]\nseeds = 6\n"
+    noted = [f"protocol.log={tmp_path / 'log'}", "protocol.pause=0.01"]
+    return [c for _, c in load_study(write(text), noted).grid]
+
+
+def comparable(folder: Path) -> dict[str, Record]:
+    return {k: replace(r, seconds=0.0) for k, r in read_records(folder).items()}
+
+
+def runs(cells: list[Cell]) -> int:
+    log = Path(cells[0].protocol["log"])
+    return len(log.read_text().split()) if log.exists() else 0
+
+
+def statuses(found: dict[str, Record]) -> Counter[str]:
+    return Counter(r.status for r in found.values())
+
+
+def test_a_cell_is_run_once(cells: list[Cell], tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    found = run_cells(cells[:5], tmp_path, progress=lambda *done: told.append(done))
+    assert statuses(found) == {"ok": 5}
+    assert told == [(i, 5) for i in range(1, 6)]
+    assert statuses(run_cells([*cells, *cells], tmp_path)) == {"ok": 24}
+    assert runs(cells) == 24
+    assert comparable(tmp_path).keys() == {c.key for c in cells}
+
+
+def test_a_protocol_is_built_once_for_a_row(
+    cells: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+    prepare = measuring.prepare_cell
+    monkeypatch.setattr(measuring, "_rows", type(measuring._rows)())
+    monkeypatch.setattr(
+        measuring, "prepare_cell", lambda c: built.append(c.run["seed"]) or prepare(c)
+    )
+    assert statuses(run_cells(cells)) == {"ok": 24}
+    assert len(built) == 4  # two budgets, two populations
+
+
+def test_errors_are_kept_and_run_again(write: Write, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    study = load_study(write("[sweep]\nseeds = 3\n"), [f"protocol.broken={broken}"])
+    every = [c for _, c in study.grid]
+    broken.touch()
+    assert statuses(run_cells(every, tmp_path)) == {"error": 3}
+    (reason,) = {r.reason for r in comparable(tmp_path).values()}
+    assert reason == "RuntimeError: the script broke (noted.py, line 35, in rounds)"
+    broken.unlink()
+    assert statuses(run_cells(every, tmp_path)) == {"ok": 3}
+    assert len((tmp_path / RECORDS).read_text().splitlines()) == 6  # nothing is rewritten
+
+
+def test_killed_at_any_moment(cells: list[Cell], tmp_path: Path) -> None:
+    """SIGKILL after 0, 5 and 14 cells: the records are those of a run in peace.
+
+    Only the cell that was under way at a kill is run again.
+    """
+    peace, killed = tmp_path / "peace", tmp_path / "killed"
+    for folder in (peace, killed):
+        folder.mkdir()
+    run_cells(cells, peace)
+    before = runs(cells)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fedhist.protocols", "simulations.studies.runner"])
+    kills = (0, 5, 14)
+    for most in kills:
+        child = context.Process(target=run_cells, args=(cells, killed))
+        child.start()
+        end = time.monotonic() + 300
+        while time.monotonic() < end and child.is_alive():
+            if runs(cells) > before and len(read_records(killed)) >= most:
+                break
+            time.sleep(0.003)
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGKILL)
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        assert most <= len(read_records(killed)) < len(cells)
+    assert statuses(run_cells(cells, killed)) == {"ok": 24}
+    assert comparable(killed) == comparable(peace)
+    assert runs(cells) <= before + len(cells) + len(kills)
+
+
+def test_half_a_line_is_cut_off(cells: list[Cell], tmp_path: Path) -> None:
+    run_cells(cells[:3], tmp_path)
+    file = tmp_path / RECORDS
+    whole = file.read_bytes()
+    file.write_bytes(whole + b'{"key": "torn')
+    assert len(read_records(tmp_path)) == 3
+    run_cells(cells[:4], tmp_path)
+    assert file.read_bytes().startswith(whole)
+    assert len(file.read_bytes().splitlines()) == 4
+    file.write_bytes(b"{]\n" + whole)
+    with pytest.raises(ValueError, match=r"records\.jsonl, line 1 is damaged"):
+        run_cells(cells, tmp_path)
+
+
+def test_one_study_writes_at_a_time(cells: list[Cell], tmp_path: Path) -> None:
+    with writing(tmp_path), pytest.raises(ValueError, match="another process writes to"):
+        run_cells(cells, tmp_path)
+    assert runs(cells) == 0
+
+
+def test_interrupted_while_others_read(write: Write, tmp_path: Path, fedhist: Command) -> None:
+    """Ctrl-C keeps what is done; ``fedhist show`` reads a study that is running."""
+    config, folder = write('[sweep]\n"protocol.pause" = [0.05]\nseeds = 400\n'), tmp_path / "a"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "simulations.cli.main", "compare", config, "--out", folder],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    end = time.monotonic() + 300
+    while time.monotonic() < end and not (folder.exists() and len(read_records(folder)) > 2):
+        time.sleep(0.05)
+    status, out, _ = fedhist("show", folder)
+    assert status == 0
+    assert "of 400 cells are done" in " ".join(out.split())
+    assert process.poll() is None
+    status, _, err = fedhist("compare", config, "--out", folder, "--seeds", 2)
+    assert (status, "another process writes to" in err) == (2, True)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    kept = len(read_records(folder))
+    assert f"interrupted; {kept} cells are in" in " ".join(errors.split())
+    assert 2 < kept < 400
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("one_ray")
+def test_ray_gives_the_same(cells: list[Cell], tmp_path: Path) -> None:
+    """Bit for bit, also for sums of real numbers. A cell that kills its worker is an error."""
+    mean = {"name": "mean", "epsilon": 1, "low": -1, "high": 1, "samples_per_user": 5}
+    people = {"kind": "gaussian", "n_users": 3000, "samples_per_user": 5, "mean": 0.2}
+    every = [*cells, *(Cell(mean, people, {"seed": s}) for s in range(4))]
+    dead = replace(cells[0], protocol={**cells[0].protocol, "ending": "dead"})
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    run_cells(every, tmp_path / "here")
+    found = run_cells([*every, dead], tmp_path / "there", workers=2)
+    assert "its worker died" in found[dead.key].reason
+    there = comparable(tmp_path / "there")
+    assert there.pop(dead.key).status == "error"
+    assert there == comparable(tmp_path / "here")
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("one_ray")
+def test_a_cluster_of_another_version_is_refused_before_any_work(
+    cells: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from simulations.runtimes import ray_machines
+
+    true = ray_machines.facts_of
+    monkeypatch.setattr(
+        ray_machines,
+        "facts_of",
+        lambda plugins: true(plugins) | {"the version of fedhist": "0.0.1"},
+    )
+    with pytest.raises(Exception, match=r"version of fedhist is .* there and 0\.0\.1 here"):
+        list(run_all(cells, 2, "auto"))
+    assert runs(cells) == 0
+
+
+# -- folders ---------------------------------------------------------------------------------------
+
+
+def test_a_study_goes_on_in_its_folder(write: Write, tmp_path: Path) -> None:
+    folder, log = tmp_path / "out", tmp_path / "log"
+    path = write("[sweep]\nprotocol.epsilon = [1, 2]\nseeds = 2\n")
+    run_study(load_study(path, [f"protocol.log={log}"]), folder)
+    assert {p.name for p in folder.iterdir()} == {
+        *("study.toml", RECORDS, "result.json", "figure.png", "report.html", ".fedhist.json")
+    }
+    assert kind_of(folder) == "study"
+    more = run_study(load_study(path, [f"protocol.log={log}", "sweep.seeds=3"]), folder)
+    assert len(log.read_text().split()) == 6
+    again = Compared.open(folder)
+    assert again.document() == more.document()
+    assert again.written("txt") == more.written("txt")
+    repeated = run_study(load_study(folder / "study.toml"), folder)
+    assert repeated.table.equals(more.table)
+    assert len(log.read_text().split()) == 6
+    run_study(load_study(folder / "study.toml"), folder, force=True)
+    assert len(log.read_text().split()) == 12
+
+
+def test_what_others_wrote_is_left_alone(write: Write, tmp_path: Path) -> None:
+    study, folder = load_study(write("[sweep]\n")), tmp_path / "out"
+    folder.mkdir()
+    (folder / "mine.txt").write_text("mine")
+    for force in (False, True):
+        with pytest.raises(ValueError, match=r"holds mine\.txt, which fedhist did not write"):
+            run_study(study, folder, force=force)
+    (folder / "mine.txt").unlink()
+    (folder / ".fedhist.json").write_text('{"kind": "run", "files": ["config.json"]}')
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="results of the kind 'run', not 'study'"):
+        run_study(study, folder)
+    run_study(study, folder, force=True)
+    assert not (folder / "config.json").exists()

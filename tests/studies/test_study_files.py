@@ -1,0 +1,316 @@
+"""What a study file stands for: cells of a grid, rows of a comparison, and errors of one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedhist.base.errors import PopulationError
+from fedhist.privacy.guarantee import Adjacency
+from simulations.config.parts import STUDIES
+from simulations.runs.config import load_config, parse_tables
+from simulations.studies.cells import Cell
+from simulations.studies.compared import plan_of
+from simulations.studies.contenders import set_up
+from simulations.studies.measuring import run_cell
+from simulations.studies.study import builtin_studies, load_study
+
+PLUGIN = Path(__file__).with_name("noted.py")
+BASE = """
+[run]
+runtime = "inline"
+plugins = ["{plugin}"]
+
+[protocol]
+name = "test-noted"
+epsilon = 1.0
+delta = 1e-6
+clip = 5.0
+
+[population]
+kind = "zipf"
+n_users = 60
+d = 5
+mean_items = 4
+seed = 2
+"""
+COMPARE = """
+[run]
+seed = 5
+
+[compare]
+epsilon = 1.0
+delta = 1e-6
+seeds = 20
+protocols = [
+    { name = "bounded-histogram", delta = 0, clip = 60, label = "Laplace" },
+    { name = "bounded-histogram", clip = 20, label = "Gaussian" },
+]
+
+[population]
+kind = "zipf"
+n_users = 60
+d = 5
+mean_items = 4
+seed = 2
+"""
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a sweep of the base configuration."""
+
+    def written(text: str) -> Path:
+        path = tmp_path / "grid.toml"
+        path.write_text(text + BASE.format(plugin=PLUGIN), encoding="utf-8")
+        return path
+
+    return written
+
+
+def cells_of(path: Path, *overrides: str) -> list[Cell]:
+    return plan_of(load_study(path, overrides))[2]
+
+
+def values(cells: list[Cell], *keys: str) -> list[tuple[Any, ...]]:
+    return [tuple(getattr(c, k.split(".")[0]).get(k.split(".")[1]) for k in keys) for c in cells]
+
+
+# -- grids -----------------------------------------------------------------------------------------
+
+
+def test_all_combinations(write: Write) -> None:
+    cells = cells_of(
+        write('[sweep]\nprotocol.epsilon = [0.5, 1]\n"population.n_users" = [60, 70]\nseeds = 2\n')
+    )
+    assert sorted(values(cells, "population.n_users", "protocol.epsilon", "run.seed")) == [
+        (n, epsilon, seed) for n in (60, 70) for epsilon in (0.5, 1) for seed in (0, 1)
+    ]
+    assert len({c.key for c in cells}) == 8
+
+
+def test_lines_are_settings_without_seeds(write: Write) -> None:
+    """Populations of other seeds are runs of one line; axes that go together are named once."""
+    text = '[sweep]\nseeds = 2\n"population.seed" = [1, 2]\n'
+    text += '[[sweep.zip]]\n"population.d" = [5, 6]\n"protocol.clip" = [1, 2]\n'
+    about, lines, cells = plan_of(load_study(write(text)))
+    assert set(values(cells, "population.d", "protocol.clip")) == {(5, 1), (6, 2)}
+    assert [len(x.keys) for x in lines] == [4, 4]
+    assert about["axes"] == ["population.d"]
+
+
+def test_several_protocols(write: Write) -> None:
+    text = """[sweep]
+seeds = [4, 9]
+protocols = [
+    { name = "bounded-histogram" }, { name = "test-noted", pause = 0.5 },
+    { clip = 7 }, { clip = 8, label = "wide" },
+]
+"""
+    about, lines, cells = plan_of(load_study(write(text)))
+    assert [(x.label, len(x.keys)) for x in lines] == [
+        ("bounded-histogram", 2),
+        ("test-noted pause=0.5", 2),
+        ("test-noted clip=7", 2),
+        ("wide", 2),
+    ]
+    assert values(cells, "protocol.clip") == [(5,), (5,), (5,), (5,), (7,), (7,), (8,), (8,)]
+    assert not about["comparison"]
+
+
+def test_protocols_on_an_axis(write: Write) -> None:
+    names = ["bounded-histogram", "test-noted"]
+    about, lines, _ = plan_of(load_study(write(f'[sweep]\n"protocol.name" = {names}\n')))
+    assert [x.label for x in lines] == names
+    assert about["axes"] == []
+
+
+def test_equal_cells_are_one(write: Write) -> None:
+    assert len(cells_of(write("[sweep]\nprotocol.epsilon = [1, 1.0, 2]\n"))) == 2
+    text = '[sweep]\nprotocols = [{ label = "a" }, { epsilon = 1, label = "b" }]\n'
+    with pytest.raises(ValueError, match="'a' and 'b' are the same cells"):
+        load_study(write(text))
+
+
+def test_overrides(write: Write) -> None:
+    text = write("[sweep]\nprotocol.epsilon = [1, 2]\nseeds = 5\n")
+    cells = cells_of(text, "sweep.seeds=1", "population.n_users=9", "run.seed=3")
+    assert values(cells, "population.n_users", "run.seed") == [(9, 3), (9, 3)]
+
+
+def test_files_are_named_for_other_processes(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "d.csv").write_text("user,item\nann,tea\nbob,rye\n")
+    monkeypatch.chdir(tmp_path)
+    data = ["population.kind=events", "population.path=d.csv", "population.top=2"]
+    data += ["population.user=user", "population.item=item"]
+    about, _, (cell,) = plan_of(load_study(write("[sweep]\n"), data))
+    assert cell.population["path"] == str(tmp_path / "d.csv")
+    assert about["tables"]["population"]["path"] == str(tmp_path / "d.csv")
+    assert about["tables"]["run"]["plugins"] == [str(PLUGIN)]
+    assert run_cell(cell).status == "ok"
+
+
+def test_what_only_a_population_refuses_is_a_result(write: Write) -> None:
+    """Two users' samples are no two dimensions: the file is not wrong, one population is."""
+    text = '[sweep]\n"population.dimension" = [1, 2]\n'
+    people = [f"population.{x}" for x in ("kind=gaussian", "n_users=60", "samples_per_user=4")]
+    mean = [f"protocol.{x}" for x in ("name=naive-mean", "epsilon=1", "low=-1", "high=1")]
+    found = [run_cell(c) for c in cells_of(write(text), *people, *mean)]
+    assert [r.status for r in found] == ["ok", "error"]
+    assert "dimension" in found[1].reason
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"needs a table \[compare\] or \[sweep\]; fedhist run"),
+        ("[sweep]\nseed = 3\n", "'seed'; did you mean 'seeds'"),
+        ('[sweep]\n"protocl.epsilon" = [1]\n', "'protocl.epsilon'; did you mean 'protocol.epsilon"),
+        ('[sweep]\n"run.workers" = [1]\n', "run.workers cannot be swept"),
+        ('[sweep]\n"run.node" = [1]\n', "run.node cannot be swept; did you mean 'nodes'"),
+        ("[sweep]\nprotocol.epsilon = 1\n", "the axis protocol.epsilon needs a list of values"),
+        ("[sweep]\nprotocol.epsilon = []\n", "the axis protocol.epsilon needs a list of values"),
+        ("[sweep]\nseeds = 0\n", "sweep.seeds must be a positive number"),
+        ("[sweep]\nseeds = [1, -1]\n", "sweep.seeds must be a positive number"),
+        ('[sweep]\nseeds = 2\n"run.seed" = [1]\n', "run.seed is an axis"),
+        ("[sweep]\nprotocol.epsilom = [1]\n", "'epsilom'; did you mean 'epsilon'"),
+        ("[sweep]\npopulation.n_user = [1]\n", "'n_user'; did you mean 'n_users'"),
+        ("[sweep]\npopulation.n_users = [60, -1]\n", "n_users must be a positive integer, got -1"),
+        ('[sweep]\nprotocols = ["mean"]\n', "sweep.protocols must be a list of tables"),
+        ('[sweep]\nprotocols = [{ name = "maen" }]\n', "'maen'; did you mean 'mean'"),
+        ("[sweep]\nprotocols = [{ clip = 1 }, { clip = 1 }]\n", "two rows are called"),
+        ("[sweep]\nprotocol.clip = [1]\n[[sweep.zip]]\nprotocol.clip = [1]\n", "is on two axes"),
+        (
+            "[sweep]\n[[sweep.zip]]\nprotocol.clip = [1]\npopulation.d = [1, 2]\n",
+            "protocol.clip has 1, population.d has 2",
+        ),
+        ("[sweep]\nzip = 3\n", r"\[\[sweep.zip\]\]"),
+        (
+            "[sweep]\nprotocol.clip = [1, 2]\nprotocol.epsilon = [1, -1]\n",
+            "protocol.epsilon must be positive, got -1",
+        ),
+        ("[sweep]\nprotocols = [{ delta = 2.0 }]\n", "test-noted: protocol.delta"),
+        ("[budget]\n[sweep]\n", "unknown table 'budget'; there are 'run', 'protocol'"),
+        ("[sweep\n", "is not TOML"),
+        (f"[sweep]\nprotocol.clip = {list(range(1, 1002))}\nseeds = 1000\n", "1,001,000 cells"),
+    ],
+)
+def test_grids_that_cannot_be_meant(write: Write, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        cells_of(write(text))
+
+
+@pytest.mark.parametrize("override", ["run.repeats=2", "run.ledger=l", "run.out=o"])
+def test_keys_without_meaning(write: Write, override: str) -> None:
+    with pytest.raises(ValueError, match="has no meaning in a study"):
+        load_study(write("[sweep]\n"), [override])
+
+
+def test_more_users_than_cells_may_hold_are_refused_before_any(write: Write) -> None:
+    told = r"test-noted on a population of kind 'zipf': a cell .* at most 10,000,000, got 20,000,0"
+    with pytest.raises(PopulationError, match=told):
+        cells_of(write("[sweep]\npopulation.n_users = [60, 20_000_000]\n"))
+
+
+def test_a_parameter_that_is_missing(write: Write) -> None:
+    """Every cell would be an error: the study is not begun."""
+    path = write("[sweep]\nseeds = 2\n")
+    path.write_text(path.read_text().replace("epsilon = 1.0\n", ""))
+    with pytest.raises(ValueError, match="test-noted needs epsilon: give protocol"):
+        cells_of(path)
+
+
+# -- comparisons -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("seeds = 20", "seed = 20"), "'seed'; did you mean 'seeds'"),
+        (("seeds = 20", "seeds = 0"), "seeds must be a positive number"),
+        (("epsilon = 1.0", "epsilon = -1.0"), "compare.epsilon must be a positive number"),
+        (("epsilon = 1.0", "delta = 1e-6"), "not TOML"),
+        (("epsilon = 1.0\n", ""), r"\[compare\] needs the key 'epsilon'"),
+        (("seeds = 20", 'adjacency = "replace"'), "compare.adjacency must be one of"),
+        (("seeds = 20", 'loss = "l3"'), "compare.loss must be one of"),
+        (("seeds = 20", 'target = "mean"'), "estimates another target, 'histogram'"),
+        (("seeds = 20", 'without = ["mean"]'), "without leaves out protocols of compare.target"),
+        (("clip = 60", "clip = -60"), "Laplace: protocol.clip"),
+        (("clip = 60", "clipp = 60"), "Laplace: unknown parameter"),
+        (('"Laplace"', '"Gaussian"'), "two rows are called 'Gaussian'"),
+        (('name = "bounded-histogram", delta', 'name = "bounded", delta'), "unknown protocol"),
+        (("[population]", "[protocol]\nclap = 3\n[population]"), "has the parameter 'clap'"),
+        (("[population]", "[protocol]\nepsilon = 3\n[population]"), "stands in \\[compare\\]"),
+        (("seed = 5", "seed = 5\nrepeats = 3"), "seeds repeats runs"),
+        (("[compare]", "[compared]"), "unknown table 'compared'; did you mean 'compare'"),
+        (("[population]", "[sweep]\nprotocols = [{}]\n[population]"), "protocols stand in"),
+        (("[population]", '[sweep]\n"run.seed" = [1]\n[population]'), "give compare.seeds"),
+    ],
+)
+def test_comparisons_that_cannot_be_meant(
+    tmp_path: Path, change: tuple[str, str], message: str
+) -> None:
+    assert change[0] in COMPARE
+    path = tmp_path / "mine.toml"
+    path.write_text(COMPARE.replace(*change, 1))
+    with pytest.raises(ValueError, match=message):
+        plan_of(load_study(path))
+
+
+def test_a_grid_of_comparisons(tmp_path: Path) -> None:
+    """The axis protocol.epsilon is the common budget; lines of one point are ranked together."""
+    path = tmp_path / "mine.toml"
+    axes = '[sweep]\n"protocol.epsilon" = [0.5, 2]\n"population.n_users" = [50, 60]\nseeds = 3\n'
+    path.write_text(COMPARE.replace("[population]", axes + "[population]"))
+    about, lines, cells = plan_of(load_study(path))
+    assert about["axes"] == ["protocol.epsilon", "population.n_users"]
+    assert [(x.label, *x.setting.values()) for x in lines] == [
+        (label, e, n) for e in (0.5, 2) for n in (50, 60) for label in ("Laplace", "Gaussian")
+    ]
+    assert values(cells[::6], "protocol.epsilon", "population.n_users", "run.seed") == [
+        (e, n, 5) for e in (0.5, 2) for n in (50, 60)
+    ]
+    assert len(cells) == 24
+
+
+def test_one_file_for_several_commands(tmp_path: Path) -> None:
+    """Target, budget and adjacency are those of the protocol that the file runs."""
+    path = tmp_path / "study.toml"
+    text = BASE.format(plugin=PLUGIN).replace(
+        "clip = 5.0", 'clip = 5.0\nadjacency = "zero-out-user"'
+    )
+    path.write_text(text + "[compare]\nseeds = 2\n")
+    assert load_config(path).protocol["epsilon"] == 1.0
+    ((_, found),) = load_study(path).points
+    assert (found.target, found.epsilon, found.delta) == ("histogram", 1.0, 1e-6)
+    assert found.adjacency is Adjacency.ZERO_OUT_USER
+    assert (found.common, found.seeds) == ({"clip": 5.0}, (0, 1))
+    assert "test-noted" in {c.protocol.name for c in set_up(found).contenders}
+    ((_, own),) = load_study(path, ["compare.epsilon=2", 'compare.target="mean"']).points
+    assert (own.target, own.epsilon, own.common) == ("mean", 2.0, {})
+    for name in STUDIES:
+        part = "" if name == "compare" else f"[{name}]\n"
+        path.write_text(text + "[compare]\nseeds = 2\n" + part)
+        assert name in parse_tables(path.read_text())
+        assert load_config(path).name == "study"
+
+
+@pytest.mark.parametrize("name", builtin_studies())
+def test_built_in_studies_can_be_run(name: str) -> None:
+    """Every row that a file names takes part, at fewer users; and its first cell ends well."""
+    small = [] if name in ("clip", "corrupted", "mean-error") else ["population.n_users=300"]
+    study = load_study(name, small)
+    about, lines, cells = plan_of(study)
+    for _, comparison in study.points:
+        named = {e.label for e in comparison.entries if e.named}
+        assert named <= {x.label for x in lines}
+        assert bool(about["sampling"]) == (about["loss"] not in {"ise", "rank error"})
+    assert len(cells) >= 10
+    assert run_cell(cells[0]).status == "ok"

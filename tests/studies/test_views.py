@@ -1,0 +1,320 @@
+"""What a study shows: one table in every format, a figure for each question, one static page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.text import Text
+
+from simulations.reporting.pictures import TRUST, shades
+from simulations.studies.compared import Compared
+from simulations.studies.levels import Premise
+from simulations.studies.record import Record
+from simulations.studies.summary import Line
+
+ABOUT: dict[str, Any] = {
+    "kind": "study",
+    "name": "small",
+    "title": "histogram: 100 users; epsilon = 1, delta = 0, replace-user",
+    "tables": {"run": {"seed": 1}},
+    "axes": [],
+    "adversary": [],
+    "loss": "l1",
+    "levels": [],
+    "facts": [],
+    "doubts": [],
+    "left_out": [["other", "passes the common budget"]],
+    "unreached": {},
+    "sampling": None,
+    "comparison": True,
+    "run": {"noise": "simulated", "clients": "per-user"},
+    "target": "histogram",
+    "n_users": 100,
+    "budget": {"epsilon": 1.0, "delta": 0.0, "adjacency": "replace-user"},
+    "neighbours": "one user's whole record is replaced by any other",
+    "seeds": 2,
+    "truth": "total",
+    "truths": [],
+}
+PROMISE = {"epsilon": 1.0, "delta": 0.0, "adjacency": "replace-user", "unit": "user"}
+
+
+def records(label: str, trust: str, *losses: float, **more: Any) -> dict[str, Record]:
+    made = [
+        Record(
+            f"{label}{more}{i}",
+            label=label,
+            target="histogram",
+            status="ok",
+            loss=x,
+            loss_name="l1",
+            losses={"l1": x, "l2": x / 2},
+            trivial={"all zeros": {"l1": 100.0}, "uniform": {"l1": 50.0}},
+            predicted=10.0,
+            predicted_kind="exact",
+            truth="total",
+            guarantee={**PROMISE, "trust": trust, "text": "1-DP per user"},
+            n_users=100,
+            rounds=1,
+            bytes_per_user=40.0,
+            seconds=0.5,
+            cell={"protocol": {"name": label}, "run": {"seed": i}},
+        )
+        for i, x in enumerate(losses)
+    ]
+    return {r.key: r for r in made}
+
+
+def study(*rows: tuple[str, str, list[float]], **about: Any) -> Compared:
+    lines, found = [], dict[str, Record]()
+    for label, trust, losses in rows:
+        own = records(label, trust, *losses)
+        lines.append(Line(label, label, tuple(own)))
+        found |= own
+    return Compared(ABOUT | about, tuple(lines), found)
+
+
+SMALL = study(
+    ("central_one", "central", [9.0, 11.0]),
+    ("shuffled", "shuffle", [20.0, 24.0]),
+    ("local", "local", [60.0, 64.0]),
+)
+
+
+def test_the_table() -> None:
+    """Means, Student's interval of two values (12.706 standard errors), shares, ratios, marks."""
+    found = {r["protocol"]: r for r in SMALL.table.to_dicts()}
+    assert list(found) == [
+        "no privacy (exact)",
+        "uniform",
+        "all zeros",
+        *("central_one", "shuffled", "local"),
+    ]
+    row = found["shuffled"]
+    assert (row["rank"], row["trust"], row["loss"]) == (2, "shuffle", 22.0)
+    assert row["half_width"] == pytest.approx(12.7062 * 2, rel=1e-5)
+    assert (row["relative"], row["ratio"], row["times"]) == (0.22, 2.2, 2.2)
+    assert found["local"]["worse than"] == "uniform"
+    assert found["uniform"]["loss"] == 50.0
+
+
+def test_the_text() -> None:
+    """The words of the command, once."""
+    said = [line.rstrip() for line in SMALL.written("txt").decode().rstrip().splitlines()]
+    assert said == Path(__file__).with_name("small_study.txt").read_text().splitlines()
+
+
+def test_every_format_has_the_same_table() -> None:
+    rows = list(csv.DictReader(io.StringIO(SMALL.written("csv").decode())))
+    assert [r["loss"] for r in rows][3:] == ["10.0", "22.0", "62.0"]
+    chosen = SMALL.written("csv", ["protocol", "l1"]).decode()
+    assert chosen.splitlines()[0] == "protocol,loss"
+    with pytest.raises(ValueError, match="no column 'bites'; did you mean 'bytes'"):
+        SMALL.written("md", ["bites"])
+    tex = SMALL.written("tex").decode()
+    assert "\n1 & C & central\\_one & 10 & " in tex
+    assert tex.count(r"\midrule") == 2
+    assert "\n% NOT PRIVATE: computed" in tex
+    assert re.search(r"^\| 2 +\| S +\| shuffled +\| 22 ", SMALL.to_markdown(), re.MULTILINE)
+    body = json.loads(SMALL.written("json"))
+    assert [x["rank"] for x in body["lines"]] == [1, 2, 3]
+    assert body["lines"][1]["mean"] == 22.0
+
+
+def test_who_is_not_ranked() -> None:
+    rows = (("a", "central", [1.0, 1.2]), ("b", "local", [2.0, 2.0]))
+    made = study(*rows)
+    flagged = replace(made.planned[0], flags=("NOT PRIVATE",))
+    found = replace(made, planned=(flagged, made.planned[1]))
+    assert [(x.label, x.rank) for x in found.lines] == [("b", 1), ("a", None)]
+    assert "NOT PRIVATE" in found.written("txt").decode()
+
+
+def test_theory_that_is_far_off_is_marked() -> None:
+    """Beyond a factor of two and the interval of the mean; a bound only where it is crossed."""
+    for losses, far in (([29.0, 30.0, 31.0], True), ([14.0, 15.0], False), ([5.0, 55.0], False)):
+        assert study(("x", "central", losses)).lines[0].far_off is far
+    made = study(("x", "central", [1.0, 1.01]))
+    (key, *others) = made.found
+    bound = {k: replace(r, predicted_kind="bound") for k, r in made.found.items()}
+    assert made.lines[0].far_off
+    assert not replace(made, found=bound).lines[0].far_off
+    assert others
+    assert key
+
+
+def test_a_line_of_no_run_and_of_broken_ones() -> None:
+    broken = Record("b", label="b", target="histogram", reason="ValueError: no (mine.py, line 3)")
+    line = Line("b", "b", ("b", "c"))
+    found = Compared(ABOUT, (line,), {"b": broken})
+    assert found.title.endswith("(1 of 2 cells are done)")
+    text = " ".join(found.written("txt").decode().split())
+    assert "b: 1 x error: ValueError: no (mine.py, line 3)" in text
+    empty = Compared(ABOUT, (line,), {})
+    assert "no cell has ended yet" in empty.written("txt").decode()
+    assert empty.written("html")
+    with pytest.raises(ValueError, match="nothing to draw"):
+        empty.figure()
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def marks(axes: Any) -> list[tuple[float, float, str]]:
+    out = []
+    for c in axes.containers:
+        line = c.lines[0]
+        x, y = line.get_data()
+        out += [(float(a), float(b), line.get_color()) for a, b in zip(x, y, strict=True)]
+    return out
+
+
+def test_a_ranking_draws_means_in_the_hue_of_their_trust() -> None:
+    """A row under shuffle trust is ranked, and drawn so."""
+    (axes,) = SMALL.figure().axes
+    assert [(x, c) for x, _, c in marks(axes)] == [
+        (10.0, TRUST["central"][0]),
+        (22.0, TRUST["shuffle"][0]),
+        (62.0, TRUST["local"][0]),
+    ]
+    told = [t.get_text() for t in axes.get_yticklabels()]
+    assert told == ["1. central_one", "2. shuffled", "3. local"]
+    legend = {t.get_text() for t in axes.figure.legends[0].get_texts()}
+    assert legend == {"central trust", "shuffle trust", "local trust", "theory"}
+
+
+def grid() -> Compared:
+    lines, found = [], dict[str, Record]()
+    for label, trust in (("a", "central"), ("b", "central"), ("c", "local")):
+        for epsilon in (0.5, 1.0, 4.0):
+            for n in (100, 1000):
+                own = records(label, trust, 8 / epsilon, 9 / epsilon, at=(epsilon, n))
+                setting = {"protocol.epsilon": epsilon, "population.n_users": n}
+                lines.append(Line(label, label, tuple(own), setting))
+                found |= own
+    axes = {"axes": ["protocol.epsilon", "population.n_users"]}
+    return Compared(ABOUT | axes, tuple(lines), found)
+
+
+@pytest.mark.parametrize("width", ["page", "column"])
+def test_several_axes_are_facets(width: str) -> None:
+    """One look for a protocol in all of them, no two alike; labels are whole, type is readable."""
+    figure = grid().figure(width)
+    panels = [a for a in figure.axes if a.get_title(loc="left")]
+    assert [a.get_title(loc="left") for a in panels] == ["n_users = 100", "n_users = 1,000"]
+    looks = [
+        {
+            c.get_label(): (
+                c.lines[0].get_color(),
+                c.lines[0].get_linestyle(),
+                c.lines[0].get_marker(),
+            )
+            for c in a.containers
+        }
+        for a in panels
+    ]
+    assert looks[0] == looks[1]
+    for part in zip(*looks[0].values(), strict=True):
+        assert len(set(part)) == 3
+    figure.draw_without_rendering()
+    box = figure.bbox
+    texts = [t for t in figure.findobj(Text) if t.get_text().strip()]
+    assert all(t.get_fontsize() >= 7 for t in texts)
+    for t in texts:
+        inside = t.get_window_extent()
+        if t.get_visible():
+            assert box.x0 - 1 <= inside.x0 <= inside.x1 <= box.x1 + 1, t
+    legend = figure.legends[0].get_window_extent()
+    assert all(not legend.overlaps(a.get_window_extent()) for a in panels)
+
+
+def test_levels_stand_side_by_side() -> None:
+    made = study(("sums", "central", [9.0, 11.0]), ("oracle", "local", [60.0, 64.0]))
+    believed = {
+        "central": Premise(("the server",), "x", {}),
+        "local": Premise(("nobody",), "y", {}),
+    }
+    planned = [
+        replace(x, level=t, believed=believed[t])
+        for x, t in zip(made.planned, believed, strict=True)
+    ]
+    levels = ["central", "shuffle", "local"]
+    about = {**made.about, "levels": levels, "unreached": {"shuffle": "nobody randomizes"}}
+    found = replace(made, planned=tuple(planned), about=about)
+    (axes,) = found.figure().axes
+    assert [(round(x), y) for x, y, _ in marks(axes)] == [(0, 10.0), (2, 62.0)]
+    told = [t.get_text() for t in axes.texts]
+    assert told == ["10", "not reached", "62\n× 6.20"]
+    assert axes.get_xticklabels()[1].get_text() == "SHUFFLE\nnobody randomizes"
+
+
+def test_errors_of_zero_are_drawn() -> None:
+    (axes,) = study(("none", "central", [0.0, 0.0])).figure().axes
+    assert axes.get_xscale() == "linear"
+
+
+def test_shades_are_different() -> None:
+    for colour, _ in TRUST.values():
+        made = shades(colour, 6)
+        assert made[0] == colour
+        assert len(set(made)) == 6
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+
+class Reader(HTMLParser):
+    """Tags, attributes and texts of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(k, v or "") for k, v in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_the_page_is_small_and_static() -> None:
+    """Figures are SVG inside, nothing is loaded, nothing runs; every name is text."""
+    text = grid().page().to_html()
+    assert len(text.encode()) < 150_000
+    read = Reader(text)
+    assert "script" not in read.tags
+    assert read.tags.count("svg") == 2  # for a screen and for a telephone
+    links = [v for k, v in read.attributes if k in ("src", "href", "xlink:href")]
+    assert all(v.startswith("#") for v in links)
+    assert "viewport" in text
+    assert "@media print" in text
+    said = " ".join(" ".join(read.texts).split())
+    assert "NOT PRIVATE" in said
+    assert "passes the common budget" in said
+    assert "epsilon" in said  # letters of a figure are letters
+    evil = study(("<b>x</b> $a$", "central", [9.0, 11.0]))
+    assert "<b>x" not in evil.page().to_html()
+
+
+def test_a_page_of_many_rows_stays_below_its_limit() -> None:
+    rows = [(f"protocol {i}", "local", [9.0 + i, 11.0]) for i in range(60)]
+    assert len(study(*rows).page().to_html().encode()) < 300_000
+
+
+def test_records_survive_json() -> None:
+    one = next(iter(SMALL.found.values()))
+    odd = replace(one, label="inf", loss=math.inf, warnings=("a", "b"))
+    assert Record.from_json(odd.to_json()) == odd
