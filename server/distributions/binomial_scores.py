@@ -44,17 +44,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc
 
-from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_within
-
-Int64s = NDArray[np.int64]
-
-TIE = 1e-9
-"""A crossing this close to an integer is one: there the two probabilities are equal."""
+from fedhist.base.arrays import Floats, Integers
+from fedhist.base.checks import check_integer, check_within
 
 MOST_HYPOTHESES = 1 << 20
 
@@ -86,23 +80,15 @@ class BinomialGrid:
         >>> len(BinomialGrid.of(1000, 0.02).p)
         1244
         """
-        if not m >= 1:
-            raise ValueError(f"m must be positive, got {m}")
+        check_integer("m", m)
         check_within("eta", eta, 0, 1, "()")
         n = math.ceil(math.pi * math.sqrt(m) / (4 * eta))
         if n > MOST_HYPOTHESES:
             raise ValueError(f"{n} hypotheses are too many: raise eta = {eta} (m = {m})")
-        half = np.concatenate(([0.0], (np.arange((n + 1) // 2) + 0.5) * (math.pi / (2 * n))))
-        if n % 2:  # the middle one is pi / 4 itself
-            half[-1] = math.pi / 4
-            rest = half[:-1]
-        else:
-            rest = half
-        low, high = np.sin(half) ** 2, np.cos(rest) ** 2
-        if n % 2:
-            low[-1] = 0.5
-        p = np.concatenate((low, high[::-1]))
-        angle = np.concatenate((half, (math.pi / 2 - rest)[::-1]))
+        half = np.concatenate(([0.0], (np.arange(n // 2) + 0.5) * (math.pi / (2 * n))))
+        middle = [math.pi / 4] * (n % 2), [0.5] * (n % 2)
+        angle = np.concatenate((half, middle[0], (math.pi / 2 - half)[::-1]))
+        p = np.concatenate((np.sin(half) ** 2, middle[1], np.cos(half[::-1]) ** 2))
         return cls(m, eta, angle, p, p[::-1].copy())
 
     def __len__(self) -> int:
@@ -113,7 +99,7 @@ class BinomialGrid:
         j, t = np.asarray(j), np.asarray(t, dtype=np.float64)
         return np.asarray(betainc(self.m - t, t + 1, self.q[j]))
 
-    def crossing(self, j: ArrayLike, k: ArrayLike) -> Int64s:
+    def crossing(self, j: ArrayLike, k: ArrayLike) -> Integers:
         """For p_j < p_k, the t with {x : H_j(x) > H_k(x)} = {x <= t}, elementwise.
 
         The likelihood ratio is monotone and crosses 1 at x* = m b / (a + b), where a = log(p_k /
@@ -127,7 +113,7 @@ class BinomialGrid:
         edge = np.isinf(a) | np.isinf(b)
         a, b = np.where(edge, 1.0, a), np.where(edge, 1.0, b)
         x = self.m * b / (a + b)
-        x = np.where(np.abs(x - np.rint(x)) < TIE, np.rint(x), x)
+        x = np.where(np.abs(x - np.rint(x)) < 1e-9, np.rint(x), x)  # a tie
         t = np.where(self.p[j] == 0, 0.0, np.where(self.q[k] == 0, self.m - 1.0, np.ceil(x) - 1))
         return t.astype(np.int64)
 
@@ -199,9 +185,6 @@ def doubles(counts: NDArray[np.number[Any]], n_users: int) -> Floats:
 
 # -- Kolmogorov-Smirnov scores
 
-EXTREMES = 16
-"""Thresholds kept one by one at both ends, where the arcsine scale jumps over integers."""
-
 MOST_TABLE = 1 << 25
 """Largest table of distribution functions, in doubles: 256 MB."""
 
@@ -213,14 +196,22 @@ class KSPlan(SelectionPlan):
     table: Floats
 
     @classmethod
+    @lru_cache(maxsize=8)
     def of(cls, m: int, eta: float) -> KSPlan:
         """Build the plan, or return the one built before for the same public numbers."""
-        return _ks_plan(m, eta)
+        grid = BinomialGrid.of(m, eta)
+        if oversized(m, len(grid)):
+            raise ValueError(f"m = {m} is too large for a table with eta = {eta}: raise eta")
+        thresholds = arcsine_thresholds(m)
+        table = grid.below(np.arange(len(grid))[None, :], np.array(thresholds)[:, None])
+        table.setflags(write=False)
+        return cls(grid, thresholds, table)
 
     def score(self, counts: Floats, n_users: int) -> Floats:
         """Score the counts, in k d |T| operations."""
         out = np.zeros((len(counts), len(self.grid)))
-        _ks_scores(counts, dyadic(self.table * n_users, n_users), out)
+        for count, target in zip(counts.T, dyadic(self.table * n_users, n_users), strict=True):
+            np.maximum(out, np.abs(count[:, None] - target), out=out)
         return np.negative(out, out=out)
 
 
@@ -237,44 +228,17 @@ def arcsine_thresholds(m: int) -> tuple[int, ...]:
     if m <= n:
         return tuple(range(m))
     spaced = np.rint(m * np.sin(np.linspace(0, math.pi / 2, n + 1)) ** 2).astype(np.int64)
-    ends = np.concatenate((np.arange(EXTREMES), m - 1 - np.arange(EXTREMES)))
+    # one by one at both ends, where the scale jumps over integers
+    ends = np.concatenate((np.arange(16), m - 1 - np.arange(16)))
     return tuple(np.unique(np.clip(np.concatenate((spaced, ends)), 0, m - 1)).tolist())
 
 
 def oversized(m: int, hypotheses: float) -> bool:
     """Say whether the table for this many hypotheses would pass :data:`MOST_TABLE`."""
-    return hypotheses * min(m, 2 * math.pi * math.sqrt(m) + 2 * EXTREMES + 2) > MOST_TABLE
-
-
-@lru_cache(maxsize=8)
-def _ks_plan(m: int, eta: float) -> KSPlan:
-    grid = BinomialGrid.of(m, eta)
-    if oversized(m, 0.5 * len(grid)):  # hopeless: do not even list the thresholds
-        raise ValueError(f"m = {m} is too large for a table with eta = {eta}: raise eta")
-    thresholds = arcsine_thresholds(m)
-    if len(grid) * len(thresholds) > MOST_TABLE:
-        raise ValueError(
-            f"{len(grid)} hypotheses at {len(thresholds)} thresholds make too large a table: "
-            f"raise eta = {eta} (m = {m})"
-        )
-    table = grid.below(np.arange(len(grid))[None, :], np.array(thresholds)[:, None])
-    table.setflags(write=False)
-    return KSPlan(grid, thresholds, table)
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _ks_scores(counts: Floats, targets: Floats, out: Floats) -> None:
-    """Raise ``out`` (k, d) to the largest |counts[i, t] - targets[t, j]| over t."""
-    for i in range(counts.shape[0]):
-        for t in range(counts.shape[1]):
-            c = counts[i, t]
-            for j in range(targets.shape[1]):
-                out[i, j] = max(out[i, j], abs(c - targets[t, j]))
+    return hypotheses * min(m, 2 * math.pi * math.sqrt(m) + 34) > MOST_TABLE
 
 
 # -- private hypothesis selection
-
-DEFAULT_C = 0.4
 
 
 @dataclass(frozen=True)
@@ -287,50 +251,49 @@ class PHSPlan(SelectionPlan):
     """
 
     c: float
-    start: Int64s
-    place: Int64s
+    start: Integers
+    place: Integers
     upper: NDArray[np.bool_]
     mass: Floats
 
     @classmethod
-    def of(cls, m: int, eta: float, c: float = DEFAULT_C) -> PHSPlan:
+    @lru_cache(maxsize=8)
+    def of(cls, m: int, eta: float, c: float = 0.4) -> PHSPlan:
         """Build the plan, or return the one built before for the same public numbers."""
-        if not 0 < c < 0.5:
-            raise ValueError(f"c must lie in (0, 1/2), got {c}")
-        return _phs_plan(m, eta, c)
+        check_within("c", c, 0, 0.5, "()")
+        grid = BinomialGrid.of(m, eta)
+        j, t, mass = _records(grid, c)
+        # the mirror p -> 1 - p maps W = {x <= t} of j to {x > m - 1 - t} of d - 1 - j
+        both_j = np.concatenate((j, len(grid) - 1 - j))
+        both_t = np.concatenate((t, m - 1 - t))
+        upper = np.repeat([False, True], len(j))
+        order = np.argsort(both_j, kind="stable")
+        thresholds, place = np.unique(both_t[order], return_inverse=True)
+        start = np.append(0, np.cumsum(np.bincount(both_j, minlength=len(grid))))
+        arrays = start, place.astype(np.int64), upper[order], np.concatenate((mass, mass))[order]
+        for a in arrays:
+            a.setflags(write=False)
+        # a plan without competitors still needs a threshold to ask for
+        return cls(grid, tuple(thresholds.tolist()) or (0,), c, *arrays)
 
     def score(self, counts: Floats, n_users: int) -> Floats:
         """Score the counts, in some 2.5 operations per symbol and hypothesis."""
         target = dyadic((self.mass + self.c) * n_users, n_users)
-        out = np.empty((len(counts), len(self.grid)))
-        _phs_scores(counts, float(n_users), self.start, self.place, self.upper, target, out)
-        return out
+        out = np.full((len(counts), len(self.grid)), float(n_users))
+        some = np.diff(self.start) > 0  # hypotheses with competitors
+        for row, count in zip(out, counts, strict=True):
+            held = count[self.place]
+            gamma = np.where(self.upper, n_users - held, held) - target
+            if some.any():
+                row[some] = np.minimum.reduceat(gamma, self.start[:-1][some])
+        return np.clip(out, 0.0, n_users, out=out)
 
 
-@lru_cache(maxsize=8)
-def _phs_plan(m: int, eta: float, c: float) -> PHSPlan:
-    grid = BinomialGrid.of(m, eta)
-    j, t, mass = _records(grid, c)
-    # the mirror p -> 1 - p maps W = {x <= t} of j to {x > m - 1 - t} of d - 1 - j
-    both_j = np.concatenate((j, len(grid) - 1 - j))
-    both_t = np.concatenate((t, m - 1 - t))
-    upper = np.repeat([False, True], len(j))
-    order = np.argsort(both_j, kind="stable")
-    thresholds, place = np.unique(both_t[order], return_inverse=True)
-    start = np.zeros(len(grid) + 1, dtype=np.int64)
-    np.cumsum(np.bincount(both_j, minlength=len(grid)), out=start[1:])
-    arrays = start, place.astype(np.int64), upper[order], np.concatenate((mass, mass))[order]
-    for a in arrays:
-        a.setflags(write=False)
-    # a plan without competitors still needs a threshold to ask for
-    return PHSPlan(grid, tuple(thresholds.tolist()) or (0,), c, *arrays)
-
-
-def _records(grid: BinomialGrid, c: float) -> tuple[Int64s, Int64s, Floats]:
+def _records(grid: BinomialGrid, c: float) -> tuple[Integers, Integers, Floats]:
     """Scan outward to larger p: hypothesis, crossing and H_k(W_jk) of every record maximum."""
     d = len(grid)
     record = np.full(d, -1.0)  # below 0: a rival with p = 1 has no mass below m, and counts
-    found: list[tuple[Int64s, Int64s, Floats]] = []
+    found: list[tuple[Integers, Integers, Floats]] = []
     active = np.arange(d)
     for offset in range(1, d):
         active = active[active + offset < d]
@@ -346,23 +309,3 @@ def _records(grid: BinomialGrid, c: float) -> tuple[Int64s, Int64s, Floats]:
         found.append((active[new], t[new], theirs[new]))
     j, t, mass = (np.concatenate(x) for x in zip(*found, strict=True))
     return j, t, mass
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _phs_scores(
-    counts: Floats,
-    n_users: float,
-    start: Int64s,
-    place: Int64s,
-    upper: NDArray[np.bool_],
-    target: Floats,
-    out: Floats,
-) -> None:
-    """Fill ``out`` (k, d) with min(s, max(0, count(W) - target)) over each one's competitors."""
-    for i in range(counts.shape[0]):
-        for j in range(out.shape[1]):
-            best = n_users
-            for e in range(start[j], start[j + 1]):
-                c = counts[i, place[e]]
-                best = min(best, (n_users - c if upper[e] else c) - target[e])
-            out[i, j] = max(best, 0.0)

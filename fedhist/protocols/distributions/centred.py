@@ -56,23 +56,13 @@ SPENT = 1 - 1e-9
 MOST_CLIPPED = 0.3
 """Largest part of the users beyond the radius; if the selection needs more, there is none."""
 
-MOST_SECOND = 0.1
-"""Part of epsilon for the radius, at most."""
-
 FAR_STEPS = 3
 """Steps of the candidates, a fourth root of 2 each, beyond which users are far; and above what
 alike users have, from which a radius says that users differ."""
 
-CLUSTER = 0.05
-"""A part of the users that is seen if it is far, or else no radius is selected: clipping it would
-cost up to 1.2 times as much in l1, many times the error of shares."""
-
-LEAST_FAR, MOST_FAR = 0.01, 0.15
-"""Part of epsilon for the number of users far beyond the radius."""
-
-UNSEEN, FALSE_ALARM = 0.02, 0.005
-"""How often noise hides such a cluster, and how often it is taken for one: a false alarm has up to
-five times the error, so that it adds 2 % to the mean."""
+FALSE_ALARM = 0.005
+"""How often alike users are taken for such with a cluster: that has up to five times the error, so
+that it adds 2 % to the mean."""
 
 
 @dataclass(frozen=True)
@@ -126,15 +116,19 @@ class CentredTask:
         need = 2 * math.log(K / 0.05) / (0.03 * s * self.epsilon)
         least = 2 * math.log(K / 0.001) / (math.floor(MOST_CLIPPED * s) or 1)
         usual = self.epsilon * min(max(need, 0.03), 0.05)
-        return max(usual, least) if least <= MOST_SECOND * self.epsilon else usual
+        return max(usual, least) if least <= 0.1 * self.epsilon else usual
 
     @cached_property
     def far(self) -> float:
-        """Epsilon of the number of users far beyond the radius; 0: noise would hide a cluster."""
-        noise = math.log(0.5 / FALSE_ALARM) + math.log(0.5 / UNSEEN)
-        room = CLUSTER * self.n_users - self._far_alike
+        """Epsilon of the number of users far beyond the radius, 1 to 15 %.
+
+        A cluster of 5 % of the users is seen but for one run in 50: clipping it would cost up to
+        1.2 times as much in l1, many times the error of shares. 0: noise would hide it.
+        """
+        noise = math.log(0.5 / FALSE_ALARM) + math.log(0.5 / 0.02)
+        room = 0.05 * self.n_users - self._far_alike
         need = noise / room / self.epsilon if room > 0 else math.inf
-        return self.epsilon * max(need, LEAST_FAR) if need <= MOST_FAR else 0.0
+        return self.epsilon * max(need, 0.01) if need <= 0.15 else 0.0
 
     @property
     def third(self) -> float:

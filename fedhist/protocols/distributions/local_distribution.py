@@ -29,6 +29,7 @@ import numpy as np
 from clients.records.functionals import HadamardRows
 from clients.records.vectors import CentredShares, from_sum_zero, to_sum_zero
 from fedhist.base.arrays import Floats
+from fedhist.base.checks import check_within
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.channels.oracles import OracleChannel, oracle_channel
@@ -56,12 +57,8 @@ from server.means.localize import Plan
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
-MOST_ROWED = 1 << 16
 MOST_IN_VECTORS = 4096
 """Symbols of a domain whose users may report a vector, at a cost of 256 k each."""
-
-LEAST_HELD = 0.1
-"""Least share of users with an item that a division by it is trusted for."""
 
 
 @register_protocol
@@ -154,8 +151,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
     def __post_init__(self) -> None:
         self.check_fields(self.mean_scale)
         check_clip_mass(self.clip_mass)
-        if not 1 <= len(self.domain) <= MOST_ROWED:
-            raise ValueError(f"the domain must have 1 to {MOST_ROWED} symbols, got {self.domain}")
+        check_within("the number of symbols", len(self.domain), 1, 1 << 16)
         _ = self.plan if self.uses_folds else self.centred_plan
         self.check_trust()
 
@@ -282,7 +278,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         """Turn reports of one item into coordinates; those who have none are left out."""
         query = self._item_query()
         shares = query.channel.debias(summary.sums[query.sent], summary.n_users)
-        held = min(1.0, max(1.0 - float(shares[-1]), LEAST_HELD))
+        held = min(1.0, max(1.0 - float(shares[-1]), 0.1))  # smaller ones are mostly noise
         return to_sum_zero(shares[:-1] / held)
 
     def _conclude(self, found: FoldEstimates) -> Estimate:

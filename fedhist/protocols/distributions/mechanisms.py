@@ -135,7 +135,10 @@ class Mechanism(ABC):
 
 
 def all_answer(
-    search: Search, n_users: int | None, *, may_drop: bool = False
+    search: Generator[Query, Summary, Learned | Estimate],
+    n_users: int | None,
+    *,
+    may_drop: bool = False,
 ) -> Generator[Query, Summary, Learned | Estimate]:
     """Pass a mechanism's queries on, and check after each that all users answered.
 
@@ -156,9 +159,7 @@ def all_answer(
         try:
             query = search.send(summary)
         except StopIteration as stop:
-            learned = stop.value
-            if not isinstance(learned, Learned):
-                raise TypeError(f"a mechanism must return Learned, got {learned!r}") from None
+            learned: Learned | Estimate = stop.value
             return learned
 
 

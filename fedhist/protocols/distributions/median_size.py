@@ -29,7 +29,6 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,9 +58,6 @@ from server.distributions.simplex import presence_to_probability
 
 EM_SHARE = 0.75
 """Part of epsilon with which the class is chosen; the rest is for the count."""
-
-EM_RHO = EM_SHARE**2 / 8 + (1 - EM_SHARE) ** 2 / 2
-"""What both cost in zCDP, per epsilon^2: the choice has bounded range."""
 
 MOST_SELECTED = 1 << 20
 """Largest m-hat for a selection among binomials; the automatic choice stops at a sixteenth."""
@@ -168,18 +164,6 @@ class Median:
 MedianSearch = Generator[Query, Summary, Median]
 
 
-def miscounted(task: MedianTask, summary: Summary) -> Median | None:
-    """Fail, before anything is released, unless as many users answer as is public."""
-    if task.n_users in (None, summary.n_users):
-        return None
-    return Median(
-        0,
-        0.0,
-        f"{summary.n_users} users answered, but n_users = {task.n_users}: set it to the number of "
-        "users who will answer; nothing was released",
-    )
-
-
 def em_search(task: MedianTask, server: Curator) -> MedianSearch:
     """Choose the class that holds the median; put noise on the number of users from there on.
 
@@ -189,8 +173,6 @@ def em_search(task: MedianTask, server: Curator) -> MedianSearch:
     8 + (epsilon / 4)^2 / 2 in zCDP. The sensitivity of a score is ``task.score_sensitivity``.
     """
     summary = yield size_query(task.domain, task.m_max)
-    if (failed := miscounted(task, summary)) is not None:
-        return failed
     counts = class_counts(summary)
     at = server.exponential(
         median_scores(counts),
@@ -233,11 +215,8 @@ def median_scores(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 class RaggedTask:
     """Public and released numbers of the second round, of users with ``size`` = m-hat samples.
 
-    ``rest`` is what is left: rho in zCDP if delta > 0, otherwise epsilon. With ``strict`` a
-    selection is refused below its floor; else it carries a warning.
+    ``rest`` is what is left: rho in zCDP if delta > 0, otherwise epsilon.
     """
-
-    strict: ClassVar[bool] = True
 
     domain: Keys
     size: int
@@ -314,33 +293,31 @@ class RaggedTask:
 
 
 def release(
-    task: RaggedTask, users: float, n_users: int | None, server: Curator
+    task: RaggedTask, users: float, server: Curator
 ) -> Generator[Query, Summary, Learned | str]:
     """Ask for the counts among m-hat samples, and release what the steps need; or say why not.
 
-    ``users`` is s-hat, a positive integer; ``n_users`` s, where it is public. One round.
+    ``users`` is s-hat, a positive integer. One round.
     """
     steps = task.steps(users)
     public: dict[str, float] = {}
     warnings: tuple[str, ...] = ()
-    selection = next((s for s in steps if s != "presence"), None)
     plan = None
-    if selection is not None:
+    for selection in FAMILIES.keys() & set(steps):
         floor = task.floor(selection)
-        needs = (
-            f'"{selection}" needs about {floor:.0f} users with {task.size} samples; there are '
-            f"about {users:g}"
-        )
-        other = 'take mechanism = "presence" or "auto"'
-        if users < floor and task.strict:
-            return f"{needs}: {other}"
-        warnings = (warned(needs, "errors are larger than predicted", other),) * (users < floor)
-        plan = task.plan(selection, users)
-        public["epsilon_each"] = task.epsilon_each
+        plan, public["epsilon_each"] = task.plan(selection, users), task.epsilon_each
+        if users < floor:
+            warnings = (
+                warned(
+                    f'"{selection}" needs about {floor:.0f} users with {task.size} samples; there '
+                    f"are about {users:g}",
+                    "errors are larger than predicted",
+                    'take mechanism = "presence" or "auto"',
+                ),
+            )
     if "presence" in steps:
         public["noise_std"] = task.law.std
-    thresholds = (0,) if plan is None else plan.thresholds
-    thresholds = thresholds if thresholds[0] == 0 else (0, *thresholds)
+    thresholds = tuple(sorted({0, *(plan.thresholds if plan else ())}))
     if len(task.domain) * len(thresholds) > MOST_EXCEEDANCES:
         return (
             f"{len(task.domain)} symbols at {len(thresholds)} thresholds are too many to select "
@@ -348,8 +325,6 @@ def release(
         )
     query = ExceedanceCounts(task.domain, task.size, thresholds, complete=True)
     summary = yield query
-    if n_users is not None and summary.n_users != n_users:
-        return f"{summary.n_users} users answered in the second round, not n_users = {n_users}"
     above, kept = query.above(summary), int(summary.sums["kept"][0])
     p = np.zeros(len(task.domain))
     if plan is not None:

@@ -39,7 +39,7 @@ from fedhist.protocols.distributions.centred import SPENT, AskShares, CentredTas
 from fedhist.protocols.distributions.distribution import NOTHING, Assumption
 from fedhist.protocols.distributions.mechanisms import Learned, Search, all_answer
 from fedhist.protocols.distributions.median_size import (
-    EM_RHO,
+    EM_SHARE,
     MOST_SELECTED,
     MedianSearch,
     MedianTask,
@@ -65,10 +65,7 @@ COUNT_SHARE = 0.02
 """Part of epsilon for the number of users, where that is private."""
 
 SIZE_SHARE = 0.1
-"""Part of rho that finds m-hat and s-hat."""
-
-PURE_SHARE = 0.2
-"""Part of epsilon that does, if delta = 0."""
+"""Part of rho that finds m-hat and s-hat; twice as much of epsilon, if delta = 0."""
 
 
 @register_protocol
@@ -137,7 +134,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     name: ClassVar[str] = "ragged-distribution"
     paper: ClassVar[str] = "Liu et al., NeurIPS 2020, Appendix E"
     needs_server: ClassVar[str] = "it chooses by exact counts how many samples of each user to use"
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
 
     domain: Keys
     epsilon: float
@@ -215,9 +212,11 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         if math.isinf(self.epsilon):
             return math.inf, math.inf
         if not self.delta:
-            return PURE_SHARE * self.epsilon, (1 - PURE_SHARE) * self.epsilon
+            return 2 * SIZE_SHARE * self.epsilon, (1 - 2 * SIZE_SHARE) * self.epsilon
         rho = zcdp_rho(self.epsilon, self.delta) * SPENT
-        return math.sqrt(SIZE_SHARE * rho / EM_RHO), (1 - SIZE_SHARE) * rho
+        # what m-hat and s-hat cost in zCDP per epsilon^2: the choice has bounded range
+        each = EM_SHARE**2 / 8 + (1 - EM_SHARE) ** 2 / 2
+        return math.sqrt(SIZE_SHARE * rho / each), (1 - SIZE_SHARE) * rho
 
     @property
     def median_task(self) -> MedianTask:
@@ -252,30 +251,30 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
                 f"centred shares do not run with {len(self.domain)} symbols and m_max = "
                 f'{self.m_max}: take mechanism = "auto"'
             )
-        if self.averages:
-            learned = yield from all_answer(self._average(server), self.n_users)
-            if isinstance(learned, Estimate):
-                return learned
-            value = project_simplex(learned.p) if self.project else learned.p
-            said = {"warnings": learned.warnings, "public": learned.public}
-            return Estimate.ok(value, keys=self.domain, **said)
-        least = self.least_users
+        least = 0.0 if self.averages else self.least_users
         if self.n_users is not None and self.n_users < least:
             return Estimate.refused(
                 f"{self.n_users} users are too few to find their median number of samples: "
                 f"{math.ceil(least)} are needed"
             )
+        search = self._average(server) if self.averages else self._of_median(server)
+        learned = yield from all_answer(search, self.n_users)
+        if isinstance(learned, Estimate):
+            return learned
+        value = project_simplex(learned.p) if self.project else learned.p
+        said = {"warnings": learned.warnings, "public": learned.public}
+        return Estimate.ok(value, keys=self.domain, **said)
+
+    def _of_median(self, server: Curator) -> Generator[Query, Summary, Learned | Estimate]:
+        """Find m-hat and s-hat; release counts among m-hat samples."""
         median = yield from self.search_median(server)
         if not median.size:
             return Estimate.failed(median.reason)
         public = {"size": float(median.size), "users": median.users}
-        task = self.release_task(median.size)
-        out = yield from release(task, median.users, self.n_users, server)
-        if isinstance(out, str):
-            return Estimate.failed(out, public=public)
-        public |= out.public
-        value = project_simplex(out.p) if self.project else out.p
-        return Estimate.ok(value, keys=self.domain, warnings=out.warnings, public=public)
+        learned = yield from release(self.release_task(median.size), median.users, server)
+        if isinstance(learned, str):
+            return Estimate.failed(learned, public=public)
+        return replace(learned, public=public | dict(learned.public))
 
     @property
     def least_users(self) -> float:

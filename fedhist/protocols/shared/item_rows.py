@@ -14,39 +14,48 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
+from fedhist.base.arrays import Integers, offsets
 from fedhist.base.errors import WireError
 from fedhist.base.hashing import hash_bytes_kernel
 from fedhist.users.keys import Keys
 
 Bytes = NDArray[np.uint8]
-Int64s = NDArray[np.int64]
 HEAD = 12
 """Bytes before the key: its length and the count."""
-
-TRUNCATED, TOO_SMALL, OUT_OF_ORDER = 1, 2, 3
 
 
 def pack_records(
     vocabulary: Keys,
-    indptr: Int64s,
+    indptr: Integers,
     item: NDArray[np.unsignedinteger[Any]],
     count: NDArray[np.unsignedinteger[Any]],
-) -> tuple[Bytes, Int64s]:
+) -> tuple[Bytes, Integers]:
     """Write every user's (item, count) entries as records.
 
     >>> pack_records(Keys.of(["tea"]), np.array([0, 1]), np.array([0]), np.array([7]))[0].tolist()
     [3, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 116, 101, 97]
     """
-    at = np.zeros(len(item) + 1, dtype=np.int64)
-    np.cumsum(np.diff(vocabulary.offsets)[item] + HEAD, out=at[1:])
+    at = offsets(np.diff(vocabulary.offsets)[item] + HEAD)
     data = np.empty(int(at[-1]), dtype=np.uint8)
-    _write(vocabulary.offsets, vocabulary.data, item, count.astype(np.uint64, copy=False), at, data)
+    heads = np.zeros(len(item), dtype=np.dtype([("length", "<u4"), ("count", "<u8")]))
+    heads["length"], heads["count"] = np.diff(vocabulary.offsets)[item], count
+    data[at[:-1, None] + np.arange(HEAD)] = heads.view(np.uint8).reshape(-1, HEAD)
+    lengths = heads["length"].astype(np.int64)
+    data[_spans(at[:-1] + HEAD, lengths)] = vocabulary.data[
+        _spans(vocabulary.offsets[:-1][item], lengths)
+    ]
     return data, at[indptr]
 
 
+def _spans(starts: Integers, lengths: Integers) -> Integers:
+    """Return the numbers of the bytes of spans, one after the other."""
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
+
+
 def parse_records(
-    data: Bytes, indptr: Int64s, least: int = 1
-) -> tuple[Int64s, Int64s, Int64s, NDArray[np.uint64]]:
+    data: Bytes, indptr: Integers, least: int = 1
+) -> tuple[Integers, Integers, Integers, NDArray[np.uint64]]:
     """Read rows of records: row bounds of the entries, starts and lengths of their keys, counts.
 
     WireError for a record that ends after its row, a count below ``least``, and keys of a row that
@@ -60,11 +69,11 @@ def parse_records(
     wrong, row, value = _walk(
         data, indptr, uint64(least), entries, none, none, none.view(np.uint64), False
     )
-    if wrong == TRUNCATED:
+    if wrong == 1:
         raise WireError(f"row {row} holds a record of {value} bytes that ends after the row")
-    if wrong == TOO_SMALL:
+    if wrong == 2:
         raise WireError(f"row {row} holds the count {value}, below {least}")
-    if wrong == OUT_OF_ORDER:
+    if wrong == 3:
         raise WireError(f"row {row}: record {value} does not follow the one before in byte order")
     n = int(entries[-1])
     starts, lengths = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
@@ -73,31 +82,29 @@ def parse_records(
     return entries, starts, lengths, counts
 
 
-def intern_records(data: Bytes, starts: Int64s, lengths: Int64s) -> tuple[Keys, Int64s]:
+def intern_records(data: Bytes, starts: Integers, lengths: Integers) -> tuple[Keys, Integers]:
     """Find the distinct keys of parsed records, in byte order, and number each record's by them.
 
     Keys are compared by their hashes, and every match is then verified in bytes: rows that collide
     on purpose only lose the speed-up. WireError for a key that is not UTF-8.
     """
-    offsets = np.zeros(len(starts) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    flat = np.empty(int(offsets[-1]), dtype=np.uint8)
-    _gather(data, starts, lengths, offsets, flat)
+    at, flat = offsets(lengths), data[_spans(starts, lengths)]
     hashes = np.empty(len(starts), dtype=np.uint64)
-    hash_bytes_kernel(offsets, flat, np.uint64(0), hashes)
+    hash_bytes_kernel(at, flat, np.uint64(0), hashes)
     _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
     which = which.reshape(-1)
-    if not _all_equal(flat, offsets, first[which]):
-        raw = [flat[a:b].tobytes() for a, b in pairwise(offsets)]
+    same = first[which]
+    alike = np.array_equal(lengths[same], lengths)
+    if not (alike and np.array_equal(flat, data[_spans(starts[same], lengths)])):
+        raw = [flat[a:b].tobytes() for a, b in pairwise(at)]
         seen: dict[bytes, int] = {}
         which = np.array([seen.setdefault(r, len(seen)) for r in raw], dtype=np.int64)
         first = np.unique(which, return_index=True)[1]
-    names = [flat[offsets[k] : offsets[k + 1]].tobytes() for k in first]
+    names = [flat[at[k] : at[k + 1]].tobytes() for k in first]
     order = sorted(range(len(names)), key=names.__getitem__)
     rank = np.empty(len(names), dtype=np.int64)
     rank[order] = np.arange(len(names))
-    sizes = np.zeros(len(names) + 1, dtype=np.int64)
-    np.cumsum([len(names[k]) for k in order], out=sizes[1:])
+    sizes = offsets(np.array([len(names[k]) for k in order], dtype=np.int64))
     joined = np.frombuffer(b"".join(names[k] for k in order), dtype=np.uint8)
     try:
         return Keys(sizes, joined), rank[which].astype(np.int64, copy=False)
@@ -106,28 +113,13 @@ def intern_records(data: Bytes, starts: Int64s, lengths: Int64s) -> tuple[Keys, 
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _write(offsets: Int64s, keys: Bytes, item: Any, count: Any, at: Int64s, out: Bytes) -> None:
-    """Fill the records; entry k begins at byte ``at[k]``."""
-    for k in range(item.shape[0]):
-        p = at[k]
-        start, stop = offsets[item[k]], offsets[item[k] + 1]
-        length, c = uint64(stop - start), uint64(count[k])
-        for b in range(4):
-            out[p + b] = np.uint8((length >> uint64(8 * b)) & uint64(255))
-        for b in range(8):
-            out[p + 4 + b] = np.uint8((c >> uint64(8 * b)) & uint64(255))
-        for b in range(stop - start):
-            out[p + 12 + b] = keys[start + b]
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _walk(
     data: Bytes,
-    indptr: Int64s,
+    indptr: Integers,
     least: Any,
-    entries: Int64s,
-    starts: Int64s,
-    lengths: Int64s,
+    entries: Integers,
+    starts: Integers,
+    lengths: Integers,
     counts: Any,
     fill: bool,
 ) -> tuple[int, int, Any]:
@@ -169,25 +161,3 @@ def _walk(
         if not fill:
             entries[u + 1] = n
     return 0, 0, 0
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _gather(data: Bytes, starts: Int64s, lengths: Int64s, offsets: Int64s, out: Bytes) -> None:
-    """Copy the keys behind one another."""
-    for k in range(starts.shape[0]):
-        for b in range(lengths[k]):
-            out[offsets[k] + b] = data[starts[k] + b]
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _all_equal(data: Bytes, offsets: Int64s, other: Int64s) -> bool:
-    """Say whether every string k is, byte for byte, string ``other[k]``."""
-    for k in range(other.shape[0]):
-        a, b = offsets[k], offsets[other[k]]
-        length = offsets[k + 1] - a
-        if offsets[other[k] + 1] - b != length:
-            return False
-        for i in range(length):
-            if data[a + i] != data[b + i]:
-                return False
-    return True

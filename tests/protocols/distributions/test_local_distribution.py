@@ -234,7 +234,7 @@ def test_resolve() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"domain": Keys.of([])}, "domain must have 1 to"),
+        ({"domain": Keys.of([])}, "number of symbols"),
         ({"samples_per_user": 0.0}, "samples_per_user.*0"),
         ({"mean_scale": math.nan}, "mean_scale.*nan"),
     ],

@@ -104,7 +104,7 @@ def test_scores_rise_away_from_a_rare_symbol() -> None:
 
 
 def test_bad_constants_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"c must lie in \(0, 1/2\), got 0.5"):
+    with pytest.raises(ValueError, match=r"c must lie in \(0, 0.5\), got 0.5"):
         PHSPlan.of(10, 0.1, 0.5)
     plan = PHSPlan.of(10, 0.1)
     with pytest.raises(ValueError, match="counts must be"):
