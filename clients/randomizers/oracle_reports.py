@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ def report_symbols(symbols: Integers, channel: OracleChannel, rng: Streams) -> A
     own = np.where(symbols < 0, channel.n_symbols, symbols)
     if isinstance(channel, SubsetOracle):
         coin = rng.substream("inside").words(1)[:, 0]
-        return _subsets(own, coin < np.uint64(channel.threshold), channel, rng)
+        return subset_reports(own, coin < np.uint64(channel.threshold), channel, rng)
     if not isinstance(channel, SymbolOracle):
         raise TypeError(f"no reports are known for a channel of kind {channel.kind!r}")
     out = draw_layers(rng.substream("layers").words(1)[:, 0], channel.layers)
@@ -53,19 +52,6 @@ def optimal_unary(symbols: Integers, channel: UnaryOracle, rng: Streams) -> Word
     return bits
 
 
-def member_reports(symbols: Integers, channel: OracleChannel, rng: Streams) -> Array:
-    """Send a message of the symbol's own set, without privacy: what gains a symbol most."""
-    if isinstance(channel, UnaryOracle):
-        return optimal_unary(symbols, replace(channel, epsilon=math.inf), rng)
-    own = np.where(symbols < 0, channel.n_symbols, symbols)
-    if isinstance(channel, SubsetOracle):
-        return _subsets(own, np.ones(len(own), dtype=np.bool_), channel, rng)
-    if not isinstance(channel, SymbolOracle):
-        raise TypeError(f"no reports are known for a channel of kind {channel.kind!r}")
-    ranks = rng.substream("member").words(1)[:, 0] % np.uint64(channel.layers.chosen)
-    return channel.members(own, ranks.astype(np.int64)).astype(np.uint32)
-
-
 def fold_reports(reports: Array, channel: OracleChannel) -> Integers:
     """Count reports: (channel.size,) int64, what ``channel.debias`` takes."""
     if reports.ndim == 2:
@@ -73,7 +59,7 @@ def fold_reports(reports: Array, channel: OracleChannel) -> Integers:
     return np.bincount(reports, minlength=channel.size).astype(np.int64)
 
 
-def _subsets(
+def subset_reports(
     own: Integers, inside: NDArray[np.bool_], channel: SubsetOracle, rng: Streams
 ) -> Words:
     """Draw a uniform subset of the others, and put in the own symbol where it is inside.

@@ -7,72 +7,42 @@ integers that are drawn: closed forms here, enumerations of small channels besid
 from __future__ import annotations
 
 import math
-from functools import singledispatch
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.catalogue import UnaryChannel, scalar_law
 from fedhist.channels.layers import WORDS
-from fedhist.channels.oracles import KrrOracle, SubsetOracle, SymbolOracle, UnaryOracle
+from fedhist.channels.oracles import KrrOracle, OracleChannel
 from fedhist.channels.scalar import OneBitChannel
 from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.shuffling import Hiding
 
 
-@singledispatch
 def hiding_of(channel: Any) -> Hiding:
     """Say what is known of a channel: of one that is not listed here, its epsilon alone.
 
-    Scalars in a window (piecewise, Laplace) have pairs of every total variation up to the largest;
-    the near ones are worst for bound (B), which says nothing for them.
+    One bit: the extremes, as an input between them draws one first, and mixtures are not worse.
+    Unary: 1 to 2 s bits that differ; of one and of two, the total variation is the same. Bound (C)
+    is that of disjoint sets of one symbol: a report is more likely for one of three at most, and
+    B (e + 1) >= B + (B + X) because X <= B (e - 1); larger sets overlap. Scalars in a window
+    (piecewise, Laplace) have pairs of every total variation up to the largest; the near ones are
+    worst for bound (B), which says nothing for them.
 
     Examples
     --------
     >>> hiding_of(OneBitChannel(1.0)).mixes, hiding_of(UnaryChannel(1.0)).mixes
     (True, False)
     """
-    return Hiding()
-
-
-@hiding_of.register
-def _(channel: OneBitChannel) -> Hiding:
-    """Take the extremes: an input between them draws one first, and mixtures are not worse."""
-    t = channel.flip_threshold
-    return Hiding(mixes=True, distances=_up(abs(WORDS - 2 * t), WORDS))
-
-
-@hiding_of.register
-def _(channel: UnaryChannel) -> Hiding:
-    """Take 1 to 2 s bits that differ; of one and of two, the total variation is the same."""
-    return Hiding(distances=tuple(_flips(channel, h) for h in range(1, 2 * channel.ones + 1)))
-
-
-@hiding_of.register
-def _(channel: SymbolOracle) -> Hiding:
-    """Count the members of one set that are not in another: c - overlap, of X more each.
-
-    Bound (C) is that of disjoint sets of one symbol: a report is more likely for one of three at
-    most, and B (e + 1) >= B + (B + X) because X <= B (e - 1). Larger sets overlap.
-    """
-    law = channel.layers
-    return Hiding(
-        mixes=isinstance(channel, KrrOracle),
-        distances=_up((law.chosen - channel.overlap) * law.upper, WORDS),
-    )
-
-
-@hiding_of.register
-def _(channel: SubsetOracle) -> Hiding:
-    law = channel.law()
-    return Hiding() if law is None else Hiding(distances=distances(law))
-
-
-@hiding_of.register
-def _(channel: UnaryOracle) -> Hiding:
-    """Take one bit or two that differ: 1/2 - q, as the other bit's law adds up to 1."""
-    return Hiding(distances=_up(WORDS - 2 * channel.flip_threshold, 2 * WORDS))
+    if isinstance(channel, UnaryChannel):
+        return Hiding(distances=tuple(_flips(channel, h) for h in range(1, 2 * channel.ones + 1)))
+    law, mixes = None, isinstance(channel, OneBitChannel | KrrOracle)
+    if isinstance(channel, OneBitChannel):
+        law = scalar_law(channel)
+    elif isinstance(channel, OracleChannel):
+        law = channel.law()
+    return Hiding() if law is None else Hiding(mixes=mixes, distances=distances(law))
 
 
 def _flips(channel: UnaryChannel, h: int) -> float:

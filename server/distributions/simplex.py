@@ -50,12 +50,10 @@ def project_simplex(x: ArrayLike) -> Floats:
     return np.asarray(np.maximum(v - np.take_along_axis(level, last, axis=-1), 0.0))
 
 
-def presence_to_probability(
-    present: ArrayLike, n_users: float, m: int, cmax: float = CMAX
-) -> Floats:
+def presence_to_probability(present: ArrayLike, n_users: float, m: int) -> Floats:
     """Read the number of users that have a symbol as the symbol's probability [1, Algorithm 4].
 
-    q = 1 - present / n_users estimates (1 - p)^m, so p = 1 - clip(q, e^-cmax, 1)^(1/m). Corrected
+    q = 1 - present / n_users estimates (1 - p)^m, so p = 1 - clip(q, e^-CMAX, 1)^(1/m). Corrected
     against the paper, which clips at 0: a q <= 0, which noise makes, would then give p = 1.
 
     Parameters
@@ -65,15 +63,13 @@ def presence_to_probability(
     n_users : float
     m : int
         Samples per user.
-    cmax : float
-        Positive; estimates are at most 1 - e^(-cmax / m).
 
     Examples
     --------
     >>> presence_to_probability([0, 75, 120], 100, 2)
     array([0.        , 0.5       , 0.86466472])
     """
-    if not (n_users > 0 and m >= 1 and cmax > 0):
-        raise ValueError(f"n_users, m, cmax must be positive, got {n_users}, {m}, {cmax}")
+    if not (n_users > 0 and m >= 1):
+        raise ValueError(f"n_users and m must be positive, got {n_users}, {m}")
     q = 1 - np.asarray(present, dtype=np.float64) / n_users
-    return np.asarray(0.0 - np.expm1(np.log(np.clip(q, math.exp(-cmax), 1.0)) / m))
+    return np.asarray(0.0 - np.expm1(np.log(np.clip(q, math.exp(-CMAX), 1.0)) / m))

@@ -13,7 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from clients.randomizers.oracle_reports import member_reports
+from clients.randomizers.oracle_reports import optimal_unary, subset_reports
+from fedhist.base.arrays import Array, Integers
+from fedhist.channels.oracles import OracleChannel, SubsetOracle, SymbolOracle, UnaryOracle
 from fedhist.model.query import Query, Report
 from fedhist.protocols.baselines.naive_mean import SphereReports
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
@@ -51,7 +53,7 @@ def best_messages(query: Query, users: Users, rng: Streams) -> Report:
     if isinstance(query, BinVotes):
         return replace(query, epsilon=math.inf).answer(users, rng)
     if isinstance(query, OracleVotes):
-        sent = member_reports(query.symbols(users, rng), query.channel, rng)
+        sent = _member(query.symbols(users, rng), query.channel, rng)
         return Report(users.ids, {query.sent: sent})
     if isinstance(query, ClippedMean):
         wished = replace(query, kind="laplace", epsilon=math.inf).answer(users, rng)
@@ -65,6 +67,19 @@ def best_messages(query: Query, users: Users, rng: Streams) -> Report:
         if (norms > 0).all():
             return Report(users.ids, {"reports": rows / norms * query.channel.length})
     return query.answer(users, rng)
+
+
+def _member(symbols: Integers, channel: OracleChannel, rng: Streams) -> Array:
+    """Send a message of each symbol's own set."""
+    if isinstance(channel, UnaryOracle):
+        return optimal_unary(symbols, replace(channel, epsilon=math.inf), rng)
+    own = np.where(symbols < 0, channel.n_symbols, symbols)
+    if isinstance(channel, SubsetOracle):
+        return subset_reports(own, np.ones(len(own), dtype=np.bool_), channel, rng)
+    if not isinstance(channel, SymbolOracle):
+        raise TypeError(f"no messages are known for a channel of kind {channel.kind!r}")
+    ranks = rng.substream("member").words(1)[:, 0] % np.uint64(channel.layers.chosen)
+    return channel.members(own, ranks.astype(np.int64)).astype(np.uint32)
 
 
 def _extreme(wished: Report, query: ClippedMean | HashedVotes) -> Report:

@@ -146,7 +146,7 @@ def _sizes(found: Findings) -> None:
     users, sizes = crowd.draw(seed)
     least = {}
     for rule, mode in (("dyadic", "paper"), ("em", "default")):
-        protocol = crowd.protocol("presence", *budget, mode=mode, beta=beta)
+        protocol = crowd.protocol("presence", *budget, mode=mode)
         eps = protocol.budgets[0]
         public = []
         for r in range(runs):

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
-from fedhist.protocols.centred.script import Method, Opening, centred_mean, check_clip_mass
+from fedhist.protocols.centred.script import Opening, centred_mean
 from fedhist.protocols.localize.script import FoldEstimates, FoldProtocol
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.distribution_target import DistributionTarget
@@ -51,7 +51,7 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import Shard
 from server.distributions.simplex import project_simplex
-from server.means.centred import CLIP_MASS, CentredPlan, plan_centred
+from server.means.centred import CentredPlan, plan_centred
 from server.means.localize import Plan
 
 if TYPE_CHECKING:
@@ -89,14 +89,11 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         Whether to project the estimate onto the simplex.
     salt : int
         Public salt of the cohorts; those of folds and points are derived from it.
-    method : {"centred", "folds", "auto"}
+    method : {"centred", "folds"}
         "centred": reports of whole vectors in one to four stages, which learn how far the users are
         apart. One stage is one report of every user: the frequency oracle of least variance on one
         item, or the whole vector; the first for more than 4096 symbols. "folds": a Hadamard row a
-        user, which trusts T and needs some 400 / min(1, epsilon^2) users for each. "auto": what the
-        plans predict less of.
-    clip_mass : float
-        Of "centred": most of the users who may lie outside the radius of a stage.
+        user, which trusts T and needs some 400 / min(1, epsilon^2) users for each.
     trust : Shuffling, optional
         Shuffle trust, by folds; see :class:`~fedhist.protocols.shared.shuffles.Shuffles`.
 
@@ -144,25 +141,19 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
     kind: str = "auto"
     project: bool = True
     salt: int = 1
-    method: Method = "centred"
-    clip_mass: float = CLIP_MASS
+    method: Literal["centred", "folds"] = "centred"
     trust: Shuffling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self.check_fields(self.mean_scale)
-        check_clip_mass(self.clip_mass)
         check_within("the number of symbols", len(self.domain), 1, 1 << 16)
         _ = self.plan if self.uses_folds else self.centred_plan
         self.check_trust()
 
     @property
     def uses_folds(self) -> bool:
-        """Whether users report a Hadamard row each, and not their vector."""
-        if len(self.domain) == 1:  # whose share needs no vector
-            return True
-        if self.method == "auto":
-            return self.fold_risk < self.centred_plan.risk
-        return self.method == "folds"
+        """Whether users report a Hadamard row each, and not their vector; one share needs none."""
+        return self.method == "folds" or len(self.domain) == 1
 
     @property
     def radius(self) -> float:
@@ -206,12 +197,6 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         return self.fold_plan(self.n_users / max(1, self.n_folds), 1.0)
 
     @property
-    def fold_risk(self) -> float:
-        """Predicted squared l2 error by folds, before the projection."""
-        K = self.n_folds + 1
-        return self.plan.risk * (K - 1) / K
-
-    @property
     def report_size(self) -> float | None:
         """A row of a single item is +-1; with several, or some other scale, nothing is known."""
         return 1.0 if self.samples_per_user == 1 and self.mean_scale is None else None
@@ -252,7 +237,6 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
             plan,
             epsilon=self.epsilon,
             salt=self.salt,
-            clip_mass=self.clip_mass,
             project=project_coordinates,
             opening=Opening(self._item_query, self._item_shares)
             if self.opens_with_an_item

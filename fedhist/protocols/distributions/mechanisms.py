@@ -289,7 +289,7 @@ def mean_absolute(std: float, law: NoiseLaw) -> float:
     return MEAN_ABSOLUTE * std + (b * float(erfcx(std / (b * math.sqrt(2)))) if b else 0.0)
 
 
-def presence_error(k: int, m: int, n_users: float, law: NoiseLaw, cmax: float = CMAX) -> float:
+def presence_error(k: int, m: int, n_users: float, law: NoiseLaw) -> float:
     """Predict the l1 error at p uniform of probabilities read from presence.
 
     The totals have Var G = s q (1 - q), q = (1 - p)^m being the share of users without a symbol,
@@ -299,10 +299,10 @@ def presence_error(k: int, m: int, n_users: float, law: NoiseLaw, cmax: float = 
     """
     p = 1 / k
     q = (1 - p) ** m
-    slope = (1 - p) / (m * max(q, math.exp(-cmax)))
+    slope = (1 - p) / (m * max(q, math.exp(-CMAX)))
     off = slope * mean_absolute(math.sqrt(n_users * q * (1 - q)), law) / n_users
     off *= 1 - math.exp(-p / off) / 2 if off else 1.0
-    most = -math.expm1(-cmax / m)
+    most = -math.expm1(-CMAX / m)
     return k * max(min(off, most), p - most)
 
 

@@ -225,7 +225,6 @@ class RaggedTask:
     delta: float
     rest: float
     mechanism: str
-    cmax: float
 
     @property
     def touched(self) -> int:
@@ -262,7 +261,7 @@ class RaggedTask:
         if not few or users < self.floor("ks"):
             return ("presence",)
         ks = k * selection_error(KS, 1 / k, self.size, users, self.epsilon_each)
-        presence = presence_error(k, self.size, users, self.law, self.cmax)
+        presence = presence_error(k, self.size, users, self.law)
         return ("ks",) if ks < presence else ("presence",)
 
     def floor(self, step: str) -> float:
@@ -341,6 +340,6 @@ def release(
         p = np.asarray(plan.p[chosen], dtype=np.float64)
     if "presence" in steps:
         noisy = task.present(server, above[:, 0], kept, users)
-        small = presence_to_probability(noisy, users, task.size, task.cmax)
+        small = presence_to_probability(noisy, users, task.size)
         p = small if plan is None else np.where(p < SMALL / task.size, small, p)
     return Learned(p, warnings, public)

@@ -56,7 +56,7 @@ from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
-from server.distributions.simplex import CMAX, project_simplex
+from server.distributions.simplex import project_simplex
 
 AVERAGES = ("frequencies", "centred")
 WAYS = ("auto", *AVERAGES, "presence", "ks", "phs")
@@ -100,10 +100,6 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         symbols more than epsilon.
     project : bool
         Project onto the simplex, which never increases the l2 error.
-    beta : float
-        Probability with which the bounds behind m-hat may fail.
-    cmax : float
-        Largest m-hat p that presence is read as.
     assume : {"nothing", "same-distribution"}
         "same-distribution": all users draw from one distribution, says whoever asks. "auto" then
         chooses between "presence" and "ks", from released numbers.
@@ -145,8 +141,6 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     adjacency: str = Adjacency.REPLACE_USER.value
     mode: Mode = "default"
     project: bool = True
-    beta: float = 0.05
-    cmax: float = CMAX
     assume: Assumption = NOTHING
 
     def __post_init__(self) -> None:
@@ -161,8 +155,6 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
             raise ValueError(f"mechanism 'centred' needs delta > 0, got {self.delta}")
         if self.mechanism == "centred" and len(self.domain) > MOST_FRAMED:
             raise ValueError(f"'centred' takes {MOST_FRAMED} symbols, got {len(self.domain)}")
-        if not self.cmax > 0:
-            raise ValueError(f"cmax must be positive, got {self.cmax}")
         if self.mechanism in ("ks", "phs") and self.m_max > MOST_SELECTED:
             raise ValueError(f"{self.mechanism!r} needs m_max <= {MOST_SELECTED}, got {self.m_max}")
         _ = self.median_task
@@ -222,9 +214,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     def median_task(self) -> MedianTask:
         """The public side of the search for m-hat and s-hat."""
         adjacency = Adjacency(self.adjacency)
-        return MedianTask(
-            self.domain, self.m_max, self.n_users, adjacency, self.budgets[0], self.beta
-        )
+        return MedianTask(self.domain, self.m_max, self.n_users, adjacency, self.budgets[0])
 
     def release_task(self, size: int) -> RaggedTask:
         """Collect what the second round needs to know, given m-hat."""
@@ -236,7 +226,6 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
             delta=self.delta,
             rest=self.budgets[1],
             mechanism=self.mechanism,
-            cmax=self.cmax,
         )
 
     # -- the script ------------------------------------------------------------------------------
@@ -387,9 +376,9 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
 
     @classmethod
     def example(cls) -> Self:
-        """Four drinks, 300 users with up to 12 cups of them, presence."""
+        """Four drinks, 300 users with up to 12 cups of them."""
         domain = Keys.of(["chai", "maté", "tea", "お茶"])
-        return cls(domain, epsilon=6.0, delta=1e-6, m_max=16, n_users=300, mechanism="presence")
+        return cls(domain, epsilon=6.0, delta=1e-6, m_max=16, n_users=300)
 
     @classmethod
     def example_users(cls) -> Users:

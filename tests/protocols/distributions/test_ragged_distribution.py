@@ -92,8 +92,7 @@ def a_task(
     mechanism: str, adjacency: Adjacency, k: int, size: int, kind: type[RaggedTask] = RaggedTask
 ) -> RaggedTask:
     domain = Keys.of([f"s{j}" for j in range(k)])
-    cmax = 4.0
-    return kind(domain, size, adjacency, 300.0, 1e-6, 200.0, mechanism, cmax)
+    return kind(domain, size, adjacency, 300.0, 1e-6, 200.0, mechanism)
 
 
 def records_of(k: int, size: int) -> list[tuple[int, ...]]:
@@ -402,8 +401,6 @@ def test_the_configuration_is_completed() -> None:
         ({"mode": "paper", "delta": 0.0}, r"delta.*0\.0"),
         ({**PAPER, **ADD_REMOVE}, "add-remove-user"),
         ({"mechanism": "ks", "m_max": 1 << 22}, "m_max"),
-        ({"cmax": 0.0}, r"cmax.*0\.0"),
-        ({"beta": 1.0}, r"beta.*1\.0"),
         ({"mechanism": "centred", "delta": 0.0}, r"delta.*0\.0"),
         ({"assume": "alike"}, "assume.*'alike'"),
         ({**PAPER, "mechanism": "frequencies"}, "paper.*'frequencies'"),
