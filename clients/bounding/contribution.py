@@ -70,63 +70,25 @@ def _norm(start: Any, stop: Any, columns: Any, norm: Any) -> Any:
     return large if norm == 1 else math.sqrt(large)
 
 
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _weight(start: Any, stop: Any, columns: Any, clip: Any, norm: Any) -> Any:
-    """Scale one user's counts into the ball by this factor, at most 1."""
-    size = _norm(start, stop, columns, norm)
-    return clip / size if size > clip else 1.0
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def clip_values(columns: Columns, clip: float, norm: int, out: Floats) -> None:
-    """Fill ``out[k]`` with the clipped value of entry k; entries outside the domain get 0."""
-    indptr, item, count, lookup = columns
-    for u in range(indptr.shape[0] - 1):
-        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
-        w = _weight(start, stop, columns, clip, norm)
-        for k in range(start, stop):
-            out[k] = w * float(count[k]) if place(lookup, item[k]) >= 0 else 0.0
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def sum_clipped(
-    columns: Columns, clip: float, norm: int, chunk: int, part: Floats, out: Floats
-) -> None:
-    """Add every user's clipped counts to ``out``; ``part`` (d,) is scratch.
-
-    Additions happen in the order of folding the values of :func:`clip_values` chunk by chunk and
-    merging the chunks, so that both ways agree to the last bit.
-    """
-    indptr, item, count, lookup = columns
-    n = indptr.shape[0] - 1
-    for first in range(0, n, chunk):
-        part[:] = 0.0
-        for u in range(first, min(first + chunk, n)):
-            start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
-            w = _weight(start, stop, columns, clip, norm)
-            for k in range(start, stop):
-                j = place(lookup, item[k])
-                if j >= 0:
-                    part[uint64(j)] += w * float(count[k])
-        for j in range(part.shape[0]):
-            out[j] += part[j]
+Law = tuple[float, float, int, int]
+"""Clip, grid (0: real values), norm, and on a grid the largest norm in steps, for l2 its square."""
 
 
 @njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
-def _grid_weight(
-    start: Any, stop: Any, columns: Any, clip: Any, grid: Any, norm: Any, limit: Any
-) -> Any:
-    """Weight w such that floor(w count) has an integer norm (l1, or l2 squared) of at most limit.
+def _weight(start: Any, stop: Any, columns: Any, law: Any) -> Any:
+    """Scale one user's counts into the ball by this factor, at most 1; on a grid to whole steps.
 
-    The norm is added up in integers, hence exact; where rounding has carried it past the limit,
-    the weight is shaved by 2^-50, 2^-49, ... until it fits.
+    There floor(w count) has an integer norm (l1, or l2 squared) of at most the limit. It is added
+    up in integers, hence exact; where rounding has carried it past the limit, the weight is shaved
+    by 2^-50, 2^-49, ... until it fits.
     """
     _, item, count, lookup = columns
+    clip, grid, norm, limit = law
     size = _norm(start, stop, columns, norm)
-    w = clip / size / grid if size > clip else 1.0 / grid
-    w *= 1.0 + 2.0**-50  # onto a grid point that rounding left just above; norms are checked below
+    w = clip / size if size > clip else 1.0
+    w = w / grid * (1.0 + 2.0**-50) if grid > 0.0 else w  # onto a grid point just above
     shave = 2.0**-50
-    while True:
+    while grid > 0.0:
         used = uint64(0)
         for k in range(start, stop):
             h = uint64(math.floor(w * float(count[k])))
@@ -134,38 +96,52 @@ def _grid_weight(
                 h = uint64(0)
             used += h if norm == 1 else h * h
         if used <= uint64(limit):
-            return w
+            break
         w *= 1.0 - shave
         shave *= 2.0
+    return w
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def clip_grid_values(
-    columns: Columns, clip: float, grid: float, norm: int, limit: int, out: Integers
-) -> None:
-    """Fill ``out[k]`` with the clipped value of entry k in whole grid steps, rounded down."""
+def clip_values(columns: Columns, law: Law, out: Any) -> None:
+    """Fill ``out[k]`` with the clipped value of entry k; entries outside the domain get 0.
+
+    On a grid in whole steps, rounded down.
+    """
     indptr, item, count, lookup = columns
     for u in range(indptr.shape[0] - 1):
         start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
-        w = _grid_weight(start, stop, columns, clip, grid, norm, limit)
+        w = _weight(start, stop, columns, law)
         for k in range(start, stop):
-            inside = place(lookup, item[k]) >= 0
-            out[k] = np.int64(math.floor(w * float(count[k]))) if inside else np.int64(0)
+            x = w * float(count[k]) if place(lookup, item[k]) >= 0 else 0.0
+            out[k] = x if law[1] == 0.0 else math.floor(x)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def sum_grid(
-    columns: Columns, clip: float, grid: float, norm: int, limit: int, out: Integers
-) -> None:
-    """Add every user's clipped counts, in whole grid steps, to ``out``; any order is exact."""
+def sum_clipped(columns: Columns, law: Law, chunk: int, part: Any, out: Any) -> None:
+    """Add every user's clipped counts to ``out``; ``part`` (d,) is scratch.
+
+    Additions happen in the order of folding the values of :func:`clip_values` chunk by chunk and
+    merging the chunks, so that both ways agree to the last bit. Steps of a chunk, below 2^31 each,
+    add up exactly in doubles.
+    """
     indptr, item, count, lookup = columns
-    for u in range(indptr.shape[0] - 1):
-        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
-        w = _grid_weight(start, stop, columns, clip, grid, norm, limit)
-        for k in range(start, stop):
-            j = place(lookup, item[k])
-            if j >= 0:
-                out[uint64(j)] += np.int64(math.floor(w * float(count[k])))
+    n, real = indptr.shape[0] - 1, law[1] == 0.0
+    for first in range(0, n, chunk):
+        part[:] = 0
+        for u in range(first, min(first + chunk, n)):
+            start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
+            w = _weight(start, stop, columns, law)
+            for k in range(start, stop):
+                j = place(lookup, item[k])
+                if j >= 0:
+                    x = w * float(count[k])
+                    if real:
+                        part[uint64(j)] += x
+                    else:
+                        part[uint64(j)] += np.int64(math.floor(x))
+        for j in range(part.shape[0]):
+            out[j] += part[j]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -243,14 +219,8 @@ def clip_rows(
     .. [1] Liu et al., "Algorithms for bounding contribution for histogram estimation under
        user-level privacy", ICML 2023, Algorithm 1, line 2.
     """
-    columns = columns_of(items, lookup)
-    value: NDArray[Any]
-    if grid:
-        value = np.empty(len(items.item), dtype=np.int64)
-        clip_grid_values(columns, clip, grid, norm, grid_limit(clip, grid, norm), value)
-    else:
-        value = np.empty(len(items.item), dtype=np.float64)
-        clip_values(columns, clip, norm, value)
+    value: NDArray[Any] = np.empty(len(items.item), np.int64 if grid else np.float64)
+    clip_values(columns_of(items, lookup), _law(clip, norm, grid), value)
     if lookup is None:
         return items.indptr, items.item.astype(np.uint32, copy=False), value
     position = lookup[items.item]
@@ -263,11 +233,10 @@ def clipped_counts(
     items: Items, lookup: Lookup, d: int, clip: float, norm: int, grid: float, chunk: int
 ) -> NDArray[Any]:
     """Sum the rows of :func:`clip_rows` over all users, without keeping them."""
-    columns = columns_of(items, lookup)
-    if grid:
-        steps = np.zeros(d, dtype=np.int64)
-        sum_grid(columns, clip, grid, norm, grid_limit(clip, grid, norm), steps)
-        return steps
-    total = np.zeros(d)
-    sum_clipped(columns, clip, norm, chunk, np.empty(d), total)
+    part, total = np.zeros((2, d), np.int64 if grid else np.float64)
+    sum_clipped(columns_of(items, lookup), _law(clip, norm, grid), chunk, part, total)
     return total
+
+
+def _law(clip: float, norm: int, grid: float) -> Law:
+    return float(clip), float(grid), norm, grid_limit(clip, grid, norm) if grid else 0

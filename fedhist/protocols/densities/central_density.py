@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from fedhist.base.checks import check_choice, check_integer
-from fedhist.model.evaluation import Facts
-from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.adjacency import Moves
@@ -173,7 +171,6 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
 
     @property
     def max_rounds(self) -> int:
-        """One; none for the uniform density."""
         return min(1, self.terms - 1)
 
     @property
@@ -213,18 +210,6 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
         public = {"n_users": float(n), "level": float(self.terms)}
         public["predicted_ise"] = self.tail + self._variance(self.terms, self.noise_std, n)
         return self.density(theta, stderr, public)
-
-    def error_of(self, facts: Facts) -> Prediction:
-        """Compute the integrated squared error: noise, and the energy left out. NOT PRIVATE.
-
-        A closed form of the plain series where all users have usable samples.
-        """
-        whole = int(facts["usable"][0]) == facts.n_users
-        if self.shrinks or self.project or not whole:
-            return super().error_of(facts)
-        noise = (self.terms - 1) * 2 * (self.noise_std / facts.n_users) ** 2
-        source = "the noise on the coefficients and the energy left out"
-        return Prediction("ise", noise + self.left_out(facts), "exact", source)
 
     @classmethod
     def example(cls) -> Self:

@@ -175,7 +175,6 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
 
     @property
     def uses_folds(self) -> bool:
-        """Whether users report a coefficient each, and not all of them."""
         return self.method == "folds"
 
     @property

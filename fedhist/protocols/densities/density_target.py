@@ -60,7 +60,6 @@ class DensityTarget(Protocol):
 
     @property
     def estimates(self) -> Truth:
-        """The average of the users' own series."""
         return Truth.AVERAGE_OF_USERS
 
     @property
@@ -87,12 +86,10 @@ class DensityTarget(Protocol):
 
     @property
     def shrinks(self) -> bool:
-        """Whether coefficients are shrunk."""
         return self.shrink and self.guarantee.private
 
     @property
     def projects(self) -> bool:
-        """Whether the series is projected onto the densities."""
         return self.project
 
     def check_series(self) -> None:
@@ -160,10 +157,6 @@ class DensityTarget(Protocol):
         values = series_at(self.series, theta, midpoints(self.grid))
         return project_density(values) if self.projects else values
 
-    def left_out(self, facts: Facts) -> float:
-        """Return the energy of the terms of the truth beyond the estimate's. NOT PRIVATE."""
-        return float(np.square(self.coefficients(facts)[self.terms - 1 :]).sum())
-
     def truth_of(self, facts: Facts) -> Array:
         """Return the series of the samples themselves on the grid: (grid,). NOT PRIVATE.
 
@@ -200,7 +193,6 @@ class DensityTarget(Protocol):
         return {"coefficients": theta, "usable": np.count_nonzero(usable, keepdims=True)}
 
     def loss(self, value: Array, truth: Array) -> float:
-        """Integrated squared error, by the midpoint rule: exact for series of the grid's terms."""
         return float(np.mean(np.square(value - truth)))
 
     @classmethod

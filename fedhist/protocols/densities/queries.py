@@ -150,13 +150,11 @@ class FourierMeans(Query):
         )
 
     def fold(self, report: Report) -> Summary:
-        """Add up the rows: (2 K,) int64."""
         return Summary(
             report.n_users, {"means": report.arrays["means"].sum(axis=0, dtype=np.int64)}
         )
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every row is a mean of points on circles."""
         rows = only_array(report, "means")
         Bounds((report.n_users, self.width), "i", -MEAN_STEPS - 1, MEAN_STEPS + 1).check(
             "means", rows
@@ -164,12 +162,10 @@ class FourierMeans(Query):
         _check_circles(rows, 1)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """As far from zero as n_users numbers can be."""
         most = n_users * (MEAN_STEPS + 1)
         return {"means": Bounds((self.width,), "i", -most, most)}
 
     def check_summary(self, summary: Summary) -> None:
-        """Bound cosine and sine of a frequency together as well."""
         super().check_summary(summary)
         _check_circles(summary.sums["means"], summary.n_users)
 

@@ -310,12 +310,10 @@ class AdaptiveHistogram(DomainHistogram, Central):
 
     @property
     def null_safe(self) -> bool:
-        """Where the number of users is private: an empty record adds nothing to any sum."""
         return Adjacency(self.adjacency) is Adjacency.ADD_REMOVE_USER
 
     @property
     def max_rounds(self) -> int:
-        """Those of the rule, and the release."""
         return self.rule.rounds(self.task) + 1
 
     def rounds(self, server: Curator) -> Script:

@@ -111,12 +111,10 @@ class BoundedHistogram(DomainHistogram, Central):
 
     @property
     def null_safe(self) -> bool:
-        """Where the number of users is private: an empty record adds nothing to any sum."""
         return Adjacency(self.adjacency) is Adjacency.ADD_REMOVE_USER
 
     @property
     def max_rounds(self) -> int:
-        """One."""
         return 1
 
     @property

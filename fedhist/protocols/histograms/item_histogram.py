@@ -81,7 +81,6 @@ class ItemHistogram(DomainHistogram, Aggregating):
 
     @property
     def max_rounds(self) -> int:
-        """One."""
         return 1
 
     @property

@@ -89,7 +89,6 @@ class RandomClip(Query):
     # -- server half -----------------------------------------------------------------------------
 
     def fold(self, report: Report) -> Summary:
-        """Add up by item."""
         data, rows = report.ragged["records"], only_indptr(report)
         _, starts, lengths, sent = parse_records(data, rows, int(not self.raw_support))
         keys, item = intern_records(data, starts, lengths)
@@ -98,7 +97,6 @@ class RandomClip(Query):
         return Summary(report.n_users, keyed={"counts": Keyed(keys, counts)})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every row is a histogram of at most ``clip`` tokens."""
         indptr, data = only_rows(report, "records"), report.ragged["records"]
         rows, starts, lengths, sent = parse_records(data, indptr, int(not self.raw_support))
         Bounds((None,), "u", 0, self.clip).check("records", sent)
@@ -109,12 +107,10 @@ class RandomClip(Query):
             raise WireError(f"a row adds up to {int(size.max())}, more than clip = {self.clip}")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Each item at least once (or never, with the raw support), at most clip per user."""
         least = 0 if self.raw_support else 1
         return {"counts": Bounds((None,), "i", least, n_users * self.clip, part="keyed")}
 
     def check_summary(self, summary: Summary) -> None:
-        """Bound the sum over all items as well."""
         super().check_summary(summary)
         size = float(summary.keyed["counts"].values.sum(dtype=np.float64))
         if size > summary.n_users * self.clip * (1 + 1e-9):
@@ -183,7 +179,6 @@ class DistinctKeys(Query):
     # -- server half -----------------------------------------------------------------------------
 
     def fold(self, report: Report) -> Summary:
-        """Add up the weights by item."""
         data = report.ragged["records"]
         indptr, starts, lengths, _ = parse_records(data, only_indptr(report))
         keys, item = intern_records(data, starts, lengths)
@@ -192,7 +187,6 @@ class DistinctKeys(Query):
         return Summary(report.n_users, keyed={"weights": Keyed(keys, total)})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every row names at most ``limit`` items, once each."""
         indptr, data = only_rows(report, "records"), report.ragged["records"]
         rows, starts, lengths, counts = parse_records(data, indptr)
         Bounds((None,), "u", 1, 1).check("records", counts)
@@ -202,12 +196,10 @@ class DistinctKeys(Query):
             raise WireError(f"a row names {most} items, more than limit = {self.limit}")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Each item has one user's least weight at least, and everybody's whole at most."""
         least = weight_of(self.limit)
         return {"weights": Bounds((None,), "i", least, n_users * WEIGHT, part="keyed")}
 
     def check_summary(self, summary: Summary) -> None:
-        """Bound the norms over all items as well: n in l2, n sqrt(D) in l1."""
         super().check_summary(summary)
         weights = summary.keyed["weights"].values.astype(np.float64) / WEIGHT
         n, room = summary.n_users, 1 + 1e-9
@@ -272,7 +264,6 @@ class SizeCurves(Query):
     # -- server half -----------------------------------------------------------------------------
 
     def fold(self, report: Report) -> Summary:
-        """Add up: users and sizes by bin, (K,) int64; shares by item, (items, K) int64."""
         return self._add_up(report.n_users, _items(report))
 
     def _add_up(self, n_users: int, items: Items) -> Summary:
@@ -281,14 +272,12 @@ class SizeCurves(Query):
         return Summary(n_users, {"users": users, "sizes": sizes}, {"shares": Keyed(keys, values)})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every row is a histogram: distinct UTF-8 items, counts > 0."""
         only_rows(report, "records")
         count = _items(report).count
         if count.size and count.max() >= 1 << 62:
             raise WireError(f"'records' holds the count {count.max()}, not below 2^62")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound the bins by all users, and an item's shares by one whole share of everybody."""
         k = len(self.grid)
         return {
             "users": Bounds((k,), "i", 0, n_users),
@@ -297,7 +286,6 @@ class SizeCurves(Query):
         }
 
     def check_summary(self, summary: Summary) -> None:
-        """Compare the parts with each other as well: one bin and one whole share per user."""
         part = summary.keyed.get("shares")
         if part is not None and not len(part.keys) and part.values.shape == (0,):  # an empty merge
             part = Keyed(part.keys, part.values.reshape(0, len(self.grid)))

@@ -178,7 +178,6 @@ class PoissonCounts(DomainHistogram, Central):
 
     @property
     def max_rounds(self) -> int:
-        """One, and one more if C is chosen."""
         return 2 if self._chooses else 1
 
     @property
@@ -317,8 +316,7 @@ class PoissonCounts(DomainHistogram, Central):
                 value, keys=self.domain, stderr=stderr, public=public, warnings=warnings
             )
         most = self.most_rate(clip)
-        value = debias.debiased(noisy, n, clip, most)
-        inverted = debias.is_debiased(noisy, n, clip, most)
+        value, inverted = debias.debiased(noisy, n, clip, most)
         if not inverted.all():
             names = ", ".join(self.domain[int(j)] for j in np.flatnonzero(~inverted)[:3])
             what = (

@@ -25,12 +25,6 @@ from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 
 from fedhist.base.arrays import Floats
 
-LEAST_SLOPE = 0.25
-"""h' down to which the inverse is taken: noise grows at most fourfold."""
-
-MOST_STEPS = 200
-TOLERANCE = 2.0**-51
-
 
 def clipped_mean(rate: ArrayLike, clip: int) -> Floats:
     """h(rate) = E min(X, C) for X ~ Poi(rate): rate P(X <= C - 2) + C P(X >= C).
@@ -38,13 +32,13 @@ def clipped_mean(rate: ArrayLike, clip: int) -> Floats:
     >>> round(float(clipped_mean(1.0, 1)), 6)  # 1 - 1/e
     0.632121
     """
-    x = _rates(rate, clip)
+    x = np.asarray(rate, dtype=np.float64)
     return np.asarray(x * _below(x, clip - 1) + clip * gammainc(clip, x))
 
 
 def clipped_mean_slope(rate: ArrayLike, clip: int) -> Floats:
     """h'(rate) = P(X <= C - 1), in (0, 1]."""
-    return _below(_rates(rate, clip), clip)
+    return _below(np.asarray(rate, dtype=np.float64), clip)
 
 
 def clipped_variance(rate: ArrayLike, clip: int) -> Floats:
@@ -52,9 +46,14 @@ def clipped_variance(rate: ArrayLike, clip: int) -> Floats:
 
     The square of the mean is taken off, so that it is accurate to about 1e-15 C^2 only.
     """
-    x = _rates(rate, clip)
+    x = np.asarray(rate, dtype=np.float64)
     square = x * x * _below(x, clip - 2) + x * _below(x, clip - 1) + clip**2 * gammainc(clip, x)
     return np.asarray(np.maximum(square - clipped_mean(x, clip) ** 2, 0.0))
+
+
+def _below(rate: Floats, k: int) -> Floats:
+    """P(X < k) for X ~ Poi(rate) and an integer k."""
+    return np.asarray(gammaincc(k, rate)) if k > 0 else np.zeros_like(rate)
 
 
 def most_rate(clip: int) -> float:
@@ -65,24 +64,23 @@ def most_rate(clip: int) -> float:
 def rate_of_mean(mean: ArrayLike, clip: int) -> Floats:
     """h^{-1}, extended to all reals: 0 at or below 0, :func:`most_rate` from C on.
 
+    Newton's steps, halved where they leave the bracket.
+
     >>> rate_of_mean([-0.3, 1 - np.exp(-2.0), 1.0], 1).round(9).tolist()
     [0.0, 2.0, 70.0]
     """
     y = np.asarray(mean, dtype=np.float64)
-    _check_clip(clip)
-    if np.isnan(y).any():
-        raise ValueError(f"means must be numbers, got {y[np.isnan(y)]}")
     out = np.where(y > 0, most_rate(clip), 0.0)
     inside = (y > 0) & (y < clip)
     target = y[inside]
     low, high = target.copy(), np.full_like(target, most_rate(clip))
     x = low.copy()
-    for _ in range(MOST_STEPS):
+    for _ in range(200):
         gap = clipped_mean(x, clip) - target
         low, high = np.where(gap <= 0, x, low), np.where(gap > 0, x, high)
         step = x - gap / np.maximum(clipped_mean_slope(x, clip), 1e-300)
         step = np.where((step >= low) & (step <= high), step, (low + high) / 2)
-        done = np.abs(step - x) <= TOLERANCE * step
+        done = np.abs(step - x) <= 2.0**-51 * step
         x = step
         if done.all():
             break
@@ -91,13 +89,12 @@ def rate_of_mean(mean: ArrayLike, clip: int) -> Floats:
 
 
 def steepest_rate(clip: int) -> float:
-    """Rate at which h' = P(X <= C - 1) has fallen to a quarter.
+    """Rate at which h' = P(X <= C - 1) has fallen to a quarter: noise grows fourfold there.
 
     >>> round(steepest_rate(1), 6)  # ln 4
     1.386294
     """
-    _check_clip(clip)
-    return float(gammainccinv(clip, LEAST_SLOPE))
+    return float(gammainccinv(clip, 0.25))
 
 
 def fitting_rate(clip: int, share: float) -> float:
@@ -106,22 +103,19 @@ def fitting_rate(clip: int, share: float) -> float:
     >>> round(fitting_rate(1, 1 - 2 / np.e), 6)
     1.0
     """
-    _check_clip(clip)
     return float(gammaincinv(clip + 1, share)) if share < 1 else math.inf
 
 
-def debiased(noisy: Floats, n_users: int, clip: int, most: float | None = None) -> Floats:
-    """Estimate totals from noisy totals of clipped counts: n h^{-1}(y / n) [1, Algorithm 5]."""
+def debiased(
+    noisy: Floats, n_users: int, clip: int, most: float
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Estimate totals from noisy totals of clipped counts: n h^{-1}(y / n) [1, Algorithm 5].
+
+    Only where that rate is below ``most``, as the second array says.
+    """
     y = np.maximum(np.asarray(noisy, dtype=np.float64), 0.0)
-    fits = y < _level(n_users, clip, _top(clip, most))
-    return np.where(fits, n_users * rate_of_mean(np.where(fits, y, 0.0) / n_users, clip), y)
-
-
-def is_debiased(
-    noisy: Floats, n_users: int, clip: int, most: float | None = None
-) -> NDArray[np.bool_]:
-    """Whether :func:`debiased` takes the inverse, (d,)."""
-    return np.asarray(np.asarray(noisy) < _level(n_users, clip, _top(clip, most)))
+    fits = y < n_users * float(clipped_mean(min(most, most_rate(clip)), clip))
+    return np.where(fits, n_users * rate_of_mean(np.where(fits, y, 0.0) / n_users, clip), y), fits
 
 
 def debiased_stderr(rate: Floats, n_users: int, clip: int, noise_std: float) -> Floats:
@@ -135,39 +129,7 @@ def debiased_stderr(rate: Floats, n_users: int, clip: int, noise_std: float) -> 
     infinite where h' vanishes (an estimate at the cap).
     """
     slope = clipped_mean_slope(rate, clip)
-    steep = np.where(slope > TOLERANCE, slope, 1.0)
+    steep = np.where(slope > 2.0**-51, slope, 1.0)
     sampling = np.maximum(clipped_variance(rate, clip) / steep**2 - rate, 0.0)
     error = np.sqrt(n_users * sampling + (noise_std / steep) ** 2)
-    return np.where(slope > TOLERANCE, error, np.inf)
-
-
-# -- helpers ---------------------------------------------------------------------------------------
-
-
-def _top(clip: int, most: float | None) -> float:
-    """Rate up to which the inverse is taken."""
-    return steepest_rate(clip) if most is None else min(most, most_rate(clip))
-
-
-def _level(n_users: int, clip: int, rate: float) -> float:
-    """Total of clipped counts from which on it stays as it is."""
-    return n_users * float(clipped_mean(rate, clip))
-
-
-def _below(rate: Floats, k: int) -> Floats:
-    """P(X < k) for X ~ Poi(rate) and an integer k."""
-    return np.asarray(gammaincc(k, rate)) if k > 0 else np.zeros_like(rate)
-
-
-def _check_clip(clip: int) -> None:
-    if isinstance(clip, bool) or not isinstance(clip, int | np.integer) or clip < 1:
-        raise ValueError(f"clip must be a positive integer, got {clip!r}")
-
-
-def _rates(rate: ArrayLike, clip: int) -> Floats:
-    _check_clip(clip)
-    x = np.asarray(rate, dtype=np.float64)
-    bad = ~((x >= 0) & (x < np.inf))
-    if bad.any():
-        raise ValueError(f"rates must be non-negative and finite, got {x[bad]}")
-    return x
+    return np.where(slope > 2.0**-51, error, np.inf)

@@ -108,7 +108,6 @@ class ClippedCounts(Query):
     # -- server half -----------------------------------------------------------------------------
 
     def fold(self, report: Report) -> Summary:
-        """Add up the entries by item: (d,) float64 in counts, or int64 in grid steps."""
         d = len(self.domain)
         item, value = report.ragged["item"], report.ragged["value"]
         if self.grid:
@@ -120,7 +119,6 @@ class ClippedCounts(Query):
         return Summary(report.n_users, sums={"counts": total})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every row is a non-negative vector within the ball."""
         user = np.repeat(np.arange(report.n_users), np.diff(only_rows(report, "item", "value")))
         item, value = report.ragged["item"], report.ragged["value"]
         check_distinct(report, item, len(self.domain), "an item")
@@ -137,12 +135,10 @@ class ClippedCounts(Query):
             raise WireError(f"a row has l{self.norm} norm {worst}, outside [0, {self.limit}]")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound each total by n_users times the bound on one user."""
         high = n_users * self.limit * ROUNDING
         return {"counts": Bounds((len(self.domain),), "i" if self.grid else "f", 0, high)}
 
     def check_summary(self, summary: Summary) -> None:
-        """Bound the norm of the totals as well: it cannot exceed n_users times the clip."""
         super().check_summary(summary)
         size = float(np.linalg.norm(summary.sums["counts"].astype(np.float64), self.norm))
         if size > summary.n_users * self.limit * ROUNDING:
@@ -230,14 +226,11 @@ class PerItemClip(Query):
     # -- server half -----------------------------------------------------------------------------
 
     def fold(self, report: Report) -> Summary:
-        """Add up by item: (d,) int64."""
         return Summary(report.n_users, {"counts": report.arrays["counts"].sum(axis=0)})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every user sends integers in [0, clip]."""
         counts = only_array(report, "counts")
         Bounds((report.n_users, len(self.domain)), "i", 0, self.clip).check("counts", counts)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound each total by n_users times the clip."""
         return {"counts": Bounds((len(self.domain),), "i", 0, n_users * self.clip)}

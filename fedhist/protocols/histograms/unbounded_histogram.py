@@ -248,19 +248,16 @@ class UnboundedHistogram(TwoModes, CountTarget, Central):
 
     @property
     def null_safe(self) -> bool:
-        """Where the number of users is private: an empty record adds nothing to any sum."""
         return Adjacency(self.adjacency) is Adjacency.ADD_REMOVE_USER
 
     @property
     def max_rounds(self) -> int:
-        """One for the release, and those of the choice or the keys."""
         if self.by_keys:
             return 1 + self.second(Keys.range(1)).max_rounds
         return 1 if self.clip is not None else 2
 
     @property
     def real_valued(self) -> bool:
-        """Whether the noise of the release is."""
         return not self.discrete
 
     @property

@@ -11,5 +11,4 @@ class AsPrinted(Central):
 
     @property
     def claimed(self) -> Guarantee:
-        """(epsilon, delta) as asked, which is what the paper states."""
         return super().guarantee

@@ -37,10 +37,8 @@ class DensityAsPrinted(FoldsAsPrinted, Density):
 
     @property
     def shrinks(self) -> bool:
-        """No."""
         return False
 
     @property
     def projects(self) -> bool:
-        """No."""
         return False

@@ -35,12 +35,10 @@ class UnboundedHistogramAsPrinted(UnboundedHistogram):
 
     @property
     def claimed(self) -> Guarantee:
-        """(epsilon, delta) under replacement of a user (Lemma 5.1)."""
         return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency.REPLACE_USER)
 
     @property
     def real_valued(self) -> bool:
-        """Yes."""
         return True
 
     def l1_sensitivity(self, clip: int) -> int:

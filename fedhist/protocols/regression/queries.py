@@ -122,14 +122,12 @@ class UserGradients(Query):
     # -- server half -----------------------------------------------------------------------------
 
     def fold(self, report: Report) -> Summary:
-        """Add up, (d,), or keep the rows, (n, d)."""
         rows = report.arrays[NAME]
         if self.keep_rows:
             return Summary(report.n_users, rows={NAME: rows.copy()}, ids=report.ids)
         return Summary(report.n_users, {NAME: rows.sum(axis=0)})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every row has d entries and lies in the ball."""
         if report.arrays.keys() != {NAME} or report.ragged:
             raise WireError(f"{NAME!r} is expected, got {[*report.arrays]}")
         rows = report.arrays[NAME]
@@ -137,13 +135,11 @@ class UserGradients(Query):
         self._check_norms(rows, self.most)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """No entry of a sum is larger than everybody's clip."""
         if self.keep_rows:
             return {NAME: self._limits((n_users, len(self.theta)), 1, "rows")}
         return {NAME: self._limits((len(self.theta),), n_users)}
 
     def check_summary(self, summary: Summary) -> None:
-        """Bound the norms as well."""
         super().check_summary(summary)
         if self.keep_rows:
             self._check_norms(summary.rows[NAME], self.most)

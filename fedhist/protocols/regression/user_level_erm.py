@@ -263,7 +263,6 @@ class UserLevelErm(Central):
 
     @property
     def max_rounds(self) -> int:
-        """One for each step."""
         return self.steps
 
     # -- the script ------------------------------------------------------------------------------
@@ -397,7 +396,6 @@ class UserLevelErm(Central):
 
     @property
     def estimates(self) -> Truth:
-        """The minimiser of the users' average risk."""
         return Truth.AVERAGE_RISK
 
     def loss(self, value: Array, truth: Array) -> float:

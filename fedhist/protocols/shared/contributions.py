@@ -114,13 +114,11 @@ class NormHistogram(Query):
     # -- server half -----------------------------------------------------------------------------
 
     def fold(self, report: Report) -> Summary:
-        """Add up the weights by bin: (K,) int64."""
         out = np.zeros(len(self.edges) + 1, dtype=np.int64)
         np.add.at(out, report.arrays["bin"], report.arrays["weight"])
         return Summary(report.n_users, {"weight": out[1:]})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every user names a bin and a weight that it may have."""
         if report.arrays.keys() != {"bin", "weight"} or report.ragged:
             raise WireError(f"'bin' and 'weight' are expected, got {[*report.arrays]}")
         bins, weight = report.arrays["bin"], report.arrays["weight"]
@@ -132,11 +130,9 @@ class NormHistogram(Query):
             raise WireError("a user in a bin has weight 0, expected 1")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound each bin by everybody's largest weight."""
         return {"weight": Bounds((len(self.edges),), "i", 0, n_users * self.most)}
 
     def check_summary(self, summary: Summary) -> None:
-        """Bound the whole sum as well: a user weighs in one bin only."""
         super().check_summary(summary)
         total, most = int(summary.sums["weight"].sum()), summary.n_users * self.most
         if total > most:

@@ -17,6 +17,7 @@ from fedhist.protocols.histograms.poisson_debiasing import (
     debiased_stderr,
     most_rate,
     rate_of_mean,
+    steepest_rate,
 )
 
 CLIPS = [1, 2, 3, 7, 30]
@@ -121,28 +122,6 @@ def test_inverse_is_monotone_up_to_rounding():
         assert (np.diff(x) >= -1e-9 * x[1:]).all()
 
 
-# -- what is refused -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("clip", [0, -1, 2.5, True, math.nan])
-def test_a_bad_clip_is_refused(clip):
-    for f in (clipped_mean, clipped_mean_slope, rate_of_mean):
-        with pytest.raises(ValueError, match="clip must be a positive integer"):
-            f(1.0, clip)
-
-
-@pytest.mark.parametrize("rate", [-1e-9, math.nan, math.inf])
-def test_a_bad_rate_is_refused(rate):
-    for f in (clipped_mean, clipped_mean_slope, clipped_variance):
-        with pytest.raises(ValueError, match="rates must be"):
-            f([1.0, rate], 3)
-
-
-def test_nan_means_are_refused():
-    with pytest.raises(ValueError, match="nan"):
-        rate_of_mean([0.5, math.nan], 3)
-
-
 # -- the estimator's standard error ----------------------------------------------------------------
 
 
@@ -158,7 +137,7 @@ def test_unbiased_on_poisson_data_and_stderr_true(rate, clip):
     n, repeats = 4000, 2000
     counts = rng.poisson(rate, (repeats, n))
     noisy = np.minimum(counts, clip).sum(axis=1) + rng.laplace(0, clip, repeats)
-    error = debiased(noisy, n, clip) - counts.sum(axis=1)
+    error = debiased(noisy, n, clip, steepest_rate(clip))[0] - counts.sum(axis=1)
     stated = float(debiased_stderr(np.array([rate]), n, clip, math.sqrt(2) * clip)[0])
     slope = float(clipped_mean_slope(rate, clip))
     spread = float(clipped_variance(rate, clip))
