@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from clients.bounding.sampling import MOST_CLIP, add_random_clip, random_clip
 from clients.bounding.size_curves import SHARE, size_curves
-from fedhist.base.arrays import Bounds, Words
+from fedhist.base.arrays import Array, Bounds, Words
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
 from fedhist.model.query import CHUNK, Keyed, Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.shared.item_rows import intern_records, pack_records, parse_records
-from fedhist.protocols.shared.ragged_rows import only_indptr, only_rows
+from fedhist.protocols.shared.ragged_rows import only_rows
 from fedhist.session.weighted_keys import MOST_KEYS, WEIGHT, weight_of
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
@@ -33,10 +33,45 @@ from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
 
+Rows = tuple[NDArray[np.int64], NDArray[np.unsignedinteger], NDArray[np.uint64]]
+
+
+class RecordQuery(Query):
+    """Each user sends items by name, with counts: a row of records of bytes."""
+
+    trust: ClassVar[Trust] = Trust.CENTRAL
+    least: ClassVar[int] = 1
+    """Smallest count of an item."""
+
+    def rows(self, items: Items, rng: Streams) -> Rows:
+        """Return what users send: indptr, items, counts."""
+        return items.indptr, items.item, items.count.astype(np.uint64)
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        """Pack the rows."""
+        items = users.counts
+        data, indptr = pack_records(items.vocabulary, *self.rows(items, rng))
+        return Report(users.ids, ragged={"records": data}, indptr=indptr)
+
+    def read(self, report: Report) -> tuple[Keys, *Rows]:
+        """Read the rows; WireError unless each is a histogram: distinct items in UTF-8."""
+        indptr, data = only_rows(report, "records"), report.ragged["records"]
+        rows, starts, lengths, counts = parse_records(data, indptr, self.least)
+        keys, item = intern_records(data, starts, lengths)
+        return keys, rows, item.astype(np.uint32), counts
+
+
+def summed(n_users: int, name: str, keys: Keys, total: NDArray[np.int64], sent: Array) -> Summary:
+    """Keep the items of a vocabulary that were sent, in byte order."""
+    order = keys.byte_order
+    at = order[sent[order] > 0]
+    named = Keys.of([keys[int(j)] for j in at])
+    return Summary(n_users, keyed={name: Keyed(named, total[at])})
+
 
 @register_query
 @dataclass(frozen=True)
-class RandomClip(Query):
+class RandomClip(RecordQuery):
     """Each user answers with min(m, clip) of its m tokens, a uniform sample without replacement.
 
     Parameters
@@ -56,7 +91,6 @@ class RandomClip(Query):
     """
 
     wire_name: ClassVar[str] = "random-clip"
-    trust: ClassVar[Trust] = Trust.CENTRAL
 
     clip: int
     raw_support: bool = False
@@ -65,14 +99,14 @@ class RandomClip(Query):
     def __post_init__(self) -> None:
         check_integer("clip", self.clip, MOST_CLIP)
 
+    @property
+    def least(self) -> int:  # type: ignore[override]
+        return int(not self.raw_support)
+
     # -- client half -----------------------------------------------------------------------------
 
-    def answer(self, users: Users, rng: Streams) -> Report:
-        """Send the sample as records of bytes: item and count."""
-        items = users.counts
-        rows = random_clip(items, self.clip, _words(rng), keep_zeros=self.raw_support)
-        data, indptr = pack_records(items.vocabulary, *rows)
-        return Report(users.ids, ragged={"records": data}, indptr=indptr)
+    def rows(self, items: Items, rng: Streams) -> Rows:
+        return random_clip(items, self.clip, _words(rng), keep_zeros=self.raw_support)
 
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
         """Sample and add up by vocabulary position; strings only for the items that occur."""
@@ -81,28 +115,21 @@ class RandomClip(Query):
         held = np.zeros(len(vocabulary), dtype=np.bool_) if self.raw_support else None
         for chunk in users.blocks(CHUNK):
             add_random_clip(chunk.counts, self.clip, _words(rng(chunk)), total, held)
-        order = vocabulary.byte_order
-        sent = order[(total if held is None else held)[order] > 0]
-        keys = Keys.of([vocabulary[int(j)] for j in sent])
-        return Summary(len(users), keyed={"counts": Keyed(keys, total[sent])})
+        return summed(len(users), "counts", vocabulary, total, total if held is None else held)
 
     # -- server half -----------------------------------------------------------------------------
 
     def fold(self, report: Report) -> Summary:
-        data, rows = report.ragged["records"], only_indptr(report)
-        _, starts, lengths, sent = parse_records(data, rows, int(not self.raw_support))
-        keys, item = intern_records(data, starts, lengths)
+        keys, _, item, count = self.read(report)
         counts = np.zeros(len(keys), dtype=np.int64)
-        np.add.at(counts, item, sent.astype(np.int64))
+        np.add.at(counts, item, count.astype(np.int64))
         return Summary(report.n_users, keyed={"counts": Keyed(keys, counts)})
 
     def check(self, report: Report) -> None:
-        indptr, data = only_rows(report, "records"), report.ragged["records"]
-        rows, starts, lengths, sent = parse_records(data, indptr, int(not self.raw_support))
-        Bounds((None,), "u", 0, self.clip).check("records", sent)
-        intern_records(data, starts, lengths)
-        before = np.concatenate(([0], np.cumsum(sent.astype(np.int64))))
-        size = before[rows[1:]] - before[rows[:-1]]
+        _, indptr, _, count = self.read(report)
+        Bounds((None,), "u", 0, self.clip).check("records", count)
+        before = np.concatenate(([0], np.cumsum(count.astype(np.int64))))
+        size = before[indptr[1:]] - before[indptr[:-1]]
         if (size > self.clip).any():
             raise WireError(f"a row adds up to {int(size.max())}, more than clip = {self.clip}")
 
@@ -120,7 +147,7 @@ class RandomClip(Query):
 
 @register_query
 @dataclass(frozen=True)
-class DistinctKeys(Query):
+class DistinctKeys(RecordQuery):
     """Each user names at most ``limit`` of its distinct items, a uniform sample.
 
     Parameters
@@ -136,7 +163,6 @@ class DistinctKeys(Query):
     """
 
     wire_name: ClassVar[str] = "distinct-keys"
-    trust: ClassVar[Trust] = Trust.CENTRAL
 
     limit: int
     cohort: Cohort | None = None
@@ -146,29 +172,18 @@ class DistinctKeys(Query):
 
     # -- client half -----------------------------------------------------------------------------
 
-    def answer(self, users: Users, rng: Streams) -> Report:
-        """Send the sample as records of bytes, each item with count 1."""
-        items = users.counts
-        data, indptr = pack_records(items.vocabulary, *self._sample(items, rng))
-        return Report(users.ids, ragged={"records": data}, indptr=indptr)
+    def rows(self, items: Items, rng: Streams) -> Rows:
+        """Each item with count 1."""
+        once = replace(items, count=np.ones_like(items.count))
+        return random_clip(once, self.limit, rng.substream("distinct-keys").words(1)[:, 0])
 
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
         """Sample and add up by vocabulary position; strings only for the items that are sent."""
-        vocabulary = users.vocabulary
-        total = np.zeros(len(vocabulary), dtype=np.int64)
+        total = np.zeros(len(users.vocabulary), dtype=np.int64)
         for chunk in users.blocks(CHUNK):
-            indptr, item, _ = self._sample(chunk.counts, rng(chunk))
+            indptr, item, _ = self.rows(chunk.counts, rng(chunk))
             np.add.at(total, item, self._weights(indptr))
-        order = vocabulary.byte_order
-        sent = order[total[order] > 0]
-        keys = Keys.of([vocabulary[int(j)] for j in sent])
-        return Summary(len(users), keyed={"weights": Keyed(keys, total[sent])})
-
-    def _sample(
-        self, items: Items, rng: Streams
-    ) -> tuple[NDArray[np.int64], NDArray[np.unsignedinteger], NDArray[np.uint64]]:
-        once = replace(items, count=np.ones_like(items.count))
-        return random_clip(once, self.limit, rng.substream("distinct-keys").words(1)[:, 0])
+        return summed(len(users), "weights", users.vocabulary, total, total)
 
     def _weights(self, indptr: NDArray[np.int64]) -> NDArray[np.int64]:
         """Weight of every entry of rows: (nnz,)."""
@@ -179,19 +194,15 @@ class DistinctKeys(Query):
     # -- server half -----------------------------------------------------------------------------
 
     def fold(self, report: Report) -> Summary:
-        data = report.ragged["records"]
-        indptr, starts, lengths, _ = parse_records(data, only_indptr(report))
-        keys, item = intern_records(data, starts, lengths)
+        keys, indptr, item, _ = self.read(report)
         total = np.zeros(len(keys), dtype=np.int64)
         np.add.at(total, item, self._weights(indptr))
         return Summary(report.n_users, keyed={"weights": Keyed(keys, total)})
 
     def check(self, report: Report) -> None:
-        indptr, data = only_rows(report, "records"), report.ragged["records"]
-        rows, starts, lengths, counts = parse_records(data, indptr)
-        Bounds((None,), "u", 1, 1).check("records", counts)
-        intern_records(data, starts, lengths)
-        most = int(np.diff(rows).max(initial=0))
+        _, indptr, _, count = self.read(report)
+        Bounds((None,), "u", 1, 1).check("records", count)
+        most = int(np.diff(indptr).max(initial=0))
         if most > self.limit:
             raise WireError(f"a row names {most} items, more than limit = {self.limit}")
 
@@ -212,7 +223,7 @@ class DistinctKeys(Query):
 
 @register_query
 @dataclass(frozen=True)
-class SizeCurves(Query):
+class SizeCurves(RecordQuery):
     """Each user sends its whole histogram; only sums over the users by size are kept.
 
     Parameters
@@ -234,7 +245,6 @@ class SizeCurves(Query):
     """
 
     wire_name: ClassVar[str] = "size-curves"
-    trust: ClassVar[Trust] = Trust.CENTRAL
 
     grid: tuple[int, ...]
     cohort: Cohort | None = None
@@ -251,12 +261,6 @@ class SizeCurves(Query):
 
     # -- client half -----------------------------------------------------------------------------
 
-    def answer(self, users: Users, rng: Streams) -> Report:
-        """Send every item with its count; uses no randomness."""
-        v = users.counts
-        data, indptr = pack_records(v.vocabulary, v.indptr, v.item, v.count)
-        return Report(users.ids, ragged={"records": data}, indptr=indptr)
-
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
         """Add up in one walk; integers, so bit-identical to folding the answers."""
         return self._add_up(len(users), users.counts)
@@ -264,7 +268,7 @@ class SizeCurves(Query):
     # -- server half -----------------------------------------------------------------------------
 
     def fold(self, report: Report) -> Summary:
-        return self._add_up(report.n_users, _items(report))
+        return self._add_up(report.n_users, Items(*self.read(report)))
 
     def _add_up(self, n_users: int, items: Items) -> Summary:
         keys, shares, users, sizes = size_curves(items, self.grid)
@@ -272,8 +276,7 @@ class SizeCurves(Query):
         return Summary(n_users, {"users": users, "sizes": sizes}, {"shares": Keyed(keys, values)})
 
     def check(self, report: Report) -> None:
-        only_rows(report, "records")
-        count = _items(report).count
+        count = self.read(report)[3]
         if count.size and count.max() >= 1 << 62:
             raise WireError(f"'records' holds the count {count.max()}, not below 2^62")
 
@@ -304,16 +307,6 @@ class SizeCurves(Query):
         if total > summary.n_users * SHARE * (1 + 1e-9):
             most = summary.n_users
             raise WireError(f"'shares' adds up to {total / SHARE:g} users, more than {most}")
-
-
-def _items(report: Report) -> Items:
-    """Read rows of records as users' items."""
-    if report.indptr is None:
-        raise WireError("rows of 'records' need their indptr")
-    data = report.ragged["records"]
-    indptr, starts, lengths, counts = parse_records(data, report.indptr)
-    keys, item = intern_records(data, starts, lengths)
-    return Items(keys, indptr, item.astype(np.uint32), counts)
 
 
 def _words(rng: Streams) -> Words:

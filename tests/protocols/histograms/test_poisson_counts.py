@@ -259,7 +259,8 @@ def test_constant_users_are_released_as_they_are(count):
     table, total = np.full((300, 1), float(count)), np.array([300.0 * count])
     law = [(c, p) for c, p in thresholds(protocol, table) if c >= count]
     raised = {
-        c: debias.debiased(total, 300, c, protocol.most_rate(c))[0][0] / total[0] - 1 for c, _ in law
+        c: debias.debiased(total, 300, c, protocol.most_rate(c))[0][0] / total[0] - 1
+        for c, _ in law
     }
     assert sum(p for _, p in law) > 0.999
     assert sum(p * raised[c] for c, p in law) < 0.0034
