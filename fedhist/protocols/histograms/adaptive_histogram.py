@@ -60,7 +60,7 @@ def threshold_rule(name: str) -> ThresholdRule:
     """
     if name in PRINTED_NAMES:  # a layer above: it is loaded by whoever asks for it
         printed: Mapping[str, ThresholdRule] = import_module(
-            "fedhist.protocols.printed.clip_rules"
+            "fedhist.protocols.printed.histograms"
         ).RULES
         return printed[name]
     if name not in RULES:

@@ -5,19 +5,19 @@ subclass of the protocol it is a version of, and is built by that protocol's fie
 """
 
 from fedhist.protocols.printed import (
-    density,
     distribution,
     few_users,
+    histograms,
+    localize,
     means,
     ragged_distribution,
-    unbounded_histogram,
 )
 
 __all__ = [
-    "density",
     "distribution",
     "few_users",
+    "histograms",
+    "localize",
     "means",
     "ragged_distribution",
-    "unbounded_histogram",
 ]

@@ -1,22 +1,28 @@
-"""Localize, then refine, to the letter: what the printed means and densities share [1]_.
+"""Localize, then refine, to the letter: what printed means and densities share; a density [1]_.
 
 References
 ----------
 .. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
-   differential privacy", arXiv 2405.11923, Section 3.1, eq. (25)-(30).
+   differential privacy", arXiv 2405.11923, Section 3.1, eq. (25)-(30), and Section 5,
+   eq. (49), (50).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.channels.catalogue import scalar_channel
+from fedhist.model.modes import Mode
+from fedhist.model.registry import register_printed
+from fedhist.protocols.densities.density import Density
 from fedhist.protocols.localize.script import FoldProtocol
 from fedhist.protocols.shared.shuffles import Batch
+from server.densities.plan import paper_level
 from server.means.localize import Plan, plan_paper
 
 
@@ -60,3 +66,30 @@ class FoldsAsPrinted(FoldProtocol):
         if self.kind not in ("auto", "laplace"):
             raise ValueError(f'mode "paper" adds Laplace noise, got kind {self.kind!r}')
         scalar_channel("laplace", self.epsilon)  # least epsilon
+
+
+@register_printed
+@dataclass(frozen=True)
+class DensityAsPrinted(FoldsAsPrinted, Density):
+    """The level of [1, eq. (49)], c = 1/100 for its unnamed constant; neither shrinks nor projects.
+
+    The value is the series at the midpoints of the cells.
+    """
+
+    mode: Mode = "paper"
+
+    @property
+    def terms(self) -> int:
+        """Terms J of the series in use, the known one included."""
+        if self.level is not None:
+            return self.level
+        n, T, most = self.n_users, self.samples_per_user, self.grid - 1
+        return paper_level(n, T, self.epsilon, self.ellipsoid[0], most)
+
+    @property
+    def shrinks(self) -> bool:
+        return False
+
+    @property
+    def projects(self) -> bool:
+        return False

@@ -10,7 +10,7 @@ from scipy.integrate import quad
 
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.clip_choice.by_paper import log_step, regularized_minimum
-from fedhist.protocols.printed.clip_rules import proof_step
+from fedhist.protocols.printed.histograms import proof_step
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER
 
