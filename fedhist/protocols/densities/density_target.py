@@ -84,14 +84,6 @@ class DensityTarget(Protocol):
         """Largest energy of the terms left out, in the Sobolev ellipsoid."""
         return tail_energy(self.terms, *self.ellipsoid)
 
-    @property
-    def shrinks(self) -> bool:
-        return self.shrink and self.guarantee.private
-
-    @property
-    def projects(self) -> bool:
-        return self.project
-
     def check_series(self) -> None:
         """Raise ValueError, with the value, unless the fields of the series are valid."""
         for name, value in zip(("smoothness", "radius"), self.ellipsoid, strict=True):
@@ -152,10 +144,10 @@ class DensityTarget(Protocol):
 
     def finished(self, theta: Array, stderr: Array) -> Array:
         """Shrink the coefficients, and project their series on the densities: (grid,)."""
-        if self.shrinks:
+        if self.shrink and self.guarantee.private:
             theta = shrink_by_decay(theta, stderr)
         values = series_at(self.series, theta, midpoints(self.grid))
-        return project_density(values) if self.projects else values
+        return project_density(values) if self.project else values
 
     def truth_of(self, facts: Facts) -> Array:
         """Return the series of the samples themselves on the grid: (grid,). NOT PRIVATE.

@@ -101,6 +101,7 @@ class RandomClip(RecordQuery):
 
     @property
     def least(self) -> int:  # type: ignore[override]
+        """Zeros belong to the raw support only."""
         return int(not self.raw_support)
 
     # -- client half -----------------------------------------------------------------------------

@@ -258,6 +258,7 @@ class UnboundedHistogram(TwoModes, CountTarget, Central):
 
     @property
     def real_valued(self) -> bool:
+        """Whether the noise of the release is."""
         return not self.discrete
 
     @property

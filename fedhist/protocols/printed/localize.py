@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedhist.base.arrays import Floats
+from fedhist.base.arrays import Array, Floats
 from fedhist.channels.catalogue import scalar_channel
 from fedhist.model.modes import Mode
 from fedhist.model.registry import register_printed
@@ -23,6 +23,7 @@ from fedhist.protocols.densities.density import Density
 from fedhist.protocols.localize.script import FoldProtocol
 from fedhist.protocols.shared.shuffles import Batch
 from server.densities.plan import paper_level
+from server.densities.series import midpoints, series_at
 from server.means.localize import Plan, plan_paper
 
 
@@ -86,10 +87,6 @@ class DensityAsPrinted(FoldsAsPrinted, Density):
         n, T, most = self.n_users, self.samples_per_user, self.grid - 1
         return paper_level(n, T, self.epsilon, self.ellipsoid[0], most)
 
-    @property
-    def shrinks(self) -> bool:
-        return False
-
-    @property
-    def projects(self) -> bool:
-        return False
+    def finished(self, theta: Array, stderr: Array) -> Array:
+        """Return the series as it is."""
+        return series_at("fourier", theta, midpoints(self.grid))
