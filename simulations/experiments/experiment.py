@@ -1,11 +1,11 @@
 """What an experiment is asked, what it measures, how that is judged, and its file.
 
 An experiment is a function from a :class:`Request` to a :class:`Result` and a TOML file in
-``configs`` that names it. The file's tables: [experiment] (name, title, paper, runs =
-"module:function"); [settings], and [quick], which overrides them; [tolerance]; [population.NAME],
-the default first (the fields of its kind, ``kind`` where that is not NAME, and ``quick``); [values]
-with ``rows`` of setting ("*": any that has no row before) and quantity (a list: one row for each),
-the ``paper``'s number, how near ours must be (``relative``, ``absolute``, ``low`` and ``high``, or
+``configs``. The file's tables: [experiment] (title, paper, and runs = "module:function" if that is
+not the module of its name); [settings] and in it ``quick``, which overrides them; [tolerance];
+[population], by name, the default first (the fields of its kind, ``kind`` where that is not the
+name, and ``quick``); [values] with ``rows`` of setting ("*": any that has no row before) and
+quantity (a list: one row for each), the ``paper``'s number, how near ours must be (``relative``, ``absolute``, ``low`` and ``high``, or
 ``shown``: not judged by itself), ``claim``, ``cause``, ``populations``. All of it is fixed before
 anything is measured.
 """
@@ -396,24 +396,26 @@ def experiment(name: str) -> Experiment:
 
 def parse(name: str, text: str) -> Experiment:
     """Read a file; ValueError for unknown tables and keys, and rows without a tolerance."""
-    known = ("experiment", "population", "settings", "quick", "tolerance", "values")
+    known = ("experiment", "population", "settings", "tolerance", "values")
+    usual = f"simulations.experiments.{name.replace('-', '_')}:run"
     with reading(name):
         file = {k: as_table(v, f"[{k}]") for k, v in tables_of(text).items()}
         check_keys(file, known, "table")
         head, populations = file.get("experiment", {}), file.get("population", {})
-        if head.get("name") != name or {*head} != {"name", "title", "paper", "runs"}:
-            raise ValueError(f"[experiment] needs name = {name!r}, title, paper, runs")
+        if {*head} | {"runs"} != {"title", "paper", "runs"}:
+            raise ValueError("[experiment] needs title and paper, and runs if that is not usual")
         if not populations:
             raise ValueError("no [population.NAME] says what it can run on")
-        settings, quick = file.get("settings", {}), file.get("quick", {})
-        check_keys(quick, settings, "key of [quick]")
+        settings = dict(file.get("settings", {}))
+        quick = as_table(settings.pop("quick", {}), "settings.quick")
+        check_keys(quick, settings, "key of settings.quick")
         values = [v for row in file.get("values", {}).get("rows", ()) for v in _values(row)]
         for value in values:
             check_keys(value.populations, populations, "population of [values]")
         tolerance = file.get("tolerance", {})
         return Experiment(
-            **head, settings=settings, quick=quick, tolerances=tolerance,
-            populations=populations, values=tuple(values),
+            name, **{"runs": usual} | dict(head), settings=settings, quick=quick,
+            tolerances=tolerance, populations=populations, values=tuple(values),
         )  # fmt: skip
 
 

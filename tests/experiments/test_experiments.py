@@ -35,15 +35,13 @@ from simulations.runs.run import Options, execute
 
 HEAD = """
 [experiment]
-name = "x"
 title = "t"
 paper = "p"
 runs = "simulations.experiments.figure1:run"
 [settings]
+quick = { repeats = 1 }
 repeats = 3
 rate = 0.5
-[quick]
-repeats = 1
 [population.zipf]
 n_users = 40
 d = 9
@@ -140,10 +138,12 @@ def test_a_malformed_file_is_refused() -> None:
         catalogue.parse("x", HEAD + "[tolerances]\na=1\n")
 
 
-def test_a_file_has_one_name() -> None:
-    """That of the file."""
-    with pytest.raises(ValueError, match="needs name = 'y'"):
-        catalogue.parse("y", HEAD)
+def test_a_file_has_a_title_and_settings_of_its_own() -> None:
+    """A misspelt one is named."""
+    with pytest.raises(ValueError, match="needs title and paper"):
+        catalogue.parse("x", HEAD.replace('title = "t"', ""))
+    with pytest.raises(ValueError, match=r"key of settings\.quick 'repeat'; did you mean"):
+        catalogue.parse("x", HEAD.replace("quick = { repeats", "quick = { repeat"))
     with pytest.raises(ValueError, match=r"unknown experiment 'figure_2'; did you mean 'figure2'"):
         catalogue.experiment("figure_2")
 

@@ -227,14 +227,6 @@ def _losses(name: str, file: str, *overrides: str, runs: int = 20) -> np.ndarray
 
 
 @real_data
-def test_lastfm_is_learned_at_8_artists_and_not_at_50() -> None:
-    """Against the l1 distance of the uniform distribution, .424 and .478; spread of a run .02."""
-    file = "lastfm_user_artists.tsv"
-    assert _losses("lastfm-local", file).mean() < 0.25
-    assert _losses("lastfm-local", file, "population.top=50").mean() > 0.478
-
-
-@real_data
 def test_movielens_gains_by_localizing() -> None:
     """Ratios of root mean squared errors near .5, .65 and .5; 40 runs know them within a tenth."""
     for epsilon in (1, 2, 4):
