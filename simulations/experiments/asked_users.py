@@ -255,16 +255,6 @@ def successes(trials: int, p: float, rng: np.random.Generator) -> Integers:
     return np.asarray(places[places < trials], dtype=np.int64)
 
 
-def deviations(one: Floats, two: Floats) -> float:
-    """Return how many standard errors the means of two samples are apart.
-
-    >>> round(deviations(np.array([0.0, 2.0]), np.array([3.0, 5.0])), 3)
-    2.121
-    """
-    spread = one.var(ddof=1) / len(one) + two.var(ddof=1) / len(two)
-    return float(abs(one.mean() - two.mean()) / math.sqrt(spread))
-
-
 def _of_fold(query: Query, ids: Words, kind: type[F]) -> tuple[F, Integers]:
     """Return the functional of a fold query, and each user's fold."""
     if not isinstance(query, BinVotes | ClippedMean) or not isinstance(query.functional, kind):

@@ -16,17 +16,14 @@ import numpy as np
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.protocols.densities.density import Density
-from fedhist.users.batch import Users
 from server.densities.plan import tail_energy
 from server.densities.series import GRID, midpoints
-from simulations.experiments.asked_users import SeriesUsers, deviations
+from simulations.experiments.asked_users import SeriesUsers
 from simulations.experiments.experiment import Findings, Request, Result, mean_and_error, power_law
-from simulations.experiments.local_populations import fresh_ids
 from simulations.experiments.local_runs import largest_ratio
 from simulations.populations.density_samples import DensitySamples
-from simulations.runs.run import Options, execute
 
-RATE, PLATEAU, SHRINKING, PATHS = "rate in T", "plateau", "James-Stein", "two paths"
+RATE, PLATEAU, SHRINKING = "rate in T", "plateau", "James-Stein"
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ def run(request: Request) -> Result:
     if SeriesUsers(1, 1, theta).density.on_grid(1 << 12).min() < 0:
         raise ValueError(f"energy must leave the density positive, got {s['energy']}")
     found = Findings(request)
-    for part in (_against_samples, _shrinking, _paths):
+    for part in (_against_samples, _shrinking):
         part(found, base, theta, cells)
     return found.result(
         "Integrated squared error of a density against samples per user",
@@ -137,8 +134,7 @@ def run(request: Request) -> Result:
             f"epsilon = {base.epsilon:g} per user and record, local; the level is chosen for beta "
             f"= {base.smoothness:g}, r = {base.radius:g}; users drawn anew for each run",
             "aggregate path: sums of votes and of reports are drawn from their exact law, and so "
-            "is, when a user is asked, the mean of T samples that it answers about; 'two paths' "
-            "compares with whole records on the per-user path",
+            "is, when a user is asked, the mean of T samples that it answers about",
             f"samples lie on {cells} midpoints; the coefficients in use are the density's own",
             "item level: n T users of one sample and one bit, at the best level for this density; "
             "naive: n users of one sample each, whatever T is (the same formula; T = 1 measures "
@@ -224,22 +220,3 @@ def _shrinking(found: Findings, base: Task, theta: Floats, cells: int) -> None:
         truth = users.density.on_grid()
         found.draw(panel, f"true density ({name})", at, truth, style="--", **axes)
         found.draw(panel, "estimate", at, value, style="-", **axes)
-
-
-def _paths(found: Findings, base: Task, theta: Floats, cells: int) -> None:
-    """Compare what is drawn when asked, aggregate, with whole records, report by report."""
-    request = found.request
-    task = replace(base, n=request.whole("path_users"), T=request.whole("path_T"))
-    population, runs = task.users(theta, cells), request.whole("path_runs")
-    asked = task.losses(task.protocol, population, request, runs)
-    mass = population.density.on_grid(cells) / cells
-    whole_records = []
-    for k in range(runs):
-        seed = digest64("density-error, whole", request.seed, k) >> 1
-        rng = np.random.default_rng(seed)
-        x = midpoints(cells)[rng.choice(cells, task.n * task.T, p=mass / mass.sum())]
-        users = Users.from_samples(fresh_ids(task.n, rng), np.arange(task.n + 1) * task.T, x)
-        value = execute(task.protocol, users, Options(seed=seed)).estimate.value
-        whole_records.append(math.nan if value is None else loss(value, population))
-    z = deviations(asked, np.array(whole_records))
-    found.check(PATHS, "aggregate and per-user path: |difference of ISE| / standard error", z)

@@ -5,9 +5,9 @@ An experiment is a function from a :class:`Request` to a :class:`Result` and a T
 not the module of its name); [settings] and in it ``quick``, which overrides them; [tolerance];
 [population], by name, the default first (the fields of its kind, ``kind`` where that is not the
 name, and ``quick``); [values] with ``rows`` of setting ("*": any that has no row before) and
-quantity (a list: one row for each), the ``paper``'s number, how near ours must be (``relative``, ``absolute``, ``low`` and ``high``, or
-``shown``: not judged by itself), ``claim``, ``cause``, ``populations``. All of it is fixed before
-anything is measured.
+quantity (a list: one row for each), the ``paper``'s number, how near ours must be (``relative``,
+``absolute``, ``low`` and ``high``, or ``shown``: not judged by itself), ``claim``, ``cause``,
+``populations``. All of it is fixed before anything is measured.
 """
 
 from __future__ import annotations

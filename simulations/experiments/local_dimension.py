@@ -40,8 +40,6 @@ def run(request: Request) -> Result:
     m = Dimensions(request)
     for part in (m.by_dimension, m.by_users, m.edge, m.baselines):
         part()
-    for g in GEOMETRIES:
-        m.twice(f"mean-{g}", partial(m.errors, m.mean(g, 3200, 4)))
     for part in (m.against_dimension, m.against_users, m.against_share):
         part()
     return m.found.result(

@@ -26,14 +26,13 @@ from fedhist.protocols.distributions.distribution import Distribution
 from fedhist.protocols.distributions.local_distribution import LocalDistribution
 from fedhist.protocols.frequency_oracles.frequency_oracle import FrequencyOracle
 from fedhist.protocols.shared.oracle_votes import Kind
-from simulations.experiments.asked_users import RowUsers, deviations
+from simulations.experiments.asked_users import RowUsers
 from simulations.experiments.experiment import Findings, Request, Result, mean_and_error, power_law
 from simulations.experiments.local_populations import items_of
 from simulations.experiments.local_runs import largest_ratio
 from simulations.runs.run import Options, execute
 
 RATE, HEADLINE, ONE_ITEM, CENTRAL = "against T", "headline", "one item a user", "local and central"
-PATHS = "two paths"
 GAUSSIAN = math.sqrt(2 / math.pi)
 
 
@@ -128,7 +127,7 @@ def run(request: Request) -> Result:
     """Measure the panels."""
     base = Task(request.positive("epsilon"), 2, 1, 1, float(request.settings["exponent"]))
     found = Findings(request)
-    for part in (_against_samples, _headline, _paths):
+    for part in (_against_samples, _headline):
         part(found, base)
     return found.result(
         "l1 error of a distribution against samples per user",
@@ -141,8 +140,7 @@ def run(request: Request) -> Result:
             f"{request.settings['delta']:g}, replacement, automatic mechanism; users drawn anew "
             "for each run",
             "aggregate path: sums of votes and of reports are drawn from their exact law, and so "
-            "is, when a user is asked, the Hadamard row of T items that it answers about; 'two "
-            "paths' compares with whole records on the per-user path",
+            "is, when a user is asked, the Hadamard row of T items that it answers about",
             "predicted: before the projection to the simplex, Gaussian; item level: n T users of "
             "one item and one bit",
             "one item a user: a user's one item of T has the law of a user with one item, so that "
@@ -215,12 +213,3 @@ def _headline(found: Findings, base: Task) -> None:
     constant = squares * n * T * task.epsilon**2 / next_power_of_two(k)
     quantity = "squared l2, not projected, in K / (n T epsilon^2)"
     found.check(HEADLINE, quantity, *mean_and_error(constant))
-
-
-def _paths(found: Findings, base: Task) -> None:
-    """Compare what is drawn when asked, aggregate, with whole records, report by report."""
-    request, runs = found.request, found.request.whole("path_runs")
-    task = replace(base, k=8, n=request.whole("path_users"), T=request.whole("path_T"))
-    asked = task.local(request, runs)[0]
-    z = deviations(asked, task.held(task.protocol, request, runs, task.T, "per-user"))
-    found.check(PATHS, "aggregate and per-user path: |difference of l1| / standard error", z)

@@ -22,8 +22,6 @@ from simulations.runs.run import Options, execute
 Population = Callable[[np.random.Generator], tuple[Users, Floats]]
 """Draws users, and the parameter that the error is measured from: (d,)."""
 Clients = Literal["per-user", "aggregate"]
-PATHS: tuple[Clients, Clients] = ("aggregate", "per-user")
-TWICE = "two simulations"
 
 EXACT = (
     "NOT PRIVATE: errors are measured from the true mean",
@@ -76,11 +74,6 @@ class Grid:
     ) -> None:
         """Draw mean squared errors with their standard errors."""
         self.draw(panel, label, x, [e.mean for e in found], [e.stderr for e in found], marker)
-
-    def twice(self, name: str, run: Callable[[Clients], Errors]) -> None:
-        """Judge the sums of reports against users that answer one by one."""
-        z = distance_in_errors(*map(run, PATHS))
-        self.check(TWICE, f"{name}: |z|, users against their sums", z)
 
 
 def naive_mse(
@@ -178,11 +171,6 @@ def measure(
         options = Options(seed=digest64("coins", tag) >> 1, clients=clients)
         each.append(execute(protocol, users, options).estimate.needed(protocol) - truth)
     return Errors(np.array(each), reach)
-
-
-def distance_in_errors(a: Errors, b: Errors) -> float:
-    """Return |z|: the difference of two mean squared errors in its standard errors."""
-    return abs(a.mean - b.mean) / math.hypot(a.stderr, b.stderr)
 
 
 def largest_ratio(found: Sequence[tuple[float, float | None]], theory: ArrayLike) -> float:

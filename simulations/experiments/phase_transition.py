@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,8 +36,6 @@ def run(request: Request) -> Result:
     p = Phases(request)
     for part in (p.steady, p.one_sample, p.plateau, p.bend, p.baselines):
         part()
-    for kind in ("laplace", "piecewise"):
-        p.twice(kind, partial(p.errors, p.mean(1000, 256, kind), 256))
     for part in (p.against_samples, p.of_all_kinds, p.against_users):
         part()
     auto = scalar_channel("auto", p.epsilon).kind

@@ -21,11 +21,9 @@ from fedhist.model.protocol import Protocol
 from fedhist.protocols.means.mean_linf import MeanLinf
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
 from fedhist.users.cohort import Cohort
-from simulations.experiments.asked_users import Asked, SparseCoins, deviations
+from simulations.experiments.asked_users import Asked, SparseCoins
 from simulations.experiments.experiment import Findings, Request, Result, mean_and_error, power_law
-from simulations.experiments.local_populations import users_of
 from simulations.experiments.local_runs import largest_ratio
-from simulations.runs.run import Options, execute
 
 AGAINST_D, SUCCESS = "against d", "selection"
 SIGN, LAPLACE = "sign", "laplace"
@@ -137,7 +135,7 @@ def run(request: Request) -> Result:
         request.positive("amplitude"),
     )
     found = Findings(request)
-    for part in (_against_d, _selection, _procedures, _paths):
+    for part in (_against_d, _selection, _procedures):
         part(found, base)
     return found.result(
         "Sparse means: selection where d is far above what n users reach",
@@ -149,8 +147,7 @@ def run(request: Request) -> Result:
             f"epsilon = {base.epsilon:g} per user and record, local; {base.s} coordinates at "
             f"+-{base.amplitude:g} in random places, samples +-1; users drawn anew for each run",
             "aggregate path: sums of votes and of reports are drawn from their exact law, and so "
-            "are records, of which only what a query reads is drawn, when it asks; 'two paths' "
-            "compares with whole records on the per-user path",
+            "are records, of which only what a query reads is drawn, when it asks",
             "a protocol that refuses counts as the estimate 0, whose error is 'nothing, 0'",
             "the naive report of one coordinate a user, d^2 coth^2 / n, is above 'nothing, 0' in "
             "all of the figure and not drawn; nor is one item a user, which is no better",
@@ -252,23 +249,6 @@ def _procedures(found: Findings, base: Task) -> None:
             found.check(f"amplitude {a:g}", f"SSE of {name}", *sse[-1])
         axis = "amplitude of the signals"
         found.draw_means(where, f"sparse-mean, {name}", amplitudes, sse, marker, x_label=axis)
-
-
-def _paths(found: Findings, base: Task) -> None:
-    """Compare drawn-when-asked, aggregate, with whole records, report by report."""
-    request, runs = found.request, found.request.whole("path_runs")
-    task = replace(base, d=64, T=40, n=request.whole("path_users"))
-    protocol = task.protocol()
-    whole_records = []
-    for k in range(runs):
-        seed = task.seed(request, "whole", k)
-        rng, theta = np.random.default_rng(seed), task.population(seed).theta
-        means = 2 * rng.binomial(task.T, (1 + theta) / 2, (task.n, task.d)) / task.T - 1
-        value = execute(protocol, users_of(means, rng), Options(seed=seed)).estimate.value
-        whole_records.append(squared_l2(np.zeros(task.d) if value is None else value, theta))
-    z = deviations(task.losses(protocol, request, "asked", runs), np.array(whole_records))
-    quantity = "aggregate and per-user path: |difference of SSE| / standard error"
-    found.check("two paths", quantity, z)
 
 
 def reaches(ns: list[int], rate: list[float], level: float) -> float:

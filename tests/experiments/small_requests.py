@@ -28,7 +28,6 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "factors": [0.5, 1.5],
         "selection_dimensions": [200, 4000],
         "comparisons": 1,
-        "path_runs": 2,
     },
     "cover-rates": {"runs": 2, "n": [80, 140], "sparse_n": [110, 140, 170]},
     "sparse-thresholding": {"repeats": 1, "choice_n": [4000], "choice_amplitudes": [0.5]},
@@ -57,7 +56,6 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "repeats": [1, 1],
         "T": [1, 4, 16],
         "runs": 2,
-        "path_runs": 2,
     },
     "local-distribution-error": {
         "symbols": [16, 64],
@@ -65,7 +63,6 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "T": [16, 64],
         "repeats": 1,
         "headline_runs": 1,
-        "path_runs": 2,
     },
 }
 """Settings below those of [quick]: they measure every quantity of the configurations, badly."""

@@ -81,8 +81,6 @@ def test_errors_add_up() -> None:
     assert errors.missed == 0.25
     assert errors.localized == pytest.approx(2 * (9 + 16 + 0) / 3)
     assert math.isnan(runs.Errors(np.ones((1, 2))).stderr)
-    other = runs.Errors(np.array([[1.0, 1.0], [1.0, 3.0]]))
-    assert runs.distance_in_errors(errors, other) == pytest.approx(47 / math.hypot(28, 4))
 
 
 def test_lines_are_least_squares() -> None:
