@@ -15,7 +15,6 @@ from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.errors import nearest
 from fedhist.users.batch import Users
 from simulations.config.reading import Finite, Must, Natural, Positive, Whole
-from simulations.populations.arithmetic import cosine
 from simulations.populations.base import Plan
 from simulations.populations.differing import SharesDiffer, mirrored_share
 from simulations.populations.draws import beta_of, words
@@ -171,8 +170,8 @@ def bump(centre: float, power: int) -> Floats:
         [math.comb(2 * power, power - j) / middle for j in range(1, power + 1)]
     )
     theta: Floats = np.ones(2 * power + 1)
-    theta[1::2] = math.sqrt(2) * ratio * cosine(k * centre)
-    theta[2::2] = math.sqrt(2) * ratio * cosine(k * centre - 0.25)
+    theta[1::2] = math.sqrt(2) * ratio * np.cos(2 * np.pi * k * centre)
+    theta[2::2] = math.sqrt(2) * ratio * np.sin(2 * np.pi * k * centre)
     return theta
 
 
@@ -181,6 +180,8 @@ def _antiderivative(theta: Floats, x: Floats) -> Floats:
     out = theta[0] * x
     for j in range(2, len(theta) + 1):
         k = j // 2
-        part = (1 - cosine(k * x) if j % 2 else cosine(k * x - 0.25)) / (2 * np.pi * k)
+        part = (
+            1 - np.cos(2 * np.pi * (k * x)) if j % 2 else np.cos(2 * np.pi * (k * x - 0.25))
+        ) / (2 * np.pi * k)
         out = out + math.sqrt(2) * theta[j - 1] * part
     return np.asarray(out)

@@ -14,7 +14,6 @@ from numba.cpython.unsafe.numbers import trailing_zeros
 
 from fedhist.base.arrays import Array, Floats, Integers, Words
 from fedhist.base.hashing import GOLDEN, mix, unit1
-from simulations.populations.arithmetic import log1
 from simulations.populations.draws import start_of
 
 GUIDE = 16, 18
@@ -31,7 +30,7 @@ class Choice:
     Parameters
     ----------
     weights : (d,) float64
-        Not negative, in proportion to the probabilities; of the same bits on every machine.
+        Not negative, in proportion to the probabilities.
 
     Attributes
     ----------
@@ -271,7 +270,7 @@ def distinct_kernel(
         if end < stop:
             for j in range(d):
                 counter += uint64(GOLDEN)
-                arrival[j] = -log1(unit1(mix(counter))) / weights[j]
+                arrival[j] = -math.log(unit1(mix(counter))) / weights[j]
                 if held[j]:
                     arrival[j] = math.inf
             bound = np.sort(arrival)[stop - end - 1]

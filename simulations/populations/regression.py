@@ -10,7 +10,6 @@ import numpy as np
 from fedhist.base.arrays import Floats
 from fedhist.users.batch import Users
 from simulations.config.reading import Finite, Must, Natural, NonNegative, Whole, one_of
-from simulations.populations.arithmetic import exp, power
 from simulations.populations.base import Plan
 from simulations.populations.draws import each, normal_of, unit, words
 from simulations.populations.synthetic import (
@@ -76,7 +75,7 @@ class Regression(Synthetic):
     def variances(self) -> Floats:
         """Variances of the features: (dimension,) float64, falling."""
         exponent = np.arange(self.dimension) / max(1, self.dimension - 1)
-        return np.asarray(power(self.condition, -exponent))
+        return np.asarray(self.condition**-exponent)
 
     def plan(self) -> Plan:
         """Describe the users."""
@@ -99,7 +98,7 @@ class Regression(Synthetic):
             values[:, j] = normal_of(drawn[:, j]) * scale[j]
             z += values[:, j] * (theta[j] + own[user, j])
         if self.model == "logistic":
-            values[:, d] = np.where(unit(drawn[:, d]) * (1 + exp(-z)) < 1, 1.0, -1.0)
+            values[:, d] = np.where(unit(drawn[:, d]) * (1 + np.exp(-z)) < 1, 1.0, -1.0)
         else:
             values[:, d] = z + self.noise * normal_of(drawn[:, d])
         return sampled_users(self.ids(first, n), indptr, values)

@@ -22,7 +22,6 @@ from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard
 from simulations.config.reading import Finite, Must, Whole
-from simulations.populations.arithmetic import power
 from simulations.populations.base import Loaded, Plan, PopulationSpec
 from simulations.populations.draws import each, unit, words
 from simulations.populations.item_draws import Choice, distinct_kernel, items_kernel
@@ -264,7 +263,7 @@ def log_uniform(uniforms: Floats, sizes: Sizes) -> Integers:
     if not isinstance(sizes, tuple):
         return np.full(len(uniforms), sizes, dtype=np.int64)
     lo, hi = sizes
-    grown = np.floor(lo * power((hi + 1) / lo, uniforms))
+    grown: Floats = np.floor(lo * np.power((hi + 1) / lo, uniforms))
     return np.clip(grown, lo, hi).astype(np.int64)
 
 

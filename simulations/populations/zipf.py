@@ -12,7 +12,6 @@ import numpy as np
 from fedhist.base.arrays import Floats, Integers
 from fedhist.users.batch import Users
 from simulations.config.reading import Natural, NonNegative, Positive, Whole
-from simulations.populations.arithmetic import power
 from simulations.populations.base import Plan
 from simulations.populations.differing import SharesDiffer, mirrored_share
 from simulations.populations.draws import each, unit, words
@@ -108,7 +107,7 @@ class Zipf(Synthetic):
             level = (
                 words(self.key("sizes"), first, each(n))[:, 0].astype(np.float64) + 0.5
             ) * 2.0**-64
-            size = size * (1.0 - 1.0 / self.tail) * power(level, -1.0 / self.tail)
+            size = size * (1.0 - 1.0 / self.tail) * np.power(level, -1.0 / self.tail)
         up = unit(words(self.key("sizes"), first, each(n), after=1))[:, 0]
         return self.hold(first, np.floor(np.minimum(size + up, MOST)).astype(int))
 
@@ -133,4 +132,4 @@ class Zipf(Synthetic):
 @lru_cache(maxsize=4)
 def zipf_choice(d: int, exponent: float) -> Choice:
     """Return the tables of the law proportional to j^-exponent."""
-    return Choice(power(np.arange(1, d + 1, dtype=np.float64), -exponent))
+    return Choice(np.power(np.arange(1, d + 1, dtype=np.float64), -exponent))

@@ -9,18 +9,18 @@ from __future__ import annotations
 import hashlib
 import math
 import pickle
-import statistics
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import GOLDEN, MASK64, mix64
 from fedhist.users.batch import Users
-from simulations.populations import arithmetic, population
+from simulations.populations import population
 from simulations.populations.base import Plan
 from simulations.populations.draws import (
     beta_of,
@@ -41,26 +41,26 @@ KINDS: list[tuple[str, dict[str, Any], str]] = [
     ("paper-iid", {"d": 7, "mean_items": 6.0}, "5a8e66d8c64e6ce2"),
     ("paper-non-iid", {"d": 7, "mean_items": 6.0}, "1bec90aacc61c784"),
     ("paper-poisson", {}, "63fa2027b9cd0d45"),
-    ("uniform", {"samples_per_user": [1, 5]}, "f9f5a14257e1147f"),
-    ("gaussian", {"samples_per_user": 2, "dimension": 2, "users": "normal"}, "33ffb6e788d4cb46"),
-    ("two-point", {"samples_per_user": 1, "users": "outliers"}, "4ee0c509e6b72c04"),
+    ("uniform", {"samples_per_user": [1, 5]}, "c67fa3af1442e742"),
+    ("gaussian", {"samples_per_user": 2, "dimension": 2, "users": "normal"}, "10866b78352223b2"),
+    ("two-point", {"samples_per_user": 1, "users": "outliers"}, "8f962e4a54bb2533"),
     ("coins", {"samples_per_user": 3, "users": "beta", "mean": 0.1}, "17a16b7923789027"),
-    ("rank-one", {"samples_per_user": 2, "dimension": 3, "mean": 0.2}, "60bbb62159ed4fd3"),
+    ("rank-one", {"samples_per_user": 2, "dimension": 3, "mean": 0.2}, "823c0b92d599d95c"),
     (
         "regression",
         {"samples_per_user": [1, 3], "dimension": 2, "user_spread": 0.5},
-        "ea3852e2a620b1e3",
+        "1bcd09d849f90211",
     ),
     (
         "regression",
         {"samples_per_user": 2, "dimension": 2, "model": "logistic"},
-        "502b562059d4c3d1",
+        "152500218582c3cc",
     ),
-    ("density", {"samples_per_user": [1, 4], "users": "dirichlet"}, "d4e01308e6d2e101"),
+    ("density", {"samples_per_user": [1, 4], "users": "dirichlet"}, "57dc4c4f484d4b50"),
     (
         "density",
         {"samples_per_user": 2, "density": "beta", "users": "outliers"},
-        "5d7313f0fdf6490d",
+        "d6dde2584d2c9c9e",
     ),
 ]
 """Kind, fields, and the digest of users 0 to 499."""
@@ -78,6 +78,15 @@ def plan(kind: str, fields: dict[str, Any], n_users: int = 500) -> Plan:
     return population(kind, **fields, n_users=n_users, seed=7).plan()
 
 
+def rounded(users: Users) -> str:
+    """Digest users, real samples to 9 digits: logarithms differ in the last one by machine."""
+    parts = bits(users)
+    if users.samples is not None:
+        values = np.round(users.reals.values, 9) + 0.0
+        parts = [users.ids.tobytes(), users.reals.indptr.tobytes(), values.tobytes()]
+    return hashlib.blake2b(b"".join(parts), digest_size=8).hexdigest()
+
+
 @pytest.mark.parametrize(("kind", "fields", "digest"), KINDS)
 def test_users_are_the_same_in_any_slice(kind: str, fields: dict[str, Any], digest: str) -> None:
     """One slice = 7 unequal slices = single users, in bytes; and what they were last year."""
@@ -93,7 +102,7 @@ def test_users_are_the_same_in_any_slice(kind: str, fields: dict[str, Any], dige
     assert bits(population(kind, **fields, n_users=500, seed=7).load().users) == bits(whole)
     assert users.public_ids().tobytes() == bits(whole)[0]
     assert len(users.none) == len(users.slice(3, 3).in_memory()) == 0
-    assert hashlib.blake2b(b"".join(bits(whole)), digest_size=8).hexdigest() == digest
+    assert rounded(whole) == digest
 
 
 @pytest.mark.parametrize(("kind", "fields", "_"), KINDS)
@@ -210,7 +219,7 @@ def test_rare_items_have_probability_zero_or_a_step() -> None:
 
 def test_distinct_items_are_drawn_or_raced_for() -> None:
     """With d misses allowed, a user of all of 40 skewed items is finished by the race."""
-    choice = Choice(arithmetic.power(np.arange(1.0, 41), -3.0))
+    choice = Choice(np.arange(1.0, 41) ** -3.0)
     indptr, item = np.array([0, 40, 43]), np.empty(43, np.uint32)
     tables = choice.last, choice.guide, choice.weights
     distinct_kernel(np.uint64(3), np.uint64(0), *tables, indptr, item)
@@ -234,23 +243,12 @@ def test_the_race_has_the_law_of_the_draws() -> None:
         assert abs(got - expected) < 5 * math.sqrt(expected * (1 - expected) / n) + 1e-9
 
 
-def test_portable_functions() -> None:
-    """Within some units of the last place of the library's."""
-    rng = np.random.default_rng(1)
-    x = np.exp(rng.uniform(-300, 300, 20_000))
-    logs = np.array([arithmetic.log1(v) for v in x])
-    assert logs == pytest.approx(np.log(x), rel=4e-16)
-    near = 1 + rng.uniform(-0.01, 0.01, 2000)
-    assert [arithmetic.log1(v) for v in near] == pytest.approx(np.log(near).tolist(), rel=1e-15)
-    y = rng.uniform(-700, 700, 20_000)
-    assert np.abs(arithmetic.exp(y) / np.exp(y) - 1).max() < 5e-16
-    assert arithmetic.exp(np.array([-1e300, 0.0, 1e300])).tolist() == [0.0, 1.0, math.inf]
-    assert arithmetic.power(x[:100], -0.3) == pytest.approx(x[:100] ** -0.3, rel=1e-13)
-    turns = rng.uniform(-9, 9, 20_000)
-    assert np.abs(arithmetic.cosine(turns) - np.cos(2 * np.pi * turns)).max() < 3e-14
-    p = np.concatenate([rng.random(2000), 10.0 ** rng.uniform(-16, -1, 2000)])
-    exact = [statistics.NormalDist().inv_cdf(v) for v in p]
-    assert [arithmetic.normal1(v) for v in p] == pytest.approx(exact, abs=1e-14)
+def test_the_normal_quantile_in_its_tails() -> None:
+    """At every level that a word can have, far beyond what samples of it reach."""
+    levels = np.unique(np.geomspace(1, 2.0**51, 4000).astype(np.uint64))
+    drawn = np.concatenate((levels, (np.uint64(1) << np.uint64(52)) - np.uint64(1) - levels))
+    drawn = drawn << np.uint64(12)
+    assert normal_of(drawn) == pytest.approx(scipy.special.ndtri(unit(drawn)), abs=1e-13)
 
 
 W = words(np.uint64(11), 0, each(400_000))[:, 0]
@@ -267,7 +265,7 @@ def test_normals() -> None:
     ends = normal_of(np.array([0, MASK64], dtype=np.uint64))
     far = np.arange(3000, dtype=np.uint64) << np.uint64(25)  # on both sides of depth 5, and beyond
     for some in (np.concatenate([far, ~far]), W[:3000]):
-        assert normal_of(some).tolist() == [arithmetic.normal1(p) for p in unit(some)]
+        assert normal_of(some) == pytest.approx(scipy.special.ndtri(unit(some)), abs=1e-13)
     assert ends == pytest.approx([scipy.stats.norm.ppf(2.0**-53), -scipy.stats.norm.ppf(2.0**-53)])
 
 
