@@ -7,17 +7,15 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from fedhist.base.checks import check_choice, check_integer
+from fedhist.base.checks import check_integer
 from fedhist.base.errors import nearest
 from fedhist.model.protocol import Protocol
 from fedhist.model.renamed import instead
-from fedhist.privacy.guarantee import Trust
-from simulations.api.inputs import files_of, plain, short
+from simulations.api.inputs import files_of, short
 from simulations.audit.audited import Audited, audit_all
 from simulations.audit.bounds import ALPHA
 from simulations.audit.checks import chosen_protocols
 from simulations.audit.finding import Settings
-from simulations.audit.levels import under
 
 WHAT = "a protocol, its class or its name"
 
@@ -26,7 +24,6 @@ def audit(
     protocol: str | Protocol | type[Protocol] | Iterable[str | Protocol | type[Protocol]],
     *,
     plugins: str | Path | Sequence[str | Path] = (),
-    trust: str | Trust | None = None,
     inputs: Sequence[Any] | None = None,
     effort: float = 1.0,
     seed: int = 0,
@@ -41,8 +38,6 @@ def audit(
         Of a name and of a class, its example is audited; "all" takes every protocol.
     plugins : path or sequence of path
         Python files with protocols.
-    trust : {"shuffle"}, optional
-        Level of trust, in place of its own.
     inputs : sequence of two records, optional
         Compared in place of a search: ``[{"tea": 2}, {"rye": 1}]``, or samples.
     effort : float
@@ -71,9 +66,6 @@ def audit(
     >>> found.violated
     False
     """
-    level = None if trust is None else str(plain("trust", trust))
-    if level is not None:
-        check_choice("trust", level, [t.value for t in Trust])
     for name, number in (("effort", effort), ("alpha", alpha)):
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise TypeError(f"{name} must be a number, got {short(number)}")
@@ -88,10 +80,9 @@ def audit(
         raise TypeError(f"protocol must be {WHAT}, got {type(protocol).__name__}: {protocol!r}")
     for one in [protocol] if isinstance(protocol, str | Protocol | type) else protocol:
         if isinstance(one, str):
-            chosen += chosen_protocols(one, files, parameters, level)
+            chosen += chosen_protocols(one, files, parameters)
             continue
-        made = _made(one, parameters)
-        chosen.append(made if level is None else under(made, level))
+        chosen.append(_made(one, parameters))
     return audit_all(chosen, settings)
 
 

@@ -16,8 +16,6 @@ from fedhist.privacy.guarantee import Trust
 from simulations.audit.central import audit_central
 from simulations.audit.exact import audit_exact
 from simulations.audit.finding import Auditor, Finding, Settings
-from simulations.audit.levels import every_level, under
-from simulations.audit.multisets import audit_shuffle
 from simulations.audit.statistical import audit_query
 from simulations.audit.structural import audit_structure
 from simulations.audit.transcript import asked_of, audit_transcripts
@@ -52,7 +50,6 @@ def audit_local(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
 
 AUDITORS: list[Auditor] = [
     audit_local,
-    audit_shuffle,
     audit_structure,
     audit_central,
 ]
@@ -73,7 +70,6 @@ def chosen_protocols(
     name: str | None,
     plugins: Sequence[Path],
     changes: Mapping[str, Any],
-    trust: str | None = None,
 ) -> list[Protocol]:
     """Build the protocols to audit: their examples, with parameters changed.
 
@@ -83,8 +79,6 @@ def chosen_protocols(
         A protocol, or "all" of them; by default those of the plugins.
     plugins : sequence of path
     changes : mapping
-    trust : str, optional
-        Level of trust; by default a protocol's own, and of all of them every level that they have.
 
     Raises
     ------
@@ -117,9 +111,5 @@ def chosen_protocols(
             if key not in known:
                 remedy = instead(f"{cls.name}.{key}") or nearest(key, known)
                 raise ValueError(f"unknown parameter of {cls.name} {key!r}{remedy}")
-        changed = replace(cls.example(), **changes)  # type: ignore[type-var]
-        if trust is not None:
-            out.append(under(changed, trust))
-        else:
-            out += every_level(changed) if name == ALL else [changed]
+        out.append(replace(cls.example(), **changes))  # type: ignore[type-var]
     return out

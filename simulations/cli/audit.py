@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedhist.base.checks import check_choice
 from simulations.cli import completion, terminal
 from simulations.cli.options import Force, Json, Out, Plugin
 from simulations.config.named_files import key_value
@@ -31,9 +30,6 @@ def audit(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="parameter=VALUE; may be repeated.")
     ] = None,
-    trust: Annotated[
-        str | None, typer.Option(help="Level of trust in place of its own: shuffle.")
-    ] = None,
     inputs: Annotated[
         Path | None, typer.Option(help="JSON list of the two records to compare.")
     ] = None,
@@ -51,7 +47,6 @@ def audit(
     Exit status: 0 consistent with the claim, 1 a violation is proved, 2 wrong usage.
     """
     # imported here: they take a second, and the other commands need none of them
-    from fedhist.privacy.guarantee import Trust
     from simulations.audit.audited import Audited, audit_all
     from simulations.audit.bounds import ALPHA
     from simulations.audit.checks import chosen_protocols
@@ -66,14 +61,12 @@ def audit(
     for pair in set_ or []:
         key, value = key_value(pair, "parameter=VALUE")
         changes[key] = value
-    if trust is not None:
-        check_choice("trust", trust, [t.value for t in Trust])
     records = two_records(inputs) if inputs is not None else ()
     settings = Settings(effort=effort, seed=seed, alpha=ALPHA, records=records)
     started = time.perf_counter()
 
     def announced() -> Iterator[Protocol]:
-        for p in chosen_protocols(protocol, plugin or [], changes, trust):
+        for p in chosen_protocols(protocol, plugin or [], changes):
             console.print(f"{p.name}: {p.guarantee}", markup=False, soft_wrap=True)
             if p.claimed != p.guarantee:
                 console.print(f"  the paper claims {p.claimed}", markup=False, soft_wrap=True)

@@ -140,24 +140,12 @@ class RunTable(Settings):
 
     def options(self, **more: Any) -> Options:
         """Translate to the options of :func:`simulations.runs.run.execute`."""
-        given: dict[str, Any] = {
-            "seed": self.seed if self.seed >= 0 else None,
-            "runtime": self.runtime,
-            "nodes": self.nodes or None,
-            "workers": self.workers or None,
-            "ray_address": self.ray_address or None,
-            "noise": self.noise,
-            "fold": self.fold == "node",
-            "clients": self.clients,
-            "min_replies": self.min_replies or None,
-            "max_users_per_node": self.max_users_per_node or None,
-            "timeout": self.timeout,
-            "journal": self.journal or None,
-            "plugins": self.plugins,
-            "on_bad_reply": self.on_bad_reply,
-            "checks": self.checks,
-            "aggregation": self.aggregation,
-        }
+        shared = {f.name for f in fields(self)} & {f.name for f in fields(Options)}
+        given: dict[str, Any] = {name: getattr(self, name) for name in shared}
+        for name, value in given.items():  # 0 and "" stand for what is not asked
+            given[name] = value if isinstance(value, bool) else value or None
+        given |= {"seed": self.seed if self.seed >= 0 else None, "fold": self.fold == "node"}
+        given |= {"plugins": self.plugins, "timeout": self.timeout}
         return Options(**(given | more))
 
 

@@ -16,19 +16,21 @@ from fedhist.users.batch import Users
 from simulations.adversaries import Adversary
 
 Runtime = Literal["inline", "ray"]
-RUNTIMES: tuple[Runtime, ...] = ("inline", "ray")
 DEFAULT_NODES = 2000
 """Most Flower nodes on Ray where a run names no number."""
 
-GRADES = ("simulated", "secure")
-CLIENTS = ("per-user", "aggregate")
-"""How local reports are simulated: one by one, as clients do, or as sums of the same law."""
-
-IDEAL, MASKED = AGGREGATIONS = ("ideal", "masked")
-"""How sums under aggregate trust are made: by a server that is trusted not to look, or by masks."""
-
-ON_BAD_REPLY = ("drop", "null", "stop")
-"""What becomes of a user whose message fails: it is left out, or replaced, or costs its node."""
+MASKED = "masked"
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "runtime": ("inline", "ray"),
+    "noise": ("simulated", "secure"),
+    # how local reports are simulated: one by one, as clients do, or as sums of the same law
+    "clients": ("per-user", "aggregate"),
+    # a user whose message fails is left out, or replaced, or costs its node
+    "on_bad_reply": ("drop", "null", "stop"),
+    # sums under aggregate trust: by a server that is trusted not to look, or by masks
+    "aggregation": ("ideal", MASKED),
+}
+"""What an option may be."""
 
 NOT_SAFE = "NOT SAFE: the server checked no message (run.checks = false)"
 
@@ -94,11 +96,8 @@ class Options:
     progress: Callable[[int, int, int], None] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        check_choice("runtime", self.runtime, RUNTIMES)
-        check_choice("noise", self.noise, GRADES)
-        check_choice("clients", self.clients, CLIENTS)
-        check_choice("on_bad_reply", self.on_bad_reply, ON_BAD_REPLY)
-        check_choice("aggregation", self.aggregation, AGGREGATIONS)
+        for name, known in CHOICES.items():
+            check_choice(name, getattr(self, name), known)
         if self.clients == "aggregate" and self.runtime != "inline":
             raise ValueError(
                 f'clients = "aggregate" needs runtime "inline", got {self.runtime!r}: it sends no '
@@ -115,17 +114,10 @@ class Options:
             raise ValueError('masks need checks = true, or set aggregation = "ideal"')
         if self.seed is not None and self.seed < 0:
             raise ValueError(f"seed must be non-negative, got {self.seed}")
-        if self.nodes is not None and self.nodes < 1:
-            raise ValueError(f"nodes must be positive, got {self.nodes}")
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers must be positive, got {self.workers}")
-        if not self.timeout > 0:
-            raise ValueError(f"timeout must be positive, got {self.timeout}")
-        if self.min_replies is not None and self.min_replies < 1:
-            raise ValueError(f"min_replies must be positive, got {self.min_replies}")
-        most = self.max_users_per_node
-        if most is not None and most < 1:
-            raise ValueError(f"max_users_per_node must be positive, got {most}")
+        for name in ("nodes", "workers", "min_replies", "max_users_per_node", "timeout"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be positive, got {value}")
         if self.nodes is not None:
             self.n_nodes(self.nodes)
 

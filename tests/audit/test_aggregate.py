@@ -14,8 +14,8 @@ from simulations.audit.bounds import ALPHA
 from simulations.audit.finding import Settings, exit_status
 from simulations.audit.neighbours import Changes
 from simulations.audit.transcript import asked_of
-from tests.audit.sums.aggregate import audit_aggregate, claim_of, kinds, moves_of, worst_of
-from tests.audit.sums.server_view import exact_integers, see
+from tests.audit.trust.aggregate import audit_aggregate, claim_of, kinds, moves_of, worst_of
+from tests.audit.trust.server_view import exact_integers, see
 
 PROTOCOL = replace(ItemHistogram.example(), trust=Aggregation(10))
 QUERY = kinds(asked_of(PROTOCOL, PROTOCOL.example_users(), 0).queries)[0]

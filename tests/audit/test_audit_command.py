@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fedhist.model.finite import FiniteChannel
+from fedhist.privacy.aggregation import Aggregation
+from fedhist.protocols import ItemHistogram
+from simulations.audit.audited import audit_all
 from simulations.audit.exact import judge_channel
 from simulations.audit.finding import Finding, Settings, Witness, exit_status
 from simulations.audit.report import print_findings, witness_lines, write_findings
@@ -165,3 +169,10 @@ def test_findings_that_make_no_sense_are_refused() -> None:
         Finding.judge("x", "exact", (1.0, 0.0), 0.5, 1.5)
     with pytest.raises(ValueError, match="two records"):
         Settings(records=([1.0],))
+
+
+def test_other_levels_of_trust_are_left_to_the_tests() -> None:
+    """Only structure could be looked at: a word of "consistent" would say too much."""
+    protocol = replace(ItemHistogram.example(), trust=Aggregation(10))
+    with pytest.raises(ValueError, match="is under aggregate trust, which no command attacks"):
+        audit_all([protocol], Settings())

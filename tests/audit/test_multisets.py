@@ -12,8 +12,8 @@ from fedhist.base.arrays import Floats
 from fedhist.privacy.shuffling import Hiding, shuffled_delta
 from fedhist.protocols import FrequencyOracle, ItemHistogram
 from simulations.audit.finding import Case, Settings, exit_status
-from simulations.audit.levels import every_level, under
-from simulations.audit.multisets import (
+from tests.audit.trust.levels import every_level, under
+from tests.audit.trust.multisets import (
     _epsilon_of_counts,
     _hockey_stick,
     _multisets,

@@ -10,7 +10,7 @@ import pytest
 
 from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.privacy.shares import ShareNoise
-from tests.audit.sums.sum_laws import (
+from tests.audit.trust.sum_laws import (
     Move,
     coarse,
     delta_of_shares,

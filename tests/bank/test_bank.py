@@ -21,13 +21,13 @@ from simulations.audit.central import audit_central
 from simulations.audit.checks import audit_protocol
 from simulations.audit.exact import audit_exact
 from simulations.audit.finding import Finding, Settings, exit_status
-from simulations.audit.levels import every_level
-from simulations.audit.multisets import audit_shuffle
 from simulations.audit.published import VIEWS
 from simulations.audit.statistical import audit_query
 from simulations.audit.structural import audit_structure
 from simulations.audit.transcript import Asked, asked_of, audit_transcripts
-from tests.audit.sums.aggregate import aggregated, audit_aggregate
+from tests.audit.trust.aggregate import aggregated, audit_aggregate
+from tests.audit.trust.levels import every_level
+from tests.audit.trust.multisets import audit_shuffle
 
 HERE = Path(__file__).parent
 STATISTICAL = ("statistical", "composition", "end to end", "floating point")
@@ -79,8 +79,10 @@ def quick_findings(protocol: Protocol, checks: tuple[str, ...]) -> list[Finding]
 
 
 def all_findings(protocol: Protocol) -> list[Finding]:
-    """Make what ``fedhist audit`` makes within its default budget, and sums are audited here."""
-    return [*audit_protocol(protocol, Settings()), *audit_aggregate(protocol, Settings())]
+    """Make what ``fedhist audit`` makes within its default budget, and what its tests audit."""
+    settings = Settings()
+    found = [*audit_protocol(protocol, settings), *audit_shuffle(protocol, settings)]
+    return [*found, *audit_aggregate(protocol, settings)]
 
 
 def levels_of(name: str) -> list[Protocol]:

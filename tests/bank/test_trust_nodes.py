@@ -24,9 +24,9 @@ from fedhist.users.batch import Users
 from simulations.audit.finding import Case, Finding, Settings
 from simulations.audit.neighbours import Changes
 from simulations.audit.transcript import asked_of, dealt, population_of
-from tests.audit.sums.aggregate import audit_words, claim_of, kinds, moves_of
-from tests.audit.sums.masks import MaskedNode, audit_masks
-from tests.audit.sums.server_view import NodeHalf
+from tests.audit.trust.aggregate import audit_words, claim_of, kinds, moves_of
+from tests.audit.trust.masks import MaskedNode, audit_masks
+from tests.audit.trust.server_view import NodeHalf
 
 PROTOCOL = replace(ItemHistogram.example(), trust=Aggregation(10))
 USERS = PROTOCOL.example_users()

@@ -40,7 +40,7 @@ from fedhist.session.curator import NoiseSource
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from simulations.runs.options import GRADES
+from simulations.runs.options import CHOICES
 from simulations.runs.run import noise_source
 from simulations.runtimes.inline import InlinePopulation
 
@@ -414,7 +414,7 @@ def same(a: Estimate, b: Estimate) -> bool:
 
 def cases(names: list[str] | None = None) -> list[Case]:
     load_builtin()
-    return [Case(name, grade) for name in names or own_protocols() for grade in GRADES]
+    return [Case(name, grade) for name in names or own_protocols() for grade in CHOICES["noise"]]
 
 
 def scout(case: Case, folder: Path) -> tuple[int, float]:

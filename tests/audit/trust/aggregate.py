@@ -4,7 +4,7 @@ For each kind of total that a protocol asks for:
 
 *exact*: how far a user can move the integers is found by asking the client half; the law of the
 noise of M shares and more, at every admissible number of answers and colluders, is enumerated from
-what a share is (:mod:`tests.audit.sums.sum_laws`). *statistical*: shares are drawn as nodes draw
+what a share is (:mod:`tests.audit.trust.sum_laws`). *statistical*: shares are drawn as nodes draw
 them and added up. *structural*: the words of nodes, not the law: a node without users adds noise;
 noise does not depend on the users, is another one on each node and for each question, and the same
 one for a question that is asked again; too few answers are not lifted; nothing in the message can
@@ -44,9 +44,9 @@ from simulations.audit.neighbours import Changes
 from simulations.audit.statistical import certify
 from simulations.audit.transcript import asked_of, dealt
 from simulations.runs.trust import FIELD
-from tests.audit.sums.masks import MaskedNode, audit_masks
-from tests.audit.sums.server_view import NodeHalf, exact_integers, integers_of
-from tests.audit.sums.sum_laws import Move, coarse, epsilon_of_shares, law_of_shares, move_of
+from tests.audit.trust.masks import MaskedNode, audit_masks
+from tests.audit.trust.server_view import NodeHalf, exact_integers, integers_of
+from tests.audit.trust.sum_laws import Move, coarse, epsilon_of_shares, law_of_shares, move_of
 
 DRAWS = 1 << 16
 """Sums of shares for either record in each half, where the claim is looked at closely."""

@@ -42,11 +42,6 @@ def under(protocol: Protocol, trust: str) -> Protocol:
         return protocol
     if trust == Trust.SHUFFLE.value:
         return _shuffled(protocol)
-    if trust == Trust.AGGREGATE.value:
-        raise ValueError(
-            "sums under aggregate trust are not audited here: the tests enumerate the law of the "
-            "nodes' shares (tests/audit/sums)"
-        )
     raise ValueError(f"{protocol.name} is under {protocol.guarantee.trust.value} trust by nature")
 
 
