@@ -305,7 +305,7 @@ def test_one_file_for_several_commands(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", builtin_studies())
 def test_built_in_studies_can_be_run(name: str) -> None:
     """Every row that a file names takes part, at fewer users; and its first cell ends well."""
-    small = [] if name in ("clip", "corrupted", "mean-error") else ["population.n_users=300"]
+    small = [] if name in ("clip", "corrupted") else ["population.n_users=300"]
     study = load_study(name, small)
     about, lines, cells = plan_of(study)
     for _, comparison in study.points:
