@@ -1,4 +1,4 @@
-"""Texts of others, made safe to show: in a terminal, in a log, in a spreadsheet."""
+"""Texts of others, made safe to show: in a terminal, in a log."""
 
 from __future__ import annotations
 
@@ -39,28 +39,3 @@ def one_line(text: str, most: int = 300) -> str:
     """
     line = visible(" ".join(text[: 4 * most].split()))
     return line if len(line) <= most else line[: most - 1] + "…"
-
-
-def no_formula(cell: str) -> str:
-    """Keep a spreadsheet from reading a name as a formula: a quotation mark comes before it.
-
-    Numbers stay numbers.
-
-    >>> no_formula("=1+1"), no_formula("-5"), no_formula("tea"), no_formula("@a")
-    ("'=1+1", '-5', 'tea', "'@a")
-    """
-    formula = cell.startswith(("=", "+", "-", "@", "\t", "\r"))
-    return f"'{cell}" if formula and not is_number(cell) else cell
-
-
-def is_number(text: str) -> bool:
-    """Say whether a text is a number, as Python reads them.
-
-    >>> [text for text in ("-5", "1e3", " 7 ", "nan", "tea", "") if is_number(text)]
-    ['-5', '1e3', ' 7 ', 'nan']
-    """
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

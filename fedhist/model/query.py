@@ -163,11 +163,9 @@ class Summary:
             return cls(first.n_users, {name: a.copy() for name, a in first.sums.items()})
         for p in found[1:]:
             for kind in ("sums", "keyed", "rows"):
-                if getattr(p, kind).keys() != getattr(first, kind).keys():
-                    raise WireError(
-                        f"summaries disagree: {kind} {sorted(getattr(p, kind))} and "
-                        f"{sorted(getattr(first, kind))}"
-                    )
+                one, other = sorted(getattr(first, kind)), sorted(getattr(p, kind))
+                if one != other:
+                    raise WireError(f"summaries disagree: {kind} {other} and {one}")
         sums = {}
         for name, a in first.sums.items():
             total = a.copy()

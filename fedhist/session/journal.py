@@ -95,10 +95,7 @@ class Journal:
 
     def find(self, kind: str, index: int) -> Line | None:
         """Return the line of one kind and number, or None."""
-        for line in self._lines:
-            if line["kind"] == kind and line["index"] == index:
-                return line
-        return None
+        return next(iter(self.lines(kind, index)), None)
 
     def lines(self, kind: str, index: int) -> list[Line]:
         """Return all lines of one kind and number."""

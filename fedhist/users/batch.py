@@ -288,12 +288,11 @@ class Users(Shard):
 
     def copy(self) -> Users:
         """Return the same users in memory of their own; the vocabulary is shared."""
-        if self.items is not None:
-            v = self.items
-            mine = Items(v.vocabulary, v.indptr.copy(), v.item.copy(), v.count.copy())
-            return Users(self.ids.copy(), items=mine)
-        v2 = self.reals
-        return Users(self.ids.copy(), samples=Samples(v2.indptr.copy(), v2.values.copy()))
+        ids, indptr = self.ids.copy(), self._indptr.copy()
+        if self.items is None:
+            return Users(ids, samples=Samples(indptr, self.reals.values.copy()))
+        v = self.items
+        return Users(ids, items=Items(v.vocabulary, indptr, v.item.copy(), v.count.copy()))
 
     def select(self, cohort: Cohort | None) -> Users:
         if cohort is None:

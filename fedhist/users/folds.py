@@ -34,8 +34,3 @@ def fold_of(ids: Words, salt: int, n_folds: int) -> NDArray[np.int64]:
 def salt_of_folds(salt: int) -> int:
     """Derive the public salt of the folds from that of the cohorts, in [0, 2^63)."""
     return digest64("fedhist.folds", salt) >> 1
-
-
-def fold_sizes(ids: Words, salt: int, n_folds: int) -> NDArray[np.int64]:
-    """Count the users of each fold: (n_folds,) int64."""
-    return np.bincount(fold_of(ids, salt, n_folds), minlength=n_folds).astype(np.int64)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from fedhist.base.arrays import Array
-from fedhist.base.text import no_formula
 from fedhist.model.protocol import Estimate
 from fedhist.users.keys import Keys
+from simulations.reporting.numbers import no_formula
 
 _QUOTED = re.compile(r'[",\r\n]')
 

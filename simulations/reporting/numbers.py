@@ -87,3 +87,28 @@ def clipped(text: str, most: int) -> str:
     """
     text = visible(text)
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def no_formula(cell: str) -> str:
+    """Keep a spreadsheet from reading a name as a formula: a quotation mark comes before it.
+
+    Numbers stay numbers.
+
+    >>> no_formula("=1+1"), no_formula("-5"), no_formula("tea"), no_formula("@a")
+    ("'=1+1", '-5', 'tea', "'@a")
+    """
+    formula = cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{cell}" if formula and not is_number(cell) else cell
+
+
+def is_number(text: str) -> bool:
+    """Say whether a text is a number, as Python reads them.
+
+    >>> [text for text in ("-5", "1e3", " 7 ", "nan", "tea", "") if is_number(text)]
+    ['-5', '1e3', ' 7 ', 'nan']
+    """
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fedhist.base.errors import nearest
-from fedhist.base.text import no_formula, visible
-from simulations.reporting.numbers import MISSING, shown
+from fedhist.base.text import visible
+from simulations.reporting.numbers import MISSING, no_formula, shown
 
 if TYPE_CHECKING:
     import polars as pl

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,8 @@ from fedhist.model.evaluation import measured
 from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import protocol_class
+from fedhist.users.kept import PROBED
+from fedhist.users.shards import BLOCK, Shard, Wrapped
 from server import predictor
 from server.predictor import simulated
 
@@ -22,6 +25,10 @@ FAR = 4.5
 EXACT = [
     ("bounded-histogram", {}),
     ("bounded-histogram", {"trust": fh.Aggregation(parties=40), "grid": 2.0**-10}),
+    (
+        "bounded-histogram",
+        {"trust": fh.Aggregation(parties=40), "grid": 2.0**-10, "delta": 1e-6},
+    ),
     ("item-histogram", {}),
     ("box-mean", {}),
     ("frequency-oracle", {"project": False}),
@@ -71,6 +78,32 @@ def test_the_same_question_is_not_run_twice(monkeypatch: pytest.MonkeyPatch) -> 
     first = simulated(protocol, users, known)
     monkeypatch.setattr(predictor, "Repeated", None)
     assert simulated(protocol, users, known) is first
+
+
+class Made(Wrapped):
+    """Users who are made anew in every walk."""
+
+    made = 0
+
+    def slice(self, start: int, stop: int) -> Shard:
+        return Made(self.users.slice(start, stop))
+
+    def blocks(self, size: int = BLOCK) -> Iterator[fh.Users]:
+        for block in self.users.blocks(size):
+            Made.made += len(block)
+            yield block
+
+
+def test_users_are_made_once_for_all_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And once to see how many fit; the prediction is that of users in memory."""
+    protocol = protocol_class("central-mean").example()
+    users = protocol.example_users()
+    known = measured(protocol, users)
+    monkeypatch.setattr(predictor, "_predicted", {})
+    told = simulated(protocol, Made(users), known)
+    predictor._predicted.clear()
+    assert len(users) <= Made.made <= len(users) + PROBED
+    assert told == simulated(protocol, users, known)
 
 
 def test_a_refusal_is_no_number() -> None:
