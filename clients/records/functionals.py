@@ -18,7 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from clients.bounding.contribution import domain_lookup
-from clients.records.user_rows import OwnMeans, add_shrunk, clipped, user_points
+from clients.records.user_rows import add_shrunk, clipped, user_points
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_range, check_size, check_within
 from fedhist.base.errors import PopulationError
@@ -71,11 +71,6 @@ class Coordinates(Functional):
     def n_folds(self) -> int:
         """One for each coordinate in use."""
         return self.dimension if self.columns is None else len(self.columns)
-
-    @property
-    def averaging(self) -> OwnMeans:
-        """The mean over the clipped samples."""
-        return OwnMeans(float(self.low), float(self.high), self.max_items)
 
     def scalars(self, users: Users, fold: Integers) -> Floats:
         """Average each user's coordinate: (n,) float64 in [low, high]; NaN for none or NaN."""
@@ -157,11 +152,6 @@ class Rotated(Functional):
         """The diagonal of D: (d2,) float64, +-1."""
         return rotation_signs(self.sign_salt, self.n_folds)
 
-    @property
-    def averaging(self) -> OwnMeans | None:
-        """The mean over the shortened samples."""
-        return None if self.max_items else OwnMeans(radius=float(self.radius))
-
     def scalars(self, users: Users, fold: Integers) -> Floats:
         """Rotate each user's mean in one coordinate: (n,) float64 in [low, high]."""
         samples = samples_of(users, self.dimension)
@@ -229,11 +219,6 @@ class Cell(Functional):
     def high(self) -> float:
         """How many cells there are."""
         return float(self.cover.n_cells)
-
-    @property
-    def averaging(self) -> OwnMeans:
-        """The mean."""
-        return OwnMeans()
 
     def scalars(self, users: Users, fold: Integers) -> Floats:
         """Find each user's cell: (n,) float64."""

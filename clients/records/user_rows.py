@@ -8,7 +8,6 @@ stays what it is. A row of NaN marks such a record where nothing is sent.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -243,28 +242,6 @@ def add_shrunk(values: Any, start: Any, stop: Any, radius: float, total: Floats)
         a, b = shrink(values, i, radius)
         for j in range(total.shape[0]):
             total[j] += a * (b * values[i, j])
-
-
-@dataclass(frozen=True)
-class OwnMeans:
-    """Replaces each user's samples by their mean: what asks for means then gets the same faster.
-
-    Samples are clipped to [low, high] or scaled onto a ball; of the ``first`` ones, if not 0.
-    """
-
-    low: float = -math.inf
-    high: float = math.inf
-    first: int = 0
-    radius: float = math.inf
-
-    def __call__(self, users: Users) -> Users:
-        """Return users of one sample each: of NaN for who has no mean."""
-        samples = users.reals
-        if math.isinf(self.radius):
-            rows = clipped_points(samples, self.low, self.high, self.first)
-        else:
-            rows = ball_means(samples, self.radius)
-        return replace(users, samples=Samples(np.arange(len(users) + 1), rows))
 
 
 def wave_means(samples: Samples, n_waves: int, half_turns: bool) -> Floats:

@@ -11,7 +11,6 @@ import numpy as np
 from clients.bounding.contribution import domain_lookup
 from clients.records.functionals import check_columns, samples_of
 from clients.records.user_rows import (
-    OwnMeans,
     ball_means,
     clipped_points,
     share_rows,
@@ -20,7 +19,7 @@ from clients.records.user_rows import (
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.checks import check_choice, check_scale, check_within
 from fedhist.channels.sphere import MAX_DIMENSION
-from fedhist.model.part import Averaging, Functional, VectorPart
+from fedhist.model.part import Functional, VectorPart
 from fedhist.model.registry import register_part
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -51,11 +50,6 @@ class BallMean(VectorPart):
     def bound(self) -> float:
         """The radius."""
         return float(self.radius)
-
-    @property
-    def averaging(self) -> OwnMeans:
-        """The mean over the shortened samples."""
-        return OwnMeans(radius=self.bound)
 
     def vectors(self, users: Users) -> Floats:
         """Average each user's samples: (n, d); NaN for none, or one that is not finite."""
@@ -95,11 +89,6 @@ class Scalar(VectorPart):
         """Of the range."""
         return (self.functional.low + self.functional.high) / 2
 
-    @property
-    def averaging(self) -> Averaging | None:
-        """That of the functional."""
-        return self.functional.averaging
-
     def vectors(self, users: Users) -> Floats:
         """Compute each user's scalar: (n, 1); NaN for a record without usable data."""
         scalars = self.functional.scalars(users, np.zeros(len(users), dtype=np.int64))
@@ -116,11 +105,6 @@ class _InBox(VectorPart):
     def __post_init__(self) -> None:
         check_within("dimension", self.dimension, 1, MAX_DIMENSION)
         check_scale("radius", self.radius)
-
-    @property
-    def averaging(self) -> OwnMeans:
-        """The mean over the clipped samples."""
-        return OwnMeans(-float(self.radius), float(self.radius))
 
     def _means(self, users: Users) -> Floats:
         radius = float(self.radius)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numba import njit, uint64
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv, gammaln, ndtri
+from scipy.special import betaincinv, gammaln, ndtri, roots_legendre
 
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.checks import check_within
@@ -150,7 +150,7 @@ def top_means(size: int, dimension: int) -> Floats:
     if dimension == 1:
         means = np.minimum(1.0, (size - k) / k)
     else:
-        nodes, weights = np.polynomial.legendre.leggauss(256)
+        nodes, weights = roots_legendre(256)
         t = (nodes + 1) * (math.pi / 4)
         half = (dimension - 1) / 2
         upper = t >= math.pi / 4  # by symmetry, so that Q is odd to the last bit

@@ -9,7 +9,6 @@ them at once, for reports of a whole vector.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -19,8 +18,6 @@ from fedhist.base.arrays import PlainArguments
 
 if TYPE_CHECKING:
     from fedhist.users.batch import Users
-
-Averaging = Callable[["Users"], "Users"]
 
 
 class Part(metaclass=PlainArguments):
@@ -33,11 +30,6 @@ class Part(metaclass=PlainArguments):
     """
 
     wire_name: ClassVar[str]
-
-    @property
-    def averaging(self) -> Averaging | None:
-        """Hashable; turns users into smaller ones of whom the part says the same, if it can."""
-        return None
 
 
 class Functional(Part, ABC):

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,9 +38,11 @@ from fedhist.model.query import CHUNK, LocalQuery, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffling import Hiding
+from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import MAX_FOLDS, fold_of
+from fedhist.users.shards import Shard
 from fedhist.users.streams import Streams
 from server.means.localize import MAX_BINS
 
@@ -227,14 +229,28 @@ class BinVotes(ByFold):
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
         """Count the true votes, then draw the totals of the reported ones: binomials."""
+        return self._drawn(*self._counts(users), rng)
+
+    def summary_law(
+        self, users: Shard, kept: dict[str, Any]
+    ) -> Callable[[np.random.Generator], Summary]:
+        """Prepare draws of the summary of the same users: their votes are counted once."""
+        parts = [self._counts(block) for block in users.blocks()] or [self._counts(users.none)]
+        counts, sizes = (np.sum(part, axis=0) for part in zip(*parts, strict=True))
+        return lambda rng: self._drawn(counts, sizes, rng)
+
+    def _drawn(self, counts: Integers, sizes: Integers, rng: np.random.Generator) -> Summary:
+        votes = vote_totals(counts, sizes[:, None], self.channel.flip, rng)
+        return Summary(int(sizes.sum()), {"votes": votes, "users": sizes})
+
+    def _counts(self, users: Users) -> tuple[Integers, Integers]:
+        """Count the true votes of each fold and bin, and the users of each fold."""
         fold = self._fold(users.ids)
         wanted, size = self._wanted(users, fold), self.n_folds * self.n_bins
         # transposed, a user's fold goes with its one position or with each of its three
         cell = (fold * self.n_bins + wanted.T)[wanted.T >= 0]
         counts = np.bincount(cell, minlength=size).reshape(self.n_folds, self.n_bins)
-        sizes = self._sizes(fold)
-        votes = vote_totals(counts.astype(np.int64), sizes[:, None], self.channel.flip, rng)
-        return Summary(len(users), {"votes": votes, "users": sizes})
+        return counts.astype(np.int64), self._sizes(fold)
 
     def _wanted(self, users: Users, fold: Integers) -> Integers:
         """Positions to set: (n,), or (n, 3) with neighbours; -1 for none."""
@@ -335,17 +351,33 @@ class ClippedMean(FoldReports):
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Report the position of the scalar in its interval, in [-1, 1] before noise."""
-        u = self._positions(users, self._fold(users.ids))
+        u = self._positions(*self._scalars(users))
         return Report(users.ids, {"reports": randomize(u, self.channel, rng)})
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
         """Draw the sum of each fold's reports."""
-        fold = self._fold(users.ids)
-        u = np.clip(np.nan_to_num(self._positions(users, fold), nan=0.0), -1.0, 1.0)
+        return self._drawn(*self._scalars(users), rng)
+
+    def summary_law(
+        self, users: Shard, kept: dict[str, Any]
+    ) -> Callable[[np.random.Generator], Summary]:
+        """Prepare draws of the summary of the same users, whose scalars are kept."""
+        key = query_digest(replace(self, centres=np.zeros(self.n_folds), half_width=1.0), 0)
+        if key not in kept:
+            parts = [self._scalars(b) for b in users.blocks()] or [self._scalars(users.none)]
+            kept[key] = [np.concatenate(part) for part in zip(*parts, strict=True)]
+        x, fold = kept[key]
+        return lambda rng: self._drawn(x, fold, rng)
+
+    def _drawn(self, x: Floats, fold: Integers, rng: np.random.Generator) -> Summary:
+        u = np.clip(np.nan_to_num(self._positions(x, fold), nan=0.0), -1.0, 1.0)
         return self.draw_sums(u, fold, rng)
 
-    def _positions(self, users: Users, fold: Integers) -> Floats:
-        x = self.functional.scalars(users, fold)
+    def _scalars(self, users: Users) -> tuple[Floats, Integers]:
+        fold = self._fold(users.ids)
+        return self.functional.scalars(users, fold), fold
+
+    def _positions(self, x: Floats, fold: Integers) -> Floats:
         with np.errstate(over="ignore"):  # whose record overflows in a strange interval is private
             return np.asarray((x - self.centres[fold]) / self.half_width)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -204,3 +205,21 @@ def test_users_must_have_one_coordinate() -> None:
     users = Users.from_samples([1], [0, 1], np.zeros((1, 2)))
     with pytest.raises(PopulationError, match="dimension 1, got 2"):
         votes_query().answer(users, streams(users, 0))
+
+
+def test_prepared_draws_are_those_of_the_summary() -> None:
+    """Of one block, with the same coins; scalars that are kept serve other intervals."""
+    values = np.random.default_rng(2).uniform(-1, 1, (200, 2))
+    users = Users.from_samples(np.arange(200, dtype=np.uint64), np.arange(201), values)
+    kept, two = dict[str, Any](), Coordinates(2)
+    asked = [
+        votes_query(functional=two),
+        mean_query(functional=two, centres=np.zeros(2)),
+        mean_query(functional=two, centres=np.array([0.2, -0.1]), half_width=0.05),
+    ]
+    for query in asked:
+        drawn = query.summary_law(users, kept)(np.random.default_rng(1))
+        plain = query.draw_summary(users, np.random.default_rng(1))
+        assert drawn.n_users == plain.n_users == len(users)
+        assert all(np.array_equal(drawn.sums[name], plain.sums[name]) for name in plain.sums)
+    assert len(kept) == 1

@@ -17,7 +17,7 @@ import numpy as np
 
 from clients.randomizers.scalars import randomize
 from clients.records.functionals import samples_of
-from clients.records.user_rows import OwnMeans, clipped_points
+from clients.records.user_rows import clipped_points
 from fedhist.base.arrays import Bounds, Floats, Integers, offsets
 from fedhist.base.checks import check_choice, check_count, check_scale, check_size, check_within
 from fedhist.base.hashing import counter_words, digest64
@@ -125,11 +125,6 @@ class HashedVotes(LocalQuery):
         """Vote, hash, randomize."""
         u = self.scalars(self.signs.vote_sums(users.ids, *self.votes(users)))
         return Report(users.ids, {"reports": randomize(u, self.channel, rng)})
-
-    @property
-    def averaging(self) -> OwnMeans:
-        """The mean over the clipped samples."""
-        return OwnMeans(-float(self.radius), float(self.radius), self.max_items)
 
     def votes(self, users: Users) -> tuple[Integers, Integers]:
         """Find each user's columns j, or ~j for a mean below 0 of signed votes, in CSR form.
