@@ -101,19 +101,10 @@ def randomize(u: Floats, channel: ScalarChannel, rng: Streams) -> NDArray[Any]:
     if isinstance(channel, LatticeChannel):
         return channel.reports(u, rng.substream(channel.kind).words(2))
     if isinstance(channel, OneBitChannel):
-        return onebit(into_unit(u), channel, rng)
+        up = rng.substream("round").bernoulli((1.0 + into_unit(u)) / 2)
+        lie = rng.substream("flip").bernoulli(np.full(len(u), channel.flip))
+        return np.where(up ^ lie, np.int8(1), np.int8(-1))
     raise ValueError(f"no randomizer for the channel {channel}")
-
-
-def onebit(u: Floats, channel: OneBitChannel, rng: Streams) -> NDArray[np.int8]:
-    """Round u in [-1, 1] to +-1 at random, then answer by randomized response: (n,) int8."""
-    up = rng.substream("round").bernoulli((1.0 + u) / 2)
-    lie = rng.substream("flip").bernoulli(np.full(len(u), channel.flip))
-    return np.where(up ^ lie, np.int8(1), np.int8(-1))
-
-
-BATCH = 4096
-"""Users whose votes exist at a time in the fused loop: they stay in the cache."""
 
 
 def add_votes(
@@ -139,7 +130,7 @@ def add_votes(
         tally.n_bits,
         channel.ones,
         integer_threshold(channel.flip)[()],
-        np.empty((BATCH, n_words(tally.n_bits)), dtype=np.uint64),
+        np.empty((4096, n_words(tally.n_bits)), dtype=np.uint64),  # votes stay in the cache
         fold,
         *tally.parts,
     )

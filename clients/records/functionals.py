@@ -69,7 +69,6 @@ class Coordinates(Functional):
 
     @property
     def n_folds(self) -> int:
-        """One for each coordinate in use."""
         return self.dimension if self.columns is None else len(self.columns)
 
     def scalars(self, users: Users, fold: Integers) -> Floats:
@@ -139,12 +138,10 @@ class Rotated(Functional):
 
     @property
     def low(self) -> float:
-        """Minus the clip."""
         return -self.high
 
     @property
     def high(self) -> float:
-        """The clip."""
         return float(self.radius if self.clip is None else self.clip)
 
     @property
@@ -189,7 +186,6 @@ class Fourier(_Signed):
 
     @property
     def n_folds(self) -> int:
-        """One for each coefficient."""
         return self.n_coefficients
 
     def scalars(self, users: Users, fold: Integers) -> Floats:
@@ -217,7 +213,6 @@ class Cell(Functional):
 
     @property
     def high(self) -> float:
-        """How many cells there are."""
         return float(self.cover.n_cells)
 
     def scalars(self, users: Users, fold: Integers) -> Floats:
@@ -247,7 +242,6 @@ class HadamardRows(_Signed):
 
     @property
     def n_folds(self) -> int:
-        """One for each row but the first."""
         return next_power_of_two(len(self.domain)) - 1
 
     def scalars(self, users: Users, fold: Integers) -> Floats:

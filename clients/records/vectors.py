@@ -43,12 +43,10 @@ class BallMean(VectorPart):
 
     @property
     def n_coordinates(self) -> int:
-        """The samples' columns."""
         return self.dimension
 
     @property
     def bound(self) -> float:
-        """The radius."""
         return float(self.radius)
 
     def vectors(self, users: Users) -> Floats:
@@ -76,12 +74,10 @@ class Scalar(VectorPart):
 
     @property
     def n_coordinates(self) -> int:
-        """One."""
         return 1
 
     @property
     def bound(self) -> float:
-        """Half of the range."""
         return self.functional.half_range
 
     @property
@@ -129,12 +125,10 @@ class BoxMean(_InBox):
 
     @property
     def n_coordinates(self) -> int:
-        """The columns."""
         return len(self.columns)
 
     @property
     def bound(self) -> float:
-        """Norm of a corner of the box."""
         return float(self.radius) * math.sqrt(self.n_coordinates)
 
     def vectors(self, users: Users) -> Floats:
@@ -167,12 +161,10 @@ class Leaning(_InBox):
 
     @property
     def n_coordinates(self) -> int:
-        """The samples' columns."""
         return self.dimension
 
     @property
     def bound(self) -> float:
-        """Of a direction."""
         return 1.0
 
     def vectors(self, users: Users) -> Floats:
@@ -202,7 +194,6 @@ class CentredShares(VectorPart):
 
     @property
     def n_coordinates(self) -> int:
-        """One less than the items."""
         return len(self.domain) - 1
 
     @property
@@ -211,7 +202,6 @@ class CentredShares(VectorPart):
         return math.sqrt(1 - 1 / len(self.domain))
 
     def vectors(self, users: Users) -> Floats:
-        """Compute each user's shares in the basis; NaN for a user without items that count."""
         items = users.counts
         shares = share_rows(items, domain_lookup(self.domain, items.vocabulary), len(self.domain))
         out = to_sum_zero(shares)
@@ -282,7 +272,6 @@ class SeriesMeans(VectorPart):
 
     @property
     def n_coordinates(self) -> int:
-        """The coefficients."""
         return self.n_coefficients
 
     @property

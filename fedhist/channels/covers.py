@@ -123,16 +123,13 @@ class BoxGrid(Cover):
 
     @property
     def radius(self) -> float:
-        """Half the diagonal of a cube."""
         return math.sqrt(self.dimension) * self.bound / self.per_axis
 
     @property
     def diameter(self) -> float:
-        """The diagonal."""
         return 2 * math.sqrt(self.dimension) * self.bound
 
     def project(self, points: Floats) -> Floats:
-        """Clip every coordinate."""
         return np.clip(points, -self.bound, self.bound)
 
     def _number(self, x: Floats) -> Integers:
@@ -144,7 +141,6 @@ class BoxGrid(Cover):
         return np.asarray(self.per_axis ** np.arange(self.dimension - 1, -1, -1, dtype=np.int64))
 
     def centres(self, cells: Integers) -> Floats:
-        """Return the middles of the cubes."""
         place = cells[:, None] // self._weights % self.per_axis
         return np.asarray((2 * place + 1 - self.per_axis) * (self.bound / self.per_axis))
 
@@ -181,7 +177,6 @@ class _Lattice(Cover):
 
     @property
     def n_cells(self) -> int:
-        """Number of members."""
         return len(_members(self)[0])
 
     def _number(self, x: Floats) -> Integers:
@@ -193,7 +188,6 @@ class _Lattice(Cover):
         return np.where(keys[order[at]] == found, order[at], -1)
 
     def centres(self, cells: Integers) -> Floats:
-        """Return the lattice points, moved onto the set where they lie outside."""
         return self.project(np.asarray(_members(self)[0][cells] * self.spacing, dtype=np.float64))
 
 
@@ -255,11 +249,9 @@ class _Ellipsoid(_Lattice):
 
     @property
     def diameter(self) -> float:
-        """Twice the longest semi-axis."""
         return 2 * float(self.semi_axes[0])
 
     def project(self, points: Floats) -> Floats:
-        """Clip every coordinate, then go to the nearest point of the ellipsoid."""
         a = self.semi_axes
         x = np.clip(points, -a, a)
         most = 1 - 2 * _SLIVER  # inside by more than rounding: every cell found is a member
@@ -296,7 +288,6 @@ class BallLattice(_Ellipsoid):
 
     @property
     def semi_axes(self) -> Floats:
-        """All equal to the radius."""
         return np.full(self.dimension, float(self.bound))
 
 
@@ -354,7 +345,6 @@ class SparseLattice(_Lattice):
 
     @property
     def semi_axes(self) -> Floats:
-        """All equal to the bound."""
         return np.full(self.dimension, float(self.bound))
 
     def _costs(self, near: Floats) -> Floats:
@@ -368,11 +358,9 @@ class SparseLattice(_Lattice):
 
     @property
     def diameter(self) -> float:
-        """Two opposite corners of one support."""
         return 2 * math.sqrt(self.sparsity) * self.bound
 
     def project(self, points: Floats) -> Floats:
-        """Keep the largest coordinates, the earlier ones of equal ones, and clip them."""
         x = np.clip(points, -self.bound, self.bound)
         others = np.argsort(-np.abs(x), axis=1, kind="stable")[:, self.sparsity :]
         np.put_along_axis(x, others, 0.0, axis=1)

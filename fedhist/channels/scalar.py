@@ -187,7 +187,6 @@ class OneBitChannel(RandomizedResponse, ScalarChannel):
     def sum_law_by(
         self, u: Floats, fold: Integers, n_folds: int, rng: np.random.Generator
     ) -> NDArray[Any]:
-        """Draw the sums; see the base class. Two binomials a fold, once the inputs are rounded."""
         up = rng.random(len(u)) < (1.0 + into_unit(u)) / 2
         n, ups = (np.bincount(f, minlength=n_folds) for f in (fold, fold[up]))
         lie = self.flip_threshold / 2.0**64
@@ -203,7 +202,6 @@ class LatticeChannel(ScalarChannel):
 
     @property
     def steps(self) -> int:
-        """Lattice steps G per unit."""
         return FINEST
 
     @property
@@ -218,7 +216,6 @@ class LatticeChannel(ScalarChannel):
 
     @property
     def bound(self) -> float:
-        """Largest absolute report."""
         return self.most if self.noisy else 1.0
 
     @property
@@ -228,11 +225,9 @@ class LatticeChannel(ScalarChannel):
         return np.min_scalar_type(~self.most) if self.noisy else np.dtype(np.float64)
 
     def inputs(self) -> Integers:
-        """-G, ..., G."""
         return np.arange(-self.steps, self.steps + 1)
 
     def alphabet(self) -> Integers:
-        """-most, ..., most."""
         self._needs_noise()
         return np.arange(-self.most, self.most + 1)
 
@@ -308,7 +303,6 @@ class LaplaceChannel(LatticeChannel):
 
     @cached_property
     def steps(self) -> int:
-        """Lattice steps G per unit."""
         g = FINEST
         while g > 1 and 2 * g > 2**10 * self.epsilon:
             g //= 2
@@ -448,7 +442,6 @@ class PiecewiseChannel(LatticeChannel):
 
     @property
     def gain(self) -> float:
-        """Slope of the report's mean."""
         return FINEST * self._slope if self.noisy else 1.0
 
     @property

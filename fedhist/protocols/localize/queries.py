@@ -67,16 +67,13 @@ class ByFold(LocalQuery):
 
     @property
     def hiding(self) -> Hiding:
-        """Reports are read alike within their fold."""
         return hiding_of(self.channel)
 
     @property
     def n_batches(self) -> int:
-        """The folds."""
         return self.n_folds
 
     def batch_sizes(self, total: Summary) -> Integers:
-        """Count the users of each fold."""
         return np.asarray(total.sums["users"])
 
     def _fold(self, ids: Words) -> Integers:
@@ -86,7 +83,6 @@ class ByFold(LocalQuery):
         return np.bincount(fold, minlength=self.n_folds).astype(np.int64)
 
     def check_summary(self, summary: Summary) -> None:
-        """Bound what a fold adds up to by its users, who must be those who answered."""
         super().check_summary(summary)
         users = summary.sums["users"]
         if int(users.sum()) != summary.n_users:
@@ -109,11 +105,9 @@ class FoldReports(ByFold):
 
     @property
     def exact(self) -> bool:
-        """Whether the channel keeps its promise as it is drawn."""
         return self.channel.exact
 
     def finite_channel(self) -> FiniteChannel | None:
-        """Return the law of a report for every input of its channel."""
         return scalar_law(self.channel)
 
     def draw_sums(self, u: Floats, fold: Integers, rng: np.random.Generator) -> Summary:
@@ -124,18 +118,15 @@ class FoldReports(ByFold):
     # -- server half
 
     def fold(self, report: Report) -> Summary:
-        """Add up the reports of each fold; integers, unless noise is off."""
         fold = self._fold(report.ids)
         sums = np.zeros(self.n_folds, dtype=self.channel.sum_dtype)
         np.add.at(sums, fold, report.arrays["reports"].astype(self.channel.sum_dtype))
         return Summary(report.n_users, {"reports": sums, "users": self._sizes(fold)})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every report is one that the channel can produce."""
         self.channel.check("reports", only_array(report, "reports"), report.n_users)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """As far from zero as n_users reports can be."""
         k, kind = self.n_folds, np.dtype(self.channel.sum_dtype).kind
         most = n_users * self.channel.bound if n_users else 0.0
         if kind == "f":
@@ -194,32 +185,26 @@ class BinVotes(ByFold):
 
     @property
     def channel(self) -> UnaryChannel:
-        """What happens to a vote."""
         return UnaryChannel(self.epsilon, ones=3 if self.neighbours else 1)
 
     @property
     def exact(self) -> bool:
-        """Votes are bits, flipped against an integer threshold."""
         return True
 
     def finite_channel(self) -> FiniteChannel | None:
-        """Return the law of a report for every input of its channel."""
         return unary_law(self.channel, self.n_bins)
 
     @property
     def n_folds(self) -> int:
-        """Those of the functional."""
         return self.functional.n_folds
 
     # -- client half
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        """Vote."""
         wanted = self._wanted(users, self._fold(users.ids))
         return Report(users.ids, {"votes": unary_votes(wanted, self.n_bins, self.channel, rng)})
 
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Vote and count, without keeping the votes; the same bits, so the same counts."""
         tally, sizes = BitTally(self.n_bins, self.n_folds), np.zeros(self.n_folds, dtype=np.int64)
         for chunk in users.blocks(CHUNK):
             fold = self._fold(chunk.ids)
@@ -261,17 +246,14 @@ class BinVotes(ByFold):
     # -- server half
 
     def fold(self, report: Report) -> Summary:
-        """Count the votes of each fold and bin, and the users of each fold."""
         fold = self._fold(report.ids)
         votes = count_bits_by(report.arrays["votes"], self.n_bins, fold, self.n_folds)
         return Summary(report.n_users, {"votes": votes, "users": self._sizes(fold)})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every row is a packed vector of n_bins bits."""
         check_bits(report, "votes", self.n_bins)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Between no vote and everybody's for each bin."""
         k = self.n_folds
         return {
             "votes": Bounds((k, self.n_bins), "i", 0, n_users),
@@ -339,12 +321,10 @@ class ClippedMean(FoldReports):
 
     @property
     def channel(self) -> ScalarChannel:
-        """What happens to a clipped scalar."""
         return scalar_channel(self.kind, self.epsilon)
 
     @property
     def n_folds(self) -> int:
-        """Those of the functional."""
         return self.functional.n_folds
 
     # -- client half
@@ -355,13 +335,11 @@ class ClippedMean(FoldReports):
         return Report(users.ids, {"reports": randomize(u, self.channel, rng)})
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
-        """Draw the sum of each fold's reports."""
         return self._drawn(*self._scalars(users), rng)
 
     def summary_law(
         self, users: Shard, kept: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary]:
-        """Prepare draws of the summary of the same users, whose scalars are kept."""
         key = query_digest(replace(self, centres=np.zeros(self.n_folds), half_width=1.0), 0)
         if key not in kept:
             parts = [self._scalars(b) for b in users.blocks()] or [self._scalars(users.none)]

@@ -122,7 +122,6 @@ class FoldProtocol(Shuffles, PlannedSizes):
 
     @property
     def max_rounds(self) -> int:
-        """Two, or one where a vote would not help."""
         return self.plan.n_rounds
 
     @property
@@ -166,7 +165,6 @@ class FoldProtocol(Shuffles, PlannedSizes):
 
     @property
     def report_risk(self) -> float:
-        """The plan's, of one fold."""
         return self.plan.risk
 
     def windows(self, frequencies: Floats, low: float, high: float) -> tuple[Floats, Floats]:

@@ -219,7 +219,6 @@ class CoverSelect(MeanTarget, NonInteractive):
 
     @property
     def batches(self) -> Sequence[Batch]:
-        """Everybody at once."""
         return (Batch.of(self._query()),)
 
     def _cover(self) -> Cover:
@@ -246,11 +245,9 @@ class CoverSelect(MeanTarget, NonInteractive):
 
     @property
     def n_nonzero(self) -> int:
-        """The sparsity."""
         return self.sparsity
 
     def rounds(self, server: Curator) -> Script:
-        """Vote, and take the centre of the cell with most votes."""
         plan = self.plan
         cover = plan.cover
         public = {"n_cells": float(cover.n_cells), "radius": cover.radius}
@@ -345,7 +342,6 @@ class CoverSelect(MeanTarget, NonInteractive):
     def resolve(
         cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
-        """Take n_users and the dimension, which are public, from the population."""
         d = users.none.reals.values.shape[1]
         out, notes = resolve_users(parameters, users, dimension=d)
         return cls.planned(out, users), notes

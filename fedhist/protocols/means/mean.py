@@ -41,8 +41,7 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.folds import salt_of_folds
 from fedhist.users.keys import Keys, user_ids
 from server.means.centred import CentredPlan, finds_radius, plan_centred
-from server.means.localize import Plan, keep_inside
-from server.means.stages import StagePlan, plan_stages
+from server.means.localize import Plan, StagePlan, keep_inside, plan_stages
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -136,7 +135,6 @@ class Mean(TwoModes, InRange, FoldProtocol):
 
     @property
     def batches(self) -> Sequence[Batch]:
-        """Voters and reporters; cohorts of some hundred users hide nobody."""
         if self.chosen != "vote":
             raise ValueError(
                 "mean: stages, and votes for a radius, have cohorts too small for a shuffler: set "
@@ -146,7 +144,6 @@ class Mean(TwoModes, InRange, FoldProtocol):
 
     @property
     def scale(self) -> float:
-        """Standard deviation of a user's mean that is planned with."""
         return self.mean_scale or self.half_range / math.sqrt(self.samples_per_user)
 
     @property
@@ -200,7 +197,6 @@ class Mean(TwoModes, InRange, FoldProtocol):
         return self.plan_in_use.n_rounds
 
     def rounds(self, server: Curator) -> Script:
-        """Vote and refine; or go by stages."""
         plan = self.plan_in_use
         if not self.plan.feasible:
             return Estimate.refused(self.too_few(1, self.half_range))
@@ -284,12 +280,10 @@ class Mean(TwoModes, InRange, FoldProtocol):
 
     @property
     def bounded_by(self) -> tuple[float, float]:
-        """Half of the range, and as many samples as the planned scale is worth."""
         return self.half_range, (self.half_range / self.scale) ** 2
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance with a vote and clipped reports."""
         return cls(2.0, 400, 64, low=-1.0, high=1.0, method="vote")
 
     @classmethod

@@ -130,7 +130,6 @@ class MeanL2(FoldMean):
 
     @property
     def uses_folds(self) -> bool:
-        """Whether users report a coordinate each, and not their vector."""
         return self.method == "folds"
 
     @property
@@ -197,11 +196,9 @@ class MeanL2(FoldMean):
 
     @property
     def max_rounds(self) -> int:
-        """A stage and the vote before it, but for the first; two by folds, or one."""
         return super().max_rounds if self.uses_folds else self.centred_plan.n_rounds
 
     def rounds(self, server: Curator) -> Script:
-        """Report, vote for a radius, report what is left inside it; or fold by fold."""
         if self.uses_folds:
             return (yield from super().rounds(server))
         if not self.feasible:
@@ -232,7 +229,6 @@ class MeanL2(FoldMean):
 
     @property
     def functional(self) -> Rotated:
-        """Fold j is rotated coordinate j."""
         signs = digest64("fedhist.rotation", self.salt) >> 1
         return Rotated(
             self.dimension,
@@ -256,7 +252,6 @@ class MeanL2(FoldMean):
 
     @property
     def bounded_by(self) -> tuple[float, float]:
-        """The radius, and the samples."""
         return float(self.radius), self.samples_per_user
 
     def own_means(self, users: Users) -> Array:
@@ -265,7 +260,6 @@ class MeanL2(FoldMean):
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance with two rounds, and a padded coordinate."""
         return cls(epsilon=2.0, n_users=1200, dimension=3, samples_per_user=64)
 
     @classmethod

@@ -64,7 +64,6 @@ class FoldMean(TwoModes, MeanTarget, FoldProtocol):
         return self.plan.feasible
 
     def rounds(self, server: Curator) -> Script:
-        """Vote, find every fold's window, refine."""
         functional = self.functional
         if not self.feasible:
             return Estimate.refused(
@@ -156,36 +155,29 @@ class MeanLinf(InRange, FoldMean):
 
     @property
     def n_folds(self) -> int:
-        """The coordinates."""
         return self.dimension
 
     @property
     def scale(self) -> float:
-        """Standard deviation of a coordinate of a user's mean that is planned with."""
         return self.mean_scale or (self.high - self.low) / 2 / math.sqrt(self.samples_per_user)
 
     @property
     def plan(self) -> Plan:
-        """Bins, shares and widths of one coordinate; from public numbers only."""
         return self.fold_plan(self.n_users / self.dimension, self.half_range)
 
     @property
     def functional(self) -> Coordinates:
-        """Fold j is coordinate j."""
         return Coordinates(self.dimension, *self.value_range, max_items=self.plan.max_items)
 
     def conclude(self, found: FoldEstimates) -> tuple[Array, Array]:
-        """Every fold is a coordinate."""
         return found.value, found.stderr
 
     @property
     def bounded_by(self) -> tuple[float, float]:
-        """Half of the range, and as many samples as the planned scale is worth."""
         return self.half_range, (self.half_range / self.scale) ** 2
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance with two rounds."""
         return cls(epsilon=2.0, n_users=900, dimension=3, samples_per_user=64)
 
     @classmethod

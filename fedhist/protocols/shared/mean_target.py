@@ -34,7 +34,6 @@ class MeanTarget(Protocol):
 
     @property
     def estimates(self) -> Truth:
-        """The average of the users' own means."""
         return Truth.AVERAGE_OF_USERS
 
     @abstractmethod
@@ -45,7 +44,6 @@ class MeanTarget(Protocol):
         """
 
     def sums(self, users: Users) -> Mapping[str, Array]:
-        """Add up the users' own means, and count who has one."""
         return self.sums_of(self.own_means(users))
 
     def sums_of(self, own: Array) -> dict[str, Array]:
@@ -104,7 +102,6 @@ class InRange(MeanTarget):
 
     @property
     def value_range(self) -> tuple[float, float]:
-        """Means lie where samples do."""
         return float(self.low), float(self.high)
 
     @property

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chisquare
 from vote_laws import scalar_probabilities, unary_inputs, unary_law
 
-from clients.randomizers.scalars import bin_indices, neighbours, onebit, randomize, unary_votes
+from clients.randomizers.scalars import bin_indices, neighbours, randomize, unary_votes
 from fedhist.channels.catalogue import (
     LaplaceChannel,
     OneBitChannel,
@@ -173,7 +173,7 @@ def test_without_noise_reports_are_exact() -> None:
         z = randomize(u, scalar_channel(kind, math.inf), streams(5))
         assert z == pytest.approx(np.clip(u, -1, 1), abs=1e-15)
     # a bit cannot hold a real number; at the ends it is exact, elsewhere it is unbiased
-    z = onebit(np.repeat([-1.0, 1.0], 100), OneBitChannel(math.inf), streams(200))
+    z = randomize(np.repeat([-1.0, 1.0], 100), OneBitChannel(math.inf), streams(200))
     assert z.tolist() == [-1] * 100 + [1] * 100
 
 

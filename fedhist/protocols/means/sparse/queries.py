@@ -112,17 +112,14 @@ class HashedVotes(LocalQuery):
 
     @property
     def exact(self) -> bool:
-        """Whether the channel keeps its promise as it is drawn."""
         return self.channel.exact
 
     def finite_channel(self) -> FiniteChannel | None:
-        """Return the law of a report for every input of its channel."""
         return scalar_law(self.channel)
 
     # -- client half
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        """Vote, hash, randomize."""
         u = self.scalars(self.signs.vote_sums(users.ids, *self.votes(users)))
         return Report(users.ids, {"reports": randomize(u, self.channel, rng)})
 
@@ -173,11 +170,9 @@ class HashedVotes(LocalQuery):
         )
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every report is one that the channel can produce."""
         self.channel.check("reports", only_array(report, "reports"), report.n_users)
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """As far from zero as n_users reports can be."""
         kind = self.channel.sum_dtype.kind
         most = n_users * self.channel.bound if n_users else 0.0
         if kind == "f":

@@ -169,12 +169,10 @@ class SparseMean(FoldMean):
 
     @property
     def n_nonzero(self) -> int:
-        """The sparsity."""
         return self.sparsity
 
     @property
     def scale(self) -> float:
-        """Standard deviation of a coordinate of a user's mean that is planned with."""
         return self.mean_scale or self.radius / math.sqrt(self.samples_per_user)
 
     @property
@@ -242,7 +240,6 @@ class SparseMean(FoldMean):
 
     @property
     def plan(self) -> Plan:
-        """The plan of one of all d coordinates, for thresholding."""
         return self.fold_plan(self.n_users / self.dimension, self.radius)
 
     def plan_of(self, n_selected: int) -> Plan:
@@ -252,7 +249,6 @@ class SparseMean(FoldMean):
 
     @property
     def functional(self) -> Coordinates:
-        """Fold j is coordinate j."""
         return self.coordinates(None, self.plan.max_items)
 
     def coordinates(self, columns: Integers | None, max_items: int) -> Coordinates:
@@ -262,7 +258,6 @@ class SparseMean(FoldMean):
 
     @property
     def max_rounds(self) -> int:
-        """Ten for vectors; up to two for the means, and one for selection before them."""
         if self.procedure == "vectors":
             return len(LOOKS) + 2 * MOST_STAGES - 1
         if self.procedure == "threshold":
@@ -271,7 +266,6 @@ class SparseMean(FoldMean):
 
     @property
     def bounded_by(self) -> tuple[float, float]:
-        """The radius, and as many samples as the planned scale is worth."""
         radius = float(self.radius)
         return radius, (radius / self.scale) ** 2
 
@@ -327,7 +321,6 @@ class SparseMean(FoldMean):
     # -- the script
 
     def rounds(self, server: Curator) -> Script:
-        """Find, then refine; select, then estimate; or estimate, then threshold."""
         useless = self.useless()
         if useless:
             return Estimate.refused(useless)
@@ -456,7 +449,6 @@ class SparseMean(FoldMean):
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance with three rounds."""
         return cls(
             epsilon=2.0,
             n_users=900,
