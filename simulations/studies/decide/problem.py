@@ -276,6 +276,19 @@ class Problem:
         """Return the candidates of a level."""
         return [c for c in self.candidates if c.level is level]
 
+    def nearby(self, c: Candidate) -> list[Candidate]:
+        """Return a candidate with a clip a little smaller, and a little larger."""
+        out = list[Candidate]()
+        for factor in (2**-0.5, 2**0.5) if "clip" in c.chosen else ():
+            clip = c.chosen["clip"]
+            near = round(clip * factor) if isinstance(clip, int) else float(f"{clip * factor:.3g}")
+            if near >= 1 and near != clip:
+                changed = {"clip": near}
+                table, chosen = {**c.table, **changed}, {**c.chosen, **changed}
+                out.append(replace(c, table=table, chosen=chosen))
+        self.candidates += out
+        return out
+
     def with_users(self, n: int) -> Problem:
         """Return the problem of another number of such users, who are drawn from these."""
         if n == len(self.users):

@@ -30,7 +30,7 @@ standard error of sqrt(2 / r), of Laplace errors sqrt(5 / r), and its root half 
 1.96 sqrt(5 / r) / 2 = 5% at r = 1,900 some 2,000 runs settle an answer of one number."""
 APART = 1.08
 """Factor between what met the target and what did not, down to which fresh runs are made."""
-SURPLUS = 0.8
+SURPLUS = 0.92
 """Where the interval ends below this share of the target, less is tried."""
 DOUBT = 1.25
 """A few runs may be so far off: up to this many times the target a protocol is searched for."""
@@ -246,22 +246,30 @@ def _solved(problem: Problem, level: Trust, target: float, advance: Progress) ->
     first = {id(c): asked.expected(c, asked.start, few) for c in own}
     ranked = sorted(own, key=lambda c: first[id(c)])
     best_of: dict[str, tuple[float, Candidate]] = {}  # settings of least x of each protocol
-    for i, c in enumerate(ranked):
-        advance(0.4 * i / len(ranked))
+
+    def try_(c: Candidate) -> None:
+        """Search for a candidate, unless it does not beat the others."""
         limits = [best_of[c.name][0]] if c.name in best_of else []
         if len(best_of) >= effort.shortlist:
             limits.append(sorted(x for x, _ in best_of.values())[effort.shortlist - 1])
         high = min(limits, default=asked.range[1])
         there = asked.expected(c, high, few)
-        if math.isfinite(there) and there > DOUBT * goal:
-            continue  # it does not beat the others, or does not reach the error
-        start = high if limits else asked.start
+        if math.isfinite(there) and there > (DOUBT if few < runs else 1.0) * goal:
+            return
 
-        def error(x: float, c: Candidate = c) -> float:
+        def error(x: float) -> float:
             return asked.expected(c, asked.rounded(x), runs)
 
-        if (x := least(error, goal, start, asked.range[0], high)) is not None:
+        x = least(error, goal, high if limits else asked.start, asked.range[0], high)
+        if x is not None:
             best_of[c.name] = asked.rounded(x), c
+
+    for i, c in enumerate(ranked):
+        advance(0.4 * i / len(ranked))
+        try_(c)
+    for _, c in list(best_of.values()):
+        for near in problem.nearby(c):
+            try_(near)
     xs = sorted(best_of.values(), key=lambda item: item[0])
     searched = {c.words: x for x, c in reversed(xs)}
     if not xs:
