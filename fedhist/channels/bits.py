@@ -117,25 +117,16 @@ class BitTally:
 
 def count_bits(bits: Words, n_bits: int) -> NDArray[np.int64]:
     """Count, at every position, the rows whose bit is set: (n_bits,) int64."""
-    tally = BitTally(n_bits, 1)
-    tally.add(bits)
-    return np.asarray(tally.totals()[0])
+    return np.asarray(count_bits_by(bits, n_bits, None, 1)[0])
 
 
 def count_bits_by(
-    bits: Words, n_bits: int, fold: NDArray[np.int64], n_folds: int
+    bits: Words, n_bits: int, fold: NDArray[np.int64] | None, n_folds: int
 ) -> NDArray[np.int64]:
     """Count, for every fold and position, the rows whose bit is set: (n_folds, n_bits) int64."""
     tally = BitTally(n_bits, n_folds)
     tally.add(bits, fold)
     return tally.totals()
-
-
-def tail_is_clear(bits: Words, n_bits: int) -> bool:
-    """Say whether every bit from n_bits on is zero."""
-    if n_bits % 64 == 0:
-        return True
-    return not (bits[:, -1] >> np.uint64(n_bits % 64)).any()
 
 
 def check_bits(report: Report, name: str, n_bits: int) -> None:
@@ -144,7 +135,7 @@ def check_bits(report: Report, name: str, n_bits: int) -> None:
     Bounds((report.n_users, n_words(n_bits)), "u").check(name, bits)
     if bits.dtype != np.uint64:
         raise WireError(f"{name!r} has dtype {bits.dtype}, expected uint64")
-    if not tail_is_clear(bits, n_bits):
+    if n_bits % 64 and (bits[:, -1] >> np.uint64(n_bits % 64)).any():
         raise WireError(f"{name!r} has bits set from {n_bits} on")
 
 

@@ -74,13 +74,13 @@ class OracleChannel(ABC):
 
     @property
     @abstractmethod
-    def bits(self) -> int:
-        """Bits of a message."""
-
-    @property
-    @abstractmethod
     def size(self) -> int:
         """Length of the counts that reports are folded into."""
+
+    @property
+    def bits(self) -> int:
+        """Bits of a message: one for each count, by default."""
+        return self.size
 
     @abstractmethod
     def set_counts(self, counts: Integers) -> Floats:
@@ -331,11 +331,6 @@ class SubsetOracle(OracleChannel):
         return self._hits(self.chosen)[1]
 
     @property
-    def bits(self) -> int:
-        """K + 1."""
-        return self.n_symbols + 1
-
-    @property
     def size(self) -> int:
         """K + 1."""
         return self.n_symbols + 1
@@ -382,11 +377,6 @@ class UnaryOracle(RandomizedResponse, OracleChannel):
     def q(self) -> float:
         """1 / (e^epsilon + 1)."""
         return self.flip
-
-    @property
-    def bits(self) -> int:
-        """K."""
-        return self.n_symbols
 
     @property
     def size(self) -> int:

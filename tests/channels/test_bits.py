@@ -3,7 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhist.channels.bits import BitTally, count_bits, count_bits_by, n_words, tail_is_clear
+from fedhist.base.errors import WireError
+from fedhist.channels.bits import BitTally, check_bits, count_bits, count_bits_by, n_words
+from fedhist.model.query import Report
 
 
 @pytest.mark.parametrize("n_bits", [1, 63, 64, 65, 200])
@@ -25,9 +27,11 @@ def test_count_bits_refuses_other_widths() -> None:
 
 def test_tail() -> None:
     bits = np.array([[8, 0], [0, 32]], dtype=np.uint64)  # bit 3; bit 69
-    assert tail_is_clear(bits, 70)
-    assert not tail_is_clear(bits, 69)
-    assert tail_is_clear(bits, 128)
+    report = Report(np.arange(2, dtype=np.uint64), {"bits": bits})
+    check_bits(report, "bits", 70)
+    check_bits(report, "bits", 128)
+    with pytest.raises(WireError, match="bits set from 69 on"):
+        check_bits(report, "bits", 69)
 
 
 @pytest.mark.parametrize("n_bits", [1, 63, 64, 65, 200])

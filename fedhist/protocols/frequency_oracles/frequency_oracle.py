@@ -329,10 +329,6 @@ class LocalHistogram(DomainHistogram, OneVote):
             public={"clip": float(self.clip), "n_report": float(n_users)},
         )
 
-    def sums(self, users: Users) -> dict[str, Array]:
-        """Add up the users' counts. NOT PRIVATE."""
-        return {"whole": own_shares(users, self.domain, float(self.clip))[0]}
-
     @classmethod
     def resolve(
         cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
