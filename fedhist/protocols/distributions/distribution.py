@@ -49,8 +49,7 @@ from fedhist.protocols.distributions.mechanisms import (
 from fedhist.protocols.distributions.selection import SELECTIONS
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.clipped_totals import in_domain, user_norms
-from fedhist.protocols.shared.distribution_target import DistributionTarget
-from fedhist.protocols.shared.domains import check_domain, with_domain
+from fedhist.protocols.shared.domains import DistributionTarget, check_domain, with_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -64,7 +63,6 @@ MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
 
 Assumption = Literal["nothing", "same-distribution"]
 """What the automatic choice may rest on."""
-NOTHING: Assumption = "nothing"
 
 
 @register_protocol
@@ -149,7 +147,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
     p_max: float = 1.0
     project: bool = True
     discrete: bool = True
-    assume: Assumption = NOTHING
+    assume: Assumption = "nothing"
     trust: Aggregation | None = None
 
     def __post_init__(self) -> None:
@@ -205,7 +203,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
             return LAPLACE
         if self.mechanism != "auto":
             return self.mechanisms[self.mechanism]
-        return MECHANISMS[_best(self.task, self.assume != NOTHING)]
+        return MECHANISMS[_best(self.task, self.assume != "nothing")]
 
     @property
     def _linear(self) -> Additive | None:

@@ -42,8 +42,7 @@ from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.script import Opening, centred_mean
 from fedhist.protocols.localize.script import FoldEstimates, FoldProtocol
 from fedhist.protocols.shared.clipped_totals import user_norms
-from fedhist.protocols.shared.distribution_target import DistributionTarget
-from fedhist.protocols.shared.domains import with_domain
+from fedhist.protocols.shared.domains import DistributionTarget, with_domain
 from fedhist.protocols.shared.oracle_votes import OracleReports, chosen_kind
 from fedhist.protocols.shared.sample_sizes import resolve_sizes
 from fedhist.users.batch import Users

@@ -29,7 +29,7 @@ from clients.records.whitened import (
     scaled_rows,
 )
 from fedhist.base.arrays import Array, Bounds, Floats, Words, offsets
-from fedhist.base.checks import check_integer, check_scale
+from fedhist.base.checks import check_integer, check_scale, check_within
 from fedhist.base.errors import WireError
 from fedhist.model.query import CHUNK, Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
@@ -51,8 +51,6 @@ SHARE_STEPS = 1 << 24
 
 MOST_FRAMED = 1 << 14
 """Most symbols of framed shares: a client sends a number for each of them."""
-
-MOST_RADII = 1 << 10
 
 
 # -- counts ----------------------------------------------------------------------------------------
@@ -455,8 +453,7 @@ class CentredNorms(FramedShares):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= len(self.radii) <= MOST_RADII:
-            raise ValueError(f"1 to {MOST_RADII} radii are needed, got {len(self.radii)}")
+        check_within("the number of radii", len(self.radii), 1, 1 << 10)
         keep_vector(self, "radii", len(self.radii))
         if not (self.radii[0] > 0 and (np.diff(self.radii) > 0).all()):
             raise ValueError(f"radii must be positive and increase, got {self.radii[:5]}")

@@ -36,7 +36,7 @@ from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import ONE_COUNT, Moves
 from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
 from fedhist.protocols.distributions.centred import SPENT, AskShares, CentredTask, centred
-from fedhist.protocols.distributions.distribution import NOTHING, Assumption
+from fedhist.protocols.distributions.distribution import Assumption
 from fedhist.protocols.distributions.mechanisms import Learned, Search, all_answer
 from fedhist.protocols.distributions.median_size import (
     EM_SHARE,
@@ -50,8 +50,7 @@ from fedhist.protocols.distributions.median_size import (
 )
 from fedhist.protocols.distributions.queries import MOST_FRAMED, SHARE_STEPS, OwnShares
 from fedhist.protocols.shared.central import Central
-from fedhist.protocols.shared.distribution_target import DistributionTarget
-from fedhist.protocols.shared.domains import check_domain, with_domain
+from fedhist.protocols.shared.domains import DistributionTarget, check_domain, with_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -59,10 +58,6 @@ from fedhist.users.shards import Shard
 from server.distributions.simplex import project_simplex
 
 AVERAGES = ("frequencies", "centred")
-WAYS = ("auto", *AVERAGES, "presence", "ks", "phs")
-
-COUNT_SHARE = 0.02
-"""Part of epsilon for the number of users, where that is private."""
 
 SIZE_SHARE = 0.1
 """Part of rho that finds m-hat and s-hat; twice as much of epsilon, if delta = 0."""
@@ -141,7 +136,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     adjacency: str = Adjacency.REPLACE_USER.value
     mode: Mode = "default"
     project: bool = True
-    assume: Assumption = NOTHING
+    assume: Assumption = "nothing"
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -149,7 +144,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         check_integer("m_max", self.m_max)
         if self.n_users is not None:
             check_integer("n_users", self.n_users)
-        check_choice("mechanism", self.mechanism, WAYS)
+        check_choice("mechanism", self.mechanism, ("auto", *AVERAGES, "presence", "ks", "phs"))
         self.check_mode()
         if self.mechanism == "centred" and not self.delta:
             raise ValueError(f"mechanism 'centred' needs delta > 0, got {self.delta}")
@@ -164,7 +159,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     @property
     def averages(self) -> bool:
         """Whether the users' own shares are averaged."""
-        return self.mechanism in AVERAGES or (self.mechanism == "auto" and self.assume == NOTHING)
+        return self.mechanism in AVERAGES or (self.mechanism == "auto" and self.assume == "nothing")
 
     @property
     def averaging(self) -> str:
@@ -195,8 +190,8 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
 
     @property
     def rest(self) -> float:
-        """Epsilon of an average, beside a private number of users."""
-        return self.epsilon * (1 - COUNT_SHARE) if self.n_users is None else self.epsilon
+        """Epsilon of an average; where the number of users is private, that takes 2 %."""
+        return self.epsilon * 0.98 if self.n_users is None else self.epsilon
 
     @property
     def budgets(self) -> tuple[float, float]:

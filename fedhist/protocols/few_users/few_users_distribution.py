@@ -22,8 +22,7 @@ from fedhist.model.prediction import Prediction
 from fedhist.model.registry import register_protocol
 from fedhist.protocols.few_users.few_users_mean import FewUsers
 from fedhist.protocols.few_users.user_means import UserShares
-from fedhist.protocols.shared.distribution_target import DistributionTarget, holding
-from fedhist.protocols.shared.domains import check_domain
+from fedhist.protocols.shared.domains import DistributionTarget, check_domain, holding
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.distributions.simplex import project_simplex

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
 
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import LocalQuery, Query
@@ -17,8 +19,6 @@ from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
 
 P = TypeVar("P", bound="Shuffles")
-_STEPS = 16
-_ACCURACY = 1e-5
 
 
 class NotHidden(ValueError):
@@ -130,10 +130,12 @@ class Shuffles(Protocol):
         """
         if not (is_dataclass(cls) and "trust" in {f.name for f in fields(cls)}):
             raise ValueError(f"{cls.name} cannot be shuffled: {cls.unshuffled}")
+        name, kinds = cls.report_kinds
+        free = name and given.get(name, "auto") == "auto"
         found, reasons = [], []
-        for chosen in cls._kinds(given):
+        for chosen in [{name: kind} for kind in kinds] if free else [{}]:
             try:
-                found.append(_largest(cls, chosen, trust))
+                found.append(_largest(cls, {**given, **chosen}, trust))
             except ValueError as e:
                 reasons.append(e)
         if not found:
@@ -170,15 +172,6 @@ class Shuffles(Protocol):
         chosen = {name: getattr(found, name)} if name else {}
         return {**out, **chosen, "epsilon": found.epsilon, "trust": trust}
 
-    @classmethod
-    def _kinds(cls, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        name, kinds = cls.report_kinds
-        if not name or given.get(name, "auto") != "auto":
-            yield dict(given)
-            return
-        for kind in kinds:
-            yield {**given, name: kind}
-
 
 class NonInteractive(Shuffles):
     """A local protocol in which each user answers one query, at the field epsilon."""
@@ -208,14 +201,13 @@ def _largest(cls: type[P], given: Mapping[str, Any], trust: Shuffling) -> P:
     if math.isinf(low):
         return best
     high = most
-    for step in range(_STEPS):  # plans change by leaps: from above, the first that fits
-        trial = most * (low / most) ** (step / _STEPS)
-        fits = build(trial)
+    for trial in most * (low / most) ** np.linspace(0, 1, 16, endpoint=False):
+        fits = build(float(trial))  # plans change by leaps: from above, the first that fits
         if fits is not None:
-            best, low = fits, trial
+            best, low = fits, float(trial)
             break
-        high = trial
-    while high - low > _ACCURACY * high:
+        high = float(trial)
+    while high - low > 1e-5 * high:
         middle = (low + high) / 2
         fits = build(middle)
         if fits is None:

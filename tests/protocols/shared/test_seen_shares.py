@@ -17,7 +17,7 @@ from fedhist.protocols import (
     LocalDistribution,
     RaggedDistribution,
 )
-from fedhist.protocols.shared.distribution_target import DistributionTarget, holding
+from fedhist.protocols.shared.domains import DistributionTarget, holding
 from fedhist.protocols.shared.lower_bounds import sizes_of
 from fedhist.protocols.shared.sample_sizes import Held, samples_held
 from fedhist.users.batch import Users
