@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from simulations.adversaries.assigned import Assigned as Assigned
     from simulations.adversaries.hostile_grid import HostileGrid as HostileGrid
     from simulations.adversaries.hostile_grid import of_messages as of_messages
-    from simulations.adversaries.malformed import FORMS as FORMS
     from simulations.adversaries.table import KINDS as KINDS
     from simulations.adversaries.table import Adversary as Adversary
     from simulations.adversaries.table import as_tables as as_tables

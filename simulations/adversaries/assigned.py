@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from fedhist.base.arrays import Words
 from fedhist.users.batch import Users
 from simulations.adversaries.corrupted_records import default_target, poisoned
-from simulations.adversaries.malformed import FORMS
 from simulations.adversaries.table import Adversary, assign
 
 
@@ -58,8 +57,3 @@ class Assigned:
         """Say which users follow a table of one of these kinds."""
         known = np.array([a.kind in kinds for a in self.adversaries] + [False])
         return np.asarray(known[table])
-
-    def form(self, number: int, node: int) -> str:
-        """Return the form of a malformed node's summary."""
-        form = self.adversaries[number].form
-        return FORMS[node % len(FORMS)] if form == "any" else form

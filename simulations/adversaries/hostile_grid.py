@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
@@ -17,8 +18,6 @@ from fedhist.flower.masked_wire import (
     KINDS,
     Asked,
     decode_ask,
-    decode_told,
-    encode_told,
 )
 from fedhist.flower.wire import (
     Question,
@@ -27,22 +26,16 @@ from fedhist.flower.wire import (
     encode_answer,
     kind_of,
 )
-from fedhist.model.query import Query, Report, Summary
+from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Trust
 from fedhist.secagg.attempt import ROUNDS
 from fedhist.users.batch import Users
 from server.reports import take_rows
 from simulations.adversaries.assigned import Assigned
 from simulations.adversaries.gain import best_messages
-from simulations.adversaries.malformed import (
-    FORMS,
-    malform_message,
-    malform_report,
-    malform_summary,
-)
 from simulations.adversaries.table import Adversary
 
-SILENT = {"dropout": "no answer", "straggler": "an answer after the timeout"}
+SILENT = {"dropout": "no answer"}
 Sent = tuple[str, Summary | Report]
 """The digest of the query that is answered, and the answer."""
 
@@ -67,7 +60,7 @@ def of_messages(
                     'runtime "inline"'
                 )
             if not a.poisons and not a.correlated:
-                a = Adversary(**(vars(a) | {"level": "node"}))
+                a = replace(a, level="node")
             elif not a.poisons:
                 raise ValueError(
                     'adversary.correlated needs run.fold = "server" or runtime "inline"'
@@ -95,17 +88,10 @@ class HostileGrid(Grid):
     injected, withheld : Counter of str
         What was done, and users' messages that the server never sees. NOT PRIVATE.
 
-    Notes
-    -----
-    A straggler's reply is withheld, which is what the server sees of one that comes too late; no
-    time passes. "replay" sends the answer to the question before, or in the first round an answer
-    to the same question of another run.
     """
 
     def __init__(self, grid: Grid, assigned: Assigned, seed: int) -> None:
         self._grid, self._assigned, self._seed = grid, assigned, seed
-        self._before: tuple[Query, str] | None = None
-        self._told: dict[int, RecordDict] = {}
         self.injected: Counter[str] = Counter()
         self.withheld: Counter[str] = Counter()
 
@@ -158,17 +144,14 @@ class HostileGrid(Grid):
                     message = copy(reply)
                     message.content = encode_answer(body, answer.node, digest)
                 yield message
-        self._before = question.query, question.digest
 
     def _under_masks(self, asked: Asked, replies: Iterable[Message]) -> Iterator[Message]:
-        """Tamper with what nodes tell in one round of a sum under masks.
+        """Withhold what silent nodes tell from a round on that follows from their number.
 
-        Who is silent is so from a round on that follows from its number, and who sends malformed
-        messages does so in that round. Poisoned users answer honestly on their records: a sum of
-        clipped numbers has no message that gains more.
+        Poisoned users answer honestly on their records: a sum of clipped numbers has no message
+        that gains more.
         """
-        name = asked.round_name
-        if asked.question is not None and name == "keys":
+        if asked.question is not None and asked.round_name == "keys":
             for node in range(len(self._assigned.nodes)):
                 self._count(asked.question, node)
         numbers = {flower: n for n, flower in enumerate(sorted(self.get_node_ids()))}
@@ -176,25 +159,18 @@ class HostileGrid(Grid):
             if reply.has_error() or kind_of(reply.content) not in KINDS:
                 yield reply
                 continue
-            told = decode_told(reply.content)
             node = numbers[reply.metadata.src_node_id]  # its place in the sum may be another
-            number = int(self._assigned.node_table[node])
-            kind = self._assigned.adversaries[number].kind if number >= 0 else ""
-            begins = ROUNDS[node % len(ROUNDS)]
-            if kind in SILENT and ROUNDS.index(name) >= ROUNDS.index(begins):
-                continue
-            if kind == "malformed" and name == begins:
-                form = self._assigned.form(number, node)
-                spoilt = malform_message(told.message, form)
-                reply.content = encode_told(name, told.digest, spoilt)
+            yield from self._of_round(reply, asked.round_name, node)
+
+    def _of_round(self, reply: Message, name: str, node: int) -> Iterator[Message]:
+        begins = ROUNDS[node % len(ROUNDS)]
+        if self._kind(node) not in SILENT or ROUNDS.index(name) < ROUNDS.index(begins):
             yield reply
-            if kind == "duplicate":
-                yield reply
-            if kind == "replay" and node in self._told:
-                again = copy(reply)
-                again.content = self._told[node]
-                yield again
-            self._told[node] = reply.content
+
+    def _kind(self, node: int) -> str:
+        """Return what a node does as a whole; empty for an honest one."""
+        number = int(self._assigned.node_table[node])
+        return self._assigned.adversaries[number].kind if number >= 0 else ""
 
     def _count(self, question: Question, node: int) -> None:
         """Count the adversaries of a node that is asked for a sum under masks."""
@@ -209,21 +185,10 @@ class HostileGrid(Grid):
 
     def _by_node(self, question: Question, node: int, body: Summary | Report) -> Iterable[Sent]:
         """Return what a node sends in the place of its answer."""
-        number = int(self._assigned.node_table[node])
-        kind = self._assigned.adversaries[number].kind if number >= 0 else ""
+        kind = self._kind(node)
         if kind:
             self.injected[f"{kind} (node)"] += 1
-        if kind in SILENT:
-            return []
-        sent = list(self._by_users(question, node, body))
-        if kind == "malformed":
-            form = self._assigned.form(number, node)
-            return [(digest, _malformed(answer, form)) for digest, answer in sent]
-        if kind == "duplicate":
-            return [*sent, *sent]
-        if kind == "replay":
-            return [*sent, self._replay(question, self._assigned.nodes[node])]
-        return sent
+        return [] if kind in SILENT else list(self._by_users(question, node, body))
 
     def _by_users(self, question: Question, node: int, body: Summary | Report) -> Iterator[Sent]:
         """Send the messages of a node's users, the honest ones first."""
@@ -232,7 +197,7 @@ class HostileGrid(Grid):
         table = at.table(users.ids)
         for number, adversary in enumerate(at.adversaries):
             n = int((table == number).sum())
-            if n and adversary.kind != "replay":
+            if n:
                 self.injected[adversary.kind] += n
             if n and adversary.kind in SILENT:
                 self.withheld[SILENT[adversary.kind]] += n
@@ -241,26 +206,10 @@ class HostileGrid(Grid):
             gains = greedy.any() and query.trust is not Trust.AGGREGATE  # its clip is the most
             yield digest, self._summed(question, users, greedy) if gains else body
             return
-        rows_table = at.table(body.ids)  # the rows of an answer may be in another order
-        honest = ~at.of_kind(rows_table, *SILENT, "malformed", "output-poisoning")
+        honest = ~at.of_kind(at.table(body.ids), *SILENT, "output-poisoning")  # in their own order
         yield digest, body if honest.all() else take_rows(body, honest)
-        twice = at.of_kind(rows_table, "duplicate")
-        if twice.any():
-            yield digest, take_rows(body, twice)
         if greedy.any():
             yield digest, self._best(question, users, greedy)
-        for number, adversary in enumerate(at.adversaries):
-            if adversary.kind == "malformed":
-                rows = np.flatnonzero(rows_table == number)
-                forms = FORMS if adversary.form == "any" else (adversary.form,)
-                for i, form in enumerate(forms[: len(rows)]):
-                    yield digest, malform_report(take_rows(body, rows[i :: len(forms)]), form)
-        again = at.of_kind(at.table(at.nodes[node].ids), "replay")
-        if again.any():
-            when, old = self._replay(question, _some(at.nodes[node], again))
-            if old.n_users:
-                self.injected["replay"] += old.n_users
-                yield when, old
 
     def _best(self, question: Question, users: Users, greedy: NDArray[np.bool_]) -> Report:
         """Make the messages that gain most, of the greedy users."""
@@ -271,18 +220,6 @@ class HostileGrid(Grid):
         """Fold what a node's users send, some or all of whom are greedy."""
         rest = fold_node(question.query, _some(users, ~greedy), self._seed, question.digest)
         return Summary.merge([rest, question.query.fold(self._best(question, users, greedy))])
-
-    def _replay(self, question: Question, users: Users) -> Sent:
-        """Answer the question before once more, with the same coins: the same messages."""
-        query, when = self._before or (question.query, f"{question.digest}, before")
-        users = users.select(query.cohort)
-        if question.fold:
-            return when, fold_node(query, users, self._seed, when)
-        return when, query.answer(users, streams(users, self._seed, when))
-
-
-def _malformed(body: Summary | Report, form: str) -> Summary | Report:
-    return malform_summary(body, form) if isinstance(body, Summary) else malform_report(body, form)
 
 
 def _some(users: Users, chosen: NDArray[np.bool_]) -> Users:

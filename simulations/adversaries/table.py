@@ -12,25 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 from fedhist.base.arrays import Words
 from fedhist.base.hashing import digest64
 from fedhist.users.keys import keyed_hash
-from simulations.adversaries.malformed import FORMS
 from simulations.config.reading import Must, Natural, Settings, one_of, read
 
-ON_THE_WAY = ("dropout", "straggler", "duplicate", "replay")
 POISON = ("input-poisoning", "output-poisoning", "corrupted")
-SILENT = ("dropout", "straggler")
-"""Kinds whose users or nodes do not answer in time."""
-
-KINDS = (*ON_THE_WAY, "malformed", *POISON)
+KINDS = ("dropout", *POISON)
 LEVELS = ("user", "node")
 MOST_CORRUPTED = 0.49
 """Largest share that a robust estimator can be asked to stand."""
 
 WORDS = {
     "dropout": "do not answer",
-    "straggler": "answer after the timeout",
-    "duplicate": "answer twice",
-    "replay": "answer an earlier question too",
-    "malformed": "send messages that no honest client can send",
     "input-poisoning": "answer honestly on a made-up record",
     "output-poisoning": "send the message that gains most",
     "corrupted": "all hold the same made-up record",
@@ -47,20 +38,16 @@ class Adversary(Settings):
     Parameters
     ----------
     kind : str
-        "dropout": no answer. "straggler": an answer after the timeout. "duplicate": the answer
-        comes twice. "replay": beside the answer comes one to an earlier question. "malformed": an
-        answer that no honest client can send. "input-poisoning": an honest client on a record
-        made up by the attacker. "output-poisoning": no honest client; the message of the alphabet
-        that gains most. "corrupted": input poisoning of at most 49% of the users, all with the
-        same record, for the robust estimators.
+        "dropout": no answer. "input-poisoning": an honest client on a record made up by the
+        attacker. "output-poisoning": no honest client; the message of the alphabet that gains
+        most. "corrupted": input poisoning of at most 49% of the users, all with the same record,
+        for the robust estimators.
     fraction : float
         Of all users (or nodes), rounded down; 0 switches the table off.
     level : {"user", "node"}
         Who is chosen. A poisoned node poisons all of its users.
     correlated : bool
         Choose users in proportion to the size of their record, not independently of it.
-    form : str
-        Of "malformed": one of ``FORMS``, or "any" for all of them in turn.
     target : float or str, optional
         Of poisoning: the value of every coordinate of every sample, or the item that is promoted.
         Default: the largest sample of the population, or its rarest item.
@@ -79,7 +66,6 @@ class Adversary(Settings):
     fraction: float
     level: Annotated[str, one_of(*LEVELS)] = "user"
     correlated: bool = False
-    form: Annotated[str, one_of("any", *FORMS)] = "any"
     target: Target = None
     seed: Natural = 0
 
@@ -102,12 +88,11 @@ class Adversary(Settings):
     def in_words(self) -> str:
         """Who does what.
 
-        >>> Adversary("malformed", 0.1, form="nan").in_words
-        'malformed: 10% of the users send messages that no honest client can send (nan)'
+        >>> Adversary("dropout", 0.1).in_words
+        'dropout: 10% of the users do not answer'
         """
-        text = f"{self.kind}: {100 * self.fraction:.6g}% of the {self.level}s {WORDS[self.kind]}"
-        if self.kind == "malformed":
-            text += " (all forms in turn)" if self.form == "any" else f" ({self.form})"
+        share, does = f"{100 * self.fraction:.6g}%", WORDS.get(self.kind, "misbehave")
+        text = f"{self.kind}: {share} of the {self.level}s {does}"
         if self.poisons and self.target is not None:
             text += f" (target {self.target})"
         return text + ("; large records are chosen first" if self.correlated else "")

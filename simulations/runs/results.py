@@ -25,7 +25,6 @@ from fedhist.privacy.aggregation import NOT_PROMISED
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys
-from simulations.adversaries.table import SILENT
 from simulations.reporting.estimate_files import write_estimate
 from simulations.reporting.json_files import write_json
 from simulations.reporting.targets import new_folder, whole_folder
@@ -98,7 +97,9 @@ def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | No
 
 def predicted(prepared: Prepared, known: Facts) -> Prediction:
     """Predict the loss of a run, of the users and nodes that it was told will answer."""
-    answering = math.prod(1 - a.fraction for a in prepared.config.adversaries if a.kind in SILENT)
+    answering = math.prod(
+        1 - a.fraction for a in prepared.config.adversaries if a.kind == "dropout"
+    )
     try:
         return known.error if answering == 1 else simulated(prepared.protocol, known, answering)
     except PopulationError as e:

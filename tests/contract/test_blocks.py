@@ -36,12 +36,13 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.columns import Items
 from fedhist.users.shards import BLOCK, Shard
 from server.noise import SimulatedNoise
-from simulations.adversaries import Adversary
+from simulations import adversaries
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 from simulations.runs.trust import parties
 from simulations.runtimes import inline
 from simulations.runtimes.inline import InlinePopulation
+from tests.faults.intake.hostile import Adversary, HostileGrid
 
 SEED = 11
 
@@ -124,8 +125,15 @@ def mixed(users: Users) -> Users:
     return users.take(np.random.default_rng(SEED).permutation(len(users)))
 
 
+@pytest.fixture
+def every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adversaries, "HostileGrid", HostileGrid)
+
+
 @pytest.mark.parametrize("kind", ["dropout", "duplicate", "input-poisoning"])
-def test_the_same_users_misbehave_in_any_order(kind: str, flower_task: None) -> None:
+def test_the_same_users_misbehave_in_any_order(
+    kind: str, flower_task: None, every_kind: None
+) -> None:
     users, protocol = LocalHistogram.example_users(), LocalHistogram.example()
     some = [Adversary(kind, 0.2)]
     options = Options(seed=1, nodes=3, fold=False, min_replies=1, adversaries=some)
@@ -194,7 +202,7 @@ def test_sums_from_their_law_are_drawn_by_block(many: Users) -> None:
     assert all(np.array_equal(draw[0][k], by_hand.sums[k]) for k in names)
 
 
-def test_a_run_accepts_any_users() -> None:
+def test_a_run_accepts_any_users(every_kind: None) -> None:
     users = BoundedHistogram.example_users()
     protocol = BoundedHistogram.example()
     want = fedhist.run(protocol, users, seed=1, nodes=3)

@@ -14,9 +14,9 @@ from fedhist.protocols.means.mean import Mean
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.streams import SeededStreams
-from simulations.adversaries import Adversary
 from simulations.adversaries.table import assign
 from simulations.runs.run import Options, Outcome, execute
+from tests.faults.intake.hostile import Adversary
 
 SEED = 6
 COUNTS = Keys.of(["a", "b", "c"])

@@ -11,9 +11,9 @@ from fedhist import Estimate, Users
 from fedhist.base.errors import MissingReplies
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import BoundedHistogram
-from simulations.adversaries import KINDS, Adversary
-from simulations.adversaries.malformed import FORMS
 from simulations.runs.run import Options, Outcome, execute
+from tests.faults.intake.hostile import KINDS, Adversary
+from tests.faults.intake.malformed import FORMS
 
 SEED, N = 3, 20
 USERS = Users.from_records({f"user-{i}": {"tea": 1 + i % 3, "rye": i % 2} for i in range(60)})

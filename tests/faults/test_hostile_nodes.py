@@ -12,11 +12,11 @@ from flwr.app import ArrayRecord
 from fedhist.base.errors import MissingReplies
 from fedhist.protocols.means.mean import Mean
 from server.strategy import SessionStrategy
-from simulations.adversaries import KINDS, Adversary, Assigned, HostileGrid, of_messages
-from simulations.adversaries.hostile_grid import SILENT
+from simulations.adversaries import Assigned, of_messages
 from simulations.adversaries.table import assign
 from simulations.runs.run import Options, execute, open_session
 from simulations.runtimes.simulated_grid import LocalGrid
+from tests.faults.intake.hostile import KINDS, SILENT, Adversary, HostileGrid
 
 SEED = 3
 PROTOCOL = Mean.example()  # two rounds

@@ -16,9 +16,7 @@ from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.users.batch import Users
 from server.reports import take_rows, well_formed, without_numbers
-from simulations.adversaries import FORMS, KINDS, Adversary
 from simulations.adversaries.corrupted_records import emptied
-from simulations.adversaries.malformed import malform_report, malform_summary
 from simulations.runs.run import Options, open_session
 from simulations.runtimes.inline import InlinePopulation
 from tests.faults.attacks import (
@@ -34,6 +32,8 @@ from tests.faults.attacks import (
     left,
     shoppers,
 )
+from tests.faults.intake.hostile import KINDS, Adversary
+from tests.faults.intake.malformed import FORMS, malform_report, malform_summary
 
 # -- malformed ---------------------------------------------------------------------------------
 

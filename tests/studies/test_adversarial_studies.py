@@ -37,7 +37,7 @@ GAUSSIAN: dict[str, Any] = {
     "seed": 3,
 }
 MEAN = {"name": "mean", "epsilon": 2.0, "samples_per_user": 5, "low": -1.0, "high": 1.0}
-BAD = {"kind": "malformed", "fraction": 0.1, "form": "range"}
+BAD = {"kind": "output-poisoning", "fraction": 0.1, "target": 1.0}
 
 
 def cell(*tables: dict[str, Any], protocol: dict[str, Any] | None = None, **run: Any) -> Cell:
@@ -55,7 +55,7 @@ def cell_words(record: Record) -> list[str]:
 def test_the_key_of_an_attacked_setting_is_fixed() -> None:
     """Files of results outlive versions: this digest changes with the protocol's revision only."""
     assert Mean.revision == 2
-    assert cell(BAD).key == "85ffa0beb7ce8e9a187fc8dd46e6bd27"
+    assert cell(BAD).key == "7cf019c07eddd8f33b5d170f7829059f"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_the_key_of_an_attacked_setting_is_fixed() -> None:
         (cell(BAD | {"level": "user", "correlated": False, "seed": 0}), True),
         (cell(BAD | {"fraction": 0.2}), False),
         (cell(BAD | {"fraction": 0}), False),
-        (cell(BAD | {"form": "any"}), False),
+        (cell(BAD | {"target": -1.0}), False),
         (cell(BAD, BAD | {"seed": 1}), False),
         (cell(BAD, checks=True), True),
         (cell(BAD, checks=False), False),
@@ -83,15 +83,15 @@ def test_attacked_cells_survive_json() -> None:
     assert again.key == one.key
     assert [a.fraction for a in again.config.adversaries] == [0.1, 0.05]
     assert "adversary" not in cell().to_dict()
-    with pytest.raises(ValueError, match="did you mean 'malformed'"):
-        cell(BAD | {"kind": "malfrmed"})
+    with pytest.raises(ValueError, match="did you mean 'corrupted'"):
+        cell(BAD | {"kind": "corupted"})
 
 
 def test_a_record_says_what_an_attacked_run_says() -> None:
     spec = {k: v for k, v in GAUSSIAN.items() if k != "kind"}
     users = Gaussian(**spec).load().users
     protocol = Mean(epsilon=2.0, n_users=500, samples_per_user=5, low=-1.0, high=1.0)
-    table = Adversary("malformed", 0.1, form="range")
+    table = Adversary("output-poisoning", 0.1, target=1)
     honest = run_cell(cell())
     for checks in (True, False):
         options = Options(seed=1, adversaries=[table], checks=checks)
@@ -103,10 +103,8 @@ def test_a_record_says_what_an_attacked_run_says() -> None:
         assert cell_words(record) == [table.in_words]
         assert "10% of the users" in table.in_words
         assert (NOT_SAFE in record.warnings) is not checks
-        assert record.more["diagnostics"]["injected: malformed"] == 50
-        dropped = [n for k, n in record.more["diagnostics"].items() if k.startswith("dropped: ")]
-        # unchecked, only what cannot be added up is dropped
-        assert sum(dropped) == 50 if checks else sum(dropped) < 50
+        assert record.more["diagnostics"]["injected: output-poisoning"] == 50
+        assert not any(k.startswith("dropped: ") for k in record.more["diagnostics"])
         assert (record.rounds, record.bytes_per_user) == (honest.rounds, honest.bytes_per_user)
         assert Record.from_json(record.to_json()) == record
         assert record.tables == cell(BAD, checks=checks)
@@ -178,7 +176,7 @@ low = -1.0
 high = 1.0
 seed = 3
 """
-ONE = '[[adversary]]\nkind = "malformed"\nform = "range"\n'
+ONE = '[[adversary]]\nkind = "output-poisoning"\ntarget = 1.0\n'
 TWO = ONE + 'fraction = 0.1\n[[adversary]]\nkind = "dropout"\nfraction = 0.2\n'
 
 
@@ -196,7 +194,7 @@ def test_axes_of_the_adversary(tmp_path: Path, key: str) -> None:
     cells = swept(tmp_path, axes)
     found = [(c.adversary[0]["fraction"], c.run.get("checks", True), c.run["seed"]) for c in cells]
     assert found == [(f, k, s) for f in (0, 0.1, 0.3) for k in (True, False) for s in (0, 1)]
-    assert all(c.adversary[0]["form"] == "range" for c in cells)
+    assert all(c.adversary[0]["target"] == 1.0 for c in cells)
     assert len({c.key for c in cells}) == 12
 
 
@@ -208,10 +206,10 @@ def test_axes_of_several_adversaries(tmp_path: Path) -> None:
     ] * 2
     assert [c.run.get("on_bad_reply") for c in cells] == [None, "null"] * 2
     made = swept(
-        tmp_path, 'adversary.kind = ["dropout", "replay"]\nadversary.fraction = [0.1]\n', ""
+        tmp_path, 'adversary.kind = ["dropout", "corrupted"]\nadversary.fraction = [0.1]\n', ""
     )
     assert [c.adversary for c in made] == [
-        ({"kind": kind, "fraction": 0.1},) for kind in ("dropout", "replay")
+        ({"kind": kind, "fraction": 0.1},) for kind in ("dropout", "corrupted")
     ]
 
 
@@ -235,7 +233,7 @@ def test_attacks_that_cannot_be_meant(
 
 
 def test_the_builtin_sweep_holds_a_robust_estimator() -> None:
-    """At 49% few-users-mean keeps its plan's error, with and without checks; the others do not."""
+    """At 49% few-users-mean keeps its plan's error; the others do not."""
     cells = [c for _, c in load_study("corrupted", ["sweep.seeds=1"]).grid]
     assert {c.label for c in cells} == {"few-users-mean", "mean", "naive-mean"}
     for c in cells:
