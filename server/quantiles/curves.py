@@ -25,17 +25,7 @@ ROOT_BITS = 12
 def quantile_bins(curve: Floats, levels: Floats) -> Integers:
     """Find the first bin at which the curve's non-decreasing fit reaches each level of its end.
 
-    Parameters
-    ----------
-    curve : (K,) float64
-        Noisy count, or share, of what lies in the bins up to each; that of the last stands for all.
-    levels : (J,) float64
-        In (0, 1), increasing.
-
-    Returns
-    -------
-    (J,) int64
-        Non-decreasing.
+    The curve is (K,): noisy counts of what lies in the bins up to each, the last that of all.
 
     Examples
     --------

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from fedhist.base.arrays import Array, Floats, Integers
-
-LIKELY = 1.96**2
-"""What the cost of a bin may exceed the least by, for it to be held for the quantile's: 1.96^2 / 2
-for the noise of either."""
-
 
 # -- how levels are asked
 
@@ -37,7 +33,7 @@ def answer_variances(epsilon: float, levels: Floats) -> Floats:
     m = levels.shape[1]
     rest, more = math.exp(-epsilon), -math.expm1(-epsilon)  # over e
     pi = (np.arange(1, m + 1) * rest + levels * more) / (1 + m * rest)
-    return np.asarray(pi * (1 - pi) * ((1 + m * rest) / max(more, 1e-300)) ** 2)
+    return np.asarray(pi * (1 - pi) * ((1 + m * rest) / max(more, 1e-150)) ** 2)
 
 
 def level_variances(epsilon: float, levels: Floats, n_groups: int) -> Floats:
@@ -61,10 +57,6 @@ def best_groups(epsilon: float, levels: Floats) -> int:
 # -- what answers say
 
 
-def _none() -> Floats:
-    return np.zeros(0)
-
-
 @dataclass(frozen=True)
 class RankPool:
     """All answers so far: debiased shares of the users up to bins, and how sure they are.
@@ -82,9 +74,9 @@ class RankPool:
     """
 
     n_bins: int
-    at: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    shares: Floats = field(default_factory=_none)
-    weights: Floats = field(default_factory=_none)
+    at: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    shares: Floats = field(default_factory=partial(np.zeros, 0))
+    weights: Floats = field(default_factory=partial(np.zeros, 0))
 
     def more(self, at: Integers, shares: Floats, weights: Floats) -> RankPool:
         """Add answers of any shape; those of weight 0 say nothing."""
@@ -154,13 +146,13 @@ class RankPool:
     def reach(self, levels: Floats, stderr: Floats, bins: Integers) -> Integers:
         """Bound how many bins the true one is away from the estimate, with 95% confidence: (J,).
 
-        It lies among the bins that the answers are likely for, if ranks have room for noise, and
-        where the fit comes within four standard errors of the level: an inverse rests on the
-        answers nearby, whose own error is up to twice that of all. Both hold; the closer one is
-        taken. Measured: 90 to 100% of runs; three standard errors hold in 80%.
+        It costs little more than the least, 1.96^2 / 2 for the noise of either, if ranks have room
+        for noise; and the fit there comes within four standard errors of the level, because an
+        inverse rests on the answers nearby, whose own error is up to twice that of all. Measured:
+        90 to 100% of runs; three standard errors hold in 80%.
         """
         costs = self.costs(levels)
-        likely = costs <= costs.min(axis=1, keepdims=True) + LIKELY
+        likely = costs <= costs.min(axis=1, keepdims=True) + 1.96**2
         likely[(levels < 2 * stderr) | (levels > 1 - 2 * stderr)] = True
         low, high = np.clip((levels - 4 * stderr, levels + 4 * stderr), 0.0, 1.0)
         first = np.maximum(likely.argmax(axis=1), np.ceil(self.positions(low, "left") - 1e-9))

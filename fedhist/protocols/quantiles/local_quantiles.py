@@ -30,9 +30,6 @@ from server.quantiles.rank_pool import (
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
-WORST = 0.25
-"""Standard error of a rank from which on nobody is asked: the median is any of the middle half."""
-
 
 @register_protocol
 @dataclass(frozen=True)
@@ -66,11 +63,10 @@ class LocalQuantiles(QuantileTarget):
     epsilon-LDP for a user's whole record, sequentially interactive, exact as drawn. The cohorts are
     disjoint intervals of one hash of the public ids, and a query names its cohort, so that a user
     answers one query. What that query asks is a function of public numbers and of the answers of
-    earlier cohorts, in which the user is not: fix those answers, and the user's one report is
-    epsilon-LDP, for a cell between any bins. Neighbours differ in one user's record. All answers
-    before its own have the same law under both; its own has probabilities within e^epsilon given
-    these; and all later answers depend on it through the transcript only. So the probabilities of
-    every transcript are within e^epsilon, and the estimate is a function of the transcript.
+    earlier cohorts, in which the user is not. Neighbours differ in one user's record: the answers
+    before its own have the same law under both; its own has probabilities within e^epsilon, given
+    these, whatever bins it is asked about; later answers depend on it through the transcript only.
+    So every transcript has probabilities within e^epsilon, and the estimate is a function of it.
 
     Error
     -----
@@ -80,8 +76,8 @@ class LocalQuantiles(QuantileTarget):
     draws no quantile away, but it adds noise. ``stderr`` is stated such that the value +- 1.96
     of it holds the true quantile in nine runs of ten at least, whatever the data are, so that
     it is wide where few users lie near; ``rank_stderr`` is the largest standard error of a
-    rank, from public numbers, for users who lie smoothly. Where that is above 0.1 the estimate
-    comes with a warning, above 0.25 nobody is asked.
+    rank, by how many answered, for users who lie smoothly. Where that is above 0.1 the
+    estimate comes with a warning; where n_users plan more than 0.25 nobody is asked.
 
     Notes
     -----
@@ -133,8 +129,8 @@ class LocalQuantiles(QuantileTarget):
 
     @property
     def least_users(self) -> int:
-        """Fewest users that are asked."""
-        return math.ceil(min(float(self.variances.max()) / WORST**2, 1e300))
+        """Fewest users that are asked: a rank is off by 1/4, the median any of the middle half."""
+        return math.ceil(min(16 * float(self.variances.max()), 1e300))
 
     def question(self, upto: Array, cohort: Cohort) -> RankCells:
         """Ask a cohort about one bin for each level, equal ones once."""
@@ -156,7 +152,7 @@ class LocalQuantiles(QuantileTarget):
     def rounds(self, server: Curator) -> Script:
         """Ask cohort after cohort, invert the curve that fits all answers."""
         if self.n_users < self.least_users:
-            return self.too_few(self.least_users, f" at epsilon {self.epsilon:g}")
+            return self.too_few(self.least_users)
         q, K, R = self.positions, self.n_bins, self.max_rounds
         pool, answered = RankPool(K), 0
         upto: Integers = np.maximum(np.arange(1, len(q) + 1) * K // (len(q) + 1) - 1, 0)
@@ -170,7 +166,7 @@ class LocalQuantiles(QuantileTarget):
             upto, answered = pool.next_bins(q), answered + summary.n_users
         if not answered:
             return Estimate.failed("nobody answered")
-        ranks = np.sqrt(self.variances / self.n_users)
+        ranks = np.sqrt(self.variances / answered)
         bins = pool.quantile_bins(q, ranks)
         reach = pool.reach(q, ranks, bins) + 0.5
         return Estimate.ok(

@@ -37,6 +37,7 @@ class QuantileTarget(PlannedUsers):
     target: ClassVar[str] = "quantiles"
     loss_name: ClassVar[str] = "rank error"
     display: ClassVar[Display | None] = Display(form="quantiles", label="value", entry="level")
+    epsilon: float
     levels: tuple[float, ...]
     low: float
     high: float
@@ -124,9 +125,9 @@ class QuantileTarget(PlannedUsers):
         ends = share_below(edges, self.cuts, facts["cells"])
         return float(np.diff(ends, prepend=0.0, append=1.0).max())
 
-    def too_few(self, least: int, more: str = "") -> Estimate:
+    def too_few(self, least: int) -> Estimate:
         """Refuse: so many users would do."""
-        what = f"{len(self.levels)} levels over {self.n_bins} bins{more}"
+        what = f"{len(self.levels)} levels over {self.n_bins} bins at epsilon {self.epsilon:g}"
         return Estimate.refused(f"{self.n_users} users are too few for {what}: {least} at least")
 
     def loss(self, value: Array, truth: Array) -> float:
@@ -195,7 +196,6 @@ def share_below(at: Floats, cuts: Floats, cells: Floats) -> Floats:
 # -- order statistics, to the last bit
 
 CELLS = 1 << 16
-_SIGN = 1 << 63
 Interval = tuple[int, int]
 """Keys of doubles, from the first to before the last."""
 
@@ -208,13 +208,13 @@ def keys_of(x: Floats) -> Words:
     (True, [-inf, -2.0, 0.0, 0.0, 1e-300, inf])
     """
     bits = (x + 0.0).view(np.uint64)  # one zero
-    return np.where(bits >> np.uint64(63), ~bits, bits | np.uint64(_SIGN))
+    return np.where(bits >> np.uint64(63), ~bits, bits | np.uint64(1 << 63))
 
 
 def numbers_of(keys: Words) -> Floats:
     """Return the doubles of such numbers."""
     positive = keys >> np.uint64(63) == 1
-    return np.where(positive, keys ^ np.uint64(_SIGN), ~keys).view(np.float64)
+    return np.where(positive, keys ^ np.uint64(1 << 63), ~keys).view(np.float64)
 
 
 def interval_weights(x: Floats, weight: Floats, intervals: Sequence[Interval]) -> Floats:

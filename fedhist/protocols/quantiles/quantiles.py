@@ -29,7 +29,7 @@ from fedhist.privacy.guarantee import (
 )
 from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.quantiles.quantile_target import QuantileTarget
-from fedhist.protocols.quantiles.questions import STEPS, BinShares
+from fedhist.protocols.quantiles.questions import STEPS
 from fedhist.users.batch import Users
 from server.quantiles.curves import (
     ROOT_BITS,
@@ -125,11 +125,6 @@ class Quantiles(QuantileTarget):
         check_choice("adjacency", self.adjacency, ADJACENCIES)
 
     @property
-    def query(self) -> BinShares:
-        """The one question."""
-        return self.grid
-
-    @property
     def guarantee(self) -> Guarantee:
         """(epsilon, delta) under the declared adjacency."""
         return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
@@ -155,8 +150,8 @@ class Quantiles(QuantileTarget):
         mechanism = self.mechanism
         if self.n_users < mechanism.least_users:
             return self.too_few(mechanism.least_users)
-        summary = yield self.query
-        if summary.n_users > MOST_SUMMED // STEPS and isinstance(mechanism, NoisyCurve):
+        summary = yield self.grid
+        if summary.n_users * STEPS > 1 << (62 - ROOT_BITS) and isinstance(mechanism, NoisyCurve):
             return Estimate.failed(f"{summary.n_users} users are too many for 64-bit sums")
         return Estimate.ok(self.grid.midpoints[mechanism.draw(summary.sums["shares"], server)])
 
@@ -256,10 +251,6 @@ class ExponentialLevels:
         )
         # in order no rank error is larger, and quantiles must not decrease
         return np.sort(bins)
-
-
-MOST_SUMMED = 1 << (62 - ROOT_BITS)
-"""Steps of all users together that 64-bit integers can encode."""
 
 
 @dataclass(frozen=True)

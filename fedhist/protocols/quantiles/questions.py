@@ -94,7 +94,6 @@ class BinShares(OnBins):
 
     wire_name: ClassVar[str] = "bin-shares"
     trust: ClassVar[Trust] = Trust.CENTRAL
-    cohort: Cohort | None = None
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send the row; uses no randomness."""

@@ -264,6 +264,20 @@ def test_messages_and_settings_are_checked() -> None:
         protocol(levels=tuple((np.arange(1025) + 1) / 1026))
 
 
+def test_ranks_are_as_sure_as_there_were_answers() -> None:
+    """20,000 were planned and 200 answered."""
+    estimate = fh.run(protocol(), numbers(200), seed=1)
+    assert estimate.public["n_report"] == 200
+    expected = math.sqrt(protocol().variances.max() / 200)
+    assert estimate.public["rank_stderr"] == pytest.approx(expected)
+    assert estimate.warnings
+
+
+def test_a_budget_next_to_nothing_asks_nobody() -> None:
+    for epsilon in (1e-6, 5e-324):
+        assert fh.run(protocol(epsilon=epsilon), numbers(30), seed=1).status == "refused"
+
+
 def test_too_few_users_are_not_asked() -> None:
     """The figures of the specification: a standard error of a quarter, and of a tenth."""
     for epsilon, tenth in ((0.5, 1251), (1.0, 277), (2.0, 67), (4.0, 29)):
@@ -275,9 +289,9 @@ def test_too_few_users_are_not_asked() -> None:
         assert (refused.status, f"{ours.least_users} at least" in refused.reason) == (
             "refused", True,
         )  # fmt: skip
-        (warning,) = fh.run(replace(ours, n_users=tenth - 1), numbers(tenth), seed=1).warnings
+        (warning,) = fh.run(ours, numbers(tenth - 1), seed=1).warnings
         assert "0.10" in warning
-        assert fh.run(replace(ours, n_users=tenth), numbers(tenth), seed=1).warnings == ()
+        assert fh.run(ours, numbers(tenth), seed=1).warnings == ()
 
 
 # -- error -----------------------------------------------------------------------------------------
@@ -314,8 +328,16 @@ def test_the_errors_that_are_promised(data: str, n: int, epsilon: float, most: f
     assert np.mean(losses) <= 1.15 * most + 5 * np.std(losses) / math.sqrt(40)
 
 
-@pytest.mark.parametrize("data", ["even", "integers", "five"])
-@pytest.mark.parametrize(("n", "epsilon"), [(1000, 1.0), (20_000, 1.0), (2000, 4.0)])
+@pytest.mark.parametrize(
+    ("data", "n", "epsilon"),
+    [
+        ("even", 1000, 1.0),
+        ("even", 2000, 4.0),
+        ("five", 1000, 1.0),
+        ("integers", 2000, 4.0),
+        pytest.param("even", 20_000, 1.0, marks=pytest.mark.slow),
+    ],
+)
 def test_stated_intervals_hold_nine_times_of_ten(data: str, n: int, epsilon: float) -> None:
     """value +- 1.96 stderr has a true quantile: in 90% of 60 runs and three levels, less 4 standard
     errors of that count. They are no wider than eight times the error, or a bin.

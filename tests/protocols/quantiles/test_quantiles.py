@@ -86,7 +86,7 @@ RECORDS += [list(pair) for pair in combinations_with_replacement(MIDDLES, 2)]
 
 def neighbours(of: str, adjacency: str) -> Iterator[tuple[Array, Array]]:
     """All pairs of neighbouring sums of up to four users, on three bins."""
-    known = np.unique(rows(protocol(of=of).query, *RECORDS), axis=0)
+    known = np.unique(rows(protocol(of=of).grid, *RECORDS), axis=0)
     for others in range(4):
         for held in combinations_with_replacement(known, others):
             rest = np.sum(held, axis=0, dtype=np.int64) if held else np.zeros(3, dtype=np.int64)
@@ -168,10 +168,10 @@ def test_what_the_levels_cost() -> None:
 def test_bins_are_drawn_by_the_law() -> None:
     """Pearson's test over 2,000 seeds; false alarm 1e-6."""
     ours, records = protocol(levels=(0.4,), epsilon=1.0), [[x] for x in (*[0.1] * 4, 0.5, 0.9)]
-    expected = 2000 * law_of(ours, rows(ours.query, *records).sum(axis=0))[0]
+    expected = 2000 * law_of(ours, rows(ours.grid, *records).sum(axis=0))[0]
     users = one_each(*records)
     values = [float(fh.run(ours, users, seed=s).value[0]) for s in range(2000)]
-    found = np.array([values.count(x) for x in ours.query.midpoints])
+    found = np.array([values.count(x) for x in ours.grid.midpoints])
     assert found.sum() == 2000
     assert float(((found - expected) ** 2 / expected).sum()) < chi2.isf(1e-6, 2)
 
@@ -214,7 +214,7 @@ def test_the_rank_error_is_that_of_a_slow_count() -> None:
 
 
 def test_invalid_records_are_null_and_others_keep_their_weight() -> None:
-    query = protocol().query
+    query = protocol().grid
     sent = rows(query, [], [0.1, math.nan], [0.1, 0.5, 0.5], [math.inf, -math.inf], [7.0])
     assert sent.sum(axis=1).tolist() == [0, 0, STEPS, STEPS, STEPS]
     law = np.array([[1 / 3, 2 / 3, 0], [0.5, 0, 0.5], [0, 0, 1]])
@@ -236,7 +236,7 @@ def test_users_of_another_kind_are_an_error_that_says_so() -> None:
 
 @pytest.mark.parametrize("of", ["samples", "user-means"])
 def test_messages_are_checked(of: str) -> None:
-    query, ids = protocol(of=of).query, np.arange(1, dtype=np.uint64)
+    query, ids = protocol(of=of).grid, np.arange(1, dtype=np.uint64)
     for row in ([STEPS, 1, 0], [1, 0, 0], [-1, 1, STEPS], [STEPS] * 2, [STEPS, STEPS, 0]):
         with pytest.raises(fh.WireError):
             query.check(fh.Report(ids, {"shares": np.array([row], dtype=np.int32)}))
@@ -267,7 +267,7 @@ def test_the_errors_that_are_promised(of: str, J: int, most: float) -> None:
     losses = []
     for seed in range(30):
         at = np.clip(np.random.default_rng(seed).normal(128, 25.6, 2000), 0, 255).astype(int)
-        users = one_each(*ours.query.midpoints[at][:, None].tolist())
+        users = one_each(*ours.grid.midpoints[at][:, None].tolist())
         losses.append(ours.loss_of(fh.run(ours, users, seed=seed), users))
     half = 5 * np.std(losses) / math.sqrt(30) + 1e-4
     assert np.mean(losses) <= 1.15 * most + 5e-5 + half
