@@ -147,17 +147,17 @@ class RankPool:
         """Bound how many bins the true one is away from the estimate, with 95% confidence: (J,).
 
         It costs little more than the least, 1.96^2 / 2 for the noise of either, if ranks have room
-        for noise; and the fit there comes within four standard errors of the level, because an
-        inverse rests on the answers nearby, whose own error is up to twice that of all. Measured:
-        90 to 100% of runs; three standard errors hold in 80%.
+        for noise; and the fit there comes within five standard errors of the level, because an
+        inverse rests on the answers nearby, whose own error is up to 2.5 times that of all. Either
+        is far too wide for some data. Measured: 90 to 100% of runs; with four, 86% for five values.
         """
         costs = self.costs(levels)
         likely = costs <= costs.min(axis=1, keepdims=True) + 1.96**2
         likely[(levels < 2 * stderr) | (levels > 1 - 2 * stderr)] = True
-        low, high = np.clip((levels - 4 * stderr, levels + 4 * stderr), 0.0, 1.0)
-        first = np.maximum(likely.argmax(axis=1), np.ceil(self.positions(low, "left") - 1e-9))
-        last = np.minimum(
-            self.n_bins - 1 - likely[:, ::-1].argmax(axis=1),
-            np.ceil(self.positions(high, "right") - 1e-9),
-        )
-        return np.asarray(np.maximum(np.maximum(last - bins, bins - first), 0), dtype=np.int64)
+        last = self.n_bins - 1 - likely[:, ::-1].argmax(axis=1)
+        low, high = np.clip((levels - 5 * stderr, levels + 5 * stderr), 0.0, 1.0)
+        low = np.maximum(np.ceil(self.positions(low, "left") - 1e-9), 0)
+        high = np.ceil(self.positions(high, "right") - 1e-9)
+        by_cost = np.maximum(last - bins, bins - likely.argmax(axis=1))
+        by_rank = np.maximum(high - bins, bins - low)
+        return np.asarray(np.maximum(np.minimum(by_cost, by_rank), 0), dtype=np.int64)
