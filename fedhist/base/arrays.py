@@ -60,6 +60,10 @@ def plain(value: Any) -> Any:
     return value
 
 
+ROUNDING = 1 + 1e-9
+"""A norm may exceed its bound by so much, which is put down to rounding."""
+
+
 @dataclass(frozen=True)
 class Bounds:
     """What one array of an honest message can be: shape, kind and range.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedhist.base.arrays import Floats, Integers
+from fedhist.base.arrays import ROUNDING, Floats, Integers
 from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.noise_law import noise_per_sensitivity
@@ -34,9 +34,6 @@ STEPS = 1 << 24
 COUNTED_STEPS = STEPS // 5
 """What a user's weight is worth beside its vector, where the sum of weights is private too: .2 in
 whole steps. A sum of weights is worth as much rounded down, and a user moves that by no more."""
-
-ROUNDING = 1 + 1e-9
-"""Relative excess of a norm in whole steps over its bound that is put down to rounding."""
 
 BINS = 4096
 """Of the range, for a median: half a bin is the least radius."""

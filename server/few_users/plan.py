@@ -11,7 +11,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, get_args
@@ -129,8 +129,7 @@ def least_inside(n_users: int, kappa: float) -> int:
 
 def _check(n_users: int, epsilon: float, delta: float, kappa: float) -> None:
     check_count("n_users", n_users)
-    if not 0.5 < kappa < 1:
-        raise ValueError(f"kappa must lie in (1/2, 1), got {kappa}")
+    check_within("kappa", kappa, 0.5, 1, "()")
     check_budget(epsilon, delta)
     if not delta > 0 or math.isinf(epsilon):
         raise ValueError(f"need delta > 0 and a finite epsilon, got {delta} and {epsilon}")
@@ -203,14 +202,13 @@ class Wishes:
         if k is not None and (k < 1 or k & (k - 1)):
             raise ValueError(f"n_blocks must be a power of two, got {k}")
         check_count("n_runs", self.n_runs)
-        if self.kappa is not None and not 0.5 < self.kappa < 1:
-            raise ValueError(f"kappa must lie in (1/2, 1), got {self.kappa}")
-        if self.lam is not None and not 0 < self.lam < math.inf:
-            raise ValueError(f"lam must be positive and finite, got {self.lam}")
-        if self.n_rounds is not None and self.n_rounds < 1:
-            raise ValueError(f"n_rounds must be positive, got {self.n_rounds}")
-        if not 0 <= self.corrupted < 0.5:
-            raise ValueError(f"corrupted must lie in [0, 1/2), got {self.corrupted}")
+        if self.kappa is not None:
+            check_within("kappa", self.kappa, 0.5, 1, "()")
+        if self.lam is not None:
+            check_within("lam", self.lam, 0, math.inf, "()")
+        if self.n_rounds is not None:
+            check_count("n_rounds", self.n_rounds)
+        check_within("corrupted", self.corrupted, 0, 0.5, "[)")
         check_within("failure", self.failure, 0, 1, "()")
         if self.share + self.corrupted > 1 + 1e-12:
             raise ValueError(
@@ -265,35 +263,27 @@ def choose_branch(
     )  # fmt: skip
     if math.isinf(epsilon):
         return base
-    plans = list(_branches(base, w))
+    d, r, padded, plans = dimension, radius, base.padded, list[FewUsersPlan]()
+    if w.method in ("auto", "ball"):
+        plans.append(_draws(base, w, "ball", 1, d, r))
+    if w.method == "boosted":
+        plans.append(_draws(base, w, "boosted", w.n_runs, d, r))
+    if w.method in ("auto", "blocks"):
+        least = 1 if w.method == "blocks" else SMALL_BLOCK
+        every = [2**j for j in range(1, padded.bit_length()) if padded >> j >= least]
+        if w.n_blocks is not None and w.n_blocks > padded:
+            raise ValueError(f"n_blocks must be at most {padded}, got {w.n_blocks}")
+        for k in every if w.n_blocks is None else [w.n_blocks]:
+            plans.append(_draws(base, w, "blocks", k, padded // k, r / math.sqrt(k)))
+    if w.method in ("auto", "large-n"):
+        fewest = large_n_min(
+            epsilon, delta, d, r, base.box, corrupted=w.corrupted, failure=w.failure
+        )
+        plans += [_large(base, w, fewest)] if math.isfinite(fewest) else []
     if not plans:
         raise ValueError(f"method {w.method!r} needs a box, and at most 2^24 bins")
     good = [p for p in plans if p.feasible]
-    if good:
-        return min(good, key=lambda p: p.error)
-    return min(plans, key=lambda p: p.least_users)
-
-
-def _branches(base: FewUsersPlan, w: Wishes) -> Iterator[FewUsersPlan]:
-    d, r, padded = base.dimension, base.radius, base.padded
-    if w.method in ("auto", "ball"):
-        yield _draws(base, w, "ball", 1, d, r)
-    if w.method == "boosted":
-        yield _draws(base, w, "boosted", w.n_runs, d, r)
-    if w.method in ("auto", "blocks"):
-        every = [2**j for j in range(1, padded.bit_length())]
-        some = every if w.method == "blocks" else [k for k in every if padded // k >= SMALL_BLOCK]
-        wanted = some if w.n_blocks is None else [w.n_blocks]
-        if w.n_blocks is not None and w.n_blocks > padded:
-            raise ValueError(f"n_blocks must be at most {padded}, got {w.n_blocks}")
-        for k in wanted:
-            yield _draws(base, w, "blocks", k, padded // k, r / math.sqrt(k))
-    if w.method in ("auto", "large-n"):
-        least = large_n_min(
-            base.epsilon, base.delta, d, r, base.box, corrupted=w.corrupted, failure=w.failure
-        )
-        if math.isfinite(least):
-            yield _large(base, w, least)
+    return min(good or plans, key=lambda p: p.error if good else p.least_users)
 
 
 def _draws(

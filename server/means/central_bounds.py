@@ -1,4 +1,4 @@
-"""What no estimator with a trusted server can beat: explicit bounds.
+"""What no estimator with a trusted server can beat: explicit bounds, for public numbers and users.
 
 Two populations +-D, coupled user by user so that a user's record differs with the probability t_u,
 the total variation between its laws: H users differ. Outputs on two data sets that differ in g
@@ -8,14 +8,13 @@ ones to A^2 (1 - T(H)) / 2. In a coupling of largest agreement the users who dif
 the same direction, and the truth is the users' own average: nothing is lost to sampling, and the
 averages of A add up to 2 D. As 1 - T is convex, its mean is at least its value at the mean.
 
-Nothing depends on the estimator, on the number of its rounds, nor on the size of n.
+Nothing depends on the estimator, on the number of its rounds, nor on the size of n. A bound is of
+the worst population of its kind: users of so many items, or users whose own means lie so far apart.
 
 References
 ----------
 .. [1] Acharya, Sun & Zhang, "Differentially private Assouad, Fano, and Le Cam", ALT 2021: such
    couplings; here about the users' own average, with group privacy in one step.
-.. [2] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few users",
-   ICML 2022, Lemma 9.
 """
 
 from __future__ import annotations
@@ -25,14 +24,15 @@ import math
 import numpy as np
 
 from fedhist.base.arrays import Floats
+from fedhist.model.losses import L1
+from fedhist.model.prediction import LowerBound
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from server.means.lower_bounds import Sizes, binomial_distance
 
 DISTANCES: Floats = np.geomspace(1e-6, 1 - 1e-9, 80)
 """Distances D of the hypotheses that are looked at; any of them is a bound."""
-CLASSES = 24
-"""Sizes of users are rounded up to so many, which can only make a bound smaller."""
-BELOW = 1e-10
-"""Mass of the items that fall to a pair of symbols which is taken to tell everything."""
+
+COUPLED = "two populations user by user (coupling), group privacy; "
 
 
 def kept_apart(epsilon: float, delta: float, users: Floats) -> Floats:
@@ -50,10 +50,10 @@ def kept_apart(epsilon: float, delta: float, users: Floats) -> Floats:
 
 
 def grouped(sizes: Sizes) -> Sizes:
-    """Round users' numbers of items up to a few sizes; more items make two laws differ more."""
-    if len(sizes.items) <= CLASSES:
+    """Round users' numbers of items up to 24 sizes; more items make two laws differ more."""
+    if len(sizes.items) <= 24:
         return sizes
-    edges = np.unique(np.ceil(np.geomspace(sizes.items.min(), sizes.items.max(), CLASSES)))
+    edges = np.unique(np.ceil(np.geomspace(sizes.items.min(), sizes.items.max(), 24)))
     at = np.searchsorted(edges, sizes.items)
     users = np.asarray(np.bincount(at, sizes.users, minlength=len(edges)), dtype=np.float64)
     return Sizes(edges[users > 0], users[users > 0])
@@ -70,26 +70,12 @@ def coin_bound(
 ) -> float:
     """Bound the error about the users' own average of items +-1, or of shares of symbols.
 
-    Parameters
-    ----------
-    sizes : Sizes
-        How many items users hold.
-    epsilon, delta : float
-        Under replacement of a user.
-    power : {1, 2}
-        Of the absolute error; 2 for ``pairs = 1`` only.
-    pairs : int
-        Pairs of symbols with the probabilities (1 +- D) / (2 pairs): bounds the l1 error of the
-        shares (Assouad: a pair's part of it, with the others given).
-    steps : int
-        How many neighbours apart two records of one user are: 2 where the guarantee is about a
-        record against the empty one.
-
-    Returns
-    -------
-    float
-        power 1: max over D of D (1 - T(1 + S)), S the sum of all t_u. power 2: that of D^2 times
-        (sum 1 / t_u) / n^2 (1 - T(1 + S)) + (1 - 1/n) (1 - T(2 + S)).
+    Power 1, of the absolute error: max over D of D (1 - T(1 + S)), S the sum of all t_u. Power 2,
+    for one pair only: that of D^2 times (sum 1 / t_u) / n^2 (1 - T(1 + S)) + (1 - 1/n) (1 - T(2 +
+    S)). With ``pairs`` of symbols of the probabilities (1 +- D) / (2 pairs) the l1 error of the
+    shares is bounded (Assouad: a pair's part of it, with the others given). ``steps`` are how many
+    neighbours apart two records of one user are: 2 where the guarantee is about a record against
+    the empty one.
 
     Examples
     --------
@@ -121,37 +107,75 @@ def _apart(items: float, d: Floats, pairs: int) -> Floats:
 
     if pairs == 1:
         return binomial_distance(items, d)
-    low, high = (int(x) for x in binom.ppf((BELOW / 2, 1 - BELOW / 2), items, 1 / pairs))
+    low, high = (int(x) for x in binom.ppf((5e-11, 1 - 5e-11), items, 1 / pairs))
     at = np.arange(low, high + 1)
     mass = binom.pmf(at, items, 1 / pairs)
-    found = np.full(len(d), max(0.0, 1 - float(mass.sum())))
+    total = np.full(len(d), max(0.0, 1 - float(mass.sum())))  # the rest tells everything
     for b, share in zip(at, mass, strict=True):
-        found += share * binomial_distance(float(b), d) if b else 0.0
-    return np.asarray(np.minimum(found, 1.0))
+        total += share * binomial_distance(float(b), d) if b else 0.0
+    return np.asarray(np.minimum(total, 1.0))
 
 
-def least_users_of_any(epsilon: float, delta: float) -> float:
-    """Users with which nobody finds a ball that most users' means lie in, wherever it may be.
+def covered(guarantee: Guarantee) -> bool:
+    """Say whether the bounds are about such a guarantee: a whole record, and a trusted server."""
+    central = guarantee.trust is Trust.CENTRAL and guarantee.unit == "user"
+    return central and guarantee.private
 
-    ln(1 + (2/3) (e^epsilon - 1) / delta) / epsilon: at most so many are too few for any finite
-    error with probability 2/3; inf where delta = 0. Three times [2, Lemma 9], whose proof gives it:
-    a point that all users would make likely, with probability 2/3, has a positive probability
-    whatever the data are, and points without number lie far apart.
 
-    >>> round(least_users_of_any(1.0, 1e-6), 2)
-    13.95
+def steps_of(guarantee: Guarantee) -> int:
+    """How many neighbours apart two records of one user are: by way of the empty one, two."""
+    return 1 if guarantee.adjacency is Adjacency.REPLACE_USER else 2
+
+
+def central_share_bounds(guarantee: Guarantee, sizes: Sizes, symbols: int) -> list[LowerBound]:
+    """Bound the l1 error of the shares of symbols from below, for users of such sizes."""
+    if not covered(guarantee) or symbols < 2:
+        return []
+    eps, delta, steps = guarantee.epsilon, guarantee.delta, steps_of(guarantee)
+    pairs = sorted({1, symbols // 2})
+    value = max(coin_bound(sizes, eps, delta, power=1, pairs=j, steps=steps) for j in pairs)
+    return [LowerBound(L1, value, source=COUPLED + "items of one law")]
+
+
+def central_mean_bounds(
+    guarantee: Guarantee,
+    n_users: float,
+    radius: float,
+    loss: str,
+    power: int,
+    kind: str = "users' means as far apart as here",
+) -> list[LowerBound]:
+    """Bound the l2 error of a mean, or its square, where users' means lie ``radius`` from it."""
+    if not covered(guarantee) or not n_users or not radius > 0:
+        return []
+    eps, delta, steps = guarantee.epsilon, guarantee.delta, steps_of(guarantee)
+    sizes = Sizes(np.ones(1), np.array([float(n_users)]))
+    value = radius**power * coin_bound(sizes, eps, delta, power=power, steps=steps)
+    return [LowerBound(loss, value, source=COUPLED + kind)]
+
+
+def quadratic_risk_bounds(
+    guarantee: Guarantee,
+    n_users: int,
+    lengths: tuple[float, float, float],
+    bends: tuple[float, float, float],
+    loss: str,
+) -> list[LowerBound]:
+    """Bound the excess risk of least squares from below, by that of a mean.
+
+    Of a risk with the Hessian a I whose users' gradients lie r from their mean, the minimiser is a
+    mean of points r / a apart, and the excess a / 2 times its squared error. The least a is taken
+    whose minimisers lie in the ball; none if a Hessian or gradients within the declared bounds do
+    not allow it. ``lengths`` are the radius of the ball, the spread r, and the bound on
+    a user's gradient; ``bends`` the least and largest eigenvalue of the Hessian, and the ridge.
     """
-    if not delta:
-        return math.inf
-    return math.log1p(2 / 3 * math.expm1(epsilon) / delta) / epsilon
-
-
-def lemma_9_users(epsilon: float, delta: float) -> float | None:
-    """Users below which [2, Lemma 9] excludes every algorithm; None unless 0 < delta <= epsilon^2.
-
-    >>> round(lemma_9_users(1.0, 1e-6), 2), lemma_9_users(1e-4, 1e-6)
-    (4.61, None)
-    """
-    if not 0 < delta <= epsilon**2:
-        return None
-    return math.log(1 / delta) / (3 * epsilon)
+    radius, spread, longest = lengths
+    low, high, ridge = bends
+    a = max(low + ridge, spread / radius)
+    hessian = max(low, a - ridge)
+    if hessian > high or hessian * radius + spread > longest:
+        return []
+    away = spread / math.sqrt(2 * a)
+    return central_mean_bounds(
+        guarantee, n_users, away, loss, 2, "least squares with gradients within spread"
+    )

@@ -20,7 +20,6 @@ import numpy as np
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.users.batch import Users
 from server.few_users.plan import FewUsersPlan
-from server.means.central_bounds import least_users_of_any, lemma_9_users
 from simulations.experiments.experiment import Findings, Request, Result, power_law
 from simulations.experiments.few_users_error import Task
 
@@ -155,3 +154,30 @@ def _runs(found: Findings, panel: Panel) -> None:
 def _zeros(n_users: int, dimension: int) -> Users:
     ids = np.arange(n_users, dtype=np.uint64)
     return Users.from_samples(ids, np.arange(n_users + 1), np.zeros((n_users, dimension)))
+
+
+def least_users_of_any(epsilon: float, delta: float) -> float:
+    """Users with which nobody finds a ball that most users' means lie in, wherever it may be.
+
+    ln(1 + (2/3) (e^epsilon - 1) / delta) / epsilon: at most so many are too few for any finite
+    error with probability 2/3; inf where delta = 0. Three times [1, Lemma 9], whose proof gives it:
+    a point that all users would make likely, with probability 2/3, has a positive probability
+    whatever the data are, and points without number lie far apart.
+
+    >>> round(least_users_of_any(1.0, 1e-6), 2)
+    13.95
+    """
+    if not delta:
+        return math.inf
+    return math.log1p(2 / 3 * math.expm1(epsilon) / delta) / epsilon
+
+
+def lemma_9_users(epsilon: float, delta: float) -> float | None:
+    """Users below which [1, Lemma 9] excludes every algorithm; None unless 0 < delta <= epsilon^2.
+
+    >>> round(lemma_9_users(1.0, 1e-6), 2), lemma_9_users(1e-4, 1e-6)
+    (4.61, None)
+    """
+    if not 0 < delta <= epsilon**2:
+        return None
+    return math.log(1 / delta) / (3 * epsilon)

@@ -227,3 +227,12 @@ def test_every_point_of_the_map_is_drawn_once() -> None:
         assert len(set(every)) == len(every) == request.settings["columns"]
         others = [n for label, ns in found.items() if label != refusals.REFUSED for n in ns]
         assert max(found[refusals.REFUSED]) < min(others)
+
+
+def test_theorems_have_their_regimes() -> None:
+    """Outside of them there is no number."""
+    assert refusals.lemma_9_users(0.001, 1e-5) is None
+    assert refusals.lemma_9_users(1.0, 0.0) is None
+    lemma, sharp = refusals.lemma_9_users(0.5, 1e-6), refusals.least_users_of_any(0.5, 1e-6)
+    assert 2.5 * lemma < sharp < 3 * lemma
+    assert refusals.least_users_of_any(1.0, 0.0) == math.inf

@@ -24,7 +24,7 @@ from clients.randomizers.sphere import duchi_l2
 from clients.records.draws import draw_one
 from clients.records.functionals import Coordinates, samples_of
 from clients.records.user_rows import ball_means, coordinate_points, user_points
-from fedhist.base.arrays import Array, Bounds
+from fedhist.base.arrays import ROUNDING, Array, Bounds
 from fedhist.base.checks import check_choice, check_integer, check_range
 from fedhist.base.errors import WireError
 from fedhist.base.text import warned
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 Geometry = Literal["linf", "l2"]
 Method = Literal["user-mean", "one-item"]
-ROUNDING = 1 + 1e-9
 
 
 @register_query

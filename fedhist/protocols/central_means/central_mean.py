@@ -37,7 +37,6 @@ from fedhist.protocols.central_means.queries import (
     means_of,
 )
 from fedhist.protocols.shared.central import Central, add_noise
-from fedhist.protocols.shared.central_bounds import central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.sample_sizes import PlannedUsers
 from fedhist.users.batch import Users
@@ -56,6 +55,7 @@ from server.central_means.localizing import (
     settled,
     sum_noise,
 )
+from server.means.central_bounds import central_mean_bounds
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator

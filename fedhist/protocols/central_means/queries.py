@@ -13,7 +13,7 @@ import numpy as np
 
 from clients.records.functionals import samples_of
 from clients.records.user_rows import norms, shorten, user_points
-from fedhist.base.arrays import Bounds, Floats
+from fedhist.base.arrays import ROUNDING, Bounds, Floats
 from fedhist.base.checks import check_integer, check_scale
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary, only_array
@@ -22,7 +22,7 @@ from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
-from server.central_means.localizing import ROUNDING, STEPS, ball_sensitivities
+from server.central_means.localizing import STEPS, ball_sensitivities
 
 MOST_DIMENSIONS = 1 << 20
 

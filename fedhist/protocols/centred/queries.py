@@ -13,7 +13,7 @@ from clients.randomizers.sphere import rank_symbols
 from clients.records.draws import sparse_shares
 from clients.records.user_rows import norms
 from clients.records.vectors import CentredShares, from_sum_zero, to_sum_zero
-from fedhist.base.arrays import Array, Bounds, Floats, Integers
+from fedhist.base.arrays import ROUNDING, Array, Bounds, Floats, Integers
 from fedhist.base.checks import check_scale, check_within
 from fedhist.base.errors import WireError
 from fedhist.channels.oracles import OracleChannel, oracle_channel
@@ -30,7 +30,6 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.shards import Shard
 from fedhist.users.streams import SeededStreams, Streams
 
-ROUNDING = 1 + 1e-9
 MOST_ENTRIES = 1 << 22
 """Coordinates of users' vectors that a client holds at a time."""
 MOST_POINTS = 1 << 17

@@ -35,7 +35,6 @@ from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.central_means.central_mean import CentralMean
 from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.shared.central import Central
-from fedhist.protocols.shared.central_bounds import WITHIN, central_mean_bounds
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.sample_sizes import PlannedUsers
 from fedhist.users.batch import Users
@@ -48,6 +47,7 @@ from server.few_users.plan import (
     choose_branch,
     large_n_min,
 )
+from server.means.central_bounds import central_mean_bounds
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -354,7 +354,9 @@ class FewUsersMean(MeanTarget, FewUsers):
         """Bound the l2 error of any protocol on users as far apart as r says. NOT PRIVATE."""
         n = max(facts.n_users, self.n_users)
         r = min(self.row_radius, self.row_box or math.inf)
-        return tuple(central_mean_bounds(self.guarantee, n, r, L2, 1, WITHIN))
+        return tuple(
+            central_mean_bounds(self.guarantee, n, r, L2, 1, "users' means within the radius")
+        )
 
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""

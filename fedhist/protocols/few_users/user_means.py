@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clients.bounding.contribution import domain_lookup
 from clients.records.functionals import samples_of
 from clients.records.user_rows import mean_rows, share_rows
-from fedhist.base.arrays import Bounds
+from fedhist.base.arrays import ROUNDING, Bounds
 from fedhist.base.checks import check_count, check_size
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
@@ -25,9 +25,6 @@ from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
-
-ROUNDING = 1 + 1e-9
-"""Relative excess of a norm over its bound that is put down to rounding."""
 
 
 class _Rows(Query):

@@ -40,7 +40,6 @@ from fedhist.privacy.guarantee import check_budget, gaussian_multiplier
 from fedhist.protocols.regression.queries import NAME, UserGradients
 from fedhist.protocols.regression.risk import LogisticRisk, Risk, SquaredRisk, squared_sums
 from fedhist.protocols.shared.central import Central
-from fedhist.protocols.shared.central_bounds import quadratic_risk_bounds
 from fedhist.protocols.shared.sample_sizes import resolve_users
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
@@ -48,6 +47,7 @@ from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import Shard
 from server.few_users.draws import POINT, BallSampler
 from server.few_users.plan import bucket_params
+from server.means.central_bounds import quadratic_risk_bounds
 from server.regression.plan import (
     BallPlan,
     gradient_std,

@@ -17,7 +17,7 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.shared import clipped_totals
-from fedhist.protocols.shared.central_bounds import central_share_bounds
+from server.means.central_bounds import central_share_bounds
 from fedhist.protocols.shared.clipped_totals import users_shares
 from fedhist.protocols.shared.lower_bounds import planned_sizes, share_bounds, sizes_of
 from fedhist.protocols.shared.sample_sizes import held

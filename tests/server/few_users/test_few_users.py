@@ -370,7 +370,7 @@ def test_constants_refuse_bad_input() -> None:
         ((9, 1.0, 0.0, 0.6), "need delta > 0"),
         ((9, math.inf, 1e-6, 0.6), "finite epsilon"),
         ((9, -1.0, 1e-6, 0.6), "epsilon must be positive, got -1"),
-        ((9, 1.0, 1e-6, 0.5), r"kappa must lie in \(1/2, 1\), got 0.5"),
+        ((9, 1.0, 1e-6, 0.5), r"kappa must lie in \(0.5, 1\), got 0.5"),
     ):
         with pytest.raises(ValueError, match=why):
             bucket_params(*bad)

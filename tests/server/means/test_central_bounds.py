@@ -107,7 +107,7 @@ def test_bounds_move_as_they_should() -> None:
     ragged = Sizes(np.arange(1.0, 200.0), np.full(199, 50.0))
     rounded = bounds.grouped(ragged)
     assert rounded.n == ragged.n
-    assert len(rounded.items) <= bounds.CLASSES
+    assert len(rounded.items) <= 24
     assert rounded.average_share <= ragged.average_share  # rounded up
     with pytest.raises(ValueError, match="one pair"):
         coin_bound(one, 1.0, 0.0, power=2, pairs=3)
@@ -129,12 +129,3 @@ def test_pairs_of_symbols() -> None:
         mass[1] += math.prod(q[i] for i in draw)
     tv = sum(abs(a - b) for a, b in of.values()) / 2
     assert bounds._apart(3.0, np.array([0.5]), 2)[0] == pytest.approx(tv, abs=1e-9)
-
-
-def test_theorems_have_their_regimes() -> None:
-    """Outside of them there is no number."""
-    assert bounds.lemma_9_users(0.001, 1e-5) is None
-    assert bounds.lemma_9_users(1.0, 0.0) is None
-    lemma, sharp = bounds.lemma_9_users(0.5, 1e-6), bounds.least_users_of_any(0.5, 1e-6)
-    assert 2.5 * lemma < sharp < 3 * lemma
-    assert bounds.least_users_of_any(1.0, 0.0) == math.inf
