@@ -56,28 +56,14 @@ FAR = 0.2
 
 @dataclass(frozen=True)
 class SumNoise:
-    """Noise on sums of vectors in the unit ball that several steps share.
+    """Noise on sums of vectors in the unit ball that several steps share."""
 
-    Parameters
-    ----------
-    unit : float
-        How much one user can change the sum, in radii: in l1 for Laplace noise, else in l2.
-    multiplier : float
-        Standard deviation per unit of sensitivity of a step that has the whole budget.
-    epsilon, delta : float
-        Of all steps together; Laplace noise spends no delta.
-    discrete : bool
-        Integer noise on the steps of the grid.
-    rho : float
-        Positive where the Gaussian is paid for in zCDP.
-    """
-
-    unit: float
-    multiplier: float
+    unit: float  # how much one user changes the sum, in radii: in l1 for Laplace noise, else in l2
+    multiplier: float  # standard deviation per unit of a step that has the whole budget
     epsilon: float
-    delta: float = 0.0
-    discrete: bool = False
-    rho: float = 0.0
+    delta: float = 0.0  # of all steps together; Laplace noise spends none
+    discrete: bool = False  # integer noise on the steps of the grid
+    rho: float = 0.0  # positive where the Gaussian is paid for in zCDP
 
     def std(self, share: float = 1.0) -> float:
         """Return the standard deviation in each coordinate, in radii, at a share of the budget.
@@ -140,14 +126,6 @@ def ball_sensitivities(
 class RadiusChoice:
     """The exponential mechanism over radii around a centre.
 
-    Parameters
-    ----------
-    largest : float
-        What no clip is needed for.
-    smallest : float
-        What a clip is never smaller than; radii are largest 2^(-j/2) down to it.
-    epsilon : float
-
     Privacy
     -------
     epsilon-DP under every adjacency, and epsilon-bounded-range. The score of a radius is minus the
@@ -158,8 +136,8 @@ class RadiusChoice:
     of 2 less than scores need that move both ways. Weights that do not depend on data are free.
     """
 
-    largest: float
-    smallest: float
+    largest: float  # what no clip is needed for
+    smallest: float  # what a clip is never smaller than
     epsilon: float
 
     @property
@@ -210,24 +188,12 @@ def least_radius(n_users: float, epsilon: float) -> float:
 
 @dataclass(frozen=True)
 class Localizing:
-    """What each step of a central mean gets of a budget.
+    """What each step of a central mean gets of a budget."""
 
-    Attributes
-    ----------
-    median_epsilon : float
-        Of the median, from which the first look goes; 0: it is over the range.
-    radius_epsilons : tuple of float
-        Of each radius that is drawn; none where it is public.
-    noise : SumNoise
-        Of all looks together, with the rest.
-    shares : tuple of float
-        Of the looks.
-    """
-
-    median_epsilon: float
-    radius_epsilons: tuple[float, ...]
-    noise: SumNoise
-    shares: tuple[float, ...]
+    median_epsilon: float  # of the median, from which the first look goes; 0: it is over the range
+    radius_epsilons: tuple[float, ...]  # of each radius that is drawn; none where it is public
+    noise: SumNoise  # of all looks together, with the rest
+    shares: tuple[float, ...]  # of the looks
 
 
 def least_counted() -> float:

@@ -44,16 +44,9 @@ BATCH_NUMBERS = 1 << 23
 class BallSampler(Sampler):
     """One draw of DP-Estimate-1.
 
-    Parameters
-    ----------
-    rows : (n, d) float64
-        The users' points; every user has one. NOT PRIVATE.
-    radius : float
-        R, positive.
-    buckets : Buckets
-    n_rounds : int
-        N: the number of rounds X is geometric with mean N. No part of privacy. All of them are
-        executed, so that how long a draw takes does not depend on the data.
+    Every user has one of the (n, d) ``rows``, the centre of a ball of the ``radius`` R. The number
+    of rounds X is geometric with the mean ``n_rounds``, N, which is no part of privacy. All of them
+    are executed, so that how long a draw takes does not depend on the data.
 
     Privacy
     -------
@@ -70,9 +63,9 @@ class BallSampler(Sampler):
 
     Cost
     ----
-    O(n^2 d) once if d > n (a rotation into the span of the points), then O(X n min(n, d)). Every
-    round is executed. A round is kept with probability 1/2 at most: where its coin says more than
-    any count would allow, which is nobody's data, the count is not needed and not made.
+    O(n^2 d) once if d > n (a rotation into the span of the points), then O(X n min(n, d)). A round
+    is kept with probability 1/2 at most: where its coin says more than any count would allow, which
+    is nobody's data, the count is not needed and not made.
     """
 
     rows: Floats
@@ -198,18 +191,8 @@ def balls_around(points: Any, start: Any, scale: Any, g: Any, outside: Any, squa
     their distance. No loop ends early and none branches on a point: the amount of work does not
     depend on the points.
 
-    Parameters
-    ----------
-    points : (n, k) float64
-    start : (n + 1,) int64
-        Proposals start[i] to start[i + 1] belong to owner i.
-    scale, outside : (B,) float64
-    g : (B, k) float64
-    squared : float
-
-    Returns
-    -------
-    (B,) int64
+    Proposals start[i] to start[i + 1] belong to owner i: start (n + 1,) int64, scale and outside
+    (B,), g (B, k), points (n, k).
     """
     n, k = points.shape
     f = np.ones(len(scale), dtype=np.int64)

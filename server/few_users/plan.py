@@ -359,10 +359,7 @@ def ball_volume(lam: float, kappa: float, corrupted: float = 0.0) -> float:
 
 
 def finite_volume(lam: float, kappa: float, corrupted: float, n_users: int) -> float:
-    """:func:`ball_volume` for as many users as there are: their quantiles are finite.
-
-    Where kappa takes every honest user, the quantile is that of the largest of g normal numbers.
-    """
+    """:func:`ball_volume` for so many users, of whom kappa takes all but the largest at most."""
     honest = n_users - math.floor(corrupted * n_users * (1 + 1e-12))
     most = 1 - 1 / (honest + 1)
     return ball_volume(lam, min(kappa / (1 - corrupted), most))

@@ -59,11 +59,6 @@ Method = Literal["user-mean", "one-item"]
 class SampledScalar(ClippedMean):
     """Each user reports its fold's scalar of ONE of its samples, drawn uniformly.
 
-    Parameters
-    ----------
-    functional, centres, half_width, epsilon, kind, cohort, fold_salt
-        As in :class:`~fedhist.protocols.localize.queries.ClippedMean`.
-
     Privacy
     -------
     epsilon-LDP for a user's whole record: the report is one call of the scalar channel, whichever
@@ -88,16 +83,6 @@ class SampledScalar(ClippedMean):
 class SphereReports(LocalQuery):
     """Each user reports the mean of its samples, or one sample, as a point of a sphere.
 
-    Parameters
-    ----------
-    dimension : int
-    radius : float
-        Samples of a larger l2 norm are scaled down to it first.
-    epsilon : float
-    cohort : Cohort, optional
-    one_sample : bool
-        Report one sample, drawn uniformly, in place of the mean.
-
     Privacy
     -------
     epsilon-LDP for a user's whole record, see :func:`clients.randomizers.sphere.duchi_l2`.
@@ -105,10 +90,10 @@ class SphereReports(LocalQuery):
 
     wire_name: ClassVar[str] = "sphere-reports"
     dimension: int
-    radius: float
+    radius: float  # samples of a larger l2 norm are scaled down to it first
     epsilon: float
     cohort: Cohort | None = None
-    one_sample: bool = False
+    one_sample: bool = False  # one, drawn uniformly, in place of the mean
 
     def __post_init__(self) -> None:
         _ = self.channel

@@ -177,12 +177,8 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
 
     @property
     def over_range(self) -> ClippedMeans:
-        """The question for vectors over the whole range."""
-        return self.vectors(self.middle, self.half)
-
-    def vectors(self, centre: Floats, radius: float) -> ClippedMeans:
-        """Return the question for vectors around a centre; under aggregate trust without n."""
-        return (SummedMeans if self.trust is not None else ClippedMeans)(centre, radius)
+        """The question for vectors over the whole range; under aggregate trust without n."""
+        return (SummedMeans if self.trust is not None else ClippedMeans)(self.middle, self.half)
 
     def whole(self, server: Curator) -> Script:
         """Average over the whole range, in one release."""
@@ -528,47 +524,28 @@ class CentralMean(CentralMeans):
             centre, error = self.settle(mean, std), math.sqrt(d) * std
             least = error / 2
         away, hidden, share = left_out(drawn, look.users)
-        stderr = np.hypot(np.hypot(std, along), away / math.sqrt(d))
+        stderr, told = np.hypot(np.hypot(std, along), away / math.sqrt(d)), list[str]()
+        if hidden > float(np.linalg.norm(stderr)):
+            what = f"up to {share:.2g} of the users may lie far away unseen"
+            means = f"if so many do, the mean is off by up to {hidden:.3g} beyond its stated error"
+            remedy = "more users, a larger epsilon or a narrower range lower it"
+            told.append(warned(what, means, f"box-mean sees all; {remedy}"))
+        if plan.median_epsilon * look.users < least_counted() * (plan.median_epsilon > 0):
+            least = math.ceil(least_counted() / plan.median_epsilon)
+            what = f"a median was drawn among some {look.users:.0f} users, fewer than the {least}"
+            means = "it may lie anywhere in the range, which no stated error has"
+            remedy = "more users or a larger epsilon make it safe"
+            told.append(warned(f"{what} that it needs", means, f"box-mean needs none; {remedy}"))
         return Estimate.ok(
             centre,
             stderr=stderr,
             public=look.public | {"radius": clip.radius, "unseen": hidden},
-            warnings=(
-                *self._unseen(hidden, share, float(np.linalg.norm(stderr))),
-                *self._few_counted(plan, look.users),
-                *self.drowned(std),
-            ),
+            warnings=(*told, *self.drowned(std)),
         )
 
     def settle(self, mean: Floats, std: float) -> Floats:
         """Return what a noisy mean is taken for."""
         return self.middle + settled(mean - self.middle, std, self.half)
-
-    def _unseen(self, hidden: float, share: float, stated: float) -> tuple[str, ...]:
-        """Warn where users far away could move the mean by more than its stated error."""
-        if hidden <= stated:
-            return ()
-        return (
-            warned(
-                f"up to {share:.2g} of the users may lie far away unseen",
-                f"if so many do, the mean is off by up to {hidden:.3g}, which no stated error has",
-                "box-mean sees all; more users, a larger epsilon or a narrower range lower it",
-            ),
-        )
-
-    def _few_counted(self, plan: Localizing, n_users: float) -> tuple[str, ...]:
-        """Warn where a released number of users is less than a median needs."""
-        if n_users * plan.median_epsilon >= least_counted() * (plan.median_epsilon > 0):
-            return ()
-        least = math.ceil(least_counted() / plan.median_epsilon)
-        return (
-            warned(
-                f"a median was drawn among some {n_users:.0f} users, fewer than the {least} that "
-                "it needs",
-                "it may lie anywhere in the range, and the mean with it, which no stated error has",
-                "box-mean needs no median; more users or a larger epsilon make it safe",
-            ),
-        )
 
     @classmethod
     def example(cls) -> Self:

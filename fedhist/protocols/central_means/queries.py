@@ -45,14 +45,6 @@ def means_of(users: Users, d: int) -> Floats:
 class ClippedMeans(Query):
     """Each user sends its own mean less a centre, clipped to a radius, in whole steps of it.
 
-    Parameters
-    ----------
-    centre : (d,) float64
-        Public, or from releases before.
-    radius : float
-        A longer vector is shortened to it.
-    cohort : Cohort, optional
-
     Privacy
     -------
     None by itself: the server must be trusted with the sums. A step is 2^-24 of the radius and a
@@ -62,8 +54,8 @@ class ClippedMeans(Query):
 
     wire_name: ClassVar[str] = "clipped-means"
     trust: ClassVar[Trust] = Trust.CENTRAL
-    centre: Floats
-    radius: float
+    centre: Floats  # (d,): public, or from releases before
+    radius: float  # a longer vector is shortened to it
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
@@ -172,18 +164,9 @@ class SummedMeans(ClippedMeans):
 class MeanBins(Query):
     """Each user says in which bin its own mean lies, or its distance from a centre; users count.
 
-    Parameters
-    ----------
-    centre : (d,) float64
-        Public, or from releases before.
-    widest : float
-    n_bins : int
-        K. Bin j holds what is within the radius widest 2^(-(K - 1 - j) / 2) and not within a
-        smaller one; the last one also what is beyond all.
-    signed : bool
-        In one dimension: K equal bins of [centre - widest, centre + widest] in place of distances;
-        what lies outside counts in the bin at that end.
-    cohort : Cohort, optional
+    Bin j of K holds what is within the radius widest 2^(-(K - 1 - j) / 2) and not within a smaller
+    one; the last one also what is beyond all. In one dimension bins may be ``signed``: K equal ones
+    of [centre - widest, centre + widest]; what lies outside counts in the bin at that end.
 
     Privacy
     -------
@@ -194,7 +177,7 @@ class MeanBins(Query):
     trust: ClassVar[Trust] = Trust.CENTRAL
     centre: Floats
     widest: float
-    n_bins: int
+    n_bins: int  # K
     signed: bool = False
     cohort: Cohort | None = None
 

@@ -59,14 +59,6 @@ class _Rows(Query):
 class UserMeans(_Rows):
     """Each user sends the mean of its samples, shortened to a public norm.
 
-    Parameters
-    ----------
-    d : int
-        Dimension of the samples.
-    box : float
-        Largest l2 norm of a row.
-    cohort : Cohort, optional
-
     Privacy
     -------
     None by itself: the server must be trusted with the rows. A user without samples, or with a NaN
@@ -75,8 +67,8 @@ class UserMeans(_Rows):
 
     wire_name: ClassVar[str] = "user-means"
 
-    d: int
-    box: float
+    d: int  # of the samples
+    box: float  # largest l2 norm of a row
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
@@ -104,12 +96,6 @@ class UserMeans(_Rows):
 class UserShares(_Rows):
     """Each user sends the shares of the public items among its own: counts / m.
 
-    Parameters
-    ----------
-    domain : Keys
-        Public items; others do not count.
-    cohort : Cohort, optional
-
     Privacy
     -------
     None by itself, as for :class:`UserMeans`. A user without items sends the zero vector.
@@ -117,7 +103,7 @@ class UserShares(_Rows):
 
     wire_name: ClassVar[str] = "user-shares"
 
-    domain: Keys
+    domain: Keys  # public items; others do not count
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
