@@ -68,7 +68,7 @@ class BoxMean(CentralMeans):
     Examples
     --------
     >>> box = BoxMean(epsilon=2.0, n_users=150, dimension=40, box=10.0, delta=1e-5)
-    >>> round(math.sqrt(40) * 10 * box.noise().std() / 150, 3)
+    >>> round(40**0.5 * 10 * box.noise().std() / 150, 3)
     1.681
     """
 
