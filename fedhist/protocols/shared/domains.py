@@ -17,13 +17,13 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Trust
 from fedhist.protocols.shared import clipped_totals
-from server.means.central_bounds import central_share_bounds
 from fedhist.protocols.shared.clipped_totals import users_shares
 from fedhist.protocols.shared.lower_bounds import planned_sizes, share_bounds, sizes_of
 from fedhist.protocols.shared.sample_sizes import held
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard
+from server.means.central_bounds import central_share_bounds
 
 DISTRIBUTION = Display(
     form="items", label="share", unit="probability, no unit", entry="symbol", rank="share", loss=L1
