@@ -6,9 +6,10 @@ The folder of an owner is :mod:`clients.guard_folder`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from flwr.app import ConfigRecord, RecordDict
 
@@ -105,7 +106,7 @@ class ContextStore(MemoryStore):
         self._state = state
 
     def add(self, entry: Answered, reply: RecordDict | None) -> None:
-        super().add(entry, reply)
+        self._keep(self.memory._replace(lines=(*self.memory.lines, _line(entry))))
         if reply is not None:
             self._state[f"fedhist.reply.{entry.digest}.head"] = reply[HEAD]
             self._state[f"fedhist.reply.{entry.digest}.arrays"] = reply[ARRAYS]
@@ -129,14 +130,18 @@ class ContextStore(MemoryStore):
 
 def memory_of(state: RecordDict) -> NodeMemory:
     """Return what a Context's state holds of the guard and of sums under masks."""
-    # not state.config_records, which copies the whole state
-    entries, done, attempt = (
-        found if isinstance(found := state.get(f"fedhist.{name}"), ConfigRecord) else {}
-        for name in ("guard", "unmasked", "secagg")
-    )
-    lines = tuple(str(x) for x in cast(list[str], entries.get("answered", [])))
+    entries, done, attempt = (_record(state, name) for name in ("guard", "unmasked", "secagg"))
+    lines = tuple(map(str, cast(list[str], entries.get("answered", ()))))
     newest = (str(attempt["digest"]), cast(bytes, attempt["body"])) if attempt else None
-    return NodeMemory(lines, tuple(cast(list[str], done.get("digests", []))), newest)
+    return NodeMemory(lines, tuple(cast(list[str], done.get("digests", ()))), newest)
+
+
+def _record(state: RecordDict, name: str) -> Mapping[str, Any]:
+    key = f"fedhist.{name}"
+    if key not in state:  # an exception, of state.get, costs as much as all the rest
+        return {}
+    found = state[key]  # by key: state.config_records copies the whole state
+    return found if isinstance(found, ConfigRecord) else {}
 
 
 # The nodes of a worker answer the same queries, so they have the same entries.
