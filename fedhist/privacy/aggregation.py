@@ -21,14 +21,6 @@ TAU = 0.1
 MOST_PARTIES = 1 << 16
 """Nodes among which a sum can be made under masks."""
 
-NOT_PROMISED = (
-    "privacy against a server that lies about who answered, invents nodes or swaps keys "
-    "(nodes that sign and know each other, secagg-key and secagg-peers, count no others)",
-    "a right answer: one corrupted node can make the sum anything",
-    "that nobody learns who took part, when, and how long the messages are",
-)
-"""What sums under masks leave open."""
-
 
 @dataclass(frozen=True)
 class Aggregation(metaclass=PlainArguments):

@@ -21,7 +21,6 @@ from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError
-from fedhist.privacy.aggregation import NOT_PROMISED
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys
@@ -37,6 +36,14 @@ RUN = "run"
 
 NOT_PRIVATE = "NOT PRIVATE"
 VERSIONS = ("flwr", "ray", "numpy", "numba", "scipy", "polars", "opendp")
+
+NOT_PROMISED = (
+    "privacy against a server that lies about who answered, invents nodes or swaps keys "
+    "(nodes that sign and know each other, secagg-key and secagg-peers, count no others)",
+    "a right answer: one corrupted node can make the sum anything",
+    "that nobody learns who took part, when, and how long the messages are",
+)
+"""What sums under masks leave open."""
 
 
 @dataclass(frozen=True)
