@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import inspect
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ import fedhist as fh
 from fedhist.protocols import BoundedHistogram, ItemHistogram
 from simulations.populations import population
 from simulations.populations.memory import hold
-from simulations.studies.contenders import LeftOut
 
 ROWS = [(f"u{i % 40}", ("tea", "rye", "oat")[i % 3]) for i in range(200)]
 FRAME = pl.DataFrame(ROWS, schema=["user", "item"], orient="row")
@@ -42,7 +40,7 @@ def test_all_kinds_of_data_give_the_same_comparison(data: Any) -> None:
     found = fh.compare(data=data, **columns, domain=ITEMS, protocol=CLIP, **HISTOGRAM)
     expected = fh.compare(data=USERS, domain=ITEMS, protocol=CLIP, **HISTOGRAM)
     assert [r.loss for r in found.records] == [r.loss for r in expected.records]
-    assert found.ready.title == "data in memory: 40 users, 3 items"
+    assert "data in memory: 40 users, 3 items" in found.title
 
 
 def test_memory_and_a_file_give_the_same_losses(fedhist: Command, tmp_path: Path) -> None:
@@ -60,8 +58,7 @@ def test_memory_and_a_file_give_the_same_losses(fedhist: Command, tmp_path: Path
     items = tmp_path / "items.txt"
     by_path = fh.compare(data=path, **columns, domain=items, protocol=CLIP, **HISTOGRAM)
     fedhist("compare", str(tmp_path / "study.toml"), "--out", str(tmp_path / "out"))
-    told = json.loads((tmp_path / "out" / "comparison.json").read_text())
-    losses = [r["loss"] for r in told["records"]]
+    losses = [r.loss for r in fh.show(tmp_path / "out").records]
     for found in (here, file, by_path):
         assert [r.loss for r in found.records] == losses
 
@@ -74,7 +71,7 @@ def test_a_study_file_s_tables_are_completed_by_keywords() -> None:
     assert other.tables["protocol"] == {"name": "item-histogram"}  # a clip means nothing to it
     assert repr(other) == "<Study quickstart: population, protocol, run>"
     found = study.compare(epsilon=1.0, seeds=1, protocols=[{"name": "item-histogram"}])
-    assert [row.label for row in found.rows] == ["item-histogram"]
+    assert [row.label for row in found.lines] == ["item-histogram"]
 
 
 def test_protocols_may_be_objects_and_classes() -> None:
@@ -82,32 +79,33 @@ def test_protocols_may_be_objects_and_classes() -> None:
     own: Any = {**HISTOGRAM, "protocols": [mine, ItemHistogram]}
     found = fh.compare(data=USERS, domain=ITEMS, **own)
     named = fh.compare(data=USERS, domain=ITEMS, protocol=CLIP, **HISTOGRAM)
-    assert {row.protocol for row in found.rows} == {"bounded-histogram", "item-histogram"}
-    row = next(r for r in found.rows if r.protocol == "bounded-histogram")
-    assert row.losses == named.rows[0].losses
+    assert {row.protocol for row in found.lines} == {"bounded-histogram", "item-histogram"}
+    row = next(r for r in found.lines if r.protocol == "bounded-histogram")
+    assert row.losses == named.lines[0].losses
 
 
 def test_a_comparison_says_who_was_left_out() -> None:
     found = fh.compare(data=USERS, domain=ITEMS, protocol=CLIP, **HISTOGRAM)
     assert len(found.tables()) == 1
-    out = (LeftOut("mine", "mine", "it costs <more>"),)
-    other = replace(found, ready=replace(found.ready, left_out=out))
-    assert "| mine | it costs <more> |" in other.to_markdown()
+    other = replace(found, about={**found.about, "left_out": [["mine", "it costs <more>"]]})
+    assert "- mine: it costs <more>" in other.to_markdown()
     assert "it costs &lt;more&gt;" in other.to_html()
 
 
-def test_a_sweep_and_its_file(tmp_path: Path) -> None:
+def test_a_grid_and_its_folder(tmp_path: Path) -> None:
     axes = {"protocol.epsilon": np.array([1.0, 8.0])}
     protocol = {"name": "bounded-histogram", **CLIP}
     given: Any = {"data": USERS, "domain": ITEMS, "protocol": protocol, "seeds": 2}
-    found = fh.sweep(axes=axes, out=tmp_path / "mine.sqlite", **given)
-    measured = found.table.filter(found.table["runs"].is_not_null())  # the others are trivial
-    assert measured["epsilon"].to_list() == [1.0, 8.0]
-    assert fh.sweep(axes=axes, **given).table.equals(found.table)
-    opened = fh.results(tmp_path / "mine.sqlite")
-    assert opened.table.equals(found.table)
-    with pytest.raises(ValueError, match="no such file of results"):
-        fh.results(tmp_path / "no.sqlite")
+    found = fh.compare(axes=axes, out=tmp_path / "mine", **given)
+    assert [x.setting["protocol.epsilon"] for x in found.lines] == [1.0, 8.0]
+    assert {x.rank for x in found.lines} == {None}
+    again = fh.compare(axes=axes, **given)
+    assert again.table["loss"].equals(found.table["loss"])
+    assert fh.show(tmp_path / "mine").table.equals(found.table)
+    with pytest.raises(ValueError, match="no such folder of results"):
+        fh.show(tmp_path / "no")
+    ranked = fh.compare(axes=axes, epsilon=1.0, **{**given, "protocols": ["bounded-histogram"]})
+    assert [(x.setting["protocol.epsilon"], x.rank) for x in ranked.lines] == [(1, 1), (8, 1)]
 
 
 def test_an_audit_of_an_object_and_of_a_name() -> None:
@@ -182,7 +180,7 @@ def test_wrong_arguments_are_type_errors_that_name_them(given: Any, message: str
             "user='usr' is no column of the data; did you",
         ),
         ({"data": {"n_users": 3}}, r"needs a kind, got \{'n_users': 3\}"),
-        ({"study": "nothing"}, "unknown comparison 'nothing'"),
+        ({"study": "nothing"}, "unknown study 'nothing'"),
         ({"top": 0}, "top must be a positive integer, got 0"),
         ({"domain": []}, r"domain must hold an item at least, got \[\]"),
     ],
@@ -195,8 +193,8 @@ def test_values_that_cannot_be_meant_are_value_errors(given: Any, message: str) 
 def test_other_functions_name_their_arguments() -> None:
     wrong: list[tuple[Any, str]] = [
         (lambda: fh.Study.open(None), "file must be a path or a name, got None"),  # type: ignore[arg-type]
-        (lambda: fh.results(3), "file must be a path, got 3"),  # type: ignore[arg-type]
-        (lambda: fh.sweep(data=USERS, axes="epsilon"), "axes must be a mapping .* got 'epsilon'"),
+        (lambda: fh.show(3), "folder must be a path, got 3"),  # type: ignore[arg-type]
+        (lambda: fh.compare(data=USERS, axes="epsilon"), "axes must be a mapping .* got 'epsilon'"),
         (lambda: fh.audit("mean", effort="x"), "effort must be a number, got 'x'"),  # type: ignore[arg-type]
         (lambda: fh.audit("mean", inputs=3), "inputs must be two records, got 3"),  # type: ignore[arg-type]
         (lambda: fh.audit("mean", plugins=[3]), r"plugins must be a path .* got \[3\]"),  # type: ignore[list-item]
@@ -212,7 +210,7 @@ def test_help_and_completion_know_the_keys_of_the_files() -> None:
     known = inspect.signature(fh.compare).parameters
     assert {"data", "user", "top", "epsilon", "seeds", "protocols", "workers"} <= set(known)
     assert known["epsilon"].annotation == "a positive number"
-    assert "axes" in inspect.signature(fh.sweep).parameters
+    assert "axes" in known
     assert "error" in inspect.signature(fh.decide).parameters
     assert "data" not in inspect.signature(fh.Study.compare).parameters
 

@@ -26,8 +26,7 @@ def test_names_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert completion.configs("mi") == ["mine.toml"]
     assert completion.configs("more/m") == ["more/mine.toml"]
     assert completion.configs("absent/m") == []
-    assert completion.comparisons("") == [*builtin_names("comparisons"), "mine.toml"]
-    assert completion.sweeps("cl") == ["clip"]
+    assert completion.studies("") == [*builtin_names("studies"), "mine.toml"]
     (tmp_path / "mine.csv.gz").touch()
     (tmp_path / "mine.PARQUET").touch()
     (tmp_path / "mine.png").touch()

@@ -13,7 +13,7 @@ from simulations.cli.main import cli
 OF_DATA = {"--data", "--user", "--item", "--count", "--value", "--top", "--plugin", "--json"}
 
 
-@pytest.mark.parametrize("name", ["run", "compare", "sweep", "decide"])
+@pytest.mark.parametrize("name", ["run", "compare", "decide"])
 def test_every_command_that_reads_data_has_them(name: str) -> None:
     commands = vars(typer.main.get_command(cli))["commands"]
     assert {o for p in commands[name].params for o in p.opts} >= OF_DATA

@@ -69,18 +69,14 @@ def test_run(fedhist: Command, study: Path) -> None:
 
 
 def test_compare(fedhist: Command, study: Path) -> None:
+    """A budget of infinity is a reference, which is not ranked."""
     found = document(fedhist("compare", study, "--json", "--out", "results/b"))
-    assert found["kind"] == "comparison"
-    assert "naive-mean" in {row["label"] for row in found["rows"]}
-    assert len([r for r in found["records"] if r["protocol"] == "naive-mean"]) == 2
-
-
-def test_sweep_and_results(fedhist: Command, study: Path) -> None:
-    found = document(fedhist("sweep", study, "--json", "--out", "small.sqlite"))
-    assert (found["kind"], found["cells"]) == ("sweep", {"ok": 2})
-    again = document(fedhist("results", "small.sqlite", "--json", "--where", "epsilon <= 1"))
-    assert again["kind"] == "results"
-    assert again["records"] == found["records"][:1]
+    assert found["kind"] == "study"
+    assert [(x["setting"], x["rank"], x["flags"]) for x in found["lines"]] == [
+        ({"protocol.epsilon": 1.0}, 1, []),
+        ({"protocol.epsilon": "inf"}, None, ["NOT PRIVATE"]),
+    ]
+    assert len(found["records"]) == 4
 
 
 def test_audit(fedhist: Command) -> None:
@@ -89,13 +85,9 @@ def test_audit(fedhist: Command) -> None:
     assert all(f["verdict"] == "consistent" for f in found["findings"])
 
 
-def test_report_and_ledger(fedhist: Command, study: Path) -> None:
+def test_ledger(fedhist: Command, study: Path) -> None:
     ledger = ("--ledger", "ledger.json", "--epsilon", "0.5")
     assert fedhist("run", study, "--out", "results/a", *ledger).status == 0
-    found = document(fedhist("report", "results/a", "--json"))
-    page = Path(found["file"])
-    assert (found["kind"], page) == ("report", Path("results/a/report.html"))
-    assert found["bytes"] == page.stat().st_size
     found = document(fedhist("ledger", "ledger.json", "--cap-epsilon", "2", "--json"))
     assert (found["kind"], found["cap"]["epsilon"]) == ("ledger", 2.0)
     assert found["total"] == found["totals"][found["adjacency"]]
@@ -114,6 +106,6 @@ def test_convert(fedhist: Command, tmp_path: Path) -> None:
 
 
 def test_nothing_computed_is_said(fedhist: Command) -> None:
-    answer = fedhist("compare", "--json")
+    answer = fedhist("reproduce", "all", "--json")
     assert (answer.status, answer.out) == (2, "")
-    assert "say what to run" in answer.err
+    assert "all runs every experiment" in answer.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import polars as pl
 import pytest
 
 from simulations.reporting.numbers import fixed
-from simulations.reporting.shown import NoFigureError, Shown
+from simulations.reporting.shown import Kept, NoFigureError, Shown
 from simulations.reporting.table import BAD, Column, Marked, Table
+from simulations.reporting.targets import kind_of
 
 
 class Small(Shown):
@@ -55,8 +57,8 @@ def test_html_escapes_and_says_what_is_not_private() -> None:
 
 def test_markdown_has_tables_notes_and_the_warning() -> None:
     text = Small().to_markdown()
-    assert text.startswith("**two <users> & tea**\n\n| who | ± 95% | n |\n")
-    assert "| ann | 0.25* | 1,200 |" in text
+    assert text.startswith("**two <users> & tea**\n\n| who        | ± 95% | n     |\n")
+    assert "| ann        | 0.25* | 1,200 |" in text
     assert "\n\n*: exact.\n\n*more*\n\n| x |" in text
     assert text.endswith("NOT PRIVATE: computed from the users' data, outside every guarantee.\n")
 
@@ -78,7 +80,7 @@ class Undrawn(Small):
 
 def test_without_a_figure_the_rest_is_written(tmp_path: Path) -> None:
     Undrawn().save(tmp_path / "all")
-    assert (tmp_path / "all" / "tables.md").is_file()
+    assert (tmp_path / "all" / "report.html").is_file()
     assert not (tmp_path / "all" / "figure.png").exists()
     Undrawn().save(tmp_path / "page.html")
     assert "<table" in (tmp_path / "page.html").read_text()
@@ -90,13 +92,13 @@ def test_what_is_saved_is_said_by_the_ending(tmp_path: Path) -> None:
     Drawn().save(tmp_path / "a.csv")
     assert pl.read_csv(tmp_path / "a.csv").equals(Drawn().table)
     Drawn().save(tmp_path / "a.tex", columns=["half", "who"])
-    assert "\n\\begin{tabular}{r@{}ll}\n" in (tmp_path / "a.tex").read_text()
+    assert "\n\\begin{tabular}{rl}\n" in (tmp_path / "a.tex").read_text()
     Drawn().save(tmp_path / "b.tex")
     assert (tmp_path / "b.tex").read_text().startswith(Drawn().to_latex())
     assert "% NOT PRIVATE: computed" in Drawn().to_latex()
     Drawn().save(tmp_path / "a.svg")
     assert "<svg" in (tmp_path / "a.svg").read_text()
-    with pytest.raises(ValueError, match=r"a\.xlsx ends in '\.xlsx'; known: \.md, \.tex"):
+    with pytest.raises(ValueError, match=r"a\.xlsx ends in '\.xlsx'; known: txt, md, tex"):
         Drawn().save(tmp_path / "a.xlsx")
 
 
@@ -108,7 +110,7 @@ def test_a_folder_has_everything_and_is_replaced_by_its_kind(
     for _ in range(2):
         cls().save(folder)
     names = {p.name for p in folder.iterdir() if not p.name.startswith(".")}
-    assert names == {"tables.md", "table.csv", "table1.csv"} | more
+    assert names == {"result.json", "report.html"} | more
     (folder / "mine.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"holds mine\.txt, which fedhist did not write"):
         cls().save(folder)
@@ -116,3 +118,25 @@ def test_a_folder_has_everything_and_is_replaced_by_its_kind(
 
 def test_its_repr_is_one_line() -> None:
     assert repr(Small()) == "<Small: two <users> & tea>"
+
+
+class Told(Drawn):
+    kind = "told"
+
+    def sections(self) -> list[tuple[str, list[str]]]:
+        return [("warnings", ["{odd} names", "are kept"])]
+
+
+def test_a_folder_is_shown_as_it_was_written(tmp_path: Path) -> None:
+    """Numbers as they are, marks, notes, sentences: in every format, but for the figure."""
+    Told().save(tmp_path / "out")
+    assert kind_of(tmp_path / "out") == "told"
+    kept = Kept.open(tmp_path / "out")
+    for kind in ("txt", "md", "tex", "csv"):
+        assert kept.written(kind) == Told().written(kind), kind
+    assert kept.document() == json.loads((tmp_path / "out" / "result.json").read_text())
+    assert kept.table.equals(Told().table)
+    with pytest.raises(ValueError, match="no figure"):
+        kept.written("svg")
+    with pytest.raises(ValueError, match="cannot be read"):
+        Kept.open(tmp_path)

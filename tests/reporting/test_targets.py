@@ -1,0 +1,120 @@
+"""Nothing is replaced but what the same command wrote, unless it is forced; and never half of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from simulations.reporting.targets import (
+    MARK,
+    check_file,
+    check_folder,
+    kind_of,
+    new_folder,
+    whole_folder,
+    write_target,
+)
+
+
+def make(folder: Path, kind: str = "run", text: str = "old", **more: bool) -> None:
+    with whole_folder(folder, kind, **more) as part:
+        (part / "a.txt").write_text(text)
+
+
+def test_a_folder_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    make(folder)
+    make(folder, text="new")
+    assert (folder / "a.txt").read_text() == "new"
+    assert kind_of(folder) == "run"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
+
+
+def test_another_kind_is_left_alone_unless_it_is_forced(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    make(folder)
+    with pytest.raises(ValueError, match=r"of the kind 'run', not 'study'.*--force replaces it"):
+        make(folder, "study")
+    make(folder, "study", force=True)
+    assert kind_of(folder) == "study"
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_files_of_others_are_left_alone(tmp_path: Path, force: bool) -> None:
+    folder = tmp_path / "out"
+    make(folder)
+    (folder / "mine").mkdir()
+    (folder / "mine" / "b.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds mine/b\.txt, which fedhist did not write"):
+        make(folder, force=force)
+    assert (folder / "mine" / "b.txt").read_text() == "mine"
+
+
+def test_a_folder_without_a_mark(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    make(tmp_path / "empty")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "c.txt").touch()
+    with pytest.raises(ValueError, match="holds c.txt"):
+        check_folder(tmp_path / "other", "run")
+    (tmp_path / "other" / MARK).write_text("[]")
+    assert kind_of(tmp_path / "other") == ""
+
+
+def test_where_one_stands_is_no_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for path in (".", "..", "/"):
+        with pytest.raises(ValueError, match="is not one to replace"):
+            check_folder(path, "run", force=True)
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(ValueError, match="is a file, not a folder"):
+        check_folder(file, "run", force=True)
+
+
+def test_what_breaks_off_leaves_what_was_there(tmp_path: Path) -> None:
+    make(tmp_path / "out")
+
+    def broken() -> None:
+        with whole_folder(tmp_path / "out", "run") as part:
+            (part / "a.txt").write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        broken()
+    assert (tmp_path / "out" / "a.txt").read_text() == "old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
+
+
+def test_results_are_their_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with whole_folder(tmp_path / "out", "run") as part:
+            (part / "estimate.csv").touch()
+            (part / "metrics.json").touch()
+        make(tmp_path / "shared", shared=True)
+    finally:
+        os.umask(before)
+    modes = {p.name: p.stat().st_mode & 0o777 for p in (tmp_path / "out").iterdir()}
+    assert (modes["metrics.json"], modes["estimate.csv"]) == (0o600, 0o644)
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "shared" / "a.txt").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_file_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "a.csv"
+    write_target(file, "x")
+    with pytest.raises(ValueError, match="exists; it is left alone"):
+        write_target(file, "y")
+    write_target(file, "y", force=True)
+    assert file.read_text() == "y"
+    with pytest.raises(ValueError, match="is a folder; name a file"):
+        check_file(tmp_path, force=True)
+
+
+def test_new_folders_are_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len({new_folder("run") for _ in range(3)}) == 3
