@@ -19,6 +19,7 @@ from simulations.cli.options import (
     RayAddress,
     Set,
     Workers,
+    place,
     spread,
 )
 
@@ -36,7 +37,7 @@ def compare(
     data: DataFile = NO_FILE,
     plugin: Plugin = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs of every row.")] = None,
-    workers: Workers = 0,
+    workers: Workers = None,
     ray_address: RayAddress = None,
     out: Out = None,
     force: Force = False,
@@ -60,7 +61,7 @@ def compare(
     if seeds is not None:
         overrides += [f"{part}.seeds={seeds}" for part in study_parts(study)]
     loaded = load_study(study, overrides)
-    address = ray_address or loaded.run.ray_address or None
+    tasks, address = place(workers, ray_address or loaded.run.ray_address)
     folder = (out or Path("results") / f"compare-{loaded.name}").absolute()
     with terminal.progress_bar() as bar:
         task = bar.add_task("cells", total=None)
@@ -76,7 +77,7 @@ def compare(
                 found = run_study(
                     loaded,
                     folder,
-                    workers=None if address and not workers else workers,
+                    workers=tasks,
                     address=address,
                     force=force,
                     progress=progress,

@@ -11,15 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from fedhist.base.errors import nearest
 from simulations.config.named_files import toml_value
-
-if TYPE_CHECKING:
-    from simulations.runs.config import RunTable
 
 Set = Annotated[list[str] | None, typer.Option("--set", help="table.key=VALUE; may be repeated.")]
 Data = Annotated[Path | None, typer.Option("--data", help="Your CSV, TSV or Parquet file.")]
@@ -42,7 +39,6 @@ Json = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there, whatever wrote it.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
-Show = Annotated[bool, typer.Option("--show", help="Show the file and run nothing.")]
 Workers = Annotated[
     int | None,
     typer.Option("--workers", min=0, help="Ray tasks at a time; 0: everything in this process."),
@@ -50,12 +46,8 @@ Workers = Annotated[
 RayAddress = Annotated[str | None, typer.Option("--ray-address", help="Join this Ray cluster.")]
 
 
-def place(
-    workers: int | None, address: str | None, run: RunTable | None = None
-) -> tuple[int | None, str | None]:
-    """Return how many tasks of a command run at a time, 0 in this process, and on which cluster.
-
-    What no option says, the configuration's [run] does; without one, it is this process.
+def place(workers: int | None, address: str | None) -> tuple[int | None, str | None]:
+    """Return how many tasks run at a time, 0 in this process, and on which cluster.
 
     Raises
     ------
@@ -66,11 +58,7 @@ def place(
         raise ValueError(
             f"--workers 0 runs in this process, --ray-address {address} on a cluster: leave one out"
         )
-    if workers is None and not address:
-        workers = 0 if run is None or run.runtime == "inline" else run.workers or None
-    if workers != 0 and not address and run is not None:
-        address = run.ray_address
-    return workers, address or None
+    return 0 if workers is None and not address else workers, address or None
 
 
 @dataclass(frozen=True)

@@ -67,10 +67,12 @@ def check_folder(path: str | Path, kind: str, *, force: bool = False) -> Path:
                 f"{path} holds results of the kind {marks.get('kind')!r}, not {kind!r}; it is left "
                 "alone (--force replaces it)"
             )
-    place = next(p for p in (target, *target.parents) if p.exists())
-    if not os.access(place, os.W_OK):
-        raise ValueError(f"{path} cannot be written: {place}: Permission denied")
-    return target
+    place = next(p for p in target.parents if p.exists())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".fedhist-", dir=place):
+            return target
+    except OSError as e:
+        raise ValueError(f"{path} cannot be written: {place}: {e.strerror}") from None
 
 
 def check_file(path: str | Path, *, force: bool = False) -> Path:

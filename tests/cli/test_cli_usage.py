@@ -145,10 +145,10 @@ STUDIES = {
     "audit mean --set refine=clip": (
         "unknown parameter of mean 'refine'; it is gone: write method = \"vote\""
     ),
-    "sweep clip --set sweep.protocols=[{name='meen'}]": (
+    "compare clip --set sweep.protocols=[{name='meen'}]": (
         "clip: sweep.protocols: unknown protocol 'meen'; did you mean 'mean'?"
     ),
-    'sweep clip --set sweep."protocol.adjacency"=["replace-usr"]': (
+    'compare clip --set sweep."protocol.adjacency"=["replace-usr"]': (
         "clip: protocol.adjacency must be one of "
     ),
     "decide shoppers --set decide.without=['item-histgram']": (
@@ -172,7 +172,7 @@ def test_wrong_settings_of_studies_are_explained(fedhist: Command, command: str)
 
 
 @pytest.mark.parametrize(
-    "command", ["run quickstart", "sweep clip", "compare mean", "reproduce all"]
+    "command", ["run quickstart", "compare clip", "compare mean", "reproduce all"]
 )
 def test_a_cluster_and_this_process_exclude_each_other(fedhist: Command, command: str) -> None:
     """Both are named, before anything is looked for or started."""
@@ -212,11 +212,11 @@ def test_a_table_without_its_choice(fedhist: Command, tmp_path: Path) -> None:
 
 
 def test_a_plugin_that_is_missing_or_registers_nothing(fedhist: Command, tmp_path: Path) -> None:
-    answer = fedhist("protocols", "--plugin", "absent.py")
+    answer = fedhist("list", "protocols", "--plugin", "absent.py")
     assert answer.status == 2
     assert "no such plugin file" in answer.err
     (tmp_path / "empty.py").write_text("x = 1\n")
-    answer = fedhist("protocols", "--plugin", "empty.py")
+    answer = fedhist("list", "protocols", "--plugin", "empty.py")
     assert answer.status == 2
     assert "registers no protocol" in answer.err
 
@@ -288,40 +288,40 @@ def test_your_own_samples(fedhist: Command) -> None:
 
 def test_lists_and_descriptions(fedhist: Command) -> None:
     """What can be run, and one protocol whole, fit 80 columns."""
-    listed = fedhist("protocols", "--plugin", PLUGIN)
+    listed = fedhist("list", "protocols", "--plugin", PLUGIN)
     assert {"bounded-histogram", "mean", "test-ending"} <= set(listed.out.split())
-    one = fedhist("protocols", "mean")
+    one = fedhist("list", "protocols", "mean")
     assert "samples_per_user" in one.out
     assert "required" in one.out
     assert "epsilon-LDP" in one.out
     assert "whole record is replaced" in one.out
     assert ">>>" not in one.out
-    configs = fedhist("configs")
+    configs = fedhist("list", "configurations")
     assert {"quickstart", "mean", "lastfm", "movielens"} <= set(configs.out.split())
     for text in (listed.out, one.out, configs.out):
         assert max(map(len, text.splitlines())) <= 80
-    answer = fedhist("protocols", "meen")
+    answer = fedhist("list", "protocols", "meen")
     assert answer.status == 2
     assert "did you mean 'mean'?" in answer.err
 
 
 def test_the_file_of_a_built_in_configuration_is_a_start(fedhist: Command) -> None:
-    Path("mine.toml").write_text(fedhist("configs", "quickstart").out)
+    Path("mine.toml").write_text(fedhist("list", "configurations", "quickstart").out)
     arguments = ["--runtime", "inline", "--population.n_users", "100", "--nodes", "2"]
     assert fedhist("run", "mine.toml", *arguments, "--out", "a").status == 0
     assert fedhist("run", "quickstart", *arguments, "--out", "b").status == 0
     assert Path("a/estimate.csv").read_bytes() == Path("b/estimate.csv").read_bytes()
-    assert fedhist("configs", "quikstart").status == 2
+    assert fedhist("list", "configurations", "quikstart").status == 2
 
 
-@pytest.mark.parametrize("word", ["run", "protocols", "configs", "ledger"])
+@pytest.mark.parametrize("word", ["run", "list", "show", "ledger"])
 def test_help_fits_and_says_what_the_arguments_are(fedhist: Command, word: str) -> None:
     answer = fedhist(word, "--help")
     assert answer.status == 0
     assert f"fedhist {word}" in answer.out
 
 
-@pytest.mark.parametrize("command", ["run", "protocols", "decide", "audit", "reproduce", "report"])
+@pytest.mark.parametrize("command", ["run", "list", "decide", "audit", "reproduce", "show"])
 def test_help_describes_every_argument_in_whole_paragraphs(fedhist: Command, command: str) -> None:
     """No line of a paragraph ends early: its next line's first word had no room."""
     said = fedhist(command, "--help").out
