@@ -1,4 +1,4 @@
-"""Nothing is replaced but what the same command wrote, unless it is forced; and never half of it."""
+"""Nothing is replaced but what the same command wrote, unless forced; and never half of it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_folder_without_a_mark(tmp_path: Path) -> None:
     make(tmp_path / "empty")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "c.txt").touch()
-    with pytest.raises(ValueError, match="holds c.txt"):
+    with pytest.raises(ValueError, match=r"holds c\.txt"):
         check_folder(tmp_path / "other", "run")
     (tmp_path / "other" / MARK).write_text("[]")
     assert kind_of(tmp_path / "other") == ""
