@@ -14,12 +14,9 @@ from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Protocol
 from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.protocols.shared.sample_sizes import Held
-from server.means.lower_bounds import Sizes, coins, two_point_bound, waves
+from server.means.lower_bounds import Sizes, TwoPoints, coins, two_point_bound, waves
 
-
-def covered(guarantee: Guarantee) -> bool:
-    """Say whether the bounds are about such a guarantee: every user's own message is private."""
-    return guarantee.trust is Trust.LOCAL and guarantee.unit == "user" and guarantee.delta == 0
+Planned = tuple[float, float]
 
 
 def sizes_of(found: Held, planned: float, n_users: float = 0.0) -> Sizes:
@@ -39,65 +36,59 @@ def sizes_of(found: Held, planned: float, n_users: float = 0.0) -> Sizes:
 
 
 def mean_bounds(
-    guarantee: Guarantee,
-    held: Held,
-    half_width: float,
-    samples: float,
-    n_users: float,
-    loss: str,
+    guarantee: Guarantee, held: Held, planned: Planned, half_width: float, loss: str
 ) -> tuple[LowerBound, ...]:
     """Return the bound on the squared l2 error of a mean. NOT PRIVATE: it counts samples.
 
-    ``half_width`` is that of a coordinate's range, or the radius of a ball; ``samples`` are the
-    planned ones of a user, 0 where there is no such number.
+    ``planned`` are the samples per user and the users, 0 where there are no such numbers;
+    ``half_width`` is that of a coordinate's range, or the radius of a ball.
     """
-    if not covered(guarantee):
-        return ()
-    sizes = sizes_of(held, samples, n_users)
-    value = half_width**2 * two_point_bound(sizes, float(guarantee.epsilon), coins())
-    source = "two hypotheses (Le Cam) about one coordinate, items +-1"
-    return (LowerBound(loss, value, source=source),)
+    about = "about one coordinate, items +-1"
+    return _bounds(guarantee, held, planned, loss, coins(), about, half_width**2)
 
 
 def density_bounds(
     guarantee: Guarantee,
     held: Held,
-    planned: tuple[float, float],
+    planned: Planned,
     smoothness: float,
     radius: float,
     loss: str,
 ) -> tuple[LowerBound, ...]:
-    """Return the bounds on the integrated squared error of a density. NOT PRIVATE.
-
-    ``planned`` are the samples per user and the users, 0 where there are no such numbers.
-    """
-    if not covered(guarantee):
-        return ()
-    eps, sizes = float(guarantee.epsilon), sizes_of(held, *planned)
+    """Return the bounds on the integrated squared error of a density. NOT PRIVATE."""
     # the basis function is the second one, whose coefficient is at most radius / 2^smoothness
-    value = two_point_bound(sizes, eps, waves(radius / 2**smoothness))
-    source = "two hypotheses (Le Cam): 1 +- D sqrt2 cos(2 pi x)"
-    return (LowerBound(loss, value, source=source),)
+    points, about = waves(radius / 2**smoothness), "about 1 +- D sqrt2 cos(2 pi x)"
+    return _bounds(guarantee, held, planned, loss, points, about)
 
 
 def share_bounds(
-    guarantee: Guarantee,
-    held: Held,
-    planned: tuple[float, float],
-    loss: str,
-    power: Literal[1, 2],
+    guarantee: Guarantee, held: Held, planned: Planned, loss: str, power: Literal[1, 2]
 ) -> tuple[LowerBound, ...]:
     """Return the bound on the l1 or squared l2 error of the shares of symbols. NOT PRIVATE.
 
     Of two symbols with shares (1 +- theta) / 2 the difference is theta: its error is at most the
     l1 distance, and its square at most twice the squared l2 distance.
     """
-    if not covered(guarantee):
+    about = "about two symbols"
+    return _bounds(guarantee, held, planned, loss, coins(), about, 1 / power, power)
+
+
+def _bounds(
+    guarantee: Guarantee,
+    held: Held,
+    planned: Planned,
+    loss: str,
+    points: TwoPoints,
+    about: str,
+    times: float = 1.0,
+    power: int = 2,
+) -> tuple[LowerBound, ...]:
+    """Bound the error if every user's own message is private."""
+    if guarantee.trust is not Trust.LOCAL or guarantee.unit != "user" or guarantee.delta:
         return ()
     sizes = sizes_of(held, *planned)
-    value = two_point_bound(sizes, float(guarantee.epsilon), coins(), power) / power
-    source = "two hypotheses (Le Cam) about two symbols"
-    return (LowerBound(loss, value, source=source),)
+    value = times * two_point_bound(sizes, float(guarantee.epsilon), points, power)
+    return (LowerBound(loss, value, source=f"two hypotheses (Le Cam) {about}"),)
 
 
 def planned_sizes(protocol: Protocol) -> tuple[float, float]:

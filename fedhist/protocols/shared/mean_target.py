@@ -79,8 +79,9 @@ class MeanTarget(Protocol):
         where = self.bounded_by
         if where is None:
             return ()
-        _, n_users = planned_sizes(self)
-        return mean_bounds(self.guarantee, held(facts), *where, n_users, SQUARED_L2)
+        half_width, samples = where
+        planned = samples, planned_sizes(self)[1]
+        return mean_bounds(self.guarantee, held(facts), planned, half_width, SQUARED_L2)
 
     def loss(self, value: Array, truth: Array) -> float:
         """Squared l2 distance."""
