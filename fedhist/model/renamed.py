@@ -39,6 +39,7 @@ GONE: Mapping[str, str] = {
     "sweep": "fedhist.compare(study, axes), which reads the table [sweep] too",
     "results": "fedhist.show(folder)",
     # fields and values of protocols: "NAME.FIELD", "NAME.FIELD=VALUE"
+    "[run].checks": "nothing: the server checks every message",
     "ragged-distribution.median": 'nothing for "em", and mode = "paper" for "dyadic"',
     "mean.refine": 'method = "vote" for refine = "clip"',
     "mean-l2.c_sigma": 'nothing, or method = "centred", which learns how far users are apart',

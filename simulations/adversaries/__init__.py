@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from simulations.adversaries.table import override_adversary as override_adversary
     from simulations.adversaries.table import read_adversaries as read_adversaries
     from simulations.adversaries.table import rows_of as rows_of
-    from simulations.adversaries.unchecked import UncheckedIntake as UncheckedIntake
-    from simulations.adversaries.unchecked import UncheckedSession as UncheckedSession
 else:
     from fedhist.base.lazy import public_names
 

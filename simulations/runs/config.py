@@ -88,8 +88,6 @@ class RunTable(Settings):
     on_bad_reply : {"drop", "null", "stop"}
         What becomes of a user whose message fails its check: it is left out, the null record takes
         its place, or its node is refused ("stop"), which ends the run unless min_replies allows it.
-    checks : bool
-        False: the server believes what it is told. NOT SAFE: for evaluation.
     aggregation : {"ideal", "masked"}
         How sums under aggregate trust are made: "ideal", by a server that sees what each node sends
         and is trusted to forget it, or under masks, in four rounds of messages. A deployment's are
@@ -122,7 +120,6 @@ class RunTable(Settings):
     plugins: tuple[str, ...] = ()
     ledger: str = ""
     on_bad_reply: str = "drop"
-    checks: bool = True
     aggregation: str = "ideal"
     journal: str = ""
     out: str = ""

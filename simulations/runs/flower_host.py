@@ -96,10 +96,10 @@ class FlowerHost:
         run = prepared.config.run
         if run.nodes < 1:
             raise ValueError("run.nodes must say how many nodes to wait for; it is not set")
-        inline_only = not run.checks or run.on_bad_reply == "null" or run.clients == "aggregate"
+        inline_only = run.on_bad_reply == "null" or run.clients == "aggregate"
         if prepared.config.adversaries or inline_only:
             raise ValueError(
-                'adversaries, run.checks = false, run.on_bad_reply = "null" and run.clients = '
+                'adversaries, run.on_bad_reply = "null" and run.clients = '
                 '"aggregate" are for fedhist run'
             )
         if run.repeats > 1:

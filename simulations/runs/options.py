@@ -32,8 +32,6 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 """What an option may be."""
 
-NOT_SAFE = "NOT SAFE: the server checked no message (run.checks = false)"
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -91,7 +89,6 @@ class Options:
     beside: Callable[[Users], Summary] | None = field(default=None, compare=False)
     adversaries: Sequence[Adversary] = ()
     on_bad_reply: str = "drop"
-    checks: bool = True
     aggregation: str = "ideal"
     progress: Callable[[int, int, int], None] | None = field(default=None, compare=False)
 
@@ -105,13 +102,11 @@ class Options:
             )
         if self.noise == "secure" and (self.clients == "aggregate" or self.hostile):
             raise ValueError(
-                'noise = "secure" has no seed, but clients = "aggregate", adversaries and '
-                'checks = false are simulated with one: set noise = "simulated"'
+                'noise = "secure" has no seed, but clients = "aggregate" and '
+                'adversaries are simulated with one: set noise = "simulated"'
             )
         if self.clients == "aggregate" and self.hostile:
             raise ValueError('adversaries send messages, but clients = "aggregate" makes none')
-        if self.masked and not self.checks:
-            raise ValueError('masks need checks = true, or set aggregation = "ideal"')
         if self.seed is not None and self.seed < 0:
             raise ValueError(f"seed must be non-negative, got {self.seed}")
         for name in ("nodes", "workers", "min_replies", "max_users_per_node", "timeout"):
@@ -147,8 +142,8 @@ class Options:
 
     @property
     def hostile(self) -> bool:
-        """Whether anybody misbehaves, or the server checks nothing."""
-        return bool(self.adversaries) or not self.checks
+        """Whether anybody misbehaves."""
+        return bool(self.adversaries)
 
 
 def ended(session: Session) -> Estimate:

@@ -10,11 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 from flwr.app import ArrayRecord
-from flwr.serverapp import Grid
 
 from clients.answers import streams
 from fedhist.base.arrays import Words
-from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Report
 from fedhist.privacy.guarantee import Trust
 from fedhist.session.session import Session
@@ -22,7 +20,7 @@ from fedhist.users.shards import Shard
 from server.intake import Intake, Nulls
 from server.strategy import DROPPED, REPLACED, SessionStrategy
 from simulations import adversaries
-from simulations.runs.options import NOT_SAFE, Options, Outcome, ended
+from simulations.runs.options import Options, Outcome, ended
 from simulations.runtimes.simulated_grid import LocalGrid, Progress, SimulatedGrid
 
 
@@ -37,8 +35,7 @@ def strategy_of(
     def intake(query: Query, digest: str, on_bad_reply: str) -> Intake:
         if options.watch is not None:
             options.watch(query)
-        take_in = Intake if options.checks else adversaries.UncheckedIntake
-        return take_in(query, digest, on_bad_reply, nulls, options.max_users_per_node)
+        return Intake(query, digest, on_bad_reply, nulls, options.max_users_per_node)
 
     return SessionStrategy(
         session,
@@ -83,11 +80,11 @@ def run_over_grid(
     with _grid(poisoned, n_nodes, seed, options, report) as grid:
         ready = time.perf_counter()
         hostile = None if assigned is None else adversaries.HostileGrid(grid, assigned, seed)
-        estimate = _estimate(strategy, hostile or grid, options)
+        strategy.start(hostile or grid, ArrayRecord(), timeout=options.timeout)
         seconds = {"start": ready - started, "run": time.perf_counter() - ready}
         measured = grid.beside_total()
     counts = {} if hostile is None else _counts(hostile, strategy.rounds)
-    return Outcome(estimate, strategy.rounds, seconds, seed, counts, measured)
+    return Outcome(ended(session), strategy.rounds, seconds, seed, counts, measured)
 
 
 def _grid(
@@ -110,22 +107,6 @@ def _grid(
         progress=progress,
         beside=None if options.hostile else options.beside,
     )
-
-
-def _estimate(strategy: SessionStrategy, grid: Grid, options: Options) -> Estimate:
-    """Run the session to its end; a server that checks nothing may break off on what it is told."""
-    session = strategy.session
-    try:
-        strategy.start(grid, ArrayRecord(), timeout=options.timeout)
-        estimate = ended(session)
-    except Exception as e:
-        if options.checks:
-            raise
-        reason = f"the server, which checks nothing, broke off: {type(e).__name__}: {e}"
-        estimate = Estimate.failed(reason, truth=session.protocol.estimates, ledger=session.ledger)
-    if options.checks:
-        return estimate
-    return replace(estimate, warnings=(*estimate.warnings, NOT_SAFE))
 
 
 def _nulls(nodes: Sequence[Shard], seed: int | None) -> Nulls:

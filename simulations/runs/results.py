@@ -28,7 +28,7 @@ from simulations.reporting.estimate_files import write_estimate
 from simulations.reporting.json_files import write_json
 from simulations.reporting.targets import new_folder, whole_folder
 from simulations.runs.config import Prepared
-from simulations.runs.options import NOT_SAFE, Outcome
+from simulations.runs.options import Outcome
 from simulations.runs.trust import SHUFFLE, shuffle_in_words
 
 RUN = "run"
@@ -223,8 +223,6 @@ def metrics(
         "noise": _noise(prepared, prepared.config.run.noise),
         "clients": prepared.config.run.clients,
     }
-    if not prepared.config.run.checks:
-        body["NOT SAFE"] = NOT_SAFE
     # times, sizes and numbers of messages depend on the data
     secret: dict[str, Any] = {
         "seconds": first.seconds,

@@ -136,8 +136,7 @@ def check_population(protocol: Protocol, users: Shard, options: Options) -> int:
 def check_held(n_users: int, options: Options) -> None:
     """Refuse what needs users in memory, if they are too many: no user is made to find that."""
     if options.hostile:
-        what = "a run with adversaries" if options.adversaries else "run.checks = false"
-        check_in_memory(n_users, what)
+        check_in_memory(n_users, "a run with adversaries")
     elif not options.fold:
         each = -(-n_users // options.n_nodes(n_users))
         check_in_memory(each, 'each node with run.fold = "server"')
@@ -179,13 +178,8 @@ def open_session(protocol: Protocol, options: Options) -> tuple[Session, int]:
         load_plugin(plugin)
     seed = options.seed if options.seed is not None else secrets.randbits(62)
     journal = Journal(options.journal) if options.journal is not None else None
-    make = Session
-    if not options.checks:
-        from simulations.adversaries import UncheckedSession
-
-        make = UncheckedSession
     words = MASKED if options.masked else IDEAL
-    return make(protocol, noise_source(options.noise, seed, protocol), journal, words), seed
+    return Session(protocol, noise_source(options.noise, seed, protocol), journal, words), seed
 
 
 def drive(session: Session, seed: int, users: Shard, options: Options) -> Outcome:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +22,6 @@ from fedhist.model.truths import Truth
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from simulations.adversaries import read_adversaries
-from simulations.runs.options import NOT_SAFE
 from simulations.runs.results import predicted
 from simulations.runs.run import execute
 from simulations.studies.cells import Cell, key_now, prepare_cell, revision_of, versions
@@ -158,11 +156,10 @@ def _measured(built: Built, cell: Cell) -> dict[str, Any]:
     run = cell.config.run
     adversaries = read_adversaries(list(cell.adversary))
     options = run.options(watch=queries.append, adversaries=adversaries)
-    with np.errstate(over="ignore", invalid="ignore") if not run.checks else nullcontext():
-        outcome = execute(built.protocol, built.users, options)
-        estimate = outcome.estimate
-        found = {} if estimate.value is None else _compared(built, estimate)
-    warnings = [*estimate.warnings, *([] if run.checks else [NOT_SAFE])]
+    outcome = execute(built.protocol, built.users, options)
+    estimate = outcome.estimate
+    found = {} if estimate.value is None else _compared(built, estimate)
+    warnings = [*estimate.warnings]
     more: dict[str, Any] = {
         "public": {k: float(v) for k, v in estimate.public.items()},
         "diagnostics": {

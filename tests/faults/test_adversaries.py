@@ -24,9 +24,7 @@ from simulations.runs.config import Config, load_config, prepare
 from simulations.runs.run import Options
 from tests.faults.attacks import (
     CASES,
-    HISTOGRAM,
     assert_same,
-    chosen,
     honest,
     hostile,
     left,
@@ -105,17 +103,6 @@ def test_what_comes_twice_is_used_once(case: str, kind: str) -> None:
         assert n == len(users) // 4
 
 
-@pytest.mark.parametrize("kind", ["duplicate", "replay"])
-def test_without_checks_a_duplicate_counts_twice(kind: str) -> None:
-    users = shoppers()
-    table = Adversary(kind, 0.25)
-    found = hostile((HISTOGRAM, users), table, checks=False)
-    twice = users.take(np.flatnonzero(chosen(users, table)))
-    expected = honest(HISTOGRAM, users).value + honest(HISTOGRAM, twice).value  # type: ignore[operator]
-    assert np.array_equal(found.estimate.value, expected)  # type: ignore[arg-type]
-    assert found.estimate.public["n_users"] == 250
-
-
 # -- nodes -------------------------------------------------------------------------------------
 
 
@@ -147,9 +134,8 @@ def test_who_sums_reports_can_only_be_checked_as_a_sum() -> None:
 
 
 def test_overrides_reach_every_table() -> None:
-    config = load_config("adversarial", ["adversary.1.fraction=0.3", "run.checks=false"])
+    config = load_config("adversarial", ["adversary.1.fraction=0.3"])
     assert [a.fraction for a in config.adversaries] == [0.1, 0.3]
-    assert not config.run.checks
     assert config.to_dict()["adversary"][1]["fraction"] == 0.3
     more = load_config("mean", ["adversary.kind=dropout", "adversary.fraction=0.2"])
     assert more.adversaries == (Configured("dropout", 0.2),)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from simulations.runtimes.inline import InlinePopulation
 from tests.faults.attacks import (
     CASES,
     COUNTS,
-    HISTOGRAM,
     SEED,
     assert_same,
     chosen,
@@ -111,31 +109,14 @@ def test_every_query_sees_every_form(protocol_name: str) -> None:
     assert seen or session.estimate is not None
 
 
-def test_without_checks_one_message_is_enough() -> None:
-    """Real values: a NaN or a huge number of one user of 200 is the estimate."""
-    users = shoppers()
-    real = replace(HISTOGRAM, grid=None, nonneg=False)
-    for form, value in (("nan", math.nan), ("inf", math.inf), ("huge", 1e300)):
-        table = Adversary("malformed", 0.005, form=form)
-        safe = hostile((real, users), table).estimate
-        assert np.array_equal(safe.value, honest(real, left(users, table)).value)  # type: ignore[arg-type]
-        found = hostile((real, users), table, checks=False)
-        assert found.estimate.value is not None or "broke off" in found.estimate.reason
-        if found.estimate.value is not None:
-            assert np.array_equal(found.estimate.value.max(), value, equal_nan=True)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("level", ["user", "node"])
 @pytest.mark.parametrize("case", CASES)
-def test_no_run_breaks_and_an_unchecked_one_says_so(case: str, level: str, kind: str) -> None:
+def test_no_run_breaks(case: str, level: str, kind: str) -> None:
     table = Adversary(kind, 0.2, level=level)
-    for checks in (True, False):
-        found = hostile(CASES[case], table, nodes=10, min_replies=1, checks=checks)
-        assert any("NOT SAFE" in w for w in found.estimate.warnings) is not checks
-        assert found.adversaries["injected"]
-        if checks:
-            assert found.estimate.status == "ok"
+    found = hostile(CASES[case], table, nodes=10, min_replies=1)
+    assert found.adversaries["injected"]
+    assert found.estimate.status == "ok"
 
 
 # -- sifting -----------------------------------------------------------------------------------

@@ -146,7 +146,6 @@ def test_a_study_refuses_users_who_are_too_many(monkeypatch: pytest.MonkeyPatch)
     ("more", "message"),
     [
         ({"adversary": [{"kind": "dropout", "fraction": 0.1}]}, "a run with adversaries needs"),
-        ({"checks": False}, r"run\.checks = false needs"),
         ({"fold": "server", "nodes": 2}, r'each node with run\.fold = "server" needs'),
     ],
 )

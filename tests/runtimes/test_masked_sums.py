@@ -75,8 +75,6 @@ def test_masks_are_for_sums_with_shares_of_noise() -> None:
         execute(central, USERS, Options(seed=SEED, nodes=N, aggregation="masked"))
     with pytest.raises(ValueError, match="must be one of ideal, masked, got 'mask'"):
         Options(aggregation="mask")
-    with pytest.raises(ValueError, match="masks need checks"):
-        Options(aggregation="masked", checks=False)
 
 
 def test_no_vector_is_sent_as_it_is(grid: FaultyGrid) -> None:

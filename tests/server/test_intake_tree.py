@@ -18,7 +18,6 @@ from fedhist.protocols.localize.queries import BinVotes
 from fedhist.session.codec import query_digest
 from fedhist.users.keys import Keys
 from server.intake import Collected, Intake
-from simulations.adversaries.unchecked import UncheckedIntake
 
 FIRST = 1000
 QUERY = ClippedCounts(Keys.of(["a", "b"]), 1e17, 1)
@@ -56,13 +55,12 @@ def tree_sum(values: list[np.ndarray | None]) -> np.ndarray | None:
 
 
 @pytest.mark.parametrize("first", [FIRST, 0, 7])
-@pytest.mark.parametrize("kind", [Intake, UncheckedIntake])
-def test_the_sum_is_that_of_the_tree_over_indices(first: int, kind: type[Intake]) -> None:
+def test_the_sum_is_that_of_the_tree_over_indices(first: int) -> None:
     """Whether nodes are known by their ids and added at once, or wait: with gaps, in any order."""
     there = [i for i in range(37) if i % 5 != 2]
     want = tree_sum([REALS[i] if i in there else None for i in range(64)])
     for order in (there, there[::-1], RNG.permutation(there).tolist()):
-        got = taken([(FIRST + i, i, counts(i)) for i in order], first, kind)
+        got = taken([(FIRST + i, i, counts(i)) for i in order], first)
         assert (got.replies, got.summary.n_users) == (len(there), 3 * len(there))
         assert want is not None
         assert got.summary.sums["counts"].tobytes() == want.tobytes()

@@ -18,7 +18,7 @@ from simulations.adversaries import Adversary, read_adversaries
 from simulations.adversaries.table import assign
 from simulations.populations.shared_mean import Gaussian
 from simulations.reporting.json_files import canonical
-from simulations.runs.options import NOT_SAFE, Options
+from simulations.runs.options import Options
 from simulations.runs.run import execute
 from simulations.studies.cells import Cell
 from simulations.studies.compared import plan_of, run_study
@@ -66,8 +66,6 @@ def test_the_key_of_an_attacked_setting_is_fixed() -> None:
         (cell(BAD | {"fraction": 0}), False),
         (cell(BAD | {"target": -1.0}), False),
         (cell(BAD, BAD | {"seed": 1}), False),
-        (cell(BAD, checks=True), True),
-        (cell(BAD, checks=False), False),
         (cell(BAD, on_bad_reply="null"), False),
         (cell(), False),
     ],
@@ -93,21 +91,19 @@ def test_a_record_says_what_an_attacked_run_says() -> None:
     protocol = Mean(epsilon=2.0, n_users=500, samples_per_user=5, low=-1.0, high=1.0)
     table = Adversary("output-poisoning", 0.1, target=1)
     honest = run_cell(cell())
-    for checks in (True, False):
-        options = Options(seed=1, adversaries=[table], checks=checks)
-        outcome = execute(protocol, users, options)
-        record = run_cell(cell(BAD, checks=checks))
-        assert record.loss == protocol.loss_of(outcome.estimate, users)  # bit for bit
-        assert outcome.estimate.value is not None
-        assert record.more["bias"] == float(outcome.estimate.value[0] - protocol.truth(users)[0])
-        assert cell_words(record) == [table.in_words]
-        assert "10% of the users" in table.in_words
-        assert (NOT_SAFE in record.warnings) is not checks
-        assert record.more["diagnostics"]["injected: output-poisoning"] == 50
-        assert not any(k.startswith("dropped: ") for k in record.more["diagnostics"])
-        assert (record.rounds, record.bytes_per_user) == (honest.rounds, honest.bytes_per_user)
-        assert Record.from_json(record.to_json()) == record
-        assert record.tables == cell(BAD, checks=checks)
+    options = Options(seed=1, adversaries=[table])
+    outcome = execute(protocol, users, options)
+    record = run_cell(cell(BAD))
+    assert record.loss == protocol.loss_of(outcome.estimate, users)  # bit for bit
+    assert outcome.estimate.value is not None
+    assert record.more["bias"] == float(outcome.estimate.value[0] - protocol.truth(users)[0])
+    assert cell_words(record) == [table.in_words]
+    assert "10% of the users" in table.in_words
+    assert record.more["diagnostics"]["injected: output-poisoning"] == 50
+    assert not any(k.startswith("dropped: ") for k in record.more["diagnostics"])
+    assert (record.rounds, record.bytes_per_user) == (honest.rounds, honest.bytes_per_user)
+    assert Record.from_json(record.to_json()) == record
+    assert record.tables == cell(BAD)
     assert (cell_words(honest), honest.more["diagnostics"], honest.warnings) == ([], {}, ())
     assert honest.loss == pytest.approx(honest.more["bias"] ** 2)
 
@@ -122,12 +118,6 @@ def test_nodes_that_may_be_missing_are_part_of_an_attacked_setting() -> None:
     record = run_cell(cell(lost, nodes=10, min_replies=8))
     assert (record.status, record.more["diagnostics"]["injected: dropout (node)"] % 2) == ("ok", 0)
     assert cell(nodes=10, min_replies=8).key == cell(nodes=10).key
-
-
-def test_an_unchecked_cell_is_not_safe_whatever_its_end() -> None:
-    wrong = cell(BAD, protocol=MEAN | {"epsilon": -1.0}, checks=False)
-    record = run_cell(wrong)
-    assert (record.status, record.cell["run"]["checks"]) == ("error", False)
 
 
 def test_the_bias_of_poisoned_means_is_the_closed_form() -> None:
@@ -190,12 +180,12 @@ def swept(folder: Path, axes: str, adversary: str = ONE) -> tuple[Cell, ...]:
     "key", ['"adversary.fraction"', "adversary.fraction", '"adversary.0.fraction"']
 )
 def test_axes_of_the_adversary(tmp_path: Path, key: str) -> None:
-    axes = f"{key} = [0, 0.1, 0.3]\nrun.checks = [true, false]\nseeds = 2\n"
+    axes = f"{key} = [0, 0.1, 0.3]\nseeds = 2\n"
     cells = swept(tmp_path, axes)
-    found = [(c.adversary[0]["fraction"], c.run.get("checks", True), c.run["seed"]) for c in cells]
-    assert found == [(f, k, s) for f in (0, 0.1, 0.3) for k in (True, False) for s in (0, 1)]
+    found = [(c.adversary[0]["fraction"], c.run["seed"]) for c in cells]
+    assert found == [(f, s) for f in (0, 0.1, 0.3) for s in (0, 1)]
     assert all(c.adversary[0]["target"] == 1.0 for c in cells)
-    assert len({c.key for c in cells}) == 12
+    assert len({c.key for c in cells}) == 6
 
 
 def test_axes_of_several_adversaries(tmp_path: Path) -> None:
