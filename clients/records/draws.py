@@ -84,9 +84,7 @@ def _kept(indptr: Integers, k: int, words: Words) -> tuple[Integers, NDArray[np.
     ones = np.ones(int(indptr[-1]), dtype=np.uint32)
     rows = Items(Keys.of(()), indptr, np.zeros_like(ones), ones)
     kept = random_clip(rows, k, words, keep_zeros=True)[2].astype(np.bool_)
-    before = np.zeros(len(kept) + 1, dtype=np.int64)
-    np.cumsum(kept, out=before[1:])
-    return before[indptr], kept
+    return offsets(kept)[indptr], kept
 
 
 def drawn_symbols(items: Items, domain: Keys, words: Words) -> Integers:

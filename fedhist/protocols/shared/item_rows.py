@@ -65,10 +65,8 @@ def parse_records(
         raise WireError(f"records are a vector of bytes, got {data.dtype}{data.shape}")
     data = np.ascontiguousarray(data)
     entries = np.zeros(len(indptr), dtype=np.int64)
-    none = np.empty(0, dtype=np.int64)
-    wrong, row, value = _walk(
-        data, indptr, uint64(least), entries, none, none, none.view(np.uint64), False
-    )
+    starts, lengths, counts = (np.empty(len(data) // HEAD, t) for t in ("i8", "i8", "u8"))
+    wrong, row, value = _walk(data, indptr, uint64(least), entries, starts, lengths, counts)
     if wrong == 1:
         raise WireError(f"row {row} holds a record of {value} bytes that ends after the row")
     if wrong == 2:
@@ -76,10 +74,7 @@ def parse_records(
     if wrong == 3:
         raise WireError(f"row {row}: record {value} does not follow the one before in byte order")
     n = int(entries[-1])
-    starts, lengths = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
-    counts = np.empty(n, dtype=np.uint64)
-    _walk(data, indptr, uint64(least), entries, starts, lengths, counts, True)
-    return entries, starts, lengths, counts
+    return entries, starts[:n].copy(), lengths[:n].copy(), counts[:n].copy()
 
 
 def intern_records(data: Bytes, starts: Integers, lengths: Integers) -> tuple[Keys, Integers]:
@@ -121,9 +116,8 @@ def _walk(
     starts: Integers,
     lengths: Integers,
     counts: Any,
-    fill: bool,
 ) -> tuple[int, int, Any]:
-    """Count the records of every row into ``entries``, or fill the columns; returns an error.
+    """Fill the columns, and count the records up to every row into ``entries``; returns an error.
 
     An error is (kind, row, offending value); kind 0 is none.
     """
@@ -152,12 +146,10 @@ def _walk(
                 follows = length > last_length if k == common else data[start + k] > data[last + k]
                 if not follows:
                     return 3, u, row
-            if fill:
-                starts[n], lengths[n], counts[n] = start, length, c
+            starts[n], lengths[n], counts[n] = start, length, c
             n += 1
             row += 1
             last, last_length = start, length
             p = start + length
-        if not fill:
-            entries[u + 1] = n
+        entries[u + 1] = n
     return 0, 0, 0
