@@ -92,18 +92,10 @@ class OracleVotes(LocalQuery):
             users, SeededStreams(users.ids, int(rng.integers(1 << 62)), "aggregate")
         )
 
-    def true_counts(self, users: Users) -> Callable[[np.random.Generator], Integers]:
-        """Prepare draws of how many users have each symbol, and last none: (k + 1,) int64."""
-        k = self.channel.n_symbols
-
-        def counts(rng: np.random.Generator) -> Integers:
-            return count_symbols(self.true_symbols(users, rng), k)
-
-        return counts
-
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
         """Count the true symbols, then draw the counts of the reports from their joint law."""
-        return self._drawn(self.true_counts(users)(rng), rng)
+        symbols = self.true_symbols(users, rng)
+        return self._drawn(count_symbols(symbols, self.channel.n_symbols), rng)
 
     def _drawn(self, counts: Integers, rng: np.random.Generator) -> Summary:
         reports = draw_counts(counts, self.channel, rng)
@@ -207,7 +199,12 @@ class OracleReports(OracleVotes):
         """Draw every user's symbol from its private stream."""
         return self.drawn(users, rng.substream("one-item").words(self.n_words))
 
-    def true_counts(self, users: Users) -> Callable[[np.random.Generator], Integers]:
+    def true_symbols(self, users: Users, rng: np.random.Generator) -> Integers:
+        """Draw every user's symbol: (n,) int64."""
+        words = rng.integers(1 << 64, size=(len(users), self.n_words), dtype=np.uint64)
+        return self.drawn(users, words)
+
+    def prepared(self, users: Users) -> Callable[[np.random.Generator], Integers]:
         """Prepare draws of how many users have each symbol, and last none: (k + 1,) int64."""
         return draws_of_symbols(users.counts, self.domain)
 
@@ -215,7 +212,7 @@ class OracleReports(OracleVotes):
         self, users: Shard, kept: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary]:
         """Prepare draws of the summary of the same users."""
-        parts = [self.true_counts(block.select(self.cohort)) for block in users.blocks()]
+        parts = [self.prepared(block.select(self.cohort)) for block in users.blocks()]
         none = np.zeros(len(self.domain) + 1, dtype=np.int64)
         return lambda rng: self._drawn(sum((part(rng) for part in parts), none), rng)
 
@@ -249,7 +246,7 @@ class OracleSlots(OracleReports):
         """Draw what lies in a slot of every user: (n,) int64, -1 if it is empty."""
         return padded_symbols(users.counts, self.domain, self.padding, words)
 
-    def true_counts(self, users: Users) -> Callable[[np.random.Generator], Integers]:
+    def prepared(self, users: Users) -> Callable[[np.random.Generator], Integers]:
         """Prepare draws of how many users have each symbol, and last none: (k + 1,) int64."""
         return draws_of_symbols(users.counts, self.domain, self.padding)
 
