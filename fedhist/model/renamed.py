@@ -62,6 +62,7 @@ GONE: Mapping[str, str] = {
     "adaptive-histogram.threshold=em-slope-point": 'threshold = "em-slope"',
     "adaptive-histogram.threshold=huang-quantile": 'threshold = "adaptive-quantile"',
     "adaptive-histogram.threshold=em-quantile": 'threshold = "em-slope", or "adaptive-quantile"',
+    "bounded-histogram.clip=best": 'clip = "c-star", within a factor 2 of it',
     "unbounded-histogram.threshold=ramp": 'threshold = "exact-range", or nothing',
     "unbounded-histogram.threshold=ramp-fixed-range": 'threshold = "exact-range"',
 }

@@ -20,9 +20,10 @@ from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.privacy.noise_law import NoiseLaw, expected_l1
 from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram, threshold_rule
 from fedhist.protocols.histograms.reference_clips import c_star_gaussian
-from fedhist.protocols.shared.clipped_totals import clipped_curve, totals
+from fedhist.protocols.shared.clipped_totals import in_domain, totals
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
 from simulations.experiments.experiment import Request, mean_and_error
 from simulations.experiments.norm_index import NormIndex, noise_of
 from simulations.experiments.printed_output import printed_output
@@ -50,6 +51,25 @@ NEGLIGIBLE = 1e-12
 
 PER_OCTAVE = 8
 """Thresholds per factor of two that "best C" is searched over."""
+
+
+def clipped_curve(users: Shard, domain: Keys, clips: Floats, norm: int) -> Floats:
+    """Compute the clipped totals for many thresholds in one pass over the users.
+
+    With v the users' norms, the total at C is the sum of N over v <= C plus C times the sum of
+    N / v over v > C; both are cumulative over bins of v.
+    """
+    d, bins = len(domain), len(clips) + 1
+    whole, shares = np.zeros((bins, d)), np.zeros((bins, d))
+    for n, flat, count in in_domain(users, domain):
+        user = flat // d
+        size = np.bincount(user, count**norm, n) ** (1 / norm)
+        cell = np.searchsorted(clips, size)[user] * d + flat % d  # first threshold >= the norm
+        whole += np.bincount(cell, count, bins * d).reshape(bins, d)
+        shares += np.bincount(cell, count / size[user], bins * d).reshape(bins, d)
+    below = np.cumsum(whole, axis=0)[:-1]
+    above = np.cumsum(shares[::-1], axis=0)[::-1][1:]
+    return np.asarray(below + clips[:, None] * above)
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def test_a_private_number_of_users_is_kept_apart(run: Command) -> None:
 
 
 def test_the_table_says_what_matters(run: Command) -> None:
-    answer = run("--protocol.clip", "best", "--out", "out")
+    answer = run("--protocol.clip", "c-star", "--out", "out")
     lines = answer.out.splitlines()
     assert max(len(x) for x in lines if not x.startswith("written to")) <= 80
     assert "(1, 1e-06)-DP per user, central trust, zero-out-user" in answer.out

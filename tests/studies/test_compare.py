@@ -182,7 +182,7 @@ def test_who_is_flagged_and_who_is_left_out(tmp_path: Path) -> None:
         'name = "test-greedy", clip = 20',
         'name = "test-shares", clip = 20',
         'name = "bounded-histogram", clip = 20, adjacency = "add-remove-user", label = "add"',
-        'name = "bounded-histogram", clip = "best", label = "best"',
+        'name = "bounded-histogram", clip = "c-star", label = "C*"',
         'name = "bounded-histogram", clip = 60, epsilon = inf, label = "no noise"',
     )
     found = compared(written(tmp_path, rows), "compare.seeds=2")
@@ -199,7 +199,7 @@ def test_who_is_flagged_and_who_is_left_out(tmp_path: Path) -> None:
     assert flags["test-stubborn"] == ("other adjacency: zero-out-user",)
     assert flags["add"] == ("other adjacency: add-remove-user",)
     assert flags["no noise"] == ("NOT PRIVATE",)
-    assert "read the data" in flags["best"][0]
+    assert "read the data" in flags["C*"][0]
     left = dict(found.about["left_out"])
     assert "passes the common budget (1, 1e-06): (2, 1e-06)-DP" in left["test-greedy"]
     assert "test-shares" not in left

@@ -31,13 +31,12 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.protocols.clip_choice import by_paper
 from fedhist.protocols.clip_choice.rule import ThresholdRule, ThresholdTask, em_slope
-from fedhist.protocols.histograms.bounded_histogram import GRID_STEPS, BoundedHistogram
+from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
 from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.protocols.shared.central import Central
-from fedhist.protocols.shared.contributions import NormHistogram
+from fedhist.protocols.shared.contributions import STEPS, NormHistogram
 from fedhist.protocols.shared.domains import DomainHistogram, check_domain
 from fedhist.session.curator import Curator
-from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
 
@@ -260,7 +259,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
         Without noise there is nothing to protect and the totals are summed as they are.
         """
         steps = self.discrete and (self.trust is not None or not math.isinf(self.epsilon))
-        grid = clip / GRID_STEPS if steps else None
+        grid = clip / STEPS if steps else None
         epsilon, delta = self.shares.release_epsilon, self.shares.release_delta
         delta = delta if norm == 2 else 0.0
         return BoundedHistogram(
@@ -348,8 +347,3 @@ class AdaptiveHistogram(DomainHistogram, Central):
         """Five drinks, Gaussian noise; so few users that the choice of C is mostly noise."""
         domain = Keys.of(["chai", "maté", "rooibos", "tea", "お茶"])
         return cls(domain, epsilon=1.0, delta=1e-6, clip_max=64.0)
-
-    @classmethod
-    def example_users(cls) -> Users:
-        """Forty users, some of them empty and some with items outside the domain."""
-        return BoundedHistogram.example_users()

@@ -26,23 +26,22 @@ from fedhist.model.losses import L1
 from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
+from fedhist.model.renamed import instead
 from fedhist.privacy import noise_law
 from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols.histograms.queries import ClippedCounts
-from fedhist.protocols.histograms.reference_clips import reference_clip
+from fedhist.protocols.histograms.reference_clips import c_star
 from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.central import Central, add_noise
+from fedhist.protocols.shared.contributions import STEPS
 from fedhist.protocols.shared.domains import DomainHistogram, check_domain, with_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
-
-GRID_STEPS = 1 << 20
-"""Grid steps per clip of ``grid = "default"``; finer than it need be costs nothing."""
 
 
 @register_protocol
@@ -58,8 +57,8 @@ class BoundedHistogram(DomainHistogram, Central):
         Positive; ``inf`` switches noise off (not private).
     clip : float
         C, in counts: each user's contribution is scaled to at most this norm. Public: choose it
-        without the data. In a configuration, "c-star" and "best" compute it FROM the data, as
-        references that are not private.
+        without the data. In a configuration, "c-star" computes it FROM the data, as a reference
+        that is not private.
     delta : float
         0: l1 norm and Laplace noise. Positive: l2 norm and Gaussian noise.
     adjacency : str
@@ -185,28 +184,32 @@ class BoundedHistogram(DomainHistogram, Central):
     def resolve(
         cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
-        """Fill the domain; compute ``clip`` given as "c-star" or "best"; expand the default grid.
+        """Fill the domain; compute ``clip`` given as "c-star"; expand the default grid.
 
-        The two rules read the private data: they are references, and are reported as such.
+        C* reads the private data: it is a reference, and is reported as such.
         """
         p = with_domain(parameters, domain)
         not_private: list[str] = []
         grid = p.pop("grid", None)
         if isinstance(p.get("clip"), str):
-            adjacency = Adjacency(p.get("adjacency", cls.adjacency))
+            if p["clip"] != "c-star":
+                gone = instead(f"{cls.name}.clip={p['clip']}")
+                raise ValueError(f'clip must be a number or "c-star", got {p["clip"]!r}{gone}')
             budget = float(p["epsilon"]), float(p.get("delta", cls.delta))
-            k = sensitivity_multipliers(adjacency, len(p["domain"]))
-            nonneg = bool(p.get("nonneg", cls.nonneg))
-            p["clip"], statement = reference_clip(
-                p["clip"], users, p["domain"], budget, k, discrete=grid is not None, nonneg=nonneg
+            k = sensitivity_multipliers(
+                Adjacency(p.get("adjacency", cls.adjacency)), len(p["domain"])
             )
-            not_private.append(statement)
+            p["clip"] = c_star(users, p["domain"], budget, k, discrete=grid is not None)
+            not_private.append(
+                f"clip = {p['clip']:.6g} was computed from the private data by the C* rule "
+                "(Liu et al. 2023, Section 4.1)"
+            )
         if p.get("trust") is not None and grid is None:
             grid = "default"  # nodes add integers
         if isinstance(grid, str):
             if grid != "default":
                 raise ValueError(f'grid must be a number or "default", got {grid!r}')
-            grid = p["clip"] / GRID_STEPS if p.get("clip") else None
+            grid = p["clip"] / STEPS if p.get("clip") else None
         if grid is not None:
             p["grid"] = grid
         return p, not_private
@@ -216,10 +219,3 @@ class BoundedHistogram(DomainHistogram, Central):
         """Five drinks, Gaussian noise, a clip that nobody in the example reaches."""
         domain = Keys.of(["chai", "maté", "rooibos", "tea", "お茶"])
         return cls(domain, epsilon=1.0, clip=16.0, delta=1e-6)
-
-    @classmethod
-    def example_users(cls) -> Users:
-        """Forty users, some of them empty and some with items outside the domain."""
-        names = ["お茶", "tea", "rye", "maté", "chai"]
-        rows = ({names[(u + 2 * k) % 5]: 1 + (u + k) % 4 for k in range(u % 4)} for u in range(40))
-        return Users.from_records({f"user-{u}": row for u, row in enumerate(rows)})

@@ -136,8 +136,3 @@ class ItemHistogram(DomainHistogram, Aggregating):
     def example(cls) -> Self:
         """Five drinks."""
         return cls(BoundedHistogram.example().domain, epsilon=1.0)
-
-    @classmethod
-    def example_users(cls) -> Users:
-        """Forty users, some of them empty and some with items outside the domain."""
-        return BoundedHistogram.example_users()

@@ -1,8 +1,7 @@
-"""Reference choices of a clipping threshold, computed from the private data: NOT PRIVATE.
+"""The clipping threshold C*, computed from the private data: NOT PRIVATE.
 
-Each rule minimises (a bound on) the expected l1 error of a clipped histogram with noise in
-proportion to the threshold C, computed WITH the private data. They say how good a threshold could
-have been; a private run may not use them.
+It minimises a bound on the expected l1 error of a clipped histogram with noise in proportion to the
+threshold C, computed WITH the private data: how good a threshold could have been.
 
 References
 ----------
@@ -17,8 +16,8 @@ import math
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from fedhist.privacy.noise_law import NoiseLaw, expected_l1, noise_per_sensitivity
-from fedhist.protocols.shared.clipped_totals import clipped_curve, totals, user_norms
+from fedhist.privacy.noise_law import NoiseLaw, noise_per_sensitivity
+from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
 
@@ -54,57 +53,21 @@ def c_star_gaussian(l1_norms: Floats, l2_norms: Floats, noise_mass: float) -> fl
     return float(v[at]) if at < len(v) else 0.0
 
 
-def best_clip(
-    users: Shard, domain: Keys, norm: int, unit: NoiseLaw, nonneg: bool, per_octave: int = 8
-) -> tuple[float, float]:
-    """Search the threshold with the least expected l1 error, and that error. NOT PRIVATE.
-
-    On a log grid from the largest norm down to 1/16; 0 is tried as well. ``unit`` is the noise at
-    C = 1, its scale in proportion to C.
-    """
-    norms = (user_norms(block, domain)[norm - 1] for block in users.blocks())
-    largest = max((float(size.max(initial=0.0)) for size in norms), default=0.0)
-    truth = totals(users, domain)
-    best = 0.0, float(truth.sum())
-    if largest == 0.0:
-        return best
-    octaves = math.log2(largest) + 4
-    clips = largest * 2.0 ** (np.arange(math.ceil(octaves * per_octave) + 1) / per_octave - octaves)
-    clips[-1] = largest
-    for clip, kept in zip(clips, clipped_curve(users, domain, clips, norm), strict=True):
-        law = NoiseLaw(unit.kind, unit.scale * clip, unit.step)
-        bias = np.maximum(truth - kept, 0.0)
-        error = expected_l1(law, bias, kept if nonneg else None)
-        if error < best[1]:
-            best = float(clip), error
-    return best
-
-
-def reference_clip(
-    rule: str,
+def c_star(
     users: Shard,
     domain: Keys,
     budget: tuple[float, float],
     multipliers: tuple[float, float],
     *,
     discrete: bool,
-    nonneg: bool,
-) -> tuple[float, str]:
-    """Compute the threshold of "c-star" or "best", and say so in words. NOT PRIVATE.
+) -> float:
+    """Compute C* for a release. NOT PRIVATE.
 
-    ``budget`` is (epsilon, delta) of the release, ``multipliers`` its sensitivities per unit of C.
+    ``budget`` is its (epsilon, delta), ``multipliers`` its sensitivities per unit of C.
     """
     (epsilon, delta), (k1, k2) = budget, multipliers
-    unit = noise_per_sensitivity(epsilon, delta, discrete).scale * (k2 if delta else k1)
-    law = NoiseLaw("gaussian" if delta else "laplace", unit)
-    if rule == "best":
-        clip, _ = best_clip(users, domain, 2 if delta else 1, law, nonneg)
-        how = "the least expected l1 error on a log grid"
-    elif rule == "c-star":
-        l1, l2 = user_norms(users, domain)
-        d, mass = len(domain), len(domain) * law.mean_absolute
-        clip = c_star_gaussian(l1, l2, mass) if delta else c_star_laplace(l1, d, epsilon, k1)
-        how = "the C* rule (Liu et al. 2023, Section 4.1)"
-    else:
-        raise ValueError(f'clip must be a number, "c-star" or "best", got {rule!r}')
-    return clip, f"clip = {clip:.6g} was computed from the private data by {how}"
+    l1, l2 = user_norms(users, domain)
+    if not delta:
+        return c_star_laplace(l1, len(domain), epsilon, k1)
+    std = noise_per_sensitivity(epsilon, delta, discrete).scale * k2
+    return c_star_gaussian(l1, l2, len(domain) * NoiseLaw("gaussian", std).mean_absolute)

@@ -102,25 +102,6 @@ def users_shares(users: Users, domain: Keys) -> dict[str, Array]:
     return {"shares": shares, "empty": np.array([empty])}
 
 
-def clipped_curve(users: Shard, domain: Keys, clips: Floats, norm: int) -> Floats:
-    """Compute the clipped totals for many thresholds in one pass over the users.
-
-    With v the users' norms, the total at C is the sum of N over v <= C plus C times the sum of
-    N / v over v > C; both are cumulative over bins of v.
-    """
-    d, bins = len(domain), len(clips) + 1
-    whole, shares = np.zeros((bins, d)), np.zeros((bins, d))
-    for n, flat, count in in_domain(users, domain):
-        user = flat // d
-        size = np.bincount(user, count**norm, n) ** (1 / norm)
-        cell = np.searchsorted(clips, size)[user] * d + flat % d  # first threshold >= the norm
-        whole += np.bincount(cell, count, bins * d).reshape(bins, d)
-        shares += np.bincount(cell, count / size[user], bins * d).reshape(bins, d)
-    below = np.cumsum(whole, axis=0)[:-1]
-    above = np.cumsum(shares[::-1], axis=0)[::-1][1:]
-    return np.asarray(below + clips[:, None] * above)
-
-
 # -- loops -----------------------------------------------------------------------------------------
 
 

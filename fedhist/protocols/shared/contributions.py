@@ -24,7 +24,7 @@ from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
 
 STEPS = 1 << 20
-"""Steps per radius in which slopes are sent: integers, whose sums are exact in any order."""
+"""Steps per radius, or per clip, in which numbers are sent: integers, whose sums are exact."""
 
 
 @register_query

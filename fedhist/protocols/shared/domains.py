@@ -107,6 +107,13 @@ class DomainHistogram(CountTarget, OnDomain):
         """Return the total count of every item: (d,). NOT PRIVATE."""
         return facts["whole"]
 
+    @classmethod
+    def example_users(cls) -> Users:
+        """Forty users, some of them empty and some with items outside the domain."""
+        names = ["お茶", "tea", "rye", "maté", "chai"]
+        rows = ({names[(u + 2 * k) % 5]: 1 + (u + k) % 4 for k in range(u % 4)} for u in range(40))
+        return Users.from_records({f"user-{u}": row for u, row in enumerate(rows)})
+
 
 def holding(facts: Facts) -> int:
     """Count the users with items in the domain."""

@@ -17,11 +17,11 @@ from fedhist.protocols.histograms.adaptive_histogram import (
     threshold_rule,
 )
 from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
-from fedhist.protocols.histograms.reference_clips import best_clip
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
 from simulations.experiments.norm_index import NormIndex
+from tests.protocols.best_clip import best_clip
 from tests.protocols.running import result as run
 from tests.protocols.running import secure, table_users
 

@@ -8,19 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedhist.privacy import noise_law
-from fedhist.privacy.guarantee import Adjacency
+from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
 from fedhist.privacy.noise_law import NoiseLaw, expected_l1
 from fedhist.privacy.sensitivity import sensitivity_multipliers, sqrt_up
-from fedhist.protocols.histograms.reference_clips import (
-    best_clip,
-    c_star_gaussian,
-    c_star_laplace,
-    reference_clip,
-)
+from fedhist.protocols import BoundedHistogram
+from fedhist.protocols.histograms.reference_clips import c_star_gaussian, c_star_laplace
 from fedhist.protocols.shared import clipped_totals
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
+from simulations.experiments.bounded_domain import clipped_curve
+from tests.protocols.best_clip import best_clip
 from tests.protocols.running import table_users, zipf_table
 
 LAWS = [
@@ -106,7 +104,7 @@ def test_clipped_curve_is_clipped_totals_at_every_threshold():
     for norm in (1, 2):
         at_norms = np.unique(clipped_totals.user_norms(users, domain)[norm - 1][:10])
         clips = np.unique(np.concatenate((at_norms[at_norms > 0], [0.3, 2.0, 9.7, 1e4])))
-        curve = clipped_totals.clipped_curve(users, domain, clips, norm)
+        curve = clipped_curve(users, domain, clips, norm)
         for clip, kept in zip(clips, curve, strict=True):
             _, want = clipped_totals.whole_and_kept(users, domain, clip, norm)
             np.testing.assert_allclose(kept, want, rtol=1e-11, atol=1e-9)
@@ -192,17 +190,19 @@ def test_best_clip_of_nobody_and_without_noise():
     assert best_clip(users, Keys.of(["x"]), 2, NoiseLaw("gaussian", 0.0), True) == (2.0, 0.0)
 
 
-def test_reference_clip_says_that_it_is_not_private():
+def test_c_star_says_that_it_is_not_private():
     users, domain = zipf_users()
-    for rule in ("best", "c-star"):
-        for delta in (0.0, 1e-6):
-            clip, statement = reference_clip(
-                rule, users, domain, (1.0, delta), (2.0, math.sqrt(2)), discrete=False, nonneg=True
-            )
-            assert clip > 0
-            assert "computed from the private data" in statement
-    with pytest.raises(ValueError, match="got 'median'"):
-        reference_clip("median", users, domain, (1.0, 0.0), (1.0, 1.0), discrete=False, nonneg=True)
+    for delta in (0.0, 1e-6):
+        given = {"epsilon": 1.0, "delta": delta, "adjacency": "replace-user", "clip": "c-star"}
+        p, (statement,) = BoundedHistogram.resolve(given, users, domain)
+        l1, l2 = clipped_totals.user_norms(users, domain)
+        unit = NoiseLaw("gaussian", math.sqrt(2) * gaussian_multiplier(1.0, 1e-6))
+        star = c_star_gaussian(l1, l2, 30 * unit.mean_absolute)
+        assert p["clip"] == pytest.approx(star if delta else c_star_laplace(l1, 30, 1.0, 2.0))
+        assert "computed from the private data" in statement
+    for rule, said in (("median", "a number or \"c-star\", got 'median'"), ("best", "is gone")):
+        with pytest.raises(ValueError, match=said):
+            BoundedHistogram.resolve({"epsilon": 1.0, "clip": rule}, users, domain)
 
 
 def test_sensitivity_multipliers_and_rounding_up():
