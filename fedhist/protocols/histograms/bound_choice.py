@@ -79,8 +79,8 @@ class BoundTask:
     >>> task = BoundTask((1, 2, 4), 0.1, 1.0, 1e-6, Adjacency.ZERO_OUT_USER)
     >>> task.range, replace(task, adjacency=Adjacency.REPLACE_USER).range
     (7.0, 8.0)
-    >>> task.levels()[0], replace(task, printed=4).levels()[0].round(2)
-    (array([ 14.,  29.,  59.]), array([ 14.12,  29.62,  62.03]))
+    >>> task.levels(), replace(task, printed=4).levels().round(2)
+    (array([15., 30., 60.]), array([14.12, 29.63, 62.03]))
     """
 
     grid: tuple[int, ...]

@@ -382,16 +382,12 @@ class UserLevelErm(Central):
         return {"unusable records": float(n)}
 
     def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
-        """Bound the excess risk of any protocol for least squares from below."""
-        return self.bounds_for(facts.n_users)
-
-    def bounds_for(self, n_users: int) -> tuple[LowerBound, ...]:
         """Bound the excess risk of any protocol for least squares from below. NOT PRIVATE."""
         if self.model != "least-squares":
             return ()
         bends = float(self.strong_convexity), float(self.smoothness), float(self.ridge)
         lengths = float(self.radius), float(self.spread), float(self.gradient_bound)
-        n = max(n_users, self.n_users)
+        n = max(facts.n_users, self.n_users)
         return tuple(quadratic_risk_bounds(self.guarantee, n, lengths, bends, "excess risk"))
 
     @property
