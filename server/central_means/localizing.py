@@ -41,9 +41,6 @@ BINS = 4096
 DECAY = 4.0
 """A radius twice as large has a sixteenth of the weight."""
 
-FREE = 1.0
-"""Users beyond the radius that cost nothing, times epsilon: the scale on which they are seen."""
-
 MISSED = 3.0
 """Minus the logarithm of the chance, 5%, that users who are said to be seen are not."""
 
@@ -153,7 +150,7 @@ class RadiusChoice:
         """
         beyond = inside.sum() - np.cumsum(inside)
         public = -DECAY / self.epsilon * np.log(self.radii / self.radii[0])
-        return np.asarray(public - np.maximum(beyond - FREE / self.epsilon, 0.0))
+        return np.asarray(public - np.maximum(beyond - 1 / self.epsilon, 0.0))
 
     def draw(self, server: Curator, inside: Integers) -> float:
         """Release a radius."""
@@ -169,7 +166,7 @@ class RadiusChoice:
 
     def unseen(self, radius: float) -> float:
         """How many users at the largest radius a draw of this one may leave out, 5% apart."""
-        return (DECAY * math.log(self.largest / radius) + FREE + MISSED) / self.epsilon
+        return (DECAY * math.log(self.largest / radius) + 1 + MISSED) / self.epsilon
 
     def clipped(self, radius: float) -> float:
         """Sum of what users near a drawn radius may be shortened by, as a rule.
@@ -178,12 +175,12 @@ class RadiusChoice:
         is what a Pareto tail with the exponent 3/2 has; of a normal one it is a tenth.
         """
         beyond = min(2 * radius, self.largest - radius)
-        return (FREE + DECAY * math.log(2)) / self.epsilon * beyond
+        return (1 + DECAY * math.log(2)) / self.epsilon * beyond
 
 
 def least_radius(n_users: float, epsilon: float) -> float:
     """Return the smallest radius, in the largest, that a draw leaves a fifth out with at most."""
-    return math.exp(-max(FAR * n_users * epsilon - FREE - MISSED, 0.0) / DECAY)
+    return math.exp(-max(FAR * n_users * epsilon - 1 - MISSED, 0.0) / DECAY)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,6 @@ from fedhist.model.finite import FiniteChannel
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import LocalQuery, Report, Summary, only_array
 from fedhist.model.registry import register_protocol, register_query
-from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.localize.queries import ClippedMean
@@ -328,11 +327,6 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
         if self.geometry == "l2":
             return user_points(samples)
         return coordinate_points(samples, float(self.low), float(self.high))
-
-    @property
-    def estimates(self) -> Truth:
-        """The average of the users' own means."""
-        return Truth.AVERAGE_OF_USERS
 
     @classmethod
     def example(cls) -> Self:

@@ -38,8 +38,7 @@ from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.mean_target import MeanTarget
 from fedhist.protocols.shared.sample_sizes import PlannedUsers
 from fedhist.users.batch import Users
-from server.few_users.draws import release_draws
-from server.few_users.large_n import release_large_n
+from server.few_users.draws import release_draws, release_large_n
 from server.few_users.plan import (
     FewUsersPlan,
     Method,
@@ -238,7 +237,7 @@ class FewUsersMean(MeanTarget, FewUsers):
     (epsilon, delta)-DP under replacement of one user, for every data set: see
     :class:`~server.few_users.draws.BallSampler`,
     :func:`~server.few_users.draws.release_draws` and
-    :func:`~server.few_users.large_n.release_large_n`. Radius, box and corrupted share matter for
+    :func:`~server.few_users.draws.release_large_n`. Radius, box and corrupted share matter for
     the error only. A garbage bucket is status "failed": the budget is spent, and there is no value.
 
     Error

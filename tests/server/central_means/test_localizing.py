@@ -15,7 +15,6 @@ from fedhist.protocols import CentralMean
 from server.central_means.localizing import (
     DECAY,
     FAR,
-    FREE,
     MISSED,
     Localizing,
     RadiusChoice,
@@ -88,7 +87,7 @@ def test_far_users_are_seen_from_the_stated_number_on(k: int) -> None:
     inside[-1] = k
     drawn = law(inside, choice)
     assert drawn[-1] <= math.exp(choice.epsilon * k) * without[-1] * (1 + 1e-9)
-    least = DECAY * math.log(2.0**8) + FREE
+    least = DECAY * math.log(2.0**8) + 1
     assert (drawn[-1] > 0.35) == (choice.epsilon * k > least)  # r^-3 shares out the rest
     smallest = float(choice.radii[0])
     assert choice.unseen(smallest) == pytest.approx((least + MISSED) / 0.5)

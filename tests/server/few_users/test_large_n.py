@@ -14,7 +14,7 @@ from fedhist.privacy.ledger import Ledger
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
 from server.central_means.localizing import median_scores
-from server.few_users.large_n import clip_to_grid, counted, release_large_n
+from server.few_users.draws import clip_to_grid, counted, release_large_n
 from server.few_users.plan import (
     FewUsersPlan,
     Wishes,
