@@ -53,8 +53,8 @@ def duchi_l2(x: Floats, channel: SphereChannel, rng: Streams) -> Floats:
     # by Box-Muller; a normal of zero does not occur: uniforms are midpoints of 2^52 cells
     uniforms = unit_interval(counter_words(rng.substream("point").words(1)[:, 0], d + d % 2))
     radius, angle = np.sqrt(-2.0 * np.log(uniforms[:, ::2])), 2.0 * math.pi * uniforms[:, 1::2]
-    y = np.stack((radius * np.cos(angle), radius * np.sin(angle)), axis=2).reshape(len(x), d + d % 2)
-    y = y[:, :d]
+    y = np.stack((radius * np.cos(angle), radius * np.sin(angle)), axis=2)
+    y = y.reshape(uniforms.shape)[:, :d]
     product = (y * x).sum(axis=1)
     above = np.where(product != 0, product, y[:, 0]) > 0
     y *= (channel.length / np.sqrt(np.square(y).sum(axis=1)))[:, None]
