@@ -11,8 +11,6 @@ import numpy as np
 
 from fedhist.base.arrays import Array, Floats, Integers
 
-# -- how levels are asked
-
 
 def in_groups(x: Array, n_groups: int) -> Array:
     """Deal J entries out to groups in turn, the last of a short group twice: (g, ceil(J / g)).
@@ -52,9 +50,6 @@ def best_groups(epsilon: float, levels: Floats) -> int:
     """
     counts = sorted({-(-len(levels) // m) for m in range(1, len(levels) + 1)})
     return min(counts, key=lambda g: float(level_variances(epsilon, levels, g).max()))
-
-
-# -- what answers say
 
 
 @dataclass(frozen=True)

@@ -82,10 +82,9 @@ class LocalQuantiles(QuantileTarget):
     Notes
     -----
     ceil(log2 K) + 4 rounds of equal cohorts. In each, users are dealt out to groups, and tell
-    between which of their group's bins their number lies: as many bins a group as predict the
-    least variance. All answers are kept: they say, with their variances, how likely each bin is as
-    that of a level's quantile, and the next question is asked in the middle of what is likely, as
-    in a binary search with noise [1]. The estimate inverts a monotone fit to all of them.
+    between which of their group's bins their number lies. All answers say, by their variances, how
+    likely each bin is as that of a level's quantile; the next question is asked in the middle of
+    what is likely, as in a binary search with noise [1]. A monotone fit to them is inverted.
 
     References
     ----------
@@ -179,8 +178,7 @@ class LocalQuantiles(QuantileTarget):
     def resolution_of(self, facts: Facts) -> float:
         """Return the largest share of the users in one bin, and the draw of a cohort. NOT PRIVATE.
 
-        The empirical distribution function of so many users, of one number each, is farther off
-        with probability 1e-9 only.
+        An empirical distribution function is farther off with probability 1e-9 only.
         """
         each = int(facts["usable"][0]) / self.max_rounds
         drawn = math.sqrt(math.log(2e9) / 2 / max(each, 1.0))

@@ -240,7 +240,6 @@ def order_statistics(
 
     Parameters
     ----------
-    levels : (J,) float64
     cuts, cells : float64
         Of :func:`cell_weights`, all weights together.
     count : callable

@@ -257,9 +257,9 @@ class ExponentialLevels:
 class NoisyCurve:
     """The whole cumulative curve with noise, and its quantiles by inversion.
 
-    Gaussian noise on a square root of the running sums [1]_ where delta > 0 and a record is
-    replaced; else Laplace noise on a tree [2]_, whose sensitivity is half of that where a record is
-    emptied. (Of the two the better by up to 1.5 times, and 1.3 times worse for some K and epsilon.)
+    Gaussian noise on a square root of the running sums where delta > 0 and a record is replaced;
+    else Laplace noise on a tree, whose sensitivity is half of that where a record is emptied. (Of
+    the two the better by up to 1.5 times, and 1.3 times worse for some K and epsilon.)
 
     Privacy
     -------
@@ -270,12 +270,7 @@ class NoisyCurve:
     h levels of a tree over the bins; a row adds one record to each level, so that the l1
     sensitivity is h for add-remove-user and zero-out-user, and 2 h for replace-user; the tree
     follows from K. All after the release is post-processing: the number of records is read off the
-    curve's own end.
-
-    References
-    ----------
-    .. [1] Fichtenberger, Henzinger & Upadhyay, ICML 2023.
-    .. [2] Hay, Rastogi, Miklau & Suciu, VLDB 2010.
+    curve's own end. Papers: see :mod:`server.quantiles.curves`.
     """
 
     epsilon: float

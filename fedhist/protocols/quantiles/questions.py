@@ -97,13 +97,28 @@ class BinShares(OnBins):
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send the row; uses no randomness."""
+        owner, bins, steps = self._steps(users)
+        rows = np.bincount(owner * self.n_bins + bins, steps, len(users) * self.n_bins)
+        return Report(users.ids, {"shares": rows.reshape(-1, self.n_bins).astype(np.int32)})
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Add up rows of users without making them; below 2^53, hence exactly."""
+        _, bins, steps = self._steps(users)
+        total = np.bincount(bins, steps, self.n_bins)
+        return Summary(len(users), {"shares": total.astype(np.int64)})
+
+    def _steps(self, users: Users) -> tuple[Integers, Integers, Integers]:
+        """List who holds each number, in the order of bins, in which bin, and its steps.
+
+        They are differences of whole steps of a user's cumulative shares: they add up to a record.
+        """
         owner, x = self.points(users)
-        cell = owner * self.n_bins + bin_indices(x, self.low, self.high, self.n_bins)
-        counts = np.bincount(cell, minlength=len(users) * self.n_bins)
-        below = counts.reshape(len(users), self.n_bins).cumsum(axis=1)
-        # whole steps of the cumulative shares, so that a row adds up to a record without rounding
-        upto = below * STEPS // np.maximum(below[:, -1:], 1)
-        return Report(users.ids, {"shares": np.diff(upto, axis=1, prepend=0).astype(np.int32)})
+        at = np.sort(owner * self.n_bins + bin_indices(x, self.low, self.high, self.n_bins))
+        owner, bins = np.divmod(at, self.n_bins)
+        size = np.bincount(owner, minlength=len(users))
+        rank, size = np.arange(len(at)) - (np.cumsum(size) - size)[owner], size[owner]
+        steps = (rank + 1) * STEPS // size - rank * STEPS // size
+        return owner, bins, np.asarray(steps, dtype=np.int64)
 
     def fold(self, report: Report) -> Summary:
         """Add up the rows: (K,) int64."""
@@ -142,9 +157,7 @@ class RankCells(OnBins, OracleVotes):
 
     Parameters
     ----------
-    low, high, n_bins, of
-        See :class:`OnBins`.
-    epsilon : float
+    low, high, n_bins, of, epsilon
     upto : (g, m) int64
         The bins of each group, below K - 1.
     levels : (g, m) float64

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations_with_replacement, product
+from itertools import combinations_with_replacement, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -328,3 +328,23 @@ def test_the_rounding_of_a_rank_score_is_far_below_its_sensitivity() -> None:
         for below, above, score in zip([Fraction(0), *upto], upto, row, strict=False):
             exact = -max(below - rank, rank - above, Fraction(0)) / unit
             assert abs(Fraction(score) - exact) <= n * Fraction(1, 2**50) <= Fraction(1, 2**22)
+
+
+def test_folded_blocks_are_the_sum_of_rows() -> None:
+    """Of users who hold none to many numbers: a slow count of their steps."""
+    rng = np.random.default_rng(5)
+    records = [list(rng.choice([0.1, 0.5, 0.9, math.nan], m, p=[0.4, 0.3, 0.29, 0.01]))
+               for m in rng.integers(0, 40, 300)]  # fmt: skip
+    query, nothing = protocol().grid, object()
+    sent = rows(query, *records)
+    for record, row in zip(records, sent.tolist(), strict=True):
+        if not record or np.isnan(record).any():
+            assert row == [0, 0, 0]
+            continue
+        ends = [0, *(sum(x <= end for x in record) for end in (0.1, 0.5, 0.9))]
+        slow = [b * STEPS // len(record) - a * STEPS // len(record)
+                for a, b in pairwise(ends)]  # fmt: skip
+        assert row == slow
+    folded = query.answer_folded(one_each(*records), nothing)  # type: ignore[arg-type]
+    assert folded.sums["shares"].tolist() == sent.sum(axis=0).tolist()
+    query.check_summary(folded)
