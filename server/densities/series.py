@@ -163,40 +163,6 @@ def shrink_by_decay(theta: ArrayLike, stderr: ArrayLike) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class TrigonometricDensity:
-    """The function sum_j theta_j phi_j on [0, 1] in the Fourier basis.
-
-    Parameters
-    ----------
-    coefficients : (J,) float64
-        theta_1, ..., theta_J; theta_1 is the integral over [0, 1].
-
-    Examples
-    --------
-    >>> TrigonometricDensity(np.array([1.0, 0.5])).evaluate([0.0, 0.5]).round(4)
-    array([1.7071, 0.2929])
-    """
-
-    coefficients: Floats
-
-    def __post_init__(self) -> None:
-        theta = np.asarray(self.coefficients, dtype=np.float64)
-        if theta.ndim != 1 or not len(theta) or not np.isfinite(theta).all():
-            raise ValueError(f"coefficients must be a finite (J,) vector, got {self.coefficients}")
-        object.__setattr__(self, "coefficients", theta)
-
-    def evaluate(self, x: ArrayLike) -> Floats:
-        """Return the values at points of [0, 1]: float64 of the shape of ``x``."""
-        points, (first, *_) = np.asarray(x, dtype=np.float64), self.coefficients
-        values = series_at("fourier", self.coefficients[1:], points.ravel()) + (first - 1)
-        return np.asarray(values.reshape(points.shape), dtype=np.float64)
-
-    def on_grid(self, n_cells: int = GRID) -> Floats:
-        """Return the values at the midpoints of n_cells equal cells: (n_cells,) float64."""
-        return self.evaluate(midpoints(n_cells))
-
-
-@dataclass(frozen=True, eq=False)
 class GridDensity:
     """A function on [0, 1] that is constant on cells of equal width.
 

@@ -30,8 +30,9 @@ from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.folds import fold_of
 from fedhist.users.keys import Keys
-from server.densities.series import TrigonometricDensity, midpoints
+from server.densities.series import midpoints
 from simulations.experiments.local_populations import fresh_ids
+from simulations.populations.density_samples import TrigonometricDensity
 from simulations.runs.run import noise_source
 from simulations.runtimes.inline import InlinePopulation
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.errors import nearest
@@ -21,9 +22,6 @@ from simulations.populations.draws import beta_of, words
 from simulations.populations.item_draws import Choice, urn_kernel
 from simulations.populations.synthetic import Sizes, Synthetic, sampled_users, samples_told
 
-if TYPE_CHECKING:
-    from server.densities.series import TrigonometricDensity
-
 BUMPS: Mapping[str, tuple[tuple[float, float, int], ...]] = MappingProxyType(
     {
         "one-bump": ((1.0, 0.4, 2),),
@@ -32,6 +30,42 @@ BUMPS: Mapping[str, tuple[tuple[float, float, int], ...]] = MappingProxyType(
 )
 """Named densities: (share, centre, power) of each bump, see :func:`bump`."""
 CELLS = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class TrigonometricDensity:
+    """The function sum_j theta_j phi_j on [0, 1] in the Fourier basis.
+
+    Parameters
+    ----------
+    coefficients : (J,) float64
+        theta_1, ..., theta_J; theta_1 is the integral over [0, 1].
+
+    Examples
+    --------
+    >>> TrigonometricDensity(np.array([1.0, 0.5])).evaluate([0.0, 0.5]).round(4)
+    array([1.7071, 0.2929])
+    """
+
+    coefficients: Floats
+
+    def __post_init__(self) -> None:
+        theta = np.asarray(self.coefficients, dtype=np.float64)
+        if theta.ndim != 1 or not len(theta) or not np.isfinite(theta).all():
+            raise ValueError(f"coefficients must be a finite (J,) vector, got {self.coefficients}")
+        object.__setattr__(self, "coefficients", theta)
+
+    def evaluate(self, x: ArrayLike) -> Floats:
+        """Return the values at points of [0, 1]: float64 of the shape of ``x``."""
+        from server.densities.series import series_at  # and SciPy: 0.2 s of CPU
+
+        points, (first, *_) = np.asarray(x, dtype=np.float64), self.coefficients
+        values = series_at("fourier", self.coefficients[1:], points.ravel()) + (first - 1)
+        return np.asarray(values.reshape(points.shape), dtype=np.float64)
+
+    def on_grid(self, n_cells: int = 1024) -> Floats:
+        """Return the values at the midpoints of n_cells equal cells: (n_cells,) float64."""
+        return self.evaluate((np.arange(n_cells) + 0.5) / n_cells)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +119,6 @@ class DensitySamples(Synthetic):
     @cached_property
     def exact(self) -> TrigonometricDensity:
         """The density itself, where it is a series; ValueError for a Beta density."""
-        from server.densities.series import TrigonometricDensity  # and SciPy: 0.2 s of CPU
-
         if self.density == "beta":
             raise ValueError("a Beta density is no trigonometric series of finite length")
         if not isinstance(self.density, str):

@@ -25,7 +25,6 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.densities.plan import tail_energy
 from server.densities.series import (
-    TrigonometricDensity,
     coefficients_of,
     midpoints,
     project_density,
@@ -160,7 +159,7 @@ class DensityTarget(Protocol):
         the uniform density, or for the middle of their fold's interval.
 
         Where the density is known, measure against that instead: ``loss_of(estimate, users,
-        truth=TrigonometricDensity(theta).on_grid(grid))``.
+        truth=values)``, its values at the midpoints of the cells.
         """
         return series_at(self.series, self.coefficients(facts), midpoints(self.grid))
 
@@ -199,7 +198,6 @@ class DensityTarget(Protocol):
 
 def smooth_quantiles(n: int) -> Array:
     """Return n quantiles of a smooth density with four coefficients: (n,) float64."""
-    f = TrigonometricDensity(np.array([1.0, 0.35, -0.2, 0.1, 0.15]))
-    x = (np.arange(4096) + 0.5) / 4096
-    below = np.cumsum(f.evaluate(x)) / 4096
+    x = midpoints(4096)
+    below = np.cumsum(series_at("fourier", np.array([0.35, -0.2, 0.1, 0.15]), x)) / 4096
     return np.asarray(np.interp((np.arange(n) + 0.5) / n, below, x))

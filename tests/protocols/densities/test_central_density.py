@@ -24,9 +24,8 @@ from fedhist.session.curator import NoiseSource, Shape
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
-from server.densities.series import TrigonometricDensity
 from server.noise import SecureNoise, SimulatedNoise
-from simulations.populations.density_samples import DensitySamples
+from simulations.populations.density_samples import DensitySamples, TrigonometricDensity
 from simulations.runtimes.inline import InlinePopulation
 
 
