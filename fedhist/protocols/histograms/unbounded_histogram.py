@@ -42,7 +42,7 @@ from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols.clip_choice.rule import Choice
 from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram
 from fedhist.protocols.histograms.bound_choice import BoundTask, choose_bound
-from fedhist.protocols.histograms.key_queries import DistinctKeys, RandomClip
+from fedhist.protocols.histograms.key_queries import DistinctKeys, RandomClip, SizeCurves
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.clipped_totals import totals
 from fedhist.protocols.shared.domains import CountTarget
@@ -192,6 +192,8 @@ class UnboundedHistogram(TwoModes, CountTarget, Central):
             raise ValueError(
                 f"the paper's thresholds begin at {PAPER_GRID[0]}: clip_max = {self.clip_max}"
             )
+        else:
+            SizeCurves(self.task.grid)
 
     def _check_keys(self) -> None:
         for name, usual in (("clip", None), ("threshold", None), ("mode", "default")):

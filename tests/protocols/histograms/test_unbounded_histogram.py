@@ -113,6 +113,7 @@ def test_guarantees():
         ({"clip": 10.0}, "clip must be a whole number, got 10.0"),
         ({"clip": None, "clip_max": 0}, "clip_max must be a positive integer, got 0"),
         ({"clip": None, "threshold": "paper", "clip_max": 9}, "begin at 10: clip_max = 9"),
+        (SAMPLE | {"clip_max": 2**31}, "below 2\\^31, got 2147483648"),
         ({"threshold": "median"}, 'unknown threshold \'median\': "exact-range" or "paper"'),
         ({"threshold": "ramp"}, 'is gone: write threshold = "exact-range"'),
         ({"mode": "printed"}, "mode must be one of default, paper, got"),
