@@ -64,8 +64,6 @@ def reproduce(
         Reproduced,
         folder_of,
         print_all,
-        print_result,
-        summary_of,
     )
     from simulations.reporting.terminal import quiet_flower
 
@@ -111,7 +109,7 @@ def reproduce(
     if quick:
         result = result.unjudged()
     done = Reproduced(found, request, result)
-    print_result(terminal.console, result)
+    done.print_on(terminal.console)
     try:
         done.save(folder, force=force)
     except OSError as e:  # the place could be written to before: not a mistake of the user's
@@ -119,6 +117,6 @@ def reproduce(
         raise typer.Exit(terminal.RUN_ERROR) from None
     terminal.console.print(f"written to {folder} (NOT PRIVATE)", soft_wrap=True, markup=False)
     if json_:
-        terminal.print_json({**summary_of(done), "folder": str(folder)})
+        terminal.print_json({**done.document(), "folder": str(folder)})
     if result.failures:
         raise typer.Exit(terminal.NOT_REPRODUCED)

@@ -6,13 +6,11 @@ import math
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import polars as pl
 from rich.console import Console
-from rich.markup import escape
 
 import fedhist
 from fedhist.base.errors import FedhistError
@@ -26,13 +24,11 @@ from simulations.experiments.experiment import (
     experiment,
     names,
 )
-from simulations.reporting.json_files import write_json
 from simulations.reporting.numbers import number
-from simulations.reporting.pictures import COLOURS, letters_across, picture
+from simulations.reporting.pictures import COLOURS, letters_across
 from simulations.reporting.shown import NoFigureError, Shown
-from simulations.reporting.table import BAD, GOOD, HEADING, Column, Marked, Table, markdown, numeric
+from simulations.reporting.table import BAD, GOOD, HEADING, Marked, Table, markdown, numeric
 from simulations.reporting.targets import check_folder, whole_folder
-from simulations.reporting.terminal import print_lines, print_table
 from simulations.runs.results import git_revision
 
 if TYPE_CHECKING:
@@ -56,18 +52,36 @@ class Reproduced(Shown):
 
     @property
     def title(self) -> str:
-        """What is reproduced, of which paper."""
-        return f"{self.result.paper}: {self.result.title}"
+        """What is reproduced, of which paper, measured on what."""
+        users = self.result.population or self.request.population
+        return f"{self.result.title} ({self.result.paper}): {users}"
 
     def tables(self) -> Sequence[Table]:
-        """Return a line per check: the paper's value, ours, what is allowed, the verdict."""
-        columns = ["setting", "quantity", *numeric(("paper", "ours", "stderr", "low", "high")),
-                   Column("verdict"), Column("claim", more=True)]  # fmt: skip
-        rows = [
-            (c.setting, c.quantity, c.paper, c.ours, c.stderr, c.low, c.high, c.verdict, c.claim)
-            for c in self.result.checks
-        ]
-        return [Table.of(columns, rows, title=self.title, notes=notes(self.result))]
+        """Return a line per check, below its setting: narrow enough for 80 columns."""
+        printed = any(c.paper is not None for c in self.result.checks)
+        rows: list[Sequence[object]] = []
+        setting = ""
+        for c in self.result.checks:
+            if c.setting != setting:
+                setting = c.setting
+                rows.append([Marked(setting, HEADING)])
+            paper = "" if c.paper is None else number(c.paper)
+            difference = "" if c.paper is None else f"{c.ours - c.paper:+.2g}"
+            ours, allowed = _ours(c), _allowed(c)
+            cells = (paper, ours, difference, allowed) if printed else (ours, allowed)
+            mark = Marked(c.verdict, BAD if c.verdict == FAIL else GOOD)
+            rows.append((f"  {c.quantity}", *cells, mark))
+        names = ("paper", "ours", "diff.", "allowed") if printed else ("ours", "allowed")
+        return [Table.of(("", *numeric(names, keep=True), "verdict"), rows)]
+
+    def sections(self) -> Sequence[tuple[str, Sequence[str]]]:
+        """Return the paper's claims, what is known of failures, and what else is to be said."""
+        result = self.result
+        return (
+            ("claims", (*claims(result), *causes(result))),
+            ("notes", (*result.notes, *result.undrawn)),
+            ("not judged", result.not_judged),
+        )
 
     def draw(self, figure: Figure) -> None:
         """Draw the curves, a panel for each of the paper's."""
@@ -75,17 +89,23 @@ class Reproduced(Shown):
             raise NoFigureError(f"{self.title} has no curves to draw")
         draw_on(figure, self.result)
 
-    def write(self, folder: Path) -> None:
-        """Write config.json, table.csv, report.md, and of curves curves.csv and figure.png."""
-        result = self.result
-        write_json(folder / "config.json", describe(self))
-        table_frame(result).write_csv(folder / "table.csv")
-        (folder / "report.md").write_text("\n".join(section(self)) + "\n", encoding="utf-8")
-        if result.curves:
-            curve_frame(result).write_csv(folder / "curves.csv")
-            columns = _columns(len({c.panel for c in result.curves}))
-            with picture(folder / "figure.png", 4.8 * columns + 1.2, 1.0) as figure:
-                draw_on(figure, result)
+    def document(self) -> dict[str, Any]:
+        """Return what was asked and measured as plain data."""
+        request = self.request
+        return super().document() | {
+            "experiment": self.what.name,
+            "paper": self.what.paper,
+            "population": {"name": request.population, **request.parameters},
+            "data": None if request.data is None else request.data.name,
+            "settings": dict(request.settings),
+            "tolerance": dict(request.tolerances),
+            "seed": request.seed,
+            "quick": request.quick,
+            "checks": [asdict(c) | {"verdict": c.verdict} for c in self.result.checks],
+            "curves": [asdict(c) for c in self.result.curves],
+            "fedhist": fedhist.__version__,
+            "revision": git_revision(),
+        }
 
 
 def folder_of(
@@ -100,70 +120,7 @@ def folder_of(
     return check_folder(out or Path("results") / f"{what.name}-{name}", EXPERIMENT, force=force)
 
 
-def describe(done: Reproduced) -> dict[str, Any]:
-    """Return what was asked, with version and revision."""
-    request, result = done.request, done.result
-    own = {c.panel: c.y_label for c in result.curves if c.y_label}
-    lines = sorted({c.label for c in result.curves if c.style.strip() and not c.marker})
-    axes = {"x": result.x_label, "y": result.y_label, "log": result.log}
-    return {
-        "experiment": done.what.name,
-        "title": f"{result.title} ({result.paper})",
-        "paper": done.what.paper,
-        "users": result.population or request.population,
-        "notes": notes(result),
-        "figure": {**axes, "panels": own, "lines": lines},
-        "population": {"name": request.population, **request.parameters},
-        "data": None if request.data is None else request.data.name,
-        "settings": dict(request.settings),
-        "tolerance": dict(request.tolerances),
-        "seed": request.seed,
-        "quick": request.quick,
-        "fedhist": fedhist.__version__,
-        "revision": git_revision(),
-    }
-
-
-def summary_of(done: Reproduced) -> dict[str, Any]:
-    """Return what was asked and measured as plain data."""
-    checks, curves = table_frame(done.result).to_dicts(), curve_frame(done.result).to_dicts()
-    return {"kind": EXPERIMENT, **describe(done), "checks": checks, "curves": curves}
-
-
-def table_frame(result: Result) -> pl.DataFrame:
-    """Return the checks as a table."""
-    numbers, words = ("paper", "ours", "stderr", "low", "high"), ("verdict", "claim", "cause")
-    columns = ("setting", "quantity", *numbers, *words)
-    schema = {n: pl.Float64() if n in numbers else pl.String() for n in columns}
-    rows = [{n: getattr(c, n) for n in columns} for c in result.checks]
-    return pl.DataFrame(rows, schema=schema)
-
-
-def curve_frame(result: Result) -> pl.DataFrame:
-    """Return the points of all curves as a table."""
-    rows = [
-        (c.panel, c.label, x, y, math.nan if c.yerr is None else c.yerr[i])
-        for c in result.curves
-        for i, (x, y) in enumerate(zip(c.x, c.y, strict=True))
-    ]
-    kinds = {"panel": pl.String(), "label": pl.String()}
-    numbers = dict.fromkeys(("x", "y", "stderr"), pl.Float64())
-    return pl.DataFrame(rows, schema={**kinds, **numbers}, orient="row")
-
-
 # -- words -----------------------------------------------------------------------------------------
-
-
-def print_result(console: Console, result: Result) -> None:
-    """Print the table of checks, then notes and what is not judged."""
-    console.print(f"[bold]{escape(result.title)}[/] ({escape(result.paper)})")
-    if result.population:
-        print_lines(console, [result.population])
-    if result.checks:
-        print_table(console, _below_settings(result))
-    told = [f"note: {line}" for line in (*result.notes, *result.undrawn)]
-    told += [f"not judged: {line}" for line in result.not_judged]
-    print_lines(console, [*claims(result), *causes(result), *told])
 
 
 def claims(result: Result) -> list[str]:
@@ -192,63 +149,24 @@ def causes(result: Result) -> list[str]:
     ]
 
 
-def notes(result: Result) -> tuple[str, ...]:
-    """Return everything that is said beside the table."""
-    return (*causes(result), *result.notes, *result.undrawn, *result.not_judged)
-
-
-def _below_settings(result: Result) -> Table:
-    """Lay out the checks below their settings: narrow enough for 80 columns."""
-    printed = any(c.paper is not None for c in result.checks)
-    rows: list[Sequence[object]] = []
-    setting = ""
-    for c in result.checks:
-        if c.setting != setting:
-            setting = c.setting
-            rows.append([Marked(setting, HEADING)])
-        paper, ours, interval = _cells(c)
-        difference = "" if c.paper is None else f"{c.ours - c.paper:+.2g}"
-        cells = (paper, ours, difference, interval) if printed else (ours, interval)
-        mark = Marked(c.verdict, BAD if c.verdict == FAIL else GOOD)
-        rows.append((f"  {c.quantity}", *cells, mark))
-    columns = ("paper", "ours", "diff.", "allowed") if printed else ("ours", "allowed")
-    return Table.of(("", *numeric(columns, keep=True), "verdict"), rows, title="NOT PRIVATE")
-
-
-def _cells(c: Check) -> tuple[str, str, str]:
-    """Write the paper's value, ours with a standard error that shows, and the tolerance."""
+def _ours(c: Check) -> str:
+    """Write what was measured, with its standard error where that shows in four digits."""
     shows = c.stderr is not None and c.stderr > 5e-4 * abs(c.ours)
-    ours = number(c.ours) + (f" ± {c.stderr:.1g}" if shows else "")
-    allowed = f"{number(c.low, 3)} to {number(c.high, 3)}"
+    return number(c.ours) + (f" ± {c.stderr:.1g}" if shows else "")
+
+
+def _allowed(c: Check) -> str:
+    """Write the tolerance as an interval or a bound."""
+    if not c.judged:
+        return ""
     if math.isinf(c.high):
-        allowed = f">= {number(c.low, 3)}"
-    elif math.isinf(c.low):
-        allowed = f"<= {number(c.high, 3)}"
-    return "" if c.paper is None else number(c.paper), ours, allowed if c.judged else ""
-
-
-def section(done: Reproduced, figure: str = "figure.png") -> list[str]:
-    """Write an experiment as a section of a page, in Markdown."""
-    result, request = done.result, done.request
-    lines = [f"## {result.title}", ""]
-    lines += [f"`fedhist reproduce {done.what.name}`: {result.population or request.population}"]
-    rows = []
-    for c in result.checks:
-        paper, ours, allowed = _cells(c)
-        rows.append((c.setting, c.quantity, paper or c.claim, ours, allowed, c.verdict))
-    header = ("Setting", "Quantity", "Paper", "Ours (NOT PRIVATE)", "Allowed", "Verdict")
-    lines += ["", markdown(Table.of(header, rows))] if rows else []
-    for line in notes(result):
-        lines += ["", f"- {line}"]
-    return [*lines, "", f"![{result.title}]({figure})"] if result.curves else lines
+        return f">= {number(c.low, 3)}"
+    if math.isinf(c.low):
+        return f"<= {number(c.high, 3)}"
+    return f"{number(c.low, 3)} to {number(c.high, 3)}"
 
 
 # -- the figure ------------------------------------------------------------------------------------
-
-
-def _columns(panels: int) -> int:
-    """Panels side by side: above eight in threes, as Table 1 has three readings of each row."""
-    return 3 if panels > 8 else min(panels, 2)
 
 
 def draw_on(figure: Figure, result: Result) -> None:
@@ -256,7 +174,8 @@ def draw_on(figure: Figure, result: Result) -> None:
     panels = list(dict.fromkeys(c.panel for c in result.curves))
     labels = list(dict.fromkeys(c.label for c in result.curves))
     wide = figure.get_figwidth()
-    columns = max(1, min(_columns(len(panels)), int(wide / 2.9)))
+    # above eight they stand in threes, as Table 1 has three readings of each row
+    columns = max(1, min(3 if len(panels) > 8 else 2, len(panels), int(wide / 2.9)))
     rows = math.ceil(len(panels) / columns)
     figure.set_figheight(0.9 + rows * min(3.6, 0.75 * wide / columns))
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -411,8 +330,6 @@ def write_page(
                 d.done.save(part / d.name)
         order = names()
         finished.sort(key=lambda d: order.index(d.name))  # tasks end in any order
-        facts = {"experiment": "all", "quick": quick, "seed": seed, "version": fedhist.__version__}
-        write_json(part / "config.json", facts | {"revision": git_revision()})
         (part / PAGE).write_text(page(finished, quick=quick, seed=seed), encoding="utf-8")
     return finished
 
@@ -431,6 +348,8 @@ def page(finished: Iterable[Done], *, quick: bool, seed: int) -> str:
     header = ("Experiment", "Paper", "PASS", "FAIL", "Not judged", "Seconds")
     lines.append(markdown(Table.of(header, [d.cells() for d in every])))
     for d in every:
-        missing = [f"## {d.name}", "", f"Not run: {d.problem}."]
-        lines += ["", *(section(d.done, f"{d.name}/figure.png") if d.done else missing)]
+        told = f"Not run: {d.problem}." if d.done is None else d.done.to_markdown().rstrip()
+        lines += ["", f"## {d.name}", "", told]
+        if d.done is not None and d.done.result.curves:
+            lines += ["", f"![{d.done.result.title}]({d.name}/figure.png)"]
     return "\n".join(lines) + "\n"

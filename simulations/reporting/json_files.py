@@ -23,8 +23,8 @@ def plain(body: Any) -> Any:
         return {str(k): plain(v) for k, v in body.items()}
     if isinstance(body, list | tuple):
         return [plain(v) for v in body]
-    if isinstance(body, np.generic):
-        return plain(body.item())
+    if isinstance(body, np.generic | np.ndarray):
+        return plain(body.tolist())
     if isinstance(body, float) and not math.isfinite(body):
         return str(body)
     return body if body is None or isinstance(body, bool | int | float | str) else str(body)

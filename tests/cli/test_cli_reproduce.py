@@ -65,7 +65,7 @@ def test_a_figure_that_is_not_reproduced_ends_with_five(fedhist: Command, tmp_pa
     assert answer.status == 5
     assert "FAIL" in answer.out
     assert "cause: unknown" in answer.out
-    assert "FAIL" in (tmp_path / "f1" / "table.csv").read_text(encoding="utf-8")
+    assert "FAIL" in (tmp_path / "f1" / "result.json").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

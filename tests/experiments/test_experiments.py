@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from simulations.experiments.norm_index import NormIndex
 from simulations.experiments.printed_output import printed_output
 from simulations.populations import population
 from simulations.runs.run import Options, execute
+from simulations.studies.folders import open_folder
 
 HEAD = """
 [experiment]
@@ -492,24 +492,19 @@ def written(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def test_a_folder_holds_the_table_the_points_and_the_figure(written: Callable[..., Path]) -> None:
-    """All of it readable, no infinity in the CSV's verdict column, no broken Markdown cell."""
+def test_a_folder_holds_all_that_was_measured(written: Callable[..., Path]) -> None:
     folder = written()
-    names = {"config.json", "table.csv", "curves.csv", "report.md", "figure.png", ".fedhist.json"}
+    names = {"result.json", "figure.png", "report.html", ".fedhist.json"}
     assert {f.name for f in folder.iterdir()} == names
-    with (folder / "table.csv").open(encoding="utf-8") as lines:
-        rows = list(csv.DictReader(lines))
-    assert [r["verdict"] for r in rows] == ["PASS", "FAIL", ""]
-    assert float(rows[1]["ours"]) == 9.0
-    with (folder / "curves.csv").open(encoding="utf-8") as lines:
-        points = list(csv.DictReader(lines))
-    assert [(p["panel"], p["label"]) for p in points[::2]] == [
+    body = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    assert [c["verdict"] for c in body["checks"]] == ["PASS", "FAIL", ""]
+    assert body["checks"][1]["ours"] == 9.0
+    assert [(c["panel"], c["label"]) for c in body["curves"]] == [
         ("left", "one"), ("right", "two"), ("left", "limit"),
     ]  # fmt: skip
-    text = (folder / "report.md").read_text(encoding="utf-8")
-    assert "- FAIL s, r: cause: a | b" in text
-    body = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert body["curves"][0]["yerr"] == [0.1, 0.2]
     assert body["population"] == {"name": "zipf", "n_users": 7, "d": 9}
+    assert "s, r: cause: a | b" in open_folder(folder).to_markdown()
     assert (folder / "figure.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -530,7 +525,7 @@ def test_claims_and_causes_are_named_once() -> None:
 def test_a_result_without_curves_has_no_figure(written: Callable[..., Path]) -> None:
     """A table is enough."""
     names = {f.name for f in written(curves=()).iterdir()}
-    assert names == {"config.json", "table.csv", "report.md", ".fedhist.json"}
+    assert names == {"result.json", "report.html", ".fedhist.json"}
 
 
 def test_a_folder_appears_whole_or_not_at_all(
@@ -538,7 +533,7 @@ def test_a_folder_appears_whole_or_not_at_all(
 ) -> None:
     """A figure that cannot be drawn leaves the older folder as it was, and nothing beside it."""
     folder = written()
-    before = (folder / "table.csv").read_bytes()
+    before = (folder / "result.json").read_bytes()
 
     def broken(*_: object) -> None:
         raise RuntimeError("no ink")
@@ -546,7 +541,7 @@ def test_a_folder_appears_whole_or_not_at_all(
     monkeypatch.setattr(report, "draw_on", broken)
     with pytest.raises(RuntimeError, match="no ink"):
         written(checks=())
-    assert (folder / "table.csv").read_bytes() == before
+    assert (folder / "result.json").read_bytes() == before
     assert [f.name for f in tmp_path.iterdir()] == ["out"]
 
 
@@ -555,7 +550,7 @@ def test_the_old_folder_comes_back_if_the_new_one_cannot_take_its_place(
 ) -> None:
     """Whatever interrupts the exchange."""
     folder = written()
-    before = (folder / "table.csv").read_bytes()
+    before = (folder / "result.json").read_bytes()
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -563,7 +558,7 @@ def test_the_old_folder_comes_back_if_the_new_one_cannot_take_its_place(
     monkeypatch.setattr("os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         written(checks=())
-    assert (folder / "table.csv").read_bytes() == before
+    assert (folder / "result.json").read_bytes() == before
     assert [f.name for f in tmp_path.iterdir()] == ["out"]
 
 
@@ -582,7 +577,7 @@ def test_points_without_a_place_on_the_axes_are_named_and_not_drawn(
     assert "some (1 of 2 points)" in result.undrawn[1]
     assert replace(result, log="").undrawn == ()
     folder = written(curves=curves)
-    assert "none (1 of 1 points) cannot be drawn" in (folder / "report.md").read_text(
+    assert "none (1 of 1 points) cannot be drawn" in (folder / "report.html").read_text(
         encoding="utf-8"
     )
 
