@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from clients.records.vectors import BasisName, SeriesMeans
+from clients.records.functionals import BasisName, SeriesMeans
 from fedhist.channels.oracles import oracle_channel
 from server.densities.series import GRID, frequencies
 from server.means.centred import CentredPlan, plan_centred

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from clients.records.vectors import BasisName
+from clients.records.functionals import BasisName
 from fedhist.base.arrays import Floats
 from server.distributions.simplex import project_simplex
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from clients.records.vectors import BallMean
+from clients.records.functionals import BallMean
 from fedhist.base.errors import WireError
 from fedhist.channels.oracles import SubsetOracle, SymbolOracle
 from fedhist.model.query import LocalQuery, Report, Summary

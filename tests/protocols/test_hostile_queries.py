@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from clients.records.functionals import Cell, Coordinates, Fourier, Rotated, samples_of
-from clients.records.vectors import Scalar
+from clients.records.functionals import Cell, Coordinates, Fourier, Rotated, Scalar, samples_of
 from fedhist.base.errors import PopulationError
 from fedhist.base.search import MOST_USERS
 from fedhist.channels.covers import BoxGrid, SobolevLattice

@@ -11,8 +11,8 @@ import numpy as np
 
 from clients.randomizers.sphere import rank_symbols
 from clients.records.draws import sparse_shares
+from clients.records.functionals import CentredShares, from_sum_zero, to_sum_zero
 from clients.records.user_rows import norms
-from clients.records.vectors import CentredShares, from_sum_zero, to_sum_zero
 from fedhist.base.arrays import ROUNDING, Array, Bounds, Floats, Integers
 from fedhist.base.checks import check_scale, check_within
 from fedhist.base.errors import WireError

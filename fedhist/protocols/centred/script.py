@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from clients.records.vectors import Scalar
+from clients.records.functionals import Scalar
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_within
 from fedhist.base.hashing import digest64

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
-from clients.records.functionals import Fourier
-from clients.records.vectors import MOST_COEFFICIENTS, BasisName, SeriesMeans
+from clients.records.functionals import MOST_COEFFICIENTS, BasisName, Fourier, SeriesMeans
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary

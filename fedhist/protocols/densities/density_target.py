@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from clients.records.functionals import samples_of
-from clients.records.vectors import BasisName
+from clients.records.functionals import BasisName, samples_of
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_scale
 from fedhist.base.errors import PopulationError

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from clients.records.functionals import HadamardRows
-from clients.records.vectors import CentredShares, from_sum_zero, to_sum_zero
+from clients.records.functionals import CentredShares, HadamardRows, from_sum_zero, to_sum_zero
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_within
 from fedhist.base.search import MOST_USERS, first_true

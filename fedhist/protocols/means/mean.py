@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
-from clients.records.functionals import Coordinates
-from clients.records.vectors import Scalar
+from clients.records.functionals import Coordinates, Scalar
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_range
 from fedhist.base.text import warned

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
-from clients.records.functionals import Rotated, samples_of
+from clients.records.functionals import BallMean, Rotated, samples_of
 from clients.records.user_rows import user_points
-from clients.records.vectors import BallMean
 from fedhist.base.arrays import Array, Floats
 from fedhist.base.checks import check_size
 from fedhist.base.hashing import digest64

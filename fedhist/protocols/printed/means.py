@@ -22,10 +22,9 @@ from fedhist.protocols.means.mean import Mean
 from fedhist.protocols.means.mean_l2 import MeanL2
 from fedhist.protocols.means.mean_linf import MeanLinf
 from fedhist.protocols.means.sparse.queries import HashedVotes
-from fedhist.protocols.means.sparse.sparse_mean import SparseMean
+from fedhist.protocols.means.sparse.sparse_mean import SparseMean, pick_support
 from fedhist.protocols.printed.localize import FoldsAsPrinted
 from server.means.localize import Plan, plan_paper
-from server.means.support import paper_threshold, pick_support
 
 LEAST_SCORE = 0.5
 """Of a coordinate that is selected [1, eq. (41)]."""
@@ -135,3 +134,21 @@ class SparseMeanAsPrinted(FoldsAsPrinted, SparseMean):
     def useless(self) -> str:
         """Never refuse."""
         return ""
+
+
+def paper_threshold(
+    n_users: float,
+    samples_per_user: float,
+    dimension: int,
+    sparsity: int,
+    radius: float,
+    epsilon: float,
+) -> tuple[float, int]:
+    """Return (39), radius sqrt(K log(2 d) / T*), and how many first samples of a user count: T*.
+
+    T* = min(T, exp(c n min(epsilon, epsilon^2) / s)), at least 1. For the paper's unnamed constants
+    stand K = 2, with which a user casts one false vote at most in expectation, and c = 1/100.
+    """
+    power = 0.01 * n_users * min(epsilon, epsilon * epsilon) / sparsity
+    items = max(1, math.floor(min(samples_per_user, math.exp(min(700.0, power)))))
+    return radius * math.sqrt(2 * math.log(2 * dimension) / items), items

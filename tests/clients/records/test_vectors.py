@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from clients.records.vectors import (
+from clients.records.functionals import (
     BallMean,
     BoxMean,
     CentredShares,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from clients.records.vectors import BallMean
+from clients.records.functionals import BallMean
 from fedhist.base.errors import WireError
 from fedhist.channels.rank_unit import UNIT
 from fedhist.model.query import Report, Summary

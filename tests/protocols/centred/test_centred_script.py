@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clients.records.vectors import BallMean
+from clients.records.functionals import BallMean
 from fedhist.model.protocol import Estimate
 from fedhist.protocols.centred.queries import RadiusVotes, RankReports
 from fedhist.protocols.centred.script import Opening, VectorEstimate, centred_mean

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clients.records.vectors import BallMean, CentredShares
+from clients.records.functionals import BallMean, CentredShares
 from fedhist.protocols.centred import queries
 from fedhist.protocols.centred.queries import RadiusVotes, RankReports
 from fedhist.protocols.shared.oracle_votes import OracleReports, OracleSlots

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from clients.records.vectors import BasisName, SeriesMeans
+from clients.records.functionals import BasisName, SeriesMeans
 from fedhist.base.arrays import Floats
 from fedhist.channels.oracles import oracle_channel
 from fedhist.users.batch import Users

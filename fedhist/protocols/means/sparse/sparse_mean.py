@@ -20,18 +20,20 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from clients.records.functionals import Coordinates, samples_of
+from clients.records.functionals import BoxMean, Coordinates, Leaning, samples_of
 from clients.records.user_rows import coordinate_points
-from clients.records.vectors import BoxMean, Leaning
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.checks import check_integer, check_scale
 from fedhist.base.hashing import digest64
 from fedhist.base.text import warned
+from fedhist.channels.catalogue import ScalarChannel
 from fedhist.channels.rank_unit import RankUnit
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
@@ -46,14 +48,6 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, user_ids
 from server.means.centred import MOST_STAGES, CentredPlan, plan_centred
 from server.means.localize import Plan
-from server.means.support import (
-    Z_MIN,
-    VoteLaw,
-    keep_largest,
-    pick_support,
-    selection_level,
-    vote_threshold,
-)
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -68,6 +62,10 @@ of them refine."""
 NOT_LOST = 2.0
 """Deviations that chance reaches once in 40 runs: so far above the level of the largest noise a
 coordinate is sure, so far from 0 it is worth a look."""
+
+
+Z_MIN = 3.0
+"""A score below so many standard deviations is no evidence."""
 
 
 @register_protocol
@@ -482,3 +480,107 @@ def _none_found(
     )
     value, stderr = np.zeros((2, dimension))
     return Estimate.ok(value, stderr=stderr, public=public, warnings=(*warnings, told))
+
+
+# -- scores of hashed votes: 0 on average where nobody votes, a gain for every voter elsewhere -----
+
+
+def vote_threshold(mean_scale: float, dimension: int, votes: int) -> float:
+    """Distance from 0 at which a user votes: sqrt(2 log(4 d / w)) / 2 deviations of its mean.
+
+    Half of what noise stays below: w is the most votes that it has, and that cap does the rest.
+    """
+    return 0.5 * mean_scale * math.sqrt(2 * math.log(4 * dimension / min(votes, dimension)))
+
+
+@lru_cache(maxsize=1 << 12)
+def vote_gain(n_votes: int, reach: float = 0.0) -> float:
+    """Return E v_j f(S) for a coordinate among n_votes voted ones, S the sum of their signs.
+
+    f clips to [-reach, reach]; for 0 it is the sign, whose gain is the probability C(2h, h) / 4^h
+    that 2h fair signs cancel, h = floor(n_votes / 2): an even number of votes has the gain of one
+    vote more. 0 for no votes.
+
+    >>> [round(vote_gain(s), 6) for s in range(6)], round(vote_gain(3, 2.0), 6)
+    ([0.0, 1.0, 0.5, 0.5, 0.375, 0.375], 0.75)
+    """
+    from scipy.stats import binom  # takes a second to be imported
+
+    if not n_votes:
+        return 0.0
+    if not reach:
+        return float(binom.pmf(n_votes // 2, n_votes // 2 * 2, 0.5))
+    ups = np.arange(n_votes)
+    total = np.clip(1 + 2 * ups - (n_votes - 1), -reach, reach)
+    return float(binom.pmf(ups, n_votes - 1, 0.5) @ total)
+
+
+@dataclass(frozen=True)
+class VoteLaw:
+    """Gain and noise of one user's hashed vote.
+
+    ``channel`` is of one bit for signs, ``sparsity`` the votes that a user casts, and ``reach`` M
+    of the clipped sum; 0 for signs.
+    """
+
+    channel: ScalarChannel
+    sparsity: int
+    reach: float = 0.0
+
+    @property
+    def unit(self) -> float:
+        """What one unit of a report is worth: reports times this have the gains below."""
+        return self.reach / self.channel.gain if self.reach else 1.0
+
+    def gain(self, n_votes: int) -> float:
+        """Return the expected score of a coordinate among the n_votes that a user voted for."""
+        gain = vote_gain(n_votes, self.reach)
+        return gain if self.reach else self.channel.gain * gain
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of one user's score where it did not vote."""
+        square = self.reach**2
+        noise = square * float(self.channel.variance(0.0)) if self.reach else 1.0
+        return math.sqrt(min(float(self.sparsity), square) + noise)
+
+    def lead(self, n_users: float) -> float:
+        """Score of a coordinate that everybody votes for, in standard deviations."""
+        return self.gain(self.sparsity) * math.sqrt(n_users) / self.deviation
+
+
+def pick_support(scores: Floats, sparsity: int, least: float, *, first: bool = False) -> Integers:
+    """Pick at most s coordinates whose score is at least a threshold: increasing, (k,) int64.
+
+    The s largest, of equal scores the lowest coordinates; or, as the paper does [1, eq. (41)], the
+    ``first`` s.
+
+    >>> pick_support(np.array([2.0, 5.0, 1.0, 9.0]), 2, 1.5)
+    array([1, 3])
+    >>> pick_support(np.array([2.0, 5.0, 1.0, 9.0]), 2, 1.5, first=True)
+    array([0, 1])
+    """
+    over = np.flatnonzero(scores >= least)
+    if not first:
+        over = np.sort(over[np.argsort(-scores[over], kind="stable")[:sparsity]])
+    return over[:sparsity]
+
+
+def keep_largest(
+    value: Floats, stderr: ArrayLike, sparsity: int, sure: NDArray[np.bool_] | bool = False
+) -> Floats:
+    """Zero the entries that noise explains, and all but the s largest of the others: (d,).
+
+    An entry below stderr sqrt(2 log(2 d)) becomes 0, unless other evidence makes it ``sure``.
+    """
+    size = np.abs(value)
+    good = (size >= np.asarray(stderr) * math.sqrt(2 * math.log(2 * len(value)))) | sure
+    out = np.zeros_like(value)
+    kept = pick_support(np.where(good, size, -1.0), sparsity, 0.0)
+    out[kept] = value[kept]
+    return out
+
+
+def selection_level(dimension: int, sparsity: int) -> float:
+    """Deviations that a score must lead by: Z_MIN, or what the largest of the noise reaches."""
+    return max(Z_MIN, math.sqrt(2 * math.log(2 * dimension / sparsity)))

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from fedhist.channels.catalogue import scalar_channel
-from server.means.support import (
+from fedhist.protocols.means.sparse.sparse_mean import (
     VoteLaw,
     keep_largest,
-    paper_threshold,
     pick_support,
     vote_gain,
     vote_threshold,
 )
+from fedhist.protocols.printed.means import paper_threshold
 
 
 @pytest.mark.parametrize("s", range(1, 10))
