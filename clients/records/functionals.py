@@ -14,15 +14,14 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from clients.bounding.contribution import domain_lookup
 from clients.records.user_rows import (
-    add_shrunk,
     ball_means,
-    clipped,
     clipped_points,
+    coordinates_kernel,
+    rotated_kernel,
     share_rows,
     user_points,
     wave_means,
@@ -530,7 +529,7 @@ class SeriesMeans(VectorPart):
         return np.asarray(math.sqrt(2) * waves)
 
 
-# -- loops, and what all share ---------------------------------------------------------------------
+# -- what all share ---------------------------------------------------------------------
 
 
 def samples_of(users: Users, dimension: int) -> Samples:
@@ -579,75 +578,3 @@ def _mean(total: NDArray[Any], size: NDArray[Any]) -> Floats:
     """Divide sums of numbers in [-1, 1] by how many they are, in weight; NaN of none."""
     mean = np.where(size > 0, total, np.nan) / np.maximum(size, 1)
     return np.asarray(np.clip(mean, -1.0, 1.0))
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def coordinates_kernel(
-    indptr: Integers,
-    values: Floats,
-    column: Integers,
-    low: float,
-    high: float,
-    max_items: int,
-    out: Floats,
-) -> None:
-    """Fill every user's mean of one column, each sample clipped to [low, high] first."""
-    for u in range(indptr.shape[0] - 1):
-        start, stop = indptr[u], indptr[u + 1]
-        if max_items > 0:
-            stop = start + min(stop - start, max_items)
-        c = column[u]
-        total = 0.0 if stop > start else np.nan
-        for i in range(start, stop):
-            total += clipped(values[i, c], low, high)
-        # summation may leave the range by a rounding
-        out[u] = clipped(total / max(stop - start, 1), low, high)
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _signed_sum(t: Floats, row: int) -> Any:
-    """Add up H[row, k] t_k, destroying ``t``, whose length is a power of two.
-
-    Every step halves ``t``, as the transform does for one of its outputs: as many additions as
-    entries, in loops that vectorise, in an order that is the same on every machine.
-    """
-    m = t.shape[0] // 2
-    while m > 0:
-        low, high = t[:m], t[m : 2 * m]
-        if row & m:
-            for k in range(m):
-                low[k] -= high[k]
-        else:
-            for k in range(m):
-                low[k] += high[k]
-        m //= 2
-    return t[0]
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def rotated_kernel(
-    indptr: Integers,
-    values: Floats,
-    fold: Integers,
-    signs: Floats,
-    radius: float,
-    clip: float,
-    max_items: int,
-    d2: int,
-    out: Floats,
-) -> None:
-    """Fill sum_k H[fold, k] signs_k mean_k; ``signs`` (d,) carries the factor of the transform."""
-    d = values.shape[1]
-    mean, scratch = np.empty(d), np.empty(d2)
-    for u in range(indptr.shape[0] - 1):
-        start, stop = indptr[u], indptr[u + 1]
-        if max_items > 0:
-            stop = start + min(stop - start, max_items)
-        mean[:] = 0.0
-        add_shrunk(values, start, stop, radius, mean)
-        scratch[d:] = 0.0
-        for k in range(d):
-            scratch[k] = signs[k] * mean[k]
-        z = _signed_sum(scratch, fold[u]) / max(stop - start, 1)
-        z = z if stop > start else np.nan
-        out[u] = clipped(z, -clip, clip)

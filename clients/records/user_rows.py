@@ -295,3 +295,75 @@ def fourier_rows(samples: Samples, n_frequencies: int, steps: int) -> NDArray[np
     """
     means = wave_means(samples, 2 * n_frequencies, half_turns=False)
     return np.rint(np.nan_to_num(means, copy=False) * steps).astype(np.int32)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def coordinates_kernel(
+    indptr: Integers,
+    values: Floats,
+    column: Integers,
+    low: float,
+    high: float,
+    max_items: int,
+    out: Floats,
+) -> None:
+    """Fill every user's mean of one column, each sample clipped to [low, high] first."""
+    for u in range(indptr.shape[0] - 1):
+        start, stop = indptr[u], indptr[u + 1]
+        if max_items > 0:
+            stop = start + min(stop - start, max_items)
+        c = column[u]
+        total = 0.0 if stop > start else np.nan
+        for i in range(start, stop):
+            total += clipped(values[i, c], low, high)
+        # summation may leave the range by a rounding
+        out[u] = clipped(total / max(stop - start, 1), low, high)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _signed_sum(t: Floats, row: int) -> Any:
+    """Add up H[row, k] t_k, destroying ``t``, whose length is a power of two.
+
+    Every step halves ``t``, as the transform does for one of its outputs: as many additions as
+    entries, in loops that vectorise, in an order that is the same on every machine.
+    """
+    m = t.shape[0] // 2
+    while m > 0:
+        low, high = t[:m], t[m : 2 * m]
+        if row & m:
+            for k in range(m):
+                low[k] -= high[k]
+        else:
+            for k in range(m):
+                low[k] += high[k]
+        m //= 2
+    return t[0]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def rotated_kernel(
+    indptr: Integers,
+    values: Floats,
+    fold: Integers,
+    signs: Floats,
+    radius: float,
+    clip: float,
+    max_items: int,
+    d2: int,
+    out: Floats,
+) -> None:
+    """Fill sum_k H[fold, k] signs_k mean_k; ``signs`` (d,) carries the factor of the transform."""
+    d = values.shape[1]
+    mean, scratch = np.empty(d), np.empty(d2)
+    for u in range(indptr.shape[0] - 1):
+        start, stop = indptr[u], indptr[u + 1]
+        if max_items > 0:
+            stop = start + min(stop - start, max_items)
+        mean[:] = 0.0
+        add_shrunk(values, start, stop, radius, mean)
+        scratch[d:] = 0.0
+        for k in range(d):
+            scratch[k] = signs[k] * mean[k]
+        z = _signed_sum(scratch, fold[u]) / max(stop - start, 1)
+        z = z if stop > start else np.nan
+        out[u] = clipped(z, -clip, clip)
