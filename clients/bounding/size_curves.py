@@ -31,9 +31,6 @@ Int64s = NDArray[np.int64]
 SHARE = 1 << 32
 """Steps per unit share: integers, whose sums are exact in any order."""
 
-LOWER = 1.0 - 2.0**-48
-"""Pulls a weight below its exact value, whatever the rounding of doubles on the way to it."""
-
 
 def size_curves(items: Items, grid: tuple[int, ...]) -> tuple[Keys, Int64s, Int64s, Int64s]:
     """Add up every user's shares by item and grid point; users and sizes by grid bin.
@@ -111,6 +108,7 @@ def add_curves(
 
     Entry k belongs to row ``row[k]`` of the shares, or to row ``item[k]`` where ``row`` is empty.
     """
+    lower = 1.0 - 2.0**-48  # pulls a weight below its exact value, whatever rounding does
     last = grid.shape[0] - 1
     direct = row.shape[0] == 0
     for u in range(indptr.shape[0] - 1):
@@ -124,12 +122,12 @@ def add_curves(
             sizes[b - 1] += np.int64(min(m, float(grid[last])))
         above, below = 0.0, 0.0
         if b > last:
-            b, above = last, 4294967296.0 / m * LOWER
+            b, above = last, 4294967296.0 / m * lower
         else:
             a = float(grid[b - 1]) if b > 0 else 0.0
             width = float(grid[b]) - a
-            above = (m - a) / width * (4294967296.0 / m) * LOWER
-            below = (float(grid[b]) - m) / width * (4294967296.0 / m) * LOWER
+            above = (m - a) / width * (4294967296.0 / m) * lower
+            below = (float(grid[b]) - m) / width * (4294967296.0 / m) * lower
         for k in range(start, stop):
             j = np.int64(item[k]) if direct else row[k]
             c = float(count[k])

@@ -24,18 +24,6 @@ CMAX = 4.0
 def project_simplex(x: ArrayLike) -> Floats:
     """Return the point of the probability simplex nearest to ``x`` in l2, row by row [2].
 
-    Parameters
-    ----------
-    x : (..., k) float64
-        Finite, k >= 1.
-
-    Returns
-    -------
-    (..., k) float64
-        Non-negative, with sums of 1 up to rounding.
-
-    Examples
-    --------
     >>> project_simplex([0.9, 0.4, -0.3])
     array([0.75, 0.25, 0.  ])
     """
@@ -56,16 +44,6 @@ def presence_to_probability(present: ArrayLike, n_users: float, m: int) -> Float
     q = 1 - present / n_users estimates (1 - p)^m, so p = 1 - clip(q, e^-CMAX, 1)^(1/m). Corrected
     against the paper, which clips at 0: a q <= 0, which noise makes, would then give p = 1.
 
-    Parameters
-    ----------
-    present : (k,) array
-        Noisy numbers of users.
-    n_users : float
-    m : int
-        Samples per user.
-
-    Examples
-    --------
     >>> presence_to_probability([0, 75, 120], 100, 2)
     array([0.        , 0.5       , 0.86466472])
     """

@@ -18,8 +18,6 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
 
-HARMONIC = "harmonic-mean"
-
 
 def samples_held(users: Users) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return each user's number of samples; for item counts, the total: (n,) float64."""
@@ -37,13 +35,8 @@ EXACT, FINE, DOUBLINGS = 4096, 64, 52
 class Held:
     """How many users hold how many samples: what adds up of it. NOT PRIVATE.
 
-    Attributes
-    ----------
-    n_users : int
-    users : (cells,) int64
-        Users of each cell: 0, 1, ... samples, and beyond 4,096 cells 1.1 % wide.
-    samples : (cells beyond,) float64
-        What the users of the wide cells hold.
+    ``users`` counts those of each cell: 0, 1, ... samples, and beyond 4,096 cells 1.1 % wide;
+    ``samples`` is what the users of the wide cells hold.
     """
 
     n_users: int
@@ -91,14 +84,7 @@ def held(facts: Facts) -> Held:
 def resolve_users(
     parameters: Mapping[str, Any], users: Shard, **public: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    """Complete ``n_users``, and other ``public`` facts, where they are not given.
-
-    Returns
-    -------
-    parameters : dict
-    not_private : list of str
-        That n_users is the users' number, where the adjacency hides it.
-    """
+    """Complete ``n_users`` and other ``public`` facts; say so where the adjacency hides n_users."""
     hidden = parameters.get("adjacency") == Adjacency.ADD_REMOVE_USER.value
     seen = ["n_users is the number of the users"] * (hidden and "n_users" not in parameters)
     return {"n_users": len(users), **public, **parameters}, seen
@@ -114,23 +100,13 @@ def resolve_sizes(
     ``samples_per_user = "harmonic-mean"`` takes the harmonic mean of the users' numbers of
     samples, because that gives the average variance of a user's mean; so does
     ``samples_public = true`` without a value, which declares the numbers public. Users without
-    samples do not count. ``held`` counts each user's samples that matter, (n,) float64.
-
-    Returns
-    -------
-    parameters : dict
-    not_private : list of str
-        What was computed from numbers that were not declared public, in words.
-
-    Raises
-    ------
-    PopulationError
-        If the harmonic mean is asked for and no user has samples.
+    samples do not count. ``held`` counts each user's samples that matter, (n,) float64. The second
+    value says in words what was computed from numbers that were not declared public.
     """
     out = dict(parameters)
     out.setdefault("n_users", len(users))
     public = bool(out.pop("samples_public", False))
-    asked = out.get("samples_per_user") == HARMONIC
+    asked = out.get("samples_per_user") == "harmonic-mean"
     if not asked and not (public and "samples_per_user" not in out):
         return out, []
     holding, inverse = 0, 0.0

@@ -27,16 +27,9 @@ class NotHidden(ValueError):
 
 @dataclass(frozen=True)
 class Batch:
-    """Users whose reports are shuffled together, as they are planned.
+    """Users whose reports are shuffled together: each of ``folds`` folds of a ``share`` of all.
 
-    Attributes
-    ----------
-    share : float
-        Of all users, in the cohort that is asked.
-    folds : int
-        That the cohort is split into; each is a batch.
-    hiding : Hiding or None
-        Of the report; None: it names its user.
+    ``hiding`` is the report's; None: it names its user.
     """
 
     share: float
