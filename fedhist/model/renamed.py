@@ -48,6 +48,8 @@ GONE: Mapping[str, str] = {
     "local-distribution.clip_mass": "nothing: the radius is chosen by what the votes see",
     "local-distribution.method=auto": 'method = "centred", the default, or "folds"',
     "sparse-mean.method=auto": 'method = "vectors", the default, or a procedure by its name',
+    "distribution.samples_per_user=min": "a number, of which nearly all users have as many items",
+    "distribution.samples_per_user=max": "a number, of which nearly all users have as many items",
     "ragged-distribution.beta": "nothing: it is 0.05",
     "ragged-distribution.cmax": "nothing: presence is read up to m p = 4",
     "sparse-mean.hash": "nothing: signs are independent",

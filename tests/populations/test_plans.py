@@ -28,7 +28,7 @@ MADE = {
 PROTOCOLS = {
     "bounded-histogram": {"delta": 1e-6, "clip": 2.0},
     "local-histogram": {"clip": 10},
-    "distribution": {"samples_per_user": "max"},
+    "distribution": {"samples_per_user": 8},
     "mean": {"low": 0.0, "high": 1.0, "samples_per_user": "harmonic-mean"},
 }
 

@@ -25,7 +25,7 @@ import numpy as np
 from clients.bounding.sampling import MOST_CLIP
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer
-from fedhist.base.errors import PopulationError, nearest
+from fedhist.base.errors import nearest
 from fedhist.base.text import warned
 from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L1
@@ -48,7 +48,7 @@ from fedhist.protocols.distributions.mechanisms import (
 )
 from fedhist.protocols.distributions.selection import SELECTIONS
 from fedhist.protocols.shared.central import Central
-from fedhist.protocols.shared.clipped_totals import in_domain, user_norms
+from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.domains import DistributionTarget, check_domain, with_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
@@ -82,7 +82,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
         One with fewer sends what it has, and what it lacks is missing: noisy counts then add up to
         less than 1 and the projection spreads the rest evenly, presence and selection take the
         symbols for rarer than they are. So choose m no larger than almost all users' numbers, or
-        take ``ragged-distribution``. In a configuration, "min" and "max" compute it FROM the data.
+        take ``ragged-distribution``.
     n_users : int
         s, PUBLIC under replacement. All of them must answer.
     delta : float
@@ -293,28 +293,8 @@ class Distribution(TwoModes, DistributionTarget, Central):
     def resolve(
         cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
-        """Fill the domain and n_users; compute samples_per_user given as "min" or "max".
-
-        The two words read the private data, and the report says so.
-        """
-        p = with_domain(parameters, domain)
-        p.setdefault("n_users", len(users))
-        asked = p.get("samples_per_user")
-        if not isinstance(asked, str):
-            return p, []
-        if asked not in ("min", "max"):
-            raise ValueError(f'samples_per_user must be an integer, "min" or "max", got {asked!r}')
-        numbers = [
-            getattr(np.bincount(flat // len(p["domain"]), count, n), asked)()
-            for block in users.blocks()
-            for n, flat, count in in_domain(block, p["domain"])
-        ]
-        m = int({"min": min, "max": max}[asked](numbers, default=0))
-        if m < 1:
-            raise PopulationError(f'samples_per_user = "{asked}" is {m}: some user has no items')
-        p["samples_per_user"] = m
-        word = "smallest" if asked == "min" else "largest"
-        return p, [f"samples_per_user = {m} is the {word} number of items of any user"]
+        """Fill the domain and n_users."""
+        return {"n_users": len(users), **with_domain(parameters, domain)}, []
 
     @classmethod
     def example(cls) -> Self:
