@@ -210,8 +210,9 @@ class FewUsersMean(MeanTarget, FewUsers):
         "large-n". (A bound per coordinate would not survive the rotation.) Default: 2^30 r.
     method : {"auto", "ball", "blocks", "boosted", "large-n"}
         "auto": the feasible one of least predicted error, from public numbers. With a ``box`` and
-        too few users for "large-n", all is left to the protocol ``central-mean`` where less error
-        is predicted for it. Take that by name where users may differ more than ``radius`` says.
+        too few users for "large-n", and no constant of a draw given, all is left to the protocol
+        ``central-mean`` where less error is predicted for it. Take that by name where users may
+        differ more than ``radius`` says.
     n_blocks : int, optional
         K of "blocks", a power of two; default: the feasible one of least error.
     n_runs : int
@@ -308,6 +309,8 @@ class FewUsersMean(MeanTarget, FewUsers):
     def handed(self) -> CentralMean | None:
         """The protocol that "auto" leaves all to, where it does; from public numbers."""
         if self.method != "auto" or self.box is None or self.corrupted or self.mode == "paper":
+            return None
+        if (self.n_blocks, self.kappa, self.lam, self.n_rounds) != (None,) * 4:  # of draws
             return None
         least = large_n_min(
             self.epsilon,
