@@ -10,7 +10,7 @@ import pytest
 
 import fedhist as fh
 from fedhist.base.errors import WireError
-from fedhist.model.query import Report
+from fedhist.model.query import Report, Summary
 from fedhist.model.truths import Truth
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency
@@ -110,6 +110,19 @@ def test_a_vector_that_is_too_long_is_refused() -> None:
         arrays = {"points": np.array(points, np.int32), "weight": np.array(weight, np.int32)}
         with pytest.raises(WireError):
             query.check(Report(good.ids, arrays))
+
+
+def test_a_bin_that_there_is_not_is_refused() -> None:
+    query = MeanBins(np.zeros(2), 1.0, 3)
+    good = asked(query, some(3, d=2))
+    for wrong in (3, -2):
+        with pytest.raises(WireError):
+            query.check(Report(good.ids, {"bins": np.array([0, 1, wrong], np.int32)}))
+    query.check_summary(Summary(3, {"counts": np.array([1, 1, 1])}))
+    with pytest.raises(WireError, match="3 users are in bins, of 2"):
+        query.check_summary(Summary(2, {"counts": np.array([1, 1, 1])}))
+    with pytest.raises(ValueError, match="no sign in 2 dimensions"):
+        MeanBins(np.zeros(2), 1.0, 3, signed=True)
 
 
 # -- privacy ---------------------------------------------------------------------------------------
