@@ -117,7 +117,6 @@ class LocalQuantiles(QuantileTarget):
 
     @property
     def guarantee(self) -> Guarantee:
-        """epsilon-LDP for a user's whole record."""
         return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
 
     @property

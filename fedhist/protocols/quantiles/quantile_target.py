@@ -62,12 +62,10 @@ class QuantileTarget(PlannedUsers):
 
     @property
     def positions(self) -> Array:
-        """The levels."""
         return np.array(self.levels)
 
     @property
     def estimates(self) -> Truth:
-        """Of samples, each user weighing the same; or of the users' own means."""
         return Truth.AVERAGE_OF_USERS if self.of == OF[0] else Truth.OWN_MEANS
 
     def numbers(self, users: Users) -> tuple[Integers, Floats, Floats]:
@@ -147,7 +145,6 @@ class QuantileTarget(PlannedUsers):
         return float(self.rank_errors(value, facts).max())
 
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
-        """Count the users whose record the null record replaces. NOT PRIVATE."""
         return {"unusable records": float(facts.n_users - facts["usable"][0])}
 
     @classmethod

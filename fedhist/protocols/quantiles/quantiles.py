@@ -126,7 +126,6 @@ class Quantiles(QuantileTarget):
 
     @property
     def guarantee(self) -> Guarantee:
-        """(epsilon, delta) under the declared adjacency."""
         return Guarantee(self.epsilon, self.delta, Trust.CENTRAL, Adjacency(self.adjacency))
 
     @property

@@ -96,7 +96,6 @@ class BinShares(OnBins):
     trust: ClassVar[Trust] = Trust.CENTRAL
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        """Send the row; uses no randomness."""
         owner, bins, steps = self._steps(users)
         rows = np.bincount(owner * self.n_bins + bins, steps, len(users) * self.n_bins)
         return Report(users.ids, {"shares": rows.reshape(-1, self.n_bins).astype(np.int32)})
@@ -121,12 +120,10 @@ class BinShares(OnBins):
         return owner, bins, np.asarray(steps, dtype=np.int64)
 
     def fold(self, report: Report) -> Summary:
-        """Add up the rows: (K,) int64."""
         rows = report.arrays["shares"]
         return Summary(report.n_users, {"shares": rows.sum(axis=0, dtype=np.int64)})
 
     def check(self, report: Report) -> None:
-        """Raise WireError unless every row is a whole record, or none."""
         rows = only_array(report, "shares")
         Bounds((report.n_users, self.n_bins), "i", 0, STEPS).check("shares", rows)
         sizes = rows.sum(axis=1, dtype=np.int64)
@@ -136,11 +133,9 @@ class BinShares(OnBins):
             raise WireError("a user's mean lies in one bin, got shares of several")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound each bin by everybody's record."""
         return {"shares": Bounds((self.n_bins,), "i", 0, n_users * STEPS)}
 
     def check_summary(self, summary: Summary) -> None:
-        """See that all bins together hold whole records, at most one of each user."""
         super().check_summary(summary)
         records, rest = divmod(sum(summary.sums["shares"].tolist()), STEPS)
         if rest or records > summary.n_users:
@@ -200,16 +195,13 @@ class RankCells(OnBins, OracleVotes):
 
     @property
     def channel(self) -> KrrOracle:
-        """What happens to a cell; its null symbol is the last cell."""
-        return KrrOracle(float(self.epsilon), self.upto.shape[1])
+        return KrrOracle(float(self.epsilon), self.upto.shape[1])  # null: the last cell
 
     @property
     def n_batches(self) -> int:
-        """The groups."""
         return len(self.upto)
 
     def batch_sizes(self, total: Summary) -> Integers:
-        """Count the users of each group."""
         return np.asarray(total.sums["cell"].sum(axis=1))
 
     # -- client half
@@ -246,7 +238,6 @@ class RankCells(OnBins, OracleVotes):
         return LocalQuery.answer_folded(self, users, rng)
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
-        """Count the true cells of each group, then draw the counts of its reports."""
         cells = self.true_symbols(users, rng)
         true = self._counted(users.ids, cells, self.upto.shape[1] + 1)
         return Summary(
@@ -256,12 +247,10 @@ class RankCells(OnBins, OracleVotes):
     # -- server half
 
     def fold(self, report: Report) -> Summary:
-        """Count each group's reports: (g, m + 2) int64, erasures last."""
         counts = self._counted(report.ids, report.arrays["cell"], self.channel.size)
         return Summary(report.n_users, {"cell": counts})
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Between nobody and everybody."""
         return {"cell": Bounds((len(self.upto), self.channel.size), "i", 0, n_users)}
 
     def shares(self, summary: Summary) -> tuple[Floats, Integers]:
