@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from fedhist.channels.catalogue import ScalarChannel, UnaryChannel
+from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.scalar import ScalarChannel
 
 REACH = 20.0
 

@@ -18,8 +18,8 @@ from clients.bounding.contribution import flip_at
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.hashing import bernoulli_bits_kernel
 from fedhist.channels.bits import BitTally, add_rows, n_words
-from fedhist.channels.catalogue import OneBitChannel, ScalarChannel, UnaryChannel
-from fedhist.channels.scalar import LatticeChannel, into_unit
+from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.scalar import LatticeChannel, OneBitChannel, ScalarChannel, into_unit
 from fedhist.users.streams import SeededStreams, Streams, integer_threshold
 
 

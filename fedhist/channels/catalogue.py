@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_choice, check_count
-from fedhist.channels.bits import RandomizedResponse, flip_probability
+from fedhist.channels.bits import RandomizedResponse
 from fedhist.channels.scalar import (
     LaplaceChannel,
     OneBitChannel,
@@ -35,23 +35,6 @@ from fedhist.channels.scalar import (
 )
 from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.guarantee import check_budget
-
-__all__ = [
-    "CHANNELS",
-    "KINDS",
-    "MAX_BITS",
-    "LaplaceChannel",
-    "OneBitChannel",
-    "PiecewiseChannel",
-    "ScalarChannel",
-    "UnaryChannel",
-    "best_kind",
-    "flip_probability",
-    "planned_v",
-    "scalar_channel",
-    "scalar_law",
-    "unary_law",
-]
 
 
 @dataclass(frozen=True)

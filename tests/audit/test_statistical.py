@@ -11,7 +11,7 @@ import math
 import numpy as np
 import pytest
 
-from fedhist.channels.catalogue import LaplaceChannel
+from fedhist.channels.scalar import LaplaceChannel
 from fedhist.model.query import Report
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort

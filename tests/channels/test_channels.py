@@ -9,16 +9,8 @@ from scipy.stats import chisquare
 from vote_laws import scalar_probabilities, unary_inputs, unary_law
 
 from fedhist.base.errors import WireError
-from fedhist.channels.catalogue import (
-    CHANNELS,
-    LaplaceChannel,
-    OneBitChannel,
-    PiecewiseChannel,
-    ScalarChannel,
-    UnaryChannel,
-    best_kind,
-    scalar_channel,
-)
+from fedhist.channels.catalogue import CHANNELS, UnaryChannel, best_kind, scalar_channel
+from fedhist.channels.scalar import LaplaceChannel, OneBitChannel, PiecewiseChannel, ScalarChannel
 
 EPSILONS = [1e-9, 1e-3, 0.1, 0.3, 1.0, 2.0, 4.0, 10.0, 37.7]
 

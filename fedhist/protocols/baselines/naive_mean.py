@@ -28,7 +28,8 @@ from fedhist.base.arrays import ROUNDING, Array, Bounds
 from fedhist.base.checks import check_choice, check_integer, check_range
 from fedhist.base.errors import WireError
 from fedhist.base.text import warned
-from fedhist.channels.catalogue import KINDS, ScalarChannel, scalar_channel
+from fedhist.channels.catalogue import KINDS, scalar_channel
+from fedhist.channels.scalar import ScalarChannel
 from fedhist.channels.sphere import SphereChannel, sphere_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.protocol import Estimate, Script

@@ -23,15 +23,9 @@ from fedhist.base.arrays import Array, Bounds, Floats, Integers, Words
 from fedhist.base.checks import check_choice, check_size, check_within
 from fedhist.base.errors import WireError
 from fedhist.channels.bits import BitTally, check_bits, count_bits_by, vote_totals
-from fedhist.channels.catalogue import (
-    CHANNELS,
-    ScalarChannel,
-    UnaryChannel,
-    scalar_channel,
-    scalar_law,
-    unary_law,
-)
+from fedhist.channels.catalogue import CHANNELS, UnaryChannel, scalar_channel, scalar_law, unary_law
 from fedhist.channels.hiding import hiding_of
+from fedhist.channels.scalar import ScalarChannel
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.part import Functional
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary, only_array

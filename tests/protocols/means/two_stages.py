@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from fedhist.base.arrays import Floats
-from fedhist.channels.catalogue import ScalarChannel, UnaryChannel
+from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.scalar import ScalarChannel
 
 _REACH = 5.5
 """Bins within so many mean scales of the mean are near it."""

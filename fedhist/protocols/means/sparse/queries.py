@@ -21,7 +21,8 @@ from clients.records.user_rows import clipped_points
 from fedhist.base.arrays import Bounds, Floats, Integers, offsets
 from fedhist.base.checks import check_choice, check_count, check_scale, check_size, check_within
 from fedhist.base.hashing import counter_words, digest64
-from fedhist.channels.catalogue import ScalarChannel, scalar_channel, scalar_law
+from fedhist.channels.catalogue import scalar_channel, scalar_law
+from fedhist.channels.scalar import ScalarChannel
 from fedhist.channels.sign_hashes import RademacherSigns
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import LocalQuery, Report, Summary, only_array

@@ -33,8 +33,8 @@ from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.checks import check_integer, check_scale
 from fedhist.base.hashing import digest64
 from fedhist.base.text import warned
-from fedhist.channels.catalogue import ScalarChannel
 from fedhist.channels.rank_unit import RankUnit
+from fedhist.channels.scalar import ScalarChannel
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
