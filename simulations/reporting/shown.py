@@ -130,7 +130,8 @@ class Shown(ABC):
         return fragment(self.title, [Section("", tuple(self.tables())), *self._told()], self.secret)
 
     def _told(self) -> list[Section]:
-        return [Section(t[:1].upper() + t[1:], (Items(tuple(x)),)) for t, x in self.sections()]
+        told = [(t, x) for t, x in self.sections() if x]
+        return [Section(t[:1].upper() + t[1:], (Items(tuple(x)),)) for t, x in told]
 
     def page(self) -> Page:
         """Return a whole page: the figure, if there is one, all tables, and what is said below."""
@@ -147,15 +148,11 @@ class Shown(ABC):
         for table in self.tables():
             blocks += [f"*{table.title}*"] * bool(table.title)
             blocks += [markdown(table, aligned=True), *table.notes]
-        for title, lines in self.sections():
+        for title, lines in filter(lambda x: x[1], self.sections()):
             blocks += [f"*{title}*", "\n".join(f"- {line}" for line in lines)]
         if self.secret:
             blocks.append(f"NOT PRIVATE: {self.secret}.")
         return "\n\n".join(blocks) + "\n"
-
-    def to_latex(self) -> str:
-        """Return the main table as LaTeX: a tabular of booktabs, its notes as comments."""
-        return self.written("tex").decode()
 
     def written(self, kind: str, columns: Sequence[str] = (), width: str | float = "page") -> bytes:
         """Return what there is to see as a file.

@@ -324,7 +324,7 @@ def prepare(config: Config, load: Callable[[PopulationSpec], Plan] | None = None
     if missing := sorted(required(cls) - resolved.keys()):
         raise ValueError(
             f"{cls.name} needs {', '.join(missing)}: give --set protocol.{missing[0]}=... "
-            f"(fedhist protocols {cls.name} says what it is)"
+            f"(fedhist list protocols {cls.name} says what it is)"
         )
     protocol = built(cls, resolved, "protocol")
     check_trust(protocol, table.get("trust"))

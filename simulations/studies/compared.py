@@ -221,7 +221,7 @@ def plan_of(study: Study) -> tuple[dict[str, Any], list[Line], list[Cell]]:
         readies.append(ready)
         for line, own in lines_of(ready, setting):
             add(line, own)
-    check_cells([cell for _, cell in study.grid], list(study.grid[0][0]) if study.grid else ())
+    check_cells(cell for _, cell in study.grid)
     for setting, cell in study.grid:
         setting = {k: v for k, v in setting.items() if k != "protocol.name"}
         add(Line(cell.label, str(cell.protocol["name"]), (), setting), [cell])
@@ -258,18 +258,6 @@ def lines_of(ready: Ready, setting: Mapping[str, Any]) -> list[tuple[Line, tuple
     return out
 
 
-def run_comparison(ready: Ready) -> list[Line]:
-    """Run every protocol of a comparison with every seed, here, and rank those of each level."""
-    made = lines_of(ready, {})
-    found = run_cells(cell for _, cells in made for cell in cells)
-    lines = [
-        replace(line, records=tuple(found[c.key].in_loss(ready.loss) for c in cells))
-        for line, cells in made
-    ]
-    levels = dict.fromkeys(line.level for line in lines)
-    return [x for level in levels for x in ranked([y for y in lines if y.level == level])]
-
-
 def _repeated(study: Study) -> dict[str, Any]:
     """Return the tables that repeat a study from any folder."""
     tables = absolute(study.tables)
@@ -281,37 +269,29 @@ def _about(readies: Sequence[Ready]) -> dict[str, Any]:
     """Say what a study compares; of several points, what holds at all of them."""
     if not readies:
         return {}
-    first, c = readies[0], readies[0].comparison
-    populations = {r.title for r in readies}
+    first, c, about = readies[0], readies[0].comparison, readies[0].about
+    alone = len(readies) == 1
     budgets = {(r.comparison.epsilon, r.comparison.delta) for r in readies}
-    grid = f", {len(readies)} settings" if len(readies) > 1 else ""
-    title = f"{c.target}{grid}" + f": {first.title}" * (len(populations) == 1)
+    title = c.target if alone else f"{c.target}, {len(readies)} settings"
+    if len({r.about["title"] for r in readies}) == 1:
+        title += f": {about['title']}"
     budget = f"epsilon = {c.epsilon:g}, delta = {c.delta:g}, " if len(budgets) == 1 else ""
-    told = {t: None for r in readies for t in ((x.label, x.reason) for x in r.left_out)}
-    unreached = {t.value: why for r in readies for t, why in r.unreached.items()}
-    adversary = {a.in_words: None for r in readies for a in _adversaries(r)}
+    tables = [dict(t) for r in readies for t in r.comparison.adversary]
     return {
+        **about,
         "title": f"{title}; {budget}{c.adjacency.value}",
         "target": c.target,
-        "n_users": first.n_users,
         "budget": {"epsilon": c.epsilon, "delta": c.delta, "adjacency": c.adjacency.value},
         "neighbours": c.adjacency.in_words,
         "seeds": len(c.seeds),
         "loss": first.loss,
         "truth": first.truth.value,
-        "truths": [t.value for t in first.truths],
         "levels": [t.value for t in c.levels],
-        "adversary": list(adversary),
-        "sampling": first.sampling if len(readies) == 1 else None,
-        "facts": list(first.facts),
-        "doubts": list(first.doubts),
-        "left_out": [list(x) for x in told],
-        "unreached": unreached,
+        "adversary": list(dict.fromkeys(a.in_words for a in read_adversaries(tables))),
+        "sampling": about["sampling"] if alone else None,
+        "left_out": [list(x) for x in dict.fromkeys(x for r in readies for x in r.left_out)],
+        "unreached": {k: v for r in readies for k, v in r.about["unreached"].items()},
     }
-
-
-def _adversaries(ready: Ready) -> Sequence[Any]:
-    return read_adversaries([dict(t) for t in ready.comparison.adversary])
 
 
 def _axes(lines: Sequence[Line]) -> list[str]:

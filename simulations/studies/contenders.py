@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fedhist.base.errors import FedhistError, PopulationError, nearest
+from fedhist.base.errors import FedhistError, nearest
 from fedhist.base.origin import in_words, origin_of
-from fedhist.model.evaluation import Facts, by_records, check_rows, measured
+from fedhist.model.evaluation import Facts, measured
 from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters, protocol_class
@@ -41,7 +41,6 @@ from simulations.studies.levels import (
     check_premises,
     premise_of_tables,
     setting_of,
-    suffix,
 )
 from simulations.studies.study import Comparison
 from simulations.studies.truths import Exact, exact_of, known_truths, sampling_error
@@ -80,55 +79,32 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """A protocol that is not run, and why."""
-
-    label: str
-    protocol: str
-    reason: str
-    level: Trust | None = None
-
-
-@dataclass(frozen=True)
 class Ready:
     """A comparison whose rows are settled.
 
     Attributes
     ----------
     comparison : Comparison
-    title : str
-        The population in words.
-    n_users : int
     contenders : tuple of Contender
-    left_out : tuple of LeftOut
+    left_out : tuple of (str, str)
+        Labels that are not run, and why.
     loss : str
         The common loss.
-    sampling : float or None
-        The truth's own error about the population behind the users; NOT PRIVATE.
     truth : Truth
         What errors are about.
-    truths : tuple of Truth
-        What else they might be about: values of ``compare.truth``.
-    unreached : mapping of Trust to str
-        Levels of trust on which nothing is run, and why.
-    facts : tuple of str
-        What matters about the users beside errors; NOT PRIVATE.
-    doubts : tuple of str
-        Where the budget protects nobody.
+    about : mapping
+        What is said of it, as plain data; NOT PRIVATE: "title" of the population, "n_users",
+        "truths" that errors might be about, the exact answer's own "sampling" error about the
+        population behind the users, "unreached" levels of trust and why, "facts" that matter
+        about the users, "doubts" where the budget protects nobody.
     """
 
     comparison: Comparison
-    title: str
-    n_users: int
     contenders: tuple[Contender, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[tuple[str, str], ...]
     loss: str
-    sampling: float | None
     truth: Truth
-    truths: tuple[Truth, ...] = ()
-    unreached: Mapping[Trust, str] = field(default_factory=dict)
-    facts: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
+    about: Mapping[str, Any]
 
     def cells_of(self, contender: Contender) -> tuple[Cell, ...]:
         """Return the cells of a row, one for each seed."""
@@ -157,19 +133,17 @@ def set_up(comparison: Comparison) -> Ready:
     loaded = load_once(comparison.population, population_spec(config))
     found: list[tuple[Contender, Exact]] = []
     every: dict[str, Facts] = {}
-    out = [
-        LeftOut(name, name, "left out by the configuration (compare.without)")
-        for name in comparison.without
-    ]
+    out = {name: "left out by the configuration (compare.without)" for name in comparison.without}
+    refused: dict[Trust, dict[str, str]] = {}
     taken: set[str] = set()
     for entry in comparison.entries:
-        name = str(entry.table["name"])
         try:
             contender = _contender(comparison, entry, loaded, taken)
             known = measured(contender.protocol, loaded.users)
             own = Exact.of(contender.protocol, known)
         except LevelRefused as e:
-            out.append(LeftOut(entry.label, name, str(e), entry.level))
+            out[entry.label] = str(e)
+            refused.setdefault(entry.level or Trust.LOCAL, {})[entry.title] = str(e)
             continue
         except Exception as e:
             found_at = origin_of(e)
@@ -179,12 +153,11 @@ def set_up(comparison: Comparison) -> Ready:
                 raise ValueError(f"{named}{e}") from None
             if entry.named:
                 raise
-            left = LeftOut(entry.title, name, str(e) if ours else in_words(e))
-            out += [left] * (left not in out)  # on every level the same
+            out[entry.title] = str(e) if ours else in_words(e)  # on every level the same
             continue
         excess = _excess(comparison, contender.protocol.guarantee, entry)
         if excess:
-            out.append(LeftOut(entry.label, name, excess))
+            out[entry.label] = excess
         else:
             found.append((contender, own))
             every[contender.label] = known
@@ -192,7 +165,7 @@ def set_up(comparison: Comparison) -> Ready:
         names = {k for e in comparison.entries for k in parameters(protocol_class(e.table["name"]))}
         raise ValueError(f"no protocol here has the parameter {key!r}{nearest(key, names)}")
     if not found:
-        told = [f"{x.label}: {x.reason}" for x in out]
+        told = [f"{label}: {reason}" for label, reason in out.items()]
         told += [f"{t.value}: {NOBODY_THERE[t]}" for t in comparison.levels]
         raise ValueError(f"nothing can be compared: {'; '.join(told)}")
     truth, exact = _common_truth(comparison, found, loaded, every)
@@ -208,32 +181,26 @@ def set_up(comparison: Comparison) -> Ready:
         elif _can_be_held(truth, exact, contender.protocol, loaded, known):
             kept.append(replace(contender, asked=truth.value))
         else:
-            out.append(_other_truth(contender, own, truth, exact))
+            out[contender.label] = _other_truth(own, truth, exact)
     if not kept:
         raise ValueError(f"nothing can be compared: no protocol answers about {truth.value!r}")
-    empty = [t for t in comparison.levels if t not in {c.level for c in kept}]
-    return Ready(
-        comparison,
-        loaded.title,
-        len(loaded.users),
-        tuple(kept),
-        tuple(out),
-        loss,
-        sampling_error(exact, loaded.users, loss),
-        truth,
-        tuple(t for t in known_truths(kept[0].protocol) if t is not truth),
-        {t: _why_empty(t, out) for t in empty},
-        facts_for(loaded, kept[0].protocol),
-        budget_doubts(comparison.epsilon, comparison.delta, len(loaded.users)),
-    )
-
-
-def _why_empty(level: Trust, out: Sequence[LeftOut]) -> str:
-    """Say why nothing is run on a level."""
-    reasons = [
-        f"{x.label.removesuffix(suffix(level))}: {x.reason}" for x in out if x.level is level
-    ]
-    return "; ".join(reasons) or NOBODY_THERE[level]
+    reached = {c.level for c in kept}
+    unreached = {
+        t.value: "; ".join(f"{k}: {v}" for k, v in refused.get(t, {}).items()) or NOBODY_THERE[t]
+        for t in comparison.levels
+        if t not in reached
+    }
+    n_users = len(loaded.users)
+    about = {
+        "title": loaded.title,
+        "n_users": n_users,
+        "truths": [t.value for t in known_truths(kept[0].protocol) if t is not truth],
+        "sampling": sampling_error(exact, loaded.users, loss),
+        "unreached": unreached,
+        "facts": list(facts_for(loaded, kept[0].protocol)),
+        "doubts": list(budget_doubts(comparison.epsilon, comparison.delta, n_users)),
+    }
+    return Ready(comparison, tuple(kept), tuple(out.items()), loss, truth, about)
 
 
 def _contender(comparison: Comparison, entry: Entry, loaded: Loaded, taken: set[str]) -> Contender:
@@ -376,67 +343,40 @@ def _can_be_held(
     return found.same(exact)
 
 
-def _other_truth(contender: Contender, own: Exact, truth: Truth, exact: Exact) -> LeftOut:
+def _other_truth(own: Exact, truth: Truth, exact: Exact) -> str:
     gap = own.gap(exact)
     by = f"by up to {gap:.3g} an entry" if math.isfinite(gap) else "and has other entries"
-    reason = f"its truth cannot be held against {truth.value!r}: it differs {by} on these users"
-    return LeftOut(contender.label, contender.protocol.name, reason)
+    return f"its truth cannot be held against {truth.value!r}: it differs {by} on these users"
 
 
 # -- grids without [compare]: what would be an error in all cells is refused before any is run ----
 
 
-def check_cells(cells: Iterable[Cell], axes: Sequence[str]) -> None:
+def check_cells(cells: Iterable[Cell]) -> None:
     """Refuse what no population and no protocol takes, and more users than a cell may hold.
 
     Each table [protocol] is built once, on its protocol's own example. What fails there and, in
-    the same words, on the first of its own populations is refused; what only a population can say
-    is left to the cells.
-
-    Parameters
-    ----------
-    cells : iterable of Cell
-    axes : sequence of str
-        An error names the values of the protocol's parameters on them.
-
-    Raises
-    ------
-    ValueError, PopulationError
+    the same words, on the first of its own populations is refused (ValueError, PopulationError);
+    what only a population can say is left to the cells.
     """
-    done: set[str] = set()
-    made: dict[str, Protocol | str] = {}
+    people, tables = set[str](), set[str]()
     for cell in cells:
-        table = canonical(cell.protocol)
-        pair = table + canonical(cell.population)
-        if pair in done:
-            continue
-        done.add(pair)
-        spec = population_spec(cell.config)
-        where = f"{cell.label} on a population of kind {cell.population['kind']!r}"
-        check_in_memory(spec.stated or 0, f"{where}: a cell of a study")
-        first = table not in made
-        found = made.setdefault(table, _on_example(cell.protocol) if first else "")
-        if isinstance(found, Protocol):
-            if by_records(found):
-                n = spec.stated or len(load_once(cell.population, spec).users)
-                try:
-                    check_rows(found, n)
-                except PopulationError as e:
-                    raise PopulationError(f"{where}: {e}") from None
-        elif first:
+        population, table = canonical(cell.population), canonical(cell.protocol)
+        if population not in people:
+            where = f"{cell.label} on a population of kind {cell.population['kind']!r}"
+            check_in_memory(population_spec(cell.config).stated or 0, f"{where}: a cell of a study")
+        if table not in tables and (wrong := _on_example(cell.protocol)):
             try:
                 prepare_cell(cell)
             except REFUSALS as e:
-                if str(e) == found:
-                    own = [k for k in axes if k.startswith("protocol.")]
-                    named = [k for k in own if k.partition(".")[2] in found] or own
-                    at = [f"{k} = {cell.protocol.get(k.partition('.')[2])!r}" for k in named]
-                    text = f"{', '.join(at) or cell.label}: "
-                    raise ValueError(text * (not found.startswith(tuple(own))) + found) from None
+                if str(e) == wrong:
+                    raise ValueError(f"{cell.label}: {wrong}") from None
+        people.add(population)
+        tables.add(table)
 
 
-def _on_example(table: Mapping[str, Any]) -> Protocol | str:
-    """Build a protocol on its own example, or say why it cannot be built."""
+def _on_example(table: Mapping[str, Any]) -> str:
+    """Say why a protocol cannot be built on its own example; empty if it can."""
     cls = protocol_class(str(table["name"]))
     users = cls.example_users()
     domain = users.vocabulary if "domain" in parameters(cls) else None
@@ -450,6 +390,7 @@ def _on_example(table: Mapping[str, Any]) -> Protocol | str:
     for key in sorted(required(cls) - resolved.keys()):
         raise ValueError(f"{cls.name} needs {key}: give protocol.{key} or an axis of it")
     try:
-        return built(cls, resolved, "protocol")
+        built(cls, resolved, "protocol")
     except REFUSALS as e:
         return str(e)
+    return ""

@@ -7,18 +7,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from simulations.reporting.json_files import flat, numbers
 from simulations.reporting.numbers import shown
-from simulations.reporting.shown import RESULT, Kept, NoFigureError, Shown
+from simulations.reporting.shown import RESULT, Kept, Shown
 from simulations.reporting.table import Column, Table, numeric
 from simulations.reporting.targets import kind_of
 from simulations.runs.results import NOT_PRIVATE, RUN
 from simulations.studies.compared import STUDY, Compared
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TOP = 20
 """Entries of an estimate in its table."""
@@ -52,10 +49,9 @@ class RunFolder(Shown):
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
-            body = numbers(json.loads((self.folder / name).read_text(encoding="utf-8")))
+            return dict(numbers(json.loads((self.folder / name).read_text(encoding="utf-8"))))
         except (OSError, ValueError) as e:
             raise ValueError(f"{self.folder / name} cannot be read: {e}") from None
-        return dict(body)
 
     @property
     def title(self) -> str:
@@ -68,52 +64,33 @@ class RunFolder(Shown):
     def tables(self) -> Sequence[Table]:
         """Return the largest entries of the estimate, if something was released."""
         file = self.folder / "estimate.csv"
-        if not file.is_file():
-            return [Table.of(["item", *numeric(("estimate",))], [])]
-        with file.open(encoding="utf-8", newline="") as f:
-            header, *rows = csv.reader(f)
+        text = file.read_text(encoding="utf-8") if file.is_file() else "item,estimate\n"
+        header, *rows = csv.reader(text.splitlines())
         values: list[list[Any]] = [[key, *map(float, own)] for key, *own in rows]
         top = sorted(values, key=lambda row: -row[1])[:TOP]
         title = f"the {TOP} largest of {len(values):,}" if len(values) > TOP else ""
-        columns = [Column(header[0]), *numeric(header[1:])]
-        return [Table.of(columns, top, title=title)]
+        return [Table.of([Column(header[0]), *numeric(header[1:])], top, title=title)]
 
     def sections(self) -> Sequence[tuple[str, Sequence[str]]]:
         """Return what was promised and spent, the error, warnings, settings."""
         config, metrics, ledger = map(self._read, ("config.json", "metrics.json", "ledger.json"))
         secret = metrics.get(NOT_PRIVATE, {})
-        error = []
-        if "measured" in secret:
-            runs = secret["repeats"]
-            error.append(
-                f"{secret['loss']} {shown(secret['measured'])} in {runs} "
-                f"run{'s' * (runs > 1)}; {shown(secret['predicted'])} expected "
-                f"({secret['prediction is']}: {secret['prediction']})"
-            )
+        spent = f"spent: epsilon = {shown(ledger.get('spent epsilon'))}"
         charges = [
             f"{c['label']}: epsilon = {c['epsilon']:.6g}, delta = {c['delta']:.3g}"
             for c in ledger.get("charges", ())
         ]
-        spent = f"epsilon = {shown(ledger.get('spent epsilon'))}, {ledger.get('composed by', '')}"
-        tables = {k: v for k, v in config.items() if k in ("run", "protocol", "population")}
-        settings = [f"{k} = {v}" for k, v in flat(tables).items() if v not in ("", [], None)]
-        public = [f"{k} = {shown(v, 6)}" for k, v in metrics.get("public", {}).items()]
-        return [
-            (title, lines)
-            for title, lines in (
-                ("guarantee", [str(ledger.get("guarantee")), f"spent: {spent}", *charges]),
-                ("error (NOT PRIVATE)", [*error, *map(str, secret.get("facts", ()))]),
-                ("public", public),
-                ("warnings", list(map(str, metrics.get("warnings", ())))),
-                (
-                    "what was chosen by looking at the data",
-                    list(map(str, secret.get("choices", ()))),
-                ),
-                ("settings", settings),
-            )
-            if lines
+        error = [
+            f"{secret['loss']} {shown(secret['measured'])} in {secret['repeats']} run(s); "
+            f"{shown(secret['predicted'])} expected ({secret['prediction is']})"
+            for _ in range("measured" in secret)
         ]
-
-    def draw(self, figure: Figure) -> None:
-        """Refuse: the figure was drawn by the run."""
-        raise NoFigureError(f"the figure of a run is {self.folder / 'figure.png'}")
+        tables = {k: v for k, v in config.items() if k in ("run", "protocol", "population")}
+        return [
+            ("guarantee", [str(ledger.get("guarantee")), spent, *charges]),
+            ("error (NOT PRIVATE)", [*error, *map(str, secret.get("facts", ()))]),
+            ("public", [f"{k} = {shown(v, 6)}" for k, v in metrics.get("public", {}).items()]),
+            ("warnings", list(map(str, metrics.get("warnings", ())))),
+            ("chosen by looking at the data", list(map(str, secret.get("choices", ())))),
+            ("settings", [f"{k} = {v}" for k, v in flat(tables).items() if v not in ("", [])]),
+        ]

@@ -81,13 +81,10 @@ class Premise:
     short : tuple of str
         For a table and a figure, a line each.
     words : str
-    numbers : mapping
-        The public numbers in it, by name; empty where there are none.
     """
 
     short: tuple[str, ...]
     words: str
-    numbers: Mapping[str, float]
 
 
 def levels_of(given: object, what: str) -> tuple[Trust, ...]:
@@ -252,28 +249,22 @@ def premise_of(protocol: Protocol) -> Premise:
     trust = protocol.guarantee.trust
     asked = getattr(protocol, KEY, None)
     if trust is Trust.CENTRAL:
-        return Premise(("the server",), "the server, which sees exact sums", {})
+        return Premise(("the server",), "the server, which sees exact sums")
     if trust is Trust.LOCAL:
-        return Premise(("nobody",), "nobody: what leaves a user is private by itself", {})
+        return Premise(("nobody",), "nobody: what leaves a user is private by itself")
     if isinstance(asked, Aggregation):
         n, m = asked.parties, asked.honest
         words = (
             f"the aggregation, which shows the server sums only, and {m} of {n} nodes: {asked}; "
             f"a sum of fewer than {asked.quorum} is not looked at"
         )
-        told: dict[str, float] = {"parties": n, "honest": m, "quorum": asked.quorum}
-        told |= {"tau_d": asked.tau_d, "tau_c": asked.tau_c}
-        short = f"{m} of {n} nodes", f"tau = {asked.tau_d:g} + {asked.tau_c:g}"
-        return Premise(short, words, told)
+        return Premise((f"{m} of {n} nodes", f"tau = {asked.tau_d:g} + {asked.tau_c:g}"), words)
     if isinstance(asked, Shuffling) and isinstance(protocol, Shuffles):
         least = min(asked.least(b.share, b.folds) for b in protocol.batches)
         local = float(protocol.epsilon)
-        told = {"least": least, "n_users": asked.n_users, "colluders": asked.colluders}
-        told |= {"epsilon_0": local, "tau": asked.tau}
-        return Premise(
-            (f"a shuffler, {least:,} users", f"else {local:.3g}-DP"),
+        words = (
             f"a shuffler, and that {least:,} users of each cohort report honestly and do not "
-            f"collude with the server; against the shuffler {local:.4g}-DP is left",
-            told,
+            f"collude with the server; against the shuffler {local:.4g}-DP is left"
         )
-    return Premise((trust.value,), str(protocol.guarantee), {})
+        return Premise((f"a shuffler, {least:,} users", f"else {local:.3g}-DP"), words)
+    return Premise((trust.value,), str(protocol.guarantee))

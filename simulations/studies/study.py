@@ -447,8 +447,6 @@ def seeds_of(given: int | tuple[int, ...], first: int) -> tuple[int, ...]:
     >>> seeds_of(3, 5), seeds_of((4, 9, 4), 5)
     ((5, 6, 7), (4, 9))
     """
-    if isinstance(given, int) and given > MOST_CELLS:
-        raise ValueError(f"{given:,} seeds are more than {MOST_CELLS:,}")
     return tuple(dict.fromkeys(range(first, first + given) if isinstance(given, int) else given))
 
 
@@ -471,8 +469,7 @@ def _sweep_of(tables: dict[str, Any], given: Table, source: str | Path, name: st
     settings = _settings(given)
     if "run.seed" not in settings[0]:
         seeds = seeds_of(table.seeds, max(base.run.seed, 0))
-        if len(variants) * len(settings) * len(seeds) > MOST_CELLS:
-            n = len(variants) * len(settings) * len(seeds)
+        if (n := len(variants) * len(settings) * len(seeds)) > MOST_CELLS:
             raise ValueError(f"{n:,} cells are more than {MOST_CELLS:,}")
         settings = [{**s, "run.seed": seed} for s in settings for seed in seeds]
     elif "seeds" in given:
@@ -531,8 +528,8 @@ def _settings(given: Table) -> list[Setting]:
     for key in names:
         if names.count(key) > 1:
             raise ValueError(f"{key} is on two axes of the sweep")
-    if math.prod(map(len, axes)) > MOST_CELLS:
-        raise ValueError(f"{math.prod(map(len, axes)):,} cells are more than {MOST_CELLS:,}")
+    if (n := math.prod(map(len, axes))) > MOST_CELLS:
+        raise ValueError(f"{n:,} cells are more than {MOST_CELLS:,}")
     return [{k: v for part in parts for k, v in part.items()} for parts in itertools.product(*axes)]
 
 

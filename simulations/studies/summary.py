@@ -83,7 +83,7 @@ class Line:
             body["setting"],
             tuple(body["flags"]),
             body["level"],
-            None if b is None else Premise(tuple(b["short"]), b["words"], b["numbers"]),
+            None if b is None else Premise(tuple(b["short"]), b["words"]),
             tuple(LowerBound(**x) for x in body["bounds"]),
         )
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedhist.model.losses import SQUARED_L2
-from fedhist.model.registry import display_of, protocols
+from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.numbers import MISSING, fixed, percent, short, shown, span
 from simulations.reporting.statistics import FAR
@@ -104,9 +103,6 @@ def fields_of(about: About, lines: Lines) -> dict[str, Field]:
             percent,
             f"top {k}: share of the {k} largest items that are found",
             "top",
-        ),
-        f"off top {k}": Field(
-            item("top off"), percent, f"off top {k}: their median relative error", "off top"
         ),
         "theory": Field(_predicted, _digits(3)),
         "ratio": Field(_ratio, _digits(3), "ratio: measured / theory"),
@@ -270,22 +266,6 @@ def _legend(about: About, lines: Lines, usual: Sequence[str], known: Mapping[str
         text.append(f"{UNIFORM}: of the true total.")
     if any(line.far_off for line in lines):
         text.append(f"!: theory is off by a factor of more than {FAR:g}, beyond the interval.")
-    stated = [
-        (r.label, r.more["stated"], r.predicted)
-        for line in lines
-        for r in line.records[:1]
-        if r.more.get("stated", {}).get("predicted") is not None
-    ]
-    followed = dict.fromkeys(
-        label for label, own, p in stated if p is not None and own["loss_name"] == SQUARED_L2
-    )
-    if followed:
-        text.append(
-            f"The theory of {', '.join(followed)} follows from their squared l2 distance, as if "
-            "errors were normal, alike in all entries and not projected."
-        )
-    for label, own, p in dict.fromkeys((x, str(o["loss_name"]), p) for x, o, p in stated):
-        text += [f"The theory of {label} is about {own}."] * (p is None)
     if about["comparison"]:
         seen = {line.first.trust for line in lines}
         told = [t for t in LETTERS if t in seen]
@@ -304,7 +284,7 @@ def _legend(about: About, lines: Lines, usual: Sequence[str], known: Mapping[str
 def sections_of(about: About, lines: Lines) -> list[tuple[str, list[str]]]:
     """Return what must be known to read the table: titles, and sentences under each."""
     lines = [line for line in lines if line.records]
-    found = [
+    return [
         ("what is compared", _compared(about)),
         ("what must be believed", _believed(about, lines)),
         ("estimates", _estimates(about, lines)),
@@ -315,7 +295,6 @@ def sections_of(about: About, lines: Lines) -> list[tuple[str, list[str]]]:
         ("runs without a result", _troubles(lines)),
         ("left out", [f"{label}: {reason}" for label, reason in about["left_out"]]),
     ]
-    return [(title, told) for title, told in found if told]
 
 
 def _said(lines: Lines, of: Callable[[Line], Sequence[str]]) -> list[str]:
@@ -325,7 +304,7 @@ def _said(lines: Lines, of: Callable[[Line], Sequence[str]]) -> list[str]:
     for line in lines:
         for text in of(line):
             found.setdefault(text, {})[line.label] = None
-    return [t if len(w) == len(labels) else f"{', '.join(w)}: {t}" for t, w in found.items()]
+    return [t if len(w) == len(labels) else f"{'; '.join(w)}: {t}" for t, w in found.items()]
 
 
 def _compared(about: About) -> list[str]:
@@ -333,23 +312,11 @@ def _compared(about: About) -> list[str]:
         return []
     others = " or ".join(repr(t) for t in about["truths"])
     more = f" (compare.truth may be {others})" if others else ""
-    absent = absent_kinds(about["target"])
     return [
         f"one budget for all, {about['budget']['adjacency']}: {about['neighbours']}",
         f"truth: {about['truth']}{more}",
         *(f"adversary: {words}" for words in about["adversary"]),
-        *[f"no registered protocol for a {about['target']} is {', '.join(absent)}"] * bool(absent),
     ]
-
-
-def absent_kinds(target: str) -> list[str]:
-    """Name the kinds of protocols of which no registered one has this target."""
-    made = [cls.example().guarantee for cls in protocols().values() if cls.target == target]
-    there = {
-        "central": any(g.trust is Trust.CENTRAL and g.unit == "user" for g in made),
-        "local": any(g.trust is Trust.LOCAL for g in made),
-    }
-    return [kind for kind, found in there.items() if not found]
 
 
 def _believed(about: About, lines: Lines) -> list[str]:
@@ -373,36 +340,23 @@ def _estimates(about: About, lines: Lines) -> list[str]:
 
 def _guarantees(about: About, lines: Lines) -> list[str]:
     """State what lines guarantee: one sentence for those that differ in their budgets alone."""
-    if not about["axes"]:
-        promises = _said(lines, _promise)
-    else:
-        of: dict[tuple[str, str], list[Line]] = {}
-        for line in lines:
-            g = line.first.guarantee
-            if g:
-                unit = f"per {g['unit']}" + " (NOT user-level)" * (g["unit"] != "user")
-                kind = f"{unit}, {g['trust']} trust, {g['adjacency']}"
-                of.setdefault((line.label, kind), []).append(line)
-        promises = []
-        for (label, kind), own in of.items():
-            epsilon, delta = (
-                span([x.first.guarantee[n] for x in own]) for n in ("epsilon", "delta")
-            )
-            flags = "".join(f"; not ranked: {f}" for f in own[0].flags)
-            promises.append(f"{label}: epsilon = {epsilon}, delta = {delta} {kind}{flags}")
+    of: dict[str, list[Line]] = {}
+    for line in lines:
+        if g := line.first.guarantee:
+            words = str(g["text"])
+            claimed = f"; its paper claims {g['claimed']}" if "claimed" in g else ""
+            flags = "".join(f"; not ranked: {flag}" for flag in line.flags)
+            kind = f"{words.partition('-DP ')[2] or words}{claimed}{flags}"
+            of.setdefault(kind, []).append(line)
+    promises = []
+    for kind, own in of.items():
+        labels = "; ".join(dict.fromkeys(line.label for line in own))
+        epsilon, delta = (span([x.first.guarantee[n] for x in own]) for n in ("epsilon", "delta"))
+        promises.append(f"{labels}: epsilon = {epsilon}, delta = {delta} {kind}")
     spent = [r.more["spent"]["how"] for line in lines for r in line.records if "spent" in r.more]
     composed = f"; composed by: {', '.join(dict.fromkeys(spent))}" if spent else ""
     noise, clients = about["run"]["noise"], about["run"]["clients"]
     return [*promises, f"noise: {noise}; clients: {clients}{composed}"]
-
-
-def _promise(line: Line) -> list[str]:
-    g = line.first.guarantee
-    if not g:
-        return []
-    claimed = f"; its paper claims {g['claimed']}" if "claimed" in g else ""
-    text = g["text"] + claimed
-    return ["; ".join([text, *(f for f in line.flags if f not in text)])]
 
 
 def _bounds(lines: Lines) -> list[str]:
@@ -418,17 +372,15 @@ def _secret(about: About, lines: Lines) -> list[str]:
 
 
 def _warnings(lines: Lines) -> list[str]:
-    """Quote a warning of each line, and say in how many of its runs there are any."""
-    out: Counter[str] = Counter()
-    runs: Counter[str] = Counter()
-    for line in lines:
-        for r in line.records:
-            if r.warnings:
-                first = next(x.warnings[0] for x in line.records if x.warnings)
-                out[f"{line.label}: {first}"] += 1
-        runs[line.label] += len(line.records)
-    told = [f"{t} ({n} of {runs[t.partition(': ')[0]]} runs)" for t, n in out.most_common(8)]
-    return told + [f"and {len(out) - 8} more"] * (len(out) > 8)
+    """Quote a warning of each line, and say of which."""
+
+    def first(line: Line) -> list[str]:
+        warned = [r.warnings[0] for r in line.records if r.warnings]
+        told = f"({len(warned)} of {len(line.records)} runs)"
+        return [f"{warned[0]} {told}"] if warned else []
+
+    told = _said(lines, first)
+    return told[:8] + [f"and {len(told) - 8} more"] * (len(told) > 8)
 
 
 def _troubles(lines: Lines) -> list[str]:

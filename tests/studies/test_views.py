@@ -62,7 +62,11 @@ def records(label: str, trust: str, *losses: float, **more: Any) -> dict[str, Re
             predicted=10.0,
             predicted_kind="exact",
             truth="total",
-            guarantee={**PROMISE, "trust": trust, "text": "1-DP per user"},
+            guarantee={
+                **PROMISE,
+                "trust": trust,
+                "text": f"1-DP per user, {trust} trust, replace-user",
+            },
             n_users=100,
             rounds=1,
             bytes_per_user=40.0,
@@ -240,8 +244,8 @@ def test_several_axes_are_facets(width: str) -> None:
 def test_levels_stand_side_by_side() -> None:
     made = study(("sums", "central", [9.0, 11.0]), ("oracle", "local", [60.0, 64.0]))
     believed = {
-        "central": Premise(("the server",), "x", {}),
-        "local": Premise(("nobody",), "y", {}),
+        "central": Premise(("the server",), "x"),
+        "local": Premise(("nobody",), "y"),
     }
     planned = [
         replace(x, level=t, believed=believed[t])
