@@ -106,7 +106,7 @@ class Quantiles(QuantileTarget):
         "it chooses bins by exact scores, or adds noise of a tree to exact sums"
     )
     max_rounds: ClassVar[int] = 1
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
 
     epsilon: float
     levels: tuple[float, ...]
@@ -186,8 +186,9 @@ class ExponentialLevels:
     Privacy
     -------
     (epsilon, delta)-DP for a user's whole record. A bin's score is minus the distance, in users, of
-    the rank q n from the ranks F(j - 1) to F(j) that the bin holds; n counts the records that are
-    not null. The distance is max(F(j - 1) - q n, q n - F(j), 0). A record more moves every F by
+    the rank q n from the ranks F(j - 1) to F(j) that the bin holds, and how deep it lies among them
+    where they hold it: -max(F(j - 1) - q n, q n - F(j)). (Without the depth, few values took twice
+    the epsilon.) n counts the records that are not null. A record more moves every F by
     some h in [0, 1] and q n by q: differences move by h - q, between -q and 1 - q, so that the
     sensitivity is max(q, 1 - q) for add-remove-user and zero-out-user. Another record moves F by
     up to 1 either way, at equal n: sensitivity 1; a null record in exchange is zeroing out, less.
@@ -232,11 +233,11 @@ class ExponentialLevels:
         return math.ceil(8 / max(self.epsilon_each, 1e-300) * math.log(100 * self.n_bins))
 
     def scores(self, shares: Integers) -> Floats:
-        """Minus the distance of every level's rank from each bin's ranks, in users: (J, K)."""
+        """Say how deep every level's rank lies in each bin's ranks, in users: (J, K)."""
         upto = np.cumsum(shares) / STEPS
         rank = self.levels[:, None] * upto[-1]
         below = np.append(0.0, upto[:-1])
-        return np.asarray(-np.maximum(np.maximum(below - rank, rank - upto), 0.0))
+        return np.asarray(-np.maximum(below - rank, rank - upto))
 
     def draw(self, shares: Integers, server: Curator) -> Integers:
         """Draw a bin for each level, and put them in order: (J,) int64."""

@@ -326,7 +326,7 @@ def test_the_rounding_of_a_rank_score_is_far_below_its_sensitivity() -> None:
     for q, row in zip(made.levels, found.tolist(), strict=True):
         rank, unit = Fraction(q) * n, max(Fraction(q), 1 - Fraction(q))
         for below, above, score in zip([Fraction(0), *upto], upto, row, strict=False):
-            exact = -max(below - rank, rank - above, Fraction(0)) / unit
+            exact = -max(below - rank, rank - above) / unit
             assert abs(Fraction(score) - exact) <= n * Fraction(1, 2**50) <= Fraction(1, 2**22)
 
 
