@@ -1,7 +1,7 @@
-"""One self-contained HTML page: sections of text, tables and figures, without any script.
+"""One self-contained HTML page: figures, tables and sentences, without any script.
 
-Whatever is put into a block is text, never markup: the template escapes it. Figures are SVG of our
-own drawing. The page names no other file, and its Content-Security-Policy forbids everything else.
+Whatever is said is text, never markup: the template escapes it. Figures are SVG of our own drawing.
+The page names no other file, and its Content-Security-Policy forbids everything else.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+import fedhist
 from simulations.reporting.pictures import drawn
 from simulations.reporting.table import Table
 
@@ -19,49 +20,21 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from matplotlib.figure import Figure
 
-
-@dataclass(frozen=True)
-class Text:
-    """A paragraph."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Items:
-    """A list of sentences."""
-
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Names and what they stand for."""
-
-    rows: tuple[tuple[str, str], ...]
+Sections = Sequence[tuple[str, Sequence[str]]]
+"""Titles, and sentences under each."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, drawn once for a screen or paper and once for a telephone.
-
-    Attributes
-    ----------
-    wide, narrow : str
-        SVG.
-    title : str
-        What is seen, for who cannot see it.
-    """
+    """A figure as SVG, drawn once for a screen or paper and once for a telephone."""
 
     wide: str
     narrow: str
-    title: str
 
     @classmethod
-    def of(cls, draw: Callable[[Figure], None], title: str) -> Picture:
+    def of(cls, draw: Callable[[Figure], None]) -> Picture:
         """Draw a figure at the width of a page and at that of a column."""
-        wide, narrow = (drawn(draw, width, "svg").decode() for width in ("page", "column"))
-        return cls(_inline(wide), _inline(narrow), title)
+        return cls(*(_inline(drawn(draw, width, "svg").decode()) for width in ("page", "column")))
 
 
 def _inline(svg: str) -> str:
@@ -69,45 +42,37 @@ def _inline(svg: str) -> str:
     return re.sub(r"(\d\.\d\d)\d+", r"\1", svg[svg.index("<svg") :])
 
 
-Block = Text | Items | Facts | Table | Picture
+def page(
+    title: str,
+    tables: Sequence[Table],
+    sections: Sections,
+    warning: str,
+    picture: Picture | None = None,
+    *,
+    whole: bool = True,
+) -> str:
+    """Return a page, or a part of somebody else's.
 
-
-@dataclass(frozen=True)
-class Section:
-    """A heading and what stands under it; without blocks it is left out."""
-
-    title: str
-    blocks: tuple[Block, ...]
-
-
-@dataclass(frozen=True)
-class Page:
-    """What a page says.
-
-    Attributes
+    Parameters
     ----------
-    title, subtitle : str
+    title : str
+    tables : sequence of Table
+    sections : sequence of (str, sequence of str)
+        What is said below them; those without sentences are left out.
     warning : str
-        What about the page is not private; stands at its top. Empty: nothing.
-    sections : tuple of Section
-    footer : str
+        Why it is not private; empty where it is.
+    picture : Picture, optional
+    whole : bool
     """
-
-    title: str
-    subtitle: str
-    warning: str
-    sections: tuple[Section, ...]
-    footer: str = ""
-
-    def to_html(self) -> str:
-        """Return the whole page."""
-        return _template().render(page=self, whole=True, sections=self.sections)
-
-
-def fragment(title: str, sections: Sequence[Section], warning: str = "") -> str:
-    """Return a part of somebody else's page: a title, tables with their notes, a warning."""
-    page = Page(title, "", warning, tuple(sections))
-    return _template().render(page=page, whole=False, sections=page.sections)
+    return _template().render(
+        title=title,
+        tables=[t.usual for t in tables if t.rows or t.notes],
+        sections=[(t[:1].upper() + t[1:], lines) for t, lines in sections if lines],
+        warning=warning,
+        picture=picture,
+        whole=whole,
+        version=fedhist.__version__,
+    )
 
 
 @cache
@@ -121,5 +86,4 @@ def _template() -> Template:
         trim_blocks=True,
         undefined=StrictUndefined,
     )
-    templates.filters["kind"] = lambda block: type(block).__name__
     return templates.get_template("page.html")

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Console
 
-import fedhist
 from simulations.reporting.json_files import json_text, numbers, write_json
-from simulations.reporting.page import Block, Items, Page, Picture, Section, fragment
+from simulations.reporting.page import Picture, page
 from simulations.reporting.pictures import drawn, sketched
 from simulations.reporting.table import Column, Marked, Table, csv, frame, latex, markdown
-from simulations.reporting.targets import check_file, check_folder, whole_folder, write_target
+from simulations.reporting.targets import whole_folder, write_target
 from simulations.reporting.terminal import print_lines, print_section, print_table
 
 if TYPE_CHECKING:
@@ -34,31 +33,6 @@ KINDS = (*TABLES, *FIGURES, "html", "json")
 """What can be written, named as files end."""
 RESULT = "result.json"
 NOT_PRIVATE = "computed from the users' data, outside every guarantee"
-
-
-def is_file_name(path: str | Path) -> bool:
-    """Whether a path names a file: its ending begins with a letter, and it is no folder.
-
-    >>> is_file_name("a/table.tex"), is_file_name("results/epsilon-0.5")
-    (True, False)
-    """
-    return Path(path).suffix[1:2].isalpha() and not Path(path).is_dir()
-
-
-def check_output(path: str | Path, kind: str, *, force: bool = False) -> None:
-    """Check a path that :meth:`Shown.save` is to write to, before anything is computed.
-
-    Raises
-    ------
-    ValueError
-        For another ending, and if something else is there.
-    """
-    if not is_file_name(path):
-        check_folder(path, kind, force=force)
-        return
-    if Path(path).suffix[1:].lower() not in KINDS:
-        raise ValueError(f"{path} ends in {Path(path).suffix!r}; known: {', '.join(KINDS)}")
-    check_file(path, force=force)
 
 
 class NoFigureError(ValueError):
@@ -126,21 +100,8 @@ class Shown(ABC):
             print_section(console, title, lines)
 
     def to_html(self) -> str:
-        """Return a part of a page: title, tables, notes; all of it escaped, nothing loaded."""
-        return fragment(self.title, [Section("", tuple(self.tables())), *self._told()], self.secret)
-
-    def _told(self) -> list[Section]:
-        told = [(t, x) for t, x in self.sections() if x]
-        return [Section(t[:1].upper() + t[1:], (Items(tuple(x)),)) for t, x in told]
-
-    def page(self) -> Page:
-        """Return a whole page: the figure, if there is one, all tables, and what is said below."""
-        picture: list[Block] = []
-        with suppress(NoFigureError):
-            picture.append(Picture.of(self.draw, self.title))
-        main = Section("", (*picture, *self.tables()))
-        about = f"fedhist {fedhist.__version__}"
-        return Page(self.title, "", self.secret, (main, *self._told()), about)
+        """Return a part of a page: all of it escaped, nothing loaded."""
+        return page(self.title, self.tables(), self.sections(), self.secret, whole=False)
 
     def to_markdown(self) -> str:
         """Return title, tables and notes as Markdown."""
@@ -170,7 +131,10 @@ class Shown(ABC):
         if kind in FIGURES:
             return drawn(self.draw, width, kind)
         if kind == "html":
-            return self.page().to_html().encode()
+            picture = None
+            with suppress(NoFigureError):
+                picture = Picture.of(self.draw)
+            return page(self.title, self.tables(), self.sections(), self.secret, picture).encode()
         if kind == "json":
             return json_text(self.document()).encode()
         if kind == "txt":
@@ -220,10 +184,11 @@ class Shown(ABC):
         ValueError
             For another ending, or if something else is there.
         """
-        check_output(path, self.kind, force=force)
-        if is_file_name(path):
-            body = self.written(Path(path).suffix[1:].lower(), columns or (), width)
-            write_target(path, body, force=force)
+        ending = Path(path).suffix[1:].lower()
+        if ending[:1].isalpha() and not Path(path).is_dir():
+            if ending not in KINDS:
+                raise ValueError(f"{path} ends in '.{ending}'; known: {', '.join(KINDS)}")
+            write_target(path, self.written(ending, columns or (), width), force=force)
             return
         with whole_folder(path, self.kind, shared=not self.secret, force=force) as part:
             self.write(part)

@@ -17,7 +17,7 @@ from simulations.reporting.numbers import MISSING, no_formula, shown
 if TYPE_CHECKING:
     import polars as pl
 
-HEADING, GOOD, NOTED, BAD, TIE = "heading", "good", "noted", "bad", "tie"
+HEADING, GOOD, NOTED, BAD = "heading", "good", "noted", "bad"
 _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -61,7 +61,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Marked:
-    """A value with a mark: :data:`HEADING`, :data:`GOOD`, :data:`NOTED`, :data:`BAD`, :data:`TIE`.
+    """A value with a mark: :data:`HEADING`, :data:`GOOD`, :data:`NOTED`, :data:`BAD`.
 
     Attributes
     ----------

@@ -19,7 +19,6 @@ from simulations.reporting.table import (
     GOOD,
     HEADING,
     NOTED,
-    TIE,
     Cell,
     Column,
     Marked,
@@ -27,7 +26,7 @@ from simulations.reporting.table import (
     Table,
 )
 
-STYLES = {HEADING: "bold", GOOD: "green", NOTED: "yellow", BAD: "bold red", TIE: "bright_black"}
+STYLES = {HEADING: "bold", GOOD: "green", NOTED: "yellow", BAD: "bold red"}
 LEAST = 8
 """Letters of a last column, however narrow the terminal."""
 _WITHIN = re.compile(r"(?<=[^\W\d_][-_./=])(?=[^\W\d_])")

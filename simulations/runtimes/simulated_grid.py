@@ -13,6 +13,7 @@ from clients.guard import SIMULATED_OWNER
 from clients.node import Node
 from clients.store import ContextStore
 from fedhist.base.errors import PopulationError
+from fedhist.base.origin import in_words
 from fedhist.flower.host import Config, NodeSetup
 from fedhist.model.query import Summary
 from fedhist.users.shards import Shard
@@ -154,4 +155,4 @@ def reply_of(node: Node, state: RecordDict, message: Message) -> Message:
 
 def error_of(e: Exception) -> Error:
     """Return what a node's exception becomes on its way to the server."""
-    return Error(CLIENT_APP_RAISED, f"{type(e).__name__}: {e}")
+    return Error(CLIENT_APP_RAISED, in_words(e))

@@ -12,7 +12,7 @@ from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.errors import PopulationError
 from fedhist.model.evaluation import Facts, measured
-from fedhist.model.losses import L1, L2, SQUARED_L2, l1, l2, squared_l2
+from fedhist.model.losses import L1, L2, SQUARED_L2
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of
 from fedhist.model.truths import Truth
@@ -62,13 +62,6 @@ class Exact:
         if self.value.shape != other.value.shape:
             return math.inf
         return float(np.abs(self.value - other.value).max(initial=0.0))
-
-    def distance(self, other: Exact, loss: str) -> float:
-        """Return the distance in a loss; infinite where entries cannot be matched one by one."""
-        known = {L1: l1, L2: l2, SQUARED_L2: squared_l2}.get(loss)
-        if known is None or self.keys != other.keys or self.value.shape != other.value.shape:
-            return math.inf
-        return known(self.value, other.value)
 
     def over(self, keys: Keys | None) -> Exact:
         """Return the answer about other items: what is not among them is dropped."""

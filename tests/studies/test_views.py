@@ -296,7 +296,7 @@ class Reader(HTMLParser):
 
 def test_the_page_is_small_and_static() -> None:
     """Figures are SVG inside, nothing is loaded, nothing runs; every name is text."""
-    text = grid().page().to_html()
+    text = grid().written("html").decode()
     assert len(text.encode()) < 150_000
     read = Reader(text)
     assert "script" not in read.tags
@@ -310,12 +310,12 @@ def test_the_page_is_small_and_static() -> None:
     assert "passes the common budget" in said
     assert "epsilon" in said  # letters of a figure are letters
     evil = study(("<b>x</b> $a$", "central", [9.0, 11.0]))
-    assert "<b>x" not in evil.page().to_html()
+    assert "<b>x" not in evil.written("html").decode()
 
 
 def test_a_page_of_many_rows_stays_below_its_limit() -> None:
     rows = [(f"protocol {i}", "local", [9.0 + i, 11.0]) for i in range(60)]
-    assert len(study(*rows).page().to_html().encode()) < 300_000
+    assert len(study(*rows).written("html").decode().encode()) < 300_000
 
 
 def test_records_survive_json() -> None:
