@@ -3,7 +3,8 @@
 ``python docs/weight.py [ROOT]`` counts the tree at ROOT: a line of code holds a token outside
 docstrings, comments and imports. ``--write`` runs the defaults and writes the files whose functions
 they call into docs/where-things-are.md: those of the rooms, ``clients/*/`` and ``server/*/`` among
-them; what lies beside the rooms is the core, which all share.
+them; what lies beside the rooms is the core, which all share. ``--constants`` lists names in
+capitals; ``--entered run quickstart --runtime inline`` the files whose functions a command calls.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import io
 import re
 import sys
 import tokenize
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -105,24 +106,42 @@ def print_constants(root: Path) -> None:
             )
 
 
+def entered(of: Callable[[], object]) -> set[str]:
+    """Call something; return the files of the tree whose functions were called."""
+    files = set[str]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # no body of a class
+            files.add(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        of()
+    finally:
+        sys.setprofile(None)
+    mine = (f.removeprefix(f"{ROOT}/") for f in files if f.startswith(f"{ROOT}/"))
+    return {f for f in mine if f.startswith((*(f"{p}/" for p in LIBRARY), "simulations/"))}
+
+
 def passed(name: str) -> list[str]:
     """Run a protocol's example; return the files of rooms whose functions it called."""
     import fedhist as fh
     from fedhist.model.registry import protocol_class
 
-    files, protocol = set[str](), protocol_class(name)
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # no body of a class
-            files.add(frame.f_code.co_filename.removeprefix(f"{ROOT}/"))
-
-    example, users = protocol.example(), protocol.example_users()
-    sys.setprofile(note)
-    try:
-        fh.run(example, users, seed=1)
-    finally:
-        sys.setprofile(None)
+    example, users = protocol_class(name).example(), protocol_class(name).example_users()
+    files = entered(lambda: fh.run(example, users, seed=1))
     return sorted(f for f in files if f.startswith(ROOMS) and f.count("/") > 1)
+
+
+def print_entered(words: list[str]) -> None:
+    """Run a command of ``fedhist`` and print the files that it enters, by room."""
+    from simulations.cli.main import cli
+
+    files = entered(lambda: cli(words, standalone_mode=False))
+    rooms = Counter(str(Path(f).parent) for f in files)
+    for room, n in sorted(rooms.items()):
+        print(f"{n:4} {room}")
+    print(f"{len(files):4} files are entered by fedhist {' '.join(words)}")
 
 
 def main() -> None:
@@ -130,8 +149,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--constants", action="store_true")
+    parser.add_argument("--entered", nargs=argparse.REMAINDER, metavar="COMMAND")
     parser.add_argument("root", nargs="?", type=Path, default=ROOT)
     given = parser.parse_args()
+    if given.entered:
+        print_entered(given.entered)
+        return
     (print_constants if given.constants else print_weight)(given.root)
     if given.write:
         table = "| Target | Default | Files | |\n|---|---|---|---|\n"
