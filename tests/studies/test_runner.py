@@ -10,12 +10,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from commands import Command
 
+from fedhist.base.errors import FedhistError
 from simulations.reporting.targets import kind_of
 from simulations.studies import measuring
 from simulations.studies.cells import Cell
@@ -213,21 +215,18 @@ def test_ray_gives_the_same(cells: list[Cell], tmp_path: Path) -> None:
     assert there == comparable(tmp_path / "here")
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("one_ray")
 def test_a_cluster_of_another_version_is_refused_before_any_work(
     cells: list[Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simulations.runtimes import ray_machines
+    from simulations.runtimes import ray_tasks
 
-    true = ray_machines.facts_of
-    monkeypatch.setattr(
-        ray_machines,
-        "facts_of",
-        lambda plugins: true(plugins) | {"the version of fedhist": "0.0.1"},
-    )
-    with pytest.raises(Exception, match=r"version of fedhist is .* there and 0\.0\.1 here"):
-        list(run_all(cells, 2, "auto"))
+    def unlike(plugins: object) -> None:
+        raise FedhistError("the version of fedhist is 0.0.1 there and 0.2.0 here")
+
+    monkeypatch.setattr(ray_tasks, "ray_session", lambda *_: nullcontext())
+    monkeypatch.setattr(ray_tasks, "check_machines", unlike)
+    with pytest.raises(FedhistError, match=r"0\.0\.1 there"):
+        list(run_all(cells, 2, "10.0.0.1:1"))
     assert runs(cells) == 0
 
 
