@@ -171,7 +171,7 @@ def test_every_folder_is_shown(fedhist: Command, tmp_path: Path) -> None:
     for folder, told in (
         ("run", ("bounded-histogram on zipf: ok", "guarantee", "l1 ")),
         ("audit", ("local-histogram", "consistent")),
-        ("again", ("NOT PRIVATE", "quantity")),
+        ("again", ("NOT PRIVATE", "log-log slope", "verdict")),
     ):
         answer = fedhist("show", folder)
         assert answer.status == 0, answer.err
