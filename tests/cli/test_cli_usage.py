@@ -149,7 +149,7 @@ STUDIES = {
         "clip: sweep.protocols: unknown protocol 'meen'; did you mean 'mean'?"
     ),
     'compare clip --set sweep."protocol.adjacency"=["replace-usr"]': (
-        "clip: protocol.adjacency must be one of "
+        "clip: bounded-histogram: protocol.adjacency must be one of "
     ),
     "decide shoppers --set decide.without=['item-histgram']": (
         "shoppers: unknown protocol in decide.without 'item-histgram'; did you mean "
