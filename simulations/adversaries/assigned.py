@@ -16,17 +16,8 @@ from simulations.adversaries.table import Adversary, assign
 class Assigned:
     """Who follows which table, and the records that poisoning leaves.
 
-    Parameters
-    ----------
-    adversaries : sequence of Adversary
-    nodes : sequence of Users
-
-    Attributes
-    ----------
-    nodes : list of Users
-        With the attackers' records in place of the poisoned users' own.
-    node_table : (n_nodes,) int64
-        Number of the table that a node follows as a whole; -1 for none.
+    ``nodes``: with the attackers' records in place of the poisoned users' own; ``node_table``:
+    (n_nodes,) int64, number of the table that a node follows as a whole; -1 for none.
     """
 
     def __init__(self, adversaries: Sequence[Adversary], nodes: Sequence[Users]) -> None:

@@ -35,18 +35,9 @@ def default_target(nodes: Sequence[Users]) -> float | str:
 def poisoned(users: Users, chosen: NDArray[np.bool_], target: float | str) -> Users:
     """Replace the records of the chosen users by the attacker's.
 
-    Parameters
-    ----------
-    users : Users
-    chosen : (n,) bool
-    target : float or str
-        Samples: each of a user's samples (at least one) has this value in every coordinate. Items:
-        this item, 2^31 times, and nothing else.
-
-    Raises
-    ------
-    ValueError
-        If the target is not of the users' kind, or nobody in the population knows the item.
+    ``chosen``: (n,) bool; ``target``: samples: each of a user's samples (at least one) has this
+    value in every coordinate. Items: this item, 2^31 times, and nothing else. Raises ValueError if
+    the target is not of the users' kind, or nobody in the population knows the item.
     """
     if not chosen.any():
         return users

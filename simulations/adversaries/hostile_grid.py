@@ -45,10 +45,7 @@ def of_messages(
 ) -> list[Adversary]:
     """Say which nodes tamper with messages, where nodes fold what their users answer.
 
-    Raises
-    ------
-    ValueError
-        If a user would have to tamper with what its node adds up for several.
+    Raises ValueError if a user would have to tamper with what its node adds up for several.
     """
     out = []
     for a in adversaries:
@@ -75,19 +72,9 @@ class HostileGrid(Grid):
     Where nodes do not fold, a user's message is its row of the node's report: the rows of honest
     users stay in it, and what others send comes in further messages of the node.
 
-    Parameters
-    ----------
-    grid : Grid
-    assigned : Assigned
-        Whose nodes are the grid's, poisoned records included.
-    seed : int
-        The simulation's.
-
-    Attributes
-    ----------
-    injected, withheld : Counter of str
-        What was done, and users' messages that the server never sees. NOT PRIVATE.
-
+    ``assigned``: whose nodes are the grid's, poisoned records included; ``seed``: the simulation's.
+    ``injected``, ``withheld``: what was done, and users' messages that the server never sees. NOT
+    PRIVATE.
     """
 
     def __init__(self, grid: Grid, assigned: Assigned, seed: int) -> None:

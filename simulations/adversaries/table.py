@@ -101,10 +101,7 @@ class Adversary(Settings):
 def read_adversaries(tables: object) -> tuple[Adversary, ...]:
     """Read ``[adversary]`` or ``[[adversary]]``.
 
-    Raises
-    ------
-    ValueError
-        For unknown or missing keys and values out of range.
+    Raises ValueError for unknown or missing keys and values out of range.
     """
     return tuple(read(Adversary, table) for table in rows_of(tables))
 
@@ -120,10 +117,7 @@ def rows_of(tables: object) -> list[dict[str, Any]]:
 def override_adversary(tables: dict[str, Any], name: str, value: object) -> None:
     """Set "fraction" of the only table, or "1.fraction" of the second (numbers from 0).
 
-    Raises
-    ------
-    ValueError
-        If there are several tables and no number, or no table of that number.
+    Raises ValueError if there are several tables and no number, or no table of that number.
     """
     rows = tables["adversary"] = rows_of(tables.get("adversary", []))
     number, dot, key = name.partition(".")
@@ -145,24 +139,13 @@ def assign(
 ) -> NDArray[np.int64]:
     """Choose who misbehaves at one level: nobody follows two tables.
 
-    Parameters
-    ----------
-    adversaries : sequence of Adversary
-    level : {"user", "node"}
-    ids : (n,) uint64
-        Users or nodes.
-    sizes : (n,) array
-        Of their records.
+    ``ids``: (n,) uint64, users or nodes; ``sizes``: (n,) array, of their records. Raises ValueError
+    if the fractions add up to more than 1.
 
     Returns
     -------
     (n,) int64
         Number of the table; -1 for the honest. A larger fraction chooses the same and more.
-
-    Raises
-    ------
-    ValueError
-        If the fractions add up to more than 1.
     """
     out = np.full(len(ids), -1, dtype=np.int64)
     for number, adversary in enumerate(adversaries):

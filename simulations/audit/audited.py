@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 class Audited(Shown):
     """What an audit found.
 
-    Attributes
-    ----------
-    findings : tuple of Finding
-        At least one.
-    alpha : float
-        Error probability of each check that draws.
+    ``findings``: at least one; ``alpha``: error probability of each check that draws.
     """
 
     kind: ClassVar[str] = "audit"
@@ -75,10 +70,8 @@ class Audited(Shown):
 def audit_all(protocols: Iterable[Protocol], settings: Settings) -> Audited:
     """Audit some protocols.
 
-    Raises
-    ------
-    ValueError
-        For a protocol that promises nothing, an audit that broke off, and if no check applies.
+    Raises ValueError for a protocol that promises nothing, an audit that broke off, and if no check
+    applies.
     """
     findings: list[Finding] = []
     for p in protocols:

@@ -42,12 +42,7 @@ _ROUNDING = 1e-9
 def proportion_low(hits: ArrayLike, n: ArrayLike, alpha: float) -> Floats:
     """Lower confidence limit of a probability: above the truth with probability at most alpha.
 
-    Parameters
-    ----------
-    hits, n : int arrays that broadcast
-        0 <= hits <= n, n positive.
-    alpha : float
-        In (0, 1).
+    ``hits``, ``n``: 0 <= hits <= n, n positive; ``alpha``: in (0, 1).
 
     Examples
     --------
@@ -82,21 +77,10 @@ def epsilon_low(
 ) -> Floats:
     """Lower confidence limit of epsilon from one event under two inputs.
 
-    Parameters
-    ----------
-    hits, n : int arrays
-        How often the event happened under one input, of how many independent draws.
-    other_hits, other_n : int arrays
-        The same under the other input.
-    delta : float
-        The delta at which epsilon is asked for.
-    alpha : float
-        Probability that a returned limit lies above the mechanism's true epsilon; for several
-        events on the same draws, divide it by their number first.
-
-    Returns
-    -------
-    float64 array, at least 0
+    ``hits``, ``n``: how often the event happened under one input, of how many independent draws;
+    ``other_hits``, ``other_n``: the same under the other input; ``delta``: the delta at which
+    epsilon is asked for; ``alpha``: probability that a returned limit lies above the mechanism's
+    true epsilon; for several events on the same draws, divide it by their number first.
 
     Examples
     --------

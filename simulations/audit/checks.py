@@ -73,18 +73,9 @@ def chosen_protocols(
 ) -> list[Protocol]:
     """Build the protocols to audit: their examples, with parameters changed.
 
-    Parameters
-    ----------
-    name : str, optional
-        A protocol, or "all" of them; by default those of the plugins.
-    plugins : sequence of path
-    changes : mapping
-
-    Raises
-    ------
-    ValueError
-        If nothing is named; for an unknown protocol or parameter, or a change that an audited
-        protocol does not take.
+    ``name``: a protocol, or "all" of them; by default those of the plugins. Raises ValueError if
+    nothing is named; for an unknown protocol or parameter, or a change that an audited protocol
+    does not take.
     """
     load_builtin()
     before = set(protocols())

@@ -73,16 +73,8 @@ class Watched(Streams):
 class Drawer:
     """Independent answers of one user with one record.
 
-    Attributes
-    ----------
-    client : Client
-    user : Users
-        The one user.
-    words : str
-        The record, for a witness.
-    seed : int
-    case : Case
-        Whose time and draws it counts.
+    ``user``: the one user; ``words``: the record, for a witness; ``case``: whose time and draws it
+    counts.
     """
 
     client: Client

@@ -180,16 +180,9 @@ class Settings:
 class Case:
     """What is being looked into: what is claimed, how it is tested, what that has cost so far.
 
-    Attributes
-    ----------
-    subject, kind, claim, note
-        As a :class:`Finding` has them; the claim is (epsilon, delta).
-    settings : Settings
-    started : float
-        When, by ``time.perf_counter``.
-    drawing, kernel : float
-        Seconds spent on drawing, and those of them inside the client half.
-    draws : int
+    ``subject``, ``kind``, ``claim``, ``note``: as a :class:`Finding` has them; the claim is
+    (epsilon, delta); ``started``: when, by ``time.perf_counter``; ``drawing``, ``kernel``: seconds
+    spent on drawing, and those of them inside the client half.
     """
 
     subject: str

@@ -57,12 +57,7 @@ class Space(ABC):
 class ItemSpace(Space):
     """Item counts.
 
-    Parameters
-    ----------
-    vocabulary : Keys
-        The items of the domain, and one outside.
-    seen : tuple of records
-        Of the example population.
+    ``vocabulary``: the items of the domain, and one outside; ``seen``: of the example population.
     """
 
     vocabulary: Keys
@@ -132,16 +127,9 @@ class ItemSpace(Space):
 class SampleSpace(Space):
     """Real samples.
 
-    Parameters
-    ----------
-    dimension : int
-    low, high : float
-        Range of the example population's samples.
-    size : int
-        Its median number of samples.
-    seen : tuple of (T, d) arrays
-    single : bool
-        One sample a record: for claims about one item, whose number is public.
+    ``low``, ``high``: range of the example population's samples; ``size``: its median number of
+    samples; ``seen``: tuple of (T, d) arrays; ``single``: one sample a record: for claims about one
+    item, whose number is public.
     """
 
     dimension: int
@@ -221,10 +209,7 @@ class SampleSpace(Space):
 def space_of(queries: Sequence[Query], users: Users, *, single: bool = False) -> Space:
     """Describe the records that queries can be asked about, after a population of examples.
 
-    Raises
-    ------
-    PopulationError
-        If there are no users to learn the kind of record from.
+    Raises PopulationError if there are no users to learn the kind of record from.
     """
     if not len(users):
         raise PopulationError("the example population is empty: no record to start from")

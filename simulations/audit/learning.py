@@ -37,14 +37,8 @@ TOP_ENTRIES, TOP_BITS, TOP_FLOATS, SCORED_BITS = 12, 10, 4, 64
 class Event:
     """A set of a feature's values, more likely under one input than under the other.
 
-    Attributes
-    ----------
-    feature : Feature
-    chosen : (size,) bool
-    first : bool
-        Whether it is the first input that makes it likely.
-    bound : float
-        What it promised on the draws it was found on.
+    ``chosen``: (size,) bool; ``first``: whether it is the first input that makes it likely;
+    ``bound``: what it promised on the draws it was found on.
     """
 
     feature: Feature
@@ -65,11 +59,8 @@ def signature(answer: Answer) -> tuple[Any, ...]:
 def propose(classes: Sequence[Answer]) -> list[Feature]:
     """Choose features in which answers to different inputs differ most.
 
-    Parameters
-    ----------
-    classes : sequence of answers
-        One for each input. For two, bits are taken together and linear scores are learned; for
-        more, bits stay apart.
+    ``classes``: one for each input. For two, bits are taken together and linear scores are learned;
+    for more, bits stay apart.
     """
     first = classes[0]
     entries, bits = _top_entries(classes), _top_bits(classes)
@@ -101,18 +92,10 @@ def best_event(
     alone, every set of the first so many, and the lower and upper ends of the values in their own
     order. Wilson's intervals stand in for the exact ones.
 
-    Parameters
-    ----------
-    feature : Feature
-    counts : pair of (size,) float64
-        How often each value was seen under the two inputs.
-    z : float
-        Standard normal quantile of the intervals.
-    delta : float
-    epsilon : float
-        Ask for the largest delta at this epsilon; negative: for the largest epsilon at ``delta``.
-    ranking : pair of (size,) float64, optional
-        Counts from other draws to rank by: by the same draws, the default, chance wins.
+    ``counts``: pair of (size,) float64, how often each value was seen under the two inputs; ``z``:
+    standard normal quantile of the intervals; ``epsilon``: ask for the largest delta at this
+    epsilon; negative: for the largest epsilon at ``delta``; ``ranking``: pair of (size,) float64,
+    optional, counts from other draws to rank by: by the same draws, the default, chance wins.
     """
     found: list[Event] = []
     for first in (True, False):

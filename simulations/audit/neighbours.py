@@ -36,14 +36,8 @@ class Population:
 class Changes:
     """What one user may hold, and which two records make two populations neighbours.
 
-    Attributes
-    ----------
-    users : Users
-        The example population.
-    space : Space
-    records : tuple of (record or None, str)
-        With their words; None is a user who is not there.
-    adjacent : (k, k) bool
+    ``users``: the example population; ``records``: with their words; None is a user who is not
+    there; ``adjacent``: (k, k) bool.
     """
 
     users: Users
@@ -57,10 +51,8 @@ class Changes:
     ) -> Changes:
         """List the records.
 
-        Raises
-        ------
-        ValueError
-            If ``settings.records`` are given, and are no neighbours as the protocol declares.
+        Raises ValueError if ``settings.records`` are given, and are no neighbours as the protocol
+        declares.
         """
         adjacency = protocol.guarantee.adjacency
         users, space = _space(users, queries, single=adjacency is Adjacency.REPLACE_ITEM)
@@ -88,10 +80,7 @@ class Changes:
 def named(protocol: Protocol) -> tuple[Population, Population] | None:
     """Return the pair that a protocol is weakest on: its class method ``neighbours`` names it.
 
-    Raises
-    ------
-    ValueError
-        If the two populations are no neighbours.
+    Raises ValueError if the two populations are no neighbours.
     """
     pair = getattr(protocol, "neighbours", None)
     if pair is None:

@@ -63,16 +63,9 @@ Views = Mapping[str, Mapping[str, Array]]
 class Layout:
     """Which numbers of an estimate stand where.
 
-    Attributes
-    ----------
-    public : tuple of str
-        Names of the public numbers; others are only counted.
-    width : int
-        Most entries of a value without keys that are looked at.
-    names : Keys or None
-        Keys to look at where an estimate has keys.
-    ordered : Keys
-        Keys whose order is looked at: those that came out most often.
+    ``public``: names of the public numbers; others are only counted; ``width``: most entries of a
+    value without keys that are looked at; ``names``: keys to look at where an estimate has keys;
+    ``ordered``: keys whose order is looked at: those that came out most often.
     """
 
     public: tuple[str, ...]
@@ -147,18 +140,9 @@ class Layout:
 class Run:
     """What one run shows to the world.
 
-    Attributes
-    ----------
-    estimate : Estimate
-        "failed" where the run broke off.
-    status : int
-        Index into STATUSES.
-    charged : int
-        Entries of the ledger.
-    queries : tuple of Query
-        The questions: whoever answers reads them.
-    digests : str
-        Theirs.
+    ``estimate``: "failed" where the run broke off; ``status``: index into STATUSES; ``charged``:
+    entries of the ledger; ``queries``: the questions: whoever answers reads them; ``digests``:
+    theirs.
     """
 
     estimate: Estimate
@@ -181,12 +165,7 @@ class Run:
 class Runs:
     """Whole runs of a protocol on one population, with fresh noise for each.
 
-    Parameters
-    ----------
-    protocol : Protocol
-    users : Users
-    seed : int
-        Of the clients' own randomness, should they use any.
+    ``seed``: of the clients' own randomness, should they use any.
     """
 
     def __init__(self, protocol: Protocol, users: Users, seed: int) -> None:

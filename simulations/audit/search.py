@@ -92,10 +92,8 @@ def find_pair(
 def _screen(drawers: Sequence[Drawer]) -> NDArray[np.float64]:
     """Draw a few answers to every record and score all pairs.
 
-    Raises
-    ------
-    Leak
-        If a record makes the client fail, or changes the names, types or shapes of what it sends.
+    Raises Leak if a record makes the client fail, or changes the names, types or shapes of what it
+    sends.
     """
     answers: list[Answer] = []
     failed: list[tuple[Drawer, Exception]] = []

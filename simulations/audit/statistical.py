@@ -34,15 +34,8 @@ def audit_query(
 ) -> Finding:
     """Audit one local query by what its answer is said to cost.
 
-    Parameters
-    ----------
-    query : Query
-    users : Users
-        An example population: shows what records look like.
-    subject : str
-    settings : Settings
-    single : bool
-        The claim is about one item of a user, whose number of items is public.
+    ``users``: an example population: shows what records look like; ``single``: the claim is about
+    one item of a user, whose number of items is public.
     """
 
     def client(batch: Users, rng: Streams) -> Answer:
@@ -66,22 +59,10 @@ def audit_client(
 ) -> Finding:
     """Find two records and an event that tell them apart, and certify what they prove.
 
-    Parameters
-    ----------
-    client : Client
-    space : Space
-        The records a user may hold.
-    ids : sequence of int
-        Public ids to try; all of the client's cohort.
-    case : Case
-        Its claimed epsilon is finite.
-    draws : int
-        Answers of each record in each half, times ``settings.effort``.
-
-    Raises
-    ------
-    ValueError
-        If the claim is infinite: then there is nothing to refute.
+    ``space``: the records a user may hold; ``ids``: public ids to try; all of the client's cohort;
+    ``case``: its claimed epsilon is finite; ``draws``: answers of each record in each half, times
+    ``settings.effort``. Raises ValueError if the claim is infinite: then there is nothing to
+    refute.
     """
     epsilon = case.claim[0]
     if not math.isfinite(epsilon):

@@ -40,11 +40,8 @@ _ECHO_USERS = 64
 def audit_structure(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
     """Run a protocol's example once and look at its questions, its answers and its end.
 
-    Yields
-    ------
-    Finding
-        One for each thing that is wrong, of kind "structural" or "wire"; one that says
-        "consistent" if nothing is.
+    Yields one for each thing that is wrong, of kind "structural" or "wire"; one that says
+    "consistent" if nothing is.
     """
     started, users = time.perf_counter(), protocol.example_users()
     guarantee = protocol.guarantee

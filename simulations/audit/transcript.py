@@ -49,11 +49,7 @@ def honest(query: Query, users: Users, rng: Streams) -> Report:
 class Asked:
     """A protocol's queries on one population, by round.
 
-    Attributes
-    ----------
-    queries : tuple of Query
-    end : Estimate, Exception or None
-        What the run returned, or what broke it off; None: nobody has run it.
+    ``end``: what the run returned, or what broke it off; None: nobody has run it.
     """
 
     queries: tuple[Query, ...]
@@ -119,14 +115,8 @@ def rounds_of(
 ) -> tuple[int, ...]:
     """List the rounds in which a user's guard lets an answer out.
 
-    Parameters
-    ----------
-    queries : sequence of Query
-    user_id : int
-    epsilon : float
-        The guard's budget: the protocol's guarantee.
-    guarded : bool
-        False: the user has no guard and answers whatever it is asked.
+    ``epsilon``: the guard's budget: the protocol's guarantee; ``guarded``: false: the user has no
+    guard and answers whatever it is asked.
     """
     policy = Policy(trust=Trust.LOCAL.value, epsilon=epsilon, simulated=True)
     ids = np.array([user_id], dtype=np.uint64)
@@ -161,18 +151,8 @@ def audit_transcripts(
 ) -> list[Finding]:
     """Audit whole transcripts of the users who are asked most, by the protocol's guarantee.
 
-    Parameters
-    ----------
-    protocol : Protocol
-    users : Users
-        The example population.
-    asked : Asked
-        What it was asked.
-    settings : Settings
-    client_half : callable
-        How a client answers; a broken client may answer otherwise.
-    guarded : bool
-        Whether the user has a guard.
+    ``users``: the example population; ``asked``: what it was asked; ``client_half``: how a client
+    answers; a broken client may answer otherwise; ``guarded``: whether the user has a guard.
     """
     guarantee, subject = protocol.guarantee, f"{protocol.name}: transcript"
     claim = (guarantee.epsilon, guarantee.delta)

@@ -22,15 +22,7 @@ def alg3_expected(kept: Floats, truth: Floats, law: KeyRelease) -> Floats:
     With y = kept + Z the key is released, at |y - truth|, if y reaches the threshold, and costs
     ``truth`` otherwise (as it does where nothing was kept, unless the support is raw).
 
-    Parameters
-    ----------
-    kept, truth : (k,) float64
-        Integer-valued, 0 <= kept <= truth.
-    law : KeyRelease
-
-    Returns
-    -------
-    (k,) float64
+    ``kept``, ``truth``: (k,) float64, integer-valued, 0 <= kept <= truth. Returns (k,) float64.
 
     Examples
     --------

@@ -45,11 +45,7 @@ BLOCK = 1 << 25
 class AskedUsers(ABC):
     """A population of i.i.d. users with T samples each.
 
-    Parameters
-    ----------
-    n_users : int
-    samples : int
-        T.
+    ``samples``: T.
     """
 
     n_users: int
@@ -109,10 +105,7 @@ class Asked:
 class SparseCoins(AskedUsers):
     """Samples of {-1, 1}^d, independent, with the mean theta: 2 Bin(T, (1 + theta_j) / 2) / T - 1.
 
-    Parameters
-    ----------
-    theta : (d,) float64
-        Mostly 0.
+    ``theta``: (d,) float64, mostly 0.
     """
 
     theta: Floats
@@ -159,11 +152,7 @@ class SeriesUsers(AskedUsers):
     n_cells - degree - 1. A user is asked about one of them; it is given the one sample where that
     basis function has the value of the mean over T samples (multinomial in the cells).
 
-    Parameters
-    ----------
-    theta : (J,) float64
-        Coefficients of the density, theta_1 = 1 first.
-    cells : int
+    ``theta``: (J,) float64, coefficients of the density, theta_1 = 1 first.
     """
 
     theta: Floats
@@ -204,9 +193,7 @@ class RowUsers(AskedUsers):
     A user is asked about one Hadamard row. It is given T items of two symbols, where that row is
     1 and -1, in the numbers that T items of p have there: Bin(T, (1 + (H p)_r) / 2).
 
-    Parameters
-    ----------
-    p : (k,) float64
+    ``p``: (k,) float64.
     """
 
     p: Floats

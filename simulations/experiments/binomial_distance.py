@@ -84,12 +84,8 @@ def constants(sizes: Sequence[int], laws: int) -> tuple[float, float]:
 
     The smallest of a grid is refined by a local search; the largest is 2, at m = 1.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Every m.
-    laws : int
-        Values of p and q strictly between 0 and 1, evenly spaced in arcsine(sqrt(p)).
+    ``sizes``: every m; ``laws``: values of p and q strictly between 0 and 1, evenly spaced in
+    arcsine(sqrt(p)).
     """
     angle = (np.arange(laws) + 0.5) * np.pi / (2 * laws)
     p = np.sin(angle) ** 2

@@ -76,14 +76,10 @@ def clipped_curve(users: Shard, domain: Keys, clips: Floats, norm: int) -> Float
 class Losses:
     """Thresholds and relative l1 losses on one domain. NOT PRIVATE.
 
-    Attributes
-    ----------
-    clips, losses : mapping of method to (repeats,) float64
-        A method without randomness has one entry.
-    grid, grid_losses : (K,) float64
-        Loss at every threshold of the linear search.
-    weights : mapping of method to float64
-        Probabilities of the thresholds, for the methods whose law is known exactly.
+    ``clips``, ``losses``: mapping of method to (repeats,) float64, a method without randomness has
+    one entry; ``grid``, ``grid_losses``: (K,) float64, loss at every threshold of the linear
+    search; ``weights``: probabilities of the thresholds, for the methods whose law is known
+    exactly.
     """
 
     clips: Mapping[str, Floats]
@@ -107,12 +103,8 @@ class Losses:
 class Setting:
     """One domain size on one population.
 
-    Attributes
-    ----------
-    users : Users
-    domain : Keys
-        The d most frequent items; chosen with all users' data, as in the paper. NOT PRIVATE.
-    request : Request
+    ``domain``: the d most frequent items; chosen with all users' data, as in the paper. NOT
+    PRIVATE.
     """
 
     users: Users

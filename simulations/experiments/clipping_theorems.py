@@ -73,11 +73,7 @@ def run(request: Request) -> Result:
 class Clipped:
     """What random clipping kept of every item that occurs.
 
-    Attributes
-    ----------
-    kept, truth : (k,) float64
-    lost : float
-        Tokens that it took away.
+    ``kept``, ``truth``: (k,) float64; ``lost``: tokens that it took away.
     """
 
     kept: Floats
@@ -155,9 +151,7 @@ def _unknown_items(found: Findings) -> None:
 class Rates:
     """Users' rates: values and their shares.
 
-    Attributes
-    ----------
-    rate, share : (k,) float64
+    ``rate``, ``share``: (k,) float64.
     """
 
     rate: Floats

@@ -38,16 +38,7 @@ SPARSE, SOBOLEV, EXPLICIT = "Proposition 4: sparse", "Proposition 5: Sobolev", "
 
 @dataclass(frozen=True)
 class Task:
-    """A set of points, and users who all know one of them.
-
-    Attributes
-    ----------
-    geometry : str
-    epsilon : float
-    n, d : int
-    sparsity : int
-    smoothness : float
-    """
+    """A set of points, and users who all know one of them."""
 
     geometry: Geometry
     epsilon: float

@@ -30,12 +30,7 @@ RATE, PLATEAU, SHRINKING = "rate in T", "plateau", "James-Stein"
 class Task:
     """What is public.
 
-    Attributes
-    ----------
-    epsilon : float
-    n, T : int
-    smoothness, radius : float
-        beta and r of the Sobolev ellipsoid.
+    ``smoothness``, ``radius``: beta and r of the Sobolev ellipsoid.
     """
 
     epsilon: float

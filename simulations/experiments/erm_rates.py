@@ -46,12 +46,7 @@ THETA, NOISE, SPREAD = 0.5, 0.5, 0.8
 class Point:
     """A least-squares task: its users, and the protocol's public constants.
 
-    Attributes
-    ----------
-    epsilon, delta : float
-    n_users, samples, dimension, steps : int
-    few : bool
-        Draws near most gradients instead of clipped ones.
+    ``few``: draws near most gradients instead of clipped ones.
     """
 
     epsilon: float

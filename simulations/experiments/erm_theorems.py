@@ -19,18 +19,8 @@ from dataclasses import dataclass
 class Problem:
     """What the theorems are about.
 
-    Attributes
-    ----------
-    epsilon : float
-        They are stated for epsilon up to 1.
-    n_users, dimension : int
-    samples : float
-        m, of each user.
-    radius, gradient_bound, smoothness : float
-        R, G and H.
-    spread : float
-        r.
-    strong_convexity : float
+    ``epsilon``: they are stated for epsilon up to 1; ``samples``: m, of each user; ``radius``,
+    ``gradient_bound``, ``smoothness``: R, G and H; ``spread``: r.
     """
 
     epsilon: float

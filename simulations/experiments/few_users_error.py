@@ -35,14 +35,8 @@ AGAINST_D, AGAINST_N, CORRUPTED = "against d: one ball", "against n: automatic",
 class Task:
     """What is public: budget, scale and wishes.
 
-    Attributes
-    ----------
-    epsilon, delta : float
-    radius : float
-        r, the typical distance of a user's mean from mu.
-    box : float or None
-    wishes : mapping
-        Further fields of the protocol: method, n_blocks, kappa, lam, n_rounds, corrupted.
+    ``radius``: r, the typical distance of a user's mean from mu; ``wishes``: further fields of the
+    protocol: method, n_blocks, kappa, lam, n_rounds, corrupted.
     """
 
     epsilon: float
@@ -89,15 +83,9 @@ class Task:
 class Errors:
     """Runs at one point.
 
-    Attributes
-    ----------
-    plan : FewUsersPlan
-    measured : (R,) float64
-        l2 distances from mu of the runs that returned a value.
-    ordinary : float
-        l2 distance of the users' ordinary average, without privacy.
-    failed : int
-        Runs that spent the budget and returned nothing.
+    ``measured``: (R,) float64, l2 distances from mu of the runs that returned a value;
+    ``ordinary``: l2 distance of the users' ordinary average, without privacy; ``failed``: runs that
+    spent the budget and returned nothing.
     """
 
     plan: FewUsersPlan

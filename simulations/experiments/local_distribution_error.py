@@ -40,12 +40,7 @@ GAUSSIAN = math.sqrt(2 / math.pi)
 class Task:
     """What is public.
 
-    Attributes
-    ----------
-    epsilon : float
-    k, n, T : int
-    exponent : float
-        The distribution is proportional to rank^-exponent.
+    ``exponent``: the distribution is proportional to rank^-exponent.
     """
 
     epsilon: float

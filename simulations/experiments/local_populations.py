@@ -30,12 +30,7 @@ def coin_means(n: int, T: int, theta: float, rng: np.random.Generator) -> Users:
 def box_means(n: int, T: int, theta: ArrayLike, rng: np.random.Generator) -> Users:
     """Make users whose T samples are independent +-1 in every coordinate, with the mean theta.
 
-    Parameters
-    ----------
-    n, T : int
-    theta : (d,) float
-        In [-1, 1].
-    rng : numpy.random.Generator
+    ``theta``: (d,) float, in [-1, 1].
 
     Returns
     -------
@@ -48,12 +43,7 @@ def box_means(n: int, T: int, theta: ArrayLike, rng: np.random.Generator) -> Use
 def ball_means(n: int, T: int, theta: ArrayLike, rng: np.random.Generator) -> Users:
     """Make users whose T samples lie on the unit sphere: +-d^-1/2 in every coordinate.
 
-    Parameters
-    ----------
-    n, T : int
-    theta : (d,) float
-        The mean; in [-d^-1/2, d^-1/2].
-    rng : numpy.random.Generator
+    ``theta``: (d,) float, the mean; in [-d^-1/2, d^-1/2].
 
     Returns
     -------

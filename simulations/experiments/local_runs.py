@@ -32,12 +32,7 @@ EXACT = (
 
 
 class Grid:
-    """A grid of sizes at one budget and one spread of the common means, each point measured once.
-
-    Parameters
-    ----------
-    request : Request
-    """
+    """A grid of sizes at one budget and one spread of means, each point measured once."""
 
     def __init__(self, request: Request) -> None:
         self.request, self.found = request, Findings(request)
@@ -99,12 +94,8 @@ def naive_mse(
 class Errors:
     """Errors of independent runs: other users and other coins in each.
 
-    Attributes
-    ----------
-    each : (R, d) float64
-        Estimate minus truth.
-    reach : float
-        A coordinate that is farther off was looked for in the wrong interval.
+    ``each``: (R, d) float64, estimate minus truth; ``reach``: a coordinate that is farther off was
+    looked for in the wrong interval.
     """
 
     each: Floats
@@ -148,20 +139,8 @@ def measure(
 ) -> Errors:
     """Run a protocol ``repeats`` times, each on users drawn anew.
 
-    Parameters
-    ----------
-    protocol : Protocol
-    population : callable
-    repeats : int
-    *key
-        What the draws depend on: the request's seed, and what sets this point apart.
-    clients : {"aggregate", "per-user"}
-    reach : float
-
-    Raises
-    ------
-    ValueError
-        If a run has no value: says why.
+    *key: what the draws depend on: the request's seed, and what sets this point apart. Raises
+    ValueError if a run has no value: says why.
     """
     each = []
     for r in range(repeats):

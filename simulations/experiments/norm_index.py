@@ -44,15 +44,7 @@ Rule = Callable[[ThresholdTask, Curator], Search]
 class NormIndex:
     """Norms of all users within a domain, sorted. NOT PRIVATE: it holds them exactly.
 
-    Parameters
-    ----------
-    users : Shard
-    domain : Keys
-
-    Attributes
-    ----------
-    l1, l2 : (n,) float64
-        In the order of the users.
+    ``l1``, ``l2``: (n,) float64, in the order of the users.
     """
 
     def __init__(self, users: Shard, domain: Keys) -> None:

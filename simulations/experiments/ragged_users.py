@@ -39,15 +39,8 @@ FEW_SYMBOLS = 64
 class Crowd:
     """Users whose numbers of samples are log-normal around a median.
 
-    Attributes
-    ----------
-    n_users : int
-    median : int
-        Of the numbers of samples.
-    m_max : int
-        Larger numbers count as this one.
-    p : (k,) float64
-        The common distribution.
+    ``median``: of the numbers of samples; ``m_max``: larger numbers count as this one; ``p``: (k,)
+    float64, the common distribution.
     """
 
     n_users: int
@@ -238,15 +231,7 @@ def lemma_14(
     users there are: alpha^2 = 2 128 e^(3 c) ln(3 / beta) / s, and gamma = 2 (32 e^(3 c) ln^2(3
     m_max / beta) / epsilon' + 16 e^(3 c) ln(3 / beta) / epsilon) / s.
 
-    Parameters
-    ----------
-    p : float
-    size : int
-        m-hat.
-    n_users, m_max : int
-    budgets : tuple of float
-        epsilon' of m-hat and s-hat, and epsilon of the symbol.
-    c, beta : float
+    ``size``: m-hat; ``budgets``: epsilon' of m-hat and s-hat, and epsilon of the symbol.
 
     Returns
     -------

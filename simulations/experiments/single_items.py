@@ -42,14 +42,8 @@ COLUMNS = ("clipping", "clipping + debiasing")
 class Pair:
     """Errors of one item with and without debiasing, relative to its true total.
 
-    Attributes
-    ----------
-    clipping, debiasing : float
-        Mean errors of the runs.
-    runs : (2, R) float64
-        Errors of R real runs: clipping, debiasing.
-    clips : (R,) float64
-        The thresholds they used, the same for both.
+    ``clipping``, ``debiasing``: mean errors of the runs; ``runs``: (2, R) float64, errors of R real
+    runs: clipping, debiasing; ``clips``: (R,) float64, the thresholds they used, the same for both.
     """
 
     clipping: float

@@ -37,12 +37,8 @@ LEVEL = 0.9
 class Task:
     """A population and what is asked of it.
 
-    Attributes
-    ----------
-    epsilon : float
-    n, T, d, s : int
-    amplitude : float
-        Distance from 0 of the s coordinates that are not 0; their signs and places are random.
+    ``amplitude``: distance from 0 of the s coordinates that are not 0; their signs and places are
+    random.
     """
 
     epsilon: float

@@ -68,17 +68,9 @@ def add_rank_bins(
 ) -> None:
     """Add every token of rank r <= r_max to ``out[cell[r - 1], item]``.
 
-    Parameters
-    ----------
-    keys : (n,) uint64
-        One key per user; draw k of a user is word k of its stream.
-    indptr, item, count
-        The users' records.
-    cell : (r_max,) int64
-        Bin of each rank.
-    tokens : scratch; its length is the most tokens that are shuffled in a list
-    taken : scratch, a power of two of at least 4 r_max entries: positions drawn already
-    out : (bins, d) int64
+    ``keys``: (n,) uint64, one key per user; draw k of a user is word k of its stream; ``indptr``,
+    ``item``, ``count``: the users' records; ``cell``: (r_max,) int64, bin of each rank; ``out``:
+    (bins, d) int64.
     """
     most = cell.shape[0]
     mask = uint64(taken.shape[0] - 1)
@@ -139,25 +131,10 @@ def margins(users: Users) -> tuple[Counts, Counts]:
 def kept_totals(users: Users, clips: Counts, seed: int, context: str) -> Counts:
     """Total the tokens that rand-clip keeps, for each threshold, in one pass. NOT PRIVATE.
 
-    Parameters
-    ----------
-    users : Users
-    clips : (K,) int64
-        Increasing, from 1 on.
-    seed : int
-    context : str
-        Names the run: another name, another order of every user's tokens.
-
-    Returns
-    -------
-    (K, len(vocabulary)) int64
-        A function of users, seed and context: neither the number of threads nor the packing of
-        the users matters.
-
-    Raises
-    ------
-    ValueError
-        If the thresholds do not increase from at least 1.
+    ``clips``: (K,) int64, increasing, from 1 on; ``context``: names the run: another name, another
+    order of every user's tokens. Returns (K, len(vocabulary)) int64, a function of users, seed and
+    context: neither the number of threads nor the packing of the users matters. Raises ValueError
+    if the thresholds do not increase from at least 1.
 
     Cost
     ----

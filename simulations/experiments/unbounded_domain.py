@@ -55,14 +55,9 @@ SYNTHETIC_KINDS = ("paper-iid", "paper-non-iid")
 class Reading:
     """What the paper's setting is taken to be.
 
-    Attributes
-    ----------
-    epsilon : str
-        Setting that holds the budget of the release.
-    rates : str
-        Reading of the population that is not i.i.d.
-    fewer : bool
-        Whether there are fewer users, by the factor of the setting ``fewer``.
+    ``epsilon``: setting that holds the budget of the release; ``rates``: reading of the population
+    that is not i.i.d; ``fewer``: whether there are fewer users, by the factor of the setting
+    ``fewer``.
     """
 
     epsilon: str
@@ -82,13 +77,9 @@ AS_PRINTED = "as printed"
 class Release:
     """Algorithm 3 at one budget, at any threshold.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-    printed : bool
-        As in the paper: continuous Laplace noise on every item that anybody holds, released above
-        C + (C / epsilon) ln(C / 2 delta). Otherwise ours: integer noise on the items that sampling
-        left, released from the smallest threshold on that is private.
+    ``printed``: as in the paper: continuous Laplace noise on every item that anybody holds,
+    released above C + (C / epsilon) ln(C / 2 delta). Otherwise ours: integer noise on the items
+    that sampling left, released from the smallest threshold on that is private.
     """
 
     epsilon: float
@@ -135,12 +126,7 @@ class Release:
 class Sampled:
     """A population after sampling, at every threshold, several times over.
 
-    Attributes
-    ----------
-    clips : (K,) int64
-    kept : (repeats, K, d) int64
-    totals : (d,) int64
-        Before sampling.
+    ``clips``: (K,) int64; ``kept``: (repeats, K, d) int64; ``totals``: (d,) int64, before sampling.
     """
 
     clips: Counts
@@ -212,16 +198,8 @@ def check_settings(request: Request, *sizes: str) -> None:
 class Case:
     """One population under one reading of the paper's setting.
 
-    Attributes
-    ----------
-    setting : str
-        "non-i.i.d., d = 50".
-    reading : str
-        "as printed", "fitted" or "fitted, n = 50,000"; "" where there is only one.
-    users : Users
-    epsilon : float
-        Of the release.
-    title : str
+    ``setting``: "non-i.i.d., d = 50"; ``reading``: "as printed", "fitted" or "fitted, n = 50,000";
+    "" where there is only one; ``epsilon``: of the release.
     """
 
     setting: str
@@ -289,10 +267,7 @@ def other_cases(request: Request, tops: list[int]) -> Iterator[Case]:
 def on_support(users: Users, support: Keys) -> Users:
     """Drop all items outside a support; users are kept even if nothing of theirs is left.
 
-    Parameters
-    ----------
-    support : Keys
-        In byte order.
+    ``support``: in byte order.
     """
     v = users.counts
     where = support.positions(v.vocabulary)[v.item]

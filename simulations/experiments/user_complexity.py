@@ -38,14 +38,8 @@ FACTORS = (0.6, 1.0, 1.6)
 class Regime:
     """One panel.
 
-    Attributes
-    ----------
-    name : str
-    domain : Keys
-        k symbols, uniformly distributed.
-    alpha : float
-        Target: expected l1 distance from the distribution.
-    epsilon, delta : float
+    ``domain``: k symbols, uniformly distributed; ``alpha``: target: expected l1 distance from the
+    distribution.
     """
 
     name: str
@@ -158,15 +152,8 @@ def regimes(request: Request) -> Iterator[tuple[Regime, Mapping[str, Any]]]:
 class Lines:
     """Everything one panel shows.
 
-    Attributes
-    ----------
-    regime : Regime
-    at : (K,) int
-        Every m.
-    predicted : dict of str to (K,) float64
-        Users by mechanism.
-    measured : dict of str to (K,) float64
-        NaN where it was not measured.
+    ``at``: (K,) int, every m; ``predicted``: users by mechanism; ``measured``: NaN where it was not
+    measured.
     """
 
     regime: Regime

@@ -102,10 +102,8 @@ class PopulationSpec(Settings, ABC):
     def plan(self) -> Plan:
         """Describe the users without making or reading them all, where the kind can; else load.
 
-        Raises
-        ------
-        PopulationError
-            If the kind cannot, and is asked for more users than are held in memory at once.
+        Raises PopulationError if the kind cannot, and is asked for more users than are held in
+        memory at once.
         """
         if self.stated is not None:
             check_in_memory(self.stated, f"a population of kind {self.kind!r}, which has no plan,")
@@ -168,10 +166,7 @@ class ItemDomain(PopulationSpec):
 def most_frequent(users: Shard, d: int) -> Keys:
     """Return the ``d`` items with the largest totals, in byte order. NOT PRIVATE.
 
-    Raises
-    ------
-    PopulationError
-        If the users have fewer than ``d`` different items.
+    Raises PopulationError if the users have fewer than ``d`` different items.
     """
     vocabulary = users.none.vocabulary
     totals = item_totals(users)
@@ -194,10 +189,8 @@ def item_totals(users: Shard) -> Floats:
 def read_domain(path: Path) -> Keys:
     """Read a public list of items, one per line, in the order of the file.
 
-    Raises
-    ------
-    PopulationError
-        For a missing or empty file, text that is not UTF-8, and items that stand twice.
+    Raises PopulationError for a missing or empty file, text that is not UTF-8, and items that stand
+    twice.
     """
     try:
         lines = existing(path).read_bytes().decode("utf-8-sig").split("\n")

@@ -36,10 +36,7 @@ CELLS = 1 << 16
 class TrigonometricDensity:
     """The function sum_j theta_j phi_j on [0, 1] in the Fourier basis.
 
-    Parameters
-    ----------
-    coefficients : (J,) float64
-        theta_1, ..., theta_J; theta_1 is the integral over [0, 1].
+    ``coefficients``: (J,) float64, theta_1, ..., theta_J; theta_1 is the integral over [0, 1].
 
     Examples
     --------

@@ -42,10 +42,8 @@ class Events(ItemDomain, TableFormat):
     def load(self) -> Loaded:
         """Read the file.
 
-        Raises
-        ------
-        PopulationError
-            For a missing file or column and for bad rows; names the file, the row and the value.
+        Raises PopulationError for a missing file or column and for bad rows; names the file, the
+        row and the value.
         """
         path = Path(self.path)
         columns = [self.user, self.item, *([] if self.count is None else [self.count])]

@@ -32,12 +32,8 @@ FAULTS = ("too many fields", "missing", "bad")
 class Outside:
     """What a domain, or a range, leaves out. NOT PRIVATE.
 
-    Attributes
-    ----------
-    events : float
-        Share of the events whose item is not in the domain; of the samples outside the range.
-    users : float
-        Share of the users who hold something, and nothing that is inside.
+    ``events``: share of the events whose item is not in the domain; of the samples outside the
+    range; ``users``: share of the users who hold something, and nothing that is inside.
     """
 
     events: float = 0.0
@@ -53,16 +49,10 @@ class Outside:
 class Similar:
     """Names that differ in case, blanks or Unicode form only. NOT PRIVATE.
 
-    Attributes
-    ----------
-    groups, names : int
-        Groups of such names, and the names in them.
-    events : float
-        Share of all events that are not under the most frequent spelling of their group.
-    examples : tuple of tuple of str
-        Groups with the most such events, each with the most frequent spelling first.
-    split : (str, str) or None
-        A name of the domain, and another spelling of it outside, if there is one.
+    ``groups``, ``names``: groups of such names, and the names in them; ``events``: share of all
+    events that are not under the most frequent spelling of their group; ``examples``: groups with
+    the most such events, each with the most frequent spelling first; ``split``: a name of the
+    domain, and another spelling of it outside, if there is one.
     """
 
     groups: int = 0
@@ -128,12 +118,7 @@ def similar_names(names: Keys, totals: Floats | None = None, domain: Keys | None
     Two names are compared by what is left of them after compatibility decomposition and composition
     (NFKC), in small letters, without invisible signs, with single blanks and none at the ends.
 
-    Parameters
-    ----------
-    names : Keys
-    totals : (len(names),) float64, optional
-        Events of each; default: one.
-    domain : Keys, optional
+    ``totals``: (len(names),) float64, optional, events of each; default: one.
 
     Examples
     --------
@@ -198,11 +183,8 @@ def normal_form(names: pl.Expr) -> pl.Expr:
 def facts_of(plan: Plan, value_range: tuple[float, float] | None = None) -> tuple[str, ...]:
     """Say in sentences what matters about a population for whoever reads an estimate of it.
 
-    Parameters
-    ----------
-    plan : Plan
-    value_range : (float, float), optional
-        Where samples are clipped to; default: the population's own.
+    ``value_range``: (float, float), optional, where samples are clipped to; default: the
+    population's own.
 
     Returns
     -------

@@ -27,17 +27,9 @@ rows of at most SHORT draws are sorted. Marks of many items do not stay in a cac
 class Choice:
     """A law over d items, as tables: item j has its probability rounded to a multiple of 2^-32.
 
-    Parameters
-    ----------
-    weights : (d,) float64
-        Not negative, in proportion to the probabilities.
-
-    Attributes
-    ----------
-    last : (d,) uint32
-        The last of 2^32 steps that belongs to each item.
-    guide : (2^16 to 2^18,) uint32
-        The item of the first step of equal cells: where the search begins.
+    ``weights``: (d,) float64, not negative, in proportion to the probabilities. ``last``: (d,)
+    uint32, the last of 2^32 steps that belongs to each item; ``guide``: (2^16 to 2^18,) uint32, the
+    item of the first step of equal cells: where the search begins.
     """
 
     def __init__(self, weights: Floats) -> None:
@@ -114,23 +106,11 @@ def items_kernel(
 ) -> None:
     """Draw and count users' items, two draws a word.
 
-    Parameters
-    ----------
-    keys : (2,) uint64
-        Of the draws and of the urn.
-    first : uint64
-        Number of the first user.
-    sizes : (n,) int64
-        Draws of each user.
-    last, guide
-        See :class:`Choice`.
-    concentration : float
-        Of users' own Dirichlet laws; 0: they are alike.
-    turned : (n,) bool
-        Users for whom item j + 1 changes places with item d - j.
-    indptr : (n + 1,) int64
-    item, count : (sum of min(sizes, d),) uint32
-        Filled up to indptr[n].
+    ``keys``: (2,) uint64, of the draws and of the urn; ``first``: number of the first user;
+    ``sizes``: (n,) int64, draws of each user; ``last``, ``guide``: see :class:`Choice`;
+    ``concentration``: of users' own Dirichlet laws; 0: they are alike; ``turned``: (n,) bool, users
+    for whom item j + 1 changes places with item d - j; ``indptr``: (n + 1,) int64; ``item``,
+    ``count``: (sum of min(sizes, d),) uint32, filled up to indptr[n].
     """
     d, shift, most = len(last), _shift(guide), max(1, sizes.max())
     drawn = np.empty(most // 2 + 1, dtype=np.uint64)

@@ -21,12 +21,7 @@ class Held:
 
     They are there for as long as somebody has this object.
 
-    Attributes
-    ----------
-    users : Users
-    domain : Keys or None
-        PUBLIC bounded domain.
-    digest : str
+    ``domain``: PUBLIC bounded domain.
     """
 
     users: Users
@@ -83,10 +78,7 @@ class Memory(ItemDomain):
     def load(self) -> Loaded:
         """Return the users.
 
-        Raises
-        ------
-        PopulationError
-            If this process has none of that digest.
+        Raises PopulationError if this process has none of that digest.
         """
         found = _held.get(self.digest)
         if found is None:

@@ -57,10 +57,7 @@ class PaperPoisson(Synthetic):
     def plan(self) -> Plan:
         """Describe the users.
 
-        Raises
-        ------
-        PopulationError
-            If alpha is so small that all rates vanish in double precision.
+        Raises PopulationError if alpha is so small that all rates vanish in double precision.
         """
         if self.alpha < LEAST_ALPHA:
             raise PopulationError(

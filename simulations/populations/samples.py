@@ -42,10 +42,8 @@ class SampleFile(PopulationSpec, TableFormat):
     def load(self) -> Loaded:
         """Read the file.
 
-        Raises
-        ------
-        PopulationError
-            For a missing file or column and for bad rows; names the file, the row and the value.
+        Raises PopulationError for a missing file or column and for bad rows; names the file, the
+        row and the value.
         """
         from fedhist.users.frames import samples_of_rows
 

@@ -65,10 +65,8 @@ class Sentiment140(ItemDomain):
     def load(self) -> Loaded:
         """Read the file; authors without a single word are kept, with an empty record.
 
-        Raises
-        ------
-        PopulationError
-            For a missing file, another number of columns and bad rows; names the file and row.
+        Raises PopulationError for a missing file, another number of columns and bad rows; names the
+        file and row.
         """
         from fedhist.users.frames import items_of_rows
 

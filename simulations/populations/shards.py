@@ -45,18 +45,9 @@ class File(NamedTuple):
 class Manifest:
     """What a folder holds.
 
-    Attributes
-    ----------
-    what : {"items", "samples"}
-    title : str
-        Names of the sources.
-    files : tuple of File
-    vocabulary : int
-        Digest of the items' names in their order; 0 for samples.
-    dimension : int
-        Of a sample; 0 for items.
-    dropped : mapping of str to int
-        Bad rows that were left out, by fault. NOT PRIVATE.
+    ``title``: names of the sources; ``vocabulary``: digest of the items' names in their order; 0
+    for samples; ``dimension``: of a sample; 0 for items; ``dropped``: bad rows that were left out,
+    by fault. NOT PRIVATE.
     """
 
     what: str
@@ -198,13 +189,8 @@ def _lists(column: Any) -> tuple[Integers, Any]:
 class InFolder(Shard):
     """Consecutive users of a folder; no more than a block and a row group are read.
 
-    Attributes
-    ----------
-    folder : Folder
-    files : tuple of File
-        Those that these users lie in.
-    start, stop : int
-        Which users, counted from the first one of the first file.
+    ``files``: those that these users lie in; ``start``, ``stop``: which users, counted from the
+    first one of the first file.
     """
 
     folder: Folder
@@ -294,10 +280,8 @@ class Shards(ItemDomain):
     def plan(self) -> Plan:
         """Open all files that are needed; users are read by blocks, by increasing id.
 
-        Raises
-        ------
-        PopulationError
-            For a folder without a manifest, and a file that is missing, damaged, or another.
+        Raises PopulationError for a folder without a manifest, and a file that is missing, damaged,
+        or another.
         """
         path = Path(self.path)
         told = Manifest.read(path)

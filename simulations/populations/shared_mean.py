@@ -144,10 +144,7 @@ class SharedMean(Synthetic):
 class _Spread(SharedMean):
     """Samples of a scale around the mean.
 
-    Parameters
-    ----------
-    spread : float
-        Scale of one sample around its user's mean; see the kind.
+    ``spread``: scale of one sample around its user's mean; see the kind.
     """
 
     spread: Positive = 0.25

@@ -40,10 +40,8 @@ class Snap(ItemDomain):
     def load(self) -> Loaded:
         """Read the file.
 
-        Raises
-        ------
-        PopulationError
-            For a missing file and for bad rows; names the file, the row and the value.
+        Raises PopulationError for a missing file and for bad rows; names the file, the row and the
+        value.
         """
         path = Path(self.path)
         columns = [USER, LOCATION]

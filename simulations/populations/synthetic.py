@@ -114,13 +114,7 @@ class Synthetic(PopulationSpec):
 
 @dataclass(frozen=True)
 class Made(Shard):
-    """Users start to stop of a synthetic population.
-
-    Attributes
-    ----------
-    spec : Synthetic
-    start, stop : int
-    """
+    """Users start to stop of a synthetic population."""
 
     spec: Synthetic
     start: int
@@ -190,30 +184,16 @@ def item_users(
 ) -> Users:
     """Draw ``sizes[u]`` items for user first + u and count them.
 
-    Parameters
-    ----------
-    ids : (n,) uint64
-    keys : (uint64, uint64)
-        Of the draws, and of the urn.
-    first : int
-    sizes : (n,) int64
-        Items per user; zero gives an empty record.
-    choice : Choice
-        The law of an item.
-    concentration : float
-        Users have laws of their own, Dirichlet(concentration p); 0: all have p.
-    turned : (n,) bool, optional
-        Users for whom item j + 1 changes places with item d - j.
+    ``ids``: (n,) uint64; ``keys``: (uint64, uint64), of the draws, and of the urn; ``sizes``: (n,)
+    int64, items per user; zero gives an empty record; ``choice``: the law of an item;
+    ``concentration``: users have laws of their own, Dirichlet(concentration p); 0: all have p;
+    ``turned``: (n,) bool, optional, users for whom item j + 1 changes places with item d - j.
+    Raises PopulationError if a user would have 2^32 items or more.
 
     Returns
     -------
     Users
         Over ``numbered_items(d)``.
-
-    Raises
-    ------
-    PopulationError
-        If a user would have 2^32 items or more.
     """
     n, d = len(sizes), len(choice.last)
     check_sizes(sizes)

@@ -84,13 +84,8 @@ class TableFormat(Settings):
 class Table:
     """A lazy table: the wanted columns, as text, under the names c0, c1, ...
 
-    Attributes
-    ----------
-    rows : polars.LazyFrame
-    names : list of str
-        Name in ``rows`` of each column asked for.
-    overflow : str or None
-        Column that is null unless a row has too many fields.
+    ``names``: name in ``rows`` of each column asked for; ``overflow``: column that is null unless a
+    row has too many fields.
     """
 
     rows: pl.LazyFrame
@@ -106,19 +101,10 @@ def is_parquet(path: Path) -> bool:
 def scan_table(path: Path, columns: Sequence[Column], form: TableFormat) -> Table:
     """Open a table lazily and find columns by name or by position.
 
-    Parameters
-    ----------
-    path : Path
-        Parquet by its extension; otherwise text, plain or compressed by gzip or zstd.
-    columns : sequence of str or int
-        Names, or positions counted from 0.
-    form : TableFormat
-
-    Raises
-    ------
-    PopulationError
-        For a missing or empty file, an unknown column (naming the nearest) or one whose name
-        stands twice, and a separator that cannot be guessed.
+    ``path``: parquet by its extension; otherwise text, plain or compressed by gzip or zstd;
+    ``columns``: names, or positions counted from 0. Raises PopulationError for a missing or empty
+    file, an unknown column (naming the nearest) or one whose name stands twice, and a separator
+    that cannot be guessed.
     """
     import polars as pl  # here and below: only populations from files take its time
 
@@ -181,10 +167,7 @@ def refuse_bomb(path: Path, most: int) -> None:
 def first_row(path: Path, separator: str, form: TableFormat) -> list[str]:
     """Read the fields of a text table's first row.
 
-    Raises
-    ------
-    PopulationError
-        For a damaged or empty file.
+    Raises PopulationError for a damaged or empty file.
     """
     codec = _codec(form.encoding)
     codec = "utf-8-sig" if codec == "utf-8" else codec
@@ -214,16 +197,14 @@ def read_items(
 ) -> tuple[Users, Mapping[str, int]]:
     """Read users' item counts: columns of the user, the item and, if there is one, the count.
 
+    Raises PopulationError for a missing file or column and for bad rows; names the file, the row
+    and the value.
+
     Returns
     -------
     users : Users
     dropped : mapping of str to int
         Rows left out, and why.
-
-    Raises
-    ------
-    PopulationError
-        For a missing file or column and for bad rows; names the file, the row and the value.
     """
     from fedhist.users.frames import items_of_rows
 

@@ -54,10 +54,7 @@ def run_job(
 
     They can be shown before they are written: the folder's picture takes longer than many a run.
 
-    Raises
-    ------
-    CapExceeded
-        If the data set's ledger does not allow the run; nothing has been asked then.
+    Raises CapExceeded if the data set's ledger does not allow the run; nothing has been asked then.
     """
     table, adversaries = prepared.config.run, prepared.config.adversaries
     if prepared.plan is None:
@@ -140,17 +137,8 @@ def summary_of(finished: Finished) -> dict[str, Any]:
 class Reservations:
     """A job's lines in the ledger of its data set: one for every repeat, or none at all.
 
-    Parameters
-    ----------
-    prepared : Prepared
-    repeats : int
-
-    Raises
-    ------
-    CapExceeded
-        If the ledger does not allow all of them; none is reserved then.
-    FedhistError
-        If the journal is another run's, or another process goes on from it.
+    Raises CapExceeded if the ledger does not allow all of them; none is reserved then; FedhistError
+    if the journal is another run's, or another process goes on from it.
     """
 
     def __init__(self, prepared: Prepared, repeats: int = 1) -> None:

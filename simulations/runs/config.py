@@ -150,17 +150,9 @@ class RunTable(Settings):
 class Config:
     """A configuration as written, before its population is loaded.
 
-    Attributes
-    ----------
-    name : str
-        Built-in name or file name, for titles and folders.
-    run : RunTable
-    protocol : mapping
-        "name" and the protocol's parameters.
-    population : mapping
-        "kind" and the population's parameters.
-    adversaries : tuple of Adversary
-        The tables [[adversary]]: who misbehaves.
+    ``name``: built-in name or file name, for titles and folders; ``protocol``: "name" and the
+    protocol's parameters; ``population``: "kind" and the population's parameters; ``adversaries``:
+    the tables [[adversary]]: who misbehaves.
     """
 
     name: str
@@ -186,16 +178,9 @@ class Config:
 class Prepared:
     """A configuration with its population planned and its protocol built.
 
-    Attributes
-    ----------
-    config : Config
-    plan : Plan or None
-        The population; None for "remote": the users' data are elsewhere (a deployment).
-    protocol : Protocol
-    not_private : tuple of str
-        What was chosen by looking at private data, in words.
-    total : Summary or None
-        What the users add up to for the protocol's measure, where that was found as they answered.
+    ``plan``: the population; None for "remote": the users' data are elsewhere (a deployment);
+    ``not_private``: what was chosen by looking at private data, in words; ``total``: what the users
+    add up to for the protocol's measure, where that was found as they answered.
     """
 
     config: Config
@@ -240,17 +225,9 @@ def config_text(name: str) -> str:
 def load_config(source: str | Path, overrides: Iterable[str] = ()) -> Config:
     """Read a configuration file, or a built-in configuration by name.
 
-    Parameters
-    ----------
-    source : path or str
-        A .toml file, or a name from :func:`builtin_configs`.
-    overrides : iterable of str
-        "protocol.epsilon=0.5": values are TOML; a bare word is a string.
-
-    Raises
-    ------
-    ValueError
-        For a missing file, malformed TOML, unknown tables and keys.
+    ``source``: a .toml file, or a name from :func:`builtin_configs`; ``overrides``:
+    "protocol.epsilon=0.5": values are TOML; a bare word is a string. Raises ValueError for a
+    missing file, malformed TOML, unknown tables and keys.
     """
     text, name = settings_text(source, "configuration")
     with reading(source):
@@ -285,11 +262,8 @@ def config_of(tables: Mapping[str, Any], source: str | Path, name: str) -> Confi
 def prepare(config: Config, load: Callable[[PopulationSpec], Plan] | None = None) -> Prepared:
     """Plan the population and build the protocol.
 
-    Parameters
-    ----------
-    config : Config
-    load : callable, optional
-        Plans or loads the population; default: plans it, and keeps users who take little memory.
+    ``load``: plans or loads the population; default: plans it, and keeps users who take little
+    memory.
 
     Raises
     ------

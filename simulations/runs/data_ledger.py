@@ -45,20 +45,11 @@ class CapExceeded(BudgetExceeded):
 class Spending:
     """One run's line in the ledger of a data set.
 
-    Attributes
-    ----------
-    epsilon, delta, rho, slack : float
-        The cost under ``adjacency``.
-    state : str
-        "reserved"; "spent"; "uncharged", of a run that ended and charged nothing; "refused", of one
-        that published nothing.
-    run : str
-        Of a run with a journal: the journal's name.
-    null_safe : bool
-        What the protocol says of itself: see :mod:`fedhist.privacy.adjacency`.
-    costs : mapping
-        The cost under each adjacency, of a run that has ended, where its charges tell it; others
-        are converted.
+    ``epsilon``, ``delta``, ``rho``, ``slack``: the cost under ``adjacency``; ``state``: "reserved";
+    "spent"; "uncharged", of a run that ended and charged nothing; "refused", of one that published
+    nothing; ``run``: of a run with a journal: the journal's name; ``null_safe``: what the protocol
+    says of itself: see :mod:`fedhist.privacy.adjacency`; ``costs``: the cost under each adjacency,
+    of a run that has ended, where its charges tell it; others are converted.
     """
 
     when: str
@@ -82,10 +73,7 @@ class Spending:
     def under(self, target: Adjacency) -> Release:
         """State the run under another adjacency.
 
-        Raises
-        ------
-        NoTotalError
-            If it says nothing there; the run and both adjacencies are named.
+        Raises NoTotalError if it says nothing there; the run and both adjacencies are named.
         """
         if target.value in self.costs:
             return Release(*self.costs[target.value])
@@ -112,10 +100,7 @@ class Cap:
 class DataLedger:
     """The ledger file of one data set.
 
-    Parameters
-    ----------
-    path : path
-        Made by :meth:`create` or by the first run; JSON.
+    ``path``: made by :meth:`create` or by the first run; JSON.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -125,12 +110,8 @@ class DataLedger:
     def read(self) -> tuple[Cap, list[Spending]]:
         """Return the cap and the spendings, oldest first.
 
-        Raises
-        ------
-        ValueError
-            If the file exists and is not a ledger.
-        DamagedLog
-            If a line was removed, altered or doubled, or the cap was altered by hand.
+        Raises ValueError if the file exists and is not a ledger; DamagedLog if a line was removed,
+        altered or doubled, or the cap was altered by hand.
         """
         if not self.path.exists():
             return Cap(), []
@@ -163,15 +144,8 @@ class DataLedger:
     def total(self, adjacency: Adjacency | None = None) -> tuple[float, float]:
         """Return (epsilon, delta) of everything released, at the cap's delta.
 
-        Parameters
-        ----------
-        adjacency : Adjacency, optional
-            Default: :func:`common_adjacency` of the lines.
-
-        Raises
-        ------
-        NoTotalError
-            If a line says nothing under that adjacency.
+        ``adjacency``: default: :func:`common_adjacency` of the lines. Raises NoTotalError if a line
+        says nothing under that adjacency.
         """
         cap, lines = self.read()
         return _total(lines, cap.delta, adjacency), cap.delta
@@ -242,11 +216,8 @@ class DataLedger:
     def settle(self, number: int, ledger: Ledger | None) -> None:
         """Replace a reservation by what the run spent.
 
-        Parameters
-        ----------
-        number : int
-        ledger : Ledger or None
-            Of the session, which has ended; None if there was none, or it published nothing.
+        ``ledger``: of the session, which has ended; None if there was none, or it published
+        nothing.
         """
         entries = ledger.entries if ledger is not None else ()
         cost = whole(entries)

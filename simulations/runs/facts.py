@@ -32,11 +32,8 @@ PLACES = 16
 def facts_of_run(plan: Plan, protocol: Protocol) -> tuple[str, ...]:
     """Say what matters about users for an estimate of this protocol. NOT PRIVATE.
 
-    Returns
-    -------
-    tuple of str
-        What its domain or range leaves out, and what its clip takes; marked where only some of the
-        users were looked at.
+    Returns what its domain or range leaves out, and what its clip takes; marked where only some of
+    the users were looked at.
     """
     n = len(plan.users)
     if n <= MOST_WALKED or isinstance(plan.users, Users):

@@ -73,12 +73,8 @@ class FlowerHost:
     def node(self, run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup:
         """Set up an owned node, or a simulated one inside Flower's simulation runtime.
 
-        Raises
-        ------
-        WireError
-            If a seed for an owned node arrives with the run.
-        PopulationError
-            If the owner's configuration is incomplete or the data cannot be read.
+        Raises WireError if a seed for an owned node arrives with the run; PopulationError if the
+        owner's configuration is incomplete or the data cannot be read.
         """
         if "data" in node_config or not in_simulation():
             return owned_node(run_config, node_config)
@@ -87,10 +83,8 @@ class FlowerHost:
     def server(self, run_config: FlatConfig) -> ServerSetup:
         """Set up the session; a simulated population is loaded for its facts and the truth.
 
-        Raises
-        ------
-        BudgetExceeded
-            If the data set's ledger does not allow the run; nothing has been asked then.
+        Raises BudgetExceeded if the data set's ledger does not allow the run; nothing has been
+        asked then.
         """
         prepared = _prepared(_key(run_config))
         run = prepared.config.run
@@ -153,10 +147,7 @@ def in_simulation() -> bool:
 def simulated_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup:
     """Set up a node of Flower's simulation runtime from the run's configuration.
 
-    Raises
-    ------
-    PopulationError
-        If the configuration names another number of nodes than Flower has.
+    Raises PopulationError if the configuration names another number of nodes than Flower has.
     """
     key = _key(run_config)
     config, _ = _simulated(key)
@@ -176,12 +167,8 @@ def owned_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup:
     Messages of errors reach the server, so none of them says anything about the data; the
     details are in the SuperNode's own log.
 
-    Raises
-    ------
-    WireError
-        If the run's configuration carries a seed.
-    PopulationError
-        If the owner's configuration is incomplete or the data cannot be read.
+    Raises WireError if the run's configuration carries a seed; PopulationError if the owner's
+    configuration is incomplete or the data cannot be read.
     """
     _refuse_seeds(run_config)
     for key in node_config:

@@ -37,21 +37,11 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 class Outcome:
     """A finished run.
 
-    Attributes
-    ----------
-    estimate : Estimate
-    rounds : list of dict
-        Statistics of each round (replies, bytes, seconds).
-    seconds : dict of str to float
-        Wall time of each phase.
-    seed : int
-        The simulation's seed, drawn if none was given.
-    adversaries : dict
-        What adversaries did and what became of it, counted ("injected", "dropped", "replaced");
-        empty without adversaries. NOT PRIVATE.
-    measured : Summary or None
-        What the users add up to for ``Options.beside``; None where the first round was not asked
-        here, or not of the users as they are. NOT PRIVATE.
+    ``rounds``: statistics of each round (replies, bytes, seconds); ``seconds``: wall time of each
+    phase; ``seed``: the simulation's seed, drawn if none was given; ``adversaries``: what
+    adversaries did and what became of it, counted ("injected", "dropped", "replaced"); empty
+    without adversaries. NOT PRIVATE; ``measured``: what the users add up to for ``Options.beside``;
+    None where the first round was not asked here, or not of the users as they are. NOT PRIVATE.
     """
 
     estimate: Estimate
@@ -119,10 +109,7 @@ class Options:
     def n_nodes(self, n_users: int) -> int:
         """Return the number of nodes that n_users users are split over.
 
-        Raises
-        ------
-        ValueError
-            If more nodes must answer than there are.
+        Raises ValueError if more nodes must answer than there are.
         """
         count = self.nodes or (1 if self.runtime == "inline" else min(DEFAULT_NODES, n_users))
         if self.min_replies is not None and self.min_replies > count:

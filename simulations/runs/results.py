@@ -50,16 +50,10 @@ NOT_PROMISED = (
 class Evaluation:
     """How far the estimates are from the truth. NOT PRIVATE: it is computed from the data.
 
-    Attributes
-    ----------
-    truth : array
-    support : Keys or None
-        What the entries of the truth stand for, where the protocol's domain is unbounded.
-    losses : (repeats,) float
-    bound : Prediction
-        Of the same loss; NaN where the users are too many to run the protocol on them again.
-    one_in : int
-        Of so many items about one is in the support; losses are estimated from them.
+    ``support``: what the entries of the truth stand for, where the protocol's domain is unbounded;
+    ``losses``: (repeats,) float; ``bound``: of the same loss; NaN where the users are too many to
+    run the protocol on them again; ``one_in``: of so many items about one is in the support; losses
+    are estimated from them.
     """
 
     truth: Array
@@ -128,27 +122,11 @@ def write_results(
 ) -> Path:
     """Write a run's folder: configuration, estimate, metrics, ledger and figure.
 
-    Parameters
-    ----------
-    prepared : Prepared
-    outcomes : sequence of Outcome
-        One per repeat; the estimate written and drawn is the first one's.
-    evaluation : Evaluation or None
-        From :func:`evaluate`.
-    out : str
-        Folder; empty makes one under results/ named after configuration and time.
-    force : bool
-        Replace whatever folder is there.
-
-    Returns
-    -------
-    Path
-        The folder. It appears whole or not at all; an older run's is replaced.
-
-    Raises
-    ------
-    ValueError
-        If something else is there (:mod:`simulations.reporting.targets`).
+    ``outcomes``: one per repeat; the estimate written and drawn is the first one's; ``evaluation``:
+    from :func:`evaluate`; ``out``: folder; empty makes one under results/ named after configuration
+    and time; ``force``: replace whatever folder is there. Returns the folder. It appears whole or
+    not at all; an older run's is replaced. Raises ValueError if something else is there
+    (:mod:`simulations.reporting.targets`).
     """
     first = outcomes[0]
     target = folder_for(prepared.config.name, out)

@@ -145,11 +145,8 @@ def check_held(n_users: int, options: Options) -> None:
 def for_protocol(options: Options, protocol: Protocol) -> Options:
     """Ask as many nodes as a protocol's trust is about, where the options name no number.
 
-    Raises
-    ------
-    ValueError
-        If they name another, or if reports are to leave their nodes one by one: the nodes add
-        noise to sums.
+    Raises ValueError if they name another, or if reports are to leave their nodes one by one: the
+    nodes add noise to sums.
     """
     count = parties(protocol)
     if count is None:

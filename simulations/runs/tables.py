@@ -216,10 +216,7 @@ def _estimate_table(finished: Finished) -> Table:
 def print_ledger(console: Console, ledger: DataLedger, adjacency: Adjacency | None = None) -> None:
     """Show what has been released from a data set: in all, under each adjacency or under one.
 
-    Raises
-    ------
-    NoTotalError
-        If a line says nothing under the adjacency that is asked for.
+    Raises NoTotalError if a line says nothing under the adjacency that is asked for.
     """
     cap, lines = ledger.read()
     under = adjacency or common_adjacency(lines)

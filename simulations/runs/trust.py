@@ -43,19 +43,10 @@ COUNTED = "parties"
 def with_trust(cls: type[Protocol], given: Mapping[str, Any], nodes: int | None) -> dict[str, Any]:
     """Turn the keys that say whom the users trust into the protocol's field.
 
-    Parameters
-    ----------
-    cls : type of Protocol
-    given : mapping
-        The protocol's table, without its name. A trust that is the protocol's own, "central" or
-        "local", leaves the field out; see :func:`check_trust`.
-    nodes : int or None
-        Of the run; None where it names no number.
-
-    Raises
-    ------
-    ValueError
-        If the protocol has no form for that trust, with its reason, or a key belongs to another.
+    ``given``: the protocol's table, without its name. A trust that is the protocol's own, "central"
+    or "local", leaves the field out; see :func:`check_trust`; ``nodes``: of the run; None where it
+    names no number. Raises ValueError if the protocol has no form for that trust, with its reason,
+    or a key belongs to another.
     """
     rest = dict(given)
     word = rest.pop(FIELD, None)

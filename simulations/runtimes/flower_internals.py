@@ -41,16 +41,8 @@ def simulate(server: ServerApp, client: ClientApp, nodes: int, workers: int, fol
     ``flwr.simulation.run_simulation`` is deprecated and gives the apps no run configuration;
     this is what it calls.
 
-    Parameters
-    ----------
-    server : ServerApp
-    client : ClientApp
-    nodes : int
-        Simulated SuperNodes.
-    workers : int
-        CPUs, one per actor.
-    folder : path
-        Holds the pyproject.toml whose ``[tool.flwr.app.config]`` is the run configuration.
+    ``nodes``: simulated SuperNodes; ``workers``: CPUs, one per actor; ``folder``: holds the
+    pyproject.toml whose ``[tool.flwr.app.config]`` is the run configuration.
     """
     from flwr.simulation.run_simulation import _run_simulation
     from flwr.supercore.telemetry import EventType
@@ -78,10 +70,7 @@ REPLACED = ("install_from_fab", "get_load_client_app_fn", "install_app_dependenc
 def task_commands() -> set[str]:
     """Return the commands that a SuperNode starts for the tasks its SuperLink sends.
 
-    Raises
-    ------
-    FedhistError
-        If this version of Flower has no client command of the known name.
+    Raises FedhistError if this version of Flower has no client command of the known name.
     """
     from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 
@@ -94,10 +83,7 @@ def task_commands() -> set[str]:
 def run_client_process(app: ClientApp) -> None:
     """Be Flower's client process, with the given app in place of the one that was sent.
 
-    Raises
-    ------
-    FedhistError
-        If this version of Flower loads apps in another way: nothing is run then.
+    Raises FedhistError if this version of Flower loads apps in another way: nothing is run then.
     """
     from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
     from flwr.supernode.runtime import run_clientapp as runtime

@@ -23,10 +23,7 @@ def pin(folder: str | Path) -> Path:
     ClientApp of this distribution, as it is installed here; every other kind of task that a
     SuperLink can ask a SuperNode for is refused.
 
-    Parameters
-    ----------
-    folder : path
-        Made if it does not exist.
+    ``folder``: made if it does not exist.
     """
     commands = task_commands()
     home = Path(folder).absolute()

@@ -59,10 +59,7 @@ TASK: dict[str, Any] = {"num_cpus": 1}
 def start_ray(workers: int | None, address: str | None) -> bool:
     """Start Ray in this machine, or join a cluster; says whether this process did so now.
 
-    Raises
-    ------
-    FedhistError
-        If the cluster cannot be joined.
+    Raises FedhistError if the cluster cannot be joined.
     """
     if ray.is_initialized():
         return False
@@ -200,10 +197,7 @@ def facts_of(plugins: Sequence[str]) -> dict[str, str]:
 def check_machines(plugins: Sequence[str], seconds: float = 180.0) -> None:
     """Compare every machine of a cluster with this one, before any work is sent.
 
-    Raises
-    ------
-    FedhistError
-        If a machine has other versions or plugins, or says nothing in time.
+    Raises FedhistError if a machine has other versions or plugins, or says nothing in time.
     """
     wanted, asked = facts_of(plugins), {}
     for machine in (m for m in ray.nodes() if m["Alive"] and m["Resources"].get("CPU")):

@@ -32,30 +32,17 @@ def on_ray(
 ) -> Iterator[tuple[T, Any]]:
     """Run a function on each of some tasks, a few more at a time than there are workers.
 
-    Parameters
-    ----------
-    function : callable
-        Of a module, so that workers find it.
-    tasks : sequence
-        Its arguments.
-    workers : int, optional
-        Most tasks at a time; default: the CPUs that Ray has.
-    address : str, optional
-        Join this Ray cluster, whose machines are compared with this one before any task, and where
-        they run one.
-    plugins : sequence of str
-        Plugin files that the tasks load: the same on all machines.
+    ``function``: of a module, so that workers find it; ``tasks``: its arguments; ``workers``: most
+    tasks at a time; default: the CPUs that Ray has; ``address``: join this Ray cluster, whose
+    machines are compared with this one before any task, and where they run one; ``plugins``: plugin
+    files that the tasks load: the same on all machines. Raises FedhistError if a cluster cannot be
+    joined, or has no CPU left, or a machine unlike this one.
 
     Yields
     ------
     (task, result)
         As they end. The result is the exception, if there was one; a ``RayError`` where the worker
         died twice.
-
-    Raises
-    ------
-    FedhistError
-        If a cluster cannot be joined, or has no CPU left, or a machine unlike this one.
     """
     with ray_session(workers, address):
         if address:

@@ -44,23 +44,11 @@ Beside = Callable[[Users], Summary]
 class Setup:
     """What all tasks of a run share; it travels once to each worker.
 
-    Attributes
-    ----------
-    run : str
-        Names the run.
-    seed : int or None
-    owner : mapping
-        The owner's policy, the same for every simulated node.
-    modules : tuple of str
-        Modules of this package whose queries may be asked for: all that the driver knows.
-    plugins : tuple of str
-        Files whose protocols may be asked for.
-    n_users, n_nodes : int
-    vocabulary : Keys or None
-        What users in memory hold items of.
-    beside : ObjectRef or None
-        Of a :data:`Beside`, which the plugins may have to be loaded for; it measures users while
-        they answer for the first time. NOT PRIVATE.
+    ``run``: names the run; ``owner``: the owner's policy, the same for every simulated node;
+    ``modules``: modules of this package whose queries may be asked for: all that the driver knows;
+    ``plugins``: files whose protocols may be asked for; ``vocabulary``: what users in memory hold
+    items of; ``beside``: of a :data:`Beside`, which the plugins may have to be loaded for; it
+    measures users while they answer for the first time. NOT PRIVATE.
     """
 
     run: str
@@ -96,13 +84,8 @@ class Asked(NamedTuple):
 class Task(NamedTuple):
     """Messages to nodes of one part.
 
-    Attributes
-    ----------
-    setup, part, content : ObjectRef
-        Of the run's :class:`Setup`, of a :class:`Part`, and of what the messages have in common.
-    asked : list of Asked
-    measure : bool
-        Whether the nodes' users are measured beside.
+    ``setup``, ``part``, ``content``: of the run's :class:`Setup`, of a :class:`Part`, and of what
+    the messages have in common; ``measure``: whether the nodes' users are measured beside.
     """
 
     setup: Any
@@ -162,12 +145,7 @@ def _fetched(kind: str, ref: Any, make: Callable[[Any], Any] = lambda found: fou
 
 
 class Host:
-    """The nodes of a run, as far as a worker has them at hand.
-
-    Parameters
-    ----------
-    setup : Setup
-    """
+    """The nodes of a run, as far as a worker has them at hand."""
 
     def __init__(self, setup: Setup) -> None:
         load_like(setup.modules)

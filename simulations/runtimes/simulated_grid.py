@@ -29,15 +29,8 @@ Progress = Callable[[int, int], None]
 class SimulatedGrid(Grid):
     """A Flower Grid over nodes that are numbered from 0.
 
-    Parameters
-    ----------
-    n_nodes : int
-    progress : callable, optional
-
-    Class attributes
-    ----------------
-    walks_once : bool
-        Whether messages may be made as they are sent; Flower's own grids walk them twice.
+    ``walks_once``: whether messages may be made as they are sent; Flower's own grids walk them
+    twice.
     """
 
     walks_once: ClassVar[bool] = True
@@ -92,14 +85,8 @@ class SimulatedGrid(Grid):
 class LocalGrid(SimulatedGrid):
     """Nodes in this process, each of which answers when the reply to its message is read.
 
-    Parameters
-    ----------
-    nodes : sequence of Shard
-    seed : int or None
-        The simulation's seed: users' coins are a function of it; None takes system entropy.
-    owner : mapping, optional
-        Guard policy of every node (keys as in a node's configuration).
-    progress : callable, optional
+    ``seed``: the simulation's seed: users' coins are a function of it; None takes system entropy;
+    ``owner``: guard policy of every node (keys as in a node's configuration).
     """
 
     def __init__(
