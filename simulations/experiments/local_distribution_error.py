@@ -32,7 +32,7 @@ from simulations.experiments.local_populations import items_of
 from simulations.experiments.local_runs import largest_ratio
 from simulations.runs.run import Options, execute
 
-RATE, HEADLINE, ONE_ITEM, CENTRAL = "against T", "headline", "one item a user", "local and central"
+RATE, ONE_ITEM, CENTRAL = "against T", "one item a user", "local and central"
 GAUSSIAN = math.sqrt(2 / math.pi)
 
 
@@ -87,22 +87,14 @@ class Task:
         """Return the seed of a run, of its own for every task and label."""
         return digest64("local-distribution-error", request.seed, label, repr(self), run) >> 1
 
-    def errors(self, run: Callable[[int], Estimate], seeds: Sequence[int]) -> tuple[Floats, Floats]:
-        """Run with each seed; l1 and squared l2 distances from p: two (runs,) arrays."""
-        l1, l2 = [], []
-        for seed in seeds:
-            away = run(seed).needed(self) - self.p
-            l1.append(float(np.abs(away).sum()))
-            l2.append(float(np.square(away).sum()))
-        return np.array(l1), np.array(l2)
+    def errors(self, run: Callable[[int], Estimate], seeds: Sequence[int]) -> Floats:
+        """Run with each seed; l1 distances from p: (runs,)."""
+        return np.array([float(np.abs(run(seed).needed(self) - self.p).sum()) for seed in seeds])
 
-    def local(
-        self, request: Request, runs: int, protocol: LocalDistribution | None = None
-    ) -> tuple[Floats, Floats]:
+    def local(self, request: Request, runs: int) -> Floats:
         """Measure the local protocol on users drawn anew."""
-        asked = protocol or self.protocol
         seeds = [self.seed(request, "local", r) for r in range(runs)]
-        return self.errors(lambda seed: self.users.run(asked, seed), seeds)
+        return self.errors(lambda seed: self.users.run(self.protocol, seed), seeds)
 
     def held(
         self, protocol: Protocol, request: Request, runs: int, items: int, clients: str
@@ -115,15 +107,14 @@ class Task:
             return execute(protocol, users, Options(seed=seed, clients=clients)).estimate
 
         label = f"{protocol.name}, {items} items, {clients}"
-        return self.errors(run, [self.seed(request, label, r) for r in range(runs)])[0]
+        return self.errors(run, [self.seed(request, label, r) for r in range(runs)])
 
 
 def run(request: Request) -> Result:
     """Measure the panels."""
     base = Task(request.positive("epsilon"), 2, 1, 1, float(request.settings["exponent"]))
     found = Findings(request)
-    for part in (_against_samples, _headline):
-        part(found, base)
+    _against_samples(found, base)
     return found.result(
         "l1 error of a distribution against samples per user",
         "Section 3.2, on Hadamard rows",
@@ -153,7 +144,7 @@ def _against_samples(found: Findings, base: Task) -> None:
         theories = []
         for each in request.wholes("users_per_symbol"):
             tasks = [replace(base, k=k, n=each * k, T=T) for T in Ts]
-            l1 = [mean_and_error(t.local(request, runs)[0]) for t in tasks]
+            l1 = [mean_and_error(t.local(request, runs)) for t in tasks]
             theories.append([t.predicted for t in tasks])
             found.draw_means(panel, f"local, n = {each:,} k", Ts, l1, style=" ")
             ratios.append(largest_ratio(l1, theories[-1]))
@@ -196,15 +187,3 @@ def _compared(found: Findings, tasks: list[Task], local: Floats, panel: str, run
         if t.T in (at[0].T, at[-1].T):
             ratio = float(mine) / theirs
             found.check(f"{CENTRAL}, k = {t.k}", f"l1 local / central, T = {t.T:,}", ratio)
-
-
-def _headline(found: Findings, base: Task) -> None:
-    """Measure one large setting, projected and not."""
-    request = found.request
-    k, n, T = (request.whole(f"headline_{x}") for x in "knT")
-    task, runs = replace(base, k=k, n=n, T=T), request.whole("headline_runs")
-    found.check(HEADLINE, "l1", *mean_and_error(task.local(request, runs)[0]))
-    squares = task.local(request, runs, replace(task.protocol, project=False))[1]
-    constant = squares * n * T * task.epsilon**2 / next_power_of_two(k)
-    quantity = "squared l2, not projected, in K / (n T epsilon^2)"
-    found.check(HEADLINE, quantity, *mean_and_error(constant))

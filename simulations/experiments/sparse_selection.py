@@ -120,7 +120,7 @@ class Task:
 
 def run(request: Request) -> Result:
     """Measure the panels."""
-    for name in ("repeats", "tries", "comparisons"):
+    for name in ("repeats", "tries"):
         request.whole(name)
     base = Task(
         request.positive("epsilon"),
@@ -131,7 +131,7 @@ def run(request: Request) -> Result:
         request.positive("amplitude"),
     )
     found = Findings(request)
-    for part in (_against_d, _selection, _procedures):
+    for part in (_against_d, _selection):
         part(found, base)
     return found.result(
         "Sparse means: selection where d is far above what n users reach",
@@ -223,28 +223,6 @@ def _selection(found: Findings, base: Task) -> None:
     found.check(SUCCESS, "users at half epsilon / users", half / ours)
     growth = more / ours / (math.log(wide / base.s) / math.log(first / base.s))
     found.check(SUCCESS, "growth of the users with d / that of log(d / s)", growth)
-
-
-def _procedures(found: Findings, base: Task) -> None:
-    request, amplitudes = found.request, found.request.settings["amplitudes"]
-    runs, (n, T, d, s) = (
-        request.whole("comparisons"),
-        (request.whole(f"many_{x}") for x in "nTds"),
-    )
-    task = Task(base.epsilon, n, T, d, s, 0.0)
-    where = f"two procedures: n = {n:,}, T = {T}, d = {d}, s = {s}"
-    for name, how, marker in (
-        ("select", {}, "o"),
-        ("select with d votes", {"max_votes": d}, "s"),
-        ("threshold", {"method": "threshold"}, "^"),
-    ):
-        protocol, sse = task.protocol(**how), []
-        for a in amplitudes:
-            at = replace(task, amplitude=float(a))
-            sse.append(mean_and_error(at.losses(protocol, request, name, runs)))
-            found.check(f"amplitude {a:g}", f"SSE of {name}", *sse[-1])
-        axis = "amplitude of the signals"
-        found.draw_means(where, f"sparse-mean, {name}", amplitudes, sse, marker, x_label=axis)
 
 
 def reaches(ns: list[int], rate: list[float], level: float) -> float:

@@ -1,4 +1,4 @@
-"""Sparse means by thresholding, and the paper's rule for the procedure [1]_. NOT PRIVATE.
+"""Sparse means by thresholding [1]_. NOT PRIVATE.
 
 Thresholding estimates all d coordinates in folds and drops what noise explains: its error has the
 factor d, and none that asks a user to see a signal in its own samples.
@@ -11,7 +11,6 @@ References
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,7 +20,7 @@ from fedhist.base.arrays import Floats
 from simulations.experiments.experiment import Findings, Request, Result, mean_and_error, power_law
 from simulations.experiments.sparse_selection import Task
 
-SECOND, PAPER = "second procedure", "the paper's rule"
+SECOND = "second procedure"
 Measured = tuple[float, float | None]
 
 
@@ -36,10 +35,9 @@ def run(request: Request) -> Result:
         request.positive("amplitude"),
     )
     found = Findings(request)
-    for part in (_rates, _rule):
-        part(found, base)
+    _rates(found, base)
     return found.result(
-        "Sparse means: thresholding, and which of the two procedures",
+        "Sparse means: thresholding",
         "Theorem 8",
         x_label="n, users; T, samples per user; d, coordinates, by panel",
         y_label="summed squared error",
@@ -48,8 +46,6 @@ def run(request: Request) -> Result:
             f"epsilon = {base.epsilon:g} per user and record, local; {base.s} coordinates at "
             f"+-{base.amplitude:g} in random places where nothing else is said, samples +-1; users "
             "drawn anew for each run; a refusal counts as the estimate 0",
-            "selection has s signed votes; the paper's are unsigned",
-            "the paper's rule: select iff n epsilon^2 < d log d",
         ),
         not_judged=("the constants of Theorem 8: the paper does not name them",),
         population="samples of {-1, 1}^d",
@@ -89,22 +85,3 @@ def _rates(found: Findings, base: Task) -> None:
     few = replace(base, n=found.request.whole("few_n"))
     lost = _errors(found, [few], "threshold")[0][0] / (base.s * base.amplitude**2)
     found.check(SECOND, "thresholding / nothing, with few users for d folds", lost)
-
-
-def _rule(found: Findings, base: Task) -> None:
-    """Show what the paper's rule loses at every amplitude and number of users."""
-    request, ns, regret = found.request, found.request.wholes("choice_n"), list[float]()
-    for amplitude in request.positives("choice_amplitudes"):
-        tasks = [replace(base, n=n, amplitude=amplitude, T=request.whole("choice_T")) for n in ns]
-        sse = {m: _errors(found, tasks, m) for m in ("select", "threshold")}
-        panel = f"{PAPER}: signals of +-{amplitude:g}, T = {tasks[0].T}"
-        for (method, row), marker in zip(sse.items(), "os", strict=True):
-            found.draw_means(panel, method, ns, row, marker, x_label="n, users")
-        nothing = base.s * amplitude**2
-        found.draw(panel, "nothing, 0", ns, nothing, style=":", x_label="n, users")
-        for i, task in enumerate(tasks):
-            of = {m: row[i][0] for m, row in sse.items()}
-            by_rule = task.n * task.epsilon**2 < task.d * math.log(task.d)
-            regret.append(of["select" if by_rule else "threshold"] / min(*of.values(), nothing))
-    found.show(PAPER, "regret, geometric mean", float(np.exp(np.log(regret).mean())))
-    found.show(PAPER, "regret, largest", max(regret))

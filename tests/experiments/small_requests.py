@@ -27,10 +27,9 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "tries": 1,
         "factors": [0.5, 1.5],
         "selection_dimensions": [200, 4000],
-        "comparisons": 1,
     },
     "cover-rates": {"runs": 2, "n": [80, 140], "sparse_n": [110, 140, 170]},
-    "sparse-thresholding": {"repeats": 1, "choice_n": [4000], "choice_amplitudes": [0.5]},
+    "sparse-thresholding": {"repeats": 1},
     "clipping-theorems": {
         "users": 500,
         "items": 50,
@@ -62,7 +61,6 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "users_per_symbol": [500],
         "T": [16, 64],
         "repeats": 1,
-        "headline_runs": 1,
     },
 }
 """Settings below those of [quick]: they measure every quantity of the configurations, badly."""
