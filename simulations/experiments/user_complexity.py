@@ -118,7 +118,6 @@ def run(request: Request) -> Result:
         lines = Lines.of(request, regime, spec)
         lines.judge(found)
         lines.draw(found)
-    _floor(found)
     return found.result(
         "Users needed to learn a distribution, by samples per user",
         "Theorems 1, 3, 7 and 8",
@@ -306,26 +305,3 @@ def crossing(at: Sequence[int], falling: Floats, level: Floats) -> float:
         if gap[i] > 0 >= gap[i + 1]:
             return float(np.exp(x[i] + gap[i] / (gap[i] - gap[i + 1]) * (x[i + 1] - x[i])))
     return math.nan
-
-
-def _floor(found: Findings) -> None:
-    """Judge the target above which noise on counts needs fewer users than selection's floor."""
-    request, name = found.request, "the floor of selection"
-    s = request.settings
-    regime, _ = next(regimes(request))
-    m, k = int(s["floor_m"]), len(regime.domain)
-    low, high = 1e-3, 2.0  # selection needs fewer users at low, and more at high
-    while high / low > 1.001:
-        middle = math.sqrt(low * high)
-        better = regime.needed(SELECTION, m, middle) < regime.needed(LAPLACE, m, middle)
-        low, high = (middle, high) if better else (low, middle)
-    quantity = "target l1 above which laplace needs fewer users / sqrt(k)"
-    found.check(name, quantity, low / math.sqrt(k))
-    floor = MECHANISMS[SELECTION].floor(regime.protocol(SELECTION, m, 100).task)
-    found.check(name, "floor / sqrt(min(k, 2 m))", floor / math.sqrt(min(k, 2 * m)))
-    runs = int(s["repeats"])
-    for what, factor in (("a third of", 1 / 3), ("3 times", 3.0)):
-        n = max(1, round(factor * floor))
-        loss = [regime.losses(x, m, n, runs, request.seed).mean() for x in (SELECTION, LAPLACE)]
-        quantity = f"l1 of ks / l1 of laplace at {what} the floor, measured"
-        found.check(name, quantity, float(loss[0] / loss[1]))
