@@ -127,10 +127,11 @@ class Estimate:
             raise ValueError(f"{what}: {self.status}: {self.reason}")
         return self.value
 
-    def over(self, keys: Keys, one_in: int = 1) -> Self:
+    def over(self, keys: Keys, one_in: int = 1, *, invented: bool = False) -> Self:
         """Return the same estimate with an entry for every key of ``keys``; 0 if not released.
 
-        Where ``keys`` are of a sample of 1 in so many, the others are left out.
+        Where ``keys`` are of a sample of 1 in so many, the others are left out. So are names that
+        the protocol itself has put together, where it may: ``invented``.
 
         Raises
         ------
@@ -141,6 +142,8 @@ class Estimate:
             raise ValueError(f"an estimate with values by key is needed, got {self.status}")
         at = keys.positions(self.keys)
         mine = in_sample(self.keys, one_in) if one_in > 1 else np.ones(len(at), dtype=np.bool_)
+        if invented:
+            mine &= at >= 0
         if (at[mine] < 0).any():
             missing = self.keys[int(np.flatnonzero(mine & (at < 0))[0])]
             raise ValueError(f"{missing!r} is not among {keys}")
@@ -177,6 +180,8 @@ class Protocol(ABC, metaclass=PlainArguments):
         Of the law of its estimates; raised whenever the same fields give others than they did.
     batch : int
         Users whom :meth:`sums` gets at a time.
+    invents : bool
+        Whether an estimate may name an item that nobody holds.
     """
 
     name: ClassVar[str]
@@ -187,6 +192,7 @@ class Protocol(ABC, metaclass=PlainArguments):
     needs_server: ClassVar[str] = ""
     revision: ClassVar[int] = 0
     batch: ClassVar[int] = CHUNK
+    invents: ClassVar[bool] = False
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -285,7 +291,9 @@ class Protocol(ABC, metaclass=PlainArguments):
         value = estimate.needed(self.name)
         known = measured(self, users) if known is None else known
         if known.support is not None:
-            value = estimate.over(known.support, known.one_in).needed(self.name)
+            value = estimate.over(
+                known.support, known.one_in, invented=self.invents
+            ).needed(self.name)
         return known.one_in * self.loss(value, known.truth if truth is None else truth)
 
     # -- evaluation. NOT PRIVATE: of a known population, from its records or from sums over them

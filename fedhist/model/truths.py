@@ -13,6 +13,7 @@ class Truth(Words):
     ONE_ITEM = "one item a user"
     COMMON = "common distribution"
     TOTAL = "total"
+    HOLDERS = "users who hold it"
     OWN_MEANS = "users' own means"
     AVERAGE_RISK = "average risk of users"
     OWN = "its own truth"
@@ -32,6 +33,7 @@ class Truth(Words):
             Truth.COMMON: "the one distribution that all users draw from: on users who differ the "
             "estimate is about none of them",
             Truth.TOTAL: "the sum over users of what each of them holds",
+            Truth.HOLDERS: "how many users hold an item, each of them once, whatever its count",
             Truth.OWN_MEANS: "a statistic of the users' own means, one number for each user",
             Truth.AVERAGE_RISK: "the minimiser of the risk that is averaged over users, each of "
             "whom weighs the same",

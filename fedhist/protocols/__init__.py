@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fedhist.protocols.frequency_oracles.frequency_oracle import (
         LocalHistogram as LocalHistogram,
     )
+    from fedhist.protocols.heavy_hitters.heavy_hitters import HeavyHitters as HeavyHitters
     from fedhist.protocols.histograms.adaptive_histogram import (
         AdaptiveHistogram as AdaptiveHistogram,
     )

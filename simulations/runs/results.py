@@ -143,7 +143,9 @@ def write_results(
             if evaluation is not None:
                 truth = evaluation.truth
                 if evaluation.support is not None:
-                    shown = shown.over(evaluation.support, evaluation.one_in)
+                    shown = shown.over(
+                        evaluation.support, evaluation.one_in, invented=prepared.protocol.invents
+                    )
                 told += (f"items {evaluation.sampled}",) if evaluation.sampled else ()
             draw_estimate(
                 shown,

@@ -46,7 +46,7 @@ def distances(
     estimate: Estimate, truth: Array, support: Keys | None, one_in: int = 1
 ) -> dict[str, float]:
     """Measure an estimate's distance from the truth entry by entry, in the usual norms."""
-    value = (estimate if support is None else estimate.over(support, one_in)).value
+    value = (estimate if support is None else estimate.over(support, one_in, invented=True)).value
     if value is None or np.shape(value) != np.shape(truth):
         return {}
     return norms(np.asarray(value, dtype=np.float64), truth, one_in)

@@ -205,7 +205,7 @@ def _compared(built: Built, estimate: Estimate) -> dict[str, Any]:
         more["off"] = {bound.loss: off, **norms(mine, truth, one_in)}
         losses = norms(value, truth, one_in)
         loss = one_in * _loss(protocol, estimate, users, truth, facts)
-    final = (estimate if keys is None else estimate.over(keys, one_in)).value
+    final = (estimate if keys is None else estimate.over(keys, one_in, invented=True)).value
     if final is not None and of_items(protocol):
         more["items"] = item_measures(final, truth)
     more["bias"] = _bias(protocol, estimate, truth)

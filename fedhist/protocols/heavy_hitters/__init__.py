@@ -1,0 +1,1 @@
+"""Popular items that nobody listed, without a trusted server."""

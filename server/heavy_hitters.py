@@ -1,0 +1,149 @@
+"""The plan of a search for popular items, from public numbers, and what its counts say.
+
+z(x) is the point that a standard normal exceeds with probability x. A report is in the set of its
+own symbol with probability p, and in that of another one with probability q.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import binom
+
+from fedhist.base.arrays import Floats, Integers
+from fedhist.channels.oracles import oracle_channel
+
+COUNTED = 1 / 3
+"""Share of the users who count. A fifth finds 30.0, a third 27.8, a half 25.1 of Zipf(1.1) items (n
+= 10^6, epsilon 4), with 2.24, 1.73, 1.41 times the noise of all users: a third loses 7% of the
+items for a noise 1.3 times smaller."""
+
+MOST_KEPT = 1 << 12
+"""Prefixes of a level that the next one goes on with: a query carries 16 KB of them at 32 bits."""
+
+
+def z(x: float) -> float:
+    """The point that a standard normal exceeds with probability x."""
+    return -float(ndtri(x))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Reports of a cohort in the set of one item: how many there are, and how many are enough.
+
+    ``enough`` of ``n`` reports let an item pass; one is in the set with probability q + f (p - q)
+    for an item that a share f of the users names.
+    """
+
+    n: int
+    p: float
+    q: float
+    enough: float
+
+    def passes(self, share: float, tail: float) -> bool:
+        """Whether an item passes but with this probability, by the normal approximation."""
+        pi = self.q + share * (self.p - self.q)
+        return self.n * pi - z(tail) * math.sqrt(self.n * pi * (1 - pi)) >= self.enough
+
+    def chance(self, shares: Floats) -> Floats:
+        """How likely items are to pass: exact."""
+        pi = self.q + np.clip(shares, 0, 1) * (self.p - self.q)
+        return np.asarray(binom.sf(self.enough - 1, self.n, pi))
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """How a search goes, and what it finds.
+
+    Attributes
+    ----------
+    levels : int
+        g.
+    step : int
+        b: bits of a level after the first.
+    kept : int
+        C: prefixes of a level that the next one goes on with.
+    first : int
+        Bits of the first level; no level has more symbols.
+    search, count : Stage
+        A level, and the count.
+    """
+
+    levels: int
+    step: int
+    kept: int
+    first: int
+    search: Stage
+    count: Stage
+
+    @cached_property
+    def reliable(self) -> float:
+        """f*: an item that a larger share names is found with probability 95%."""
+        tail = 0.05 / (self.levels + 1)
+        return max(least_share([self.search, self.count], lambda _: tail), 1 / self.kept)
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the counted share of an item that nobody names."""
+        n, p, q = self.count.n, self.count.p, self.count.q
+        return math.sqrt(q * (1 - q) / n) / (p - q)
+
+    def chance(self, shares: Floats, lengths: Integers) -> Floats:
+        """How likely items are to be found that a share names, by the length of their codes."""
+        levels = 1 + -(-np.maximum(lengths - self.first, 0) // max(self.step, 1))
+        levels = np.minimum(levels, self.levels)
+        return np.asarray(self.search.chance(shares) ** levels * self.count.chance(shares))
+
+
+@lru_cache(maxsize=4096)
+def search_plan(
+    n_users: int, epsilon: float, n_bits: int, level_bits: int, alpha: float, halved: bool
+) -> SearchPlan:
+    """Choose the number of levels for which f* is least, from public numbers only.
+
+    ``halved``: half of the users who count tell who holds an item.
+    """
+    first = min(n_bits, level_bits)
+    channel = oracle_channel("auto", epsilon, 1 << first, max_bits=64)
+
+    def stage(share: float, chance: float) -> Stage:
+        n = max(int(n_users * share), 1)
+        return Stage(n, channel.p, channel.q, least_count(n, channel.q, chance))
+
+    def plan(g: int) -> SearchPlan:
+        step = -(-(n_bits - first) // (g - 1)) if g > 1 else 0
+        kept = min(1 << (first - step), MOST_KEPT)
+        search = stage((1 - COUNTED) / g, kept / 2.0**first)
+        count = stage(COUNTED / (1 + halved), alpha / kept)
+        return SearchPlan(g, step, kept, first, search, count)
+
+    if n_bits <= level_bits:
+        return plan(1)
+    least = 1 + -(-(n_bits - first) // (first - 3))  # of 8 prefixes at least
+    return min(map(plan, range(least, max(least, 30) + 1)), key=lambda p: p.reliable)
+
+
+def least_count(n_users: int, q: float, chance: float) -> int:
+    """Return the least t, 1 at least, that Bin(n, q) reaches with at most this probability."""
+    if q == 0 or n_users == 0 or chance >= 1:
+        return 1
+    return int(binom.isf(chance, n_users, q)) + 1
+
+
+def least_share(stages: list[Stage], tail: Callable[[float], float]) -> float:
+    """Return the least share of which an item passes all stages, at each but with probability tail.
+
+    For what was missed, tail is .05 f / (g + 1): at most 1 / f items are named by a share f, and
+    each may fail at g + 1 stages.
+    """
+    low, high = 0.0, 1.0
+    while high - low > 1e-4 * high:
+        middle = (low + high) / 2
+        passes = all(stage.passes(middle, tail(middle)) for stage in stages)
+        low, high = (low, middle) if passes else (middle, high)
+    return high
