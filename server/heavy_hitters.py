@@ -23,12 +23,12 @@ COUNTED = 1 / 3
 = 10^6, epsilon 4), with 2.24, 1.73, 1.41 times the noise of all users: a third loses 7% of the
 items for a noise 1.3 times smaller."""
 
-MOST_KEPT = 1 << 12
+MOST_PREFIXES = 1 << 12
 """Prefixes of a level that the next one goes on with: a query carries 16 KB of them at 32 bits."""
 
 
 def z(x: float) -> float:
-    """The point that a standard normal exceeds with probability x."""
+    """Return the point that a standard normal exceeds with probability x."""
     return -float(ndtri(x))
 
 
@@ -66,7 +66,7 @@ class SearchPlan:
         g.
     step : int
         b: bits of a level after the first.
-    kept : int
+    width : int
         C: prefixes of a level that the next one goes on with.
     first : int
         Bits of the first level; no level has more symbols.
@@ -76,7 +76,7 @@ class SearchPlan:
 
     levels: int
     step: int
-    kept: int
+    width: int
     first: int
     search: Stage
     count: Stage
@@ -85,7 +85,7 @@ class SearchPlan:
     def reliable(self) -> float:
         """f*: an item that a larger share names is found with probability 95%."""
         tail = 0.05 / (self.levels + 1)
-        return max(least_share([self.search, self.count], lambda _: tail), 1 / self.kept)
+        return max(least_share([self.search, self.count], lambda _: tail), 1 / self.width)
 
     @property
     def noise(self) -> float:
@@ -117,10 +117,10 @@ def search_plan(
 
     def plan(g: int) -> SearchPlan:
         step = -(-(n_bits - first) // (g - 1)) if g > 1 else 0
-        kept = min(1 << (first - step), MOST_KEPT)
-        search = stage((1 - COUNTED) / g, kept / 2.0**first)
-        count = stage(COUNTED / (1 + halved), alpha / kept)
-        return SearchPlan(g, step, kept, first, search, count)
+        width = min(1 << (first - step), MOST_PREFIXES)
+        search = stage((1 - COUNTED) / g, width / 2.0**first)
+        count = stage(COUNTED / (1 + halved), alpha / width)
+        return SearchPlan(g, step, width, first, search, count)
 
     if n_bits <= level_bits:
         return plan(1)

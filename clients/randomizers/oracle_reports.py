@@ -56,7 +56,7 @@ def fold_reports(reports: Array, channel: OracleChannel) -> Integers:
     """Count reports: (channel.size,) int64, what ``channel.debias`` takes."""
     if reports.ndim == 2:
         return count_bits(reports, channel.size)
-    return np.bincount(reports, minlength=channel.size).astype(np.int64)
+    return np.bincount(reports, minlength=channel.size).astype(np.int64, copy=False)
 
 
 def subset_reports(

@@ -182,6 +182,8 @@ class Protocol(ABC, metaclass=PlainArguments):
         Users whom :meth:`sums` gets at a time.
     invents : bool
         Whether an estimate may name an item that nobody holds.
+    only_named : bool
+        Whether comparisons and decisions about its target take it only where they name it.
     """
 
     name: ClassVar[str]
@@ -193,6 +195,7 @@ class Protocol(ABC, metaclass=PlainArguments):
     revision: ClassVar[int] = 0
     batch: ClassVar[int] = CHUNK
     invents: ClassVar[bool] = False
+    only_named: ClassVar[bool] = False
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -291,9 +294,9 @@ class Protocol(ABC, metaclass=PlainArguments):
         value = estimate.needed(self.name)
         known = measured(self, users) if known is None else known
         if known.support is not None:
-            value = estimate.over(
-                known.support, known.one_in, invented=self.invents
-            ).needed(self.name)
+            value = estimate.over(known.support, known.one_in, invented=self.invents).needed(
+                self.name
+            )
         return known.one_in * self.loss(value, known.truth if truth is None else truth)
 
     # -- evaluation. NOT PRIVATE: of a known population, from its records or from sums over them

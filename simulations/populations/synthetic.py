@@ -172,6 +172,36 @@ def numbered_items(d: int) -> Keys:
     return Keys.of(f"item-{j:0{width}d}" for j in range(1, d + 1))
 
 
+SYLLABLES = tuple(c + v for c in "bcdfghjklmnprstvwxyz" for v in "aeiou")
+
+
+@lru_cache(maxsize=8)
+def made_words(d: int) -> Keys:
+    """Make d words, in an order that has nothing to do with that of their bytes.
+
+    Word j is the number j M / golden ratio mod M in syllables, M a power of their number, which
+    leaves most words unused.
+
+    >>> list(made_words(3))
+    ['re', 'gi', 'wo']
+    """
+    size = 1
+    while len(SYLLABLES) ** size < 4 * d:
+        size += 1
+    step = int(len(SYLLABLES) ** size * 0.6180339887498949) // 10 * 10 + 1  # no common divisor
+    numbers = (np.arange(1, d + 1) * step) % len(SYLLABLES) ** size
+    powers = [len(SYLLABLES) ** j for j in range(size)]
+    digits = (numbers[:, None] // powers % len(SYLLABLES)).tolist()
+    return Keys.of("".join(SYLLABLES[x] for x in row) for row in digits)
+
+
+def in_words(users: Users) -> Users:
+    """Call numbered items by words."""
+    items, owner = users.counts, np.repeat(np.arange(len(users)), users.n_items())
+    words = made_words(len(items.vocabulary))
+    return Users.from_counts(users.ids, owner, items.item, items.count, words)
+
+
 def item_users(
     ids: Words,
     keys: tuple[np.uint64, np.uint64],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -21,7 +21,9 @@ from simulations.populations.synthetic import (
     Domain,
     Synthetic,
     distinct_users,
+    in_words,
     item_users,
+    made_words,
     numbered_items,
 )
 
@@ -56,6 +58,8 @@ class Zipf(Synthetic):
         Of "dirichlet": the larger, the more alike.
     distinct : bool, default False
         Every user draws without replacement, so that it has each of its items once; at most d.
+    names : {"numbers", "words"}, default "numbers"
+        What items are called; "words": made from syllables, for what reads the names.
     seed : int, default 0
     """
 
@@ -68,6 +72,7 @@ class Zipf(Synthetic):
     users: SharesDiffer = "alike"
     concentration: Positive = 5.0
     distinct: bool = False
+    names: Literal["numbers", "words"] = "numbers"
     seed: Natural = 0
 
     def __post_init__(self) -> None:
@@ -90,7 +95,8 @@ class Zipf(Synthetic):
             f"Zipf({self.exponent:g}) items: {self.n_users:,} users, {self.d:,} items, "
             f"{each}, tail {self.tail:g}{how}"
         )
-        return Plan(self.made, title, domain=numbered_items(self.d))
+        domain = numbered_items(self.d) if self.names == "numbers" else made_words(self.d)
+        return Plan(self.made, title, domain=domain)
 
     @property
     def p(self) -> Floats:
@@ -109,7 +115,8 @@ class Zipf(Synthetic):
             ) * 2.0**-64
             size = size * (1.0 - 1.0 / self.tail) * np.power(level, -1.0 / self.tail)
         up = unit(words(self.key("sizes"), first, each(n), after=1))[:, 0]
-        return self.hold(first, np.floor(np.minimum(size + up, MOST)).astype(int))
+        users = self.hold(first, np.floor(np.minimum(size + up, MOST)).astype(int))
+        return users if self.names == "numbers" else in_words(users)
 
     def hold(self, first: int, sizes: Integers) -> Users:
         """Make users first, first + 1, ... of these sizes, (n,)."""

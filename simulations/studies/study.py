@@ -380,7 +380,8 @@ def _entries(table: CompareTable, single: str | None) -> tuple[str, list[Entry]]
         if name not in of_target:
             raise ValueError(f"compare.without: {name!r} is not taken{nearest(name, of_target)}")
     if table.target is not None:
-        left = [n for n in of_target if n not in targets and n not in table.without]
+        given = {*targets, *table.without}
+        left = [n for n in of_target if n not in given and not protocol_class(n).only_named]
         named += [entry for name in left for entry in _registered(name, protocol_class(name))]
     if not named:
         raise ValueError("there is nothing to compare: no protocol is left")

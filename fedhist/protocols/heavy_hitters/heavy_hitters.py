@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Self, get_args
 
 import numpy as np
@@ -133,6 +134,7 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
     name: ClassVar[str] = "heavy-hitters"
     paper: ClassVar[str] = "Wang, Li & Jha, IEEE TDSC 2021 (prefix search); split and bounds: own"
     invents: ClassVar[bool] = True
+    only_named: ClassVar[bool] = True
 
     epsilon: float
     n_users: int
@@ -207,7 +209,7 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
         g = self.plan.levels
         ends = [(1 - COUNTED) * j / g for j in range(g + 1)]
         ends += [1 - COUNTED / 2] * (self.of == "holders") + [1.0]
-        return list(zip(ends[:-1], ends[1:], strict=True))
+        return list(pairwise(ends))
 
     def cohort(self, lo: float, hi: float) -> Cohort:
         """Take an interval of the users."""
@@ -243,8 +245,8 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
             summary = yield query
             answered, asked = answered + summary.n_users, asked + hi - lo
             counts = query.counts(summary)
-            best = largest(counts, plan.kept)
-            enough = float(counts[best[-1]]) if len(best) == plan.kept else 1.0
+            best = largest(counts, plan.width)
+            enough = float(counts[best[-1]]) if len(best) == plan.width else 1.0
             stages.append(Stage(summary.n_users, query.channel.p, query.channel.q, enough))
             tails = (format(i & ((1 << bits) - 1), f"0{bits}b") for i in best.tolist())
             longer = [prefixes[i >> bits] + tail for i, tail in zip(best, tails, strict=True)]
@@ -258,7 +260,7 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
         if not answered:
             return Estimate.failed("nobody answered")
         candidates.sort()
-        found, shares, stderr = candidates[:0], np.zeros(0), np.zeros(0)
+        chosen, shares, stderr = candidates[:0], np.zeros(0), np.zeros(0)
         if candidates:
             lo, hi = next(intervals)
             query = self.pieces(candidates, 0, self.cohort(lo, hi))
@@ -268,13 +270,13 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
             counts = query.counts(summary)
             enough = least_count(m, q, self.alpha / len(candidates))
             stages.append(Stage(m, p, q, enough))
-            chosen = np.flatnonzero(counts >= enough)
-            found, pi = [candidates[j] for j in chosen], counts[chosen] / max(m, 1)
+            at = np.flatnonzero(counts >= enough)
+            chosen, pi = [candidates[j] for j in at], counts[at] / max(m, 1)
             shares, stderr = (pi - q) / (p - q), np.sqrt(pi * (1 - pi) / max(m, 1)) / (p - q)
-        if found and self.of == "holders":
+        if chosen and self.of == "holders":
             salt = salt_of_folds(self.salt)
             holds = HoldsItem(
-                packed(found, self.n_bits),
+                packed(chosen, self.n_bits),
                 self.n_bits,
                 self.code,
                 self.epsilon,
@@ -290,7 +292,7 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
         return Estimate.ok(
             n * shares[order],
             stderr=n * stderr[order],
-            keys=Keys.of(names_of([found[j] for j in order], self.code)),
+            keys=Keys.of(names_of([chosen[j] for j in order], self.code)),
             public={
                 "n_report": float(answered),
                 "found_from": plan.reliable,
@@ -352,7 +354,7 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
         false = names.positions(estimate.keys) < 0
         return loss + float(np.abs(estimate.value[false]).sum())
 
-    def _found(self, facts: Facts) -> tuple[Floats, Floats]:
+    def _chances(self, facts: Facts) -> tuple[Floats, Floats]:
         """Share of the users who hold each item that occurs, and the chance that it is found."""
         n, places = facts.n_users, self._places(facts)
         lengths = code_lengths(self.support_of(facts), self.code)
@@ -361,7 +363,7 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
 
     def error_of(self, facts: Facts) -> Prediction:
         """Predict the l1 distance: items are missed, or counted with noise. NOT PRIVATE."""
-        n, (shares, chance) = facts.n_users, self._found(facts)
+        n, (shares, chance) = facts.n_users, self._chances(facts)
         noise = np.full(len(shares), self.plan.noise)
         if self.of == "holders":
             tau = math.tanh(self.epsilon / 2)
@@ -381,9 +383,10 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
         n, places = facts.n_users, self._places(facts)
         share, named = facts[self.of][places] / n, facts["named"][places] / n
         each = n * (1 - COUNTED) / self.plan.levels
-        fold = n * COUNTED / (2 * len(places) if self.of == "holders" else 1)
+        asked = 2 * np.minimum(named * n * COUNTED, 1.0).sum() + 10  # found items, but for e^-10
+        fold = n * COUNTED / (2 * asked if self.of == "holders" else 1)
         drawn = 6 * np.sqrt(np.maximum(share * (1 - share), 1 / fold) / fold)
-        missed = (named * each < 20) | (named < 1 / self.plan.kept)
+        missed = (named * each < 20) | (named < 1 / self.plan.width)
         return n * facts.one_in * float(np.where(missed, np.maximum(share, drawn), drawn).sum())
 
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
@@ -394,13 +397,13 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance: codes of 24 bits, in levels of 8."""
-        return cls(epsilon=5.0, n_users=600, n_bits=24, level_bits=8)
+        """Build a small instance: codes of 32 bits, in levels of 10."""
+        return cls(epsilon=5.0, n_users=600, n_bits=32, level_bits=10)
 
     @classmethod
     def example_users(cls) -> Users:
         """Make 600 users of up to two items; every tenth has none, some one of their own."""
-        names = ["tea", "rye", "お", "", "oats"]
+        names = ["tea", "rye", "é", "", "oats"]
 
         def row(u: int) -> dict[str, int]:
             if u % 10 == 9:

@@ -25,7 +25,6 @@ from fedhist.protocols.shared.oracle_votes import OracleVotes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import MAX_FOLDS
-from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams
 
 MOST_CODE_BITS = 256

@@ -370,7 +370,7 @@ class Problem:
         q, found = self.question, list[Candidate]()
         common, unknown = self._common(), set(q.common)
         for name, cls in protocols().items():
-            if cls.target != q.target or name in q.without:
+            if cls.target != q.target or name in q.without or cls.only_named:
                 continue
             native = cls.example().guarantee.trust
             for level in OF_NATIVE.get(native, (native,)):
