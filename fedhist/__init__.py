@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from fedhist.base.errors import MissingReplies as MissingReplies
     from fedhist.base.errors import PopulationError as PopulationError
     from fedhist.base.errors import WireError as WireError
+    from fedhist.channels.bits import UnaryChannel as UnaryChannel
     from fedhist.channels.bits import flip_probability as flip_probability
-    from fedhist.channels.catalogue import UnaryChannel as UnaryChannel
-    from fedhist.channels.catalogue import scalar_channel as scalar_channel
-    from fedhist.channels.catalogue import scalar_law as scalar_law
-    from fedhist.channels.catalogue import unary_law as unary_law
+    from fedhist.channels.bits import unary_law as unary_law
+    from fedhist.channels.scalar import scalar_channel as scalar_channel
+    from fedhist.channels.scalar import scalar_law as scalar_law
     from fedhist.model.display import Display as Display
     from fedhist.model.evaluation import Facts as Facts
     from fedhist.model.evaluation import measured as measured

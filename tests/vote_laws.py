@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.bits import UnaryChannel
 from fedhist.channels.scalar import ScalarChannel
 
 REACH = 20.0

@@ -66,9 +66,9 @@ def random_clip(
 def add_random_clip(
     items: Items, clip: int, words: Words, total: Int64s, held: NDArray[np.bool_] | None = None
 ) -> None:
-    """Add what :func:`random_clip` keeps to ``total`` (len(vocabulary),), without keeping rows."""
-    scratch = scratch_for(int(np.diff(items.indptr).max(initial=0)), clip)
-    _add_clipped(*columns_of(items, None)[:3], uint64(clip), words, scratch, total)
+    """Add what :func:`random_clip` keeps to ``total``, (len(vocabulary),)."""
+    _, item, count = random_clip(items, clip, words)
+    np.add.at(total, item, count.astype(np.int64))
     if held is not None:
         held[items.item] = True
 
@@ -308,31 +308,3 @@ def _clip_rows(
                 item_out[n], count_out[n] = item[start + k], x
                 n += uint64(keep_zeros or x > uint64(0))
         indptr_out[u + 1] = n
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _add_clipped(
-    indptr: Int64s,
-    item: Any,
-    count: Any,
-    clip: Any,
-    words: Words,
-    scratch: Scratch,
-    total: Int64s,
-) -> None:
-    """Add every user's sample to ``total``."""
-    kept = scratch[1]
-    for u in range(indptr.shape[0] - 1):
-        start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
-        s = stop - start
-        m, shift = size_of(start, stop, count)
-        gone = m - clip < clip
-        c = m - clip if gone else clip
-        if m <= clip:
-            for k in range(start, stop):
-                total[item[k]] += np.int64(count[k])
-        else:
-            draw(s, m, c, start, count, shift, words[u], scratch)
-            for k in range(s):
-                x = uint64(count[start + k]) - kept[k] if gone else kept[k]
-                total[item[start + k]] += np.int64(x)

@@ -49,37 +49,25 @@ def size_curves(items: Items, grid: tuple[int, ...]) -> tuple[Keys, Int64s, Int6
     """
     row, order = _occurring(items)
     vocabulary = items.vocabulary
-    keys = vocabulary if row is None else Keys.of([vocabulary[int(i)] for i in order])
+    whole = np.array_equal(order, np.arange(len(vocabulary)))
+    keys = vocabulary if whole else Keys.of([vocabulary[int(i)] for i in order])
     k = len(grid)
     shares = np.zeros((len(keys), k), dtype=np.int64)
     users, sizes = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
     points = np.array(grid, dtype=np.int64)
-    place = np.zeros(0, dtype=np.int64) if row is None else row
-    add_curves(items.indptr, items.item, items.count, place, points, shares, users, sizes)
+    add_curves(items.indptr, items.count, row, points, shares, users, sizes)
     return keys, shares, users, sizes
 
 
-def _occurring(items: Items) -> tuple[Int64s | None, Int64s]:
-    """Find the items that occur, in byte order: the row of every entry, and every row's item.
-
-    No rows (None) where the vocabulary itself is these items in this order.
-    """
-    vocabulary, item = items.vocabulary, items.item
-    if len(item) < len(vocabulary):
-        found, which = np.unique(item, return_inverse=True)
-        raw = [vocabulary[int(i)].encode() for i in found]
-        order = np.array(sorted(range(len(raw)), key=raw.__getitem__), dtype=np.int64)
-        rank = np.empty(len(found), dtype=np.int64)
-        rank[order] = np.arange(len(found))
-        return rank[which.reshape(-1)], found[order].astype(np.int64)
-    seen = np.zeros(len(vocabulary), dtype=np.bool_)
-    seen[item] = True
-    order = vocabulary.byte_order[seen[vocabulary.byte_order]]
-    if len(order) == len(vocabulary) and (order[1:] > order[:-1]).all():
-        return None, order
+def _occurring(items: Items) -> tuple[Int64s, Int64s]:
+    """Find the items that occur, in byte order: the row of every entry, and every row's item."""
+    vocabulary = items.vocabulary
+    occurs = np.zeros(len(vocabulary), dtype=np.bool_)
+    occurs[items.item] = True
+    order = vocabulary.byte_order[occurs[vocabulary.byte_order]]
     rank = np.zeros(len(vocabulary), dtype=np.int64)
     rank[order] = np.arange(len(order))
-    return rank[item], order
+    return rank[items.item], order
 
 
 @njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
@@ -96,7 +84,6 @@ def _total(start: Any, stop: Any, count: Any) -> Any:
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def add_curves(
     indptr: Int64s,
-    item: Any,
     count: Any,
     row: Int64s,
     grid: Int64s,
@@ -106,11 +93,10 @@ def add_curves(
 ) -> None:
     """Add every user's shares to ``shares``, and its size to ``users`` and ``sizes``.
 
-    Entry k belongs to row ``row[k]`` of the shares, or to row ``item[k]`` where ``row`` is empty.
+    Entry k belongs to row ``row[k]`` of the shares.
     """
     lower = 1.0 - 2.0**-48  # pulls a weight below its exact value, whatever rounding does
     last = grid.shape[0] - 1
-    direct = row.shape[0] == 0
     for u in range(indptr.shape[0] - 1):
         start, stop = uint64(indptr[u]), uint64(indptr[u + 1])
         m = _total(start, stop, count)
@@ -129,8 +115,7 @@ def add_curves(
             above = (m - a) / width * (4294967296.0 / m) * lower
             below = (float(grid[b]) - m) / width * (4294967296.0 / m) * lower
         for k in range(start, stop):
-            j = np.int64(item[k]) if direct else row[k]
-            c = float(count[k])
+            j, c = row[k], float(count[k])
             shares[j, b] += np.int64(c * above)
             if b > 0:
                 shares[j, b - 1] += np.int64(c * below)

@@ -1,6 +1,6 @@
 """Local randomizers: a user's value in, a private report out, vectorised over users.
 
-Each takes data, a channel of :mod:`fedhist.channels.catalogue` and the users' private streams. A
+Each takes data, a channel of :mod:`fedhist.channels.scalar` and the users' private streams. A
 record that cannot be used (no samples, NaN) becomes the null record of the randomizer: no vote, or
 the midpoint. Its message has the same shape and costs the same draws as any other.
 """
@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from clients.bounding.contribution import flip_at
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.hashing import bernoulli_bits_kernel
-from fedhist.channels.bits import BitTally, add_rows, n_words
-from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.bits import BitTally, UnaryChannel, add_rows, n_words
 from fedhist.channels.scalar import LatticeChannel, OneBitChannel, ScalarChannel, into_unit
 from fedhist.users.streams import SeededStreams, Streams, integer_threshold
 

@@ -1,22 +1,31 @@
-"""Bits: randomized response; counting, checking and drawing sums of packed bits.
+"""Bits: randomized response, unary votes; counting, checking and drawing sums of packed bits.
 
 Bit b of a row is ``row[b // 64] >> (b % 64) & 1``; the bits from ``n_bits`` on are zero.
+
+References
+----------
+.. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
+   differential privacy", arXiv 2405.11923, Lemma 16.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numba import njit, uint64
 from numpy.typing import ArrayLike, NDArray
 
-from fedhist.base.arrays import Bounds, Words
+from fedhist.base.arrays import Bounds, Floats, Words
 from fedhist.base.checks import check_count
 from fedhist.base.errors import WireError
+from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import Report, only_array
+from fedhist.privacy.guarantee import check_budget
 from fedhist.users.streams import integer_threshold
 
 # -- one bit, told or turned
@@ -60,7 +69,70 @@ class RandomizedResponse:
         return math.tanh(self.log_odds / 2)
 
 
+@dataclass(frozen=True)
+class UnaryChannel(RandomizedResponse):
+    """Bits of which at most ``ones`` are set, each flipped independently.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget of the whole vector, against any other vector of at most ``ones`` ones.
+    ones : int
+        Data-independent cap on the ones of a vector; the client truncates to it.
+
+    Privacy
+    -------
+    Two vectors of at most ``ones`` ones differ in at most 2 ones positions, and each contributes
+    a factor of at most e^{epsilon / (2 ones)}: epsilon-LDP [1, Lemma 16].
+
+    Examples
+    --------
+    >>> channel = UnaryChannel(1.0)
+    >>> round(channel.tau, 6) == round(math.tanh(0.25), 6)
+    True
+    """
+
+    epsilon: float
+    ones: int = 1
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        check_count("ones", self.ones)
+
+    @property
+    def log_odds(self) -> float:
+        """What one bit may cost: epsilon / (2 ones)."""
+        return self.epsilon / (2 * self.ones)
+
+    def debias(self, votes: NDArray[np.int64], n_users: int | NDArray[np.int64]) -> Floats:
+        """Turn counts of reported ones into unbiased frequencies of true ones."""
+        return np.asarray((votes / n_users - (1.0 - self.tau) / 2) / self.tau)
+
+
+def unary_law(channel: UnaryChannel, n_bits: int) -> FiniteChannel | None:
+    """Enumerate the bits in which two vectors of at most s ones can differ: 2 s of them.
+
+    None without noise.
+    """
+    t = channel.flip_threshold
+    if t == 0:
+        return None
+    n, keep = min(n_bits, 2 * channel.ones), (1 << 64) - t
+    held = [c for k in range(channel.ones + 1) for c in combinations(range(n), k)]
+    masks = [sum(1 << b for b in c) for c in held]
+    rows = [
+        [t**f * keep ** (n - f) for f in ((mask ^ z).bit_count() for z in range(1 << n))]
+        for mask in masks
+    ]
+    labels = [f"bits {list(c)} set" if c else "no bit set" for c in held]
+    scope = f"all vectors of at most {channel.ones} ones on {n} bits; the other bits cancel"
+    return FiniteChannel.of(np.array(rows, dtype=object), labels, scope)
+
+
 # -- packed bits
+
+MAX_BITS = 1 << 16
+"""Of a vote."""
 
 
 def n_words(n_bits: int) -> int:

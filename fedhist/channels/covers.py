@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.checks import check_scale, check_within
 from fedhist.base.hashing import mix64
-from fedhist.channels.catalogue import MAX_BITS
+from fedhist.channels.bits import MAX_BITS
 from fedhist.model.part import Part
 from fedhist.model.registry import register_part
 

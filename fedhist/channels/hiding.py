@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fedhist.channels.catalogue import UnaryChannel, scalar_law
+from fedhist.channels.bits import UnaryChannel
 from fedhist.channels.layers import WORDS
 from fedhist.channels.oracles import KrrOracle, OracleChannel
-from fedhist.channels.scalar import OneBitChannel
+from fedhist.channels.scalar import OneBitChannel, scalar_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.shuffling import Hiding
 

@@ -84,13 +84,9 @@ class Layers:
         if math.isinf(self.epsilon):
             return 0, (WORDS - 1) // c
         more = odds_less_one(self.epsilon)
-        low, high = 1, (WORDS - 1) // n
-        while low < high:  # the largest B with N B + c floor(B (e - 1)) < 2^64
-            middle = (low + high + 1) // 2
-            if n * middle + c * math.floor(middle * more) < WORDS:
-                low = middle
-            else:
-                high = middle - 1
+        # the largest B >= 1 with N B + c floor(B (e - 1)) < 2^64: this one or the next
+        low = max(math.floor((WORDS - 1) / (n + c * more)), 1)
+        low += n * (low + 1) + c * math.floor((low + 1) * more) < WORDS
         high = min(math.floor(low * more), (WORDS - 1 - n * low) // c)
         if WORDS - n * low - c * high > WORDS >> 10:
             # levels are few and coarse: with B one larger, as much X as the words have room for

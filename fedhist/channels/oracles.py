@@ -34,8 +34,7 @@ from numpy.typing import ArrayLike
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_choice, check_integer
-from fedhist.channels.bits import RandomizedResponse
-from fedhist.channels.catalogue import MAX_BITS
+from fedhist.channels.bits import MAX_BITS, RandomizedResponse
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.channels.layers import WORDS, Layers, odds_less_one
 from fedhist.channels.projective import MOST_CELLS, ProjectiveSpace
@@ -122,6 +121,13 @@ def summed_variance(p: float, q: float, k: int) -> float:
     return (p * (1 - p) + (k - 1) * q * (1 - q)) / (p - q) ** 2
 
 
+def _of_two(row: list[int], classes: str) -> FiniteChannel:
+    """Return the law for two symbols, given that for the first one of four classes of reports."""
+    rows = np.array([row, [row[0], row[2], row[1], row[3]]], dtype=object)
+    labels = ["the first symbol", "the second symbol"]
+    return FiniteChannel.of(rows, labels, f"{classes}: alike within each class")
+
+
 @dataclass(frozen=True)
 class SymbolOracle(OracleChannel):
     """A report of one symbol of N, by :class:`~fedhist.channels.layers.Layers`; folded, counts.
@@ -174,10 +180,7 @@ class SymbolOracle(OracleChannel):
         high, low = law.lower + law.upper, law.lower
         row = [both * high, one * high, one * low]
         row.append(WORDS - sum(row))
-        rows = [row, [row[0], row[2], row[1], row[3]]]
-        labels = ["the first symbol", "the second symbol"]
-        scope = "reports in both sets, the first, the second, neither: alike within each class"
-        return FiniteChannel.of(np.array(rows, dtype=object), labels, scope)
+        return _of_two(row, "reports in both sets, the first, the second, neither")
 
 
 @dataclass(frozen=True)
@@ -344,10 +347,7 @@ class SubsetOracle(OracleChannel):
         t, w, others = self.threshold, self.chosen, self.n_symbols
         kept, left = t, WORDS - t
         row = [kept * (w - 1), kept * (others - w + 1), left * w, left * (others - w)]
-        rows = [row, [row[0], row[2], row[1], row[3]]]
-        labels = ["the first symbol", "the second symbol"]
-        scope = "subsets with both symbols, the first, the second, none: alike within each class"
-        return FiniteChannel.of(np.array(rows, dtype=object), labels, scope)
+        return _of_two(row, "subsets with both symbols, the first, the second, none")
 
 
 @dataclass(frozen=True)
@@ -449,12 +449,10 @@ _MAKERS: Mapping[str, Callable[[float, int], OracleChannel]] = {
 
 
 @lru_cache(maxsize=256)
-def oracle_channel(
-    kind: str, epsilon: float, n_symbols: int, *, max_bits: int = MAX_MESSAGE_BITS
-) -> OracleChannel:
+def oracle_channel(kind: str, epsilon: float, n_symbols: int) -> OracleChannel:
     """Return the channel of a kind.
 
-    "auto" takes the least v among those whose messages, of ``max_bits`` at most, and decoding are
+    "auto" takes the least v among those whose messages, of 4,096 bits at most, and decoding are
     small enough; of those within 3 percent of it, the shortest messages. A kind that is named is
     taken as it is. k = ``n_symbols``, without the null symbol, is at most 2^22, 2^16 for subset and
     unary, 2^24 - 2 for hadamard, 2^30 - 1 for krr. Without noise every kind but unary sends the
@@ -471,11 +469,9 @@ def oracle_channel(
     if math.isinf(epsilon) or n_symbols > MOST_DECODED:
         kinds = ["krr"]
     else:
-        wide = ["subset", "unary"] if n_symbols < min(max_bits, MAX_BITS) else []
+        wide = ["subset", "unary"] if n_symbols < MAX_MESSAGE_BITS else []
         kinds = ["krr", "hadamard", "projective", *wide]
-    able = [c for c in (_MAKERS[name](epsilon, n_symbols) for name in kinds) if c.bits <= max_bits]
-    if not able:
-        raise ValueError(f"{n_symbols} symbols do not fit into messages of {max_bits} bits")
+    able = [_MAKERS[name](epsilon, n_symbols) for name in kinds]
     least = min(channel.v for channel in able)
     if math.isinf(least):
         raise ValueError(f"epsilon = {epsilon:g} is too small for a report of {n_symbols} symbols")

@@ -109,11 +109,6 @@ class RankUnit:
         # an erasure is a report of norm 0
         return np.asarray(self.v * (1 - self.law_of_symbols.erased) - np.square(norm))
 
-    @property
-    def exact(self) -> bool:
-        """Integers against integer thresholds."""
-        return True
-
     def law(self) -> FiniteChannel | None:
         """Return the law of a report for two records whose sets differ; None without noise."""
         return self.law_of_symbols.law()

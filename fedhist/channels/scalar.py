@@ -18,15 +18,17 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Array, Bounds, Floats, Integers, Words
+from fedhist.base.checks import check_choice
 from fedhist.base.errors import WireError
 from fedhist.channels.bits import RandomizedResponse
+from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.guarantee import check_budget
 
 FINEST = 512
@@ -43,14 +45,13 @@ class ScalarChannel(ABC):
     """A randomizer of one scalar in [-1, 1]; the report z satisfies E z = gain u.
 
     ``kind`` is its name in configurations, ``least_epsilon`` the smallest budget for which it can
-    be drawn, ``exact`` says whether the law as drawn keeps the guarantee in exact arithmetic.
+    be drawn. The law as drawn keeps the guarantee in exact arithmetic.
     Laplace has up to some 10^5 reports: ask for the weights of a few inputs at a time.
     """
 
     epsilon: float
     kind: ClassVar[str]
     least_epsilon: ClassVar[float] = 0.0
-    exact: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
@@ -488,3 +489,45 @@ class PiecewiseChannel(LatticeChannel):
     def v(self) -> float:
         """Planning variance over squared width: that of u = 1/2, and the rounding's average."""
         return float(self._spread(0.25, 1 / 6)) / 4
+
+
+# -- by name
+
+CHANNELS: dict[str, type[ScalarChannel]] = {
+    c.kind: c for c in (LaplaceChannel, OneBitChannel, PiecewiseChannel)
+}
+
+
+def planned_v(channel: ScalarChannel, size: float | None = None) -> float:
+    """Variance over squared width to plan with; that at the inputs +-size where they are known."""
+    return channel.v if size is None else float(channel.variance(size)) / 4
+
+
+def best_kind(epsilon: float, size: float | None = None) -> str:
+    """Return the scalar channel of least planning variance, see :func:`planned_v`.
+
+    >>> best_kind(0.5), best_kind(1.0), best_kind(1.0, size=1.0), best_kind(float("inf"))
+    ('onebit', 'piecewise', 'onebit', 'laplace')
+    """
+    able = [kind for kind, channel in CHANNELS.items() if epsilon >= channel.least_epsilon]
+    return min(able, key=lambda kind: planned_v(CHANNELS[kind](epsilon), size))
+
+
+@lru_cache(maxsize=1024)
+def scalar_channel(kind: str, epsilon: float, size: float | None = None) -> ScalarChannel:
+    """Return the scalar channel of a kind; "auto" is :func:`best_kind`."""
+    check_choice("kind", kind, (*CHANNELS, "auto"))
+    return CHANNELS[best_kind(epsilon, size) if kind == "auto" else kind](epsilon)
+
+
+def scalar_law(channel: ScalarChannel) -> FiniteChannel | None:
+    """All inputs of the lattice and all reports; None without noise.
+
+    Rounding mixes the laws of two neighbouring inputs: a mixture's ratios are no larger.
+    """
+    if math.isinf(channel.epsilon):
+        return None
+    inputs = channel.inputs()
+    labels = [f"u = {x}/{channel.steps}" for x in inputs.tolist()]
+    scope = "all inputs and outputs of the lattice; rounding to it only mixes laws"
+    return FiniteChannel(labels, lambda rows: channel.weights(inputs[rows]), 1 << 64, scope)

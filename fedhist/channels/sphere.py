@@ -73,11 +73,6 @@ class SphereChannel(RandomizedResponse):
             return self.radius
         return self.radius / self.tau / self.mean_height
 
-    @property
-    def exact(self) -> bool:
-        """Only the sign of a report depends on the data: one bit against an integer threshold."""
-        return True
-
     def variance(self, norm: ArrayLike) -> Floats:
         """Total variance B^2 - |x|^2 of a report, all coordinates added, at norm |x|."""
         if math.isinf(self.epsilon):

@@ -52,6 +52,7 @@ GONE: Mapping[str, str] = {
     "distribution.samples_per_user=max": "a number, of which nearly all users have as many items",
     "ragged-distribution.beta": "nothing: it is 0.05",
     "ragged-distribution.cmax": "nothing: presence is read up to m p = 4",
+    "frequency-oracle.max_message_bits": "nothing: auto takes messages of at most 4,096 bits",
     "sparse-mean.hash": "nothing: signs are independent",
     "sparse-mean.min_signal": "max_votes, if signals are weak",
     "local-quantiles.kind": "nothing: there is one method, of pooled answers",

@@ -20,7 +20,8 @@ from scipy.special import ndtr
 
 from fedhist.base.arrays import Floats
 from fedhist.base.search import MOST_USERS, first_true
-from fedhist.channels.catalogue import UnaryChannel, planned_v, scalar_channel
+from fedhist.channels.bits import UnaryChannel
+from fedhist.channels.scalar import planned_v, scalar_channel
 
 MAX_BINS = 65536
 """Bits of one vote message; a user mean over 2^32 samples would need more."""

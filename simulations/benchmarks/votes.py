@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from clients.randomizers.scalars import add_votes
 from fedhist.base.hashing import GOLDEN, mix
-from fedhist.channels.bits import BitTally
-from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.bits import BitTally, UnaryChannel
 from fedhist.users.streams import SeededStreams
 from simulations.benchmarks.measuring import Result, Row, in_turns, ratio, scaled
 

@@ -61,10 +61,9 @@ def clipped_curve(users: Shard, domain: Keys, clips: Floats, norm: int) -> Float
     """
     d, bins = len(domain), len(clips) + 1
     whole, shares = np.zeros((bins, d)), np.zeros((bins, d))
-    for n, flat, count in in_domain(users, domain):
-        user = flat // d
+    for n, user, item, count in in_domain(users, domain):
         size = np.bincount(user, count**norm, n) ** (1 / norm)
-        cell = np.searchsorted(clips, size)[user] * d + flat % d  # first threshold >= the norm
+        cell = np.searchsorted(clips, size)[user] * d + item  # first threshold >= the norm
         whole += np.bincount(cell, count, bins * d).reshape(bins, d)
         shares += np.bincount(cell, count / size[user], bins * d).reshape(bins, d)
     below = np.cumsum(whole, axis=0)[:-1]

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from fedhist.channels.catalogue import scalar_channel
+from fedhist.channels.scalar import scalar_channel
 from fedhist.channels.sphere import SphereChannel
 from fedhist.model.protocol import Protocol
 from fedhist.users.batch import Users

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from fedhist.channels.catalogue import scalar_channel
+from fedhist.channels.scalar import scalar_channel
 from fedhist.model.modes import Mode
 from fedhist.protocols import Mean, NaiveMean
 from fedhist.users.batch import Users

@@ -12,9 +12,9 @@ import pytest
 from oracle_laws import enumerated, unary_weights
 from vote_laws import unary_inputs
 
-from fedhist.channels.catalogue import UnaryChannel, scalar_channel, scalar_law, unary_law
+from fedhist.channels.bits import UnaryChannel, unary_law
 from fedhist.channels.oracles import UnaryOracle, oracle_channel
-from fedhist.channels.scalar import OneBitChannel, PiecewiseChannel
+from fedhist.channels.scalar import OneBitChannel, PiecewiseChannel, scalar_channel, scalar_law
 from fedhist.channels.sphere import SphereChannel, sphere_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.registry import load_builtin, own_protocols, protocols

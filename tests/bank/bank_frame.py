@@ -37,7 +37,7 @@ from fedhist import (
     register_query,
 )
 from fedhist.base.arrays import Array, Floats
-from fedhist.channels.catalogue import scalar_channel
+from fedhist.channels.scalar import scalar_channel
 from fedhist.model.protocol import Script
 from fedhist.privacy.guarantee import Release, pure
 from fedhist.session.curator import Curator

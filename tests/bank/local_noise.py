@@ -10,7 +10,7 @@ from bank_frame import LocalBank, LocalReport, means, noisy, protocol, query
 
 from fedhist import Cohort, Estimate, Report, Streams, Users
 from fedhist.base.arrays import Array
-from fedhist.channels.catalogue import scalar_channel, scalar_law
+from fedhist.channels.scalar import scalar_channel, scalar_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.protocol import Script
 from fedhist.privacy.guarantee import Release, pure

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from clients.randomizers.scalars import bin_indices, neighbours, unary_votes
 from fedhist import Streams, Users
 from fedhist.base.arrays import Array
-from fedhist.channels.bits import flip_probability
-from fedhist.channels.catalogue import UnaryChannel, unary_law
+from fedhist.channels.bits import UnaryChannel, flip_probability, unary_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.users.streams import integer_threshold
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.bits import UnaryChannel
 from fedhist.model.query import CHUNK
 from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.users.streams import SeededStreams

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from oracle_laws import enumerated
 
-from fedhist.channels.catalogue import UnaryChannel, scalar_law, unary_law
+from fedhist.channels.bits import UnaryChannel, unary_law
 from fedhist.channels.hiding import distances, hiding_of
 from fedhist.channels.oracles import oracle_channel
-from fedhist.channels.scalar import OneBitChannel
+from fedhist.channels.scalar import OneBitChannel, scalar_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.shuffling import Hiding
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from oracle_laws import unary_weights
 
-from fedhist.channels.catalogue import MAX_BITS
+from fedhist.channels.bits import MAX_BITS
 from fedhist.channels.oracles import UnaryOracle
 
 

@@ -13,8 +13,8 @@ from oracle_laws import enumerated
 
 from clients.answers import streams
 from clients.records.functionals import Coordinates
-from fedhist.channels.bits import count_bits
-from fedhist.channels.catalogue import UnaryChannel, scalar_channel
+from fedhist.channels.bits import UnaryChannel, count_bits
+from fedhist.channels.scalar import scalar_channel
 from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.model.query import Report, Summary
 from fedhist.protocols.baselines.naive_mean import SphereReports

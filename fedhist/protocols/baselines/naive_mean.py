@@ -28,8 +28,7 @@ from fedhist.base.arrays import ROUNDING, Array, Bounds
 from fedhist.base.checks import check_choice, check_integer, check_range
 from fedhist.base.errors import WireError
 from fedhist.base.text import warned
-from fedhist.channels.catalogue import KINDS, scalar_channel
-from fedhist.channels.scalar import ScalarChannel
+from fedhist.channels.scalar import CHANNELS, ScalarChannel, scalar_channel
 from fedhist.channels.sphere import SphereChannel, sphere_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.protocol import Estimate, Script
@@ -89,6 +88,7 @@ class SphereReports(LocalQuery):
     """
 
     wire_name: ClassVar[str] = "sphere-reports"
+    exact = True  # only the sign depends on the data: one bit against an integer threshold
     dimension: int
     radius: float  # samples of a larger l2 norm are scaled down to it first
     epsilon: float
@@ -111,11 +111,6 @@ class SphereReports(LocalQuery):
         """Add up reports from fresh streams: a sum of such vectors has no shorter exact law."""
         key = int(rng.integers(1 << 62))
         return self.answer_folded(users, lambda chunk: SeededStreams(chunk.ids, key, "aggregate"))
-
-    @property
-    def exact(self) -> bool:
-        """Whether the channel keeps its promise as it is drawn."""
-        return self.channel.exact
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Report; the zero vector stands for a record that cannot be used."""
@@ -211,7 +206,7 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
         check_integer("n_users", self.n_users, 1 << 32)
-        check_choice("kind", self.kind, KINDS)
+        check_choice("kind", self.kind, (*CHANNELS, "auto"))
         check_choice("method", self.method, get_args(Method))
         size = self.samples_per_user
         if size is not None and not 1 <= size < math.inf:

@@ -157,6 +157,7 @@ class RankReports(LocalQuery):
     """
 
     wire_name: ClassVar[str] = "rank-reports"
+    exact = True
     part: VectorPart
     centre: Floats
     radius: float
@@ -175,11 +176,6 @@ class RankReports(LocalQuery):
     def channel(self) -> RankUnit:
         """What happens to a vector, in units of the radius."""
         return RankUnit(float(self.epsilon), self.part.n_coordinates)
-
-    @property
-    def exact(self) -> bool:
-        """Whether the channel keeps its promise as it is drawn."""
-        return self.channel.exact
 
     def finite_channel(self) -> FiniteChannel | None:
         """Return the law of a report for every input of its channel."""

@@ -20,7 +20,7 @@ from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_within
 from fedhist.base.hashing import digest64
 from fedhist.base.text import warned
-from fedhist.channels.catalogue import scalar_channel
+from fedhist.channels.scalar import scalar_channel
 from fedhist.model.part import VectorPart
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary

@@ -18,7 +18,7 @@ from fedhist.model.evaluation import Facts
 from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.truths import Truth
-from fedhist.protocols.shared.lower_bounds import density_bounds, planned_sizes
+from fedhist.protocols.shared.lower_bounds import local_bounds, planned_sizes
 from fedhist.protocols.shared.sample_sizes import held
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -31,6 +31,7 @@ from server.densities.series import (
     series_stderr,
     shrink_by_decay,
 )
+from server.means.lower_bounds import waves
 
 
 class DensityTarget(Protocol):
@@ -137,8 +138,9 @@ class DensityTarget(Protocol):
 
     def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
         """Bound the integrated squared error of any local protocol. NOT PRIVATE."""
-        planned = planned_sizes(self)
-        return density_bounds(self.guarantee, held(facts), planned, *self.ellipsoid, "ise")
+        smoothness, radius = self.ellipsoid  # phi_2 has a coefficient of radius / 2^smoothness
+        points = waves(radius / 2**smoothness), "about 1 +- D sqrt2 cos(2 pi x)"
+        return local_bounds(self.guarantee, held(facts), planned_sizes(self), "ise", *points)
 
     def finished(self, theta: Array, stderr: Array) -> Array:
         """Shrink the coefficients, and project their series on the densities: (grid,)."""

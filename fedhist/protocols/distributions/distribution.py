@@ -23,14 +23,10 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from clients.bounding.sampling import MOST_CLIP
-from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import nearest
 from fedhist.base.text import warned
-from fedhist.model.evaluation import Facts
-from fedhist.model.losses import L1
 from fedhist.model.modes import Mode, TwoModes
-from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
@@ -48,7 +44,6 @@ from fedhist.protocols.distributions.mechanisms import (
 )
 from fedhist.protocols.distributions.selection import SELECTIONS
 from fedhist.protocols.shared.central import Central
-from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.domains import DistributionTarget, check_domain, with_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
@@ -256,33 +251,6 @@ class Distribution(TwoModes, DistributionTarget, Central):
         )
 
     # -- theory ----------------------------------------------------------------------------------
-
-    @property
-    def _by_lemma(self) -> bool:
-        """Whether the value is noisy counts over s m, as they are."""
-        counts = self._linear is not None and self._linear.encoding == "counts"
-        return counts and self.trust is None and not self.project
-
-    def sums(self, users: Users) -> Mapping[str, Array]:
-        """Count the users who hold another number of items than m as well."""
-        sums = super().sums(users)
-        if not self._by_lemma:
-            return sums
-        other = user_norms(users, self.domain)[0] != self.samples_per_user
-        return {**sums, "other sizes": other.sum(keepdims=True)}
-
-    def error_of(self, facts: Facts) -> Prediction:
-        """Predict the l1 error. NOT PRIVATE.
-
-        Where everybody has m items, and nothing is projected, noise on their counts is the whole
-        error, k E|Z| / (s m). Everything else is run.
-        """
-        linear = self._linear
-        if not self._by_lemma or linear is None or facts["other sizes"][0]:
-            return super().error_of(facts)
-        task = self.task
-        error = task.k * linear.law(task).mean_absolute / (task.n_users * task.m)
-        return Prediction(L1, error, "exact", "k E|Z| / (s m): Liu et al. 2020, Lemma 1")
 
     @property
     def estimates(self) -> Truth:

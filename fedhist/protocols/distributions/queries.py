@@ -10,6 +10,7 @@ References
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -56,9 +57,56 @@ MOST_FRAMED = 1 << 14
 # -- counts ----------------------------------------------------------------------------------------
 
 
+class ItemRows(Query):
+    """What both queries send: entries of distinct symbols and numbers, that add up to ``most``.
+
+    ``entry`` and ``total`` name the numbers in a report and in a summary, ``least`` is the smallest
+    in a report.
+    """
+
+    trust: ClassVar[Trust] = Trust.CENTRAL
+    entry: ClassVar[str]
+    total: ClassVar[str]
+    least: ClassVar[int]
+    domain: Keys
+
+    @property
+    @abstractmethod
+    def most(self) -> int:
+        """Largest sum of a user's numbers."""
+
+    def fold(self, report: Report) -> Summary:
+        """Add up by symbol: (k,) int64."""
+        total = np.zeros(len(self.domain), dtype=np.int64)
+        np.add.at(total, report.ragged["item"], report.ragged[self.entry].astype(np.int64))
+        return Summary(report.n_users, {self.total: total})
+
+    def check(self, report: Report) -> None:
+        """Raise WireError unless every row holds distinct symbols and does not exceed ``most``."""
+        only_rows(report, "item", self.entry)
+        check_distinct(report, report.ragged["item"], len(self.domain))
+        numbers = report.ragged[self.entry]
+        Bounds((None,), "iu", self.least, self.most).check(self.entry, numbers)
+        size = row_sums(report, numbers)
+        if (size > self.most).any():
+            raise WireError(f"a row adds up to {int(size.max())}, more than {self.most}")
+
+    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+        """Bound each total by everybody's whole row."""
+        return {self.total: Bounds((len(self.domain),), "i", 0, n_users * self.most)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Bound the sum over all symbols as well."""
+        super().check_summary(summary)
+        total = summary.sums[self.total].sum(dtype=object)  # no overflow
+        if total > summary.n_users * self.most:
+            rows = f"{summary.n_users} users of {self.most}"
+            raise WireError(f"{self.total!r} adds up to {total}, more than {rows}")
+
+
 @register_query
 @dataclass(frozen=True)
-class ItemCounts(Query):
+class ItemCounts(ItemRows):
     """Each user answers its counts, cut to m items, as (item, count) entries: with m = 1 one item.
 
     Parameters
@@ -79,7 +127,7 @@ class ItemCounts(Query):
     """
 
     wire_name: ClassVar[str] = "item-counts"
-    trust: ClassVar[Trust] = Trust.CENTRAL
+    entry, total, least = "count", "counts", 1
 
     domain: Keys
     m: int
@@ -88,6 +136,10 @@ class ItemCounts(Query):
     def __post_init__(self) -> None:
         check_domain(self.domain)
         check_integer("m", self.m, MOST_CLIP)
+
+    @property
+    def most(self) -> int:
+        return self.m
 
     def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
         """Return 2 m or sqrt(2) m, or m for a single symbol, under replacement."""
@@ -108,35 +160,6 @@ class ItemCounts(Query):
             inside = in_domain(chunk.counts, self.domain)
             add_random_clip(inside, self.m, cut_words(rng(chunk)), total)
         return Summary(len(users), {"counts": total})
-
-    def fold(self, report: Report) -> Summary:
-        """Add up by symbol: (k,) int64."""
-        total = np.zeros(len(self.domain), dtype=np.int64)
-        np.add.at(total, report.ragged["item"], report.ragged["count"].astype(np.int64))
-        return Summary(report.n_users, {"counts": total})
-
-    def check(self, report: Report) -> None:
-        """Raise WireError unless every row holds distinct symbols that add up to at most m."""
-        only_rows(report, "count", "item")
-        check_distinct(report, report.ragged["item"], len(self.domain))
-        count = report.ragged["count"]
-        Bounds((None,), "u", 1, self.m).check("count", count)
-        size = row_sums(report, count)
-        if (size > self.m).any():
-            raise WireError(f"a row adds up to {int(size.max())}, more than m = {self.m}")
-
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound each total by what everybody may add to it."""
-        return {"counts": Bounds((len(self.domain),), "i", 0, n_users * self.m)}
-
-    def check_summary(self, summary: Summary) -> None:
-        """Bound the sum over all symbols as well."""
-        super().check_summary(summary)
-        total = float(summary.sums["counts"].sum(dtype=np.float64))
-        if total > summary.n_users * self.m * (1 + 1e-9):
-            raise WireError(
-                f"'counts' adds up to {total:.15g}, more than {summary.n_users} users of {self.m}"
-            )
 
 
 def cut_words(rng: Streams) -> Words:
@@ -309,7 +332,7 @@ class ExceedanceCounts(Query):
 
 @register_query
 @dataclass(frozen=True)
-class OwnShares(Query):
+class OwnShares(ItemRows):
     """Each user sends its counts over its own number of items, N / m_u, rounded down to steps.
 
     Items outside the domain are dropped before m_u is counted.
@@ -324,7 +347,8 @@ class OwnShares(Query):
     """
 
     wire_name: ClassVar[str] = "own-shares"
-    trust: ClassVar[Trust] = Trust.CENTRAL
+    entry, total, least = "steps", "steps", 0
+    most = SHARE_STEPS
 
     domain: Keys
     cohort: Cohort | None = None
@@ -348,33 +372,6 @@ class OwnShares(Query):
         lookup = domain_lookup(self.domain, users.counts.vocabulary)
         asked = len(self.domain), 1.0, 1, 1 / SHARE_STEPS, CHUNK
         return Summary(len(users), {"steps": clipped_counts(users.counts, lookup, *asked)})
-
-    def fold(self, report: Report) -> Summary:
-        """Add up by symbol: (k,) int64."""
-        total = np.zeros(len(self.domain), dtype=np.int64)
-        np.add.at(total, report.ragged["item"], report.ragged["steps"].astype(np.int64))
-        return Summary(report.n_users, {"steps": total})
-
-    def check(self, report: Report) -> None:
-        """Raise WireError unless every row holds distinct symbols and at most 2^24 steps."""
-        only_rows(report, "item", "steps")
-        check_distinct(report, report.ragged["item"], len(self.domain), "an item")
-        steps = report.ragged["steps"]
-        Bounds((None,), "iu", 0, SHARE_STEPS).check("steps", steps)
-        size = row_sums(report, steps)
-        if (size > SHARE_STEPS).any():
-            raise WireError(f"a row adds up to {int(size.max())} steps, more than {SHARE_STEPS}")
-
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        """Bound each total by everybody's whole row."""
-        return {"steps": Bounds((len(self.domain),), "i", 0, n_users * SHARE_STEPS)}
-
-    def check_summary(self, summary: Summary) -> None:
-        """Bound the sum over all symbols as well."""
-        super().check_summary(summary)
-        total = int(summary.sums["steps"].sum())
-        if total > summary.n_users * SHARE_STEPS:
-            raise WireError(f"'steps' adds up to {total}, more than {summary.n_users} rows' worth")
 
 
 # -- framed shares ---------------------------------------------------------------------------------

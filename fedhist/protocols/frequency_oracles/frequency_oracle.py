@@ -30,8 +30,6 @@ import numpy as np
 from fedhist.base.arrays import Array
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import PopulationError
-from fedhist.channels.catalogue import MAX_BITS
-from fedhist.channels.oracles import MAX_MESSAGE_BITS
 from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts
 from fedhist.model.losses import SQUARED_L2, squared_l2
@@ -41,7 +39,7 @@ from fedhist.model.registry import register_protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.shuffler import Shuffling
-from fedhist.protocols.shared.clipped_totals import own_shares
+from fedhist.protocols.shared.clipped_totals import users_shares
 from fedhist.protocols.shared.domains import (
     DISTRIBUTION,
     DomainHistogram,
@@ -124,10 +122,8 @@ class FrequencyOracle(OneVote):
     kind : {"auto", "krr", "hadamard", "projective", "subset", "unary"}
         krr: the symbol or any other [1]. hadamard: an index [2]. projective: a point of a
         projective space over a prime field [3]. subset: w of the symbols [4]. unary: a bit for
-        each [5]. auto: the least variance, but of kinds within 3 percent of it the shortest
-        messages.
-    max_message_bits : int
-        Longest message of a user.
+        each [5]. auto: the least variance, but of kinds within 3 percent of it the one of shortest
+        messages, at most 4,096 bits.
     trust : Shuffling, optional
         Shuffle trust: the promise to whoever sees what an honest shuffler passes on. ``epsilon``
         is then the users' own, see :class:`~fedhist.protocols.shared.shuffles.Shuffles`.
@@ -165,11 +161,9 @@ class FrequencyOracle(OneVote):
     domain: Keys
     project: bool = False
     kind: AnyKind = "auto"
-    max_message_bits: int = MAX_MESSAGE_BITS
     trust: Shuffling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_integer("max_message_bits", self.max_message_bits, MAX_BITS + 1)
         check_budget(self.epsilon)
         check_domain(self.domain)
         if not isinstance(self.project, bool):
@@ -181,7 +175,7 @@ class FrequencyOracle(OneVote):
     def query(self) -> OracleReports:
         """The one question."""
         epsilon = float(self.epsilon)
-        kind = chosen_kind(self.kind, epsilon, len(self.domain), self.max_message_bits)
+        kind = chosen_kind(self.kind, epsilon, len(self.domain))
         return OracleReports(self.domain, epsilon, kind=kind)
 
     @property
@@ -202,8 +196,7 @@ class FrequencyOracle(OneVote):
 
     def sums(self, users: Users) -> Mapping[str, Array]:
         """Add up users' own shares of the symbols, and the squares of these. NOT PRIVATE."""
-        _, share, square, empty = own_shares(users, self.domain)
-        return {"share": share, "square": square, "empty": np.array([empty])}
+        return users_shares(users, self.domain)
 
     def truth_of(self, facts: Facts) -> Array:
         """Average the users' own shares, zero for a user without items: (k,). NOT PRIVATE.
@@ -213,13 +206,13 @@ class FrequencyOracle(OneVote):
         """
         if not facts.n_users:
             raise PopulationError("there are no users, hence no distribution")
-        return facts["share"] / facts.n_users
+        return facts["shares"] / facts.n_users
 
     def error_of(self, facts: Facts) -> Prediction:
         """Predict the squared l2 distance: exact unless the estimate is projected. NOT PRIVATE."""
         if self.project:
             return super().error_of(facts)
-        p1, p2 = (float(facts[name].sum()) for name in ("share", "square"))
+        p1, p2 = (float(facts[name].sum()) for name in ("shares", "squares"))
         (a, b), n = self.query.channel.noise, facts.n_users
         mse = (n * len(self.domain) * a + b * p1 - p2) / n**2
         source = f"{self.paper}; the variance of one report a user, summed over users and symbols"
@@ -315,8 +308,7 @@ class LocalHistogram(DomainHistogram, OneVote):
     @property
     def query(self) -> OracleSlots:
         """The one question."""
-        most = MAX_MESSAGE_BITS if self.oracle == "auto" else MAX_BITS + 1
-        kind = chosen_kind(self.oracle, float(self.epsilon), len(self.domain), most)
+        kind = chosen_kind(self.oracle, float(self.epsilon), len(self.domain))
         return OracleSlots(self.domain, float(self.epsilon), padding=self.clip, kind=kind)
 
     def conclude(self, shares: Array, stderr: Array, n_users: int) -> Estimate:

@@ -22,10 +22,16 @@ from clients.randomizers.scalars import add_votes, bin_indices, neighbours, rand
 from fedhist.base.arrays import Array, Bounds, Floats, Integers, Words
 from fedhist.base.checks import check_choice, check_size, check_within
 from fedhist.base.errors import WireError
-from fedhist.channels.bits import BitTally, check_bits, count_bits_by, vote_totals
-from fedhist.channels.catalogue import CHANNELS, UnaryChannel, scalar_channel, scalar_law, unary_law
+from fedhist.channels.bits import (
+    BitTally,
+    UnaryChannel,
+    check_bits,
+    count_bits_by,
+    unary_law,
+    vote_totals,
+)
 from fedhist.channels.hiding import hiding_of
-from fedhist.channels.scalar import ScalarChannel
+from fedhist.channels.scalar import CHANNELS, ScalarChannel, scalar_channel, scalar_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.part import Functional
 from fedhist.model.query import CHUNK, LocalQuery, Report, Summary, only_array
@@ -47,6 +53,7 @@ class ByFold(LocalQuery):
     Subclasses are frozen dataclasses with the field ``fold_salt``.
     """
 
+    exact = True
     fold_salt: int
 
     @property
@@ -96,10 +103,6 @@ class FoldReports(ByFold):
     @abstractmethod
     def channel(self) -> ScalarChannel:
         """What happens to a scalar in [-1, 1]."""
-
-    @property
-    def exact(self) -> bool:
-        return self.channel.exact
 
     def finite_channel(self) -> FiniteChannel | None:
         return scalar_law(self.channel)
@@ -180,10 +183,6 @@ class BinVotes(ByFold):
     @property
     def channel(self) -> UnaryChannel:
         return UnaryChannel(self.epsilon, ones=3 if self.neighbours else 1)
-
-    @property
-    def exact(self) -> bool:
-        return True
 
     def finite_channel(self) -> FiniteChannel | None:
         return unary_law(self.channel, self.n_bins)

@@ -22,8 +22,9 @@ import numpy as np
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_count
 from fedhist.base.text import warned
-from fedhist.channels.catalogue import UnaryChannel, scalar_channel
+from fedhist.channels.bits import UnaryChannel
 from fedhist.channels.hiding import hiding_of
+from fedhist.channels.scalar import scalar_channel
 from fedhist.model.part import Functional
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary

@@ -26,7 +26,7 @@ from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.base.text import warned
-from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.bits import UnaryChannel
 from fedhist.channels.covers import BallLattice, BoxGrid, Cover, SobolevLattice, SparseLattice
 from fedhist.model.evaluation import Facts
 from fedhist.model.losses import SQUARED_L2

@@ -24,7 +24,7 @@ from clients.records.functionals import Coordinates, Scalar
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_range
 from fedhist.base.text import warned
-from fedhist.channels.catalogue import scalar_channel
+from fedhist.channels.scalar import scalar_channel
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary

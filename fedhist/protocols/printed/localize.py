@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedhist.base.arrays import Array, Floats
-from fedhist.channels.catalogue import scalar_channel
+from fedhist.channels.scalar import scalar_channel
 from fedhist.model.modes import Mode
 from fedhist.model.registry import register_printed
 from fedhist.protocols.densities.density import Density

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedhist.base.arrays import Array, Floats
+from fedhist.base.arrays import Array
 from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L1, l1
@@ -120,11 +120,6 @@ def holding(facts: Facts) -> int:
     return facts.n_users - int(facts["empty"][0])
 
 
-def average_shares(facts: Facts) -> Floats:
-    """Average the users' own shares, (k,), empty users left out; zeros if all are."""
-    return np.asarray(facts["shares"] / max(holding(facts), 1))
-
-
 class DistributionTarget(OnDomain):
     """A protocol whose estimate has one share for every symbol of ``domain``."""
 
@@ -148,7 +143,7 @@ class DistributionTarget(OnDomain):
 
     def truth_of(self, facts: Facts) -> Array:
         """Average the users' own shares, (k,), empty users left out. NOT PRIVATE."""
-        return average_shares(facts)
+        return np.asarray(facts["shares"] / max(holding(facts), 1))
 
     def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
         """Bound the l1 error of any protocol under this guarantee. NOT PRIVATE."""

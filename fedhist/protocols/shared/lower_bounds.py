@@ -14,7 +14,7 @@ from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Protocol
 from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.protocols.shared.sample_sizes import Held
-from server.means.lower_bounds import Sizes, TwoPoints, coins, two_point_bound, waves
+from server.means.lower_bounds import Sizes, TwoPoints, coins, two_point_bound
 
 Planned = tuple[float, float]
 
@@ -35,32 +35,6 @@ def sizes_of(found: Held, planned: float, n_users: float = 0.0) -> Sizes:
     return Sizes(items, times * users)
 
 
-def mean_bounds(
-    guarantee: Guarantee, held: Held, planned: Planned, half_width: float, loss: str
-) -> tuple[LowerBound, ...]:
-    """Return the bound on the squared l2 error of a mean. NOT PRIVATE: it counts samples.
-
-    ``planned`` are the samples per user and the users, 0 where there are no such numbers;
-    ``half_width`` is that of a coordinate's range, or the radius of a ball.
-    """
-    about = "about one coordinate, items +-1"
-    return _bounds(guarantee, held, planned, loss, coins(), about, half_width**2)
-
-
-def density_bounds(
-    guarantee: Guarantee,
-    held: Held,
-    planned: Planned,
-    smoothness: float,
-    radius: float,
-    loss: str,
-) -> tuple[LowerBound, ...]:
-    """Return the bounds on the integrated squared error of a density. NOT PRIVATE."""
-    # the basis function is the second one, whose coefficient is at most radius / 2^smoothness
-    points, about = waves(radius / 2**smoothness), "about 1 +- D sqrt2 cos(2 pi x)"
-    return _bounds(guarantee, held, planned, loss, points, about)
-
-
 def share_bounds(
     guarantee: Guarantee, held: Held, planned: Planned, loss: str, power: Literal[1, 2]
 ) -> tuple[LowerBound, ...]:
@@ -69,11 +43,11 @@ def share_bounds(
     Of two symbols with shares (1 +- theta) / 2 the difference is theta: its error is at most the
     l1 distance, and its square at most twice the squared l2 distance.
     """
-    about = "about two symbols"
-    return _bounds(guarantee, held, planned, loss, coins(), about, 1 / power, power)
+    two = coins(), "about two symbols", 1 / power, power
+    return local_bounds(guarantee, held, planned, loss, *two)
 
 
-def _bounds(
+def local_bounds(
     guarantee: Guarantee,
     held: Held,
     planned: Planned,
@@ -83,7 +57,11 @@ def _bounds(
     times: float = 1.0,
     power: int = 2,
 ) -> tuple[LowerBound, ...]:
-    """Bound the error if every user's own message is private."""
+    """Bound the error if every user's own message is private. NOT PRIVATE: it counts samples.
+
+    ``planned`` are the samples per user and the users, 0 where there are no such numbers; the error
+    is at least ``times`` that of a parameter of two ``points``, to a ``power``.
+    """
     if guarantee.trust is not Trust.LOCAL or guarantee.unit != "user" or guarantee.delta:
         return ()
     sizes = sizes_of(held, *planned)

@@ -18,9 +18,10 @@ from fedhist.model.losses import SQUARED_L2, squared_l2
 from fedhist.model.prediction import LowerBound
 from fedhist.model.protocol import Protocol
 from fedhist.model.truths import Truth
-from fedhist.protocols.shared.lower_bounds import mean_bounds, planned_sizes
+from fedhist.protocols.shared.lower_bounds import local_bounds, planned_sizes
 from fedhist.protocols.shared.sample_sizes import held
 from fedhist.users.batch import Users
+from server.means.lower_bounds import coins
 
 
 class MeanTarget(Protocol):
@@ -81,7 +82,8 @@ class MeanTarget(Protocol):
             return ()
         half_width, samples = where
         planned = samples, planned_sizes(self)[1]
-        return mean_bounds(self.guarantee, held(facts), planned, half_width, SQUARED_L2)
+        one = coins(), "about one coordinate, items +-1", half_width**2
+        return local_bounds(self.guarantee, held(facts), planned, SQUARED_L2, *one)
 
     def loss(self, value: Array, truth: Array) -> float:
         """Squared l2 distance."""

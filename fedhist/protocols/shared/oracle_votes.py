@@ -17,7 +17,6 @@ from fedhist.base.errors import WireError
 from fedhist.channels.bits import check_bits
 from fedhist.channels.hiding import hiding_of
 from fedhist.channels.oracles import (
-    MAX_MESSAGE_BITS,
     OracleChannel,
     SubsetOracle,
     SymbolOracle,
@@ -45,17 +44,13 @@ class OracleVotes(LocalQuery):
     record as the channel is: the report is one symbol's.
     """
 
+    exact = True
     sent: ClassVar[str]
 
     @property
     @abstractmethod
     def channel(self) -> OracleChannel:
         """What happens to a symbol."""
-
-    @property
-    def exact(self) -> bool:
-        """Reports are drawn with integer thresholds and bits."""
-        return True
 
     def finite_channel(self) -> FiniteChannel | None:
         """Return the law of a report for every input of its channel."""
@@ -251,16 +246,9 @@ class OracleSlots(OracleReports):
         return draws_of_symbols(users.counts, self.domain, self.padding)
 
 
-def chosen_kind(
-    kind: AnyKind, epsilon: float, n_symbols: int, max_bits: int = MAX_MESSAGE_BITS
-) -> Kind:
-    """Say what "auto" takes, from public numbers only; ValueError for longer messages."""
+def chosen_kind(kind: AnyKind, epsilon: float, n_symbols: int) -> Kind:
+    """Say what "auto" takes, from public numbers only."""
     check_choice("kind", kind, get_args(AnyKind))
-    channel = oracle_channel(kind, epsilon, n_symbols, max_bits=max_bits)
-    if channel.bits > max_bits:
-        raise ValueError(
-            f"max_message_bits must be at least {channel.bits} for kind = {kind!r} and "
-            f"{n_symbols} symbols, got {max_bits}"
-        )
-    found: Kind = channel.kind if kind == "auto" else kind  # type: ignore[assignment]
-    return found
+    channel = oracle_channel(kind, epsilon, n_symbols)
+    chosen: Kind = channel.kind if kind == "auto" else kind  # type: ignore[assignment]
+    return chosen

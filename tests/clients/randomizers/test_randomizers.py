@@ -11,8 +11,8 @@ from scipy.stats import chisquare
 from vote_laws import scalar_probabilities, unary_inputs, unary_law
 
 from clients.randomizers.scalars import bin_indices, neighbours, randomize, unary_votes
-from fedhist.channels.catalogue import UnaryChannel, scalar_channel
-from fedhist.channels.scalar import LaplaceChannel, OneBitChannel, PiecewiseChannel
+from fedhist.channels.bits import UnaryChannel
+from fedhist.channels.scalar import LaplaceChannel, OneBitChannel, PiecewiseChannel, scalar_channel
 from fedhist.users.streams import SeededStreams, SystemStreams
 
 N = 200_000

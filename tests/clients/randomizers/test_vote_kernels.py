@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from clients.randomizers.scalars import add_votes, unary_votes
-from fedhist.channels.bits import BitTally, n_words
-from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.bits import BitTally, UnaryChannel, n_words
 from fedhist.users.streams import SeededStreams, Streams, SystemStreams
 
 

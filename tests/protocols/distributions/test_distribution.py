@@ -155,21 +155,6 @@ def test_a_mechanism_keeps_within_what_it_says(name, mode):
 # -- the value -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["laplace", "gaussian"])
-def test_the_error_of_noise_on_counts_is_exact(name):
-    """150 runs, within 4.5 standard errors: false alarm 7e-6 a case. Else the protocol is run."""
-    users = multinomial(2, [0.4, 0.2, 0.1, 0.1, 0.1, 0.05, 0.05], 5, 300)
-    protocol = base(users, 5, mechanism=name, project=False)
-    truth = protocol.truth(users)
-    losses = [protocol.loss(run(protocol, users, seed).value, truth) for seed in range(150)]
-    predicted = protocol.error(users)
-    assert predicted.kind == "exact"
-    off = abs(np.mean(losses) - predicted.expected)
-    assert off < 4.5 * np.std(losses) / math.sqrt(150)
-    for other in ({"samples_per_user": 6}, {"project": True}, {"mechanism": "presence"}):
-        assert replace(protocol, **other).error(users).kind == "simulated"
-
-
 def test_projection_helps():
     """Noise of the size of the values: the projected l1 error is 10 % smaller at least.
 

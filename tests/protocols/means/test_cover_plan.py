@@ -10,7 +10,7 @@ import pytest
 from scipy.special import ndtr
 from vote_laws import exact_failure
 
-from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.bits import UnaryChannel
 from fedhist.channels.covers import BallLattice, BoxGrid, SobolevLattice, SparseLattice
 from fedhist.protocols.means.cover_select import failure_bound, least_users, plan_cover
 

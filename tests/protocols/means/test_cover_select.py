@@ -12,8 +12,7 @@ from vote_laws import exact_failure, unary_inputs, unary_law
 
 from clients.records.functionals import Cell
 from fedhist.base.errors import PopulationError, WireError
-from fedhist.channels.bits import count_bits
-from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.bits import UnaryChannel, count_bits
 from fedhist.channels.covers import BallLattice, BoxGrid, Cover, SobolevLattice, SparseLattice
 from fedhist.model.query import Report, Summary
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure

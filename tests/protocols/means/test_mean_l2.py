@@ -11,7 +11,8 @@ from scipy.linalg import hadamard
 from vote_laws import scalar_probabilities
 
 from clients.records.functionals import Rotated
-from fedhist.channels.catalogue import UnaryChannel, scalar_channel
+from fedhist.channels.bits import UnaryChannel
+from fedhist.channels.scalar import scalar_channel
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.mean import Mean

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fedhist.base.errors import PopulationError
-from fedhist.channels.catalogue import UnaryChannel, scalar_channel
+from fedhist.channels.bits import UnaryChannel
+from fedhist.channels.scalar import scalar_channel
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.mean import Mean
 from fedhist.protocols.means.mean_linf import MeanLinf

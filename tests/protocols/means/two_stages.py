@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from fedhist.base.arrays import Floats
-from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.bits import UnaryChannel
 from fedhist.channels.scalar import ScalarChannel
 
 _REACH = 5.5

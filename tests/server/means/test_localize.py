@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from fedhist.channels.catalogue import UnaryChannel, scalar_channel
+from fedhist.channels.bits import UnaryChannel
+from fedhist.channels.scalar import scalar_channel
 from server.means.localize import (
     MAX_BINS,
     best_window,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from fedhist.channels.catalogue import UnaryChannel
+from fedhist.channels.bits import UnaryChannel
 from server.means.localize import best_window
 
 VOTERS, BINS, EPSILON = 200, 64, 1.0

@@ -21,8 +21,7 @@ from clients.records.user_rows import clipped_points
 from fedhist.base.arrays import Bounds, Floats, Integers, offsets
 from fedhist.base.checks import check_choice, check_count, check_scale, check_size, check_within
 from fedhist.base.hashing import counter_words, digest64
-from fedhist.channels.catalogue import scalar_channel, scalar_law
-from fedhist.channels.scalar import ScalarChannel
+from fedhist.channels.scalar import ScalarChannel, scalar_channel, scalar_law
 from fedhist.channels.sign_hashes import RademacherSigns
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import LocalQuery, Report, Summary, only_array
@@ -77,6 +76,7 @@ class HashedVotes(LocalQuery):
     """
 
     wire_name: ClassVar[str] = "hashed-votes"
+    exact = True
     dimension: int
     radius: float
     threshold: float
@@ -110,10 +110,6 @@ class HashedVotes(LocalQuery):
     def signs(self) -> RademacherSigns:
         """The public signs."""
         return RademacherSigns(self.dimension, self.hash_salt)
-
-    @property
-    def exact(self) -> bool:
-        return self.channel.exact
 
     def finite_channel(self) -> FiniteChannel | None:
         return scalar_law(self.channel)

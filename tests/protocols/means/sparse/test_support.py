@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fedhist.channels.catalogue import scalar_channel
+from fedhist.channels.scalar import scalar_channel
 from fedhist.protocols.means.sparse.sparse_mean import (
     VoteLaw,
     keep_largest,
