@@ -50,6 +50,7 @@ GONE: Mapping[str, str] = {
     "sparse-mean.method=auto": 'method = "vectors", the default, or a procedure by its name',
     "distribution.samples_per_user=min": "a number, of which nearly all users have as many items",
     "distribution.samples_per_user=max": "a number, of which nearly all users have as many items",
+    "ragged-distribution.adjacency": "nothing: it is replace-user, and n_users is public",
     "ragged-distribution.beta": "nothing: it is 0.05",
     "ragged-distribution.cmax": "nothing: presence is read up to m p = 4",
     "frequency-oracle.max_message_bits": "nothing: auto takes messages of at most 4,096 bits",

@@ -172,8 +172,8 @@ MORE: dict[str, list[dict[str, Any]]] = {
     "ragged-distribution": [
         {"mechanism": "ks", "epsilon": 40.0},
         {"mechanism": "phs", "epsilon": 60.0, "delta": 0.0},
-        {"mechanism": "auto", "delta": 0.0, "adjacency": "add-remove-user", "n_users": None},
-        {"mechanism": "centred", "adjacency": "add-remove-user", "n_users": None},
+        {"mechanism": "auto", "delta": 0.0},
+        {"mechanism": "centred"},
         {"mechanism": "auto", "mode": "paper"},
     ],
     "sparse-mean": [

@@ -47,7 +47,7 @@ from server.distributions.simplex import project_simplex
 
 AskShares = Callable[[float, str], Generator[Query, Summary, Learned]]
 """Asks for the users' average shares and releases them, epsilon-DP, under a label of the ledger:
-with Laplace noise of scale ``neighbours / (n_users epsilon)`` on each."""
+with Laplace noise of scale ``2 / (n_users epsilon)`` on each."""
 
 SPENT = 1 - 1e-9
 """Part of rho that is spent; what is left covers the rounding of conversions."""
@@ -79,9 +79,6 @@ class CentredTask:
     rho : float
         What may be spent in zCDP, where the whole run is accounted for in it as well; 0: basic
         composition only.
-    neighbours : int
-        Rows in which adjacent populations differ: 2 under replacement, 1 where a user is added,
-        removed or emptied.
     """
 
     domain: Keys
@@ -92,7 +89,6 @@ class CentredTask:
     epsilon: float
     delta: float
     rho: float = 0.0
-    neighbours: int = 2
     discrete: bool = True
 
     @property
@@ -105,7 +101,7 @@ class CentredTask:
     @cached_property
     def first(self) -> float:
         """Epsilon of the centre: 8 to 13 %."""
-        need = 2.83 * self.neighbours * math.sqrt(self.k * self.m) / (self.n_users * self.epsilon)
+        need = 5.66 * math.sqrt(self.k * self.m) / (self.n_users * self.epsilon)
         return self.epsilon * min(max(need, 0.08), 0.13)
 
     @cached_property
@@ -137,7 +133,7 @@ class CentredTask:
     @cached_property
     def floor(self) -> float:
         """Least squared spread: twice the scale of the noise on the centre."""
-        return min(2 * self.neighbours / (self.n_users * self.first), 1.0)
+        return min(4 / (self.n_users * self.first), 1.0)
 
     @cached_property
     def radii(self) -> Floats:
@@ -208,7 +204,7 @@ class CentredTask:
         for the noise of the centre.
         """
         s, k, m = self.n_users, self.k, self.m
-        h = math.hypot(1.0, math.sqrt(2 * k * m) * self.neighbours / (s * self.first))
+        h = math.hypot(1.0, 2 * math.sqrt(2 * k * m) / (s * self.first))
         return math.sqrt(chdtri(max(k - 1, 1), min(self.clipped / s, 1.0)) / m) * h
 
     def error(self) -> float:
@@ -218,18 +214,18 @@ class CentredTask:
         average. A part of the centre's own error stays where few symbols and users make clipping
         take from the offset.
         """
-        s, k, rows, radius = self.n_users, self.k, self.neighbours, 2**0.125 * self.alike_radius
-        noise = MEAN_ABSOLUTE * rows * self.multiplier * radius / s * math.sqrt(k)
-        return math.hypot(noise, 0.5 * self.lost * k * rows / (s * self.first))
+        s, k, radius = self.n_users, self.k, 2**0.125 * self.alike_radius
+        noise = 2 * MEAN_ABSOLUTE * self.multiplier * radius / s * math.sqrt(k)
+        return math.hypot(noise, self.lost * k / (s * self.first))
 
     @property
     def shares_error(self) -> float:
         """Predict the l1 error of shares that everything is spent on."""
-        return self.neighbours * self.k / (self.n_users * self.epsilon)
+        return 2 * self.k / (self.n_users * self.epsilon)
 
     def share_std(self, epsilon: float) -> float:
         """Std of the Laplace noise on a share that ``epsilon`` is spent on."""
-        return math.sqrt(2) * self.neighbours / (self.n_users * epsilon)
+        return 2 * math.sqrt(2) / (self.n_users * epsilon)
 
     def spread(self, centre: Floats) -> Floats:
         """Return the spread of each symbol: sqrt(p0), and no less than the floor."""
@@ -237,7 +233,7 @@ class CentredTask:
 
     def offset_std(self, radius: float, spread: Floats) -> Floats:
         """Std of the noise on each symbol's offset."""
-        size = self.neighbours * radius * self.multiplier / self.n_users
+        size = 2 * radius * self.multiplier / self.n_users
         return size / (1 - self.lost) * spread
 
     def prefers_shares(self, std: Floats) -> bool:
@@ -259,7 +255,7 @@ def centred(
     (epsilon, delta)-DP by basic composition: the centre costs ``task.first``, pure; the radius
     ``task.second``, an exponential mechanism whose scores move by at most 1 with one user; the
     number of far users ``task.far``, Laplace noise on one count; and the offsets (``task.third``,
-    delta), Gaussian noise for ``neighbours`` rows in a ball, or shares again with ``task.third``,
+    delta), Gaussian noise for two rows in a ball, or shares again with ``task.third``,
     pure. Shares that a large radius alone decides for have ``task.far`` as well. What was released
     decides. Where zCDP composition is better, the
     offsets get what is left of ``task.rho`` instead; shares, all pure, need none of its delta.
@@ -291,7 +287,7 @@ def centred(
         return replace(_both(start, task.first, again, rest), warnings=again.warnings + said)
     query = CentredCounts(*where, radius)
     summary = yield query
-    size = query.l2_sensitivity(task.neighbours)
+    size = query.l2_sensitivity()
     steps, label = summary.sums["steps"], "offsets"
     if task.left:
         noisy = server.gaussian_zcdp(

@@ -136,19 +136,19 @@ class Mechanism(ABC):
 
 def all_answer(
     search: Generator[Query, Summary, Learned | Estimate],
-    n_users: int | None,
+    n_users: int,
     *,
     may_drop: bool = False,
 ) -> Generator[Query, Summary, Learned | Estimate]:
     """Pass a mechanism's queries on, and check after each that all users answered.
 
-    ``n_users`` None: their number is not public. ``may_drop``: some may be missing in the sum.
+    ``may_drop``: some may be missing in the sum.
     """
     query = next(search)
     while True:
         summary = yield query
         n = summary.n_users
-        if n_users is not None and n != n_users and not (may_drop and n):
+        if n != n_users and not (may_drop and n):
             search.close()
             return Estimate.failed(
                 f"{n} users answered, but n_users = {n_users}: the estimate divides by n_users, so "

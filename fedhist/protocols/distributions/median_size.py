@@ -5,7 +5,7 @@ users with as many. In the second these users draw m-hat of their samples each, 
 and the others send the all-zero row. The distribution is learned as if there were s-hat users with
 m-hat samples, from the numbers of users that hold each symbol (presence) or hold it more than t
 times (selection): C(t) = s-hat - #{u : N_i(u) > t}, which one user moves by at most 1, and for at
-most min(k, 2 m-hat) symbols (min(k, m-hat) if a user is added or removed).
+most min(k, 2 m-hat) symbols.
 
 The paper finds m-hat from noise on every class of sizes
 (:mod:`fedhist.protocols.printed.ragged_distribution`). Here the exponential mechanism chooses the
@@ -37,7 +37,7 @@ from fedhist.base.arrays import Array
 from fedhist.base.checks import check_within
 from fedhist.base.text import warned
 from fedhist.model.query import Query, Summary
-from fedhist.privacy.guarantee import Adjacency, check_budget
+from fedhist.privacy.guarantee import check_budget
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.protocols.distributions.mechanisms import Learned, presence_error
@@ -92,8 +92,8 @@ def size_query(domain: Keys, m_max: int) -> NormHistogram:
 def class_counts(summary: Summary) -> NDArray[np.int64]:
     """Count the users in every class, (v,), the empty users first. NOT PRIVATE.
 
-    One replaced user moves from one class to another: l1 sensitivity 2; one who is added or removed
-    changes one class by 1. The number of users in all classes from j on changes by at most 1.
+    One replaced user moves from one class to another: l1 sensitivity 2. The number of users in all
+    classes from j on changes by at most 1.
     """
     filled = summary.sums["weight"]
     return np.concatenate([[summary.n_users - filled.sum()], filled]).astype(np.int64)
@@ -103,41 +103,24 @@ def class_counts(summary: Summary) -> NDArray[np.int64]:
 class MedianTask:
     """The public side of a search for the median size.
 
-    Larger numbers of samples count as ``m_max``; ``n_users`` is None where it is not public; bounds
-    fail with probability ``beta``.
+    Larger numbers of samples count as ``m_max``; bounds fail with probability ``beta``.
     """
 
     domain: Keys
     m_max: int
-    n_users: int | None
-    adjacency: Adjacency
+    n_users: int
     epsilon: float
     beta: float = 0.05
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
         check_within("m_max", self.m_max, 1, 1 << 24)
-        if self.adjacency is Adjacency.ZERO_OUT_USER:
-            raise ValueError(
-                'adjacency must be "replace-user" or "add-remove-user", '
-                f"got {self.adjacency.value!r}"
-            )
-        if (self.n_users is None) != (self.adjacency is Adjacency.ADD_REMOVE_USER):
-            raise ValueError(
-                f"n_users is public exactly under {Adjacency.REPLACE_USER.value!r}, "
-                f"got {self.n_users} under {self.adjacency.value!r}"
-            )
         check_within("beta", self.beta, 0, 1, "()")
 
     @property
     def classes(self) -> int:
         """Number of classes of sizes with the empty one: v = floor(log2 m_max) + 2."""
         return size_classes(self.m_max)
-
-    @property
-    def score_sensitivity(self) -> float:
-        """How much one user changes s / 2 - c_j: by 1 if s stays, by 1/2 if s goes too."""
-        return 1.0 if self.adjacency is Adjacency.REPLACE_USER else 0.5
 
     @property
     def count_slack(self) -> float:
@@ -148,7 +131,7 @@ class MedianTask:
     def least_users(self) -> float:
         """Fewest users for which m-hat can be found: four times what noise may hide."""
         epsilon = EM_SHARE * self.epsilon
-        score = 2 * self.score_sensitivity * math.log((self.classes - 1) / self.beta) / epsilon
+        score = 2 * math.log((self.classes - 1) / self.beta) / epsilon
         return 4 * max(score, self.count_slack)
 
 
@@ -170,13 +153,13 @@ def em_search(task: MedianTask, server: Curator) -> MedianSearch:
     Privacy
     -------
     epsilon-DP, 3/4 for the choice and 1/4 for the count, whose sensitivity is 1: (3/4 epsilon)^2 /
-    8 + (epsilon / 4)^2 / 2 in zCDP. The sensitivity of a score is ``task.score_sensitivity``.
+    8 + (epsilon / 4)^2 / 2 in zCDP. One user moves a score by at most 1: c_j by 1, while s stays.
     """
     summary = yield size_query(task.domain, task.m_max)
     counts = class_counts(summary)
     at = server.exponential(
         median_scores(counts),
-        sensitivity=task.score_sensitivity,
+        sensitivity=1.0,
         epsilon=EM_SHARE * task.epsilon,
         label="median size",
     )
@@ -220,7 +203,6 @@ class RaggedTask:
 
     domain: Keys
     size: int
-    adjacency: Adjacency
     epsilon: float
     delta: float
     rest: float
@@ -229,7 +211,7 @@ class RaggedTask:
     @property
     def touched(self) -> int:
         """Most symbols of which one user changes the counts above thresholds."""
-        return ExceedanceCounts(self.domain, self.size, (0,), True).touched(self.adjacency)
+        return min(len(self.domain), 2 * self.size)
 
     def touched_by(self, step: str) -> int:
         """Most symbols whose statistics one user changes in a step."""

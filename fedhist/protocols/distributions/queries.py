@@ -521,9 +521,9 @@ class CentredCounts(FramedShares):
         """Value of a step, in spreads."""
         return self.radius / FRAME_STEPS
 
-    def l2_sensitivity(self, times: int = 2) -> float:
-        """Largest move of the sum, in steps: two rows under replacement, else one."""
-        return float(times * FRAME_STEPS)
+    def l2_sensitivity(self) -> float:
+        """Largest move of the sum under replacement, in steps: two rows."""
+        return float(2 * FRAME_STEPS)
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send the row; randomness is used by users with more than m items only."""

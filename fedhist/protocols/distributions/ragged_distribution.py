@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -33,9 +34,9 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.model.truths import Truth
-from fedhist.privacy.adjacency import ONE_COUNT, Moves
+from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
-from fedhist.protocols.distributions.centred import SPENT, AskShares, CentredTask, centred
+from fedhist.protocols.distributions.centred import SPENT, CentredTask, centred
 from fedhist.protocols.distributions.distribution import Assumption
 from fedhist.protocols.distributions.mechanisms import Learned, Search, all_answer
 from fedhist.protocols.distributions.median_size import (
@@ -46,7 +47,6 @@ from fedhist.protocols.distributions.median_size import (
     RaggedTask,
     em_search,
     release,
-    size_query,
 )
 from fedhist.protocols.distributions.queries import MOST_FRAMED, SHARE_STEPS, OwnShares
 from fedhist.protocols.shared.central import Central
@@ -80,15 +80,12 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     m_max : int
         Public bound on the number of samples of a user, at most 2^24; larger numbers count as this
         one.
-    n_users : int, optional
-        s, public under "replace-user", where it must be given and all must answer; None under
-        "add-remove-user", where it is private.
+    n_users : int
+        s, PUBLIC. All of them must answer.
     mechanism : {"auto", "frequencies", "centred", "presence", "ks", "phs"}
         What is released of the samples. "auto" is "frequencies", or "centred" where public numbers
         promise more of it than it loses where users differ too much: :attr:`averaging`. ``assume``
         opens it to the others.
-    adjacency : str
-        "replace-user" (default) or "add-remove-user".
     mode : {"default", "paper"}
         "paper": half of epsilon for the paper's median of sizes, the printed budgets per symbol in
         the other half, sums of zero indicators. ``guarantee`` says what that is worth; for many
@@ -104,9 +101,8 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     (epsilon, delta)-DP per user. Averages: a row of own shares counts 1 in l1, so frequencies are
     epsilon-DP for Laplace noise 2 / (n epsilon) under replacement. With presence and selection a
     tenth of the budget is for m-hat and s-hat (a fifth of epsilon if delta = 0). Given these, one
-    user changes the counts of at most q = min(k, 2 m-hat) symbols (min(k, m-hat) if added or
-    removed) by 1 each: presence has the l2 sensitivity sqrt(q), and q exponential mechanisms of
-    epsilon_1 cost q epsilon_1^2 / 8 in zCDP.
+    user changes the counts of at most q = min(k, 2 m-hat) symbols by 1 each: presence has the l2
+    sensitivity sqrt(q), and q exponential mechanisms of epsilon_1 cost q epsilon_1^2 / 8 in zCDP.
 
     Error
     -----
@@ -131,19 +127,17 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     epsilon: float
     delta: float = 0.0
     m_max: int = 1024
-    n_users: int | None = None
     mechanism: str = "auto"
-    adjacency: str = Adjacency.REPLACE_USER.value
     mode: Mode = "default"
     project: bool = True
     assume: Assumption = "nothing"
+    n_users: int = field(kw_only=True)
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         check_domain(self.domain)
         check_integer("m_max", self.m_max)
-        if self.n_users is not None:
-            check_integer("n_users", self.n_users)
+        check_integer("n_users", self.n_users)
         check_choice("mechanism", self.mechanism, ("auto", *AVERAGES, "presence", "ks", "phs"))
         self.check_mode()
         if self.mechanism == "centred" and not self.delta:
@@ -172,9 +166,9 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         """
         if self.mechanism != "auto":
             return self.mechanism
-        if self.n_users is None or not self.delta or math.isinf(self.epsilon):
+        if not self.delta or math.isinf(self.epsilon):
             return "frequencies"
-        task = self.centred_task(self.n_users)
+        task = self.centred_task
         if not (task.runs and task.selects):
             return "frequencies"
         offsets = replace(task, m=math.isqrt(self.m_max)).error()
@@ -186,12 +180,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         """One for the sizes, one for the samples; of averages as many as they ask."""
         if not self.averages:
             return 2
-        return (3 if self.averaging == "centred" else 1) + (self.n_users is None)
-
-    @property
-    def rest(self) -> float:
-        """Epsilon of an average; where the number of users is private, that takes 2 %."""
-        return self.epsilon * 0.98 if self.n_users is None else self.epsilon
+        return 3 if self.averaging == "centred" else 1
 
     @property
     def budgets(self) -> tuple[float, float]:
@@ -208,15 +197,13 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     @property
     def median_task(self) -> MedianTask:
         """The public side of the search for m-hat and s-hat."""
-        adjacency = Adjacency(self.adjacency)
-        return MedianTask(self.domain, self.m_max, self.n_users, adjacency, self.budgets[0])
+        return MedianTask(self.domain, self.m_max, self.n_users, self.budgets[0])
 
     def release_task(self, size: int) -> RaggedTask:
         """Collect what the second round needs to know, given m-hat."""
         return RaggedTask(
             domain=self.domain,
             size=size,
-            adjacency=Adjacency(self.adjacency),
             epsilon=self.epsilon,
             delta=self.delta,
             rest=self.budgets[1],
@@ -229,14 +216,8 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         """Average; or find m-hat and s-hat, ask their users for samples; estimate, project."""
         if math.isinf(self.epsilon):
             return (yield from self._exact(server))
-        known = self.mechanism == "centred" and self.n_users is not None
-        if known and not self.centred_task(self.n_users or 0).runs:
-            return Estimate.refused(
-                f"centred shares do not run with {len(self.domain)} symbols and m_max = "
-                f'{self.m_max}: take mechanism = "auto"'
-            )
         least = 0.0 if self.averages else self.least_users
-        if self.n_users is not None and self.n_users < least:
+        if self.n_users < least:
             return Estimate.refused(
                 f"{self.n_users} users are too few to find their median number of samples: "
                 f"{math.ceil(least)} are needed"
@@ -262,7 +243,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
 
     @property
     def least_users(self) -> float:
-        """Fewest users for which m-hat can be found: fewer are refused, if s is public."""
+        """Fewest users for which m-hat can be found: fewer are refused."""
         return self.median_task.least_users
 
     def search_median(self, server: Curator) -> MedianSearch:
@@ -279,60 +260,38 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         "frequencies": epsilon-DP, the sum of own shares moves by 2 rows in l1 under replacement,
         else by 1. "centred": (epsilon, delta)-DP, that of :func:`centred` with rows of own shares.
         """
-        n_users = float(self.n_users or 0)
-        if self.n_users is None:
-            summary = yield size_query(self.domain, 1)
-            noisy = server.discrete_laplace(
-                summary.sums["weight"].sum(keepdims=True),
-                l1_sensitivity=1,
-                epsilon=self.epsilon - self.rest,
-                label="users",
-                moves=ONE_COUNT,
-            )
-            n_users = max(1.0, float(noisy[0]))
-        ask = self._own_shares(n_users, server)
         if self.averaging != "centred":
-            return (yield from ask(self.rest, "frequencies"))
-        return (yield from centred(self.centred_task(n_users), server, ask))
+            return (yield from self._own_shares(self.epsilon, "frequencies", server))
+        ask = partial(self._own_shares, server=server)
+        return (yield from centred(self.centred_task, server, ask))
 
-    def centred_task(self, n_users: float) -> CentredTask:
-        """Say what centred counts of the users' own shares work with.
-
-        A released number of users decides by which composition the offsets hold: then the run is
-        (epsilon, 2 delta)-DP (:class:`fedhist.privacy.ledger.Ledger`), and a half of delta is
-        given.
-        """
-        delta = self.delta / 2 if self.n_users is None else self.delta
-        rho = zcdp_rho(self.epsilon, delta) * SPENT
+    @property
+    def centred_task(self) -> CentredTask:
+        """What centred counts of the users' own shares work with."""
         return CentredTask(
             self.domain,
             self.m_max,
             MOST_CLIP,
             own=True,
-            n_users=n_users,
-            epsilon=self.rest,
-            delta=delta,
-            rho=max(0.0, rho - (self.epsilon - self.rest) ** 2 / 2),
-            neighbours=2 if self.adjacency == Adjacency.REPLACE_USER.value else 1,
+            n_users=self.n_users,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            rho=zcdp_rho(self.epsilon, self.delta) * SPENT if self.delta else 0.0,
         )
 
-    def _own_shares(self, n_users: float, server: Curator) -> AskShares:
-        """Make the round that asks for own shares and divides by the number of users."""
-
-        def ask(epsilon: float, label: str) -> Generator[Query, Summary, Learned]:
-            query = OwnShares(self.domain)
-            summary = yield query
-            size = query.l1_sensitivity(Adjacency(self.adjacency))
-            noisy = server.discrete_laplace(
-                summary.sums["steps"],
-                l1_sensitivity=size,
-                epsilon=epsilon,
-                label=label,
-                moves=Moves.of(query.l1_sensitivity),
-            )
-            return _from_steps(noisy, n_users, math.sqrt(2) * size / (SHARE_STEPS * epsilon))
-
-        return ask
+    def _own_shares(self, epsilon: float, label: str, server: Curator) -> Search:
+        """Ask for own shares, add noise, and divide by the number of users."""
+        query = OwnShares(self.domain)
+        summary = yield query
+        size = query.l1_sensitivity(Adjacency.REPLACE_USER)
+        noisy = server.discrete_laplace(
+            summary.sums["steps"],
+            l1_sensitivity=size,
+            epsilon=epsilon,
+            label=label,
+            moves=Moves.of(query.l1_sensitivity),
+        )
+        return _from_steps(noisy, self.n_users, math.sqrt(2) * size / (SHARE_STEPS * epsilon))
 
     def _exact(self, server: Curator) -> Script:
         """Ask for the users' shares, and divide by what they add up to."""
@@ -340,7 +299,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         summary = yield query
         steps = server.discrete_laplace(
             summary.sums["steps"],
-            l1_sensitivity=query.l1_sensitivity(Adjacency(self.adjacency)),
+            l1_sensitivity=query.l1_sensitivity(Adjacency.REPLACE_USER),
             epsilon=math.inf,
         )
         total = int(steps.sum())
@@ -363,11 +322,8 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     def resolve(
         cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
-        """Fill the domain, and the public number of users where it is public."""
-        p = with_domain(parameters, domain)
-        if p.get("adjacency", Adjacency.REPLACE_USER.value) == Adjacency.REPLACE_USER.value:
-            p.setdefault("n_users", len(users))
-        return p, []
+        """Fill the domain and n_users."""
+        return {"n_users": len(users), **with_domain(parameters, domain)}, []
 
     @classmethod
     def example(cls) -> Self:

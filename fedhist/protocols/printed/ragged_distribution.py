@@ -72,7 +72,7 @@ def dyadic_search(task: MedianTask, server: Curator) -> MedianSearch:
 def dyadic_median(noisy: NDArray[np.int64], task: MedianTask) -> Median:
     """Find m-hat and s-hat from noisy counts of the classes; post-processing."""
     from_on = np.cumsum(noisy[::-1])[::-1].astype(np.float64)
-    enough = np.flatnonzero(from_on >= (task.n_users or 0) / 2 - dyadic_slack(task))
+    enough = np.flatnonzero(from_on >= task.n_users / 2 - dyadic_slack(task))
     last = int(enough[-1]) if len(enough) else 0
     if last == 0:
         return Median(0, 0.0, "more than half of the users seem to have no samples in the domain")
@@ -163,8 +163,6 @@ class RaggedDistributionAsPrinted(AsPrinted, RaggedDistribution):
     def __post_init__(self) -> None:
         if not self.delta:
             raise ValueError(f'mode "paper" needs delta > 0, got {self.delta}')
-        if self.adjacency != Adjacency.REPLACE_USER.value:
-            raise ValueError(f'mode "paper" is for "replace-user", got {self.adjacency!r}')
         if self.mechanism in AVERAGES:
             raise ValueError(f'mode "paper" has no mechanism {self.mechanism!r}')
         super().__post_init__()

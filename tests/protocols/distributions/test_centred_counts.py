@@ -61,7 +61,7 @@ def test_offsets_of_any_two_records_differ_by_at_most_the_sensitivity(own, radiu
     query = offsets(radius, own=own)
     rows = np.array([summary_of(query, u).sums["steps"] for u in every_record(3)])
     square = (rows**2).sum(axis=1)
-    assert square.max() <= FRAME_STEPS**2 == query.l2_sensitivity(1) ** 2
+    assert square.max() <= FRAME_STEPS**2 == (query.l2_sensitivity() / 2) ** 2
     apart = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
     assert apart.max() <= query.l2_sensitivity(2) ** 2
     if radius < 0.5:  # nearly everybody is scaled down: both are nearly attained

@@ -147,7 +147,7 @@ def row(n: int, **ragged: Any) -> Report:
 @pytest.mark.parametrize(
     ("report", "problem"),
     [
-        (row(2, item=[0, 1], count=[2, 2]), "adds up to 4, more than m = 3"),
+        (row(2, item=[0, 1], count=[2, 2]), "adds up to 4, more than 3"),
         (row(1, item=[0], count=[4]), "holds 4"),
         (row(1, item=[0], count=[0]), "holds 0"),
         (row(1, item=[5], count=[1]), "holds 5"),

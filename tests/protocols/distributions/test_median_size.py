@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.distributions.median_size import (
     EM_SHARE,
@@ -36,7 +35,6 @@ from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
 
 RULES = {"em": em_search, "dyadic": dyadic_search}
-REPLACE, ADD = Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER
 TEA = Keys.of(["tea"])
 
 
@@ -46,8 +44,8 @@ def drinkers(sizes: Any) -> Users:
     return Users.from_counts(n, n, np.zeros(len(n), np.int64), sizes, TEA)
 
 
-def task(m_max: int, s: int | None, epsilon: float = 1.0, beta: float = 0.05) -> MedianTask:
-    return MedianTask(TEA, m_max, s, ADD if s is None else REPLACE, epsilon, beta)
+def task(m_max: int, s: int, epsilon: float = 1.0, beta: float = 0.05) -> MedianTask:
+    return MedianTask(TEA, m_max, s, epsilon, beta)
 
 
 def search(rule: str, t: MedianTask, sizes: Any, seed: int = 0) -> tuple[Median, Ledger]:
@@ -86,7 +84,7 @@ def test_without_noise_both_find_the_power_of_two_below_the_median() -> None:
     for _ in range(50):
         sizes = rng.integers(1, rng.integers(2, 200), 2 * rng.integers(3, 40) + 1)
         expected = 1 << int(np.median(sizes)).bit_length() - 1
-        for rule, s in (("em", len(sizes)), ("em", None), ("dyadic", len(sizes))):
+        for rule, s in (("em", len(sizes)), ("dyadic", len(sizes))):
             found, _ = search(rule, task(256, s, math.inf), sizes)
             assert found.size == expected
             assert found.users == (sizes >= expected).sum()
@@ -102,36 +100,28 @@ def test_sizes_beyond_m_max_count_as_m_max() -> None:
 SIZES = (0, 1, 2, 5)  # one of every class for m_max = 4
 
 
-def neighbours(adjacency: Adjacency, s: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def neighbours(s: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     out = []
     for rest in itertools.combinations_with_replacement(SIZES, s - 1):
-        if adjacency is REPLACE:
-            out += [((*rest, a), (*rest, b)) for a in SIZES for b in SIZES if a != b]
-        else:
-            out += [pair for a in SIZES for pair in (((*rest, a), rest), (rest, (*rest, a)))]
+        out += [((*rest, a), (*rest, b)) for a in SIZES for b in SIZES if a != b]
     return out
 
 
-@pytest.mark.parametrize(("adjacency", "l1", "score"), [(REPLACE, 2, 1.0), (ADD, 1, 0.5)])
-def test_sensitivities_are_attained_and_never_passed(
-    adjacency: Adjacency, l1: int, score: float
-) -> None:
+def test_sensitivities_are_attained_and_never_passed() -> None:
     worst_l1 = worst_score = worst_tail = 0.0
-    for a, b in neighbours(adjacency, 4):
+    for a, b in neighbours(4):
         x, y = classes(a, 4), classes(b, 4)
         worst_l1 = max(worst_l1, np.abs(x - y).sum())
         worst_score = max(worst_score, np.abs(median_scores(x) - median_scores(y)).max())
         tails = np.cumsum(x[::-1])[:-1] - np.cumsum(y[::-1])[:-1]  # s-hat counts one of these
         worst_tail = max(worst_tail, np.abs(tails).max())
-    t = task(4, 4 if adjacency is REPLACE else None)
-    assert (worst_l1, worst_score, worst_tail) == (l1, score, 1)
-    assert t.score_sensitivity == score
+    assert (worst_l1, worst_score, worst_tail) == (2, 1, 1)
 
 
 def log_law(sizes: tuple[int, ...], t: MedianTask, z: np.ndarray[Any, Any]) -> Any:
     """Log probability of every (class, noisy count) of "em", from scratch."""
     counts = classes(sizes, 4)
-    weight = EM_SHARE * t.epsilon / (2 * t.score_sensitivity)
+    weight = EM_SHARE * t.epsilon / 2
     logit = weight * median_scores(counts)
     log_p = logit - np.log(np.exp(logit).sum())
     rate = (1 - EM_SHARE) * t.epsilon
@@ -140,12 +130,11 @@ def log_law(sizes: tuple[int, ...], t: MedianTask, z: np.ndarray[Any, Any]) -> A
     return log_p[:, None] + noise, log_p
 
 
-@pytest.mark.parametrize("adjacency", [REPLACE, ADD])
-def test_em_is_epsilon_private_and_has_bounded_range(adjacency: Adjacency) -> None:
+def test_em_is_epsilon_private_and_has_bounded_range() -> None:
     """Exact joint law of m-hat and s-hat over all neighbours; beyond z the ratio is constant."""
-    t, z = task(4, 4 if adjacency is REPLACE else None, 0.9), np.arange(-3, 9)
+    t, z = task(4, 4, 0.9), np.arange(-3, 9)
     worst = spread = 0.0
-    for a, b in neighbours(adjacency, 4):
+    for a, b in neighbours(4):
         (joint_a, p_a), (joint_b, p_b) = log_law(a, t, z), log_law(b, t, z)
         worst = max(worst, np.abs(joint_a - joint_b).max())
         spread = max(spread, np.ptp(p_a - p_b))
@@ -160,17 +149,16 @@ def test_dyadic_spends_epsilon_exactly() -> None:
     scale = 2.0
     z = np.arange(-6, 7)
     worst = 0.0
-    for a, b in neighbours(REPLACE, 4):
+    for a, b in neighbours(4):
         x, y = classes(a, 4), classes(b, 4)
         per_class = (np.abs(z[:, None] - y) - np.abs(z[:, None] - x)).max(axis=0) / scale
         worst = max(worst, float(per_class.sum()))
     assert worst == pytest.approx(1.0, rel=1e-12)
 
 
-@pytest.mark.parametrize("s", [400, None])
-def test_the_ledger_is_charged_what_is_spent(s: int | None) -> None:
+def test_the_ledger_is_charged_what_is_spent() -> None:
     sizes = [5] * 400
-    _, ledger = search("em", task(8, s, 2.0), sizes)
+    _, ledger = search("em", task(8, 400, 2.0), sizes)
     assert [e.release.epsilon for e in ledger.entries] == pytest.approx([1.5, 0.5])
     assert sum(e.release.rho for e in ledger.entries) == pytest.approx(1.5**2 / 8 + 0.5**2 / 2)
     _, ledger = search("dyadic", task(8, 400, 2.0), sizes)
@@ -221,8 +209,8 @@ def test_the_slack_bounds_all_sums_of_noise() -> None:
     assert (largest > dyadic_slack(t) / 4).mean() > 0.2
 
 
-@pytest.mark.parametrize(("rule", "s"), [("em", 4000), ("em", None), ("dyadic", 4000)])
-def test_lemma_10_holds(rule: str, s: int | None) -> None:
+@pytest.mark.parametrize(("rule", "s"), [("em", 4000), ("dyadic", 4000)])
+def test_lemma_10_holds(rule: str, s: int) -> None:
     """m-hat >= median / 2 and s-hat near s' >= s / 4, with 20 seeds; beta = 1e-6 each."""
     rng = np.random.default_rng(8)
     sizes = rng.geometric(0.02, 4000)
@@ -251,16 +239,13 @@ def test_users_without_samples_fail() -> None:
     [
         ({"m_max": 0}, "m_max.*0"),
         ({"m_max": (1 << 31) + 1}, "m_max"),
-        ({"n_users": None}, "n_users.*None"),
-        ({"adjacency": ADD}, "n_users.*10"),
-        ({"adjacency": Adjacency.ZERO_OUT_USER}, "zero-out-user"),
         ({"beta": 0.0}, "beta.*0"),
         ({"beta": 1.0}, "beta.*1"),
         ({"epsilon": 0.0}, "epsilon"),
     ],
 )
 def test_impossible_tasks_are_refused(change: dict[str, Any], match: str) -> None:
-    good = {"domain": TEA, "m_max": 8, "n_users": 10, "adjacency": REPLACE, "epsilon": 1.0}
+    good = {"domain": TEA, "m_max": 8, "n_users": 10, "epsilon": 1.0}
     MedianTask(**good)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=match):
         MedianTask(**{**good, **change})

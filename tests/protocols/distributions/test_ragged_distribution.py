@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedhist.model.query import Summary
-from fedhist.privacy.guarantee import Adjacency, zcdp_rho
+from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.protocols.distributions.median_size import RaggedTask, release
 from fedhist.protocols.distributions.ragged_distribution import RaggedDistribution
 from fedhist.protocols.printed.ragged_distribution import (
@@ -30,8 +30,6 @@ from simulations.runtimes.inline import InlinePopulation
 from tests.protocols.running import count_table, secure
 from tests.protocols.running import result as run
 
-REPLACE, ADD = Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER
-ADD_REMOVE: dict[str, Any] = {"adjacency": ADD.value, "n_users": None}
 PAPER: dict[str, Any] = {"mode": "paper"}
 
 
@@ -88,11 +86,9 @@ def recorded(task: RaggedTask, s_hat: int, records: tuple[tuple[int, ...], ...])
     return recorder.calls
 
 
-def a_task(
-    mechanism: str, adjacency: Adjacency, k: int, size: int, kind: type[RaggedTask] = RaggedTask
-) -> RaggedTask:
+def a_task(mechanism: str, k: int, size: int, kind: type[RaggedTask] = RaggedTask) -> RaggedTask:
     domain = Keys.of([f"s{j}" for j in range(k)])
-    return kind(domain, size, adjacency, 300.0, 1e-6, 200.0, mechanism)
+    return kind(domain, size, 300.0, 1e-6, 200.0, mechanism)
 
 
 def records_of(k: int, size: int) -> list[tuple[int, ...]]:
@@ -101,44 +97,37 @@ def records_of(k: int, size: int) -> list[tuple[int, ...]]:
     return [*(r for r in every if sum(r) == size), (size - 1, *[0] * (k - 1))]
 
 
-def pairs(adjacency: Adjacency, k: int, size: int) -> Iterator[tuple[Any, Any]]:
+def pairs(k: int, size: int) -> Iterator[tuple[Any, Any]]:
     some = records_of(k, size)
     for rest in ((some[0], some[-2]), (some[0], some[0], some[-1], some[1])):
-        if adjacency is REPLACE:
-            yield from (((*rest, a), (*rest, b)) for a in some for b in some)
-        else:
-            yield from (((*rest, a), rest) for a in some)
+        yield from (((*rest, a), (*rest, b)) for a in some for b in some)
 
 
-@pytest.mark.parametrize("adjacency", [REPLACE, ADD])
 @pytest.mark.parametrize(("k", "size"), [(2, 1), (3, 1), (3, 2), (5, 2)])
-def test_presence_has_the_declared_sensitivity(adjacency: Adjacency, k: int, size: int) -> None:
+def test_presence_has_the_declared_sensitivity(k: int, size: int) -> None:
     """Over all neighbours: l2 distance at most what noise is for, and attained."""
-    task = a_task("presence", adjacency, k, size)
+    task = a_task("presence", k, size)
     worst = 0.0
-    for a, b in pairs(adjacency, k, size):
+    for a, b in pairs(k, size):
         ((name, x, how),), ((_, y, _),) = recorded(task, 3, a), recorded(task, 3, b)
         assert name == "gaussian_zcdp"
         assert how["rho"] == task.rest
         worst = max(worst, float(np.linalg.norm(x - y)))
     assert worst == pytest.approx(how["l2_sensitivity"], rel=1e-12)
-    assert how["l2_sensitivity"] == pytest.approx(
-        math.sqrt(min(k, (2 if adjacency is REPLACE else 1) * size))
-    )
+    assert how["l2_sensitivity"] == pytest.approx(math.sqrt(min(k, 2 * size)))
 
 
-@pytest.mark.parametrize("adjacency", [REPLACE, ADD])
 @pytest.mark.parametrize("mechanism", ["ks", "phs"])
 @pytest.mark.parametrize("s_hat", [2, 3, 7])
-def test_selection_is_private_row_by_row(adjacency: Adjacency, mechanism: str, s_hat: int) -> None:
+def test_selection_is_private_row_by_row(mechanism: str, s_hat: int) -> None:
     """Scores move by 1 at most, in the declared number of rows; so do the exact laws.
 
     s-hat is whatever was released, above or below the number of users.
     """
     k, size = 5, 2
-    task = a_task(mechanism, adjacency, k, size)
+    task = a_task(mechanism, k, size)
     worst, touched, spread = 0.0, 0, 0.0
-    for a, b in pairs(adjacency, k, size):
+    for a, b in pairs(k, size):
         ((name, x, how),), ((_, y, _),) = recorded(task, s_hat, a), recorded(task, s_hat, b)
         assert name == "exponential_rows"
         worst = max(worst, float(np.abs(x - y).max()))
@@ -160,9 +149,9 @@ def test_selection_is_private_row_by_row(adjacency: Adjacency, mechanism: str, s
 @pytest.mark.parametrize("mechanism", ["presence", "phs", "ks"])
 def test_printed_sums_of_zeros_touch_more_than_the_paper_says(mechanism: str) -> None:
     k, size = 5, 2
-    task = a_task(mechanism, REPLACE, k, size, RaggedTaskAsPrinted)
+    task = a_task(mechanism, k, size, RaggedTaskAsPrinted)
     touched, worst = 0, 0.0
-    for a, b in pairs(REPLACE, k, size):
+    for a, b in pairs(k, size):
         ((_, x, how),), ((_, y, _),) = recorded(task, 3, a), recorded(task, 3, b)
         changed = x != y if mechanism == "presence" else (x != y).any(axis=1)
         touched, worst = max(touched, int(changed.sum())), max(worst, float(np.abs(x - y).max()))
@@ -201,14 +190,11 @@ def test_pure_budgets_add_up() -> None:
 
 
 def test_epsilon_per_symbol_is_the_bounded_range_share() -> None:
-    protocol = RaggedDistribution(Keys.range(500), 1.0, 1e-6, 128, 9000)
+    protocol = RaggedDistribution(Keys.range(500), 1.0, 1e-6, 128, n_users=9000)
     task = protocol.release_task(32)
     assert task.touched == 64
     assert 64 * task.epsilon_each**2 / 8 == pytest.approx(0.9 * zcdp_rho(1.0, 1e-6), rel=1e-8)
     assert task.law.scale == pytest.approx(math.sqrt(64 / (2 * 0.9 * zcdp_rho(1.0, 1e-6))))
-    alone = replace(protocol, **ADD_REMOVE).release_task(32)
-    assert alone.touched == 32
-    assert alone.law.scale == pytest.approx(task.law.scale / math.sqrt(2))
 
 
 # -- the printed mode ------------------------------------------------------------------------------
@@ -217,17 +203,17 @@ def test_epsilon_per_symbol_is_the_bounded_range_share() -> None:
 def test_printed_budgets() -> None:
     """Theorems 14 and 15 at (1, 1e-6): k = 100 with m-hat = 128, and with m-hat = 16."""
     log = math.log(2e6)
-    paper = RaggedDistribution(Keys.range(100), 1.0, 1e-6, 128, 9000, **PAPER)
+    paper = RaggedDistribution(Keys.range(100), 1.0, 1e-6, 128, n_users=9000, **PAPER)
     assert paper.release_task(128).epsilon_each == 1 / (8 * math.sqrt(101 * log))
     assert paper.release_task(16).epsilon_each == 0.5 / (8 * math.sqrt(16 * log))
-    few = RaggedDistribution(Keys.range(8), 1.0, 1e-6, 128, 9000, **PAPER)
+    few = RaggedDistribution(Keys.range(8), 1.0, 1e-6, 128, n_users=9000, **PAPER)
     assert few.release_task(8).steps(0.0) == ("phs",)
     assert few.release_task(4).steps(0.0) == ("phs", "presence")
 
 
 def test_the_paper_claims_less_than_it_spends() -> None:
     """For many symbols; the guarantee is that of the worst m-hat, 1, and holds in the ledger."""
-    few = RaggedDistribution(Keys.range(4), 1.0, 1e-6, 16, 9000, **PAPER)
+    few = RaggedDistribution(Keys.range(4), 1.0, 1e-6, 16, n_users=9000, **PAPER)
     many = replace(few, domain=Keys.range(5000), mechanism="presence")
     assert few.claimed.epsilon == many.claimed.epsilon == 1.0
     assert few.guarantee.epsilon < 1.0
@@ -241,7 +227,7 @@ def test_the_printed_claim_is_false_for_many_symbols() -> None:
     The second half claims (1/2, 5e-7). The privacy loss is a sum of 4999 independent terms, with
     mean .67 and standard deviation 1.2; 400 draws of it (false alarm far below 1e-9).
     """
-    each = a_task("presence", REPLACE, 5000, 1, RaggedTaskAsPrinted).epsilon_each
+    each = a_task("presence", 5000, 1, RaggedTaskAsPrinted).epsilon_each
     noise = np.random.default_rng(6).laplace(0, 1 / each, (400, 4999))
     loss = each * (np.abs(noise + 1) - np.abs(noise)).sum(axis=1)
     assert np.maximum(0.0, -np.expm1(0.5 - loss)).mean() > 0.05  # delta at epsilon = 1/2
@@ -259,7 +245,7 @@ def test_the_printed_mode_runs_within_its_guarantee() -> None:
 
 def test_auto_takes_what_is_predicted_to_be_better() -> None:
     """Few samples per symbol: presence. Many: selection. Too few users for that: presence."""
-    sparse = RaggedDistribution(Keys.range(1000), 2.0, 1e-6, 1024, 100_000)
+    sparse = RaggedDistribution(Keys.range(1000), 2.0, 1e-6, 1024, n_users=100_000)
     assert sparse.release_task(4).steps(60_000.0) == ("presence",)
     dense = replace(sparse, domain=Keys.range(10))
     assert dense.release_task(256).steps(60_000.0) == ("ks",)
@@ -280,22 +266,6 @@ def test_too_few_users_are_refused_before_anything_is_asked(fields: dict[str, An
     assert not estimate.ledger.entries
     enough = replace(protocol, n_users=math.ceil(protocol.least_users))
     Session(enough, lambda i: SimulatedNoise(0, i))  # asks
-
-
-def test_too_few_users_fail_where_their_number_is_private() -> None:
-    users = population(30, 10, 20)
-    estimate = run(protocol_for(users, epsilon=0.5, **ALIKE, **ADD_REMOVE), users)
-    assert estimate.status == "failed"
-    assert estimate.value is None
-
-
-def test_the_private_number_of_users_is_not_published() -> None:
-    users = population(1234, 10, 20)
-    for fields, name in ((ALIKE, "size"), ({"mechanism": "centred"}, "mass"), ({}, "mass")):
-        estimate = run(protocol_for(users, **fields, **ADD_REMOVE), users)
-        assert estimate.status == "ok"
-        assert 1234.0 not in estimate.public.values()
-        assert name in estimate.public
 
 
 def test_another_number_of_users_fails() -> None:
@@ -322,7 +292,7 @@ def test_users_who_leave_between_the_rounds_fail() -> None:
 def test_the_floor_of_a_selection_is_that_of_distribution() -> None:
     """Users solve x = 2 log(sqrt(m) x) + 6, x = h epsilon s with tents h s high: h = 1 and .4."""
     for size, ks, phs in ((4, 249, 622), (1 << 20, 529, 1321)):
-        task = a_task("auto", REPLACE, 5, size)
+        task = a_task("auto", 5, size)
         one = replace(task, delta=0.0, rest=0.05 * task.touched)
         assert one.epsilon_each == pytest.approx(0.05)
         assert one.floor("ks") == pytest.approx(ks, abs=1)
@@ -380,10 +350,6 @@ def test_the_configuration_is_completed() -> None:
     users = population(20, 3, 4)
     filled, told = RaggedDistribution.resolve({"epsilon": 1.0}, users, users.vocabulary)
     assert (filled["n_users"], filled["domain"], told) == (20, users.vocabulary, [])
-    filled, _ = RaggedDistribution.resolve(
-        {"epsilon": 1.0, "adjacency": ADD.value}, users, users.vocabulary
-    )
-    assert "n_users" not in filled
 
 
 @pytest.mark.parametrize(
@@ -394,12 +360,9 @@ def test_the_configuration_is_completed() -> None:
         ({"m_max": 2.5}, "m_max.*2.5"),
         ({"n_users": 0}, "n_users.*0"),
         ({"n_users": None}, "n_users.*None"),
-        ({"adjacency": ADD.value}, "n_users.*100"),
-        ({"adjacency": "zero-out-user", "n_users": None}, "zero-out-user"),
         ({"mechanism": "magic"}, "mechanism.*'magic'"),
         ({"mode": "printed"}, "mode.*'printed'"),
         ({"mode": "paper", "delta": 0.0}, r"delta.*0\.0"),
-        ({**PAPER, **ADD_REMOVE}, "add-remove-user"),
         ({"mechanism": "ks", "m_max": 1 << 22}, "m_max"),
         ({"mechanism": "centred", "delta": 0.0}, r"delta.*0\.0"),
         ({"assume": "alike"}, "assume.*'alike'"),
