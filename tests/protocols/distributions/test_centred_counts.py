@@ -63,10 +63,10 @@ def test_offsets_of_any_two_records_differ_by_at_most_the_sensitivity(own, radiu
     square = (rows**2).sum(axis=1)
     assert square.max() <= FRAME_STEPS**2 == (query.l2_sensitivity() / 2) ** 2
     apart = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
-    assert apart.max() <= query.l2_sensitivity(2) ** 2
+    assert apart.max() <= query.l2_sensitivity() ** 2
     if radius < 0.5:  # nearly everybody is scaled down: both are nearly attained
         assert square.max() > 0.999 * FRAME_STEPS**2
-        assert apart.max() > 0.95 * query.l2_sensitivity(2) ** 2
+        assert apart.max() > 0.95 * query.l2_sensitivity() ** 2
     assert not rows[0].any()  # the empty record
 
 
