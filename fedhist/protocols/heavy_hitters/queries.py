@@ -13,9 +13,8 @@ import numpy as np
 from clients.randomizers.scalars import randomize
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_choice, check_integer, check_within
-from fedhist.channels.catalogue import scalar_channel
 from fedhist.channels.oracles import OracleChannel, SymbolOracle, oracle_channel
-from fedhist.channels.scalar import ScalarChannel
+from fedhist.channels.scalar import ScalarChannel, scalar_channel
 from fedhist.model.query import Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
