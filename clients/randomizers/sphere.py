@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
+from clients.records.user_rows import norms, norms_and_units
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.hashing import GOLDEN, counter_words, mix
 from fedhist.channels.layers import draw_layers
@@ -46,7 +47,7 @@ def duchi_l2(x: Floats, channel: SphereChannel, rng: Streams) -> Floats:
     """
     if math.isinf(channel.epsilon):
         return x.copy()
-    share = np.minimum(_norms(x)[0] / channel.radius, 1.0)
+    share = np.minimum(norms(x) / channel.radius, 1.0)
     near = rng.substream("end").bernoulli((1.0 + share) / 2)
     lie = rng.substream("flip").bernoulli(np.full(len(x), channel.flip))
     d = channel.dimension
@@ -60,16 +61,6 @@ def duchi_l2(x: Floats, channel: SphereChannel, rng: Streams) -> Floats:
     y *= (channel.length / np.sqrt(np.square(y).sum(axis=1)))[:, None]
     y[above != (near ^ lie)] *= -1.0
     return y
-
-
-def _norms(x: Floats) -> tuple[Floats, Floats]:
-    """Norms of finite rows, whose squares need not be finite, and the rows over them."""
-    largest = np.abs(x).max(axis=1, initial=0.0)
-    scale = np.where(largest > 0, largest, 1.0)
-    unit = x / scale[:, None]
-    root = np.sqrt(np.square(unit).sum(axis=1))
-    unit /= np.where(largest > 0, root, 1.0)[:, None]
-    return scale * root, unit
 
 
 def rank_symbols(
@@ -114,7 +105,7 @@ def ends_of(x: Floats, rng: Streams) -> NDArray[np.float32]:
     # larger entries count as infinite: their squares are scaled, but not their quotients
     finite = np.asarray((np.abs(x) < 1e300).all(axis=1))
     x = np.where(finite[:, None], x, 0.0)
-    norm, unit = _norms(x)
+    norm, unit = norms_and_units(x)
     unit[norm == 0, 0] = 1.0
     near = rng.substream("end").bernoulli((1.0 + np.minimum(norm, 1.0)) / 2)
     unit[~near] *= -1.0

@@ -26,7 +26,7 @@ from clients.records.user_rows import (
     user_points,
     wave_means,
 )
-from fedhist.base.arrays import Array, Floats, Integers
+from fedhist.base.arrays import Array, Floats, Integers, read_only
 from fedhist.base.checks import check_choice, check_range, check_scale, check_size, check_within
 from fedhist.base.errors import PopulationError
 from fedhist.channels.covers import Cover
@@ -71,7 +71,7 @@ class Coordinates(Functional):
     def __post_init__(self) -> None:
         check_within("dimension", self.dimension, 1, MAX_FOLDS)
         check_range(self.low, self.high)
-        _check_items(self.max_items)
+        check_within("max_items", self.max_items, 0, math.inf, "[)")
         if self.columns is not None:
             check_columns(self.columns, self.dimension)
 
@@ -132,11 +132,10 @@ class Rotated(Functional):
     def __post_init__(self) -> None:
         check_within("dimension", self.dimension, 1, MAX_FOLDS)
         check_size("radius", self.radius)
-        if self.clip is not None and not 0 < self.clip < math.inf:
-            raise ValueError(f"clip must be positive and finite, got {self.clip}")
-        if math.isinf(self.high - self.low):
-            raise ValueError(f"the range must be finite, got [{self.low}, {self.high}]")
-        _check_items(self.max_items)
+        if self.clip is not None:
+            check_size("clip", self.clip)
+        check_range(self.low, self.high)
+        check_within("max_items", self.max_items, 0, math.inf, "[)")
         check_within("sign_salt", self.sign_salt, 0, 1 << 63, "[)")
 
     @property
@@ -245,8 +244,7 @@ class HadamardRows(_Signed):
     domain: Keys
 
     def __post_init__(self) -> None:
-        if not 2 <= len(self.domain) <= MAX_FOLDS:
-            raise ValueError(f"the domain must have 2 to {MAX_FOLDS} items, got {len(self.domain)}")
+        check_within("the number of items", len(self.domain), 2, MAX_FOLDS)
 
     @property
     def n_folds(self) -> int:
@@ -312,8 +310,7 @@ class Scalar(VectorPart):
     functional: Functional
 
     def __post_init__(self) -> None:
-        if self.functional.n_folds != 1:
-            raise ValueError(f"the functional must have one fold, got {self.functional.n_folds}")
+        check_within("the folds of the functional", self.functional.n_folds, 1, 1)
 
     @property
     def n_coordinates(self) -> int:
@@ -557,14 +554,7 @@ def samples_of(users: Users, dimension: int) -> Samples:
 @lru_cache(maxsize=16)
 def rotation_signs(salt: int, d2: int) -> Floats:
     """Expand a public salt to the signs of a rotation: (d2,) float64, +-1, read-only."""
-    signs = public_signs(salt, (d2,)).astype(np.float64)
-    signs.setflags(write=False)
-    return signs
-
-
-def _check_items(max_items: int) -> None:
-    if max_items < 0:
-        raise ValueError(f"max_items must not be negative, got {max_items}")
+    return read_only(public_signs(salt, (d2,)).astype(np.float64))
 
 
 def _checked(fold: Integers, users: Users, n_folds: int) -> Integers:

@@ -137,9 +137,16 @@ def mean_rows(samples: Samples, box: float) -> Floats:
 
 def norms(rows: Floats) -> Floats:
     """Return l2 norms of rows of any finite size: (n,); NaN of a row with one."""
-    away = np.abs(rows)
-    largest = np.maximum(away.max(axis=1, initial=0.0), 1e-300)
-    return np.asarray(largest * np.sqrt(np.square(away / largest[:, None]).sum(axis=1)))
+    return norms_and_units(rows)[0]
+
+
+def norms_and_units(rows: Floats) -> tuple[Floats, Floats]:
+    """Return l2 norms of rows, whose squares need not be finite, and the rows over them."""
+    largest = np.maximum(np.abs(rows).max(axis=1, initial=0.0), 1e-300)
+    unit = rows / largest[:, None]
+    root = np.sqrt(np.square(unit).sum(axis=1))
+    unit /= np.where(root == 0, 1.0, root)[:, None]
+    return np.asarray(largest * root), np.asarray(unit)
 
 
 def shorten(rows: Floats, box: float) -> Floats:

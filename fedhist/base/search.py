@@ -8,6 +8,11 @@ MOST_USERS = 1 << 50
 """More than anybody has: no search for a number of users goes further."""
 
 
+def fewest_users(enough: Callable[[int], bool], least: int = 1) -> int:
+    """Return the smallest number of users, ``least`` or more, that is enough; 2^50 if none is."""
+    return first_true(enough, MOST_USERS, least) or MOST_USERS
+
+
 def first_true(holds: Callable[[int], bool], most: int, least: int = 1) -> int | None:
     """Return the smallest n in [least, most] that a statement holds for; None if there is none.
 

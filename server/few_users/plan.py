@@ -22,7 +22,7 @@ from scipy.special import gammaincinv, ndtr, ndtri
 
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_choice, check_count, check_scale, check_within
-from fedhist.base.search import MOST_USERS, first_true
+from fedhist.base.search import fewest_users
 from fedhist.channels.hadamard import next_power_of_two
 from fedhist.privacy.guarantee import Release, check_budget, zcdp_rho
 
@@ -393,7 +393,7 @@ def few_n_min(
         wrong = -math.log(v * failure) / ((kappa - corrupted) * b.epsilon0) if corrupted else 0.0
         return n >= max(first, wrong) and least_inside(n, kappa) <= n - math.floor(corrupted * n)
 
-    return first_true(enough, MOST_USERS) or MOST_USERS
+    return fewest_users(enough)
 
 
 def rounds_needed(v: float, kappa: float, failure: float) -> int:

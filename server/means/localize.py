@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from fedhist.base.arrays import Floats
-from fedhist.base.search import MOST_USERS, first_true
+from fedhist.base.search import fewest_users
 from fedhist.channels.bits import UnaryChannel
 from fedhist.channels.scalar import planned_v, scalar_channel
 
@@ -179,11 +179,8 @@ def least_users(
     >>> least_users(1 / 32, 1.0, 1.0), least_users(1 / 32, 1.0, 0.1)
     (5, 401)
     """
-    found = first_true(
-        lambda n: plan_univariate(n, mean_scale, half_range, epsilon, kind, size).feasible,
-        MOST_USERS,
-    )
-    return found or MOST_USERS
+    scales = mean_scale, half_range, epsilon
+    return fewest_users(lambda n: plan_univariate(n, *scales, kind, size).feasible)
 
 
 @lru_cache(maxsize=1024)

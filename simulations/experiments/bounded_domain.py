@@ -143,7 +143,6 @@ class Setting:
             epsilon=float(s["epsilon"]) + float(s["epsilon_choice"]),
             delta=self.delta * (2 if needs_delta else 1),
             epsilon_choice=float(s["epsilon_choice"]),
-            delta_choice=self.delta if needs_delta else 0.0,
             threshold=rule,
             noise="gaussian",
             clip_max=float(s["fixed_clip_max"] if fixed else s["clip_max"]),

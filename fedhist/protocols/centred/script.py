@@ -17,7 +17,6 @@ import numpy as np
 
 from clients.records.functionals import Scalar
 from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_within
 from fedhist.base.hashing import digest64
 from fedhist.base.text import warned
 from fedhist.channels.scalar import scalar_channel
@@ -40,11 +39,6 @@ from server.means.localize import keep_inside
 Project = Callable[[Floats], Floats]
 Method = Literal["centred", "folds", "auto"]
 """How whole vectors are asked for, where a protocol has a choice."""
-
-
-def check_clip_mass(clip_mass: float) -> None:
-    """Raise ValueError unless a share of users between 0 and 1/2."""
-    check_within("clip_mass", clip_mass, 0, 0.5, "(]")
 
 
 @dataclass(frozen=True)

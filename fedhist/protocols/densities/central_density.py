@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from fedhist.base.checks import check_choice, check_integer
+from fedhist.base.checks import check_choice, check_integer, check_within
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.adjacency import Moves
@@ -127,9 +127,7 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
         check_budget(self.epsilon, self.delta)
         check_choice("adjacency", self.adjacency, ("replace-user", "zero-out-user"))
         check_integer("n_users", self.n_users, 1 << 32)
-        T = self.samples_per_user
-        if not isinstance(T, int | float) or not 1 <= T < math.inf:
-            raise ValueError(f"samples_per_user must be a number of at least 1, got {T!r}")
+        check_within("samples_per_user", self.samples_per_user, 1, math.inf, "[)")
         self.check_series()
         self.check_integers(self.discrete)
         _ = self.asks(self.query, 0)

@@ -30,14 +30,13 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
-from fedhist.protocols.centred.script import Opening, centred_mean, check_clip_mass
+from fedhist.protocols.centred.script import Opening, centred_mean
 from fedhist.protocols.densities.density_target import DensityTarget
 from fedhist.protocols.densities.queries import BinReports
 from fedhist.protocols.localize.script import FoldProtocol
 from fedhist.users.cohort import Cohort
 from server.densities.plan import SeriesPlan, density_level, plan_series
 from server.densities.series import GRID, GridDensity, frequencies, nearest_density, of_bins
-from server.means.centred import CLIP_MASS
 from server.means.localize import Plan
 
 if TYPE_CHECKING:
@@ -96,9 +95,6 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
         neither shrinks nor projects. The value is then the series at the midpoints of the cells.
     truth_level : int
         Terms of the series that :meth:`truth` takes from the samples; for evaluation only.
-    clip_mass : float
-        Of "centred": share of the users who may lie outside the radius of a stage, see
-        :class:`~fedhist.protocols.means.mean_l2.MeanL2`.
     salt : int
         Public salt of the cohorts; those of folds and points are derived from it.
     trust : Shuffling, optional
@@ -154,13 +150,11 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
     salt: int = 1
     basis: BasisName = "cosine"
     method: Literal["centred", "folds"] = "centred"
-    clip_mass: float = CLIP_MASS
     trust: Shuffling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self.check_mode()
         self.check_fields(self.mean_scale)
-        check_clip_mass(self.clip_mass)
         if self.method == "folds" and self.basis != "fourier" and self.mode == "default":
             raise ValueError(f'method = "folds" has the basis "fourier", got {self.basis!r}')
         self.check_series()
@@ -257,7 +251,6 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
             stages,
             epsilon=self.epsilon,
             salt=self.salt,
-            clip_mass=self.clip_mass,
             project=lambda theta: nearest_density(basis, theta),
             opening=Opening(ask, lambda s: matrix @ ask(None).masses(s)) if n_bins else None,
         )
@@ -280,16 +273,11 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
         if not plan.feasible:
             return Estimate.refused(self.too_few(k, 1.0))
         result = yield from self.ask(Fourier(k), plan)
-        if isinstance(result, Estimate):
+        if result.value is None or result.stderr is None:
             return result
-        public = {"level": float(self.terms), "predicted_ise": 2 * k * plan.risk + self.tail}
-        root = math.sqrt(2)
-        return self.density(
-            root * result.value,
-            root * result.stderr,
-            result.public | public,
-            result.warnings,
-        )
+        root, ise = math.sqrt(2), 2 * k * plan.risk + self.tail
+        public = {**result.public, "level": float(self.terms), "predicted_ise": ise}
+        return self.density(root * result.value, root * result.stderr, public, result.warnings)
 
     @classmethod
     def example(cls) -> Self:

@@ -10,7 +10,7 @@ import numpy as np
 
 from clients.records.functionals import BasisName, samples_of
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_scale
+from fedhist.base.checks import check_scale, check_within
 from fedhist.base.errors import PopulationError
 from fedhist.base.text import warned
 from fedhist.model.display import Display
@@ -87,12 +87,10 @@ class DensityTarget(Protocol):
         """Raise ValueError, with the value, unless the fields of the series are valid."""
         for name, value in zip(("smoothness", "radius"), self.ellipsoid, strict=True):
             check_scale(name, value)
-        if not 2 <= self.grid <= 1 << 20:
-            raise ValueError(f"grid must lie in [2, {1 << 20}], got {self.grid}")
+        check_within("grid", self.grid, 2, 1 << 20)
         for name in ("level", "truth_level"):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value < self.grid:
-                raise ValueError(f"{name} must lie in [1, grid = {self.grid}), got {value}")
+            if getattr(self, name) is not None:
+                check_within(name, getattr(self, name), 1, self.grid, "[)")
 
     def uniform(self) -> Estimate:
         """Return what one term says, which nobody needs to be asked for."""

@@ -29,7 +29,7 @@ import numpy as np
 from clients.records.functionals import CentredShares, HadamardRows, from_sum_zero, to_sum_zero
 from fedhist.base.arrays import Floats
 from fedhist.base.checks import check_within
-from fedhist.base.search import MOST_USERS, first_true
+from fedhist.base.search import fewest_users
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.channels.rank_unit import RankUnit
@@ -39,7 +39,7 @@ from fedhist.model.query import Summary
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.script import Opening, centred_mean
-from fedhist.protocols.localize.script import FoldEstimates, FoldProtocol
+from fedhist.protocols.localize.script import FoldProtocol
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.domains import DistributionTarget, with_domain
 from fedhist.protocols.shared.oracle_votes import OracleReports, chosen_kind
@@ -220,15 +220,15 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         if not self.plan.feasible:
             return Estimate.refused(self.too_few(self.n_folds, 1.0))
         found = yield from self.ask(HadamardRows(self.domain), self.plan)
-        return found if isinstance(found, Estimate) else self._conclude(found)
+        return self._conclude(found)
 
     def _stages(self) -> Script:
         plan, k = self.centred_plan, len(self.domain)
         if not plan.feasible:
-            least = first_true(lambda n: replace(self, n_users=n).centred_plan.feasible, MOST_USERS)
+            least = fewest_users(lambda n: replace(self, n_users=n).centred_plan.feasible)
             return Estimate.refused(
                 f"{self.n_users} users are too few at epsilon = {self.epsilon:g}: the uniform "
-                f"distribution is the better estimate; at least {least or MOST_USERS} are needed"
+                f"distribution is the better estimate; at least {least} are needed"
             )
         found = yield from centred_mean(
             CentredShares(self.domain),
@@ -263,8 +263,10 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         held = min(1.0, max(1.0 - float(shares[-1]), 0.1))  # smaller ones are mostly noise
         return to_sum_zero(shares[:-1] / held)
 
-    def _conclude(self, found: FoldEstimates) -> Estimate:
+    def _conclude(self, found: Estimate) -> Estimate:
         """Compute H q / K, q_0 = 1; the standard errors are those before the projection."""
+        if found.value is None or found.stderr is None:
+            return found
         k, K = len(self.domain), self.n_folds + 1
         p = fwht(np.append(1.0, found.value))[:k] / K
         stderr = math.sqrt(np.square(found.stderr).sum()) / K

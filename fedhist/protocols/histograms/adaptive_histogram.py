@@ -45,11 +45,6 @@ CHOICE_SHARE = 0.2
 7.1), 0.15 and 0.2 err alike within 4 % in geometric mean; but of five items and one user in twenty
 with fifty times as much as the others, 0.15 errs up to 5 times as much as 0.2."""
 
-RULES: Mapping[str, ThresholdRule] = {"em-slope": ThresholdRule(em_slope), **by_paper.RULES}
-"""The rules to choose from; those as printed are added by :func:`threshold_rule`."""
-
-PRINTED_NAMES = ("dp-sgd-paper", "output-perturbation-paper")
-
 
 def threshold_rule(name: str) -> ThresholdRule:
     """Look up a rule by name; ValueError, with the nearest known name, if there is none.
@@ -57,17 +52,14 @@ def threshold_rule(name: str) -> ThresholdRule:
     >>> threshold_rule("em-slope").needs_delta
     False
     """
-    if name in PRINTED_NAMES:  # a layer above: it is loaded by whoever asks for it
-        printed: Mapping[str, ThresholdRule] = import_module(
-            "fedhist.protocols.printed.histograms"
-        ).RULES
-        return printed[name]
-    if name not in RULES:
-        every = (*RULES, *PRINTED_NAMES)
+    rules = {"em-slope": ThresholdRule(em_slope), **by_paper.RULES}
+    if name not in rules:  # a layer above: it is loaded by whoever asks for it
+        rules |= import_module("fedhist.protocols.printed.histograms").PRINTED_RULES
+    if name not in rules:
         gone = instead(f"adaptive-histogram.threshold={name}")
-        known = gone or f"{nearest(name, sorted(every))}; there are {', '.join(every)}"
+        known = gone or f"{nearest(name, sorted(rules))}; there are {', '.join(rules)}"
         raise ValueError(f"unknown threshold rule {name!r}{known}")
-    return RULES[name]
+    return rules[name]
 
 
 class Shares(NamedTuple):
@@ -90,11 +82,9 @@ class AdaptiveHistogram(DomainHistogram, Central):
         Public items.
     epsilon, delta : float
         The whole budget, choice and release. ``epsilon = inf`` switches noise off (not private);
-        ``delta = 0``: l1 norm and Laplace noise.
+        ``delta = 0``: l1 norm and Laplace noise. A choice by Gaussian noise gets half of delta.
     epsilon_choice : float, optional
         Part of epsilon that pays for the choice of C. Default: 0.2 of it.
-    delta_choice : float, optional
-        Part of delta for the choice. Default: half for rules with Gaussian noise, otherwise 0.
     threshold : str
         Rule that chooses C. One round and no delta: "em-slope" (default). Linear, many rounds, for
         Gaussian noise: "dp-sgd". The paper's others, to be measured and not chosen:
@@ -119,8 +109,6 @@ class AdaptiveHistogram(DomainHistogram, Central):
         Public number of users, for the rules as printed.
     steps : int
         Rounds of an iterative rule.
-    per_octave : int
-        Grid points per factor of two.
     trust : Aggregation, optional
         The nodes add the noise, of choice and release; needs ``discrete``, and a rule by noisy
         sums: "dp-sgd" or "adaptive-quantile".
@@ -145,7 +133,6 @@ class AdaptiveHistogram(DomainHistogram, Central):
     epsilon: float
     delta: float = 0.0
     epsilon_choice: float | None = None
-    delta_choice: float | None = None
     threshold: str = "em-slope"
     noise: str = "auto"
     clip_min: float = 1.0
@@ -156,7 +143,6 @@ class AdaptiveHistogram(DomainHistogram, Central):
     nonneg: bool = True
     n_users: int | None = None
     steps: int = 40
-    per_octave: int = 4
     trust: Aggregation | None = None
 
     def __post_init__(self) -> None:
@@ -176,7 +162,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
         _ = self.at(self.clip_min, self.norm)
         if self.sparsity is not None and not 1 <= self.sparsity <= len(self.domain):
             raise ValueError(f"sparsity must lie in [1, {len(self.domain)}], got {self.sparsity}")
-        for name in ("n_users", "steps", "per_octave"):
+        for name in ("n_users", "steps"):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name))
         if self.n_users and Adjacency(self.adjacency) is Adjacency.ADD_REMOVE_USER:
@@ -206,7 +192,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
     @property
     def shares(self) -> Shares:
         """How the budget is split; an infinite epsilon makes every epsilon infinite."""
-        given, needs_delta = self.epsilon_choice, self.rule.needs_delta
+        given = self.epsilon_choice
         if given is not None and not given > 0:
             raise ValueError(f"epsilon_choice must be positive, got {given}")
         choice = CHOICE_SHARE * self.epsilon if given is None else given
@@ -216,18 +202,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
         if not left > 0:
             what = f"epsilon_choice = {choice} leaves nothing of epsilon = {self.epsilon}"
             raise ValueError(f"{what} to the release")
-        delta = self.delta_choice
-        if delta is None:
-            delta = self.delta / 2 if needs_delta else 0.0
-        if needs_delta and not 0 < delta < self.delta:
-            within = f"(0, delta = {self.delta})"
-            raise ValueError(
-                f"the rule {self.threshold!r} needs delta_choice in {within}, got {delta}"
-            )
-        if not needs_delta and delta:
-            raise ValueError(
-                f"the rule {self.threshold!r} spends no delta; got delta_choice {delta}"
-            )
+        delta = self.delta / 2 if self.rule.needs_delta else 0.0
         return Shares(choice, delta, left, self.delta - delta)
 
     @property
@@ -302,7 +277,6 @@ class AdaptiveHistogram(DomainHistogram, Central):
             adjacency=Adjacency(self.adjacency),
             n_users=self.n_users,
             steps=self.steps,
-            per_octave=self.per_octave,
             secure=self.discrete,
             trust=self.trust,
         )

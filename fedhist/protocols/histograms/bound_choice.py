@@ -54,9 +54,6 @@ from fedhist.session.unknown_keys import key_threshold, printed_key_threshold
 
 Int64s = NDArray[np.int64]
 
-CELLS = 1 << 20
-"""Numbers per temporary array when items are walked in blocks; fixes the order of additions."""
-
 
 @dataclass(frozen=True)
 class BoundTask:
@@ -112,20 +109,22 @@ class BoundTask:
         k1 = round(sensitivity_multipliers(self.adjacency, 2)[0])  # many items
         return np.array([key_threshold(c, k1 * c, *budget) for c in self.grid], dtype=np.float64)
 
-    def scores(self, users: Int64s, sizes: Int64s, shares: Int64s) -> Floats:
+    def scores(
+        self, users: Int64s, sizes: Int64s, shares: Int64s, at_a_time: int = 1 << 20
+    ) -> Floats:
         """Evaluate V at every threshold from the sums of :class:`SizeCurves`, (K,). NOT PRIVATE.
 
         Error
         -----
         Of rounding. All terms are non-negative and add up to 2 n C_K at most. A kept count is the
-        sum of K numbers, the sum over a block of items is pairwise, and there are B = items K /
-        2^20 + 1 blocks: V is off by at most (K + B + 40) 2^-52 n C_K, which is less than 2^-22 of
-        its sensitivity, C_K at least, for n (K + B + 40) up to 2^30.
+        sum of K numbers, the sum over a block of items, of 2^20 numbers ``at_a_time``, is pairwise,
+        and there are B = items K / 2^20 + 1 blocks: V is off by at most (K + B + 40) 2^-52 n C_K,
+        which is less than 2^-22 of its sensitivity, C_K at least, for n (K + B + 40) up to 2^30.
         """
         c, t = np.array(self.grid, dtype=np.int64), self.levels()
         beyond, size = (np.cumsum(a[::-1])[::-1] for a in (users, sizes))
         total = 2.0 * (size - beyond * c).astype(np.float64)
-        step = max(1, CELLS // len(c))
+        step = max(1, at_a_time // len(c))  # items; fixes the order of additions
         for start in range(0, len(shares), step):
             cost = np.minimum(kept_counts(self.grid, shares[start : start + step]), t)
             total += np.ascontiguousarray(cost.T).sum(axis=1)  # pairwise: see Error

@@ -18,7 +18,7 @@ from fedhist.privacy import noise_law
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Guarantee, check_budget
 from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
-from fedhist.protocols.histograms.queries import MOST_CLIP, PerItemClip
+from fedhist.protocols.histograms.queries import MOST_ITEM_CLIP, PerItemClip
 from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.central import Aggregating
 from fedhist.protocols.shared.domains import DomainHistogram, check_domain
@@ -91,7 +91,7 @@ class ItemHistogram(DomainHistogram, Aggregating):
     @property
     def query(self) -> PerItemClip:
         """The one question."""
-        return PerItemClip(self.domain, MOST_CLIP)
+        return PerItemClip(self.domain, MOST_ITEM_CLIP)
 
     @property
     def noise(self) -> noise_law.NoiseLaw:
@@ -122,7 +122,7 @@ class ItemHistogram(DomainHistogram, Aggregating):
 
     def sums(self, users: Users) -> dict[str, Array]:
         """Add up counts, and counts as they are sent. NOT PRIVATE."""
-        cut = clipped_totals.totals(users, self.domain, MOST_CLIP)
+        cut = clipped_totals.totals(users, self.domain, MOST_ITEM_CLIP)
         return {**super().sums(users), "cut": cut}
 
     def error_of(self, facts: Facts) -> Prediction:

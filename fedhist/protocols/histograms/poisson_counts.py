@@ -52,7 +52,7 @@ from fedhist.protocols.clip_choice.rule import (
     tail_scores,
 )
 from fedhist.protocols.histograms import poisson_debiasing as debias
-from fedhist.protocols.histograms.queries import MOST_CLIP, PerItemClip
+from fedhist.protocols.histograms.queries import MOST_ITEM_CLIP, PerItemClip
 from fedhist.protocols.shared.central import Central, add_noise
 from fedhist.protocols.shared.contributions import NormHistogram
 from fedhist.protocols.shared.domains import DomainHistogram, check_domain, with_domain
@@ -63,8 +63,6 @@ from fedhist.users.shards import Shard
 
 SLACK = math.log(100)
 """Logits by which more users above C than are looked for are unlikely to be left there."""
-
-MANY_ITEMS = 20
 
 
 @register_protocol
@@ -147,10 +145,10 @@ class PoissonCounts(DomainHistogram, Central):
         check_budget(self.epsilon, self.delta)
         check_domain(self.domain)
         check_integer("n_users", self.n_users, 1 << 32)
-        check_integer("clip_max", self.clip_max, MOST_CLIP)
+        check_integer("clip_max", self.clip_max, MOST_ITEM_CLIP)
         check_choice("choice", self.choice, ("excess", "quantile"))
         if self.clip is not None:
-            check_integer("clip", self.clip, MOST_CLIP)
+            check_integer("clip", self.clip, MOST_ITEM_CLIP)
         elif len(self.domain) > 1:
             raise ValueError(
                 f"clip is chosen privately for one item only, got {len(self.domain)}: give clip"
@@ -307,28 +305,23 @@ class PoissonCounts(DomainHistogram, Central):
         """Turn noisy totals into the estimate; post-processing."""
         n, d, std = self.n_users, len(self.domain), self.law(clip).std
         public["noise_std"] = std
-        if d > MANY_ITEMS:
-            means = f"with more than {MANY_ITEMS} bounded-histogram needs less noise"
+        if d > 20:
+            means = "with more than 20 bounded-histogram needs less noise"
             warnings += (warned(f"{d} items are clipped one by one", means, "take that"),)
-        if not self.debias:
-            value, stderr = np.maximum(noisy, 0.0), np.full(d, std)
-            return Estimate.ok(
-                value, keys=self.domain, stderr=stderr, public=public, warnings=warnings
-            )
-        most = self.most_rate(clip)
-        value, inverted = debias.debiased(noisy, n, clip, most)
-        if not inverted.all():
-            names = ", ".join(self.domain[int(j)] for j in np.flatnonzero(~inverted)[:3])
-            what = (
-                f"{int((~inverted).sum())} of {d} items ({names}) have a total near n_users times "
-                f"clip = {clip}, which no Poisson counts explain or noise drowns"
-            )
-            means = "it is released as it is, without debiasing, too low by what clip cut away"
-            warnings += (warned(what, means, "raise clip if many users exceed it"),)
-        public["most_rate"] = most
-        stderr = np.where(
-            inverted, debias.debiased_stderr(np.minimum(value / n, most), n, clip, std), std
-        )
+        value, stderr = np.maximum(noisy, 0.0), np.full(d, std)
+        if self.debias:
+            public["most_rate"] = most = self.most_rate(clip)
+            value, inverted = debias.debiased(noisy, n, clip, most)
+            repaired = debias.debiased_stderr(np.minimum(value / n, most), n, clip, std)
+            stderr = np.where(inverted, repaired, std)
+            if not inverted.all():
+                names = ", ".join(self.domain[int(j)] for j in np.flatnonzero(~inverted)[:3])
+                what = (
+                    f"{int((~inverted).sum())} of {d} items ({names}) have a total near n_users "
+                    f"times clip = {clip}, which no Poisson counts explain or noise drowns"
+                )
+                means = "it is released as it is, without debiasing, too low by what clip cut away"
+                warnings += (warned(what, means, "raise clip if many users exceed it"),)
         return Estimate.ok(value, keys=self.domain, stderr=stderr, public=public, warnings=warnings)
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from clients.bounding.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
-from fedhist.base.arrays import Array, Bounds
+from fedhist.base.arrays import ROUNDING, Array, Bounds
 from fedhist.base.checks import check_size, check_within
 from fedhist.base.errors import WireError
 from fedhist.model.query import CHUNK, Query, Report, Summary, only_array
@@ -23,10 +23,7 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
 
-ROUNDING = 1 + 1e-9
-"""Room for the rounding of doubles when a real-valued message is checked."""
-
-MOST_CLIP = 1 << 30
+MOST_ITEM_CLIP = 1 << 30
 
 
 @register_query
@@ -175,7 +172,7 @@ class PerItemClip(Query):
 
     def __post_init__(self) -> None:
         check_domain(self.domain)
-        check_within("clip", self.clip, 1, MOST_CLIP)
+        check_within("clip", self.clip, 1, MOST_ITEM_CLIP)
 
     @property
     def l1_sensitivity(self) -> float:

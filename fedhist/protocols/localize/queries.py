@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from clients.randomizers.scalars import add_votes, bin_indices, neighbours, randomize, unary_votes
-from fedhist.base.arrays import Array, Bounds, Floats, Integers, Words
+from fedhist.base.arrays import ROUNDING, Array, Bounds, Floats, Integers, Words
 from fedhist.base.checks import check_choice, check_size, check_within
 from fedhist.base.errors import WireError
 from fedhist.channels.bits import (
@@ -125,16 +125,14 @@ class FoldReports(ByFold):
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         k, kind = self.n_folds, np.dtype(self.channel.sum_dtype).kind
-        most = n_users * self.channel.bound if n_users else 0.0
-        if kind == "f":
-            most *= 1 + 1e-9
+        most = n_users * self.channel.bound * (ROUNDING if kind == "f" else 1) if n_users else 0.0
         return {
             "reports": Bounds((k,), kind, -most, most),
             "users": Bounds((k,), "i", 0, n_users),
         }
 
     def _beyond(self, sums: Mapping[str, Array], users: Integers) -> bool:
-        most = users * self.channel.bound * (1 + 1e-9)
+        most = users * self.channel.bound * ROUNDING
         return bool((np.abs(sums["reports"]) > most).any())
 
 
@@ -374,6 +372,5 @@ class ClippedMean(FoldReports):
 
 
 def _check_folds(functional: Functional, fold_salt: int) -> None:
-    if not 1 <= functional.n_folds <= MAX_FOLDS:
-        raise ValueError(f"there must be 1 to {MAX_FOLDS} folds, got {functional.n_folds}")
+    check_within("the number of folds", functional.n_folds, 1, MAX_FOLDS)
     check_within("fold_salt", fold_salt, 0, 1 << 63, "[)")

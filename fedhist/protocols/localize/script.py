@@ -14,13 +14,12 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_count
+from fedhist.base.checks import check_count, check_size, check_within
 from fedhist.base.text import warned
 from fedhist.channels.bits import UnaryChannel
 from fedhist.channels.hiding import hiding_of
@@ -43,32 +42,6 @@ from server.means.localize import (
     least_users,
     plan_univariate,
 )
-
-
-@dataclass(frozen=True)
-class FoldEstimates:
-    """What the two rounds found, fold by fold.
-
-    Attributes
-    ----------
-    value : (k,) float64
-        In the units of the functional; the middle of the interval where nobody reported.
-    stderr : (k,) float64
-        By the plan's variance and the fold's own number of reports; inf where nobody reported.
-    public : dict of str to float
-    warnings : tuple of str
-    """
-
-    value: Floats
-    stderr: Floats
-    public: dict[str, float] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-
-    def estimate(self) -> Estimate:
-        """Give the values as they are."""
-        return Estimate.ok(
-            self.value, stderr=self.stderr, public=self.public, warnings=self.warnings
-        )
 
 
 class FoldProtocol(Shuffles, PlannedSizes):
@@ -174,11 +147,12 @@ class FoldProtocol(Shuffles, PlannedSizes):
 
     def ask(
         self, functional: Functional, plan: Plan, lo: float = 0.0
-    ) -> Generator[Query, Summary, FoldEstimates | Estimate]:
+    ) -> Generator[Query, Summary, Estimate]:
         """Ask the users whose hash is ``lo`` or more: vote, find the windows, refine.
 
-        ``plan`` is that of one fold, for n_users (1 - lo) / k users. Returns a failed Estimate
-        where nobody voted or nobody reported.
+        ``plan`` is that of one fold, for n_users (1 - lo) / k users. The value has an entry for
+        every fold, in the units of the functional: the middle of its interval, with an infinite
+        standard error, where nobody reported. Fails where nobody voted or nobody reported at all.
 
         Privacy
         -------
@@ -222,7 +196,8 @@ class FoldProtocol(Shuffles, PlannedSizes):
         planned = self.n_users * (1.0 - lo)
         variance = plan.variance * (1 - plan.vote_share) * planned / k / np.maximum(n, 1)
         stderr = np.where(n > 0, np.sqrt(variance), np.inf)
-        return FoldEstimates(refine.estimates(reports, self.clips), stderr, public, warnings)
+        value = refine.estimates(reports, self.clips)
+        return Estimate.ok(value, stderr=stderr, public=public, warnings=warnings)
 
     def too_few(self, k: int, half_range: float) -> str:
         """Say why k folds of n_users / k users are refused, and how many users would do."""
@@ -237,12 +212,10 @@ class FoldProtocol(Shuffles, PlannedSizes):
     def check_fields(self, mean_scale: float | None = None) -> None:
         """Raise ValueError, with the value, unless the fields that all of them have are valid."""
         check_budget(self.epsilon)
-        T = self.samples_per_user
         check_count("n_users", self.n_users)
-        if not 1 <= T < math.inf:
-            raise ValueError(f"samples_per_user must be at least 1, got {T}")
-        if mean_scale is not None and not 0 < mean_scale < math.inf:
-            raise ValueError(f"mean_scale must be positive and finite, got {mean_scale}")
+        check_within("samples_per_user", self.samples_per_user, 1, math.inf, "[)")
+        if mean_scale is not None:
+            check_size("mean_scale", mean_scale)
         scalar_channel(self.kind, self.epsilon)  # least epsilon
         Cohort(self.salt)
 

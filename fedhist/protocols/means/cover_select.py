@@ -23,7 +23,7 @@ from scipy.special import betainc
 from clients.records.functionals import Cell, samples_of
 from clients.records.user_rows import user_points
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_choice
+from fedhist.base.checks import check_choice, check_count
 from fedhist.base.search import MOST_USERS, first_true
 from fedhist.base.text import warned
 from fedhist.channels.bits import UnaryChannel
@@ -208,8 +208,7 @@ class CoverSelect(MeanTarget, NonInteractive):
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
-        if self.n_users < 1:
-            raise ValueError(f"n_users must be positive, got {self.n_users}")
+        check_count("n_users", self.n_users)
         if self.sparsity and self.geometry != "sparse":
             raise ValueError(f'sparsity belongs to geometry "sparse", got {self.sparsity}')
         if self.smoothness and self.geometry != "sobolev":

@@ -204,8 +204,7 @@ class Mean(TwoModes, InRange, FoldProtocol):
             return (yield from self._by_stages(whole, plan))
         if isinstance(plan, CentredPlan):
             return (yield from self._centred(whole, plan))
-        found = yield from self.ask(whole, plan)
-        return found if isinstance(found, Estimate) else found.estimate()
+        return (yield from self.ask(whole, plan))
 
     def _centred(self, whole: Coordinates, plan: CentredPlan) -> Script:
         """Learn from other users how wide the interval around the estimate so far must be."""

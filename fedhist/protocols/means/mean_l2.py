@@ -30,7 +30,6 @@ from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.centred.script import centred_mean
-from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.mean_linf import FoldMean
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -237,17 +236,15 @@ class MeanL2(FoldMean):
             max_items=self.plan.max_items,
         )
 
-    def conclude(self, found: FoldEstimates) -> tuple[Array, Array]:
+    def conclude(self, value: Floats, stderr: Floats) -> tuple[Array, Array]:
         """Rotate back, drop the padding, project on the ball.
 
         The standard error is that of the rotated estimate before the projection; the folds are
         independent, so that every coordinate has the folds' average variance.
         """
-        root = math.sqrt(self.n_folds)
-        value = (self.functional.signs * fwht(found.value) / root)[: self.dimension]
-        value = self.project(value)
-        stderr = float(np.sqrt(np.mean(np.square(found.stderr))))
-        return value, np.full(self.dimension, stderr)
+        rotated = self.functional.signs * fwht(value) / math.sqrt(self.n_folds)
+        each = float(np.sqrt(np.mean(np.square(stderr))))
+        return self.project(rotated[: self.dimension]), np.full(self.dimension, each)
 
     @property
     def bounded_by(self) -> tuple[float, float]:

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from clients.records.functionals import Coordinates
-from fedhist.base.arrays import Array
-from fedhist.base.checks import check_range
-from fedhist.base.search import MOST_USERS, first_true
+from fedhist.base.arrays import Array, Floats
+from fedhist.base.checks import check_count, check_range
+from fedhist.base.search import fewest_users
 from fedhist.model.modes import Mode, TwoModes
 from fedhist.model.part import Functional
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.shuffler import Shuffling
-from fedhist.protocols.localize.script import FoldEstimates, FoldProtocol
+from fedhist.protocols.localize.script import FoldProtocol
 from fedhist.protocols.shared.mean_target import InRange, MeanTarget
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
@@ -55,8 +55,8 @@ class FoldMean(TwoModes, MeanTarget, FoldProtocol):
         """The scalar that each fold reports about."""
 
     @abstractmethod
-    def conclude(self, found: FoldEstimates) -> tuple[Array, Array]:
-        """Turn the folds' values into the mean and its standard errors: both (d,)."""
+    def conclude(self, value: Floats, stderr: Floats) -> tuple[Array, Array]:
+        """Turn those of the folds into the mean and its standard errors: both (d,)."""
 
     @property
     def feasible(self) -> bool:
@@ -72,23 +72,19 @@ class FoldMean(TwoModes, MeanTarget, FoldProtocol):
                 f"{self._least_users()} are needed"
             )
         found = yield from self.ask(functional, self.plan)
-        if isinstance(found, Estimate):
+        if found.value is None or found.stderr is None:
             return found
-        value, stderr = self.conclude(found)
-        return replace(found, value=value, stderr=stderr).estimate()
+        value, stderr = self.conclude(found.value, found.stderr)
+        return replace(found, value=value, stderr=stderr)
 
     def _least_users(self) -> int:
         """Search for the least feasible number of users above the planned one; 2^50 if more."""
-        found = first_true(
-            lambda n: replace(self, n_users=n).feasible, MOST_USERS, self.n_users + 1
-        )
-        return found or MOST_USERS
+        return fewest_users(lambda n: replace(self, n_users=n).feasible, self.n_users + 1)
 
     def _check(self, mean_scale: float | None = None) -> None:
         self.check_mode()
         self.check_fields(mean_scale)
-        if self.dimension < 1:
-            raise ValueError(f"dimension must be positive, got {self.dimension}")
+        check_count("dimension", self.dimension)
 
 
 @register_protocol
@@ -169,8 +165,8 @@ class MeanLinf(InRange, FoldMean):
     def functional(self) -> Coordinates:
         return Coordinates(self.dimension, *self.value_range, max_items=self.plan.max_items)
 
-    def conclude(self, found: FoldEstimates) -> tuple[Array, Array]:
-        return found.value, found.stderr
+    def conclude(self, value: Floats, stderr: Floats) -> tuple[Array, Array]:
+        return value, stderr
 
     @property
     def bounded_by(self) -> tuple[float, float]:

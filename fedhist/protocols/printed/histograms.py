@@ -140,7 +140,7 @@ def _rounds(task: ThresholdTask) -> int:
     return task.steps
 
 
-RULES = {
+PRINTED_RULES = {
     "dp-sgd-paper": ThresholdRule(dp_sgd_paper, True, _rounds),
     "output-perturbation-paper": ThresholdRule(
         output_perturbation_paper, True, lambda task: _rounds(task) + 1

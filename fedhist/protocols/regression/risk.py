@@ -72,25 +72,12 @@ class Risk(ABC):
         return project(theta, radius)
 
     def _newton(self) -> Floats | None:
-        """Minimise over the whole space; None if a hundred damped steps do not get there."""
-        theta = np.zeros(len(self.middle))
-        value = self.value(theta)
-        for _ in range(100):
-            gradient = self.gradient(theta)
-            move = -np.linalg.lstsq(self.hessian(theta), gradient, rcond=None)[0]
-            gain = float(-gradient @ move)
-            if gain <= 1e-28 * max(1.0, abs(value)):
-                flat = np.linalg.norm(gradient) <= 1e-9 * (1 + np.abs(self.middle).sum())
-                return theta if flat else None
-            for _ in range(60):
-                after = self.value(theta + move)
-                if after <= value + 1e-13 * max(1.0, abs(value)):  # up to rounding
-                    break
-                move = move / 2
-            else:
-                return theta
-            theta, value = theta + move, after
-        return None
+        """Minimise over the whole space; None where no place is flat."""
+        from scipy.optimize import root
+
+        found = root(self.gradient, np.zeros(len(self.middle)), jac=self.hessian, tol=1e-14)
+        flat = np.linalg.norm(found.fun) <= 1e-9 * (1 + np.abs(self.middle).sum())
+        return np.asarray(found.x) if flat else None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from clients.records.functionals import Rotated
 from fedhist.channels.bits import UnaryChannel
 from fedhist.channels.scalar import scalar_channel
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
-from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.mean import Mean
 from fedhist.protocols.means.mean_l2 import MeanL2
 from fedhist.protocols.means.mean_linf import MeanLinf
@@ -215,17 +214,17 @@ def test_folds_are_rotated_back_by_the_written_out_matrix() -> None:
     """And folds without reports make the whole estimate uncertain."""
     protocol, rng = by_folds(1.0, 40000, 5, 100, radius=10.0), np.random.default_rng(6)
     z, s = rng.standard_normal(8), rng.random(8)
-    value, stderr = protocol.conclude(FoldEstimates(z, s))
+    value, stderr = protocol.conclude(z, s)
     assert value == pytest.approx((rotation(protocol).T @ z)[:5], abs=1e-12)
     assert stderr == pytest.approx(np.sqrt((rotation(protocol).T ** 2 @ s**2)[:5]))
     s[3] = math.inf
-    _, stderr = protocol.conclude(FoldEstimates(z, s))
+    _, stderr = protocol.conclude(z, s)
     assert np.isinf(stderr).all()
 
 
 def test_estimates_lie_in_the_ball() -> None:
     protocol = by_folds(1.0, 40000, 4, 100, radius=0.5)
-    value, _ = protocol.conclude(FoldEstimates(np.full(4, 3.0), np.ones(4)))
+    value, _ = protocol.conclude(np.full(4, 3.0), np.ones(4))
     assert np.linalg.norm(value) == pytest.approx(0.5)
 
 

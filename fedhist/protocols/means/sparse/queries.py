@@ -18,7 +18,7 @@ import numpy as np
 from clients.randomizers.scalars import randomize
 from clients.records.functionals import samples_of
 from clients.records.user_rows import clipped_points
-from fedhist.base.arrays import Bounds, Floats, Integers, offsets
+from fedhist.base.arrays import ROUNDING, Bounds, Floats, Integers, offsets
 from fedhist.base.checks import check_choice, check_count, check_scale, check_size, check_within
 from fedhist.base.hashing import counter_words, digest64
 from fedhist.channels.scalar import ScalarChannel, scalar_channel, scalar_law
@@ -171,9 +171,7 @@ class HashedVotes(LocalQuery):
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         kind = self.channel.sum_dtype.kind
-        most = n_users * self.channel.bound if n_users else 0.0
-        if kind == "f":
-            most *= 1 + 1e-9
+        most = n_users * self.channel.bound * (ROUNDING if kind == "f" else 1) if n_users else 0.0
         return {"scores": Bounds((self.dimension,), kind, -most, most)}
 
     def scores(self, summary: Summary) -> Floats:

@@ -40,7 +40,6 @@ from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.protocols.centred.queries import RankReports
 from fedhist.protocols.centred.script import centred_mean
-from fedhist.protocols.localize.script import FoldEstimates
 from fedhist.protocols.means.mean_linf import FoldMean
 from fedhist.protocols.means.sparse.queries import HashedVotes, vote_channel
 from fedhist.users.batch import Users
@@ -415,13 +414,13 @@ class SparseMean(FoldMean):
         least = Z_MIN * law.deviation / math.sqrt(votes.n_users)
         return pick_support(scores, self.sparsity, least)
 
-    def conclude(self, found: FoldEstimates) -> tuple[Array, Array]:
+    def conclude(self, value: Floats, stderr: Floats) -> tuple[Array, Array]:
         """Threshold the folds' values: two (d,) arrays, 0 where a coordinate was dropped.
 
         By the planned standard errors: with few reports an empirical one can be 0.
         """
-        value = keep_largest(found.value, found.stderr, self.sparsity)
-        return value, np.where(value != 0, found.stderr, 0.0)
+        value = keep_largest(value, stderr, self.sparsity)
+        return value, np.where(value != 0, stderr, 0.0)
 
     def _estimate(
         self, support: Integers, lo: float, public: dict[str, float]
@@ -429,11 +428,11 @@ class SparseMean(FoldMean):
         """Estimate the selected coordinates from the other users; the rest stays 0."""
         plan = self.plan_of(len(support))
         folds = yield from self.ask(self.coordinates(support, plan.max_items), plan, lo)
-        if isinstance(folds, Estimate):
+        if folds.value is None:
             return folds
         value, stderr = np.zeros(self.dimension), np.zeros(self.dimension)
         value[support], stderr[support] = folds.value, folds.stderr
-        return replace(folds, value=value, stderr=stderr, public=public | folds.public).estimate()
+        return replace(folds, value=value, stderr=stderr, public={**public, **folds.public})
 
     # -- evaluation
 

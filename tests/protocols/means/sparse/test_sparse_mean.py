@@ -296,7 +296,7 @@ def test_unusable_records_only_cost_accuracy() -> None:
         ({"method": "auto"}, 'method.*auto.*gone: write method = "vectors"'),
         ({"vote": "count"}, "vote.*'count'"),
         ({"mode": "paper", "vote": "sign"}, "'sign'"),
-        ({"samples_per_user": 0.5}, "samples_per_user must be at least 1"),
+        ({"samples_per_user": 0.5}, "samples_per_user must lie in"),
     ],
 )
 def test_bad_fields(changes: dict[str, Any], message: str) -> None:
