@@ -449,10 +449,12 @@ _MAKERS: Mapping[str, Callable[[float, int], OracleChannel]] = {
 
 
 @lru_cache(maxsize=256)
-def oracle_channel(kind: str, epsilon: float, n_symbols: int) -> OracleChannel:
+def oracle_channel(
+    kind: str, epsilon: float, n_symbols: int, *, max_bits: int = MAX_MESSAGE_BITS
+) -> OracleChannel:
     """Return the channel of a kind.
 
-    "auto" takes the least v among those whose messages, of 4,096 bits at most, and decoding are
+    "auto" takes the least v among those whose messages, of ``max_bits`` at most, and decoding are
     small enough; of those within 3 percent of it, the shortest messages. A kind that is named is
     taken as it is. k = ``n_symbols``, without the null symbol, is at most 2^22, 2^16 for subset and
     unary, 2^24 - 2 for hadamard, 2^30 - 1 for krr. Without noise every kind but unary sends the
@@ -469,9 +471,11 @@ def oracle_channel(kind: str, epsilon: float, n_symbols: int) -> OracleChannel:
     if math.isinf(epsilon) or n_symbols > MOST_DECODED:
         kinds = ["krr"]
     else:
-        wide = ["subset", "unary"] if n_symbols < MAX_MESSAGE_BITS else []
+        wide = ["subset", "unary"] if n_symbols < min(max_bits, MAX_BITS) else []
         kinds = ["krr", "hadamard", "projective", *wide]
-    able = [_MAKERS[name](epsilon, n_symbols) for name in kinds]
+    able = [c for c in (_MAKERS[name](epsilon, n_symbols) for name in kinds) if c.bits <= max_bits]
+    if not able:
+        raise ValueError(f"{n_symbols} symbols do not fit into messages of {max_bits} bits")
     least = min(channel.v for channel in able)
     if math.isinf(least):
         raise ValueError(f"epsilon = {epsilon:g} is too small for a report of {n_symbols} symbols")

@@ -178,7 +178,9 @@ def test_auto_is_the_best_within_its_limits(k: int, epsilon: float) -> None:
 def test_what_auto_takes_and_refuses() -> None:
     assert oracle_channel("auto", 2.0, (1 << 22) + 1).kind == "krr"
     assert oracle_channel("auto", math.inf, 10).kind == "krr"
-    assert oracle_channel("auto", 1.0, 4096).bits < 4096  # subset and unary would be longer
+    assert oracle_channel("auto", 0.5, 90, max_bits=8).bits <= 8
+    with pytest.raises(ValueError, match="do not fit into messages of 3 bits"):
+        oracle_channel("auto", 1.0, 90, max_bits=3)
     with pytest.raises(ValueError, match="kind must be"):
         oracle_channel("best", 1.0, 90)
     for kind, k in (("subset", 65537), ("unary", 65537), ("projective", (1 << 22) + 1)):
