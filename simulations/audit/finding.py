@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedhist.base.checks import check_size, check_within
@@ -142,10 +141,6 @@ class Finding:
         """Whether the claim is exceeded, by no more than rounding."""
         return self.excess > 0 and not self.violated
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain data; infinities become the string "inf"."""
-        return {k: _plain(v) for k, v in asdict(self).items()}
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -228,13 +223,3 @@ Auditor = Callable[[Protocol, Settings], Iterator[Finding]]
 def exit_status(findings: Iterable[Finding]) -> int:
     """Return 1 if some finding is a violation, else 0."""
     return VIOLATED if any(f.violated for f in findings) else CONSISTENT
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and math.isinf(value):
-        return "inf"
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(v) for v in value]
-    return value

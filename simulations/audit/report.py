@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from simulations.audit.bounds import claimed_delta
 from simulations.audit.finding import Finding
-from simulations.reporting.json_files import write_json
+from simulations.reporting.json_files import plain, write_json
 from simulations.reporting.pictures import BLUE, ORANGE, picture
 from simulations.reporting.table import BAD, Marked, Table, numeric, worded
 from simulations.reporting.terminal import print_lines, print_table
@@ -113,7 +114,7 @@ def write_findings(folder: Path, findings: Sequence[Finding], alpha: float) -> N
 
 def summary_of(findings: Sequence[Finding], alpha: float) -> dict[str, Any]:
     """Return what was found as plain data."""
-    return {"alpha": alpha, "findings": [f.to_json() for f in findings]}
+    return {"alpha": alpha, "findings": [plain(asdict(f)) for f in findings]}
 
 
 def draw_curves(path: Path, findings: Sequence[Finding]) -> None:

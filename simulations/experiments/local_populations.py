@@ -79,11 +79,6 @@ def users_of(means: Floats, rng: np.random.Generator) -> Users:
     return Users.from_samples(fresh_ids(len(means), rng), np.arange(len(means) + 1), means)
 
 
-def fresh_key(rng: np.random.Generator) -> np.uint64:
-    """Draw a key of the generators' words."""
-    return np.uint64(rng.integers(0, 1 << 64, dtype=np.uint64))
-
-
 def fresh_ids(n: int, rng: np.random.Generator) -> NDArray[np.uint64]:
     """Draw n consecutive ids from a random start: what is split by them is a salted hash."""
     return np.arange(n, dtype=np.uint64) + np.uint64(rng.integers(0, 1 << 62))

@@ -100,23 +100,30 @@ class Tables:
         self.found.check(FIGURE, f"{label}: most item level / measured", float(ratio.max()))
         self.found.check(FIGURE, f"{label}: item level / measured at the largest T", ratio[-1])
 
+    def means(
+        self, kind: type[MeanLinf | MeanL2], make: Callable[..., Users],
+        n: int, d: int, Ts: Sequence[int], most: float,
+    ) -> list[Measured]:  # fmt: skip
+        """Measure means drawn anew, uniform up to ``most`` in every coordinate."""
+        found = list[Measured]()
+        for T in Ts:
+
+            def users(rng: np.random.Generator, T: int = T) -> tuple[Users, Floats]:
+                theta = rng.uniform(-most, most, d)
+                return make(n, T, theta, rng), theta
+
+            protocol = kind(self.epsilon, n, d, T)
+            errors = measure(protocol, users, self.repeats, self.request.seed)
+            found.append((errors.mean, errors.stderr))
+        return found
+
     # -- the tables
 
     def box(self) -> None:
         """Measure means in a box, for which user level is never better than item level."""
         n, d, Ts = (self.request.whole("box_n"), self.request.whole("box_d"),
                     self.request.wholes("box_T"))  # fmt: skip
-        e, measured = self.epsilon, []
-        for T in Ts:
-
-            def users(rng: np.random.Generator, T: int = T) -> tuple[Users, Floats]:
-                theta = rng.uniform(-0.8, 0.8, d)
-                return box_means(n, T, theta, rng), theta
-
-            found = measure(
-                MeanLinf(e, n, d, T), users, self.repeats, self.request.seed, clients="aggregate"
-            )
-            measured.append((found.mean, found.stderr))
+        e, measured = self.epsilon, self.means(MeanLinf, box_means, n, d, Ts, 0.8)
 
         def item(T: float) -> float:
             return d * d / (n * T * e**2)
@@ -138,17 +145,8 @@ class Tables:
         """Measure means in a ball, whose error is linear in d."""
         n, d, Ts = (self.request.whole("ball_n"), self.request.whole("ball_d"),
                     self.request.wholes("T"))  # fmt: skip
-        e, measured = self.epsilon, []
-        for T in Ts:
-
-            def users(rng: np.random.Generator, T: int = T) -> tuple[Users, Floats]:
-                theta = rng.uniform(-0.5, 0.5, d) / math.sqrt(d)
-                return ball_means(n, T, theta, rng), theta
-
-            found = measure(
-                MeanL2(e, n, d, T), users, self.repeats, self.request.seed, clients="aggregate"
-            )
-            measured.append((found.mean, found.stderr))
+        e = self.epsilon
+        measured = self.means(MeanL2, ball_means, n, d, Ts, 0.5 / math.sqrt(d))
         rates: dict[str, Rate] = {
             "without privacy": lambda T: 1 / (n * T),
             "item level, local": lambda T: d / (n * T * e**2),

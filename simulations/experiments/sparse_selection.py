@@ -48,6 +48,12 @@ class Task:
     s: int
     amplitude: float
 
+    @classmethod
+    def of(cls, request: Request, d: int) -> Task:
+        """Read the settings, for so many coordinates."""
+        n, T, s = (request.whole(name) for name in "nTs")
+        return cls(request.positive("epsilon"), n, T, d, s, request.positive("amplitude"))
+
     def population(self, seed: int) -> SparseCoins:
         """Draw the mean."""
         rng = np.random.default_rng(digest64("sparse support", seed, self.d, self.s))
@@ -95,11 +101,7 @@ class Task:
     def users_to_select(self, vote: str) -> float:
         """Predict the users at which a lead of sqrt(2 log(d / s)) + 2 deviations is reached."""
         lead = math.sqrt(2 * math.log(self.d / self.s)) + 2
-        return (lead / self.selecting(vote).law.lead(1.0)) ** 2 / VOTERS
-
-    def selecting(self, vote: str) -> SparseMean:
-        """Build the protocol whose users have s votes each."""
-        return self.protocol(vote=vote)
+        return (lead / self.protocol(vote=vote).law.lead(1.0)) ** 2 / VOTERS
 
     @property
     def predicted(self) -> float:
@@ -122,14 +124,7 @@ def run(request: Request) -> Result:
     """Measure the panels."""
     for name in ("repeats", "tries"):
         request.whole(name)
-    base = Task(
-        request.positive("epsilon"),
-        request.whole("n"),
-        request.whole("T"),
-        max(request.wholes("dimensions")),
-        request.whole("s"),
-        request.positive("amplitude"),
-    )
+    base = Task.of(request, max(request.wholes("dimensions")))
     found = Findings(request)
     for part in (_against_d, _selection):
         part(found, base)
@@ -159,14 +154,8 @@ def _against_d(found: Findings, base: Task) -> None:
     tasks = [replace(base, d=d) for d in dims]
     theory = [t.predicted for t in tasks]
     ours = [mean_and_error(t.losses(t.protocol(), request, "select", runs)) for t in tasks]
-    linf = [
-        mean_and_error(
-            replace(base, d=d).losses(
-                MeanLinf(base.epsilon, n, d, base.T), request, "mean-linf", 4 * runs
-            )
-        )
-        for d in folds
-    ]
+    boxes = [(replace(base, d=d), MeanLinf(base.epsilon, n, d, base.T)) for d in folds]
+    linf = [mean_and_error(t.losses(p, request, "mean-linf", 4 * runs)) for t, p in boxes]
     where = f"{AGAINST_D}: n = {n:,}, T = {base.T}, s = {base.s}, +-{base.amplitude:g}"
     every, nothing = np.unique([*dims, *folds]), base.s * base.amplitude**2
     found.draw_means(where, "sparse-mean, select", dims, ours, "o")
@@ -207,7 +196,7 @@ def _selection(found: Findings, base: Task) -> None:
         ns, rate = [round(float(f) * predicted) for f in factors], []
         for n in ns:
             at = replace(task, n=n)
-            protocol = at.selecting(vote)
+            protocol = at.protocol(vote=vote)
             rate.append(at.success(protocol, request, f"{vote} success", runs))
         label = f"{vote}, d = {d:,}, epsilon = {budget:g}"
         needed.append(reaches(ns, rate, LEVEL))

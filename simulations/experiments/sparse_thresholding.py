@@ -26,14 +26,7 @@ Measured = tuple[float, float | None]
 
 def run(request: Request) -> Result:
     """Measure the panels."""
-    base = Task(
-        request.positive("epsilon"),
-        request.whole("n"),
-        request.whole("T"),
-        request.whole("d"),
-        request.whole("s"),
-        request.positive("amplitude"),
-    )
+    base = Task.of(request, request.whole("d"))
     found = Findings(request)
     _rates(found, base)
     return found.result(

@@ -50,7 +50,6 @@ KINDS: Mapping[str, type[PopulationSpec]] = _Kinds(
         "gaussian": "shared_mean.Gaussian",
         "two-point": "shared_mean.TwoPoint",
         "coins": "shared_mean.Coins",
-        "rank-one": "shared_mean.RankOne",
         "regression": "regression.Regression",
         "density": "density_samples.DensitySamples",
     }

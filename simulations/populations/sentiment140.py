@@ -37,17 +37,13 @@ class Sentiment140(ItemDomain):
     Chosen here: entities (``&amp;`` and the like) are decoded; a word is a maximal run of letters,
     digits and underscores of any script, with apostrophes inside it ("can't"); all other
     punctuation separates, so "#tag" gives "tag"; words are lower-cased; handles ("@name") and URLs
-    are not words and are left out unless asked for. No stemming, no stop words.
+    are not words. No stemming, no stop words.
 
     Parameters
     ----------
     path : path
         Latin-1 CSV of polarity, id, date, query, user, text without a header. A first row whose
         polarity is not an integer is taken for a stray header and counted as dropped.
-    lower : bool, default True
-        Whether words are lower-cased.
-    handles, urls : bool, default False
-        Whether "@name" and URLs count as items, as they are written.
     top, domain, max_users
         See :class:`~simulations.populations.base.ItemDomain`.
     skip_bad_rows : bool, default False
@@ -57,9 +53,6 @@ class Sentiment140(ItemDomain):
 
     kind: ClassVar[str] = "sentiment140"
     path: str | Path
-    lower: bool = True
-    handles: bool = False
-    urls: bool = False
     skip_bad_rows: bool = False
 
     def load(self) -> Loaded:
@@ -122,18 +115,9 @@ class Sentiment140(ItemDomain):
         found = text.str.extract_all(f"{URL}|{HANDLE}|{WORD}")
         words = rows.select("user", word=found).explode("word")
         # An author whose tweets hold no word stays a user: count zero of the word "".
-        kind_url = pl.col("word").str.contains(f"^(?:{URL})")
-        kind_handle = pl.col("word").str.starts_with("@")
-        kept = pl.col("word").is_not_null()
-        kept &= pl.lit(self.urls) | ~kind_url
-        kept &= pl.lit(self.handles) | ~kind_handle
-        plain = pl.col("word").str.to_lowercase() if self.lower else pl.col("word")
-        word = pl.when(kind_url | kind_handle).then(pl.col("word")).otherwise(plain)
-        return words.select(
-            "user",
-            word=pl.when(kept).then(word).otherwise(pl.lit("")),
-            n=kept.fill_null(False).cast(pl.UInt8),
-        )
+        kept = ~pl.col("word").str.contains(f"^(?:{URL}|@)").fill_null(True)
+        word = pl.when(kept).then(pl.col("word").str.to_lowercase()).otherwise(pl.lit(""))
+        return words.select("user", word=word, n=kept.cast(pl.UInt8))
 
 
 def _is_integer(text: str) -> bool:

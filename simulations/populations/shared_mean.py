@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,8 +52,6 @@ class SharedMean(Synthetic):
         :func:`~simulations.populations.differing.own_means`.
     user_spread : float, default 0.1
         Standard deviation of the users' own means in each coordinate, where they differ.
-    decimals : int, optional
-        Samples are rounded to so many, 300 at most: grades, or amounts in cents.
     seed : int
     """
 
@@ -66,7 +63,6 @@ class SharedMean(Synthetic):
     dimension: Whole = 1
     users: MeansDiffer = "alike"
     user_spread: Positive = 0.1
-    decimals: Natural | None = None
     seed: Natural = 0
 
     def __post_init__(self) -> None:
@@ -77,9 +73,6 @@ class SharedMean(Synthetic):
         outside = [float(c) for c in self.centre if not self.low <= c <= self.high]
         if outside:
             raise ValueError(f"mean {outside[0]} lies outside [{self.low}, {self.high}]")
-        far, decimals = max(abs(self.low), abs(self.high)), self.decimals or 0
-        if decimals > 300 or math.isinf(far * 10.0**decimals):
-            raise ValueError(f"samples up to {far:g} are not rounded to decimals = {decimals}")
         self._check_samples()
         check_means(self.users, self.centre, self.user_spread, *self.means_range)
 
@@ -98,14 +91,9 @@ class SharedMean(Synthetic):
         """What the samples are, in words."""
         return f"{self.kind} samples"
 
-    @property
-    def coins(self) -> int:
-        """Words that a sample is drawn from."""
-        return self.dimension
-
     @abstractmethod
     def draw(self, drawn: Words, centre: Floats) -> Floats:
-        """Turn words, (samples, coins), into a sample around each row: (samples, dimension)."""
+        """Turn words into a sample around each row: both (samples, dimension)."""
 
     def plan(self) -> Plan:
         """Describe the users; how many values are clipped is counted for the first of them."""
@@ -117,20 +105,17 @@ class SharedMean(Synthetic):
     def make(self, first: int, n: int) -> Users:
         """Make users first, ..., first + n - 1."""
         indptr, values = self._drawn(first, n)
-        inside = np.clip(values, self.low, self.high)
-        if self.decimals is not None:
-            inside = np.clip(np.round(inside, self.decimals), self.low, self.high)
-        return sampled_users(self.ids(first, n), indptr, inside)
+        return sampled_users(self.ids(first, n), indptr, np.clip(values, self.low, self.high))
 
     def _drawn(self, first: int, n: int) -> tuple[Integers, Floats]:
-        """Draw users' samples, before they are clipped and rounded."""
-        indptr = self.indptr(first, n, self.samples_per_user, self.coins)
+        """Draw users' samples, before they are clipped."""
+        indptr = self.indptr(first, n, self.samples_per_user, self.dimension)
         key = self.key("means")
         own = own_means(self.users, self.centre, self.user_spread, *self.means_range, key, first, n)
         rows = np.broadcast_to(self.centre, (int(indptr[-1]), self.dimension))
         if self.users != "alike":
             rows = np.repeat(own, np.diff(indptr), axis=0)
-        return indptr, self.draw(words(self.key("samples"), first, indptr, self.coins), rows)
+        return indptr, self.draw(words(self.key("samples"), first, indptr, self.dimension), rows)
 
     def _check_samples(self) -> None:
         """Raise ValueError if the samples of users who are alike could leave the range."""
@@ -210,59 +195,6 @@ class Coins(SharedMean):
         """Toss every coordinate's own coin."""
         up = self.low + (self.high - self.low) * unit(drawn) < centre
         return np.where(up, self.high, self.low)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankOne(SharedMean):
-    """Samples v or -v: one coin for all coordinates, along the user's own mean.
-
-    v has the direction of the user's mean and the length ``length``; a user whose own mean is
-    longer has that length, and one whose own mean is zero a fair coin along the shared mean. See
-    :class:`SharedMean` for the other parameters; the range must be symmetric and hold v.
-
-    Parameters
-    ----------
-    length : float, default 1.0
-        l2 norm of every sample.
-    """
-
-    kind: ClassVar[str] = "rank-one"
-    length: Positive = 1.0
-
-    def _check_samples(self) -> None:
-        norm = float(np.linalg.norm(self.centre))
-        if not 0 < norm <= self.length:
-            raise ValueError(
-                f"the mean's l2 norm must lie in (0, length = {self.length:g}], got {norm:g}"
-            )
-        if self.low != -self.high or self.length > self.high:
-            raise ValueError(
-                f"the range must be symmetric and hold the length {self.length:g}, "
-                f"got [{self.low:g}, {self.high:g}]"
-            )
-
-    @property
-    def coins(self) -> int:
-        """One coin a sample."""
-        return 1
-
-    def draw(self, drawn: Words, centre: Floats) -> Floats:
-        """Toss one coin a sample."""
-        norm = _lengths(centre)
-        up = unit(drawn[:, 0]) < (1 + np.minimum(norm / self.length, 1)) / 2
-        if (zero := norm < 1e-150).any():  # no direction that squares could tell
-            shared = self.centre[None] / np.abs(self.centre).max()
-            centre = np.where(zero[:, None], shared, centre)
-            norm = np.where(zero, _lengths(shared), norm)
-        return np.asarray(centre * (np.where(up, self.length, -self.length) / norm)[:, None])
-
-
-def _lengths(rows: Floats) -> Floats:
-    """Return the l2 norm of every row, added up in one order on every machine."""
-    squares = np.zeros(len(rows))
-    for column in rows.T:
-        squares += column * column
-    return np.sqrt(squares)
 
 
 @dataclass(frozen=True, kw_only=True)

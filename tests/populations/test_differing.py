@@ -73,34 +73,6 @@ def test_samples_lie_around_their_users_mean(kind: str) -> None:
     assert np.abs(np.abs(users_means(loaded.users)) - 0.5).max() < 6 * 0.2 / math.sqrt(20)
 
 
-def test_rank_one() -> None:
-    """+-v with P(+) = .75, where the mean is half of v; differing users have directions of their
-    own."""
-    v = np.array([0.6, 0.0, 0.8])
-    given: dict[str, Any] = {"mean": (v / 2).tolist(), "dimension": 3, "samples_per_user": 4}
-    x = population("rank-one", n_users=N, **given).load().users.reals.values
-    up = x @ v
-    assert np.abs(np.abs(up) - 1).max() < 1e-12
-    assert (up > 0).mean() == pytest.approx(0.75, abs=6 * math.sqrt(0.1875 / len(x)))
-    differing = population("rank-one", n_users=N, **given, users="normal").load().users
-    x = differing.reals.values
-    assert np.linalg.norm(x, axis=1) == pytest.approx(np.ones(len(x)))
-    four = x.reshape(N, 4, 3)
-    assert np.abs(np.abs((four[:, :1] * four).sum(axis=2)) - 1).max() < 1e-9  # one direction each
-    assert x.mean(axis=0) == pytest.approx(v / 2, abs=6 / math.sqrt(N))
-
-
-def test_rank_one_users_of_mean_zero() -> None:
-    """One of two clusters stands at 0: fair coins along the mean of all, which keeps its value."""
-    given: dict[str, Any] = {"mean": (0.3, 0.3), "dimension": 2, "user_spread": 0.3}
-    spec = population("rank-one", n_users=N, samples_per_user=1, users="two-clusters", **given)
-    x = spec.load().users.reals.values
-    assert np.abs(np.abs(x) - math.sqrt(0.5)).max() < 1e-12
-    assert x.mean(axis=0) == pytest.approx([0.3, 0.3], abs=6 * 0.64 / math.sqrt(N))
-    own = own_means("two-clusters", np.array([0.3, 0.3]), 0.3, -1, 1, spec.key("means"), 0, N)
-    assert np.mean(x[own[:, 0] == 0] > 0) == pytest.approx(0.5, abs=6 / math.sqrt(2 * N))
-
-
 def item_counts(users: Users, d: int) -> np.ndarray:
     """Every user's counts: (n, d)."""
     items = users.counts
@@ -185,8 +157,6 @@ def test_densities_of_differing_users(users: Any) -> None:
         ("coins", {"users": "outliers", "user_spread": 0.3}, r"1\.30767, outside \[-1, 1\]"),
         ("two-point", {"users": "two-clusters", "user_spread": 0.8}, r"outside \[-0.75, 0.75\]"),
         ("coins", {"user_spread": 0.0}, "user_spread must be positive, got 0"),
-        ("rank-one", {"mean": 0.0}, r"must lie in \(0, length = 1\], got 0"),
-        ("rank-one", {"mean": 0.5, "low": 0.0}, "symmetric"),
         ("density", {"users": "normal"}, "normal"),
         ("density", {"density": "beta", "beta": [1.0, 0.0]}, "beta"),
         ("zipf", {"users": "dirichlet", "concentration": 0.0, "d": 3}, "concentration"),

@@ -45,7 +45,6 @@ KINDS: list[tuple[str, dict[str, Any], str]] = [
     ("gaussian", {"samples_per_user": 2, "dimension": 2, "users": "normal"}, "10866b78352223b2"),
     ("two-point", {"samples_per_user": 1, "users": "outliers"}, "8f962e4a54bb2533"),
     ("coins", {"samples_per_user": 3, "users": "beta", "mean": 0.1}, "17a16b7923789027"),
-    ("rank-one", {"samples_per_user": 2, "dimension": 3, "mean": 0.2}, "823c0b92d599d95c"),
     (
         "regression",
         {"samples_per_user": [1, 3], "dimension": 2, "user_spread": 0.5},

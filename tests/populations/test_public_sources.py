@@ -47,19 +47,6 @@ def test_words_as_the_docstring_says(tmp_path: Path) -> None:
     assert "" not in loaded.users.vocabulary
 
 
-def test_case_handles_and_urls_on_request(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.csv", *TWEETS)
-    users = population("sentiment140", path=path, lower=False, handles=True, urls=True).load().users
-    assert words_of(users, "bob") == {
-        "café": 1, "CAFÉ": 1, "www.x.org": 1, "said": 1, "tea": 1, "4x": 1,
-    }  # fmt: skip
-    assert words_of(users, "mute") == {"@bob": 1, "http://only.a/link": 1}
-    assert words_of(users, "ann")["@Bob"] == 1
-    assert words_of(users, "ann")["http://x.io/A?b=C"] == 1
-    top = population("sentiment140", path=path, top=1).load()
-    assert list(top.domain or ()) == ["tea"]
-
-
 def test_stray_header_is_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "target,ids,date,flag,user,text", *TWEETS)
     loaded = population("sentiment140", path=path).load()

@@ -146,15 +146,6 @@ def test_real_samples(kind: str, sd: float) -> None:
         assert len(np.unique(x[:, 0])) == 2
 
 
-def test_rounded_samples() -> None:
-    given = {"n_users": 50, "samples_per_user": 3, "low": -0.55, "high": 0.55, "spread": 0.4}
-    users = population("gaussian", **given, decimals=1).load().users
-    tenths = users.reals.values * 10
-    inside = np.abs(users.reals.values) < 0.55
-    assert tenths[inside] == pytest.approx(np.round(tenths[inside]))
-    assert np.abs(users.reals.values).max() <= 0.55
-
-
 def test_ragged_sizes_are_log_uniform() -> None:
     loaded = population("uniform", n_users=40_000, samples_per_user=[2, 31]).load()
     sizes = loaded.users.n_items()
@@ -220,13 +211,6 @@ def test_clipped_values_are_counted_in_full_or_of_users_who_are_named(
         ("uniform", {"samples_per_user": [5, 2]}, r"got \[5, 2\]"),
         ("uniform", {"samples_per_user": [1, 2, 3]}, "or \\[lo, hi\\]"),
         ("uniform", {"samples_per_user": [1, 10**40]}, "must be fewer than 2\\^32 samples, got"),
-        ("uniform", {"decimals": 309}, "samples up to 1 are not rounded to decimals = 309"),
-        ("uniform", {"decimals": 10**30}, "decimals = 1000000"),
-        (
-            "uniform",
-            {"decimals": 1, "high": 1e308},
-            "up to 1e\\+308 are not rounded to decimals = 1",
-        ),
         ("zipf", {"d": 10**12}, "d must be at most 2\\^24 = 16,777,216 items, got 1000000000000"),
         ("paper-iid", {"d": 1 << 25}, "at most 2\\^24"),
         (
