@@ -7,7 +7,7 @@ samples alone, to the last bit, in whatever batch it is computed.
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numba import njit
@@ -19,7 +19,6 @@ from fedhist.base.errors import PopulationError
 from fedhist.users.columns import Samples
 
 Model = Literal["least-squares", "logistic"]
-MODELS = get_args(Model)
 
 
 def user_gradients(

@@ -14,9 +14,6 @@ from fedhist.base.arrays import Floats, Integers
 FRAME_STEPS = 1 << 20
 """Steps per radius in which scaled rows are sent: integers, whose sums are exact."""
 
-INSIDE = 1 - 1e-12
-"""Scales a row by a little less than to the radius: rounding cannot bring it outside again."""
-
 Unsigned = NDArray[np.unsignedinteger[Any]]
 Rows = tuple[Integers, Unsigned, Unsigned]
 """Bounds of the users' entries, and their items and counts."""
@@ -83,6 +80,7 @@ def _walk(
             row[i] /= spread[i]
             square += row[i] * row[i]
         norms[u] = math.sqrt(square)
-        scale = INSIDE * FRAME_STEPS / max(norms[u], radius)
+        # a little less than to the radius: rounding cannot bring a row outside again
+        scale = (1 - 1e-12) * FRAME_STEPS / max(norms[u], radius)
         for i in range(out.shape[1]):
             out[apart * u, i] += np.int64(row[i] * scale)

@@ -17,6 +17,7 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +30,7 @@ from server.distributions.simplex import project_simplex
 GRID = 1024
 """Cells on which a density is published."""
 
-_CHUNK = 1 << 18  # numbers of a temporary array, or samples, at a time
+NUMBERS_AT_A_TIME = 1 << 18  # numbers of a temporary array, or samples, at a time
 
 
 def midpoints(n_cells: int = GRID) -> Floats:
@@ -57,22 +58,27 @@ def waves(basis: BasisName, x: Floats, n: int) -> Floats:
 
 def series_at(basis: BasisName, theta: Floats, x: Floats) -> Floats:
     """Evaluate 1 + sum_j theta_j phi_j at points: (points,) float64."""
-    out, step = np.ones(len(x)), max(1, _CHUNK // max(1, len(theta)))
+    out = np.ones(len(x))
+    for part, values in _in_parts(basis, x, len(theta)):
+        out[part] += theta @ values
+    return out
+
+
+def _in_parts(basis: BasisName, x: Floats, n: int) -> Iterator[tuple[slice, Floats]]:
+    """Evaluate phi_2, phi_3, ... at some points at a time."""
+    step = max(1, NUMBERS_AT_A_TIME // max(1, n))
     for start in range(0, len(x), step):
         part = slice(start, start + step)
-        out[part] += theta @ waves(basis, x[part], len(theta))
-    return out
+        yield part, waves(basis, x[part], n)
 
 
 def series_stderr(basis: BasisName, stderr: Floats, n_cells: int = GRID) -> Floats:
     """Return sqrt(sum_j se_j^2 phi_j^2) at the midpoints of equal cells; inf if one is."""
     if not np.isfinite(stderr).all():
         return np.full(n_cells, np.inf)
-    x, out = midpoints(n_cells), np.empty(n_cells)
-    step = max(1, _CHUNK // max(1, len(stderr)))
-    for start in range(0, n_cells, step):
-        part = slice(start, start + step)
-        out[part] = np.square(stderr) @ np.square(waves(basis, x[part], len(stderr)))
+    out = np.empty(n_cells)
+    for part, values in _in_parts(basis, midpoints(n_cells), len(stderr)):
+        out[part] = np.square(stderr) @ np.square(values)
     return np.asarray(np.sqrt(out))
 
 
@@ -84,8 +90,8 @@ def coefficients_of(basis: BasisName, x: Floats, weights: Floats, n: int) -> Flo
     """
     turns = n if basis == "cosine" else (n + 1) // 2
     total = np.zeros(turns, dtype=np.complex128)
-    for start in range(0, len(x), _CHUNK):
-        part = slice(start, start + _CHUNK)
+    for start in range(0, len(x), NUMBERS_AT_A_TIME):
+        part = slice(start, start + NUMBERS_AT_A_TIME)
         turn = np.exp((1j if basis == "cosine" else 2j) * np.pi * x[part])
         power = weights[part].astype(np.complex128)
         for k in range(turns):

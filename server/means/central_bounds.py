@@ -32,8 +32,6 @@ from server.means.lower_bounds import Sizes, binomial_distance
 DISTANCES: Floats = np.geomspace(1e-6, 1 - 1e-9, 80)
 """Distances D of the hypotheses that are looked at; any of them is a bound."""
 
-COUPLED = "two populations user by user (coupling), group privacy; "
-
 
 def kept_apart(epsilon: float, delta: float, users: Floats) -> Floats:
     """Return 1 - T(g): how much outputs on data sets must overlap that differ in g users.
@@ -116,6 +114,10 @@ def _apart(items: float, d: Floats, pairs: int) -> Floats:
     return np.asarray(np.minimum(total, 1.0))
 
 
+def _coupled(kind: str) -> str:
+    return f"two populations user by user (coupling), group privacy; {kind}"
+
+
 def covered(guarantee: Guarantee) -> bool:
     """Say whether the bounds are about such a guarantee: a whole record, and a trusted server."""
     central = guarantee.trust is Trust.CENTRAL and guarantee.unit == "user"
@@ -134,7 +136,7 @@ def central_share_bounds(guarantee: Guarantee, sizes: Sizes, symbols: int) -> li
     eps, delta, steps = guarantee.epsilon, guarantee.delta, steps_of(guarantee)
     pairs = sorted({1, symbols // 2})
     value = max(coin_bound(sizes, eps, delta, power=1, pairs=j, steps=steps) for j in pairs)
-    return [LowerBound(L1, value, source=COUPLED + "items of one law")]
+    return [LowerBound(L1, value, source=_coupled("items of one law"))]
 
 
 def central_mean_bounds(
@@ -151,7 +153,7 @@ def central_mean_bounds(
     eps, delta, steps = guarantee.epsilon, guarantee.delta, steps_of(guarantee)
     sizes = Sizes(np.ones(1), np.array([float(n_users)]))
     value = radius**power * coin_bound(sizes, eps, delta, power=power, steps=steps)
-    return [LowerBound(loss, value, source=COUPLED + kind)]
+    return [LowerBound(loss, value, source=_coupled(kind))]
 
 
 def quadratic_risk_bounds(

@@ -194,11 +194,9 @@ def packing_bound(n: float, epsilon: float, axes: Sequence[float], box: bool = F
     lgamma = np.array([math.lgamma(j / 2 + 1) for j in k])
     shape = k * math.log(2) + lgamma - k / 2 * math.log(math.pi) if box else np.zeros(len(k))
     volume = log_axes + shape  # log of the ratio at delta = 1, of the first k axes
-    found = 0.0
-    for step in np.linspace(1.05, 8.0, 140):  # log N as a multiple of what is known
-        log_delta = (volume - step * known) / k
-        value = np.exp(2 * log_delta) / 4 * (1 - 1 / step)
-        # two points of the set must be so far apart
-        wide = log_delta <= math.log(2 * (math.sqrt(len(axes)) if box else 1.0) * axes[0])
-        found = max(found, float(value[wide].max(initial=0.0)))
-    return found
+    step = np.linspace(1.05, 8.0, 140)[:, None]  # log N as a multiple of what is known
+    log_delta = (volume - step * known) / k
+    # two points of the set must be so far apart
+    wide = log_delta <= math.log(2 * (math.sqrt(len(axes)) if box else 1.0) * axes[0])
+    value = np.exp(2 * log_delta, where=wide, out=np.zeros(log_delta.shape))
+    return float((value / 4 * (1 - 1 / step)).max(initial=0.0))

@@ -57,7 +57,7 @@ from fedhist.protocols.shared.contributions import NormHistogram
 from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
 
-DECAY, LIGHT_DECAY = 0.75, 3.0
+TWO_SIDED_DECAY, LIGHT_DECAY = 0.75, 3.0
 """How fast weights fall with C before any data, where the level is looked for from both sides, and
 where tails beyond it count alone. Exact mixtures over 96 settings: 2 errs 1.05 times as much as 3
 in geometric mean, 4 as much within 3 %, but up to 5 times as much where few users hold much; equal
@@ -280,7 +280,7 @@ def slope_scores(
     tails, level = query.tails(summary), aim.level / query.unit
     scores = excess_scores(tails, level) if aim.excess else tail_scores(tails, level)
     sensitivity = query.most / 2 if aim.excess else float(query.most)
-    first = small_first(query.edges, LIGHT_DECAY if aim.excess else DECAY)
+    first = small_first(query.edges, LIGHT_DECAY if aim.excess else TWO_SIDED_DECAY)
     return scores + first * (2 * sensitivity / task.epsilon), sensitivity
 
 

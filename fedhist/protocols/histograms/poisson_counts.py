@@ -61,7 +61,7 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import Shard
 
-SLACK = math.log(100)
+UNLIKELY_LOGITS = math.log(100)
 """Logits by which more users above C than are looked for are unlikely to be left there."""
 
 
@@ -195,7 +195,7 @@ class PoissonCounts(DomainHistogram, Central):
         """
         if not self._chooses:
             return 0.0, self.epsilon
-        enough = 200 * (LIGHT_DECAY * math.log(50) + SLACK) / self.n_users
+        enough = 200 * (LIGHT_DECAY * math.log(50) + UNLIKELY_LOGITS) / self.n_users
         choice = self.epsilon_choice or min(self.epsilon / 4, enough)
         return choice, self.epsilon - choice
 
@@ -222,7 +222,9 @@ class PoissonCounts(DomainHistogram, Central):
     @property
     def most_above(self) -> float:
         """Users above C of whom more are hardly left there by the choice."""
-        return self.level + SLACK * (2 if self.choice == "quantile" else 1) / self.budgets[0]
+        return (
+            self.level + UNLIKELY_LOGITS * (2 if self.choice == "quantile" else 1) / self.budgets[0]
+        )
 
     def most_rate(self, clip: int) -> float:
         """Public rate from which on a total is released as it is.

@@ -53,9 +53,6 @@ from fedhist.users.batch import Users
 from fedhist.users.key_sample import Sampled, one_in, told_apart
 from fedhist.users.keys import Keys
 
-KEYS_SHARE = 0.4
-"""Share of epsilon that says which items appear, where their counts get the rest."""
-
 PAPER_GRID = tuple(range(10, 1501, 10))
 """The thresholds of the paper's experiments."""
 
@@ -231,7 +228,8 @@ class UnboundedHistogram(TwoModes, CountTarget, Central):
 
     @property
     def _epsilon_keys(self) -> float:
-        return KEYS_SHARE * self.epsilon if self.epsilon_keys is None else self.epsilon_keys
+        """What says which items appear; their counts get the rest."""
+        return 0.4 * self.epsilon if self.epsilon_keys is None else self.epsilon_keys
 
     @property
     def choice_epsilon(self) -> float:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from clients.records.functionals import Coordinates
-from fedhist.base.arrays import Array, Floats
+from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.checks import check_count, check_range
 from fedhist.base.search import fewest_users
 from fedhist.model.modes import Mode, TwoModes
@@ -179,9 +179,12 @@ class MeanLinf(InRange, FoldMean):
     @classmethod
     def example_users(cls) -> Users:
         """Make users with +-1 samples, each of whom has the mean (.25, -.5, 0) exactly."""
-        rng = np.random.default_rng(5)
-        n, T = 900, 64
-        up = np.arange(T)[:, None] < np.array([40, 16, 32])
-        values = rng.permuted(np.tile(np.where(up, 1.0, -1.0), (n, 1, 1)), axis=1)
-        ids = user_ids(Keys.range(n))
-        return Users.from_samples(ids, np.arange(n + 1) * T, values.reshape(-1, 3))
+        return users_of_signs(900, 64, np.array([40, 16, 32]))
+
+
+def users_of_signs(n: int, T: int, ups: Integers) -> Users:
+    """Make n users of T samples +-1 in a random order, ``ups`` (d,) of which are 1."""
+    up = np.arange(T)[:, None] < ups
+    values = np.tile(np.where(up, 1.0, -1.0), (n, 1, 1))
+    values = np.random.default_rng(5).permuted(values, axis=1).reshape(-1, len(ups))
+    return Users.from_samples(user_ids(Keys.range(n)), np.arange(n + 1) * T, values)

@@ -26,9 +26,6 @@ from fedhist.protocols.means.sparse.sparse_mean import SparseMean, pick_support
 from fedhist.protocols.printed.localize import FoldsAsPrinted
 from server.means.localize import Plan, plan_paper
 
-LEAST_SCORE = 0.5
-"""Of a coordinate that is selected [1, eq. (41)]."""
-
 
 @register_printed
 @dataclass(frozen=True)
@@ -129,7 +126,7 @@ class SparseMeanAsPrinted(FoldsAsPrinted, SparseMean):
     def select(self, query: HashedVotes, votes: Summary) -> NDArray[np.int64]:
         """Pick the first s coordinates whose score is 1/2 or more [1, eq. (41)]."""
         scores = query.scores(votes) * self.law.unit
-        return pick_support(scores, self.sparsity, LEAST_SCORE, first=True)
+        return pick_support(scores, self.sparsity, 0.5, first=True)
 
     def useless(self) -> str:
         """Never refuse."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.records.gradients import MODELS, user_gradients
+from clients.records.gradients import Model, user_gradients
 from fedhist.base.arrays import Array, Bounds
 from fedhist.base.checks import check_choice, check_scale
 from fedhist.base.errors import WireError
@@ -72,7 +72,7 @@ class UserGradients(Query):
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        check_choice("model", self.model, MODELS)
+        check_choice("model", self.model, get_args(Model))
         for name in ("theta", "centre"):
             a = getattr(self, name)
             if a.dtype != np.float64 or a.ndim != 1 or not a.size or not np.isfinite(a).all():

@@ -12,8 +12,8 @@ from scipy.stats import chi2
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.clip_choice.rule import (
-    DECAY,
     LIGHT_DECAY,
+    TWO_SIDED_DECAY,
     ThresholdTask,
     em_slope,
     safe_rank,
@@ -96,7 +96,7 @@ def predicted(public, users):
         logits = -public.epsilon * np.maximum(tails - aim.level, 0.0) / most
         return softmax(logits - LIGHT_DECAY * np.log(public.grid))
     logits = -public.epsilon * gaps_of(tails, aim.level) / (2 * most)
-    return softmax(logits - DECAY * np.log(public.grid))
+    return softmax(logits - TWO_SIDED_DECAY * np.log(public.grid))
 
 
 def random_users(n, d, seed=0):
@@ -227,7 +227,7 @@ def exponential_law(public, tails):
     """The law of "em-slope" in the l1 norm, by its definition."""
     aim, low = slope_aim(public), np.append(tails[:-1], 0.0)
     gap = np.maximum(low - aim.level, 0.0) if aim.excess else gaps_of(low, aim.level) / 2
-    decay = LIGHT_DECAY if aim.excess else DECAY
+    decay = LIGHT_DECAY if aim.excess else TWO_SIDED_DECAY
     return softmax(-public.epsilon * gap - decay * np.log(public.grid))
 
 

@@ -61,7 +61,7 @@ def test_points_and_samples_are_walked_in_parts(
     rng = np.random.default_rng(0)
     x, w, theta = rng.random(1000), rng.random(1000), rng.normal(size=5)
     once = series_at(name, theta, x), coefficients_of(name, x, w, 5), series_stderr(name, theta, 50)
-    monkeypatch.setattr("server.densities.series._CHUNK", 64)
+    monkeypatch.setattr("server.densities.series.NUMBERS_AT_A_TIME", 64)
     parts = (
         series_at(name, theta, x),
         coefficients_of(name, x, w, 5),

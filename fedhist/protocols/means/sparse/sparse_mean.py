@@ -40,11 +40,10 @@ from fedhist.model.query import Query, Summary
 from fedhist.model.registry import register_protocol
 from fedhist.protocols.centred.queries import RankReports
 from fedhist.protocols.centred.script import centred_mean
-from fedhist.protocols.means.mean_linf import FoldMean
+from fedhist.protocols.means.mean_linf import FoldMean, users_of_signs
 from fedhist.protocols.means.sparse.queries import HashedVotes, vote_channel
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
-from fedhist.users.keys import Keys, user_ids
 from server.means.centred import MOST_STAGES, CentredPlan, plan_centred
 from server.means.localize import Plan
 
@@ -458,14 +457,9 @@ class SparseMean(FoldMean):
     @classmethod
     def example_users(cls) -> Users:
         """Make users with +-1 samples, each of whom has the same mean, 0 but in two places."""
-        rng = np.random.default_rng(5)
-        n, T, d = 900, 32, 12
-        ups = np.full(d, T // 2)
+        ups = np.full(12, 16)
         ups[[3, 11]] = 28, 6
-        up = np.arange(T)[:, None] < ups
-        values = rng.permuted(np.tile(np.where(up, 1.0, -1.0), (n, 1, 1)), axis=1)
-        ids = user_ids(Keys.range(n))
-        return Users.from_samples(ids, np.arange(n + 1) * T, values.reshape(-1, d))
+        return users_of_signs(900, 32, ups)
 
 
 def _none_found(
