@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from fedhist.channels.layers import WORDS
+from fedhist.channels.layers import WORD_VALUES
 from fedhist.channels.oracles import OracleChannel, SubsetOracle, SymbolOracle, UnaryOracle
 
 
@@ -24,12 +24,14 @@ def unary_weights(channel: UnaryOracle) -> np.ndarray:
     Row v + 1 is vote v = -1, ..., k - 1; an output's bits are those of its column's number.
     """
     k = channel.n_symbols
-    keep = WORDS if math.isinf(channel.epsilon) else WORDS // 2
+    keep = WORD_VALUES if math.isinf(channel.epsilon) else WORD_VALUES // 2
     out = np.empty((k + 1, 1 << k), dtype=object)
     for vote in range(-1, k):
         hits = [keep if j == vote else channel.flip_threshold for j in range(k)]
         for z in range(1 << k):
-            out[vote + 1, z] = math.prod(p if z >> j & 1 else WORDS - p for j, p in enumerate(hits))
+            out[vote + 1, z] = math.prod(
+                p if z >> j & 1 else WORD_VALUES - p for j, p in enumerate(hits)
+            )
     return out
 
 
@@ -50,7 +52,7 @@ def enumerated(channel: OracleChannel) -> tuple[list[list[int]], np.ndarray]:
         held = list(combinations(range(k + 1), w))
         counts = np.array([[int(j in s) for j in range(k + 1)] for s in held])
         # over a common denominator, 2^64 C(k, w - 1) C(k, w)
-        inside, outside = t * math.comb(k, w), (WORDS - t) * math.comb(k, w - 1)
+        inside, outside = t * math.comb(k, w), (WORD_VALUES - t) * math.comb(k, w - 1)
         rows = [[inside if x in s else outside for s in held] for x in range(k + 1)]
     else:
         assert isinstance(channel, SymbolOracle)

@@ -32,7 +32,7 @@ from fedhist.users.keys import Keys
 Int64s = NDArray[np.int64]
 Unsigned = NDArray[np.unsignedinteger[Any]]
 
-MOST_CLIP = 1 << 31
+MOST_TOKENS = 1 << 31
 """Largest number of tokens that a user may keep."""
 
 Scratch = tuple[Words, Words, Words, Words, Words]

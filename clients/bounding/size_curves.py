@@ -28,7 +28,7 @@ from fedhist.users.keys import Keys
 
 Int64s = NDArray[np.int64]
 
-SHARE = 1 << 32
+SHARE_PARTS = 1 << 32
 """Steps per unit share: integers, whose sums are exact in any order."""
 
 

@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from clients.bounding.contribution import columns_of, user_norms
-from clients.bounding.sampling import MOST_CLIP, cut_rows, in_domain, random_clip
+from clients.bounding.sampling import MOST_TOKENS, cut_rows, in_domain, random_clip
 from fedhist.base.arrays import Floats, Integers, Words, offsets
 from fedhist.base.checks import check_integer
 from fedhist.users.batch import Users
@@ -65,7 +65,7 @@ def draw_subset(users: Users, k: int, rng: Streams, *, distinct: bool = False) -
     >>> sorted(np.add.reduceat(two.counts.count, two.counts.indptr[:-1]).tolist())
     [1, 2]
     """
-    check_integer("k", k, MOST_CLIP)
+    check_integer("k", k, MOST_TOKENS)
     words = rng.substream("subset").words(1)[:, 0]
     if users.samples is not None:
         indptr, kept = _kept(users.samples.indptr, k, words)

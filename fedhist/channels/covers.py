@@ -3,7 +3,7 @@
 A cover is a list of l_inf balls (cubes), each inside an l_2 ball of radius delta around its
 centre; cell j is ball j minus the balls before it, so that every point of the set lies in exactly
 one cell, at most delta from its centre in l_2. The proof of Theorem 1 in [1]_ asks no more. Volume
-decides what can be written down: a vote has at most MAX_CELLS cells.
+decides what can be written down: a vote has a bit for each of at most MAX_BITS cells.
 
 References
 ----------
@@ -30,8 +30,6 @@ from fedhist.channels.bits import MAX_BITS
 from fedhist.model.part import Part
 from fedhist.model.registry import register_part
 
-MAX_CELLS = MAX_BITS
-"""Most cells of a cover: a vote has a bit for each."""
 _SLIVER = 1e-9
 """Relative: a cube that meets the set by less does not count."""
 
@@ -42,7 +40,7 @@ class Cover(Part, ABC):
 
     ``bound`` is the largest absolute value of a coordinate (half width, radius or largest Sobolev
     norm); a cube's side is the width of the set along its longest axis over ``per_axis``.
-    ValueError for more than MAX_CELLS cells.
+    ValueError for more than MAX_BITS cells.
     """
 
     dimension: int
@@ -52,7 +50,7 @@ class Cover(Part, ABC):
     def __post_init__(self) -> None:
         check_within("dimension", self.dimension, 1, 1 << 16)
         check_scale("bound", self.bound)
-        check_within("per_axis", self.per_axis, 1, MAX_CELLS)
+        check_within("per_axis", self.per_axis, 1, MAX_BITS)
 
     @property
     @abstractmethod
@@ -111,9 +109,9 @@ class BoxGrid(Cover):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.dimension * math.log(self.per_axis) > math.log(MAX_CELLS) + 1e-9:
+        if self.dimension * math.log(self.per_axis) > math.log(MAX_BITS) + 1e-9:
             raise ValueError(
-                f"{self.per_axis}^{self.dimension} cells are more than the {MAX_CELLS} of a vote"
+                f"{self.per_axis}^{self.dimension} cells are more than the {MAX_BITS} of a vote"
             )
 
     @property
@@ -195,17 +193,17 @@ class _Lattice(Cover):
 def _members(cover: _Lattice) -> tuple[NDArray[np.int32], Integers, Words]:
     """Enumerate the members: (N, d) in order; and their keys, with what sorts them.
 
-    ValueError for more than MAX_CELLS, or for more than 2^26 numbers.
+    ValueError for more than MAX_BITS, or for more than 2^26 numbers.
     """
     ends = cover.semi_axes / cover.spacing
     cost, steps = np.zeros(1), []
     for end in ends:
         reach = max(0, math.ceil(end * (1 - _SLIVER) - 0.5))  # (k - 1/2) h lies inside
-        if reach > MAX_CELLS:
+        if reach > MAX_BITS:
             raise _too_many(cover)
         held = cover._costs((np.arange(reach) + 0.5) / end)
         many = 1 + 2 * np.searchsorted(held, 1 - cost)  # 0, and the values that can be paid for
-        if many.sum() > MAX_CELLS or many.sum() * len(ends) > 1 << 26:
+        if many.sum() > MAX_BITS or many.sum() * len(ends) > 1 << 26:
             raise _too_many(cover)
         row = np.repeat(np.arange(len(cost)), many)
         at = np.arange(len(row)) - np.repeat(np.cumsum(many) - many, many)
@@ -228,7 +226,7 @@ def _keys(points: NDArray[np.signedinteger[Any]]) -> Words:
 
 
 def _too_many(cover: Cover) -> ValueError:
-    return ValueError(f"{cover} has more than the {MAX_CELLS} cells of a vote")
+    return ValueError(f"{cover} has more than the {MAX_BITS} cells of a vote")
 
 
 @dataclass(frozen=True)

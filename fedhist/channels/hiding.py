@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedhist.channels.bits import UnaryChannel
-from fedhist.channels.layers import WORDS
+from fedhist.channels.layers import WORD_VALUES
 from fedhist.channels.oracles import KrrOracle, OracleChannel
 from fedhist.channels.scalar import OneBitChannel, scalar_law
 from fedhist.model.finite import FiniteChannel
@@ -48,7 +48,7 @@ def hiding_of(channel: Any) -> Hiding:
 def _flips(channel: UnaryChannel, h: int) -> float:
     """Total variation of h bits, all 0 or all 1, each turned with the channel's probability."""
     t = channel.flip_threshold
-    keep, total = WORDS - t, WORDS**h
+    keep, total = WORD_VALUES - t, WORD_VALUES**h
     apart = sum(
         math.comb(h, j) * abs(keep**j * t ** (h - j) - t**j * keep ** (h - j)) for j in range(h + 1)
     )

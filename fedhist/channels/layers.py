@@ -27,7 +27,7 @@ from fedhist.base.checks import check_within
 from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.guarantee import check_budget
 
-WORDS = 1 << 64
+WORD_VALUES = 1 << 64
 
 
 def odds_less_one(epsilon: float) -> Fraction:
@@ -82,16 +82,16 @@ class Layers:
         """B and X: weight of every symbol, and the additional weight of those in the set."""
         n, c = self.size, self.chosen
         if math.isinf(self.epsilon):
-            return 0, (WORDS - 1) // c
+            return 0, (WORD_VALUES - 1) // c
         more = odds_less_one(self.epsilon)
         # the largest B >= 1 with N B + c floor(B (e - 1)) < 2^64: this one or the next
-        low = max(math.floor((WORDS - 1) / (n + c * more)), 1)
-        low += n * (low + 1) + c * math.floor((low + 1) * more) < WORDS
-        high = min(math.floor(low * more), (WORDS - 1 - n * low) // c)
-        if WORDS - n * low - c * high > WORDS >> 10:
+        low = max(math.floor((WORD_VALUES - 1) / (n + c * more)), 1)
+        low += n * (low + 1) + c * math.floor((low + 1) * more) < WORD_VALUES
+        high = min(math.floor(low * more), (WORD_VALUES - 1 - n * low) // c)
+        if WORD_VALUES - n * low - c * high > WORD_VALUES >> 10:
             # levels are few and coarse: with B one larger, as much X as the words have room for
             # is below B (e - 1), because B was the largest
-            low, high = low + 1, (WORDS - 1 - n * (low + 1)) // c
+            low, high = low + 1, (WORD_VALUES - 1 - n * (low + 1)) // c
         return low, high
 
     @property
@@ -107,12 +107,12 @@ class Layers:
     @property
     def erased(self) -> float:
         """Probability that a report says nothing."""
-        return (WORDS - self.size * self.lower - self.chosen * self.upper) / WORDS
+        return (WORD_VALUES - self.size * self.lower - self.chosen * self.upper) / WORD_VALUES
 
     @property
     def gain(self) -> float:
         """a: probability that the upper layer speaks, a uniform symbol of the set."""
-        return self.chosen * self.upper / WORDS
+        return self.chosen * self.upper / WORD_VALUES
 
     @property
     def bits(self) -> int:
@@ -121,13 +121,13 @@ class Layers:
 
     def hit(self, overlap: int) -> float:
         """P(report in S | record's set has ``overlap`` symbols in common with S), |S| = c."""
-        return (self.chosen * self.lower + overlap * self.upper) / WORDS
+        return (self.chosen * self.lower + overlap * self.upper) / WORD_VALUES
 
     def weights(self, sets: Integers) -> NDArray[np.object_]:
         """Enumerate the law for sets (r, c): (r, N + 1) integers over 2^64, the erasure last."""
         out = np.full((len(sets), self.size + 1), self.lower, dtype=object)
         out[np.arange(len(sets))[:, None], sets] = self.lower + self.upper
-        out[:, self.size] = WORDS - self.size * self.lower - self.chosen * self.upper
+        out[:, self.size] = WORD_VALUES - self.size * self.lower - self.chosen * self.upper
         return out
 
     def law(self) -> FiniteChannel | None:
@@ -139,7 +139,7 @@ class Layers:
         if math.isinf(self.epsilon):
             return None
         in_set, out_of_set = self.lower + self.upper, self.lower
-        rest = WORDS - in_set - out_of_set
+        rest = WORD_VALUES - in_set - out_of_set
         rows = [[in_set, out_of_set, rest], [out_of_set, in_set, rest]]
         labels = ["the set that holds the first symbol", "the set that holds the second"]
         scope = "a symbol of one set only, one of the other only, and all else, which is alike"

@@ -36,7 +36,7 @@ from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.channels.bits import MAX_BITS, RandomizedResponse
 from fedhist.channels.hadamard import fwht, next_power_of_two
-from fedhist.channels.layers import WORDS, Layers, odds_less_one
+from fedhist.channels.layers import WORD_VALUES, Layers, odds_less_one
 from fedhist.channels.projective import MOST_CELLS, ProjectiveSpace
 from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.guarantee import check_budget
@@ -179,7 +179,7 @@ class SymbolOracle(OracleChannel):
         one = law.chosen - both
         high, low = law.lower + law.upper, law.lower
         row = [both * high, one * high, one * low]
-        row.append(WORDS - sum(row))
+        row.append(WORD_VALUES - sum(row))
         return _of_two(row, "reports in both sets, the first, the second, neither")
 
 
@@ -317,10 +317,10 @@ class SubsetOracle(OracleChannel):
 
     def _threshold(self, w: int) -> int:
         e = 1 + odds_less_one(self.epsilon)
-        return math.floor(e * w * WORDS / (self.n_symbols + 1 - w + e * w))
+        return math.floor(e * w * WORD_VALUES / (self.n_symbols + 1 - w + e * w))
 
     def _hits(self, w: int) -> tuple[float, float]:
-        p = self._threshold(w) / WORDS
+        p = self._threshold(w) / WORD_VALUES
         return p, (p * (w - 1) + (1 - p) * w) / self.n_symbols
 
     @property
@@ -345,7 +345,7 @@ class SubsetOracle(OracleChannel):
     def law(self) -> FiniteChannel | None:
         """Two symbols, on whether both, one or none of them is in the subset."""
         t, w, others = self.threshold, self.chosen, self.n_symbols
-        kept, left = t, WORDS - t
+        kept, left = t, WORD_VALUES - t
         row = [kept * (w - 1), kept * (others - w + 1), left * w, left * (others - w)]
         return _of_two(row, "subsets with both symbols, the first, the second, none")
 
@@ -400,8 +400,8 @@ class UnaryOracle(RandomizedResponse, OracleChannel):
         k = min(self.n_symbols, 2)
         rows = []
         for x in range(-1, k):
-            ones = [WORDS // 2 if j == x else self.flip_threshold for j in range(k)]
-            both = ((WORDS - p, p) for p in reversed(ones))
+            ones = [WORD_VALUES // 2 if j == x else self.flip_threshold for j in range(k)]
+            both = ((WORD_VALUES - p, p) for p in reversed(ones))
             rows.append([math.prod(bits) for bits in product(*both)])
         labels = ["no symbol", *(f"symbol {x}" for x in range(k))]
         scope = "any two votes, and none, on the bits in which they differ"

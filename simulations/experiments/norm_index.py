@@ -31,7 +31,7 @@ from fedhist.protocols.clip_choice.rule import (
     slope_scores,
 )
 from fedhist.protocols.shared.clipped_totals import user_norms
-from fedhist.protocols.shared.contributions import STEPS, NormHistogram
+from fedhist.protocols.shared.contributions import NORM_STEPS, NormHistogram
 from fedhist.session.curator import Curator, Noise
 from fedhist.session.journal import Journal
 from fedhist.users.keys import Keys
@@ -66,7 +66,7 @@ class NormIndex:
         """Sum of the weights of the users from place k on: (n + 1,)."""
         slope = self._ordered[norm][1]
         if radius:
-            weight = np.floor(np.minimum(slope / radius, 1.0) * STEPS).astype(np.int64)
+            weight = np.floor(np.minimum(slope / radius, 1.0) * NORM_STEPS).astype(np.int64)
         else:
             weight = np.ones(len(slope), dtype=np.int64)
         return np.append(np.cumsum(weight[::-1])[::-1], 0)

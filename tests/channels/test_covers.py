@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedhist.channels.covers import (
-    MAX_CELLS,
+    MAX_BITS,
     BallLattice,
     BoxGrid,
     Cover,
@@ -253,10 +253,10 @@ def test_bad_covers() -> None:
         BallLattice(1, math.nan, 2)
     with pytest.raises(ValueError, match=r"per_axis .* got 0"):
         BallLattice(1, 1.0, 0)
-    with pytest.raises(ValueError, match=rf"2\^17 cells are more than the {MAX_CELLS}"):
+    with pytest.raises(ValueError, match=rf"2\^17 cells are more than the {MAX_BITS}"):
         BoxGrid(17, 1.0, 2)
     for cover in (BallLattice(30, 1.0, 1), SparseLattice(30, 1.0, 1, 20)):
-        with pytest.raises(ValueError, match=f"more than the {MAX_CELLS} cells"):
+        with pytest.raises(ValueError, match=f"more than the {MAX_BITS} cells"):
             replace(cover, per_axis=8)
     with pytest.raises(ValueError, match=r"sparsity .* got 4"):
         SparseLattice(3, 1.0, 3, sparsity=4)

@@ -10,7 +10,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from fedhist.channels.layers import WORDS, Layers, draw_layers, odds_less_one
+from fedhist.channels.layers import WORD_VALUES, Layers, draw_layers, odds_less_one
 
 SIZES = [(2, 1), (3, 1), (4, 2), (13, 4), (40, 13), (64, 32), (64, 1), (64, 63)]
 
@@ -27,7 +27,7 @@ def test_the_law_adds_up_and_its_odds_are_at_most_e_to_the_epsilon(
     law = Layers(epsilon, size, chosen)
     sets = np.array(list(islice(combinations(range(size), chosen), 50)))
     weights = law.weights(sets)
-    assert all(sum(row) == WORDS for row in weights.tolist())
+    assert all(sum(row) == WORD_VALUES for row in weights.tolist())
     assert (weights >= 0).all()
     odds = odds_of(law)
     with mpmath.workdps(60):
@@ -46,9 +46,9 @@ def test_the_lower_level_is_the_largest_and_the_erasure_is_rare(
     epsilon: float, size: int, chosen: int
 ) -> None:
     law = Layers(epsilon, size, chosen)
-    assert law.erased * WORDS <= size + chosen * math.exp(epsilon) + 1
+    assert law.erased * WORD_VALUES <= size + chosen * math.exp(epsilon) + 1
     assert math.isclose(
-        law.hit(chosen) + (size - chosen) * law.lower / WORDS + law.erased, 1.0, rel_tol=1e-12
+        law.hit(chosen) + (size - chosen) * law.lower / WORD_VALUES + law.erased, 1.0, rel_tol=1e-12
     )
     assert math.log(odds_of(law)) == pytest.approx(epsilon, rel=1e-5)
 
@@ -66,7 +66,7 @@ def test_what_is_drawn_is_the_enumerated_law_at_every_boundary_of_the_words() ->
         (floor + law.upper, -2),
         (top - 1, -3),
         (top, law.size),
-        (WORDS - 1, law.size),
+        (WORD_VALUES - 1, law.size),
     ]
     words = np.array([w for w, _ in edges], dtype=np.uint64)
     assert draw_layers(words, law).tolist() == [s for _, s in edges]
@@ -105,7 +105,7 @@ def test_words_are_divided_exactly(size: int, chosen: int, epsilon: float) -> No
     floor = size * low
     near = [k * low for k in (1, 2, size // 3, size - 1, size)]
     near += [floor + k * high for k in (0, 1, chosen // 2, chosen - 1, chosen)]
-    words = [w + d for w in near for d in (-1, 0, 1) if 0 <= w + d < WORDS]
+    words = [w + d for w in near for d in (-1, 0, 1) if 0 <= w + d < WORD_VALUES]
     words += np.random.default_rng(size).integers(1 << 64, size=300, dtype=np.uint64).tolist()
 
     def said(word: int) -> int:

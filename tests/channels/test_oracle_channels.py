@@ -12,7 +12,7 @@ import pytest
 from oracle_laws import enumerated, sets_of
 
 from clients.randomizers.oracle_reports import draw_counts
-from fedhist.channels.layers import WORDS
+from fedhist.channels.layers import WORD_VALUES
 from fedhist.channels.oracles import (
     OracleChannel,
     ProjectiveOracle,
@@ -63,14 +63,14 @@ def test_laws_of_symbols_in_fractions(
     assert law.size <= 64
     assert all(len(set(row)) == law.chosen for row in sets.tolist())
     weights = law.weights(sets)
-    assert all(sum(row) == WORDS for row in weights.tolist())
+    assert all(sum(row) == WORD_VALUES for row in weights.tolist())
     odds = max(Fraction(max(z), min(z)) for z in weights.T.tolist())
     with mpmath.workdps(60):
         assert mpmath.mpf(odds.numerator) / odds.denominator <= mpmath.exp(mpmath.mpf(epsilon))
     assert math.log(odds) == pytest.approx(epsilon, rel=1e-9)
     for x in range(k + 1):
         for y in range(k + 1):
-            hit = sum(int(w) for w in weights[y][sets[x]]) / WORDS
+            hit = sum(int(w) for w in weights[y][sets[x]]) / WORD_VALUES
             assert hit == pytest.approx(channel.p if x == y else channel.q, rel=1e-12)
 
 
@@ -119,8 +119,8 @@ def test_law_of_a_subset_in_fractions(k: int, epsilon: float) -> None:
     """The exact probability of a subset with and without the symbol, and the classes of the law."""
     channel = oracle_channel("subset", epsilon, k)
     w, t = channel.chosen, channel.threshold  # type: ignore[attr-defined]
-    held = Fraction(t, WORDS) / math.comb(k, w - 1)
-    other = (1 - Fraction(t, WORDS)) / math.comb(k, w)
+    held = Fraction(t, WORD_VALUES) / math.comb(k, w - 1)
+    other = (1 - Fraction(t, WORD_VALUES)) / math.comb(k, w)
     odds = held / other
     with mpmath.workdps(60):
         assert mpmath.mpf(odds.numerator) / odds.denominator >= 1

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from clients.bounding.sampling import MOST_CLIP
+from clients.bounding.sampling import MOST_TOKENS
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import nearest
 from fedhist.base.text import warned
@@ -148,7 +148,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
         check_domain(self.domain)
-        check_integer("samples_per_user", self.samples_per_user, MOST_CLIP)
+        check_integer("samples_per_user", self.samples_per_user, MOST_TOKENS)
         check_integer("n_users", self.n_users, 1 << 32)
         if not 1 / len(self.domain) <= self.p_max <= 1:
             raise ValueError(f"p_max must lie in [1 / {len(self.domain)}, 1], got {self.p_max}")

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.bounding.contribution import clip_rows, clipped_counts, domain_lookup
-from clients.bounding.sampling import MOST_CLIP, add_random_clip, cut_rows, in_domain
+from clients.bounding.sampling import MOST_TOKENS, add_random_clip, cut_rows, in_domain
 from clients.records.whitened import (
     FRAME_STEPS,
     Frame,
@@ -135,7 +135,7 @@ class ItemCounts(ItemRows):
 
     def __post_init__(self) -> None:
         check_domain(self.domain)
-        check_integer("m", self.m, MOST_CLIP)
+        check_integer("m", self.m, MOST_TOKENS)
 
     @property
     def most(self) -> int:
@@ -206,7 +206,7 @@ class ExceedanceCounts(Query):
 
     def __post_init__(self) -> None:
         check_domain(self.domain)
-        check_integer("m", self.m, MOST_CLIP)
+        check_integer("m", self.m, MOST_TOKENS)
         t = self.thresholds
         if not t or t[0] < 0 or t[-1] >= self.m or any(a >= b for a, b in pairwise(t)):
             raise ValueError(
@@ -394,7 +394,7 @@ class FramedShares(Query):
 
     def __post_init__(self) -> None:
         check_domain(self.domain)
-        check_integer("m", self.m, MOST_CLIP)
+        check_integer("m", self.m, MOST_TOKENS)
         if len(self.domain) > MOST_FRAMED:
             raise ValueError(f"{len(self.domain)} symbols are too many: at most {MOST_FRAMED}")
         for name in ("centre", "spread"):

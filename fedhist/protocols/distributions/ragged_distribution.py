@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from clients.bounding.sampling import MOST_CLIP
+from clients.bounding.sampling import MOST_TOKENS
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.base.text import warned
@@ -271,7 +271,7 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
         return CentredTask(
             self.domain,
             self.m_max,
-            MOST_CLIP,
+            MOST_TOKENS,
             own=True,
             n_users=self.n_users,
             epsilon=self.epsilon,

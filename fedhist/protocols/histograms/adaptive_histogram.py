@@ -34,7 +34,7 @@ from fedhist.protocols.clip_choice.rule import ThresholdRule, ThresholdTask, em_
 from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
 from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.protocols.shared.central import Central
-from fedhist.protocols.shared.contributions import STEPS, NormHistogram
+from fedhist.protocols.shared.contributions import NORM_STEPS, NormHistogram
 from fedhist.protocols.shared.domains import DomainHistogram, check_domain
 from fedhist.session.curator import Curator
 from fedhist.users.keys import Keys
@@ -234,7 +234,7 @@ class AdaptiveHistogram(DomainHistogram, Central):
         Without noise there is nothing to protect and the totals are summed as they are.
         """
         steps = self.discrete and (self.trust is not None or not math.isinf(self.epsilon))
-        grid = clip / STEPS if steps else None
+        grid = clip / NORM_STEPS if steps else None
         epsilon, delta = self.shares.release_epsilon, self.shares.release_delta
         delta = delta if norm == 2 else 0.0
         return BoundedHistogram(

@@ -42,7 +42,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.bounding.size_curves import SHARE
+from clients.bounding.size_curves import SHARE_PARTS
 from fedhist.base.arrays import Floats
 from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import Adjacency
@@ -133,7 +133,7 @@ class BoundTask:
 
 def kept_counts(grid: tuple[int, ...], shares: Int64s) -> Floats:
     """Return the expected count of every item at every threshold: (items, K). NOT PRIVATE."""
-    share = shares.astype(np.float64) / SHARE
+    share = shares.astype(np.float64) / SHARE_PARTS
     c = np.array(grid, dtype=np.float64)
     kept = np.cumsum(share * c, axis=1)
     kept[:, :-1] += np.cumsum(share[:, :0:-1], axis=1)[:, ::-1] * c[:-1]

@@ -36,7 +36,7 @@ from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.protocols.histograms.reference_clips import c_star
 from fedhist.protocols.shared import clipped_totals
 from fedhist.protocols.shared.central import Central, add_noise
-from fedhist.protocols.shared.contributions import STEPS
+from fedhist.protocols.shared.contributions import NORM_STEPS
 from fedhist.protocols.shared.domains import DomainHistogram, check_domain, with_domain
 from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
@@ -209,7 +209,7 @@ class BoundedHistogram(DomainHistogram, Central):
         if isinstance(grid, str):
             if grid != "default":
                 raise ValueError(f'grid must be a number or "default", got {grid!r}')
-            grid = p["clip"] / STEPS if p.get("clip") else None
+            grid = p["clip"] / NORM_STEPS if p.get("clip") else None
         if grid is not None:
             p["grid"] = grid
         return p, not_private

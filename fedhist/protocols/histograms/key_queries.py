@@ -16,8 +16,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.bounding.sampling import MOST_CLIP, add_random_clip, random_clip
-from clients.bounding.size_curves import SHARE, size_curves
+from clients.bounding.sampling import MOST_TOKENS, add_random_clip, random_clip
+from clients.bounding.size_curves import SHARE_PARTS, size_curves
 from fedhist.base.arrays import Array, Bounds, Words
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
@@ -97,7 +97,7 @@ class RandomClip(RecordQuery):
     cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
-        check_integer("clip", self.clip, MOST_CLIP)
+        check_integer("clip", self.clip, MOST_TOKENS)
 
     @property
     def least(self) -> int:  # type: ignore[override]
@@ -255,7 +255,7 @@ class SizeCurves(RecordQuery):
         whole = all(type(c) is int for c in grid)
         if not grid or not whole or grid[0] < 1 or any(a >= b for a, b in pairwise(grid)):
             raise ValueError(f"thresholds must be positive, increasing integers, got {grid[:8]}")
-        if grid[-1] >= MOST_CLIP:
+        if grid[-1] >= MOST_TOKENS:
             raise ValueError(f"thresholds must lie below 2^31, got {grid[-1]}")
         if len(grid) > 4096:  # a summary has a number for each, and each item
             raise ValueError(f"at most 4096 thresholds, got {len(grid)}")
@@ -286,7 +286,7 @@ class SizeCurves(RecordQuery):
         return {
             "users": Bounds((k,), "i", 0, n_users),
             "sizes": Bounds((k,), "i", 0, n_users * self.grid[-1]),
-            "shares": Bounds((None, k), "i", 0, n_users * SHARE, part="keyed"),
+            "shares": Bounds((None, k), "i", 0, n_users * SHARE_PARTS, part="keyed"),
         }
 
     def check_summary(self, summary: Summary) -> None:
@@ -305,9 +305,9 @@ class SizeCurves(RecordQuery):
         if users.sum() > summary.n_users:
             raise WireError(f"'users' adds up to {users.sum()}, more than {summary.n_users}")
         total = float(summary.keyed["shares"].values.sum(dtype=np.float64))
-        if total > summary.n_users * SHARE * (1 + 1e-9):
+        if total > summary.n_users * SHARE_PARTS * (1 + 1e-9):
             most = summary.n_users
-            raise WireError(f"'shares' adds up to {total / SHARE:g} users, more than {most}")
+            raise WireError(f"'shares' adds up to {total / SHARE_PARTS:g} users, more than {most}")
 
 
 def _words(rng: Streams) -> Words:

@@ -23,7 +23,7 @@ from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Adjacency, Trust
-from fedhist.protocols.shared.contributions import STEPS
+from fedhist.protocols.shared.contributions import NORM_STEPS
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
@@ -92,12 +92,12 @@ class UserGradients(Query):
     @property
     def unit(self) -> float:
         """Value of one step; 1 for real offsets."""
-        return self.clip / STEPS if self.discrete else 1.0
+        return self.clip / NORM_STEPS if self.discrete else 1.0
 
     @property
     def most(self) -> float:
         """Largest l2 norm of a row, as sent."""
-        return STEPS if self.discrete else self.clip
+        return NORM_STEPS if self.discrete else self.clip
 
     @property
     def l2_sensitivity(self) -> float:

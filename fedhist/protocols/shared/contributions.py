@@ -23,7 +23,7 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
 
-STEPS = 1 << 20
+NORM_STEPS = 1 << 20
 """Steps per radius, or per clip, in which numbers are sent: integers, whose sums are exact."""
 
 
@@ -74,12 +74,12 @@ class NormHistogram(Query):
     @property
     def most(self) -> int:
         """Largest weight of one user, in steps: the sensitivity of every tail."""
-        return STEPS if self.radius else 1
+        return NORM_STEPS if self.radius else 1
 
     @property
     def unit(self) -> float:
         """Value of one step."""
-        return self.radius / STEPS if self.radius else 1.0
+        return self.radius / NORM_STEPS if self.radius else 1.0
 
     def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
         """Return that of the bins: a user weighs in one, and one who is replaced in two."""
@@ -108,7 +108,7 @@ class NormHistogram(Query):
             l1 = np.empty(len(users))
             user_norms(columns, 1, l1)
             slope = np.divide(l1, size, out=np.zeros(len(users)), where=bins > 0)
-            weight = np.floor(np.minimum(slope / self.radius, 1.0) * STEPS).astype(np.int64)
+            weight = np.floor(np.minimum(slope / self.radius, 1.0) * NORM_STEPS).astype(np.int64)
         return Report(users.ids, {"bin": bins, "weight": weight})
 
     # -- server half -----------------------------------------------------------------------------

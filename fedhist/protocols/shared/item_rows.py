@@ -20,7 +20,7 @@ from fedhist.base.hashing import hash_bytes_kernel
 from fedhist.users.keys import Keys
 
 Bytes = NDArray[np.uint8]
-HEAD = 12
+RECORD_HEAD = 12
 """Bytes before the key: its length and the count."""
 
 
@@ -35,13 +35,13 @@ def pack_records(
     >>> pack_records(Keys.of(["tea"]), np.array([0, 1]), np.array([0]), np.array([7]))[0].tolist()
     [3, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 116, 101, 97]
     """
-    at = offsets(np.diff(vocabulary.offsets)[item] + HEAD)
+    at = offsets(np.diff(vocabulary.offsets)[item] + RECORD_HEAD)
     data = np.empty(int(at[-1]), dtype=np.uint8)
     heads = np.zeros(len(item), dtype=np.dtype([("length", "<u4"), ("count", "<u8")]))
     heads["length"], heads["count"] = np.diff(vocabulary.offsets)[item], count
-    data[at[:-1, None] + np.arange(HEAD)] = heads.view(np.uint8).reshape(-1, HEAD)
+    data[at[:-1, None] + np.arange(RECORD_HEAD)] = heads.view(np.uint8).reshape(-1, RECORD_HEAD)
     lengths = heads["length"].astype(np.int64)
-    data[_spans(at[:-1] + HEAD, lengths)] = vocabulary.data[
+    data[_spans(at[:-1] + RECORD_HEAD, lengths)] = vocabulary.data[
         _spans(vocabulary.offsets[:-1][item], lengths)
     ]
     return data, at[indptr]
@@ -65,7 +65,7 @@ def parse_records(
         raise WireError(f"records are a vector of bytes, got {data.dtype}{data.shape}")
     data = np.ascontiguousarray(data)
     entries = np.zeros(len(indptr), dtype=np.int64)
-    starts, lengths, counts = (np.empty(len(data) // HEAD, t) for t in ("i8", "i8", "u8"))
+    starts, lengths, counts = (np.empty(len(data) // RECORD_HEAD, t) for t in ("i8", "i8", "u8"))
     wrong, row, value = _walk(data, indptr, uint64(least), entries, starts, lengths, counts)
     if wrong == 1:
         raise WireError(f"row {row} holds a record of {value} bytes that ends after the row")

@@ -27,8 +27,8 @@ def samples_held(users: Users) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.diff(before[users.items.indptr]).astype(np.float64)
 
 
-EXACT, FINE, DOUBLINGS = 4096, 64, 52
-"""Numbers of samples that have a cell each, and cells of a doubling beyond, up to 2^64."""
+OWN_CELLS, WIDE_CELLS = 4096, 64 * 52
+"""Numbers of samples that have a cell each, and cells beyond: 64 to a doubling, up to 2^64."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Held:
     def sums(users: Users) -> dict[str, Array]:
         """Count a block of users, for the summary of a measure."""
         held = users.n_items() if users.items is None else samples_held(users)
-        few = np.minimum(held, EXACT).astype(np.int64, copy=False)
-        found = np.bincount(few, minlength=EXACT + 1)
-        large = held[held >= EXACT].astype(np.float64) if found[EXACT] else np.zeros(0)
-        found = found[:EXACT]
-        beyond = np.minimum(FINE * (np.log2(large) - np.log2(EXACT)), FINE * DOUBLINGS - 1)
+        few = np.minimum(held, OWN_CELLS).astype(np.int64, copy=False)
+        found = np.bincount(few, minlength=OWN_CELLS + 1)
+        large = held[held >= OWN_CELLS].astype(np.float64) if found[OWN_CELLS] else np.zeros(0)
+        found = found[:OWN_CELLS]
+        beyond = np.minimum(64 * (np.log2(large) - np.log2(OWN_CELLS)), WIDE_CELLS - 1)
         at = beyond.astype(np.int64)
-        more, samples = (np.bincount(at, w, FINE * DOUBLINGS) for w in (None, large))
+        more, samples = (np.bincount(at, w, WIDE_CELLS) for w in (None, large))
         counts = np.concatenate((found, more)).astype(np.int64)
         return {"held users": counts, "held samples": np.asarray(samples, dtype=np.float64)}
 
@@ -70,8 +70,8 @@ class Held:
     @property
     def some(self) -> tuple[Floats, Floats]:
         """Numbers of samples above 0, those of a wide cell as their mean, and users of each."""
-        beyond = np.ceil(self.samples / np.maximum(self.users[EXACT:], 1) * (1 - 1e-12))
-        sizes = np.concatenate((np.arange(EXACT, dtype=np.float64), beyond))
+        beyond = np.ceil(self.samples / np.maximum(self.users[OWN_CELLS:], 1) * (1 - 1e-12))
+        sizes = np.concatenate((np.arange(OWN_CELLS, dtype=np.float64), beyond))
         held = (self.users > 0) & (sizes > 0)
         return sizes[held], self.users[held].astype(np.float64)
 

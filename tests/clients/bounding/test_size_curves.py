@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from clients.bounding.size_curves import SHARE, size_curves
+from clients.bounding.size_curves import SHARE_PARTS, size_curves
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
@@ -53,7 +53,7 @@ def test_curves_are_the_expected_counts(grid, seed):
     assert list(keys) == sorted(want, key=str.encode)
     for key, found in zip(keys, curve(shares, grid), strict=True):
         for c, h, truth in zip(grid, found, want[key], strict=True):
-            short = truth - Fraction(h, SHARE)
+            short = truth - Fraction(h, SHARE_PARTS)
             assert 0 <= short < Fraction(c * len(rows), 2**30)
     m = np.array([sum(row.values()) for row in rows.values()])
     tops = [*grid[1:], 2**62]
@@ -80,11 +80,11 @@ def test_one_user_never_adds_more_than_its_bounded_share(seed):
         total = 0
         for key, h in zip(keys, found, strict=True):
             truth = Fraction(c * row[key], max(c, m))
-            assert 0 <= Fraction(h[k], SHARE) <= truth
+            assert 0 <= Fraction(h[k], SHARE_PARTS) <= truth
             total += h[k]
-        assert total <= min(m, c) * SHARE
+        assert total <= min(m, c) * SHARE_PARTS
         # and next to nothing is lost
-        assert min(m, c) - Fraction(total, SHARE) < Fraction(c * len(names), 2**30)
+        assert min(m, c) - Fraction(total, SHARE_PARTS) < Fraction(c * len(names), 2**30)
 
 
 def test_empty_users_add_nothing():
@@ -102,7 +102,7 @@ def test_users_of_one_token_are_never_cut():
     users = Users.from_records({f"u{i}": {"ab"[i % 2]: 1} for i in range(7)})
     _, shares, n, _ = size_curves(users.counts, (1, 5))
     assert n.tolist() == [0, 0]
-    scale = SHARE * (1 - 2**-32)
+    scale = SHARE_PARTS * (1 - 2**-32)
     np.testing.assert_allclose(shares[:, 0], [4 * scale, 3 * scale], atol=1e-3)
     assert (shares[:, 1] == 0).all()
 

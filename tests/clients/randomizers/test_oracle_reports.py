@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chi2
 
 from clients.randomizers.oracle_reports import draw_counts, fold_reports, report_symbols
-from fedhist.channels.layers import WORDS
+from fedhist.channels.layers import WORD_VALUES
 from fedhist.channels.oracles import SymbolOracle, oracle_channel
 from fedhist.users.streams import SeededStreams, SystemStreams
 
@@ -33,7 +33,7 @@ def test_symbols_have_the_enumerated_law(kind: str, symbol: int) -> None:
     reports = report_symbols(np.full(n, symbol), channel, streams(n, symbol + 5))
     assert reports.dtype == np.uint32
     found = np.bincount(reports, minlength=channel.size)
-    expected = n * np.array([int(w) / WORDS for w in weights])
+    expected = n * np.array([int(w) / WORD_VALUES for w in weights])
     seen = expected > 1e-6
     assert found[~seen].sum() == 0
     z = float((np.square(found - expected)[seen] / expected[seen]).sum())

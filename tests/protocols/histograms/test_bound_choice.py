@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from clients.bounding.size_curves import SHARE, size_curves
+from clients.bounding.size_curves import SHARE_PARTS, size_curves
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.histograms.bound_choice import BoundTask, choose_bound, kept_counts
@@ -195,7 +195,7 @@ def test_levels_of_the_release():
 def test_the_rounding_of_a_score_is_far_below_its_sensitivity():
     """Against fractions, at the largest counts that 4 million users can send."""
     rng, grid, n = np.random.default_rng(5), (1, 3, 10, 1500), 1 << 22
-    shares = rng.integers(0, n * SHARE // 400, (400, 4))
+    shares = rng.integers(0, n * SHARE_PARTS // 400, (400, 4))
     users = rng.multinomial(n, [0.25] * 4)
     sizes = users * grid[-1]
     task = BoundTask(grid, 1.0, 0.37, 1e-6, ZERO)
@@ -204,7 +204,7 @@ def test_the_rounding_of_a_score_is_far_below_its_sensitivity():
     for k, c in enumerate(grid):
         total = Fraction(2 * sum(int(sizes[i]) - int(users[i]) * c for i in range(k, 4)))
         for row in shares.tolist():
-            h = sum(Fraction(x, SHARE) * min(c, g) for x, g in zip(row, grid, strict=True))
+            h = sum(Fraction(x, SHARE_PARTS) * min(c, g) for x, g in zip(row, grid, strict=True))
             total += min(h, Fraction(t[k]))
         error.append(abs(float(Fraction(found[k]) - total)))
     assert max(error) <= (len(grid) + 1 + 40) * 2.0**-52 * n * grid[-1]

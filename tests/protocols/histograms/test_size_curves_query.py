@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clients.bounding.size_curves import SHARE
+from clients.bounding.size_curves import SHARE_PARTS
 from fedhist.base.errors import WireError
 from fedhist.model.query import Keyed, Report, Summary
 from fedhist.privacy.guarantee import Trust
@@ -101,8 +101,8 @@ def summaries():
     def with_shares(values, keys=shares.keys):
         return replace(good, keyed={"shares": Keyed(keys, values)})
 
-    yield with_shares(shares.values - 50 * SHARE)
-    yield with_shares(shares.values + 40 * SHARE)  # each may be, all together not
+    yield with_shares(shares.values - 50 * SHARE_PARTS)
+    yield with_shares(shares.values + 40 * SHARE_PARTS)  # each may be, all together not
     yield with_shares(shares.values[:, :2])
     yield with_shares(shares.values.astype(np.float64))
     yield with_shares(np.zeros(0, dtype=np.int64))

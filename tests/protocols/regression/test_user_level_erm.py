@@ -16,7 +16,7 @@ from fedhist.base.errors import PopulationError, WireError
 from fedhist.model.query import Query, Report, Summary
 from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocols.regression.queries import NAME, STEPS, UserGradients
+from fedhist.protocols.regression.queries import NAME, NORM_STEPS, UserGradients
 from fedhist.protocols.regression.user_level_erm import UserLevelErm
 from fedhist.session.curator import Curator, NoiseSource
 from fedhist.session.journal import Journal
@@ -133,7 +133,7 @@ def test_noise_of_every_round_fits_its_clip(discrete: bool) -> None:
     spent = sum((2 * c / s) ** 2 for c, s in zip(clips, recorder.stds, strict=True))
     assert spent**-0.5 == pytest.approx(gaussian_multiplier(1.0, 1e-6))
     if discrete:
-        assert set(clips) == {STEPS}
+        assert set(clips) == {NORM_STEPS}
     else:
         assert clips[0] == 2.5
         assert 0.6 <= clips[-1] < 0.7
@@ -169,7 +169,7 @@ def test_many_draws_share_a_concentrated_budget() -> None:
 @pytest.mark.parametrize("discrete", [False, True])
 def test_dishonest_messages_are_refused(discrete: bool) -> None:
     query = UserGradients("logistic", np.zeros(2), np.zeros(2), 1.0, discrete)
-    unit, dtype = (STEPS, np.int64) if discrete else (1.0, np.float64)
+    unit, dtype = (NORM_STEPS, np.int64) if discrete else (1.0, np.float64)
     ids = np.arange(3, dtype=np.uint64)
     fine = (np.array([[1, 0], [0, -1], [0.6, 0.7]]) * unit).astype(dtype)
     query.check(Report(ids, {NAME: fine}))

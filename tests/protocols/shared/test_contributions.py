@@ -10,7 +10,7 @@ from clients.answers import streams
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report, Summary
 from fedhist.protocols.shared.contributions import (
-    STEPS,
+    NORM_STEPS,
     NormHistogram,
 )
 from fedhist.users.batch import Users
@@ -56,7 +56,7 @@ def test_bins_and_weights(domain, norm, radius):
         below = [k for k, e in enumerate(query.edges) if size > e]
         if below:
             slope = sum(row) / size
-            weight[below[-1]] += math.floor(min(slope / radius, 1.0) * STEPS) if radius else 1
+            weight[below[-1]] += math.floor(min(slope / radius, 1.0) * NORM_STEPS) if radius else 1
     summary = query.answer_folded(users, lambda u: streams(u, 1, 2))
     assert summary.sums["weight"].tolist() == weight.tolist()
     assert query.tails(summary).tolist() == [int(weight[k:].sum()) for k in range(5)]
@@ -89,10 +89,10 @@ def test_messages_that_are_not_honest():
     def report(bins, weight):
         return Report(ids, {"bin": np.array(bins, np.int32), "weight": np.array(weight)})
 
-    query.check(report([0, 2], [0, STEPS]))
+    query.check(report([0, 2], [0, NORM_STEPS]))
     for bins, weight, why in (
         ([0, 3], [0, 1], "outside"),
-        ([0, 1], [0, STEPS + 1], "outside"),
+        ([0, 1], [0, NORM_STEPS + 1], "outside"),
         ([0, 1], [5, 1], "in no bin has weight 5"),
         ([0, 1], [0, -1], "outside"),
     ):
@@ -101,7 +101,7 @@ def test_messages_that_are_not_honest():
     with pytest.raises(WireError, match="weight 0"):
         NormHistogram(None, (1.0,), 1).check(report([1, 1], [1, 0]))
     with pytest.raises(WireError, match="adds up to"):
-        query.check_summary(Summary(2, {"weight": np.array([2 * STEPS, 1])}))
+        query.check_summary(Summary(2, {"weight": np.array([2 * NORM_STEPS, 1])}))
 
 
 @pytest.mark.parametrize(
