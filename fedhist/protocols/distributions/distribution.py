@@ -35,14 +35,13 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget
 from fedhist.protocols.distributions.centred import Centred
 from fedhist.protocols.distributions.mechanisms import (
-    ADDITIVE,
     LAPLACE,
     Additive,
     DistributionTask,
     Mechanism,
     all_answer,
 )
-from fedhist.protocols.distributions.selection import SELECTIONS
+from fedhist.protocols.distributions.selection import PHS, Selection
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.domains import DistributionTarget, check_domain, with_domain
 from fedhist.session.curator import Curator
@@ -52,9 +51,23 @@ from fedhist.users.shards import Shard
 from server.distributions.simplex import project_simplex
 
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
-    {mechanism.name: mechanism for mechanism in (*ADDITIVE, *SELECTIONS, Centred("centred"))}
+    {
+        mechanism.name: mechanism
+        for mechanism in (
+            LAPLACE,
+            Additive("gaussian", gaussian=True),
+            Additive("one-item", "one-item"),
+            Additive("presence", "presence", gaussian=True),
+            Additive("presence-laplace", "presence"),
+            Selection("ks"),
+            Selection("phs", PHS),
+            Selection("sparse"),
+            Centred("centred"),
+        )
+    }
 )
-"""Every mechanism, by name."""
+"""Every mechanism, by name: counts and one item [1, Lemma 1], presence [1, Algorithm 4], selection
+in one stage [1, Algorithm 3] and in two [1, Algorithm 5], and the average of any users."""
 
 Assumption = Literal["nothing", "same-distribution"]
 """What the automatic choice may rest on."""

@@ -335,12 +335,3 @@ def _from_presence(noisy: Array, task: DistributionTask, std: float) -> Learned:
 
 
 LAPLACE = Additive("laplace")
-
-ADDITIVE = (
-    LAPLACE,
-    Additive("gaussian", gaussian=True),
-    Additive("one-item", "one-item"),
-    Additive("presence", "presence", gaussian=True),
-    Additive("presence-laplace", "presence"),
-)
-"""Counts and one item [1, Lemma 1], presence [1, Algorithm 4]."""

@@ -47,6 +47,7 @@ from fedhist.protocols.distributions.selection import (
     PHS,
     SMALL,
     Family,
+    release_presence,
     selection_error,
     users_needed,
 )
@@ -263,14 +264,8 @@ class RaggedTask:
         self, server: Curator, present: NDArray[np.int64], kept: int, users: float
     ) -> Array:
         """Release the numbers of users that have each symbol, (k,)."""
-        q = self.touched_by("presence")
-        if self.delta:
-            return server.gaussian_zcdp(
-                present, l2_sensitivity=sqrt_up(q), rho=self.rest, discrete=True, label="presence"
-            )
-        return server.discrete_laplace(
-            present, l1_sensitivity=q, epsilon=self.rest, label="presence"
-        )
+        rho = self.rest if self.delta else 0.0
+        return release_presence(server, present, self.touched, rho, self.rest)
 
 
 def release(

@@ -153,7 +153,9 @@ class Selection(Mechanism):
         if self.sparse:
             query = ExceedanceCounts(task.domain, task.m, (0,))
             summary = yield query
-            noisy = _release(task, server, summary.sums["users"][:, 0], budget)
+            present, q = summary.sums["users"][:, 0], task.touched
+            spent = budget.rho, q * budget.laplace
+            noisy = release_presence(server, present, q, *spent, task.discrete)
             # each e^-c is the share of users without a symbol: c is meant up to SMALL, noise adds
             small = presence_to_probability(noisy, task.n_users, task.m)
             rare = p * task.m < SMALL
@@ -202,19 +204,16 @@ def _select(
     return np.asarray(plan.p[chosen]), public
 
 
-def _release(task: DistributionTask, server: Curator, present: Array, budget: Budgets) -> Array:
-    """Add noise to the presence totals."""
-    q = task.touched
-    if budget.rho:
+def release_presence(
+    server: Curator, present: Array, q: int, rho: float, epsilon: float, discrete: bool = True
+) -> Array:
+    """Add noise to presence totals, of which one user moves ``q`` by 1: for rho, or for epsilon."""
+    if rho:
         return server.gaussian_zcdp(
-            present,
-            l2_sensitivity=sqrt_up(q),
-            rho=budget.rho,
-            discrete=task.discrete,
-            label="presence",
+            present, l2_sensitivity=sqrt_up(q), rho=rho, discrete=discrete, label="presence"
         )
-    draw = server.discrete_laplace if task.discrete else server.laplace
-    return draw(present, l1_sensitivity=q, epsilon=q * budget.laplace, label="presence")
+    draw = server.discrete_laplace if discrete else server.laplace
+    return draw(present, l1_sensitivity=q, epsilon=epsilon, label="presence")
 
 
 def too_large(task: DistributionTask, each: float) -> str:
@@ -287,7 +286,3 @@ def ks_slope(p: float, m: int) -> float:
     t = min(math.floor(m * p), n)
     log = gammaln(n + 1) - gammaln(t + 1) - gammaln(n - t + 1) + xlogy(t, p) + xlog1py(n - t, -p)
     return float(m * np.exp(log))
-
-
-SELECTIONS = (Selection("ks"), Selection("phs", PHS), Selection("sparse"))
-"""Selection in one stage and in two."""

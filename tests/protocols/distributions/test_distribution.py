@@ -14,8 +14,7 @@ from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, gaussian_multiplier, zcdp_rho
 from fedhist.privacy.ledger import Ledger
 from fedhist.protocols.distributions.distribution import MECHANISMS, Distribution
-from fedhist.protocols.distributions.mechanisms import ADDITIVE as SIMPLE
-from fedhist.protocols.distributions.mechanisms import DistributionTask
+from fedhist.protocols.distributions.mechanisms import Additive, DistributionTask
 from fedhist.protocols.printed.distribution import AS_PRINTED
 from fedhist.session.curator import Curator
 from fedhist.session.journal import Journal
@@ -26,7 +25,11 @@ from tests.protocols.running import recorded, secure, table_users
 from tests.protocols.running import result as run
 
 NAMES = sorted(
-    [*((m.name, "default") for m in SIMPLE), ("gaussian", "paper"), ("presence-laplace", "paper")]
+    [
+        *((m.name, "default") for m in MECHANISMS.values() if isinstance(m, Additive)),
+        ("gaussian", "paper"),
+        ("presence-laplace", "paper"),
+    ]
 )
 
 

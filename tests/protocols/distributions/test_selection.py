@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from fedhist.protocols.distributions.distribution import Distribution
+from fedhist.protocols.distributions.distribution import MECHANISMS, Distribution
 from fedhist.protocols.distributions.mechanisms import DistributionTask
-from fedhist.protocols.distributions.selection import (
-    SELECTIONS,
-    too_large,
-)
+from fedhist.protocols.distributions.selection import too_large
 from fedhist.protocols.printed.distribution import dense, sparse
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -23,6 +20,7 @@ from server.distributions.binomial_scores import KSPlan
 from tests.protocols.running import result as run
 from tests.protocols.running import secure, table_users
 
+SELECTIONS = [MECHANISMS[name] for name in ("ks", "phs", "sparse")]
 NAMES = [*((m.name, "default") for m in SELECTIONS), ("phs", "paper"), ("sparse", "paper")]
 each_mechanism = pytest.mark.parametrize(("name", "mode"), NAMES)
 
