@@ -40,14 +40,12 @@ class Audited(Shown):
 
     @property
     def title(self) -> str:
-        """What was audited, and the verdict."""
         names = dict.fromkeys(f.subject.partition(":")[0] for f in self.findings)
         bad = sum(f.violated for f in self.findings)
         verdict = f"VIOLATION in {bad} of {len(self.findings)} checks" if bad else "consistent"
         return f"{', '.join(names)}: {verdict}"
 
     def tables(self) -> Sequence[Table]:
-        """Return a line per check, with the witness of every violation below."""
         told = [
             f"VIOLATION {f.subject} ({f.kind}): {'; '.join(witness_lines(f))}"
             for f in self.findings
@@ -57,13 +55,11 @@ class Audited(Shown):
         return [replace(findings_table(self.findings), notes=notes)]
 
     def draw(self, figure: Figure) -> None:
-        """Draw the largest delta claimed and the least certified, a panel per check."""
         if not any(f.curve for f in self.findings):
             raise NoFigureError(f"no check of {self.title} has a curve to draw")
         draw_on(figure, self.findings)
 
     def write(self, folder: Path) -> None:
-        """Write the findings and their curves into a folder."""
         write_findings(folder, self.findings, self.alpha)
 
 

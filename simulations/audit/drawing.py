@@ -46,11 +46,9 @@ class Watched(Streams):
         self.inner, self.seen, self.n_users = inner, seen, inner.n_users
 
     def substream(self, purpose: str) -> Streams:
-        """Watched too."""
         return Watched(self.inner.substream(purpose), self.seen)
 
     def rows(self, start: int, stop: int) -> Streams:
-        """Watched too."""
         return Watched(self.inner.rows(start, stop), self.seen)
 
     def words(self, n_draws: int) -> Words:
@@ -59,7 +57,6 @@ class Watched(Streams):
         return self.seen[-1].reshape(-1, n_draws).copy()
 
     def ragged_words(self, indptr: NDArray[np.int64]) -> Words:
-        """Draw, and note the words."""
         self.seen.append(self.inner.ragged_words(indptr))
         return self.seen[-1].copy()
 

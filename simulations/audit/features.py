@@ -143,7 +143,6 @@ class Binned(Feature):
         return len(self.cuts) + 2
 
     def code(self, answer: Answer) -> Codes:
-        """Look the value up."""
         x = self.value.of(answer).astype(np.float64)
         code = np.searchsorted(self.cuts, x, side="left" if self.levels else "right")
         if self.levels:
@@ -152,7 +151,6 @@ class Binned(Feature):
         return np.where(np.isnan(x), len(self.cuts) + 1, code).astype(np.int64)
 
     def words(self, chosen: NDArray[np.bool_]) -> str:
-        """Name the levels, or the intervals."""
         k = len(self.cuts)
         if self.levels:
             shown = [f"{self.cuts[i]:.6g}" for i in np.flatnonzero(chosen[:k])]
@@ -167,7 +165,6 @@ class Binned(Feature):
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """Those of the score."""
         return self.value.terms if isinstance(self.value, Score) else ()
 
 
@@ -183,7 +180,6 @@ class JointBits(Feature):
         return 1 << len(self.bits)
 
     def code(self, answer: Answer) -> Codes:
-        """Read the pattern."""
         out = np.zeros(answer[0].n_users, dtype=np.int64)
         for i, bit in enumerate(self.bits):
             out |= bit.of(answer) << i
@@ -203,7 +199,6 @@ class MessageHash(Feature):
     size: int = HASH_BINS
 
     def code(self, answer: Answer) -> Codes:
-        """Hash all arrays of all messages."""
         h = np.zeros(answer[0].n_users, dtype=np.uint64)
         for report in answer:
             for _, a in sorted(report.arrays.items()):
@@ -218,7 +213,6 @@ class MessageHash(Feature):
         return (h % np.uint64(self.size)).astype(np.int64)
 
     def words(self, chosen: NDArray[np.bool_]) -> str:
-        """Give the hashes."""
         shown = [str(i) for i in np.flatnonzero(chosen)]
         return f"the message's hash modulo {self.size} in {_some(shown)}"
 
@@ -231,12 +225,10 @@ class Length(Feature):
     size: int = MOST_LEVELS
 
     def code(self, answer: Answer) -> Codes:
-        """Count the entries."""
         lengths = np.diff(bounds_of(answer[self.round_index]))
         return np.minimum(lengths, self.size - 1)
 
     def words(self, chosen: NDArray[np.bool_]) -> str:
-        """Give the lengths."""
         shown = [str(i) for i in np.flatnonzero(chosen)]
         return f"the length of message {self.round_index + 1} in {_some(shown)}"
 
@@ -258,7 +250,6 @@ class LowBit(Feature):
         return np.where(usable, np.clip(lowest + 200, 0, 400), 401).astype(np.int64)
 
     def words(self, chosen: NDArray[np.bool_]) -> str:
-        """Give the exponents."""
         shown = [str(i - 200) if i < 401 else "none" for i in np.flatnonzero(chosen)]
         return f"the lowest set bit of {self.value} is 2^e with e in {_some(shown)}"
 

@@ -80,7 +80,6 @@ class ItemSpace(Space):
         return found
 
     def mutate(self, record: Record, rng: np.random.Generator) -> Record:
-        """Add, drop, swap or multiply items."""
         new, j = dict(record), int(rng.integers(len(self.vocabulary)))
         kind = int(rng.integers(5))
         if kind == 0 or not new:
@@ -96,12 +95,10 @@ class ItemSpace(Space):
         return new
 
     def user(self, record: Record, user_id: int) -> Users:
-        """Make the batch."""
         items, counts = list(record), list(record.values())
         return Users.from_counts([user_id], [0] * len(items), items, counts, self.vocabulary)
 
     def words(self, record: Record) -> str:
-        """Name the items."""
         if not record:
             return "no items"
         shown = [f"{self.vocabulary[j]!r}: {c}" for j, c in list(record.items())[:_SHOWN]]
@@ -166,7 +163,6 @@ class SampleSpace(Space):
         return found
 
     def mutate(self, record: Record, rng: np.random.Generator) -> Record:
-        """Scale, mirror, move a coordinate to an end, or take another number of samples."""
         new, j = np.array(record), int(rng.integers(self.dimension))
         kind = int(rng.integers(5))
         if kind == 0 or not len(new):
@@ -182,11 +178,9 @@ class SampleSpace(Space):
         return new
 
     def user(self, record: Record, user_id: int) -> Users:
-        """Make the batch."""
         return Users.from_samples([user_id], [0, len(record)], record)
 
     def words(self, record: Record) -> str:
-        """Give the samples, or their number and the first."""
         t = len(record)
         if not t:
             return "no samples"

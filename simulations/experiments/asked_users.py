@@ -112,7 +112,6 @@ class SparseCoins(AskedUsers):
 
     @property
     def width(self) -> int:
-        """A dense row."""
         return len(self.theta)
 
     def draw(self, query: Query, ids: Words, rng: np.random.Generator) -> Users:
@@ -160,7 +159,6 @@ class SeriesUsers(AskedUsers):
 
     @property
     def width(self) -> int:
-        """Counts of a user in the cells."""
         return self.cells
 
     @cached_property
@@ -200,7 +198,6 @@ class RowUsers(AskedUsers):
 
     @property
     def width(self) -> int:
-        """Two counts, and some more on the way."""
         return 16
 
     @cached_property

@@ -52,12 +52,10 @@ class Reproduced(Shown):
 
     @property
     def title(self) -> str:
-        """What is reproduced, of which paper, measured on what."""
         users = self.result.population or self.request.population
         return f"{self.result.title} ({self.result.paper}): {users}"
 
     def tables(self) -> Sequence[Table]:
-        """Return a line per check, below its setting: narrow enough for 80 columns."""
         printed = any(c.paper is not None for c in self.result.checks)
         rows: list[Sequence[object]] = []
         setting = ""
@@ -75,7 +73,6 @@ class Reproduced(Shown):
         return [Table.of(("", *numeric(names, keep=True), "verdict"), rows)]
 
     def sections(self) -> Sequence[tuple[str, Sequence[str]]]:
-        """Return the paper's claims, what is known of failures, and what else is to be said."""
         result = self.result
         return (
             ("claims", (*claims(result), *causes(result))),
@@ -84,13 +81,11 @@ class Reproduced(Shown):
         )
 
     def draw(self, figure: Figure) -> None:
-        """Draw the curves, a panel for each of the paper's."""
         if not self.result.curves:
             raise NoFigureError(f"{self.title} has no curves to draw")
         draw_on(figure, self.result)
 
     def document(self) -> dict[str, Any]:
-        """Return what was asked and measured as plain data."""
         request = self.request
         return super().document() | {
             "experiment": self.what.name,

@@ -78,11 +78,9 @@ class Loaded(Plan):
     users: Users
 
     def loaded(self) -> Loaded:
-        """Return this."""
         return self
 
     def kept(self, most: int = KEPT_BYTES) -> Plan:
-        """Return this."""
         return self
 
 

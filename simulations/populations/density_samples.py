@@ -128,7 +128,6 @@ class DensitySamples(Synthetic):
         return TrigonometricDensity(theta)
 
     def plan(self) -> Plan:
-        """Describe the users."""
         name = self.density if isinstance(self.density, str) else "trigonometric"
         if name == "beta":
             name = f"Beta({self.beta[0]:g}, {self.beta[1]:g})"
@@ -137,7 +136,6 @@ class DensitySamples(Synthetic):
         return Plan(self.made, f"samples of a {name} density: {told}", value_range=(0.0, 1.0))
 
     def make(self, first: int, n: int) -> Users:
-        """Make users first, ..., first + n - 1."""
         indptr = self.indptr(first, n, self.samples_per_user, 1)
         values = self.hold(first, indptr)
         return sampled_users(self.ids(first, n), indptr, values[:, None])

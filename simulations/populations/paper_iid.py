@@ -47,12 +47,10 @@ class PaperIid(Synthetic):
     seed: Natural = 0
 
     def plan(self) -> Plan:
-        """Describe the users."""
         title = f"i.i.d. synthetic: {self.n_users:,} users, {self.d:,} items"
         return Plan(self.made, title)
 
     def make(self, first: int, n: int) -> Users:
-        """Make users first, ..., first + n - 1."""
         sizes = poisson_of(words(self.key("sizes"), first, each(n))[:, 0], self.mean_items)
         keys = self.key("items"), self.key("urn")
         return item_users(self.ids(first, n), keys, first, sizes, paper_choice(self.d))

@@ -55,12 +55,10 @@ class PaperNonIid(PaperIid):
     reading: Annotated[str, one_of(*READINGS)] = "fitted"
 
     def plan(self) -> Plan:
-        """Describe the users."""
         title = f"non-i.i.d. synthetic ({self.reading}): {self.n_users:,} users, {self.d:,} items"
         return Plan(self.made, title)
 
     def make(self, first: int, n: int) -> Users:
-        """Make users first, ..., first + n - 1."""
         drawn = words(self.key("sizes"), first, each(n), 2)
         a = READINGS[self.reading]
         sizes = poisson_of(drawn[:, 1], gamma_of(drawn[:, 0], a) * (self.mean_items / a))

@@ -70,7 +70,6 @@ class PaperPoisson(Synthetic):
         return Plan(self.made, title, domain=numbered_items(1))
 
     def make(self, first: int, n: int) -> Users:
-        """Make users first, ..., first + n - 1."""
         drawn = words(self.key("counts"), first, each(n), 2)
         rate = 1.0 if math.isinf(self.alpha) else gamma_of(drawn[:, 0], self.alpha) / self.alpha
         counts = poisson_of(drawn[:, 1], self.mean_items * rate)

@@ -78,13 +78,11 @@ class Regression(Synthetic):
         return np.asarray(self.condition**-exponent)
 
     def plan(self) -> Plan:
-        """Describe the users."""
         what = "linear" if self.model == "least-squares" else "logistic"
         told = samples_told(self.n_users, self.samples_per_user)
         return Plan(self.made, f"{what} regression on {self.dimension} features: {told}")
 
     def make(self, first: int, n: int) -> Users:
-        """Make users first, ..., first + n - 1."""
         d = self.dimension
         indptr = self.indptr(first, n, self.samples_per_user, d + 1)
         drawn = words(self.key("samples"), first, indptr, d + 1)

@@ -217,7 +217,6 @@ class InFolder(Shard):
         return InFolder, (self.folder, self.files, self.start, self.stop)
 
     def blocks(self, size: int = BLOCK) -> Iterator[Users]:
-        """Walk the users in order, ``size`` at a time."""
         parts, held = list[Users](), 0
         for found in self._parts():
             part = found
@@ -242,7 +241,6 @@ class InFolder(Shard):
 
     @property
     def none(self) -> Users:
-        """No users of the same kind."""
         return self.folder.none
 
 
@@ -268,12 +266,10 @@ class Shards(ItemDomain):
     path: str | Path
 
     def load(self) -> Loaded:
-        """Read all users."""
         return self.plan().loaded()
 
     @property
     def stated(self) -> int:
-        """How many users there are, by the folder's manifest."""
         n_users = Manifest.read(Path(self.path)).n_users
         return min(n_users, self.max_users or n_users)
 

@@ -103,7 +103,6 @@ class SharedMean(Synthetic):
         return Plan(self.made, title, value_range=span, dropped=self._clipped())
 
     def make(self, first: int, n: int) -> Users:
-        """Make users first, ..., first + n - 1."""
         indptr, values = self._drawn(first, n)
         return sampled_users(self.ids(first, n), indptr, np.clip(values, self.low, self.high))
 
@@ -141,7 +140,6 @@ class _Within(_Spread):
 
     @property
     def means_range(self) -> tuple[float, float]:
-        """A spread from both ends."""
         return self.low + self.spread, self.high - self.spread
 
     def _check_samples(self) -> None:
@@ -162,7 +160,6 @@ class Uniform(_Within):
     kind: ClassVar[str] = "uniform"
 
     def draw(self, drawn: Words, centre: Floats) -> Floats:
-        """Draw from the box, on 2^52 steps."""
         return np.asarray(centre + self.spread * (2.0 * unit(drawn) - 1.0))
 
 
@@ -176,7 +173,6 @@ class TwoPoint(_Within):
     kind: ClassVar[str] = "two-point"
 
     def draw(self, drawn: Words, centre: Floats) -> Floats:
-        """Toss a coin for every coordinate."""
         steps = np.array([-self.spread, self.spread])
         return np.asarray(centre + steps[drawn >> np.uint64(63)])
 
@@ -192,7 +188,6 @@ class Coins(SharedMean):
     kind: ClassVar[str] = "coins"
 
     def draw(self, drawn: Words, centre: Floats) -> Floats:
-        """Toss every coordinate's own coin."""
         up = self.low + (self.high - self.low) * unit(drawn) < centre
         return np.where(up, self.high, self.low)
 
@@ -215,7 +210,6 @@ class Gaussian(_Spread):
         return f"Gaussian samples clipped to [{self.low:g}, {self.high:g}]"
 
     def draw(self, drawn: Words, centre: Floats) -> Floats:
-        """Draw normals, which may lie outside the range."""
         return np.asarray(centre + self.spread * normal_of(drawn))
 
     def _clipped(self) -> Mapping[str, int]:

@@ -104,7 +104,6 @@ class Synthetic(PopulationSpec):
         return Made(self, 0, self.n_users)
 
     def load(self) -> Loaded:
-        """Make all users at once."""
         return self.plan().loaded()
 
     @abstractmethod
@@ -128,14 +127,12 @@ class Made(Shard):
         return Made(self.spec, self.start + start, self.start + stop)
 
     def blocks(self, size: int = BLOCK) -> Iterator[Users]:
-        """Make the users, ``size`` at a time."""
         keep_freed()
         for first in range(self.start, self.stop, size):
             yield self.spec.make(first, min(size, self.stop - first))
 
     @property
     def none(self) -> Users:
-        """No users of the same kind."""
         return self.spec.nobody
 
     def public_ids(self) -> Words:

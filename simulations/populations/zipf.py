@@ -88,7 +88,6 @@ class Zipf(Synthetic):
             )
 
     def plan(self) -> Plan:
-        """Describe the users."""
         each = f"{self.mean_items:g} {'distinct ' * self.distinct}per user"
         how = "" if self.users == "alike" else f", users {self.users}"
         title = (
@@ -106,7 +105,6 @@ class Zipf(Synthetic):
         return np.asarray(((1 - turned) * weights + turned * weights[::-1]) / weights.sum())
 
     def make(self, first: int, n: int) -> Users:
-        """Make users first, ..., first + n - 1."""
         size: float | Floats = self.mean_items
         if not math.isinf(self.tail):
             # all 64 bits count: the smallest uniforms are the largest users
