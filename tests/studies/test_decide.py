@@ -313,3 +313,78 @@ def test_a_parameter_of_nobody_is_refused() -> None:
 def test_built_in_questions_can_be_read() -> None:
     for name in builtin_decisions():
         assert load_question(name).error > 0
+
+
+def samples(values: list[list[float]]) -> fh.Users:
+    return fh.Users.from_records({f"u{i:04}": x for i, x in enumerate(values)})
+
+
+def test_values_that_are_infinite_are_refused_and_missing_ones_are_said() -> None:
+    rng = np.random.default_rng(3)
+    x = [[float(v)] for v in rng.normal(50, 10, 300)]
+    asked: dict[str, Any] = {
+        "target": "mean",
+        "error": "10%",
+        "trust": "central",
+        "effort": "quick",
+    }
+    with pytest.raises(ValueError, match="1 values are infinite"):
+        fh.decide(data=samples([*x, [math.inf]]), **asked)
+    found = fh.decide(data=samples([*x, [math.nan]]), **asked)
+    assert found.findings[0].status == "yes"
+    assert any(
+        "1 users have no usable sample" in w for w in dict(found.sections())["What undermines it"]
+    )
+
+
+def test_a_refusal_that_sets_the_answer_is_said() -> None:
+    """Quantiles refuse fewer than some users: the error would allow less epsilon."""
+    rng = np.random.default_rng(4)
+    users = samples([[float(v)] for v in rng.integers(1, 6, 300)])
+    found = fh.decide(data=users, target="quantiles", error="30%", trust="central", effort="quick")
+    assert any("less is refused" in w for w in dict(found.sections())["What undermines it"])
+    assert "without asking anybody" in found.verdict  # the middle of the range is as good
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"target": "mean"}, "a mean is of numbers"),
+        ({"protocol": {"clip": -1}}, "nobody takes protocol.clip = -1"),
+        ({"protocol": {"clip": "abc"}}, "nobody takes protocol.clip = abc"),
+    ],
+)
+def test_what_no_protocol_can_do_is_one_sentence(given: dict[str, Any], message: str) -> None:
+    users = fh.Users.from_records({f"u{i}": {"ab"[i % 2]: 1} for i in range(200)})
+    with pytest.raises(ValueError, match=message):
+        fh.decide(data=users, domain=["a", "b"], error="20%", trust="central", **given)
+
+
+def test_one_item_is_answered_and_drawn(tmp_path: Path) -> None:
+    users = fh.Users.from_records({f"u{i}": {"a": 1} for i in range(200)})
+    found = fh.decide(
+        data=users,
+        domain=["a"],
+        target="distribution",
+        error="5%",
+        effort="quick",
+        trust=["central", "local"],
+    )
+    found.save(tmp_path / "d")
+    assert (tmp_path / "d/figure.png").is_file()
+
+
+def test_an_error_of_zero_in_a_few_runs_is_no_evidence() -> None:
+    t = Trial(1.0, Candidate("p", Trust.LOCAL, {"name": "mean"}), 0.08, 0.07, 0.09, 0.11, 100)
+    assert t.met(0.1)
+    assert not replace(t, exact=True).met(0.1)  # a closed form above the target
+    users = samples([[1.0], [2.0], [3.0]] * 100)
+    asked: dict[str, Any] = {"target": "quantiles", "trust": "central", "effort": "quick"}
+    (f,) = fh.decide(data=users, error="0.0001%", **asked).findings
+    assert f.status == "no"
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    asked = ('decide.error="10%"', 'decide.trust=["central", "local"]')
+    one, other = decide(question(*asked)), decide(question(*asked))
+    assert one.document() == other.document()

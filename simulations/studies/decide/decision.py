@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.console import Console
 
 from fedhist.base.errors import nearest
-from fedhist.model.protocol import Protocol
+from fedhist.model.evaluation import measured
+from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust
 from simulations.config.named_files import toml_value
@@ -167,12 +168,14 @@ class Decision(Shown):
         m, q = self.problem.measure, self.question
         c = self.problem.candidates[0]
         protocol = self.problem.build(c, q.epsilon or 1.0)
+        known = measured(protocol, self.problem.users)
         out = []
         for name, value in trivial_answers(protocol, m.truth.value).items():
             if name == "uniform" and display_of(q.target).unit == "counts":
                 continue
-            if (loss := m.loss_of_value(value)) is not None:
-                out.append((m.stated(loss), f"the answer {name!r}"))
+            estimate = Estimate.ok(value, keys=m.truth.keys)
+            loss = m.of_run(protocol, estimate, self.problem.users, known)
+            out.append((m.stated(loss), f"the answer {name!r}"))
         error, name = min(out, default=(math.inf, ""))
         return name, error
 
@@ -189,6 +192,8 @@ class Decision(Shown):
         out = [f"NOT PRIVATE: {fact}" for fact in self.problem.facts]
         for f in self.findings:
             out += [f"{f.level.value}: {w}" for w in (f.trial.warnings if f.trial else ())[:1]]
+            if f.x is not None and f.reason:
+                out.append(f"{f.level.value}: less is refused, whatever the error: {f.reason}")
             if f.trial and f.trial.runs and f.trial.expected < math.inf:
                 ratio = f.trial.error / f.trial.expected if f.trial.expected else 1.0
                 if not 0.5 <= ratio <= 2:
@@ -339,8 +344,10 @@ class Decision(Shown):
                 run["plugins"] = list(self.question.run.plugins)  # type: ignore[assignment]
             tables = {"run": run, "protocol": protocol, "population": people}
             head = f"# {f.level.value} trust: {f.trial.candidate.words}"
-            error = self.problem.measure.write(f.trial.error)
-            out[f"run-{f.level.value}.toml"] = _toml(f"{head}, error {error}", tables)
+            head += f", error {self.problem.measure.write(f.trial.error)}"
+            if self.question.epsilon is not None and self.question.error is not None:
+                head += f"\n# It takes {f.x:,.0f} users; here are {len(self.problem.users):,}."
+            out[f"run-{f.level.value}.toml"] = _toml(head, tables)
         return out
 
     def print(self, console: Console) -> None:

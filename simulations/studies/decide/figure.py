@@ -23,8 +23,9 @@ STYLE = {
     Trust.SHUFFLE: ("^", COLOURS[3], "-."),
     Trust.LOCAL: ("s", COLOURS[1], ":"),
 }
-APART = 1.06
-"""Factor between the marks of equal answers, so that none hides another."""
+APART, LEAST = 1.06, 1e-6
+"""Factor between the marks of equal answers, so that none hides another; what stands for an error
+of 0 on a logarithmic axis."""
 
 
 def draw_decision(
@@ -38,6 +39,10 @@ def draw_decision(
     axes = figure.subplots()
     axes.set_xscale("log")
     axes.set_yscale("log")
+    low, high = _limits(q, findings)
+    axes.set_ylim(low, high)
+    if not users:
+        axes.set_xlim(0.02, HIGH * 1.2)
     marks = list[tuple[float, float]]()
     for f in findings:
         _draw_level(axes, f, _answer(q, m, f), marks, lines=not users)
@@ -50,24 +55,31 @@ def draw_decision(
             textcoords="offset points",
             xytext=(0, 2),
         )
-    low, high = axes.get_ylim()
-    if q.error is not None:
-        low, high = max(low, q.error / 20), min(high, q.error * 50)
-    axes.set_ylim(low, high)
     if not users:
-        axes.set_xlim(0.02, HIGH * 1.2)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         axes.set_xticks([0.03, 0.1, 0.3, 1, 3, 10, 30])
         axes.minorticks_off()
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: m.write(y)))
-    axes.set_xlabel("users" if users else "epsilon (user-level, replace-user)")
+    told = "users" if users else "epsilon (user-level, replace-user)"
+    axes.set_xlabel(f"{told}; marks of equal answers stand side by side")
     axes.set_ylabel("error; NOT PRIVATE")
     axes.grid(axis="both", which="major", color="#e5e5e5", lw=0.5, zorder=0)
     axes.set_title("\n".join(textwrap.wrap(title, int(wide * 14))), loc="left")
     columns = 1 if wide < 5 else 2
     figure.set_size_inches(wide, 0.6 * wide + 0.2 * math.ceil(len(findings) / columns))
     figure.legend(loc="outside lower left", ncols=columns, frameon=False)
+
+
+def _limits(q: Question, findings: Sequence[Finding]) -> tuple[float, float]:
+    """Return the ends of the axis of errors: what was asked is in the middle of them."""
+    errors = [e for f in findings for _, e in f.curve]
+    errors += [f.trial.error for f in findings if f.trial is not None]
+    errors = [max(e, LEAST) for e in errors if math.isfinite(e)] or [1.0]
+    if q.error is None:
+        return min(errors) / 1.5, max(errors) * 1.5
+    low, high = max(min(errors), q.error / 20), min(max(errors), q.error * 50)
+    return min(low, q.error) / 1.5, max(high, q.error) * 1.5
 
 
 def _draw_level(
@@ -81,15 +93,15 @@ def _draw_level(
     if t is None or not math.isfinite(t.error):
         axes.plot([], [], marker=marker, color=colour, ls="none", label=label)
         return
-    x = t.x
-    while any(abs(math.log(x / a)) < math.log(APART) and abs(math.log(t.error / b)) < 0.1
+    x, error = t.x, max(t.error, LEAST)
+    while any(abs(math.log(x / a)) < math.log(APART) and abs(math.log(error / b)) < 0.1
               for a, b in marks):  # fmt: skip
         x *= APART
-    marks.append((x, t.error))
+    marks.append((x, error))
     interval = [[max(t.error - t.low, 0.0)], [max(t.high - t.error, 0.0)]]
     axes.errorbar(
         [x],
-        [t.error],
+        [error],
         yerr=interval if math.isfinite(t.high) else None,
         fmt=marker,
         color=colour,

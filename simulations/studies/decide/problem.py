@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -20,7 +21,7 @@ from fedhist.base.errors import FedhistError
 from fedhist.model.evaluation import Facts, measured
 from fedhist.model.losses import L1, L2, SQUARED_L2, l1, l2, squared_l2
 from fedhist.model.protocol import Estimate, Protocol
-from fedhist.model.registry import display_of, parameters, protocol_class, protocols
+from fedhist.model.registry import display_of, parameters, protocols
 from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import NoTotalError, convert
 from fedhist.privacy.guarantee import Adjacency, Trust, pure
@@ -59,7 +60,8 @@ MOST_CLIPS = 8
 """Settings of one protocol and kind of noise that are tried."""
 FRESH = 1 << 20
 """Runs of verification have these numbers and up: other coins than any run of the search."""
-REASONS = (ValueError, TypeError, KeyError, ArithmeticError, FedhistError)
+REASONS = (Exception,)
+"""Whatever a protocol raises is a reason to leave it out, with its words."""
 
 
 @dataclass(frozen=True)
@@ -106,11 +108,6 @@ class Measure:
                 f"{protocol.name} answers {value.shape}, the truth has {self.truth.value.shape}"
             )
         return norm(value, self.truth.value)
-
-    def loss_of_value(self, value: np.ndarray[Any, Any]) -> float | None:
-        """Return the loss of an answer entry by entry; None where the loss is no norm."""
-        norm = NORMS.get(self.loss)
-        return None if norm is None else norm(value, self.truth.value)
 
     def stated(self, loss: float) -> float:
         """Return the error that a mean loss is."""
@@ -180,7 +177,7 @@ class Candidate:
     def words(self) -> str:
         """Name it with what was chosen."""
         chosen = [f"{k} {v:,.6g}" for k, v in self.chosen.items() if k != "delta"]
-        if "clip" in self.chosen and "delta" in parameters(protocol_class(self.table["name"])):
+        if "clip" in self.chosen and self.table["name"] == "bounded-histogram":
             chosen.append("Gaussian noise" if self.table.get("delta") else "Laplace noise")
         return self.name + (f" ({', '.join(chosen)})" if chosen else "")
 
@@ -249,6 +246,7 @@ class Problem:
         self._expected: dict[tuple[int, float, int], Expected] = {}
         self._asked: dict[int, Repeated] = {}
         self._protocols: dict[str, Protocol] = {}
+        _check_target(question.target, loaded)
         self._run = RunTable(runtime="inline", seed=question.run.seed, nodes=question.run.nodes)
         self.measure, self.candidates = self._measured(self._built(settled or self._proposed()))
         if not self.candidates:
@@ -263,7 +261,10 @@ class Problem:
     @property
     def facts(self) -> tuple[str, ...]:
         """What undermines every answer about these users: rows and items left out. NOT PRIVATE."""
-        return facts_of(self.loaded, value_range=self.value_range)
+        told = list(facts_of(self.loaded, value_range=self.value_range))
+        if self.users.samples is not None and (n := self.users.n_unusable()):
+            told.append(f"{n:,} users have no usable sample: the null record stands for them")
+        return tuple(told)
 
     @property
     def value_range(self) -> tuple[float, float] | None:
@@ -327,12 +328,17 @@ class Problem:
         return self._expected[key]
 
     def asked_of(self, c: Candidate) -> tuple[tuple[float, float], ...]:
-        """Return the expected errors that were asked for so far, by epsilon; of most runs each."""
+        """Return expected errors that were asked for, by epsilon: those of most runs, far apart."""
         told: dict[float, float] = {}
-        for (who, x, _), e in sorted(self._expected.items(), key=lambda item: item[0][2]):
-            if who == id(c) and math.isfinite(e.error):
+        for (who, x, _), e in sorted(self._expected.items(), key=lambda item: -item[0][2]):
+            near = any(abs(math.log(x / other)) < math.log(1.3) for other in told)
+            if who == id(c) and 0 < e.error < math.inf and not near:
                 told[x] = e.error
         return tuple(sorted(told.items()))
+
+    def refused_below(self, c: Candidate, epsilon: float) -> str:
+        """Say why a candidate cannot be had at a little less epsilon; empty if it can."""
+        return self.expected(c, 0.9 * epsilon, 1).reason
 
     def _predict(self, c: Candidate, epsilon: float, runs: int) -> Expected:
         try:
@@ -343,7 +349,7 @@ class Problem:
                     return Expected(self.measure.stated(prediction.expected), exact=True)
             told = self.run(c, epsilon, range(runs))
         except REASONS as e:
-            return Expected(math.inf, reason=_words(e))
+            return Expected(math.inf, reason=words_of(e))
         if told.missing or not told.losses:
             return Expected(math.inf, reason=told.missing)
         return Expected(self.measure.stated(float(np.mean(told.losses))))
@@ -359,6 +365,8 @@ class Problem:
             if estimate.value is None:
                 return Runs(tuple(losses), estimate.reason, warnings)
             losses.append(self.measure.of_run(protocol, estimate, self.users, known))
+            if math.isnan(losses[-1]):
+                return Runs(tuple(losses[:-1]), "its error is not a number", warnings)
             for line in estimate.warnings:
                 warnings[line] = warnings.get(line, 0) + 1
         return Runs(tuple(losses), "", warnings)
@@ -395,7 +403,7 @@ class Problem:
                 try:
                     protocol = self.build(c, epsilon)
                 except REASONS as e:
-                    reason = reason or _words(e)
+                    reason = reason or words_of(e)
                     continue
                 reason = _not_comparable(protocol, epsilon, self.question.delta)
                 if not reason:
@@ -405,6 +413,11 @@ class Problem:
                 self.left_out.setdefault(c.place, reason)
         for c, _ in found:  # other settings of it could be had
             self.left_out.pop(c.place, None)
+        for key, value in self.question.common.items():
+            takers = [c for c in proposed if key in c.table]
+            if takers and not any(key in c.table for c, _ in found):
+                why = self.left_out[takers[0].place]
+                raise ValueError(f"nobody takes protocol.{key} = {value}: {why}")
         return found
 
     def _measured(self, found: list[tuple[Candidate, Protocol]]) -> tuple[Measure, list[Candidate]]:
@@ -426,7 +439,7 @@ class Problem:
                     if not held.same(exact) or (loss not in NORMS and protocol.loss_name != loss):
                         own[protocol.name] = f"estimates {protocol.estimates}, not {asked}"
                 except REASONS as e:
-                    own[protocol.name] = _words(e)
+                    own[protocol.name] = words_of(e)
             truth = own[protocol.name]
             if isinstance(truth, str):
                 self.left_out[c.place] = truth
@@ -438,6 +451,8 @@ class Problem:
         norm = NORMS.get(loss)
         size = 1.0 if norm is None else norm(np.zeros_like(exact.value), exact.value)
         size = math.sqrt(size) if loss in SQUARES else size
+        if q.relative and size == 0:
+            raise ValueError("the truth is 0 everywhere, so that no error is a share of it")
         return Measure(loss, asked, exact, q.relative, size, q.target), taken
 
     def _common(self) -> dict[str, Any]:
@@ -518,6 +533,20 @@ class Problem:
         return [{}]
 
 
+def _check_target(target: str, loaded: Loaded) -> None:
+    """Refuse data that the target is not about, and samples that no mean exists of."""
+    samples = loaded.users.samples
+    if target in ("mean", "quantiles", "density") and samples is None:
+        raise ValueError(f"a {target} is of numbers: name their column by --value, not --item")
+    if target in ("histogram", "distribution") and samples is not None:
+        raise ValueError(f"a {target} is of items: name their column by --item, not --value")
+    if samples is not None and (n := int(np.isinf(samples.values).any(axis=1).sum())):
+        raise ValueError(
+            f"{n:,} values are infinite: errors cannot be measured against them; leave out these "
+            "rows, or write a largest value in their place"
+        )
+
+
 def load(question: Question) -> tuple[Question, Loaded]:
     """Load the users; items without a domain get the most frequent ones, and that is said."""
     config = Config(question.name, question.run, {"name": ""}, question.population)
@@ -526,6 +555,8 @@ def load(question: Question) -> tuple[Question, Loaded]:
     if loaded.domain is not None or loaded.users.samples is not None or "top" not in keys:
         return question, loaded
     items = loaded.users.counts
+    if not len(items.item):
+        raise ValueError("no user has an item: there is nothing to decide about")
     held = np.bincount(items.item, weights=items.count, minlength=len(items.vocabulary))
     top = min(MOST_ITEMS, int(np.count_nonzero(held)))
     question = replace(question, population={**question.population, "top": top})
@@ -573,6 +604,10 @@ def _clips(sizes: np.ndarray[Any, Any]) -> list[float]:
     return sorted({math.ceil(top), *(float(f"{x:.3g}") for x in tried[:-1])})
 
 
-def _words(e: Exception) -> str:
-    """Return an error's message; of what is no refusal, its class too."""
-    return str(e) if isinstance(e, ValueError | FedhistError) else f"{type(e).__name__}: {e}"
+def words_of(e: Exception) -> str:
+    """Return an error's message; of what is no refusal, its class, file and line, too."""
+    if isinstance(e, ValueError | FedhistError):
+        return str(e)
+    frames = traceback.extract_tb(e.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(e).__name__}: {e}{place}"

@@ -7,7 +7,6 @@ is at most the target and the upper end of its 95% interval at most 1.05 times t
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,15 @@ import numpy as np
 from scipy import stats
 
 from fedhist.privacy.guarantee import Trust
-from simulations.studies.decide.problem import FRESH, REASONS, Candidate, Problem
+from simulations.studies.decide.problem import (
+    FRESH,
+    RANKS,
+    REASONS,
+    Candidate,
+    Expected,
+    Problem,
+    words_of,
+)
 
 LOW, HIGH = 1 / 64, 64.0
 """Values of epsilon that are searched: beyond 64 nothing is protected."""
@@ -47,21 +54,23 @@ Status = Literal["yes", "no", "theory", "measured", "unavailable"]
 
 @dataclass(frozen=True)
 class Effort:
-    """How much a search may run: candidates that are verified, runs and steps of each."""
+    """How much a search may run: candidates that are verified, runs and steps of each.
+
+    ``answers`` bounds the users who answer in the fresh runs of one step.
+    """
 
     shortlist: int
     search_runs: int
     runs: int
     steps: int
-    seconds: float
+    answers: int
 
 
 EFFORTS = {
-    "quick": Effort(shortlist=1, search_runs=4, runs=400, steps=4, seconds=2.0),
-    "usual": Effort(shortlist=2, search_runs=8, runs=2000, steps=6, seconds=6.0),
-    "thorough": Effort(shortlist=4, search_runs=30, runs=10000, steps=12, seconds=60.0),
+    "quick": Effort(shortlist=1, search_runs=4, runs=400, steps=4, answers=10**7),
+    "usual": Effort(shortlist=2, search_runs=8, runs=2000, steps=6, answers=4 * 10**7),
+    "thorough": Effort(shortlist=4, search_runs=30, runs=10000, steps=12, answers=10**9),
 }
-"""``seconds`` bounds the fresh runs of one step; at least eight are made."""
 
 
 def runs_for(runs: int, entries: int) -> int:
@@ -91,6 +100,8 @@ class Trial:
         Why a run gave nothing.
     warnings : tuple of str
         What a twentieth of the runs or more warned of.
+    exact : bool
+        Whether the expected error is a closed form.
     """
 
     x: float
@@ -102,9 +113,12 @@ class Trial:
     runs: int
     missing: str = ""
     warnings: tuple[str, ...] = ()
+    exact: bool = False
 
     def met(self, target: float) -> bool:
         """Whether "yes" may be said."""
+        if self.exact and self.expected > target:
+            return False  # a lucky mean is no evidence against a closed form
         return not self.missing and self.error <= target and self.high <= ABOVE * target
 
 
@@ -125,6 +139,7 @@ class Finding:
     searched : mapping of str to float
         The least x by expected error of each candidate that was searched for.
     reason : str
+        Why there is nothing; or why a little less than ``x`` is refused.
     curve : tuple of (float, float)
         Expected errors of the answer's candidate.
     """
@@ -297,7 +312,9 @@ def _solved(problem: Problem, level: Trust, target: float, advance: Progress) ->
     status: Status = "yes" if best is not None else "no"
     x_found = best.x if best is not None else None
     curve = curve_of(problem, trial.candidate)
-    return Finding(level, status, trial, x_found, tuple(trials), searched, trial.missing, curve)
+    limit = "" if best is None or asked.epsilon else problem.refused_below(best.candidate, best.x)
+    reason = trial.missing or limit
+    return Finding(level, status, trial, x_found, tuple(trials), searched, reason, curve)
 
 
 def next_x(trials: Sequence[Trial], target: float) -> float:
@@ -349,36 +366,37 @@ def _at_epsilon(problem: Problem, level: Trust, epsilon: float) -> Finding:
 
 def measure(asked: Asked, c: Candidate, x: float, target: float, effort: Effort) -> Trial:
     """Make fresh runs until they settle whether the target is met, or there are enough."""
-    expected = asked.expected(c, x, effort.search_runs)
     losses, warned, number, missing = list[float](), Counter[str](), FRESH, ""
     # Student's interval of a few squared normal errors is too low too often: of one number, 100
-    fewest = runs_for(FEWEST, asked.problem.measure.entries)
+    entries, expected = asked.problem.measure.entries, Expected(math.inf)
+    fewest = runs_for(FEWEST, entries)
     try:
         problem, own, epsilon = asked.at(c, x)
         if own is None:
             raise ValueError("it cannot be had for so few users")
-        until, size = time.monotonic() + effort.seconds, 8
+        expected = problem.expected(own, epsilon, runs_for(effort.search_runs, entries))
+        most, size = min(effort.runs, max(fewest, effort.answers // len(problem.users))), 8
         while True:
             told = problem.run(own, epsilon, range(number, number + size))
             losses += told.losses
             warned.update(told.warnings)
-            number, missing, left = number + size, told.missing, effort.runs - len(losses)
+            number, missing, left = number + size, told.missing, most - len(losses)
             if missing or not losses:
                 break
             trial = _trial(problem, c, x, losses, expected)
             settled = len(losses) >= fewest and (trial.met(target) or trial.low > target)
-            if settled or left <= 0 or time.monotonic() > until:
+            if settled or left <= 0:
                 break
             size = min(len(losses), left)
     except REASONS as e:
-        return Trial(x, c, math.inf, math.inf, math.inf, expected, 0, str(e))
+        return Trial(x, c, math.inf, math.inf, math.inf, expected.error, 0, words_of(e))
     if missing or not losses:
-        return Trial(x, c, math.inf, math.inf, math.inf, expected, len(losses), missing)
+        return Trial(x, c, math.inf, math.inf, math.inf, expected.error, len(losses), missing)
     return replace(trial, warnings=tuple(k for k, n in warned.items() if 20 * n >= len(losses)))
 
 
 def _trial(
-    problem: Problem, c: Candidate, x: float, losses: Sequence[float], expected: float
+    problem: Problem, c: Candidate, x: float, losses: Sequence[float], expected: Expected
 ) -> Trial:
     """State the mean of some losses with its interval, by Student's distribution."""
     stated, mean = problem.measure.stated, float(np.mean(losses))
@@ -387,7 +405,10 @@ def _trial(
         spread = float(np.std(losses, ddof=1)) / math.sqrt(len(losses))
         half = float(stats.t.ppf((1 + LEVEL) / 2, len(losses) - 1)) * spread
     low, high = stated(max(mean - half, 0.0)), stated(mean + half)
-    return Trial(x, c, stated(mean), low, high, expected, len(losses))
+    if mean == 0 and problem.measure.loss == RANKS:
+        high = 3 / len(losses)  # what has chance 3 / r is missing in r runs once in twenty
+    exact = expected.exact
+    return Trial(x, c, stated(mean), low, high, expected.error, len(losses), exact=exact)
 
 
 def _no_worse(found: Sequence[Finding], *, solved: bool) -> list[Finding]:
