@@ -161,8 +161,7 @@ class Study:
         self, *, profile: bool = False, progress: bool = False, **keys: Any
     ) -> Decision | Profile:
         """Find which protocol reaches an error, under every level of trust: see :func:`decide`."""
-        from simulations.studies.decide.decision import decide
-        from simulations.studies.decide.problem import profile_for
+        from simulations.studies.decide.decision import decide, profile_for
 
         if profile and not {"error", "epsilon"} & keys.keys():
             keys["epsilon"] = self.tables.get("decide", {}).get("epsilon", 1.0)

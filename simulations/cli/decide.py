@@ -92,7 +92,7 @@ def decide(
     question = load_question(source if study else file, overrides)
     if profile:
         from simulations.reporting.terminal import print_lines, print_table
-        from simulations.studies.decide.problem import profile_for
+        from simulations.studies.decide.decision import profile_for
 
         told = profile_for(question)
         print_lines(terminal.console, [told.title])

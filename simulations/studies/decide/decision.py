@@ -24,6 +24,7 @@ from simulations.reporting.table import BAD, GOOD, Column, Marked, Row, Table
 from simulations.reporting.terminal import print_lines, print_table, wrap
 from simulations.studies.decide.figure import draw_decision
 from simulations.studies.decide.problem import Problem, load
+from simulations.studies.decide.profile import Profile, profile_of
 from simulations.studies.decide.question import Question
 from simulations.studies.decide.search import HIGH, LOW, Finding, Trial, search
 from simulations.studies.levels import premise_of
@@ -94,7 +95,7 @@ class Decision(Shown):
     @property
     def title(self) -> str:
         """What was asked, in one line."""
-        q, entries = self.question, self.problem.measure.entries
+        q, entries = self.question, self.problem.measure.truth.value.size
         what = {
             "histogram": f"histogram of {entries:,} items",
             "distribution": f"distribution over {entries:,} items",
@@ -389,6 +390,11 @@ def decide(question: Question, progress: Progress | None = None) -> Decision:
     problem = Problem(question, loaded)
     findings = search(problem, progress or (lambda what, share: None))
     return Decision(question, problem, tuple(findings))
+
+
+def profile_for(question: Question) -> Profile:
+    """Profile the users of a question."""
+    return profile_of(load(question)[1])
 
 
 def _toml(head: str, tables: dict[str, Any]) -> str:

@@ -117,11 +117,6 @@ class Measure:
         return error / self.size if self.size > 0 else math.inf
 
     @property
-    def entries(self) -> int:
-        """Numbers in an answer."""
-        return int(self.truth.value.size)
-
-    @property
     def words(self) -> str:
         """Name the error and its unit."""
         if self.loss == RANKS:
@@ -229,12 +224,8 @@ class Problem:
         Who takes part, of a problem that other users are asked of; default: every protocol of the
         target with the settings that are worth trying.
 
-    Attributes
-    ----------
-    left_out : dict of str to str
-        Protocols that are no candidates, with the level, and why.
-    read : list of str
-        What was chosen by looking at the users.
+    ``left_out`` says of protocols that are no candidates why; ``read`` what was chosen by looking at
+    the users.
     """
 
     def __init__(
@@ -309,8 +300,6 @@ class Problem:
         told = [f"{k.removesuffix(mark)}: {v}" for k, v in self.left_out.items() if mark in k]
         return "; ".join(told) or NOBODY_THERE[level]
 
-    # -- asking -------------------------------------------------------------------------------
-
     def build(self, c: Candidate, epsilon: float) -> Protocol:
         """Build a candidate; ValueError or FedhistError where it cannot be had."""
         key = json.dumps([c.place, dict(c.table), epsilon], default=str)
@@ -370,8 +359,6 @@ class Problem:
             for line in estimate.warnings:
                 warnings[line] = warnings.get(line, 0) + 1
         return Runs(tuple(losses), "", warnings)
-
-    # -- who takes part -----------------------------------------------------------------------
 
     def _proposed(self) -> list[Candidate]:
         """List the protocols of each level with the settings that are worth trying."""
@@ -562,11 +549,6 @@ def load(question: Question) -> tuple[Question, Loaded]:
     question = replace(question, population={**question.population, "top": top})
     config = replace(config, population=question.population)
     return question, load_once(question.population, population_spec(config))
-
-
-def profile_for(question: Question) -> Profile:
-    """Profile the users of a question."""
-    return profile_of(load(question)[1])
 
 
 def _has_closed_form(protocol: Protocol) -> bool:

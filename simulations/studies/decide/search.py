@@ -255,7 +255,7 @@ def _solved(problem: Problem, level: Trust, target: float, advance: Progress) ->
     """Find the least x of a level by expected errors, then by fresh runs."""
     effort = EFFORTS[problem.question.effort]
     asked = Asked(problem, problem.question.epsilon)
-    runs, goal = runs_for(effort.search_runs, problem.measure.entries), AIM * target
+    runs, goal = runs_for(effort.search_runs, problem.measure.truth.value.size), AIM * target
     own = problem.of(level)
     few = max(3, runs // 4)
     first = {id(c): asked.expected(c, asked.start, few) for c in own}
@@ -368,7 +368,7 @@ def measure(asked: Asked, c: Candidate, x: float, target: float, effort: Effort)
     """Make fresh runs until they settle whether the target is met, or there are enough."""
     losses, warned, number, missing = list[float](), Counter[str](), FRESH, ""
     # Student's interval of a few squared normal errors is too low too often: of one number, 100
-    entries, expected = asked.problem.measure.entries, Expected(math.inf)
+    entries, expected = asked.problem.measure.truth.value.size, Expected(math.inf)
     fewest = runs_for(FEWEST, entries)
     try:
         problem, own, epsilon = asked.at(c, x)
