@@ -224,8 +224,7 @@ class Problem:
         Who takes part, of a problem that other users are asked of; default: every protocol of the
         target with the settings that are worth trying.
 
-    ``left_out`` says of protocols that are no candidates why; ``read`` what was chosen by looking at
-    the users.
+    ``left_out`` says why a protocol is no candidate; ``read`` what was chosen by looking at users.
     """
 
     def __init__(
