@@ -28,7 +28,7 @@ LAST_SHARE = 0.3
 CLIP_MASS = 0.3
 """Most of the users that may lie outside the radius that is reported in."""
 
-ROOM = 1.35
+RADIUS_ROOM = 1.35
 """Planned radius over the root mean square distance."""
 
 
@@ -184,7 +184,7 @@ def _variance(
     for share in shares[1:]:
         # as far as the bins of one vote reach
         least = radius_edges(rho, radius, 0.0)[-1]
-        rho = min(rho, max(least, ROOM * math.sqrt(sigma**2 + 1 / precision)))
+        rho = min(rho, max(least, RADIUS_ROOM * math.sqrt(sigma**2 + 1 / precision)))
         square = (1 - alarm) * rho**2 + alarm * square
         precision += share * n_users / (v * square)
     return 1 / precision

@@ -28,7 +28,7 @@ from fedhist.protocols.localize.queries import ClippedMean
 from fedhist.users.cohort import Cohort
 from server.means.centred import (
     CLIP_MASS,
-    ROOM,
+    RADIUS_ROOM,
     CentredPlan,
     Learned,
     learned_radius,
@@ -205,7 +205,7 @@ def _asked(
 def _doubts(plan: CentredPlan, radius: float, before: float) -> tuple[str, ...]:
     """Say where the radius is more than twice that planned: users differ, or the votes err."""
     expected = math.sqrt(plan.sigma**2 + before)
-    if plan.n_stages == 1 or radius <= 2 * ROOM * expected or expected >= plan.radius:
+    if plan.n_stages == 1 or radius <= 2 * RADIUS_ROOM * expected or expected >= plan.radius:
         return ()
     return (
         warned(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar
 
 from fedhist.model.modes import Mode
@@ -120,19 +119,12 @@ class SelectionAsPrinted(Selection):
         return min(sum(c.epsilon for c in costs), concentrated), task.delta
 
 
-AS_PRINTED: Mapping[str, GaussianAsPrinted | PresenceAsPrinted | SelectionAsPrinted] = (
-    MappingProxyType(
-        {
-            mechanism.name: mechanism
-            for mechanism in (
-                GaussianAsPrinted("gaussian", gaussian=True),
-                PresenceAsPrinted("presence-laplace", "presence"),
-                SelectionAsPrinted("phs"),
-                SelectionAsPrinted("sparse"),
-            )
-        }
-    )
-)
+AS_PRINTED: Mapping[str, GaussianAsPrinted | PresenceAsPrinted | SelectionAsPrinted] = {
+    "gaussian": GaussianAsPrinted("gaussian", gaussian=True),
+    "presence-laplace": PresenceAsPrinted("presence-laplace", "presence"),
+    "phs": SelectionAsPrinted("phs"),
+    "sparse": SelectionAsPrinted("sparse"),
+}
 """Every mechanism as printed, by name; ``spends`` is the (epsilon, delta) provable for it."""
 
 
