@@ -193,10 +193,13 @@ def made_words(d: int) -> Keys:
 
 
 def in_words(users: Users) -> Users:
-    """Call numbered items by words."""
-    items, owner = users.counts, np.repeat(np.arange(len(users)), users.n_items())
-    words = made_words(len(items.vocabulary))
-    return Users.from_counts(users.ids, owner, items.item, items.count, words)
+    """Call numbered items by words, each user's in the order of their bytes."""
+    items, words = users.counts, made_words(len(users.vocabulary))
+    rank = np.empty(len(words), dtype=np.int64)
+    rank[words.byte_order] = np.arange(len(words))
+    owner = np.repeat(np.arange(len(users)), users.n_items())
+    order = np.lexsort((rank[items.item], owner))
+    return Users(users.ids, items=Items(words, items.indptr, items.item[order], items.count[order]))
 
 
 def item_users(

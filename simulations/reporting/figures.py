@@ -156,6 +156,10 @@ def _draw_items(series: _Series, estimate: Estimate, display: Display) -> None:
     x = np.arange(1, len(order) + 1)
     series.draw_at(x, order)
     _scale(series)
+    missed = estimate.public.get("missed_below", 0.0) * estimate.public.get("n_report", 0.0)
+    if missed > 0:
+        told = "no missed item is named by more users (with probability 95%)"
+        axes.axhline(missed, color=GREY, linestyle="--", lw=1, label=told)
     if keys is not None and len(x) <= MOST_LABELS:
         axes.set_xticks(x, [clipped(keys[i], MOST_LETTERS) for i in order.tolist()], rotation=90)
     else:

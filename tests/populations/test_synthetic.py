@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ import scipy.stats
 
 from fedhist.users.batch import Users
 from simulations.populations import population, shared_mean
-from simulations.populations.synthetic import numbered_items
+from simulations.populations.synthetic import in_words, made_words, numbered_items
+from simulations.populations.zipf import Zipf
 
 SMALL = [
     ("zipf", {"n_users": 200, "d": 30, "mean_items": 10}),
@@ -266,3 +268,21 @@ def test_distinct_items_are_at_most_all() -> None:
     assert "9 distinct per user" in loaded.title
     with pytest.raises(ValueError, match=r"distinct items are for users = \"alike\""):
         population("zipf", n_users=50, d=3, distinct=True, users="outliers")
+
+
+def test_words_are_other_names_for_the_same_items() -> None:
+    """Each user's in the order of their bytes, as everywhere."""
+    numbered = Zipf(n_users=300, d=50, mean_items=6.0, seed=3)
+    users, words = numbered.make(0, 300), made_words(50)
+    one, other = users.counts, in_words(users).counts
+    worded = replace(numbered, names="words")  # of another seed, as it were
+    assert worded.plan().domain == words == other.vocabulary == worded.make(0, 3).vocabulary
+    for low, high in itertools.pairwise(one.indptr.tolist()):
+        pairs = [
+            list(zip(c.item[low:high].tolist(), c.count[low:high].tolist(), strict=True))
+            for c in (one, other)
+        ]
+        assert sorted(pairs[0]) == sorted(pairs[1])
+        names = [words[i].encode() for i, _ in pairs[1]]
+        assert names == sorted(names)
+    assert (one.indptr == other.indptr).all()

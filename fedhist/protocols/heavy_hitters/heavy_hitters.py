@@ -14,6 +14,7 @@ from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.checks import check_choice, check_integer, check_within
 from fedhist.base.text import warned
 from fedhist.channels.hiding import hiding_of
+from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L1
 from fedhist.model.prediction import Prediction
@@ -78,7 +79,7 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
         "text": letters of English take 3 to 7 bits, other bytes up to 14. "bytes": 8 bits a byte,
         for other scripts than Latin; an item with a zero byte is not found.
     level_bits : int
-        The server decodes 2^level_bits counts at a level, in some 150 bytes each: at most 22.
+        The server decodes 2^level_bits counts at a level, in up to 170 bytes each: at most 22.
     alpha : float
         Expected number of false items among those that are found, at most.
     salt : int
@@ -133,6 +134,9 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
 
     name: ClassVar[str] = "heavy-hitters"
     paper: ClassVar[str] = "Wang, Li & Jha, IEEE TDSC 2021 (prefix search); split and bounds: own"
+    display: ClassVar[Display | None] = Display(
+        form="items", label="users", unit="users", entry="item", rank="count", loss=L1
+    )
     invents: ClassVar[bool] = True
     only_named: ClassVar[bool] = True
 
@@ -156,8 +160,8 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
         check_within("salt", self.salt, 0, 1 << 63, "[)")
         if self.level_bits > 22:
             raise ValueError(
-                f"level_bits = {self.level_bits} takes {150 * 2.0**self.level_bits:.2g} bytes to "
-                "decode; at most 22, of 0.6 GB"
+                f"level_bits = {self.level_bits} takes {170 * 2.0**self.level_bits:.2g} bytes to "
+                "decode; at most 22, of 0.7 GB"
             )
         check_integer("level_bits", self.level_bits, 22, least=6)
         if self.trust is not None and self.of != "named":
