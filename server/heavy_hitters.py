@@ -60,18 +60,9 @@ class Stage:
 class SearchPlan:
     """How a search goes, and what it finds.
 
-    Attributes
-    ----------
-    levels : int
-        g.
-    step : int
-        b: bits of a level after the first.
-    width : int
-        C: prefixes of a level that the next one goes on with.
-    first : int
-        Bits of the first level; no level has more symbols.
-    search, count : Stage
-        A level, and the count.
+    g ``levels`` ask for the ``first`` bits and for b = ``step`` more of codes with one of the
+    C = ``width`` best prefixes; no level has more than 2^first symbols. ``search`` is a level, and
+    ``count`` the count.
     """
 
     levels: int

@@ -181,7 +181,7 @@ class Protocol(ABC, metaclass=PlainArguments):
     batch : int
         Users whom :meth:`sums` gets at a time.
     invents : bool
-        Whether an estimate may name an item that nobody holds.
+        Whether an estimate may name an item that nobody holds; losses leave it out.
     only_named : bool
         Whether comparisons and decisions about its target take it only where they name it.
     """

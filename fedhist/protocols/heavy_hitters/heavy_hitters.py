@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Self, get_args
 
@@ -28,7 +28,6 @@ from fedhist.protocols.heavy_hitters.queries import (
     MOST_CODE_BITS,
     CodePieces,
     HoldsItem,
-    no_prefix,
     packed,
 )
 from fedhist.protocols.shared.domains import CountTarget
@@ -39,7 +38,6 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.folds import salt_of_folds
 from fedhist.users.key_sample import Sampled, one_in, told_apart
 from fedhist.users.keys import Keys
-from fedhist.users.shards import Shard
 from server.heavy_hitters import (
     COUNTED,
     SearchPlan,
@@ -172,22 +170,19 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
     @property
     def plan(self) -> SearchPlan:
         """Levels, and what is found, from public numbers."""
-        return self.planned_for(self.n_users)
-
-    def planned_for(self, n_users: int) -> SearchPlan:
-        """Plan for another number of users."""
         public = float(self.epsilon), self.n_bits, self.level_bits, float(self.alpha)
-        return search_plan(n_users, *public, self.of == "holders")
+        return search_plan(self.n_users, *public, self.of == "holders")
 
     @property
     def least_users(self) -> int:
         """Fewest users that are asked: an item of half of them would be found."""
-        low, high = 0, self.n_users
-        while self.planned_for(high).reliable > 0.5 and high < 1 << 60:
-            low, high = high, 2 * high
+        plenty = [replace(self, n_users=1 << j, trust=None).plan.reliable <= 0.5 for j in range(33)]
+        high = 1 << plenty.index(True) if any(plenty) else 1 << 32
+        low = high // 2
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self.planned_for(middle).reliable > 0.5 else (low, middle)
+            enough = replace(self, n_users=middle, trust=None).plan.reliable <= 0.5
+            low, high = (low, middle) if enough else (middle, high)
         return high
 
     @property
@@ -203,8 +198,7 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
     @property
     def batches(self) -> Sequence[Batch]:
         """A cohort for each level, and those who count; all report through one oracle."""
-        query = self.pieces([""], self.plan.first, self.cohort(0.0, 1.0))
-        hiding = hiding_of(query.channel)
+        hiding = hiding_of(self.pieces([""], self.plan.first, (0.0, 1.0)).channel)
         return tuple(Batch(hi - lo, 1, hiding) for lo, hi in self.intervals)
 
     @property
@@ -215,16 +209,12 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
         ends += [1 - COUNTED / 2] * (self.of == "holders") + [1.0]
         return list(pairwise(ends))
 
-    def cohort(self, lo: float, hi: float) -> Cohort:
-        """Take an interval of the users."""
-        return Cohort(self.salt, lo, hi)
-
-    def pieces(self, prefixes: list[str], bits: int, cohort: Cohort) -> CodePieces:
+    def pieces(self, prefixes: list[str], bits: int, ends: tuple[float, float]) -> CodePieces:
         """Ask for the next bits of codes with one of these prefixes, written in bits."""
-        first = len(prefixes[0])
-        rows = packed(prefixes, first) if first else no_prefix()
+        rows, first = packed(prefixes, len(prefixes[0])), len(prefixes[0])
         size = 1 << self.plan.first if bits or self.trust is not None else len(prefixes)
-        return CodePieces(rows, first, bits, self.code, self.epsilon, size, cohort)
+        public = self.code, self.epsilon, size, Cohort(self.salt, *ends)
+        return CodePieces(rows, first, bits, *public)
 
     # -- the script
 
@@ -245,7 +235,7 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
             bits = min(plan.step if first else plan.first, self.n_bits - first)
             if not prefixes:
                 continue
-            query = self.pieces(prefixes, bits, self.cohort(lo, hi))
+            query = self.pieces(prefixes, bits, (lo, hi))
             summary = yield query
             answered, asked = answered + summary.n_users, asked + hi - lo
             counts = query.counts(summary)
@@ -267,7 +257,7 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
         chosen, shares, stderr = candidates[:0], np.zeros(0), np.zeros(0)
         if candidates:
             lo, hi = next(intervals)
-            query = self.pieces(candidates, 0, self.cohort(lo, hi))
+            query = self.pieces(candidates, 0, (lo, hi))
             summary = yield query
             answered, asked = answered + summary.n_users, asked + hi - lo
             m, p, q = summary.n_users, query.channel.p, query.channel.q
@@ -278,20 +268,18 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
             chosen, pi = [candidates[j] for j in at], counts[at] / max(m, 1)
             shares, stderr = (pi - q) / (p - q), np.sqrt(pi * (1 - pi) / max(m, 1)) / (p - q)
         if chosen and self.of == "holders":
-            salt = salt_of_folds(self.salt)
-            holds = HoldsItem(
-                packed(chosen, self.n_bits),
-                self.n_bits,
-                self.code,
-                self.epsilon,
-                self.cohort(*next(intervals)),
-                salt,
-            )
+            lo, hi = next(intervals)
+            public = self.n_bits, self.code, self.epsilon, Cohort(self.salt, lo, hi)
+            holds = HoldsItem(packed(chosen, self.n_bits), *public, salt_of_folds(self.salt))
             summary = yield holds
-            answered += summary.n_users
-            asked += holds.cohort.share if holds.cohort else 0.0
+            answered, asked = answered + summary.n_users, asked + hi - lo
             shares, stderr = holds.shares(summary)
         n, order = answered / asked, np.argsort(-shares, kind="stable")
+        few = warned(
+            f"with so few users an item is found from a share of {plan.reliable:.2f} on",
+            "less popular ones are missed",
+            "raise epsilon, or ask more users",
+        )
         missed = least_share(stages, lambda f: 0.05 * f / (plan.levels + 1))
         return Estimate.ok(
             n * shares[order],
@@ -303,7 +291,7 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
                 "missed_below": missed,
                 "candidates": float(len(candidates)),
             },
-            warnings=_warned(plan.reliable),
+            warnings=(few,) if plan.reliable > 0.1 else (),
         )
 
     # -- evaluation
@@ -343,21 +331,6 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
         order = Sampled(facts.users).none.vocabulary.byte_order
         return np.asarray(order[total[order] > 0])
 
-    def loss_of(
-        self,
-        estimate: Estimate,
-        users: Shard,
-        truth: Array | None = None,
-        known: Facts | None = None,
-    ) -> float:
-        """Return the l1 distance; what nobody holds, and cut names, add their counts."""
-        loss = super().loss_of(estimate, users, truth, known)
-        names = (Facts(self, users) if known is None else known).support
-        if estimate.keys is None or estimate.value is None or names is None:
-            return loss
-        false = names.positions(estimate.keys) < 0
-        return loss + float(np.abs(estimate.value[false]).sum())
-
     def _chances(self, facts: Facts) -> tuple[Floats, Floats]:
         """Share of the users who hold each item that occurs, and the chance that it is found."""
         n, places = facts.n_users, self._places(facts)
@@ -396,8 +369,8 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
         """Count the items whose code is longer than n_bits, and say if items are sampled."""
         long = code_lengths(self.support_of(facts), self.code) > self.n_bits
-        out = {"items cut": float(facts.one_in * np.count_nonzero(long))}
-        return out | ({"items sampled 1 in": float(facts.one_in)} if facts.one_in > 1 else {})
+        cut = {"items cut": float(facts.one_in * np.count_nonzero(long))}
+        return cut | ({"items sampled 1 in": float(facts.one_in)} if facts.one_in > 1 else {})
 
     @classmethod
     def example(cls) -> Self:
@@ -420,12 +393,9 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
 
 def largest(counts: Floats, most: int) -> Integers:
     """Name the largest counts, those of 0 apart, at most so many, the largest first."""
-    some = np.flatnonzero(counts >= max(1.0, _nth(counts, most)))
+    least = float(np.partition(counts, -most)[-most]) if len(counts) > most else 0.0
+    some = np.flatnonzero(counts >= max(1.0, least))
     return np.asarray(some[np.argsort(-counts[some], kind="stable")][:most])
-
-
-def _nth(counts: Floats, n: int) -> float:
-    return float(np.partition(counts, -n)[-n]) if len(counts) > n else 0.0
 
 
 def names_of(codes: list[str], code: Code) -> list[str]:
@@ -436,11 +406,3 @@ def names_of(codes: list[str], code: Code) -> list[str]:
         name = text if whole else f"{text}…"
         out.append(name if name not in out else f"{name}[{bits[-14:]}]")
     return out
-
-
-def _warned(reliable: float) -> tuple[str, ...]:
-    """Warn where only items of more than a tenth of the users are sure to be found."""
-    if reliable <= 0.1:
-        return ()
-    what = f"with so few users an item is found from a share of {reliable:.2f} on"
-    return (warned(what, "less popular ones are missed", "raise epsilon, or ask more users"),)

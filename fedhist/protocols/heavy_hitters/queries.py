@@ -79,12 +79,10 @@ class CodePieces(OracleVotes):
         Packed bits, in increasing order.
     first, bits : int
         Bits of a prefix, and bits behind it.
-    code : {"text", "bytes"}
-    epsilon : float
+    code, epsilon, cohort
     size : int
         Symbols of the oracle, at least m 2^bits: public, so that the law of a report does not
         depend on what was found before.
-    cohort : Cohort, optional
 
     Privacy
     -------
@@ -108,10 +106,7 @@ class CodePieces(OracleVotes):
         check_choice("code", self.code, get_args(Code))
         check_integer("first", self.first, MOST_CODE_BITS, least=0)
         check_integer("bits", self.bits, 22, least=0)
-        if self.first:
-            check_codes("prefixes", self.prefixes, self.first)
-        elif self.prefixes.shape != (1, 0):
-            raise ValueError(f"before the first bit is one prefix, got {self.prefixes.shape}")
+        check_codes("prefixes", self.prefixes, self.first)
         check_integer("size", self.size, 1 << 22, least=len(self.prefixes) << self.bits)
         _ = self.channel
 
@@ -155,10 +150,7 @@ class HoldsItem(FoldReports):
     ----------
     codes : (k, n_bits / 8) uint8
         The items, in increasing order; item j is that of fold j.
-    n_bits : int
-    code : {"text", "bytes"}
-    epsilon : float
-    cohort : Cohort, optional
+    n_bits, code, epsilon, cohort
     fold_salt : int
         Public salt of the folds.
 
@@ -225,8 +217,3 @@ def packed(codes: list[str], n_bits: int) -> Bytes:
     """Pack codes that are written in bits: (k, n_bits / 8) uint8."""
     rows = np.array([list(map(int, bits)) for bits in codes], dtype=np.uint8)
     return np.packbits(rows.reshape(len(codes), n_bits), axis=1)
-
-
-def no_prefix() -> Bytes:
-    """Return the prefix of no bits, which every code has."""
-    return np.zeros((1, 0), dtype=np.uint8)

@@ -24,7 +24,7 @@ from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols import HeavyHitters
 from fedhist.protocols.heavy_hitters.codes import END, code_lengths, code_words, decode, encode
 from fedhist.protocols.heavy_hitters.heavy_hitters import names_of
-from fedhist.protocols.heavy_hitters.queries import CodePieces, HoldsItem, no_prefix, packed
+from fedhist.protocols.heavy_hitters.queries import CodePieces, HoldsItem, packed
 from fedhist.session.codec import decode_query, encode_fields
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -108,7 +108,7 @@ def test_a_long_item_is_cut_and_names_differ() -> None:
 
 
 LEVELS = [
-    CodePieces(no_prefix(), 0, 2, "text", 1.0, 4),
+    CodePieces(packed([""], 0), 0, 2, "text", 1.0, 4),
     CodePieces(packed(["000", "011"], 3), 3, 1, "text", 1.0, 8),
     CodePieces(packed(["0000", "0010", "1111"], 4), 4, 0, "text", 1.0, 3),
 ]
@@ -146,7 +146,7 @@ def test_a_user_says_the_bits_that_are_asked() -> None:
     ]
     for first, more in ((0, 3), (3, 4), (7, 5)):
         prefixes = sorted({bits[k][:first] for k in ("e", "tea", "te")})
-        rows = packed(prefixes, first) if first else no_prefix()
+        rows = packed(prefixes, first)
         query = CodePieces(rows, first, more, "text", 1.0, len(prefixes) << more)
         said = query.symbols(users, SeededStreams(users.ids, 1, "test"))
         for symbol, name in zip(said.tolist(), own, strict=True):
