@@ -28,6 +28,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "factors": [0.5, 1.5],
         "selection_dimensions": [200, 4000],
     },
+    "few-users-error": {"repeats": 2},  # one draw in a hundred fails, as planned
     "cover-rates": {"runs": 2, "n": [80, 140], "sparse_n": [110, 140, 170]},
     "sparse-thresholding": {"repeats": 1},
     "clipping-theorems": {
