@@ -20,11 +20,10 @@ import math
 import os
 import re
 import shutil
-import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import chdir, closing, redirect_stdout
+from contextlib import chdir, redirect_stdout
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -53,10 +52,9 @@ MORE = json.loads((HERE / "more.json").read_text())  # what one or two names can
 JOURNALLED = ("adaptive-histogram", "mean")  # central, and local: both of two rounds or more
 OWNER = {"trust": "local", "epsilon": 2.0}
 NAME = re.compile(r"[a-z0-9][a-z0-9-]+")
-OLDER = "sweep-older.sqlite"
 """Of a version whose cells said nothing of trivial answers, and of no adjacency unless asked."""
 
-SWEEP = ("sweep", "sweep.toml", "--out", "sweep.sqlite", "--workers", "0")
+SWEEP = ("compare", "sweep.toml", "--out", "study")
 
 
 # -- estimates -------------------------------------------------------------------------------------
@@ -227,16 +225,16 @@ def command(*arguments: str) -> str:
     return printed.getvalue()
 
 
-def cells(file: str) -> list[list[Any]]:
-    """Read the cells of a sweep's file without this project's code."""
-    with closing(sqlite3.connect(file)) as db:
-        rows = db.execute("SELECT key, label, status, loss, predicted FROM cells ORDER BY key")
-        return [[*row[:3], numbers(row[3:])] for row in rows]
+def cells(folder: str) -> list[list[Any]]:
+    """Read the cells of a study's folder without this project's code."""
+    lines = Path(folder, "records.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = sorted(map(json.loads, lines), key=lambda r: r["key"])
+    return [[r["key"], r["label"], r["status"], numbers([r["loss"], r["predicted"]])] for r in rows]
 
 
-def results(file: str) -> list[str]:
-    """Print a sweep's table; its words, as its rules are as long as the terminal is wide."""
-    return [w for w in command("results", file).split() if w[0] != "─"]
+def results(folder: str) -> list[str]:
+    """Print a study's table; its words, as its rules are as long as the terminal is wide."""
+    return [w for w in command("show", folder).split() if w[0] != "─"]
 
 
 def write_files() -> dict[str, Any]:
@@ -268,9 +266,9 @@ def write_files() -> dict[str, Any]:
     os.replace("kept.json", "ledger.json")
     shutil.copy(FILES / "sweep.toml", ".")
     command(*SWEEP)
-    out |= {"cells": cells("sweep.sqlite"), "results": results("sweep.sqlite")}
-    shutil.copy(FILES / OLDER, ".")
-    out["results_older"] = results(OLDER)
+    out |= {"cells": cells("study"), "results": results("study")}
+    for drawn in ("figure.png", "report.html"):  # may differ by machine
+        Path("study", drawn).unlink()
     for lock in list(Path().rglob("*lock")):
         lock.unlink()
     return out

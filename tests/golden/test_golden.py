@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -98,25 +96,16 @@ def test_a_ledger_goes_on(files: dict[str, Any]) -> None:
     assert "the cap is 4" in files["ledger"]["over"]
 
 
-def rows() -> list[Any]:
-    with closing(sqlite3.connect("sweep.sqlite")) as db:
-        return db.execute("SELECT * FROM cells ORDER BY key").fetchall()
-
-
-def test_a_sweep_is_read_and_runs_nothing_again(files: dict[str, Any]) -> None:
-    """The seconds in its rows would differ."""
-    before = rows()
-    assert_same(record.cells("sweep.sqlite"), files["cells"])
-    assert_same(record.results("sweep.sqlite"), files["results"])
+def test_a_study_is_read_and_runs_nothing_again(files: dict[str, Any]) -> None:
+    """The seconds in its records would differ."""
+    before = Path("study/records.jsonl").read_bytes()
+    assert_same(record.cells("study"), files["cells"])
+    assert_same(record.results("study"), files["results"])
     record.command(*record.SWEEP)
-    assert rows() == before
-    Path("sweep.sqlite").unlink()
+    assert Path("study/records.jsonl").read_bytes() == before
+    shutil.rmtree("study")
     record.command(*record.SWEEP)
-    assert_same(record.cells("sweep.sqlite"), files["cells"])
-
-
-def test_an_older_sweep_is_read(files: dict[str, Any]) -> None:
-    assert_same(record.results(record.OLDER), files["results_older"])
+    assert_same(record.cells("study"), files["cells"])
 
 
 def test_no_file_names_this_machine_or_a_module() -> None:
