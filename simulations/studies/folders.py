@@ -25,7 +25,7 @@ def open_folder(path: str | Path) -> Shown:
     """Read whatever results a folder holds; ValueError where it holds none."""
     folder = Path(path)
     if not folder.is_dir():
-        old = path.suffix == ".sqlite" and path.is_file()
+        old = folder.suffix == ".sqlite" and folder.is_file()
         why = " (files of sweeps up to 0.2.0 are not read: run the study again)" if old else ""
         raise ValueError(f"no such folder of results: {path}{why}")
     kind = kind_of(folder)
