@@ -160,7 +160,7 @@ class HoldsItem(FoldReports):
     one bit by randomized response. A user without items says no.
     """
 
-    wire_name: ClassVar[str] = "holds-item"
+    wire_name: ClassVar[str] = "holds-code"
     codes: Bytes
     n_bits: int
     code: Code
