@@ -133,6 +133,13 @@ def passed(name: str) -> list[str]:
     return sorted(f for f in files if f.startswith(ROOMS) and f.count("/") > 1)
 
 
+def family_of(name: str) -> str:
+    """Return the room of a protocol: "means"."""
+    from fedhist.model.registry import protocol_class
+
+    return protocol_class(name).__module__.split(".")[2]
+
+
 def print_entered(words: list[str]) -> None:
     """Run a command of ``fedhist`` and print the files that it enters, by room."""
     from simulations.cli.main import cli
@@ -157,13 +164,13 @@ def main() -> None:
         return
     (print_constants if given.constants else print_weight)(given.root)
     if given.write:
-        table = "| Target | Default | Files | |\n|---|---|---|---|\n"
+        table = "| Target | Default | Of its family | Of all rooms | |\n|---|---|---|---|---|\n"
         for target, name in DEFAULTS.items():
-            files = passed(name)
-            table += (
-                f"| {target} | `{name}` | {len(files)} | {', '.join(f'`{f}`' for f in files)} |\n"
-            )
-            print(f"{len(files):3} {name}")
+            files, family = passed(name), family_of(name)
+            own = sum(family in Path(f).parts for f in files)
+            listed = ", ".join(f"`{f}`" for f in files)
+            table += f"| {target} | `{name}` | {own} | {len(files)} | {listed} |\n"
+            print(f"{own:3} {len(files):3} {name}")
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(MARKS[0])
         after = rest.partition(MARKS[1])[2]
         PAGE.write_text(before + MARKS[0] + table + MARKS[1] + after, encoding="utf-8")
