@@ -27,7 +27,7 @@ from fedhist.protocols.heavy_hitters.codes import Code, code_lengths, decode
 from fedhist.protocols.heavy_hitters.queries import (
     MOST_CODE_BITS,
     CodePieces,
-    HoldsItem,
+    HoldsCode,
     packed,
 )
 from fedhist.protocols.shared.domains import CountTarget
@@ -270,7 +270,7 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
         if chosen and self.of == "holders":
             lo, hi = next(intervals)
             public = self.n_bits, self.code, self.epsilon, Cohort(self.salt, lo, hi)
-            holds = HoldsItem(packed(chosen, self.n_bits), *public, salt_of_folds(self.salt))
+            holds = HoldsCode(packed(chosen, self.n_bits), *public, salt_of_folds(self.salt))
             summary = yield holds
             answered, asked = answered + summary.n_users, asked + hi - lo
             shares, stderr = holds.shares(summary)

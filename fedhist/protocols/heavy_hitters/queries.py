@@ -143,7 +143,7 @@ class CodePieces(OracleVotes):
 
 @register_query
 @dataclass(frozen=True)
-class HoldsItem(FoldReports):
+class HoldsCode(FoldReports):
     """Each user tells in one randomized bit whether it holds the item of its fold.
 
     Parameters

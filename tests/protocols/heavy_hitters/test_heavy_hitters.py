@@ -24,7 +24,7 @@ from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols import HeavyHitters
 from fedhist.protocols.heavy_hitters.codes import END, code_lengths, code_words, decode, encode
 from fedhist.protocols.heavy_hitters.heavy_hitters import names_of
-from fedhist.protocols.heavy_hitters.queries import CodePieces, HoldsItem, packed
+from fedhist.protocols.heavy_hitters.queries import CodePieces, HoldsCode, packed
 from fedhist.session.codec import decode_query, encode_fields
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -167,7 +167,7 @@ def test_distinct_items_are_drawn_alike_and_holders_tell() -> None:
     query = CodePieces(packed(sorted(codes), 32), 32, 0, "text", 1.0, 2)
     said = query.symbols(users, SeededStreams(ids, 3, "test"))
     assert abs(said.mean() - 0.5) < 4 * 0.5 / math.sqrt(n)
-    holds = HoldsItem(packed(sorted(codes), 32), 32, "text", math.inf)
+    holds = HoldsCode(packed(sorted(codes), 32), 32, "text", math.inf)
     report = holds.answer(users, SeededStreams(ids, 3, "test"))
     assert report.arrays["reports"].tolist() == [1] * n
     nobody = one_each(np.full(50, -1), keys)
