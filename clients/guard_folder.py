@@ -175,7 +175,7 @@ class FolderStore(Store):
     def _damage(self, what: str) -> GuardDamaged:
         return GuardDamaged(
             f"the guard's folder {self._folder} is damaged: {what}. Nothing is answered until its "
-            f"owner has looked: fedhist guard {self._folder}"
+            f"owner has looked: fedhist node guard {self._folder}"
         )
 
     def _attempt_file(self, digest: str) -> Path:

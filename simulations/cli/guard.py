@@ -1,4 +1,4 @@
-"""``fedhist guard``: what a node's owner does with the guard's folder."""
+"""``fedhist node guard``: what a node's owner does with the guard's folder."""
 
 from __future__ import annotations
 

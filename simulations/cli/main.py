@@ -46,6 +46,8 @@ cli = typer.Typer(
     suggest_commands=False,  # click suggests by itself
     pretty_exceptions_enable=False,
 )
+node = typer.Typer(help="For the owner of a node: its guard, and journals.", no_args_is_help=True)
+cli.add_typer(node, name="node")
 ANY_OPTION = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -199,7 +201,7 @@ def ledger(
         terminal.print_json({"kind": "ledger", "file": str(path), **ledger_document(book, under)})
 
 
-@cli.command()
+@node.command()
 def journal(
     folder: Annotated[Path, typer.Argument(help="A run's journal folder.")],
     json_: Json = False,
@@ -219,7 +221,7 @@ def journal(
         terminal.print_json({"kind": "journal", "folder": str(folder), **told})
 
 
-@cli.command()
+@node.command()
 def guard(
     folder: Annotated[Path, typer.Argument(help="A node's guard-folder.")],
     counter: Annotated[Path | None, typer.Option(help="The node's guard-counter.")] = None,
@@ -244,7 +246,7 @@ cli.command()(audit)
 for _other in (convert, compare, decide, show, new, doctor):
     cli.command()(_other)
 cli.command(name="list")(list_)
-for _registered in cli.registered_commands:
+for _registered in (*cli.registered_commands, *node.registered_commands):
     _registered.cls = terminal.Command
 
 

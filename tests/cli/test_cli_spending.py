@@ -413,11 +413,11 @@ def test_a_journal_is_checked(fedhist: Command, tmp_path: Path) -> None:
     log.read()
     for kind in ("run", "release", "release"):
         log.append({"kind": kind, "index": 0})
-    shown = fedhist("journal", folder)
+    shown = fedhist("node", "journal", folder)
     assert "3 lines, 2 releases; the run can go on" in " ".join(shown.out.split())
     raw = log.file.read_bytes().splitlines(keepends=True)
     log.file.write_bytes(raw[0] + raw[2])
-    damaged = fedhist("journal", folder)
+    damaged = fedhist("node", "journal", folder)
     assert damaged.status != 0
     assert "line 2" in " ".join(damaged.err.split())
-    assert "no journal" in " ".join(fedhist("journal", tmp_path).err.split())
+    assert "no journal" in " ".join(fedhist("node", "journal", tmp_path).err.split())
