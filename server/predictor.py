@@ -98,7 +98,7 @@ class Repeated:
     """
 
     def __init__(self, users: Shard, answering: float = 1.0) -> None:
-        self.users, self.answering = keep_first(users)[0], answering
+        self.users, self.answering = keep_first(users, 32 << 20)[0], answering
         self._cohorts: dict[Cohort | None, Shard] = {}
         self._exact: dict[str, tuple[Summary, bool]] = {}
         self._kept: dict[str, Any] = {}

@@ -255,7 +255,7 @@ def best_window(frequencies: Floats, low: float, high: float) -> tuple[Floats, F
     --------
     >>> place, mass = best_window(np.array([[0.0, 0.25, 0.5, 0.25, 0.0]]), 0.0, 5.0)
     >>> place.tolist(), mass.tolist()
-    ([2.25], [0.75])
+    ([2.6666666666666665], [0.75])
     """
     both = frequencies[:, :-1] + frequencies[:, 1:]
     window, n_bins = np.argmax(both, axis=1)[:, None], frequencies.shape[1]

@@ -54,7 +54,7 @@ def shades(colour: str, n: int) -> list[str]:
     """Return n shades of a colour, itself first, then lighter and darker ones in turn.
 
     >>> shades("#0072b2", 2)
-    ['#0072b2', '#5fa7d0']
+    ['#0072b2', '#60a7cf']
     """
     base = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     out = [colour]

@@ -22,9 +22,7 @@ from simulations.studies.study import load_study
 
 COMPARISON = """
 [compare]
-target = "histogram"
 protocols = [{ name = "bounded-histogram", clip = 2.0 }]
-without = ["adaptive-histogram"]
 epsilon = 1.0
 delta = 0.2
 seeds = 1

@@ -38,6 +38,7 @@ from fedhist.protocols import (
     UnboundedHistogram,
     UserLevelErm,
 )
+from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.session.session import Session
 from fedhist.users.shards import BLOCK
 from server.noise import SimulatedNoise
@@ -416,7 +417,7 @@ def test_what_is_imported_after_a_grid_was_made_may_be_asked_for(
     with grid:
         assert over(grid, cases(shoppers, shoppers)[0][1], 5).value is not None
         known = ray.get(grid._setup).modules
-    assert {BoundedHistogram.__module__, Coordinates.__module__} <= set(known)
+    assert {ClippedCounts.__module__, Coordinates.__module__} <= set(known)
 
 
 def test_fewer_workers_than_cpus_are_a_limit() -> None:

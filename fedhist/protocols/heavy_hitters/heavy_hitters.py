@@ -132,9 +132,7 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
 
     name: ClassVar[str] = "heavy-hitters"
     paper: ClassVar[str] = "Wang, Li & Jha, IEEE TDSC 2021 (prefix search); split and bounds: own"
-    display: ClassVar[Display | None] = Display(
-        form="items", label="users", unit="users", entry="item", rank="count", loss=L1
-    )
+    display: ClassVar[Display | None] = CountTarget.display
     invents: ClassVar[bool] = True
     only_named: ClassVar[bool] = True
 
