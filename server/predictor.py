@@ -134,7 +134,9 @@ class Repeated:
     def _draw(self, query: Query, digest: str, key: int, present: Cohort | None) -> Summary:
         asked = self._of_cohort(query.cohort)
         if present is None and digest not in self._laws:
-            self._laws[digest] = query.summary_law(asked, self._kept)
+            whole = query.cohort is None or isinstance(asked, _Selected)
+            # a law is of the users it is given: of a cohort, they must have been selected
+            self._laws[digest] = query.summary_law(asked, self._kept) if whole else None
         if law := self._laws.get(digest):
             return law(np.random.default_rng(digest64("fedhist.predictor", key, digest)))
 
