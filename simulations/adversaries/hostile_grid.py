@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import Message
@@ -35,7 +35,6 @@ from simulations.adversaries.assigned import Assigned
 from simulations.adversaries.gain import best_messages
 from simulations.adversaries.table import Adversary
 
-SILENT = {"dropout": "no answer"}
 Sent = tuple[str, Summary | Report]
 """The digest of the query that is answered, and the answer."""
 
@@ -76,6 +75,13 @@ class HostileGrid(Grid):
     ``injected``, ``withheld``: what was done, and users' messages that the server never sees. NOT
     PRIVATE.
     """
+
+    silent: ClassVar[Mapping[str, str]] = {"dropout": "no answer"}
+    """Kinds whose messages the server never sees, and what it sees instead."""
+    apart: ClassVar[tuple[str, ...]] = ("output-poisoning",)
+    """Kinds whose messages come beside those of honest users."""
+    late: ClassVar[tuple[str, ...]] = ()
+    """Kinds that are counted when they send."""
 
     def __init__(self, grid: Grid, assigned: Assigned, seed: int) -> None:
         self._grid, self._assigned, self._seed = grid, assigned, seed
@@ -151,7 +157,7 @@ class HostileGrid(Grid):
 
     def _of_round(self, reply: Message, name: str, node: int) -> Iterator[Message]:
         begins = ROUNDS[node % len(ROUNDS)]
-        if self._kind(node) not in SILENT or ROUNDS.index(name) < ROUNDS.index(begins):
+        if self._kind(node) not in self.silent or ROUNDS.index(name) < ROUNDS.index(begins):
             yield reply
 
     def _kind(self, node: int) -> str:
@@ -175,7 +181,7 @@ class HostileGrid(Grid):
         kind = self._kind(node)
         if kind:
             self.injected[f"{kind} (node)"] += 1
-        return [] if kind in SILENT else list(self._by_users(question, node, body))
+        return [] if kind in self.silent else list(self._by_users(question, node, body))
 
     def _by_users(self, question: Question, node: int, body: Summary | Report) -> Iterator[Sent]:
         """Send the messages of a node's users, the honest ones first."""
@@ -184,16 +190,16 @@ class HostileGrid(Grid):
         table = at.table(users.ids)
         for number, adversary in enumerate(at.adversaries):
             n = int((table == number).sum())
-            if n:
+            if n and adversary.kind not in self.late:
                 self.injected[adversary.kind] += n
-            if n and adversary.kind in SILENT:
-                self.withheld[SILENT[adversary.kind]] += n
+            if n and adversary.kind in self.silent:
+                self.withheld[self.silent[adversary.kind]] += n
         greedy = at.of_kind(table, "output-poisoning")
         if isinstance(body, Summary):
             gains = greedy.any() and query.trust is not Trust.AGGREGATE  # its clip is the most
             yield digest, self._summed(question, users, greedy) if gains else body
             return
-        honest = ~at.of_kind(at.table(body.ids), *SILENT, "output-poisoning")  # in their own order
+        honest = ~at.of_kind(at.table(body.ids), *self.silent, *self.apart)  # in their own order
         yield digest, body if honest.all() else take_rows(body, honest)
         if greedy.any():
             yield digest, self._best(question, users, greedy)

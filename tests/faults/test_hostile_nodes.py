@@ -16,7 +16,7 @@ from simulations.adversaries import Assigned, of_messages
 from simulations.adversaries.table import assign
 from simulations.runs.run import Options, execute, open_session
 from simulations.runtimes.simulated_grid import LocalGrid
-from tests.faults.intake.hostile import KINDS, SILENT, Adversary, HostileGrid
+from tests.faults.intake.hostile import KINDS, Adversary, HostileGrid
 
 SEED = 3
 PROTOCOL = Mean.example()  # two rounds
@@ -51,7 +51,7 @@ def test_nodes_misbehave_alike_wherever_their_users_are_added_up(kind: str, fold
     assert dict(grid.injected) == ({kind: 80} if table.poisons else {f"{kind} (node)": 8})
     said = {k: n for r in strategy.rounds for k, n in r.items() if k.startswith("dropped")}
     dropped = sum(n for r in strategy.rounds for k, n in r.items() if k.startswith("dropped: "))
-    expected = 0 if table.poisons else 8 if fold or kind in SILENT else 80
+    expected = 0 if table.poisons else 8 if fold or kind in HostileGrid.silent else 80
     if kind == "replay" and not fold:  # what the first question's users sent, in both rounds
         bad = assign([table], "node", np.arange(20, dtype=np.uint64), np.ones(20)) >= 0
         ids = np.concatenate([u.ids for u, b in zip(USERS.split(20), bad, strict=True) if b])

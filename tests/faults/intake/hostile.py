@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from flwr.app import Message, RecordDict
@@ -14,7 +14,6 @@ from clients.answers import fold_node, streams
 from fedhist.flower.masked_wire import decode_told, encode_told
 from fedhist.flower.wire import Question
 from fedhist.model.query import Query, Report, Summary
-from fedhist.privacy.guarantee import Trust
 from fedhist.secagg.attempt import ROUNDS
 from fedhist.users.batch import Users
 from server.reports import take_rows
@@ -24,7 +23,6 @@ from simulations.config.reading import one_of
 from tests.faults.intake.malformed import FORMS, malform_message, malform_report, malform_summary
 
 KINDS = (*table.KINDS, "straggler", "duplicate", "replay", "malformed")
-SILENT = {**hostile_grid.SILENT, "straggler": "an answer after the timeout"}
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,13 @@ class Adversary(table.Adversary):
 class HostileGrid(hostile_grid.HostileGrid):
     """The grid of all kinds."""
 
+    silent: ClassVar = {
+        **hostile_grid.HostileGrid.silent,
+        "straggler": "an answer after the timeout",
+    }
+    apart: ClassVar = (*hostile_grid.HostileGrid.apart, "malformed")
+    late: ClassVar = ("replay",)
+
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._before: tuple[Query, str] | None = None
@@ -58,7 +63,7 @@ class HostileGrid(hostile_grid.HostileGrid):
 
     def _of_round(self, reply: Message, name: str, node: int) -> Iterator[Message]:
         kind, begins = self._kind(node), ROUNDS[node % len(ROUNDS)]
-        if kind in SILENT and ROUNDS.index(name) >= ROUNDS.index(begins):
+        if kind in self.silent and ROUNDS.index(name) >= ROUNDS.index(begins):
             return
         if kind == "malformed" and name == begins:
             told = decode_told(reply.content)
@@ -75,11 +80,9 @@ class HostileGrid(hostile_grid.HostileGrid):
 
     def _by_node(self, question: Question, node: int, body: Summary | Report) -> Iterable[Sent]:
         kind = self._kind(node)
-        if kind:
-            self.injected[f"{kind} (node)"] += 1
-        if kind in SILENT:
+        sent = list(super()._by_node(question, node, body))
+        if kind in self.silent:
             return []
-        sent = list(self._by_users(question, node, body))
         if kind == "malformed":
             form = self._form(node)
             return [(digest, _malformed(answer, form)) for digest, answer in sent]
@@ -90,28 +93,14 @@ class HostileGrid(hostile_grid.HostileGrid):
         return sent
 
     def _by_users(self, question: Question, node: int, body: Summary | Report) -> Iterator[Sent]:
-        at, query, digest = self._assigned, question.query, question.digest
-        users = at.nodes[node].select(query.cohort)
-        table = at.table(users.ids)
-        for number, adversary in enumerate(at.adversaries):
-            n = int((table == number).sum())
-            if n and adversary.kind != "replay":
-                self.injected[adversary.kind] += n
-            if n and adversary.kind in SILENT:
-                self.withheld[SILENT[adversary.kind]] += n
-        greedy = at.of_kind(table, "output-poisoning")
+        yield from super()._by_users(question, node, body)
         if isinstance(body, Summary):
-            gains = greedy.any() and query.trust is not Trust.AGGREGATE  # its clip is the most
-            yield digest, self._summed(question, users, greedy) if gains else body
             return
+        at, digest = self._assigned, question.digest
         rows_table = at.table(body.ids)  # the rows of an answer may be in another order
-        honest = ~at.of_kind(rows_table, *SILENT, "malformed", "output-poisoning")
-        yield digest, body if honest.all() else take_rows(body, honest)
         twice = at.of_kind(rows_table, "duplicate")
         if twice.any():
             yield digest, take_rows(body, twice)
-        if greedy.any():
-            yield digest, self._best(question, users, greedy)
         for number, adversary in enumerate(at.adversaries):
             if adversary.kind == "malformed":
                 rows = np.flatnonzero(rows_table == number)
