@@ -91,13 +91,11 @@ def decide(
     overrides += set_ or ()
     question = load_question(source if study else file, overrides)
     if profile:
-        from simulations.reporting.terminal import print_lines, print_table
+        from simulations.reporting.terminal import print_lines
         from simulations.studies.decide.decision import profile_for
 
         told = profile_for(question)
-        print_lines(terminal.console, [told.title])
-        for table in told.tables():
-            print_table(terminal.console, table)
+        told.print_on(terminal.console)
         print_lines(terminal.console, [f"NOT PRIVATE: {told.not_private}"])
         if json_:
             terminal.print_json(told.document())

@@ -228,7 +228,7 @@ def _contender(comparison: Comparison, entry: Entry, loaded: Loaded, taken: set[
             prepared = prepare_cell(_cell(comparison, table, entry.label, 0))
         except REFUSALS as e:
             raise LevelRefused(str(e)) from None
-    flags = _flags(comparison.adjacency, prepared.protocol)
+    flags = flags_of(comparison.adjacency, prepared.protocol)
     if flags != (NOT_PRIVATE,) and set(prepared.not_private) - set(loaded.not_private):
         flags += (READS,)
     return Contender(entry.label, table, prepared.protocol, flags, level=entry.level)
@@ -269,7 +269,7 @@ def _cell(comparison: Comparison, table: Mapping[str, Any], label: str, seed: in
     return Cell(table, comparison.population, {**asdict(comparison.run), "seed": seed}, label)
 
 
-def _flags(common: Adjacency, protocol: Protocol) -> tuple[str, ...]:
+def flags_of(common: Adjacency, protocol: Protocol) -> tuple[str, ...]:
     """Say why a guarantee is not of the common kind."""
     g = protocol.guarantee
     if not g.private:
@@ -288,10 +288,15 @@ def _excess(comparison: Comparison, g: Guarantee, entry: Entry) -> str:
     asked = entry.table.get("epsilon")
     if not g.private and asked in (math.inf, "inf"):
         return ""  # a reference, which says so
+    return excess_of(g, comparison.epsilon, comparison.delta)
+
+
+def excess_of(g: Guarantee, epsilon: float, delta: float) -> str:
+    """Say by how much a guarantee passes a budget; empty if it does not."""
     rounding = 1 + 1e-9
-    if g.epsilon <= comparison.epsilon * rounding and g.delta <= comparison.delta * rounding:
+    if g.epsilon <= epsilon * rounding and g.delta <= delta * rounding:
         return ""
-    return f"passes the common budget ({comparison.epsilon:g}, {comparison.delta:g}): {g}"
+    return f"passes the common budget ({epsilon:g}, {delta:g}): {g}"
 
 
 def _common_truth(

@@ -19,7 +19,7 @@ from fedhist.users.keys import Keys
 from simulations.populations.shared_mean import Uniform
 from simulations.populations.zipf import Zipf
 from simulations.studies.compared import Compared, run_study
-from simulations.studies.contenders import Ready, _flags, set_up
+from simulations.studies.contenders import Ready, flags_of, set_up
 from simulations.studies.measuring import run_cell
 from simulations.studies.record import Record
 from simulations.studies.study import load_study
@@ -225,12 +225,12 @@ def test_a_null_safe_protocol_says_the_same_of_adding() -> None:
     quantiles, histogram = (protocol_class(n).example() for n in ("quantiles", "bounded-histogram"))
     add_remove, zero_out = Adjacency.ADD_REMOVE_USER, Adjacency.ZERO_OUT_USER
     assert quantiles.guarantee.adjacency is Adjacency.REPLACE_USER
-    assert _flags(zero_out, quantiles) == _flags(zero_out, histogram) == ()
-    assert _flags(add_remove, quantiles) == ("other adjacency: replace-user",)
-    assert _flags(add_remove, histogram) == ("other adjacency: zero-out-user",)
+    assert flags_of(zero_out, quantiles) == flags_of(zero_out, histogram) == ()
+    assert flags_of(add_remove, quantiles) == ("other adjacency: replace-user",)
+    assert flags_of(add_remove, histogram) == ("other adjacency: zero-out-user",)
     for stated in (quantiles, histogram):
         hidden = replace(stated, adjacency=add_remove.value)
-        assert _flags(add_remove, hidden) == _flags(zero_out, hidden) == ()
+        assert flags_of(add_remove, hidden) == flags_of(zero_out, hidden) == ()
 
 
 def test_what_rows_estimate_is_said(tmp_path: Path) -> None:

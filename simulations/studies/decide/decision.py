@@ -16,7 +16,7 @@ from fedhist.model.evaluation import measured
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust
-from simulations.config.named_files import toml_value
+from simulations.config.named_files import to_toml
 from simulations.populations.memory import Memory
 from simulations.reporting.numbers import number
 from simulations.reporting.shown import Shown
@@ -316,10 +316,9 @@ class Decision(Shown):
         out: dict[str, Any] = {"trust": f.level.value, "status": f.status, "reason": f.reason}
         if t is None:
             return out
-        protocol = {k: _plain(v) for k, v in t.candidate.table.items()}
         return out | {
             "x": f.x,
-            "protocol": protocol | {"epsilon": self.epsilon_of(t)},
+            "protocol": {**t.candidate.table, "epsilon": self.epsilon_of(t)},
             "trust of the protocol": t.candidate.level.value,
             "error": t.error,
             "interval": [t.low, t.high],
@@ -348,7 +347,7 @@ class Decision(Shown):
             head += f", error {self.problem.measure.write(f.trial.error)}"
             if self.question.epsilon is not None and self.question.error is not None:
                 head += f"\n# It takes {f.x:,.0f} users; here are {len(self.problem.users):,}."
-            out[f"run-{f.level.value}.toml"] = _toml(head, tables)
+            out[f"run-{f.level.value}.toml"] = f"{head}\n\n{to_toml(tables)}"
         return out
 
     def print(self, console: Console) -> None:
@@ -372,7 +371,8 @@ class Decision(Shown):
         """Write the study, the run files, and what every folder of results has."""
         super().write(folder)
         (folder / "study.toml").write_text(
-            _toml(f"# {self.title}\n# {self.verdict}", self.question.to_dict()), encoding="utf-8"
+            f"# {self.title}\n# {self.verdict}\n\n{to_toml(self.question.to_dict())}",
+            encoding="utf-8",
         )
         for name, text in self.run_files().items():
             (folder / name).write_text(text, encoding="utf-8")
@@ -395,17 +395,3 @@ def decide(question: Question, progress: Progress | None = None) -> Decision:
 def profile_for(question: Question) -> Profile:
     """Profile the users of a question."""
     return profile_of(load(question)[1])
-
-
-def _toml(head: str, tables: dict[str, Any]) -> str:
-    lines = [head]
-    for name, table in tables.items():
-        lines += ["", f"[{name}]"]
-        lines += [f"{k} = {toml_value(_plain(v))}" for k, v in table.items() if v is not None]
-    return "\n".join(lines) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return [_plain(v) for v in value]
-    return str(value) if isinstance(value, Path) else value

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import json
 import math
-import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 
+from fedhist.base.arrays import Floats
 from fedhist.base.errors import FedhistError
+from fedhist.base.origin import in_words
 from fedhist.model.evaluation import Facts, measured
 from fedhist.model.losses import L1, L2, SQUARED_L2, l1, l2, squared_l2
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of, parameters, protocols
 from fedhist.model.truths import Truth
-from fedhist.privacy.adjacency import NoTotalError, convert
-from fedhist.privacy.guarantee import Adjacency, Trust, pure
+from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.sample_sizes import samples_held
 from fedhist.users.batch import Users
@@ -35,16 +34,16 @@ from simulations.populations.facts import facts_of
 from simulations.populations.synthetic import numbered_ids
 from simulations.runs.config import Config, RunTable, population_spec, prepare
 from simulations.studies.cells import load_once
+from simulations.studies.contenders import excess_of, flags_of
 from simulations.studies.decide.profile import Profile, profile_of
 from simulations.studies.decide.question import Question
 from simulations.studies.levels import NOBODY_THERE, OF_NATIVE, premise_keys, setting_of
+from simulations.studies.losses import SQUARES
 from simulations.studies.truths import Exact, exact_of, over
 
 ADJACENCY = Adjacency.REPLACE_USER
 """Of all levels: the one that all can state."""
 NORMS = {L1: l1, L2: l2, SQUARED_L2: squared_l2}
-SQUARES = (SQUARED_L2, "ise")
-"""Losses whose roots are errors."""
 RANKS = "rank error"
 """The loss that is a share by itself."""
 TRUTHS = {"histogram": Truth.TOTAL}
@@ -60,8 +59,6 @@ MOST_CLIPS = 8
 """Settings of one protocol and kind of noise that are tried."""
 FRESH = 1 << 20
 """Runs of verification have these numbers and up: other coins than any run of the search."""
-REASONS = (Exception,)
-"""Whatever a protocol raises is a reason to leave it out, with its words."""
 
 
 @dataclass(frozen=True)
@@ -236,6 +233,7 @@ class Problem:
         self._expected: dict[tuple[int, float, int], Expected] = {}
         self._asked: dict[int, Repeated] = {}
         self._protocols: dict[str, Protocol] = {}
+        self._facts: dict[int, Facts] = {}
         _check_target(question.target, loaded)
         self._run = RunTable(runtime="inline", seed=question.run.seed, nodes=question.run.nodes)
         self.measure, self.candidates = self._measured(self._built(settled or self._proposed()))
@@ -308,6 +306,12 @@ class Problem:
             self._protocols[key] = prepare(config, lambda _: self.loaded).protocol
         return self._protocols[key]
 
+    def _known(self, protocol: Protocol) -> Facts:
+        """Measure the users for a protocol that was built here, once."""
+        if id(protocol) not in self._facts:
+            self._facts[id(protocol)] = measured(protocol, self.users)
+        return self._facts[id(protocol)]
+
     def expected(self, c: Candidate, epsilon: float, runs: int) -> Expected:
         """Return the expected error: the closed form, or the mean of so many runs."""
         key = id(c), epsilon, runs
@@ -332,11 +336,11 @@ class Problem:
         try:
             protocol = self.build(c, epsilon)
             if c.closed and _has_closed_form(protocol):
-                prediction = measured(protocol, self.users).error
+                prediction = self._known(protocol).error
                 if prediction.kind == "exact" and prediction.loss == self.measure.loss:
                     return Expected(self.measure.stated(prediction.expected), exact=True)
             told = self.run(c, epsilon, range(runs))
-        except REASONS as e:
+        except Exception as e:
             return Expected(math.inf, reason=words_of(e))
         if told.missing or not told.losses:
             return Expected(math.inf, reason=told.missing)
@@ -345,7 +349,7 @@ class Problem:
     def run(self, c: Candidate, epsilon: float, numbers: Iterable[int]) -> Runs:
         """Run a candidate with the coins of these numbers; it stops at the first refusal."""
         protocol = self.build(c, epsilon)
-        known = None if self.measure.loss in NORMS else measured(protocol, self.users)
+        known = None if self.measure.loss in NORMS else self._known(protocol)
         asked = self._asked.setdefault(id(c), Repeated(self.users))
         losses, warnings = list[float](), dict[str, int]()
         for number in numbers:
@@ -382,16 +386,17 @@ class Problem:
 
     def _built(self, proposed: Sequence[Candidate]) -> list[tuple[Candidate, Protocol]]:
         """Build candidates at some epsilon; who cannot be had is left out, with the reason."""
-        given, found = self.question.epsilon, list[tuple[Candidate, Protocol]]()
+        q, found = self.question, list[tuple[Candidate, Protocol]]()
         for c in proposed:
             reason = ""
-            for epsilon in TRIED if given is None else (given,):
+            for epsilon in TRIED if q.epsilon is None else (q.epsilon,):
                 try:
                     protocol = self.build(c, epsilon)
-                except REASONS as e:
+                except Exception as e:
                     reason = reason or words_of(e)
                     continue
-                reason = _not_comparable(protocol, epsilon, self.question.delta)
+                flags = flags_of(ADJACENCY, protocol)
+                reason = excess_of(protocol.guarantee, epsilon, q.delta) or "; ".join(flags)
                 if not reason:
                     found.append((c, protocol))
                 break
@@ -399,7 +404,7 @@ class Problem:
                 self.left_out.setdefault(c.place, reason)
         for c, _ in found:  # other settings of it could be had
             self.left_out.pop(c.place, None)
-        for key, value in self.question.common.items():
+        for key, value in q.common.items():
             takers = [c for c in proposed if key in c.table]
             if takers and not any(key in c.table for c, _ in found):
                 why = self.left_out[takers[0].place]
@@ -418,13 +423,13 @@ class Problem:
         for c, protocol in found:
             if protocol.name not in own:
                 try:
-                    known = measured(protocol, users)
+                    known = self._known(protocol)
                     own[protocol.name] = Exact.of(protocol, known)
                     held, _ = exact_of(asked, protocol, users, self.loaded.domain, known)
                     exact, loss = exact or held, loss or protocol.loss_name
                     if not held.same(exact) or (loss not in NORMS and protocol.loss_name != loss):
                         own[protocol.name] = f"estimates {protocol.estimates}, not {asked}"
-                except REASONS as e:
+                except Exception as e:
                     own[protocol.name] = words_of(e)
             truth = own[protocol.name]
             if isinstance(truth, str):
@@ -455,7 +460,7 @@ class Problem:
             elif not {"low", "high"} <= q.common.keys():
                 told |= self._range()
                 looked += ["low", "high"]
-        sizes = self._sizes()
+        sizes = self._sizes
         if len(sizes):
             told["samples_per_user"] = max(
                 1, int(self.profile.suggested.get("samples_per_user", 1))
@@ -485,15 +490,17 @@ class Problem:
         suggested = self.profile.suggested
         return {k: suggested[k] for k in ("low", "high") if k in suggested}
 
-    def _sizes(self) -> np.ndarray[Any, Any]:
-        """Return how many samples, or items of the domain, users have who have any."""
-        users, domain = self.users, self.loaded.domain
-        if users.samples is not None:
-            sizes = np.diff(users.samples.indptr).astype(float)
-        elif domain is not None:
-            sizes = user_norms(users, domain)[0]
-        else:
-            sizes = samples_held(users)
+    @cached_property
+    def _norms(self) -> tuple[Floats, Floats]:
+        """The l1 and l2 norms of users' counts in the domain, if there is one."""
+        domain = self.loaded.domain
+        return (np.empty(0), np.empty(0)) if domain is None else user_norms(self.users, domain)
+
+    @cached_property
+    def _sizes(self) -> Floats:
+        """How many samples, or items of the domain, users have who have any."""
+        of_items = self.users.samples is None and self.loaded.domain is not None
+        sizes = self._norms[0] if of_items else samples_held(self.users)
         return sizes[sizes > 0]
 
     def _variants(self, cls: type[Protocol]) -> list[dict[str, Any]]:
@@ -503,14 +510,13 @@ class Problem:
         methods = get_args(hint) if get_origin(hint) is Literal else ()
         if methods and "auto" not in methods and "method" not in given:
             return [{"method": m} for m in methods]
-        domain = self.loaded.domain
-        if "clip" in known and "clip" not in given and domain is not None:
-            norms = user_norms(self.users, domain)
+        if "clip" in known and "clip" not in given and self.loaded.domain is not None:
+            norms = self._norms
             if "delta" not in known:  # slots of a local protocol
                 return [{"clip": int(c)} for c in sorted({math.ceil(x) for x in _clips(norms[0])})]
             gaussian = [{"clip": c} for c in _clips(norms[1])] if delta else []
             return [*gaussian, *({"clip": c, "delta": 0.0} for c in _clips(norms[0]))]
-        sizes = self._sizes()
+        sizes = self._sizes
         if "samples_per_user" in known and "samples_per_user" not in given and len(sizes):
             quantiles = {max(1, int(np.quantile(sizes, q))) for q in (0.0, 0.1, 0.5)}
             if self.users.samples is not None:  # its noise is that of so many samples each
@@ -560,21 +566,7 @@ def _has_closed_form(protocol: Protocol) -> bool:
     )
 
 
-def _not_comparable(protocol: Protocol, epsilon: float, delta: float) -> str:
-    """Say why a guarantee is not the one that is asked for; empty if it is."""
-    g = protocol.guarantee
-    if g.unit != "user":
-        return f"{g.unit}-level: does not protect a user"
-    if not g.private or g.epsilon > epsilon * (1 + 1e-9) or g.delta > delta * (1 + 1e-9):
-        return f"passes the budget: {g}"
-    with suppress(NoTotalError):
-        stated = pure(g.epsilon)
-        if convert(stated, g.adjacency, ADJACENCY, null_safe=protocol.null_safe) == stated:
-            return ""
-    return f"other adjacency: {g.adjacency.value}"
-
-
-def _clips(sizes: np.ndarray[Any, Any]) -> list[float]:
+def _clips(sizes: Floats) -> list[float]:
     """Return clips from a fourth of the median user to the largest, by factors of 2 or more."""
     sizes = sizes[sizes > 0]
     if not len(sizes):
@@ -586,9 +578,5 @@ def _clips(sizes: np.ndarray[Any, Any]) -> list[float]:
 
 
 def words_of(e: Exception) -> str:
-    """Return an error's message; of what is no refusal, its class, file and line, too."""
-    if isinstance(e, ValueError | FedhistError):
-        return str(e)
-    frames = traceback.extract_tb(e.__traceback__)
-    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(e).__name__}: {e}{place}"
+    """Return an error's message; of what is no refusal, its class and its author's line, too."""
+    return str(e) if isinstance(e, ValueError | FedhistError) else in_words(e)

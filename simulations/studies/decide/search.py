@@ -13,13 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
 from fedhist.privacy.guarantee import Trust
+from simulations.reporting.statistics import half_width
 from simulations.studies.decide.problem import (
     FRESH,
     RANKS,
-    REASONS,
     Candidate,
     Expected,
     Problem,
@@ -184,7 +183,7 @@ class Asked:
         """Return the expected error at a value of the unknown; infinite where there is none."""
         try:
             problem, own, epsilon = self.at(c, x)
-        except REASONS:
+        except Exception:
             return math.inf
         return math.inf if own is None else problem.expected(own, epsilon, runs).error
 
@@ -288,7 +287,7 @@ def _solved(problem: Problem, level: Trust, target: float, advance: Progress) ->
     xs = sorted(best_of.values(), key=lambda item: item[0])
     searched = {c.words: x for x, c in reversed(xs)}
     if not xs:
-        return _unreached(asked, level, ranked, target)
+        return _unreached(asked, level, ranked, target, few)
     if problem.question.theory:
         x, c = xs[0]
         expected = asked.expected(c, x, runs)
@@ -336,10 +335,12 @@ def next_x(trials: Sequence[Trial], target: float) -> float:
     return last.x * min(max(math.pow(up, 0.7), 1.04), 2.0)
 
 
-def _unreached(asked: Asked, level: Trust, ranked: Sequence[Candidate], target: float) -> Finding:
+def _unreached(
+    asked: Asked, level: Trust, ranked: Sequence[Candidate], target: float, few: int
+) -> Finding:
     """Measure who comes nearest, at the end of the range; by a few runs."""
     x, effort = asked.range[1], EFFORTS["quick"]
-    nearest = min(ranked, key=lambda c: asked.expected(c, x, 3))
+    nearest = min(ranked, key=lambda c: asked.expected(c, x, few))  # they were asked already
     trial = measure(asked, nearest, x, target, effort)
     if not math.isfinite(trial.error):
         return Finding(level, "unavailable", reason=trial.missing or "no run gave an estimate")
@@ -388,7 +389,7 @@ def measure(asked: Asked, c: Candidate, x: float, target: float, effort: Effort)
             if settled or left <= 0:
                 break
             size = min(len(losses), left)
-    except REASONS as e:
+    except Exception as e:
         return Trial(x, c, math.inf, math.inf, math.inf, expected.error, 0, words_of(e))
     if missing or not losses:
         return Trial(x, c, math.inf, math.inf, math.inf, expected.error, len(losses), missing)
@@ -400,10 +401,8 @@ def _trial(
 ) -> Trial:
     """State the mean of some losses with its interval, by Student's distribution."""
     stated, mean = problem.measure.stated, float(np.mean(losses))
-    half = math.inf
-    if len(losses) > 1:
-        spread = float(np.std(losses, ddof=1)) / math.sqrt(len(losses))
-        half = float(stats.t.ppf((1 + LEVEL) / 2, len(losses) - 1)) * spread
+    width = half_width(losses, LEVEL)
+    half = math.inf if width is None else width
     low, high = stated(max(mean - half, 0.0)), stated(mean + half)
     if mean == 0 and problem.measure.loss == RANKS:
         high = 3 / len(losses)  # what has chance 3 / r is missing in r runs once in twenty
