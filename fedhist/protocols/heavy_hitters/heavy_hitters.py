@@ -30,13 +30,13 @@ from fedhist.protocols.heavy_hitters.queries import (
     HoldsCode,
     packed,
 )
-from fedhist.protocols.shared.domains import CountTarget
+from fedhist.protocols.shared.domains import UnboundedCounts
 from fedhist.protocols.shared.sample_sizes import PlannedUsers
 from fedhist.protocols.shared.shuffles import Batch, Shuffles
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import salt_of_folds
-from fedhist.users.key_sample import Sampled, one_in, told_apart
+from fedhist.users.key_sample import told_apart
 from fedhist.users.keys import Keys
 from server.heavy_hitters import (
     COUNTED,
@@ -55,7 +55,7 @@ OF = ("holders", "named")
 
 @register_protocol
 @dataclass(frozen=True)
-class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
+class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     """Items that many users have, and how many, where nobody can list the items: local privacy.
 
     The value has an entry for each item that was found; its keys are their names.
@@ -132,9 +132,10 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
 
     name: ClassVar[str] = "heavy-hitters"
     paper: ClassVar[str] = "Wang, Li & Jha, IEEE TDSC 2021 (prefix search); split and bounds: own"
-    display: ClassVar[Display | None] = CountTarget.display
+    display: ClassVar[Display | None] = UnboundedCounts.display
     invents: ClassVar[bool] = True
     only_named: ClassVar[bool] = True
+    occurring: ClassVar[str] = "holders"
 
     epsilon: float
     n_users: int
@@ -310,28 +311,13 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
             "named": np.bincount(item, share, k).astype(np.float64),
         }
 
-    def one_in_of(self, facts: Facts) -> int:
-        return one_in(facts.users.none.vocabulary)
-
-    def support_of(self, facts: Facts) -> Keys:
-        """Return the items that occur, in byte order."""
-        return Sampled(facts.users).none.vocabulary.take(self._places(facts))
-
     def truth_of(self, facts: Facts) -> Array:
         """Return how many users hold, or name, every item that occurs: (k,)."""
-        return np.asarray(facts[self.of][self._places(facts)])
-
-    def _places(self, facts: Facts) -> Integers:
-        """Where the items that occur are in the vocabulary, in byte order of their names."""
-        total = facts["holders"]
-        if facts.one_in > 1:
-            total = np.append(total[:-1], 0.0)  # the last stands for all that are not sampled
-        order = Sampled(facts.users).none.vocabulary.byte_order
-        return np.asarray(order[total[order] > 0])
+        return np.asarray(facts[self.of][self.places(facts)])
 
     def _chances(self, facts: Facts) -> tuple[Floats, Floats]:
         """Share of the users who hold each item that occurs, and the chance that it is found."""
-        n, places = facts.n_users, self._places(facts)
+        n, places = facts.n_users, self.places(facts)
         lengths = code_lengths(self.support_of(facts), self.code)
         chance = self.plan.chance(facts["named"][places] / n, lengths)
         return facts[self.of][places] / n, np.where(lengths > self.n_bits, 0.0, chance)
@@ -355,7 +341,7 @@ class HeavyHitters(Shuffles, PlannedUsers, CountTarget):
         Fewer than 20 expected reports at a level miss an item, more with probability e^-20 only;
         six standard deviations of a fold's draw are exceeded with probability 1e-9.
         """
-        n, places = facts.n_users, self._places(facts)
+        n, places = facts.n_users, self.places(facts)
         share, named = facts[self.of][places] / n, facts["named"][places] / n
         each = n * (1 - COUNTED) / self.plan.levels
         asked = 2 * np.minimum(named * n * COUNTED, 1.0).sum() + 10  # found items, but for e^-10

@@ -29,7 +29,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fedhist.base.arrays import Array, Integers
+from fedhist.base.arrays import Array
 from fedhist.base.checks import check_choice, check_integer
 from fedhist.model.evaluation import Facts
 from fedhist.model.modes import Mode, TwoModes
@@ -45,12 +45,12 @@ from fedhist.protocols.histograms.bound_choice import BoundTask, choose_bound
 from fedhist.protocols.histograms.key_queries import DistinctKeys, RandomClip, SizeCurves
 from fedhist.protocols.shared.central import Central
 from fedhist.protocols.shared.clipped_totals import totals
-from fedhist.protocols.shared.domains import CountTarget
+from fedhist.protocols.shared.domains import UnboundedCounts
 from fedhist.session.curator import Curator
 from fedhist.session.unknown_keys import key_threshold, laplace_key_threshold
 from fedhist.session.weighted_keys import WEIGHT, WeightedKeys
 from fedhist.users.batch import Users
-from fedhist.users.key_sample import Sampled, one_in, told_apart
+from fedhist.users.key_sample import told_apart
 from fedhist.users.keys import Keys
 
 PAPER_GRID = tuple(range(10, 1501, 10))
@@ -86,7 +86,7 @@ class KeyRelease:
 
 @register_protocol
 @dataclass(frozen=True)
-class UnboundedHistogram(TwoModes, CountTarget, Central):
+class UnboundedHistogram(TwoModes, UnboundedCounts, Central):
     """Total counts of the frequent items, whatever they are, under central user-level privacy.
 
     Parameters
@@ -144,6 +144,7 @@ class UnboundedHistogram(TwoModes, CountTarget, Central):
     needs_server: ClassVar[str] = "which items there are is decided on exact counts by key"
     raw_support: ClassVar[bool] = False
     way_out: ClassVar[str] = "set discrete = true"
+    occurring: ClassVar[str] = "whole"
 
     epsilon: float
     delta: float
@@ -357,29 +358,13 @@ class UnboundedHistogram(TwoModes, CountTarget, Central):
         users = told_apart(users)
         return {"whole": totals(users, users.vocabulary)}
 
-    def one_in_of(self, facts: Facts) -> int:
-        """Of so many items about one is told apart."""
-        return one_in(facts.users.none.vocabulary)
-
-    def support_of(self, facts: Facts) -> Keys:
-        """Return the items that occur, in byte order."""
-        return Sampled(facts.users).none.vocabulary.take(self._places(facts))
-
     def truth_of(self, facts: Facts) -> Array:
         """Return the total count of every item that occurs, (k,)."""
-        return np.asarray(facts["whole"][self._places(facts)])
+        return np.asarray(facts["whole"][self.places(facts)])
 
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
         """Say that items are sampled."""
         return {"items sampled 1 in": float(facts.one_in)} if facts.one_in > 1 else {}
-
-    def _places(self, facts: Facts) -> Integers:
-        """Where the items that occur are in the vocabulary, in byte order of their names."""
-        total = facts["whole"]
-        if facts.one_in > 1:
-            total = np.append(total[:-1], 0.0)  # the last stands for all that are not sampled
-        order = Sampled(facts.users).none.vocabulary.byte_order
-        return np.asarray(order[total[order] > 0])
 
     @classmethod
     def example(cls) -> Self:

@@ -1,4 +1,4 @@
-"""Public domains of items; what protocols share that count or share out the items of one."""
+"""Public domains of items, and none; what protocols share that count items or share them out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedhist.base.arrays import Array
+from fedhist.base.arrays import Array, Integers
 from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L1, l1
@@ -21,6 +21,7 @@ from fedhist.protocols.shared.clipped_totals import users_shares
 from fedhist.protocols.shared.lower_bounds import planned_sizes, share_bounds, sizes_of
 from fedhist.protocols.shared.sample_sizes import held
 from fedhist.users.batch import Users
+from fedhist.users.key_sample import Sampled, one_in
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard
 from server.means.central_bounds import central_share_bounds
@@ -86,6 +87,29 @@ class CountTarget(Protocol):
     def loss(self, value: Array, truth: Array) -> float:
         """Return the l1 distance, in counts."""
         return l1(value, truth)
+
+
+class UnboundedCounts(CountTarget):
+    """A protocol whose estimate has an entry for every item that it lists itself."""
+
+    occurring: ClassVar[str]
+    """Name of the sum that is positive for the items that occur, of one entry per item."""
+
+    def one_in_of(self, facts: Facts) -> int:
+        """Of so many items about one is told apart."""
+        return one_in(facts.users.none.vocabulary)
+
+    def support_of(self, facts: Facts) -> Keys:
+        """Return the items that occur, in byte order."""
+        return Sampled(facts.users).none.vocabulary.take(self.places(facts))
+
+    def places(self, facts: Facts) -> Integers:
+        """Where the items that occur are in the vocabulary, in byte order of their names."""
+        total = facts[self.occurring]
+        if facts.one_in > 1:
+            total = np.append(total[:-1], 0.0)  # the last stands for all that are not sampled
+        order = Sampled(facts.users).none.vocabulary.byte_order
+        return np.asarray(order[total[order] > 0])
 
 
 class DomainHistogram(CountTarget, OnDomain):
