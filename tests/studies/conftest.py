@@ -1,3 +1,21 @@
-"""Keep pytest from collecting these tests' plugins for docstrings: they register protocols."""
+"""A study file that several tests write."""
 
-collect_ignore = ["noted.py", "histograms.py", "conftest.py"]
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from noted_study import BASE
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str], Path]:
+    """Write a study of the base configuration and what is given."""
+
+    def written(text: str) -> Path:
+        path = tmp_path / "grid.toml"
+        path.write_text(text + BASE, encoding="utf-8")
+        return path
+
+    return written

@@ -27,39 +27,7 @@ from simulations.studies.runner import RECORDS, read_records, run_all, run_cells
 from simulations.studies.study import load_study
 
 ROOT = Path(__file__).resolve().parents[2]
-PLUGIN = Path(__file__).with_name("noted.py")
-BASE = """
-[run]
-runtime = "inline"
-plugins = ["{plugin}"]
-
-[protocol]
-name = "test-noted"
-epsilon = 1.0
-delta = 1e-6
-clip = 5.0
-
-[population]
-kind = "zipf"
-n_users = 60
-d = 5
-mean_items = 4
-seed = 2
-"""
-
 Write = Callable[[str], Path]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """Write a study of the base configuration and what is given."""
-
-    def written(text: str) -> Path:
-        path = tmp_path / "grid.toml"
-        path.write_text(text + BASE.format(plugin=PLUGIN), encoding="utf-8")
-        return path
-
-    return written
 
 
 @pytest.fixture

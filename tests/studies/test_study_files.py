@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from noted_study import BASE, NOTED
 
 from fedhist.base.errors import PopulationError
 from fedhist.privacy.guarantee import Adjacency
@@ -18,25 +19,6 @@ from simulations.studies.contenders import set_up
 from simulations.studies.measuring import run_cell
 from simulations.studies.study import builtin_studies, load_study
 
-PLUGIN = Path(__file__).with_name("noted.py")
-BASE = """
-[run]
-runtime = "inline"
-plugins = ["{plugin}"]
-
-[protocol]
-name = "test-noted"
-epsilon = 1.0
-delta = 1e-6
-clip = 5.0
-
-[population]
-kind = "zipf"
-n_users = 60
-d = 5
-mean_items = 4
-seed = 2
-"""
 COMPARE = """
 [run]
 seed = 5
@@ -59,18 +41,6 @@ seed = 2
 """
 
 Write = Callable[[str], Path]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """Write a sweep of the base configuration."""
-
-    def written(text: str) -> Path:
-        path = tmp_path / "grid.toml"
-        path.write_text(text + BASE.format(plugin=PLUGIN), encoding="utf-8")
-        return path
-
-    return written
 
 
 def cells_of(path: Path, *overrides: str) -> list[Cell]:
@@ -153,7 +123,7 @@ def test_files_are_named_for_other_processes(
     about, _, (cell,) = plan_of(load_study(write("[sweep]\n"), data))
     assert cell.population["path"] == str(tmp_path / "d.csv")
     assert about["tables"]["population"]["path"] == str(tmp_path / "d.csv")
-    assert about["tables"]["run"]["plugins"] == [str(PLUGIN)]
+    assert about["tables"]["run"]["plugins"] == [str(NOTED)]
     assert run_cell(cell).status == "ok"
 
 
@@ -283,9 +253,7 @@ def test_a_grid_of_comparisons(tmp_path: Path) -> None:
 def test_one_file_for_several_commands(tmp_path: Path) -> None:
     """Target, budget and adjacency are those of the protocol that the file runs."""
     path = tmp_path / "study.toml"
-    text = BASE.format(plugin=PLUGIN).replace(
-        "clip = 5.0", 'clip = 5.0\nadjacency = "zero-out-user"'
-    )
+    text = BASE.replace("clip = 5.0", 'clip = 5.0\nadjacency = "zero-out-user"')
     path.write_text(text + "[compare]\nseeds = 2\n")
     assert load_config(path).protocol["epsilon"] == 1.0
     ((_, found),) = load_study(path).points
