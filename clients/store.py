@@ -140,8 +140,8 @@ def _record(state: RecordDict, name: str) -> Mapping[str, Any]:
     key = f"fedhist.{name}"
     if key not in state:  # an exception, of state.get, costs as much as all the rest
         return {}
-    found = state[key]  # by key: state.config_records copies the whole state
-    return found if isinstance(found, ConfigRecord) else {}
+    record = state[key]  # by key: state.config_records copies the whole state
+    return record if isinstance(record, ConfigRecord) else {}
 
 
 # The nodes of a worker answer the same queries, so they have the same entries.

@@ -82,8 +82,8 @@ def in_domain(items: Items, domain: Keys) -> Items:
     Examples
     --------
     >>> one = np.array([0, 2]), np.array([0, 1], np.uint32), np.array([3, 4], np.uint32)
-    >>> kept = in_domain(Items(Keys.of(["a", "b"]), *one), Keys.of(["b", "c"]))
-    >>> kept.indptr, kept.item, kept.count
+    >>> inside = in_domain(Items(Keys.of(["a", "b"]), *one), Keys.of(["b", "c"]))
+    >>> inside.indptr, inside.item, inside.count
     (array([0, 1]), array([0], dtype=uint32), array([4], dtype=uint32))
     """
     lookup = domain_lookup(domain, items.vocabulary)

@@ -49,9 +49,9 @@ def origin_of(error: BaseException) -> Origin | None:
 
 def in_words(error: BaseException) -> str:
     """Write an error in one line: its type, its message, and where an author's code raised it."""
-    found = origin_of(error)
+    origin = origin_of(error)
     text = f"{type(error).__name__}: {error}".rstrip(": ")
-    return text if found is None else f"{text} ({found.words})"
+    return text if origin is None else f"{text} ({origin.words})"
 
 
 def whole(error: BaseException) -> str:

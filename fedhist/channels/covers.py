@@ -181,9 +181,9 @@ class _Lattice(Cover):
         members, order, keys = _members(self)
         z = np.copysign(np.ceil(np.abs(x) / self.spacing - 0.5), x)
         most = np.abs(members).max(axis=0)  # rounding may find a cube that meets nothing
-        found = _keys(np.clip(z, -most, most).astype(np.int64))
-        at = np.minimum(np.searchsorted(keys, found, sorter=order), len(keys) - 1)
-        return np.where(keys[order[at]] == found, order[at], -1)
+        wanted = _keys(np.clip(z, -most, most).astype(np.int64))
+        at = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
+        return np.where(keys[order[at]] == wanted, order[at], -1)
 
     def centres(self, cells: Integers) -> Floats:
         return self.project(np.asarray(_members(self)[0][cells] * self.spacing, dtype=np.float64))

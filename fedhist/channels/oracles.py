@@ -238,13 +238,13 @@ class HadamardOracle(SymbolOracle):
         row = symbols + 1
         lowest = row & -row
         low = ranks & (lowest - 1)
-        found = (ranks - low) << 1 | low
-        return np.asarray(found | lowest * (np.bitwise_count(found & row) & 1))
+        spread = (ranks - low) << 1 | low
+        return np.asarray(spread | lowest * (np.bitwise_count(spread & row) & 1))
 
     def set_counts(self, counts: Integers) -> Floats:
         """(received + transform) / 2."""
-        found = counts[:-1]
-        return np.asarray((int(found.sum()) + fwht(found)[1 : self.n_symbols + 2]) / 2)
+        received = counts[:-1]
+        return np.asarray((int(received.sum()) + fwht(received)[1 : self.n_symbols + 2]) / 2)
 
 
 @dataclass(frozen=True)

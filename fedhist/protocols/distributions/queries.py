@@ -242,12 +242,12 @@ class ExceedanceCounts(Query):
 
     def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
         """Add up the cells; integers, so bit-identical to folding the answers."""
-        total, kept = np.zeros(len(self.domain) * len(self.thresholds), dtype=np.int64), 0
+        total, rows = np.zeros(len(self.domain) * len(self.thresholds), dtype=np.int64), 0
         for chunk in users.blocks(CHUNK):
             report = self.answer(chunk, rng(chunk))
             np.add.at(total, report.ragged["cell"], 1)
-            kept += int(report.arrays["kept"].sum()) if self.complete else 0
-        return self._summary(len(users), total, kept)
+            rows += int(report.arrays["kept"].sum()) if self.complete else 0
+        return self._summary(len(users), total, rows)
 
     def _records(self, users: Users) -> tuple[Items, dict[str, Array]]:
         """Empty the records of users with fewer than m items, where rows are complete."""
@@ -269,12 +269,12 @@ class ExceedanceCounts(Query):
         """Add up by symbol and cell: (k, |T|) int64."""
         n = len(self.domain) * len(self.thresholds)
         total = np.bincount(report.ragged["cell"].astype(np.int64), minlength=n)
-        kept = int(report.arrays["kept"].sum()) if self.complete else 0
-        return self._summary(report.n_users, total.astype(np.int64), kept)
+        rows = int(report.arrays["kept"].sum()) if self.complete else 0
+        return self._summary(report.n_users, total.astype(np.int64), rows)
 
-    def _summary(self, n_users: int, total: Array, kept: int) -> Summary:
+    def _summary(self, n_users: int, total: Array, rows: int) -> Summary:
         sums = {"users": total.reshape(len(self.domain), len(self.thresholds))}
-        return Summary(n_users, sums | ({"kept": np.array([kept])} if self.complete else {}))
+        return Summary(n_users, sums | ({"kept": np.array([rows])} if self.complete else {}))
 
     def above(self, summary: Summary) -> NDArray[np.int64]:
         """Count the users with more than t of each symbol: (k, |T|), a copy. NOT PRIVATE."""

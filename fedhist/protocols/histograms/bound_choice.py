@@ -135,9 +135,9 @@ def kept_counts(grid: tuple[int, ...], shares: Int64s) -> Floats:
     """Return the expected count of every item at every threshold: (items, K). NOT PRIVATE."""
     share = shares.astype(np.float64) / SHARE_PARTS
     c = np.array(grid, dtype=np.float64)
-    kept = np.cumsum(share * c, axis=1)
-    kept[:, :-1] += np.cumsum(share[:, :0:-1], axis=1)[:, ::-1] * c[:-1]
-    return kept
+    left = np.cumsum(share * c, axis=1)
+    left[:, :-1] += np.cumsum(share[:, :0:-1], axis=1)[:, ::-1] * c[:-1]
+    return left
 
 
 def choose_bound(task: BoundTask, server: Curator) -> Search:
