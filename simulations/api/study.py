@@ -144,11 +144,9 @@ class Study:
         )
         ranked = "compare" in self.tables or ("sweep" not in self.tables and "epsilon" in keys)
         part = CompareTable if ranked else SweepTable
-        own = {k: v for k, v in keys.items() if k != "zip"}
-        tables = self._with(part.table, part, own, named=("protocols",))
-        if axes or keys.get("zip"):
-            swept = {**tables.get("sweep", {}), **plain("axes", axes or {})}
-            tables["sweep"] = swept | ({"zip": plain("zip", keys["zip"])} if "zip" in keys else {})
+        tables = self._with(part.table, part, keys, named=("protocols",))
+        if axes:
+            tables["sweep"] = {**tables.get("sweep", {}), **plain("axes", axes)}
         self._check_workers(workers)
         with reading(self._told):
             loaded = study_of(tables, self._told, self.name)

@@ -38,7 +38,6 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "xtick.labelsize": 7.5,
     "ytick.labelsize": 7.5,
-    "hatch.linewidth": 0.4,
     "pdf.fonttype": 42,  # journals take no type 3
     "svg.fonttype": "none",  # letters as letters: small, searchable, in any script
     "svg.hashsalt": "fedhist",

@@ -52,8 +52,6 @@ class Cell:
     adversary : sequence of mapping
         The tables [[adversary]], of which defaults are dropped. One with fraction 0 does nothing,
         and yet is part of the key.
-    asked : str
-        The truth that the estimate is held against; empty for the protocol's own.
     """
 
     protocol: Mapping[str, Any]
@@ -61,7 +59,6 @@ class Cell:
     run: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
     adversary: Sequence[Mapping[str, Any]] = ()
-    asked: str = ""
 
     def __post_init__(self) -> None:
         protocol, population, run = map(whole, (self.protocol, self.population, self.run))
@@ -93,16 +90,12 @@ class Cell:
     def from_dict(cls, tables: Mapping[str, Any], label: str = "") -> Self:
         """Rebuild a cell from :meth:`to_dict`, also from what :func:`canonical` wrote of it."""
         known = ("protocol", "population", "run", "adversary")
-        asked = tables.get("truth", {}).get("asked", "")
-        return cls(
-            **{k: numbers(tables[k]) for k in known if k in tables}, asked=asked, label=label
-        )
+        return cls(**{k: numbers(tables[k]) for k in known if k in tables}, label=label)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the tables as plain data; "adversary", a list, only where there are any."""
         tables = {"protocol": self.protocol, "population": self.population, "run": self.run}
         more: dict[str, Any] = {"adversary": self.adversary} if self.adversary else {}
-        more |= {"truth": {"asked": self.asked}} if self.asked else {}
         return {name: whole(table) for name, table in (tables | more).items()}
 
     @cached_property

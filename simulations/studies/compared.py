@@ -236,7 +236,6 @@ def plan_of(study: Study) -> tuple[dict[str, Any], list[Line], list[Cell]]:
         "facts": [],
         "doubts": [],
         "left_out": [list(x) for x in study.left_out],
-        "sampling": None,
         "title": f"{study.name}: {', '.join(dict.fromkeys(x.label for x in lines.values()))}",
         "comparison": bool(readies),
         "run": {"noise": study.run.noise, "clients": study.run.clients},
@@ -288,19 +287,12 @@ def _about(readies: Sequence[Ready]) -> dict[str, Any]:
         "truth": first.truth.value,
         "levels": [t.value for t in c.levels],
         "adversary": list(dict.fromkeys(a.in_words for a in read_adversaries(tables))),
-        "sampling": about["sampling"] if alone else None,
         "left_out": [list(x) for x in dict.fromkeys(x for r in readies for x in r.left_out)],
         "unreached": {k: v for r in readies for k, v in r.about["unreached"].items()},
     }
 
 
 def _axes(lines: Sequence[Line]) -> list[str]:
-    """Name the axes that tell lines apart; of those that vary together, the first."""
-    names, told = [], set[str]()
-    for key in dict.fromkeys(k for line in lines for k in line.setting):
-        values = [canonical(line.setting.get(key)) for line in lines]
-        numbered = canonical([values.index(v) for v in values])
-        if len(set(values)) > 1 and numbered not in told:
-            names.append(key)
-        told.add(numbered)
-    return names
+    """Name the axes that tell lines apart."""
+    keys = dict.fromkeys(k for line in lines for k in line.setting)
+    return [k for k in keys if len({canonical(line.setting.get(k)) for line in lines}) > 1]

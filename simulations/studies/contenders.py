@@ -1,9 +1,8 @@
 """Who takes part in a comparison: settled before anything is run.
 
-A protocol is left out, with the reason, if it cannot be configured, passes the common budget, or
-answers in other entries. One that can only be had under another adjacency, for another unit than
-the user, or with settings that read the data, is run and not ranked. One that estimates another
-truth is held against the common one like the others, and how far its own is from it is shown.
+A protocol is left out, with the reason, if it cannot be configured, passes the common budget, is
+private under another adjacency, or estimates another truth. One that protects another unit than the
+user, or whose settings read the data, is run and not ranked.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from fedhist.base.errors import FedhistError, nearest
 from fedhist.base.origin import in_words, origin_of
@@ -29,7 +26,7 @@ from fedhist.users.shards import check_in_memory
 from simulations.config.reading import built, check_keys, required
 from simulations.populations import Loaded
 from simulations.reporting.json_files import canonical
-from simulations.runs.config import Config, Prepared, population_spec
+from simulations.runs.config import Config, population_spec
 from simulations.runs.facts import budget_doubts, facts_for
 from simulations.runs.results import NOT_PRIVATE
 from simulations.runs.trust import with_trust
@@ -42,8 +39,8 @@ from simulations.studies.levels import (
     premise_of_tables,
     setting_of,
 )
+from simulations.studies.losses import Exact
 from simulations.studies.study import Comparison
-from simulations.studies.truths import Exact, exact_of, known_truths, sampling_error
 
 READS = "its settings read the data: a reference"
 REFUSALS = (ValueError, TypeError, KeyError, FedhistError)
@@ -65,8 +62,6 @@ class Contender:
         What no protocol of its guarantee can beat, in the common loss. NOT PRIVATE.
     level : Trust or None
         The level of trust, where several are compared.
-    asked : str
-        The common truth, where it is not the protocol's own.
     """
 
     label: str
@@ -75,7 +70,6 @@ class Contender:
     flags: tuple[str, ...]
     bounds: tuple[LowerBound, ...] = ()
     level: Trust | None = None
-    asked: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,9 +88,8 @@ class Ready:
         What errors are about.
     about : mapping
         What is said of it, as plain data; NOT PRIVATE: "title" of the population, "n_users",
-        "truths" that errors might be about, the exact answer's own "sampling" error about the
-        population behind the users, "unreached" levels of trust and why, "facts" that matter
-        about the users, "doubts" where the budget protects nobody.
+        "unreached" levels of trust and why, "facts" that matter about the users, "doubts" where the
+        budget protects nobody.
     """
 
     comparison: Comparison
@@ -110,11 +103,7 @@ class Ready:
         """Return the cells of a row, one for each seed."""
         c = self.comparison
         return tuple(
-            replace(
-                _cell(c, contender.table, contender.label, seed),
-                adversary=c.adversary,
-                asked=contender.asked,
-            )
+            replace(_cell(c, contender.table, contender.label, seed), adversary=c.adversary)
             for seed in c.seeds
         )
 
@@ -155,9 +144,11 @@ def set_up(comparison: Comparison) -> Ready:
                 raise
             out[entry.title] = str(e) if ours else in_words(e)  # on every level the same
             continue
-        excess = _excess(comparison, contender.protocol.guarantee, entry)
-        if excess:
-            out[entry.label] = excess
+        protocol = contender.protocol
+        reason = _excess(comparison, protocol.guarantee, entry)
+        reason = reason or other_adjacency(comparison.adjacency, protocol)
+        if reason:
+            out[entry.label] = reason
         else:
             found.append((contender, own))
             every[contender.label] = known
@@ -168,22 +159,17 @@ def set_up(comparison: Comparison) -> Ready:
         told = [f"{label}: {reason}" for label, reason in out.items()]
         told += [f"{t.value}: {NOBODY_THERE[t]}" for t in comparison.levels]
         raise ValueError(f"nothing can be compared: {'; '.join(told)}")
-    truth, exact = _common_truth(comparison, found, loaded, every)
-    alike = [c for c, own in found if own.same(exact)] or [c for c, _ in found]
-    loss = comparison.loss or _own_loss([every[c.label] for c in alike])
+    truth, exact = _common_truth(comparison, found)
     kept = []
     for contender, own in found:
-        known = every[contender.label]
-        bounds = tuple(b for b in known.lower_bounds if b.loss == loss)
-        contender = replace(contender, bounds=bounds)
-        if own.same(exact):
+        if own is exact or own.same(exact):
             kept.append(contender)
-        elif _can_be_held(truth, exact, contender.protocol, loaded, known):
-            kept.append(replace(contender, asked=truth.value))
         else:
-            out[contender.label] = _other_truth(own, truth, exact)
-    if not kept:
-        raise ValueError(f"nothing can be compared: no protocol answers about {truth.value!r}")
+            out[contender.label] = _other_truth(contender.protocol, own, truth, exact)
+    loss = comparison.loss or _own_loss([every[c.label] for c in kept])
+    for i, c in enumerate(kept):
+        bounds = tuple(b for b in every[c.label].lower_bounds if b.loss == loss)
+        kept[i] = replace(c, bounds=bounds)
     reached = {c.level for c in kept}
     unreached = {
         t.value: "; ".join(f"{k}: {v}" for k, v in refused.get(t, {}).items()) or NOBODY_THERE[t]
@@ -194,8 +180,6 @@ def set_up(comparison: Comparison) -> Ready:
     about = {
         "title": loaded.title,
         "n_users": n_users,
-        "truths": [t.value for t in known_truths(kept[0].protocol) if t is not truth],
-        "sampling": sampling_error(exact, loaded.users, loss),
         "unreached": unreached,
         "facts": list(facts_for(loaded, kept[0].protocol)),
         "doubts": list(budget_doubts(comparison.epsilon, comparison.delta, n_users)),
@@ -204,7 +188,7 @@ def set_up(comparison: Comparison) -> Ready:
 
 
 def _contender(comparison: Comparison, entry: Entry, loaded: Loaded, taken: set[str]) -> Contender:
-    """Build a row's protocol; under its own adjacency if the common one cannot be had."""
+    """Build a row's protocol."""
     cls = protocol_class(str(entry.table["name"]))
     common = _settings_of(cls, comparison.common, entry, loaded)
     premise, own = premise_of_tables(entry, comparison.common, comparison.delta)
@@ -221,32 +205,17 @@ def _contender(comparison: Comparison, entry: Entry, loaded: Loaded, taken: set[
         given["dimension"] = loaded.users.samples.values.shape[1]
     first = {k: v for k, v in given.items() if k in parameters(cls)}
     table: dict[str, Any] = {**first, **common, **entry.table}
-    table, prepared = _build(comparison, table, entry)
+    prepared = prepare_cell(_cell(comparison, table, entry.label, 0))
     if setting_of(entry.level):
         table = {**table, **premise, **setting_of(entry.level)}
         try:
             prepared = prepare_cell(_cell(comparison, table, entry.label, 0))
         except REFUSALS as e:
             raise LevelRefused(str(e)) from None
-    flags = flags_of(comparison.adjacency, prepared.protocol)
+    flags = flags_of(prepared.protocol)
     if flags != (NOT_PRIVATE,) and set(prepared.not_private) - set(loaded.not_private):
         flags += (READS,)
     return Contender(entry.label, table, prepared.protocol, flags, level=entry.level)
-
-
-def _build(
-    comparison: Comparison, table: dict[str, Any], entry: Entry
-) -> tuple[dict[str, Any], Prepared]:
-    """Build a protocol; without the common adjacency if it refuses that."""
-    try:
-        return table, prepare_cell(_cell(comparison, table, entry.label, 0))
-    except REFUSALS:
-        own = {k: v for k, v in table.items() if k != "adjacency"}
-        if own == table or "adjacency" in entry.table:
-            raise
-        with suppress(*REFUSALS):  # then the adjacency was not the reason
-            return own, prepare_cell(_cell(comparison, own, entry.label, 0))
-        raise
 
 
 def _settings_of(
@@ -269,18 +238,24 @@ def _cell(comparison: Comparison, table: Mapping[str, Any], label: str, seed: in
     return Cell(table, comparison.population, {**asdict(comparison.run), "seed": seed}, label)
 
 
-def flags_of(common: Adjacency, protocol: Protocol) -> tuple[str, ...]:
-    """Say why a guarantee is not of the common kind."""
+def flags_of(protocol: Protocol) -> tuple[str, ...]:
+    """Say why a guarantee is not one of a user."""
     g = protocol.guarantee
     if not g.private:
         return (NOT_PRIVATE,)
-    if g.unit != "user":
-        return (f"{g.unit}-level: does not protect a user",)
+    return () if g.unit == "user" else (f"{g.unit}-level: does not protect a user",)
+
+
+def other_adjacency(common: Adjacency, protocol: Protocol) -> str:
+    """Say that a user's guarantee is no promise under the common adjacency; empty if it is."""
+    if flags_of(protocol):
+        return ""
+    g = protocol.guarantee
     with suppress(NoTotalError):  # replacement says the same of emptying, say
         stated = pure(g.epsilon)
         if convert(stated, g.adjacency, common, null_safe=protocol.null_safe) == stated:
-            return ()
-    return (f"other adjacency: {g.adjacency.value}",)
+            return ""
+    return f"its guarantee is under {g.adjacency.value}, not under {common.value}"
 
 
 def _excess(comparison: Comparison, g: Guarantee, entry: Entry) -> str:
@@ -300,35 +275,22 @@ def excess_of(g: Guarantee, epsilon: float, delta: float) -> str:
 
 
 def _common_truth(
-    comparison: Comparison,
-    found: Sequence[tuple[Contender, Exact]],
-    loaded: Loaded,
-    every: Mapping[str, Facts],
+    comparison: Comparison, found: Sequence[tuple[Contender, Exact]]
 ) -> tuple[Truth, Exact]:
     """Return what errors are about: as the file says, or what most protocols estimate."""
-    most = int(np.argmax([sum(a.same(b) for _, b in found) for _, a in found]))
-    usual, exact = found[most]
-    own = usual.protocol.estimates
-    truth: Truth = Truth.AVERAGE_OF_USERS if own is Truth.COMMON else own
-    if not comparison.truth and all(other.same(exact) for _, other in found):
-        return truth, exact
-    if comparison.truth:
-        truth = Truth(comparison.truth)
-        known = list(dict.fromkeys(t for c, _ in found for t in known_truths(c.protocol)))
-        if truth not in known:
-            listed = ", ".join(repr(t.value) for t in known)
-            raise ValueError(
-                f"compare.truth: estimates of a {comparison.target} can be held against {listed}, "
-                f"not against {truth.value!r}"
-            )
-        usual = next((c for c, _ in found if c.protocol.estimates is truth), usual)
-    try:
-        mine = every[usual.label]
-        return truth, exact_of(truth, usual.protocol, loaded.users, loaded.domain, mine)[0]
-    except REFUSALS as e:
-        if comparison.truth:
-            raise ValueError(f"compare.truth: {e}") from None
-        return truth, exact
+    asked, of = comparison.truth, [_estimated(c.protocol) for c, _ in found]
+    able = [i for i, truth in enumerate(of) if asked in ("", truth.value)]
+    if not able:
+        known = ", ".join(dict.fromkeys(repr(truth.value) for truth in of))
+        raise ValueError(f"compare.truth: nobody here estimates {asked!r}, but {known}")
+    most = max(able, key=lambda i: sum(found[i][1].same(other) for _, other in found))
+    return of[most], found[most][1]
+
+
+def _estimated(protocol: Protocol) -> Truth:
+    """Name what a protocol estimates; who takes users to be alike averages over them."""
+    own = protocol.estimates
+    return Truth.AVERAGE_OF_USERS if own is Truth.COMMON else own
 
 
 def _own_loss(every: Iterable[Facts]) -> str:
@@ -337,21 +299,13 @@ def _own_loss(every: Iterable[Facts]) -> str:
     return names.pop() if len(names) == 1 else "l2"
 
 
-def _can_be_held(
-    truth: Truth, exact: Exact, protocol: Protocol, loaded: Loaded, known: Facts
-) -> bool:
-    """Whether a protocol's estimate can be held against the common truth."""
-    try:
-        found, _ = exact_of(truth, protocol, loaded.users, loaded.domain, known)
-    except REFUSALS:
-        return False
-    return found.same(exact)
-
-
-def _other_truth(own: Exact, truth: Truth, exact: Exact) -> str:
+def _other_truth(protocol: Protocol, own: Exact, truth: Truth, exact: Exact) -> str:
     gap = own.gap(exact)
-    by = f"by up to {gap:.3g} an entry" if math.isfinite(gap) else "and has other entries"
-    return f"its truth cannot be held against {truth.value!r}: it differs {by} on these users"
+    by = f"differ by up to {gap:.3g} an entry" if math.isfinite(gap) else "have other entries"
+    told = _estimated(protocol)
+    if told is truth:
+        return f"its exact answers {by} from the others' on these users"
+    return f"estimates {told.value!r}, the comparison {truth.value!r}: they {by} on these users"
 
 
 # -- grids without [compare]: what would be an error in all cells is refused before any is run ----

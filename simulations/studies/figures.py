@@ -61,7 +61,7 @@ def _draw_ranking(about: About, lines: Sequence[Line], figure: Figure) -> None:
     height = sum(0.12 + 0.14 * (n.count("\n") + 1) for n in names)
     figure.set_figheight(1.4 + 0.13 * title.count("\n") + height)
     panel = figure.subplots()
-    low, high = _limits(about, lines)
+    low, high = _limits(lines)
     panel.set_xlim(low, high)
     if low > 0:
         _log(panel, "x")
@@ -78,8 +78,6 @@ def _draw_ranking(about: About, lines: Sequence[Line], figure: Figure) -> None:
         )  # fmt: skip
         if line.predicted is not None:
             panel.plot([line.predicted], [y], "k|", ms=12, mew=1.5, zorder=4, label="theory")
-    if about["sampling"]:
-        _hatch(panel.axvspan, about["sampling"], low)
     panel.set_yticks(range(len(lines)), names)
     panel.set_ylim(len(lines) - 0.5, -0.5)
     panel.grid(axis="x", color="#dddddd", lw=0.6, zorder=0)
@@ -104,25 +102,19 @@ def _look(line: Line) -> tuple[str, str, str]:
     return *trust_look(trust), f"{trust} trust"
 
 
-def _limits(about: About, lines: Sequence[Line]) -> tuple[float, float]:
+def _limits(lines: Sequence[Line]) -> tuple[float, float]:
     """Choose the ends of the axis; the lower one is 0, for a linear axis, where an error is 0.
 
     An interval that reaches below 0 runs out of the picture.
     """
     ends = [(x.mean, x.half_width or 0.0) for x in lines if x.mean is not None]
     marks = [m for m, _ in ends] + [x.predicted for x in lines if x.predicted is not None]
-    marks = [m for m in (*marks, about["sampling"] or 0.0) if math.isfinite(m)]
+    marks = [m for m in marks if math.isfinite(m)]
     high = max([*marks, *(m + half for m, half in ends if math.isfinite(m + half))], default=0.0)
     if not ends or min(m for m, _ in ends) <= 0:
         return 0.0, 1.1 * high or 1.0
     inside = [m - half for m, half in ends if half < m]
     return min(x for x in (*marks, *inside) if x > 0) / 1.5, 1.5 * high
-
-
-def _hatch(span: Any, sampling: float, low: float) -> None:
-    """Hatch what lies below the users' own sampling error."""
-    look: Any = {"facecolor": "none", "edgecolor": "#bbbbbb", "hatch": "////", "lw": 0}
-    span(low, sampling, zorder=0, label="below the users' own sampling error", **look)
 
 
 def _error_label(about: About, lines: Sequence[Line], share: bool = False) -> str:
@@ -173,7 +165,7 @@ def _draw_levels(about: About, lines: Sequence[Line], figure: Figure) -> None:
     title = wrapped(visible(about["title"]), figure.get_figwidth())
     figure.set_figheight(2.9 + 0.125 * max(map(len, notes)) + 0.13 * title.count("\n"))
     panel = figure.subplots()
-    low, high = _limits(about, lines)
+    low, high = _limits(lines)
     panel.set_ylim(low, 1.6 * high)  # for what is written above the marks
     if low > 0:
         _log(panel, "y")
@@ -214,8 +206,6 @@ def _draw_levels(about: About, lines: Sequence[Line], figure: Figure) -> None:
             panel.text(x, 0.5, "not reached", color=GREY, transform=across, ha="center")
     if best:
         panel.plot(*zip(*best, strict=True), ls=":", color=GREY, lw=1, zorder=1)
-    if about["sampling"]:
-        _hatch(panel.axhspan, about["sampling"], low)
     panel.set_xticks(range(len(levels)), ["\n".join(n) for n in notes], fontsize=7)
     panel.tick_params(axis="x", length=0)
     panel.grid(axis="y", color="#dddddd", lw=0.6, zorder=0)

@@ -1,4 +1,4 @@
-"""How large an error is: in the usual norms, against the answer's size, against trivial answers.
+"""Exact answers, and how large an error is: in norms, against the answer's size, trivial answers.
 
 The size of an answer is the error of one that is 0 everywhere. Errors that are squares are brought
 to their roots first, so that 10% is a tenth of the answer in any loss.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedhist.base.arrays import Array, Floats
+from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L1, L2, SQUARED_L2
-from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.protocol import Protocol
 from fedhist.model.registry import display_of
 from fedhist.users.keys import Keys
 
@@ -24,6 +26,75 @@ SQUARES = (SQUARED_L2, "ise")
 
 MOST_TOP = 10
 """Items that a recall is of, at most."""
+CLOSE = 1e-9
+"""Relative difference up to which two truths are one: sums may be added up in another order."""
+
+
+@dataclass(frozen=True)
+class Exact:
+    """An exact answer about given users. NOT PRIVATE.
+
+    Attributes
+    ----------
+    value : array
+    keys : Keys or None
+        What its entries stand for; None: their positions.
+    """
+
+    value: Array
+    keys: Keys | None
+
+    @classmethod
+    def of(cls, protocol: Protocol, known: Facts) -> Exact:
+        """Take a protocol's truth, with the keys of its entries where it has any."""
+        value = np.asarray(known.truth, dtype=np.float64)
+        keys = known.support or getattr(protocol, "domain", None)
+        named = isinstance(keys, Keys) and value.shape == (len(keys),)
+        return cls(value, keys if named else None)
+
+    def gap(self, other: Exact) -> float:
+        """Return the largest difference of two entries; an item that is missing has 0.
+
+        Infinite where entries cannot be matched.
+        """
+        if self.keys is not None and other.keys is not None and self.keys != other.keys:
+            at = self.keys.positions(other.keys)
+            mine = np.zeros(len(other.value))
+            mine[at >= 0] = self.value[at[at >= 0]]
+            rest = np.delete(self.value, at[at >= 0])
+            found = np.concatenate([np.abs(mine - other.value), np.abs(rest)])
+            return float(found.max(initial=0.0))
+        if self.value.shape != other.value.shape:
+            return math.inf
+        return float(np.abs(self.value - other.value).max(initial=0.0))
+
+    def over(self, keys: Keys | None) -> Exact:
+        """Return the answer about other items: what is not among them is dropped."""
+        return Exact(over(self.value, self.keys, keys), keys if self.keys else None)
+
+    def same(self, other: Exact) -> bool:
+        """Whether both are the same numbers, but for rounding; never where one is not finite."""
+        scale = float(np.abs(self.value).max(initial=0.0))
+        return math.isfinite(scale) and self.gap(other) <= CLOSE * scale
+
+
+def over(value: Array, keys: Keys | None, wanted: Keys | None) -> Array:
+    """Bring values by item to other items: 0 where there is none, what is not asked is dropped.
+
+    >>> over(np.array([1.0, 2.0]), Keys.of(["x", "y"]), Keys.of(["y", "z"])).tolist()
+    [2.0, 0.0]
+    """
+    if keys is None or wanted is None or keys == wanted:
+        return value
+    at = wanted.positions(keys)
+    out = np.zeros(len(wanted))
+    out[at[at >= 0]] = value[at >= 0]
+    return out
+
+
+def of_items(protocol: Protocol) -> bool:
+    """Whether an estimate has an entry for each item."""
+    return (protocol.display or display_of(protocol.target)).form == "items"
 
 
 def norms(value: Array, truth: Array, one_in: int = 1) -> dict[str, float]:
@@ -40,16 +111,6 @@ def norms(value: Array, truth: Array, one_in: int = 1) -> dict[str, float]:
         SQUARED_L2: square,
         "linf": float(gap.max(initial=0.0)),
     }
-
-
-def distances(
-    estimate: Estimate, truth: Array, support: Keys | None, one_in: int = 1
-) -> dict[str, float]:
-    """Measure an estimate's distance from the truth entry by entry, in the usual norms."""
-    value = (estimate if support is None else estimate.over(support, one_in, invented=True)).value
-    if value is None or np.shape(value) != np.shape(truth):
-        return {}
-    return norms(np.asarray(value, dtype=np.float64), truth, one_in)
 
 
 def restated(expected: float, own: str, wanted: str, entries: int, form: str) -> float | None:
@@ -134,13 +195,12 @@ def item_measures(value: Array, truth: Array) -> Mapping[str, float]:
     dict
         "per item": mean absolute error; "k": items that "recall" is of, the share of the k
         largest of the estimate that are among the k largest in truth, ties in truth being all
-        among them; ties in the estimate count as if broken at random, not by the domain's order;
-        "top off": median relative error of the k largest in truth.
+        among them; ties in the estimate count as if broken at random, not by the domain's order.
 
     Examples
     --------
     >>> item_measures(np.array([3.0, 9.0, 1.0, 0.0]), np.array([8.0, 6.0, 2.0, 0.0]))
-    {'per item': 2.25, 'k': 2.0, 'recall': 1.0, 'top off': 0.5625}
+    {'per item': 2.25, 'k': 2.0, 'recall': 1.0}
     """
     value, truth = (np.asarray(x, dtype=np.float64).ravel() for x in (value, truth))
     if not truth.size:
@@ -151,15 +211,11 @@ def item_measures(value: Array, truth: Array) -> Mapping[str, float]:
     least = np.partition(known, -k)[-k]
     hit, above, tied = truth >= truth[top[-1]], known > least, known == least
     found = float(hit[above].sum()) + (k - int(above.sum())) * float(hit[tied].mean())
-    out = {
+    return {
         "per item": float(np.abs(value - truth).mean()),
         "k": float(k),
         "recall": found / k,
     }
-    top = top[truth[top] > 0]
-    if top.size:
-        out["top off"] = float(np.median(np.abs(value[top] - truth[top]) / truth[top]))
-    return out
 
 
 def unit_of(loss: str, target: str) -> str:

@@ -10,24 +10,21 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from clients.answers import streams
-from fedhist.base.arrays import Array
 from fedhist.base.origin import in_words, whole
 from fedhist.flower.wire import answer_bytes, encode_answer
 from fedhist.model.evaluation import Facts, measured
 from fedhist.model.prediction import Prediction
-from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query
 from fedhist.model.registry import display_of
-from fedhist.model.truths import Truth
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from simulations.adversaries import read_adversaries
 from simulations.runs.results import predicted
 from simulations.runs.run import execute
 from simulations.studies.cells import Cell, key_now, prepare_cell, revision_of, versions
-from simulations.studies.losses import distances, item_measures, norms, trivial_answers
+from simulations.studies.losses import item_measures, norms, of_items, trivial_answers
 from simulations.studies.record import ERROR, Record
-from simulations.studies.truths import Exact, exact_of, of_items, over
 
 MOST_ROWS = 8
 """How many rows a process keeps, with what is known of their users."""
@@ -43,7 +40,6 @@ class Built:
     """
 
     def __init__(self, cell: Cell) -> None:
-        self.asked = cell.asked
         self.prepared = prepare_cell(cell)
         self.protocol = self.prepared.protocol
         if self.prepared.plan is None:
@@ -60,17 +56,6 @@ class Built:
     def prediction(self) -> Prediction:
         """The expected loss, of those who will answer."""
         return predicted(self.prepared, self.known)
-
-    @cached_property
-    def held(self) -> tuple[Exact, Users, Facts | None, int]:
-        """What the estimate is held against: the truth, on whom, what is known, 1 in how many."""
-        known = self.known
-        if not self.asked:
-            return Exact(known.truth, known.support), self.users, known, known.one_in
-        truth = Truth(self.asked)
-        exact, users = exact_of(truth, self.protocol, self.users, self.plan.domain, known)
-        one_in = known.one_in if exact.keys is known.support else 1
-        return exact, users, known if users is self.users else None, one_in
 
     @cached_property
     def promised(self) -> dict[str, Any]:
@@ -191,61 +176,39 @@ def _measured(built: Built, cell: Cell) -> dict[str, Any]:
 def _compared(built: Built, estimate: Estimate) -> dict[str, Any]:
     """Hold an estimate against the truth, in all losses, beside the answers that need no data."""
     protocol, known, bound = built.protocol, built.known, built.prediction
-    loss = protocol.loss_of(estimate, built.users, known=known)
-    losses = distances(estimate, known.truth, known.support, known.one_in)
-    exact, users, facts, one_in = built.held
-    truth, keys = exact.value, exact.keys
+    truth, keys, one_in = known.truth, known.support, known.one_in
     more: dict[str, Any] = {"source": bound.source, "entries": one_in * int(np.size(truth))}
-    if built.asked:
-        mine = Exact.of(protocol, known).over(keys).value
-        value = over(np.asarray(estimate.value, dtype=np.float64), estimate.keys, keys)
-        estimate = Estimate.ok(value, keys=keys)
-        more["own"] = {bound.loss: loss, **losses}
-        off = one_in * _loss(protocol, Estimate.ok(mine, keys=keys), users, truth, facts)
-        more["off"] = {bound.loss: off, **norms(mine, truth, one_in)}
-        losses = norms(value, truth, one_in)
-        loss = one_in * _loss(protocol, estimate, users, truth, facts)
     final = (estimate if keys is None else estimate.over(keys, one_in, invented=True)).value
-    if final is not None and of_items(protocol):
-        more["items"] = item_measures(final, truth)
-    more["bias"] = _bias(protocol, estimate, truth)
+    value = np.asarray(final, dtype=np.float64)
+    alike = value.shape == np.shape(truth)
+    if of_items(protocol):
+        more["items"] = item_measures(value, truth)
+    more["bias"] = None
+    if alike and (protocol.display or display_of(protocol.target)).form == "coordinates":
+        with np.errstate(all="ignore"):
+            more["bias"] = float(np.mean(value - truth))
     return {
-        "loss": loss,
+        "loss": protocol.loss_of(estimate, built.users, known=known),
         "loss_name": bound.loss,
-        "losses": losses,
-        "trivial": _trivial(protocol, exact, users, facts, one_in, bound.loss),
+        "losses": norms(value, truth, one_in) if alike else {},
+        "trivial": _trivial(built, bound.loss),
         "predicted": float(bound.expected),
         "predicted_kind": bound.kind,
         "more": more,
     }
 
 
-def _trivial(
-    protocol: Protocol, exact: Exact, users: Users, facts: Facts | None, one_in: int, loss: str
-) -> dict[str, dict[str, float]]:
-    truth, out = exact.value, {}
-    for name, x in trivial_answers(protocol, truth).items():
-        own = one_in * _loss(protocol, Estimate.ok(x, keys=exact.keys), users, truth, facts)
-        out[name] = {loss: own} | norms(x, truth, one_in)
+def _trivial(built: Built, loss: str) -> dict[str, dict[str, float]]:
+    """Measure the answers that need no data; of items entry by entry, whatever their support."""
+    protocol, known, out = built.protocol, built.known, {}
+    for name, x in trivial_answers(protocol, known.truth).items():
+        if of_items(protocol):
+            own = protocol.loss(x, known.truth)
+        else:
+            answer = Estimate.ok(x, keys=known.support)
+            own = protocol.loss_of(answer, built.users, known.truth, known)
+        out[name] = {loss: known.one_in * own} | norms(x, known.truth, known.one_in)
     return out
-
-
-def _loss(
-    protocol: Protocol, estimate: Estimate, users: Users, truth: Array, known: Facts | None
-) -> float:
-    """Measure values in a protocol's own loss; of items entry by entry, whatever its support."""
-    if of_items(protocol):
-        return protocol.loss(np.asarray(estimate.value), truth)
-    return protocol.loss_of(estimate, users, truth, known)
-
-
-def _bias(protocol: Protocol, estimate: Estimate, truth: Array) -> float | None:
-    """Average the signed errors of a vector's coordinates."""
-    value, display = estimate.value, protocol.display or display_of(protocol.target)
-    if value is None or value.shape != np.shape(truth) or display.form != "coordinates":
-        return None
-    with np.errstate(all="ignore"):
-        return float(np.mean(np.asarray(value, dtype=np.float64) - truth))
 
 
 def bytes_per_user(queries: list[Query], users: Users) -> float:

@@ -57,8 +57,8 @@ class Record:
         What not every study shows: "population" in words, "entries" of the truth, "items" (see
         :func:`~simulations.studies.losses.item_measures`), "bias" of means, "public" numbers,
         "spent" epsilon, delta and by which composition, "not_private" notes and "reads" (of them
-        what a setting took from the data), "diagnostics" of adversaries, "off" and "own" where the
-        truth is not the protocol's own, "source" of the prediction, "traceback" of an error.
+        what a setting took from the data), "diagnostics" of adversaries, "source" of the
+        prediction, "traceback" of an error.
     """
 
     key: str
@@ -130,20 +130,6 @@ class Record:
     def relative(self) -> float | None:
         """The loss as a share of the answer's size."""
         return relative(self.loss, self.size, self.loss_name)
-
-    @property
-    def off(self) -> float | None:
-        """How far the protocol's own truth is from the one asked for; None where they are one."""
-        found: float | None = self.more.get("off", {}).get(self.loss_name)
-        return found
-
-    @property
-    def own_loss(self) -> float | None:
-        """The loss about the protocol's own truth."""
-        if "off" not in self.more:
-            return self.loss
-        found: float | None = self.more.get("own", {}).get(self.loss_name)
-        return found
 
     @property
     def tables(self) -> Cell:

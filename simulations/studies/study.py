@@ -12,17 +12,13 @@
 - ``seeds = 20``: every protocol is run with run.seed, run.seed + 1, ...; or a list of seeds;
 - ``loss``: "l1", "l2", "squared l2" or "linf", instead of the one that the target's protocols
   declare, or else of each protocol's own;
-- ``truth``: which statistic of the users errors are about where a target has several: "average of
-  users", "pooled" or "one item a user" of shares, "total" or "one item a user" of counts, "average
-  of users" or "pooled" of samples. Unless told otherwise, the one that most of the protocols
-  estimate. What estimates another one is run too, and what that costs it is shown;
+- ``truth``: which statistic of the users errors are about where protocols estimate several:
+  "average of users", say, or "one item a user". Unless told otherwise, the one that most of the
+  protocols estimate. What estimates another one is left out;
 - ``without = ["..."]``: protocols of the target that are left out;
 - ``trust = ["central", "aggregate", "shuffle", "local"]``: every protocol is run under each of
   these levels that it has, and ranked with the others of the same level; an entry's own key
-  ``trust`` names its levels alone. All under replacement, which all levels can state;
-- ``fractions = [0, 0.1, 0.49]``: an axis: the share of misbehaving users. The only table
-  [[adversary]] says what they do; without one they are "corrupted": all hold the same made-up
-  record.
+  ``trust`` names its levels alone. All under replacement, which all levels can state.
 
 [sweep] makes a grid:
 
@@ -30,8 +26,6 @@
   results depend on, ``"adversary.fraction" = [0, 0.1]`` of the only table [[adversary]] or
   ``"adversary.1.fraction"`` of the second; all their combinations are run. Beside [compare], whose
   protocols are ranked at each of them, protocol.epsilon is the common budget;
-- ``[[sweep.zip]]``: axes of equal length that go together, such as "population.samples_per_user"
-  and "protocol.samples_per_user";
 - without [compare]: ``protocols = [{ name = "mean" }, { name = "mean", mode = "paper" }]``, each of
   which completes the table [protocol]; an axis "protocol.trust" runs a protocol under those levels
   that it has; ``seeds``; replacement where nothing is said of an adjacency.
@@ -103,8 +97,6 @@ from simulations.studies.losses import NORMS
 
 FOLDER = "studies"
 TRUTHS = tuple(t.value for t in Truth)
-USUAL_ATTACK = "corrupted"
-"""What misbehaving users do where fractions are given and no table [[adversary]]."""
 BUDGET = ("epsilon", "delta", "adjacency")
 NOT_HERE = ("repeats", "ledger", "journal", "out")
 """Keys of [run] that a study has no use for."""
@@ -121,7 +113,6 @@ def _usable(seeds: int | tuple[int, ...]) -> bool:
 
 
 Seeds = Annotated[int | tuple[int, ...], Must("a positive number or a list of seeds", _usable)]
-ZIPPED = Must("tables of their own: [[sweep.zip]]", lambda _: True)
 
 
 @dataclass(frozen=True)
@@ -140,7 +131,6 @@ class CompareTable(Settings):
     seeds: Seeds = 10
     loss: Annotated[str, one_of(*NORMS)] | None = None
     truth: Annotated[str, one_of(*TRUTHS)] | None = None
-    fractions: Annotated[tuple[float, ...], Must("a list of numbers", bool)] | None = None
     trust: Any = None
 
 
@@ -151,7 +141,6 @@ class SweepTable(Settings):
     table: ClassVar[str] = "sweep"
     seeds: Seeds = 1
     protocols: Annotated[Tables, Must("a list of tables", bool)] | None = None
-    zip: Annotated[tuple[Annotated[Table, ZIPPED], ...], ZIPPED] = ()
 
 
 OWN = tuple(f.name for f in fields(SweepTable))
@@ -270,9 +259,6 @@ def study_of(tables: dict[str, Any], source: str | Path, name: str) -> Study:
     axes = dict(sweep or {})
     if "protocols" in axes:
         raise ValueError("sweep.protocols stand in [compare], where there is one")
-    if "fractions" in compare:
-        common, compare = dict(common), dict(compare)
-        axes["adversary.fraction"] = list(_fractions(compare, common))
     if "seeds" in axes:
         compare = {**compare, "seeds": axes["seeds"]}
     if "run.seed" in _flat(axes):
@@ -286,20 +272,6 @@ def study_of(tables: dict[str, Any], source: str | Path, name: str) -> Study:
         values = with_values(common, rest)
         points.append((setting, comparison_of(values | {"compare": given}, source, name)))
     return Study(name, tables, points[0][1].run, tuple(points))
-
-
-def _fractions(compare: dict[str, Any], common: dict[str, Any]) -> tuple[float, ...]:
-    """Take the shares of misbehaving users out of [compare], and check them."""
-    shares = read(CompareTable, {"epsilon": 1.0, "fractions": compare.pop("fractions")}).fractions
-    rows = rows_of(common.get("adversary", [])) or [{"kind": USUAL_ATTACK}]
-    if len(rows) != 1:
-        raise ValueError(
-            f"compare.fractions are of one table [[adversary]], got {len(rows)}; an axis "
-            '"adversary.1.fraction" of [sweep] varies one of several'
-        )
-    common["adversary"] = rows
-    every = [read_adversaries([{**rows[0], "fraction": f}])[0] for f in shares or ()]
-    return tuple(dict.fromkeys(a.fraction for a in every))
 
 
 # -- comparisons -----------------------------------------------------------------------------------
@@ -513,25 +485,12 @@ def _variants(table: SweepTable, common: Setting) -> list[tuple[str, Setting]]:
 
 def _settings(given: Table) -> list[Setting]:
     """List all combinations of the axes of [sweep]."""
-    table = read(SweepTable, {k: v for k, v in given.items() if k in OWN})
-    axes: list[list[Setting]] = []
-    for key, values in _flat({k: v for k, v in given.items() if k not in OWN}).items():
-        axes.append([{key: v} for v in _axis(key, values)])
-    for group in map(_flat, table.zip):
-        columns = {key: _axis(key, values) for key, values in group.items()}
-        lengths = {key: len(values) for key, values in columns.items()}
-        if len(set(lengths.values())) != 1:
-            found = ", ".join(f"{key} has {n}" for key, n in lengths.items())
-            raise ValueError(f"zipped axes need equally many values: {found or 'there are none'}")
-        rows = zip(*columns.values(), strict=True)
-        axes.append([dict(zip(columns, row, strict=True)) for row in rows])
-    names = [key for axis in axes for key in axis[0]]
-    for key in names:
-        if names.count(key) > 1:
-            raise ValueError(f"{key} is on two axes of the sweep")
-    if (n := math.prod(map(len, axes))) > MOST_CELLS:
+    axes = _flat({k: v for k, v in given.items() if k not in OWN})
+    for key, values in axes.items():
+        _check_axis(key, values)
+    if (n := math.prod(map(len, axes.values()))) > MOST_CELLS:
         raise ValueError(f"{n:,} cells are more than {MOST_CELLS:,}")
-    return [{k: v for part in parts for k, v in part.items()} for parts in itertools.product(*axes)]
+    return [dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -545,8 +504,8 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _axis(key: str, values: Any) -> list[Any]:
-    """Check an axis: a known key, and a list of values that is not empty."""
+def _check_axis(key: str, values: Any) -> None:
+    """Check an axis: a known key, and a list of values that is not empty (ValueError)."""
     table, dot, name = key.partition(".")
     if not dot or table not in TABLES:
         known = [*OWN, *(f"{t}.{name or '...'}" for t in TABLES)]
@@ -566,7 +525,6 @@ def _axis(key: str, values: Any) -> list[Any]:
         raise ValueError(f"the axis {key} needs a list of values, got {values!r}")
     if key == f"protocol.{KEY}":
         levels_of(values, key)
-    return values
 
 
 def with_values(tables: Mapping[str, Any], setting: Setting) -> dict[str, Any]:

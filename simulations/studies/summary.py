@@ -89,17 +89,8 @@ class Line:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what came of it as plain data, with its plan."""
-        names: tuple[str, ...] = (
-            "rank",
-            "mean",
-            "half_width",
-            "relative",
-            "worse",
-            "predicted",
-            "ratio",
-            "far_off",
-        )
-        names += ("bias", "off", "rounds", "bytes_per_user", "seconds")
+        names = ["rank", "mean", "half_width", "relative", "worse", "predicted", "ratio"]
+        names += ["far_off", "bias", "rounds", "bytes_per_user", "seconds"]
         told = {n: getattr(self, n) for n in names} if self.records else {}
         return {**self.plan(), **told, "statuses": dict(self.statuses)}
 
@@ -160,15 +151,9 @@ class Line:
         return next((r.predicted_kind for r in self.records if r.predicted_kind), "")
 
     @property
-    def own_losses(self) -> list[float]:
-        """Losses about the protocol's own truth, which predictions are about."""
-        return [x for r in self.records if (x := r.own_loss) is not None]
-
-    @property
     def ratio(self) -> float | None:
-        """Measured over predicted, each about the protocol's own truth."""
-        mean = _mean(self.own_losses)
-        return mean / self.predicted if mean is not None and self.predicted else None
+        """Measured over predicted."""
+        return self.mean / self.predicted if self.mean is not None and self.predicted else None
 
     @property
     def far_off(self) -> bool:
@@ -179,9 +164,9 @@ class Line:
         """
         if self.predicted is None or any(r.cell.get("adversary") for r in self.records):
             return False
-        if self.predicted_kind == "bound" and (_mean(self.own_losses) or 0.0) < self.predicted:
+        if self.predicted_kind == "bound" and (self.mean or 0.0) < self.predicted:
             return False
-        return far_off(self.own_losses, self.predicted)
+        return far_off(self.losses, self.predicted)
 
     @property
     def relative(self) -> float | None:
@@ -208,11 +193,6 @@ class Line:
     def at_least(self) -> LowerBound | None:
         """The largest of the lower bounds."""
         return max(self.bounds, key=lambda b: b.value, default=None)
-
-    @property
-    def off(self) -> float | None:
-        """How far the protocol's own truth is from the common one; None where they are one."""
-        return _mean([x for r in self.records if (x := r.off) is not None])
 
     @property
     def bias(self) -> float | None:

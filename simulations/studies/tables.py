@@ -108,9 +108,6 @@ def fields_of(about: About, lines: Lines) -> dict[str, Field]:
         "ratio": Field(_ratio, _digits(3), "ratio: measured / theory"),
         "at least": Field(_bound, _digits(2)),
         "bias": Field(lambda line: line.bias, _digits(3), "bias: the mean signed error"),
-        "other truth": Field(
-            lambda line: line.off, _digits(3), "other truth: distance of a row's own from this one"
-        ),
         "times": Field(
             times,
             lambda x: fixed(x, 0 if x is not None and x >= 10 else 2),
@@ -227,12 +224,7 @@ def _references(about: About, lines: Lines) -> list[tuple[str, float]]:
 
 def _remarks(line: Line) -> list[str]:
     """Say below a line's label what its numbers alone would hide."""
-    said = [*line.flags, *missing_in_words(line)]
-    if line.off is not None:
-        said.append(
-            f"other truth: {short(line.off, 3)} off" if line.off else "of more items, these count"
-        )
-    return said
+    return [*line.flags, *missing_in_words(line)]
 
 
 def missing_in_words(line: Line) -> list[str]:
@@ -270,11 +262,6 @@ def _legend(about: About, lines: Lines, usual: Sequence[str], known: Mapping[str
         seen = {line.first.trust for line in lines}
         told = [t for t in LETTERS if t in seen]
         text.append(f"{', '.join(LETTERS[t] for t in told)}: {', '.join(told)} trust.")
-    if about["sampling"] is not None:
-        text.append(
-            f"The exact answer is itself about {about['sampling']:.3g} from that of the population "
-            "which the users are a sample of (estimated)."
-        )
     return " ".join(text)
 
 
@@ -287,7 +274,7 @@ def sections_of(about: About, lines: Lines) -> list[tuple[str, list[str]]]:
     return [
         ("what is compared", _compared(about)),
         ("what must be believed", _believed(about, lines)),
-        ("estimates", _estimates(about, lines)),
+        ("estimates", [] if about["comparison"] else _said(lines, lambda x: [x.first.truth])),
         ("guarantees", _guarantees(about, lines)),
         ("at least", _bounds(lines)),
         ("NOT PRIVATE in these runs", _secret(about, lines)),
@@ -302,7 +289,7 @@ def _said(lines: Lines, of: Callable[[Line], Sequence[str]]) -> list[str]:
     labels = dict.fromkeys(line.label for line in lines)
     found: dict[str, dict[str, None]] = {}
     for line in lines:
-        for text in of(line):
+        for text in filter(None, of(line)):
             found.setdefault(text, {})[line.label] = None
     return [t if len(w) == len(labels) else f"{'; '.join(w)}: {t}" for t, w in found.items()]
 
@@ -310,11 +297,9 @@ def _said(lines: Lines, of: Callable[[Line], Sequence[str]]) -> list[str]:
 def _compared(about: About) -> list[str]:
     if not about["comparison"]:
         return []
-    others = " or ".join(repr(t) for t in about["truths"])
-    more = f" (compare.truth may be {others})" if others else ""
     return [
         f"one budget for all, {about['budget']['adjacency']}: {about['neighbours']}",
-        f"truth: {about['truth']}{more}",
+        f"truth: {about['truth']}",
         *(f"adversary: {words}" for words in about["adversary"]),
     ]
 
@@ -326,16 +311,6 @@ def _believed(about: About, lines: Lines) -> list[str]:
     }
     out = [f"{level}: {words}" for level, every in told.items() for words in every]
     return out + [f"{t}: not reached; {why}" for t, why in about.get("unreached", {}).items()]
-
-
-def _estimates(about: About, lines: Lines) -> list[str]:
-    out = _said(lines, lambda line: [line.first.truth] if line.first.truth else [])
-    if any(line.off for line in lines):
-        out.append(
-            f"off: {about['loss']} between a row's own truth and {about['truth']!r} on these "
-            "users, a bias that no budget takes away"
-        )
-    return out
 
 
 def _guarantees(about: About, lines: Lines) -> list[str]:

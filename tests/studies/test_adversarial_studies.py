@@ -244,7 +244,6 @@ seed = 1
 epsilon = 2.0
 delta = 1e-6
 seeds = 2
-{fractions}
 protocols = [
     {{ name = "few-users-mean", box = 1.0, corrupted = 0.49, label = "robust" }},
     {{ name = "few-users-mean", epsilon = inf, label = "average" }},
@@ -255,7 +254,7 @@ protocols = [
 samples_per_user = 20
 sample_radius = 0.75
 
-{adversary}
+{more}
 
 [population]
 kind = "gaussian"
@@ -268,17 +267,18 @@ high = 1.0
 seed = 3
 """
 TARGET = '[adversary]\nkind = "input-poisoning"\ntarget = 1.0\n'
+SHARES = "[sweep]\nadversary.fraction = [0, 0.49]\n"
 
 
-def written(folder: Path, fractions: str, adversary: str = TARGET) -> Path:
+def written(folder: Path, more: str) -> Path:
     path = folder / "robust.toml"
-    path.write_text(COMPARE.format(fractions=fractions, adversary=adversary))
+    path.write_text(COMPARE.format(more=more))
     return path
 
 
 def test_ranks_are_among_rows_of_one_share(tmp_path: Path) -> None:
     """The plain average is off by what the attackers add to it, exactly; the robust one is not."""
-    found = run_study(load_study(written(tmp_path, "fractions = [0, 0.49]")))
+    found = run_study(load_study(written(tmp_path, SHARES + TARGET)))
     assert [(r.setting["adversary.fraction"], r.rank) for r in found.lines] == [
         (f, k) for f in (0.0, 0.49) for k in (1, 2, None)
     ]
@@ -299,28 +299,10 @@ def test_ranks_are_among_rows_of_one_share(tmp_path: Path) -> None:
     assert robust < 0.17**2 < 0.13 < (rows["average", 0.49].mean or 0.0)
 
 
-def test_without_fractions_the_tables_hold_for_every_row(tmp_path: Path) -> None:
-    _, _, cells = plan_of(load_study(written(tmp_path, "", TARGET + "fraction = 0.2\n")))
+def test_adversaries_hold_for_every_row(tmp_path: Path) -> None:
+    _, _, cells = plan_of(load_study(written(tmp_path, TARGET + "fraction = 0.2\n")))
     assert [c.adversary[0]["fraction"] for c in cells] == [0.2] * 6
-    _, _, usual = plan_of(load_study(written(tmp_path, "fractions = [0.1]", "")))
-    assert [c.adversary[0]["kind"] for c in usual] == ["corrupted"] * 6
-    _, _, honest = plan_of(load_study(written(tmp_path, "", "")))
+    _, _, honest = plan_of(load_study(written(tmp_path, "")))
     assert all(not c.adversary for c in honest)
-
-
-@pytest.mark.parametrize(
-    ("fractions", "adversary", "message"),
-    [
-        ("fractions = 0.1", TARGET, "must be a list of numbers, got 0.1"),
-        ("fractions = []", TARGET, "must be a list of numbers"),
-        ('fractions = ["x"]', TARGET, "must be a number, got 'x'"),
-        ("fractions = [0.5]", "", r"of corrupted must lie in \[0, 0.49\], got 0.5"),
-        ("fractions = [0.1]", TWO, "one table .*, got 2"),
-        ("", TARGET, "needs the key 'fraction'"),
-    ],
-)
-def test_fractions_that_cannot_be_meant(
-    tmp_path: Path, fractions: str, adversary: str, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        load_study(written(tmp_path, fractions, adversary))
+    with pytest.raises(ValueError, match="needs the key 'fraction'"):
+        load_study(written(tmp_path, TARGET))

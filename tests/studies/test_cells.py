@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist import Estimate, Keys
 from fedhist.model.registry import protocol_class, protocols
 from simulations.populations import Loaded, Plan
 from simulations.populations.zipf import Zipf
@@ -18,7 +17,7 @@ from simulations.reporting.json_files import canonical
 from simulations.runs.run import Options, execute
 from simulations.studies import cells, measuring
 from simulations.studies.cells import Cell, revision_of
-from simulations.studies.losses import distances
+from simulations.studies.losses import norms
 from simulations.studies.measuring import bytes_per_user, error_record, run_cell
 from simulations.studies.record import Record
 
@@ -219,13 +218,14 @@ def test_bytes_of_a_central_histogram() -> None:
 
 def test_distances_by_hand() -> None:
     truth = np.array([1.0, 0.0, -2.0])
-    found = distances(Estimate.ok([4.0, 0.0, 2.0]), truth, None)
+    found = norms(np.array([4.0, 0.0, 2.0]), truth)
     assert found == {"l1": 7.0, "l2": 5.0, "squared l2": 25.0, "linf": 4.0}
-    keys = Keys.of(["a", "b", "c"])
-    some = Estimate.ok([2.0], keys=Keys.of(["c"]))
-    assert distances(some, truth, keys)["l1"] == 5.0
-    assert distances(Estimate.ok([1.0]), truth, None) == {}
-    assert distances(Estimate.refused("few"), truth, None) == {}
+    assert norms(np.zeros(3), truth, one_in=2) == {
+        "l1": 6.0,
+        "l2": pytest.approx(10**0.5),
+        "squared l2": 10.0,
+        "linf": 2.0,
+    }
 
 
 def test_bytes_do_not_depend_on_the_user(protocol_name: str) -> None:

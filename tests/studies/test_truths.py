@@ -1,4 +1,4 @@
-"""One truth and one scale: exact answers by hand, known biases, trivial answers as rows."""
+"""One truth and one scale: who answers about it, trivial answers as rows."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ import numpy as np
 import pytest
 
 from fedhist.model.registry import protocol_class
-from fedhist.model.truths import Truth
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
 from simulations.studies.compared import Compared, run_study
 from simulations.studies.levels import with_common
 from simulations.studies.losses import item_measures, trivial_answers
 from simulations.studies.study import load_study, study_of
-from simulations.studies.truths import exact_of, known_truths
 
 EVENTS = {  # ann has four teas, bob one coffee, eve a tea and a coffee, dan nothing of the domain
     "ann": {"tea": 4},
@@ -24,54 +20,10 @@ EVENTS = {  # ann has four teas, bob one coffee, eve a tea and a coffee, dan not
     "dan": {"milk": 2},
 }
 DOMAIN = ["coffee", "tea"]
-SHARES = {
-    Truth.AVERAGE_OF_USERS: [1.5 / 3, 1.5 / 3],
-    Truth.POOLED: [2 / 7, 5 / 7],
-    Truth.ONE_ITEM: [1.5 / 4, 1.5 / 4],
-}
-COUNTS = {Truth.TOTAL: [2, 5], Truth.ONE_ITEM: [1.5, 1.5]}
 
 
 def rows() -> list[tuple[str, str, int]]:
     return [(u, i, n) for u, items in EVENTS.items() for i, n in items.items()]
-
-
-@pytest.fixture(scope="module")
-def users() -> Users:
-    import polars as pl
-
-    table = pl.DataFrame(rows(), schema=["user", "item", "n"], orient="row")
-    return Users.from_frame(table, user="user", item="item", count="n")
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"), [("frequency-oracle", SHARES), ("local-histogram", COUNTS)]
-)
-def test_truths_of_items_by_hand(
-    name: str, expected: dict[Truth, list[float]], users: Users
-) -> None:
-    protocol = protocol_class(name).example()
-    domain = Keys.of(DOMAIN)
-    assert set(known_truths(protocol)) == set(expected)
-    for truth, value in expected.items():
-        exact, judged = exact_of(truth, protocol, users, domain)
-        assert exact.value == pytest.approx(value)
-        assert (exact.keys, judged) == (domain, users)
-    with pytest.raises(
-        ValueError, match="cannot be held against the truth 'average risk of users'"
-    ):
-        exact_of(Truth.AVERAGE_RISK, protocol, users, domain)
-
-
-def test_truths_of_samples_by_hand() -> None:
-    """Users with the samples 0, 0, 0 and 1: 1/2 on average, 1/4 pooled."""
-    protocol = protocol_class("box-mean").example()
-    x = np.repeat([[0.0], [0.0], [0.0], [1.0]], 3, axis=1)
-    users = Users.from_samples(np.arange(2, dtype=np.uint64), np.array([0, 3, 4]), x)
-    found = {
-        t: exact_of(t, protocol, users, None)[0].value.tolist() for t in known_truths(protocol)
-    }
-    assert found == {Truth.AVERAGE_OF_USERS: [0.5] * 3, Truth.POOLED: [0.25] * 3}
 
 
 FILE = """
@@ -114,66 +66,51 @@ def shown(found: Compared) -> str:
     return found.written("txt").decode()
 
 
-OFF = {  # l1 distances of what each of the two estimates from the truth that is asked
-    "average of users": {"all items": None, "one item": 1 / 4},
-    "pooled": {"all items": 3 / 7, "one item": 3.0 / 8 - 2.0 / 7 + 5.0 / 7 - 3.0 / 8},
-    "one item a user": {"all items": 1 / 4, "one item": None},
-}
-
-
-@pytest.mark.parametrize("truth", OFF)
-def test_every_row_is_held_against_the_truth_that_is_asked(truth: str, tmp_path: Path) -> None:
-    """With hardly any noise the measured error is the distance of the two truths."""
-    found = compared(tmp_path, f'truth = "{truth}"', "30.0")
-    assert found.about["truth"] == truth
-    assert not found.about["left_out"]
-    sizes = {"average of users": 1.0, "pooled": 1.0, "one item a user": 0.75}
-    for row in found.lines:
-        off = OFF[truth][row.label]
-        assert row.rank is not None
-        assert row.off == (None if off is None else pytest.approx(off))
-        assert row.mean == pytest.approx(off or 0.0, abs=0.06)
-        assert row.relative == pytest.approx((row.mean or 0.0) / sizes[truth])
-        assert row.records[0].size == pytest.approx(sizes[truth])
-    text = shown(found)
-    assert f"truth: {truth} (compare.truth may be" in text
-    assert max(map(len, text.splitlines())) <= 80
-    assert found.document()["truth"] == truth
-
-
-def test_theory_is_about_a_rows_own_truth(tmp_path: Path) -> None:
-    """Its ratio does not see the other truth, which is far beyond the noise."""
-    own = {r.label: r for r in compared(tmp_path, "").lines}
-    other = {r.label: r for r in compared(tmp_path, 'truth = "pooled"').lines}
-    for label in own:
-        assert other[label].predicted == own[label].predicted
-        assert other[label].ratio == pytest.approx(own[label].ratio)
-        assert (other[label].mean or 0) > (own[label].mean or 0)
+@pytest.mark.parametrize(
+    ("truth", "kept", "left"),
+    [
+        ("", "all items", "one item"),
+        ("average of users", "all items", "one item"),
+        ("one item a user", "one item", "all items"),
+    ],
+)
+def test_a_comparison_has_one_truth(truth: str, kept: str, left: str, tmp_path: Path) -> None:
+    """Three of four users have an item of the domain: shares of 1/2 each, or of 3/8."""
+    found = compared(tmp_path, f'truth = "{truth}"' if truth else "", "30.0")
+    assert [(r.label, r.rank) for r in found.lines] == [(kept, 1)]
+    assert found.about["truth"] == (truth or "average of users")
+    (out,) = found.about["left_out"]
+    assert out[0] == left
+    assert "'one item a user'" in out[1]
+    assert "'average of users'" in out[1]
+    assert out[1].endswith("they differ by up to 0.125 an entry on these users")
+    assert found.lines[0].records[0].size == pytest.approx(0.75 if "one" in truth else 1.0)
+    assert f"truth: {found.about['truth']}" in shown(found)
 
 
 def test_what_cannot_be_asked(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"compare.truth must be one of .*got 'poled'"):
         compared(tmp_path, 'truth = "poled"')
-    with pytest.raises(ValueError, match="held against 'average of users', 'pooled', 'one item"):
+    with pytest.raises(ValueError, match="nobody here estimates 'total', but 'average of users', "):
         compared(tmp_path, 'truth = "total"')
 
 
 def test_trivial_answers_are_rows_and_what_is_worse_is_marked(tmp_path: Path) -> None:
     """At epsilon = 0.01 2,000 local users say nothing."""
-    found = compared(tmp_path, "", "0.01")
+    found = compared(tmp_path, 'truth = "one item a user"', "0.01")
     assert found.lines[0].trivial == {
-        "all zeros": pytest.approx(1.0),
-        "uniform": pytest.approx(0.0),
+        "all zeros": pytest.approx(0.75),
+        "uniform": pytest.approx(0.25),
     }
     worst = max(found.lines, key=lambda r: r.mean or 0.0)
     assert worst.worse == "uniform"
     text = " ".join(shown(found).split())
-    assert "all zeros 1 - 100%" in text, text
+    assert "all zeros 0.75 - 100%" in text, text
     assert "†: worse than uniform, an answer without any data" in text
     frame = found.table
     assert frame["protocol"].to_list()[:3] == ["no privacy (exact)", "uniform", "all zeros"]
     assert dict(frame.select("protocol", "worse than").rows())[worst.label] == "uniform"
-    assert {"rounds", "bytes", "l2", "theory", "at least", "estimates"} <= set(frame.columns)
+    assert {"rounds", "bytes", "l2", "theory", "estimates"} <= set(frame.columns)
 
 
 def test_measures_of_items_by_hand() -> None:
@@ -182,7 +119,6 @@ def test_measures_of_items_by_hand() -> None:
     found = item_measures(value, truth)
     assert found["per item"] == pytest.approx((5 + 30 + 3 + 20 + 40 + 1) / 6)
     assert (found["k"], found["recall"]) == (3, pytest.approx(2 / 3))  # items 0, 4, 2
-    assert found["top off"] == pytest.approx(0.1)  # of 0.1, 0.75, 0.1
     assert item_measures(np.zeros(1), np.zeros(1)) == {"per item": 0.0, "k": 1.0, "recall": 1.0}
 
 
@@ -258,30 +194,3 @@ def test_only_a_refused_adjacency_is_left_as_it_is(
     else:
         with pytest.raises(ValueError, match="pair must be a list"):
             with_common(plain)
-
-
-def test_of_more_items_those_of_the_domain_count(tmp_path: Path) -> None:
-    """Milk is outside of the domain: what unbounded-histogram says of it is no error."""
-    (tmp_path / "plain.csv").write_text(
-        "user,item,n\n" + "ann,tea,3\nbob,milk,2\neve,coffee,1\n" * 9
-    )
-    (tmp_path / "domain.txt").write_text("\n".join(DOMAIN))
-    rows = [
-        '{ name = "bounded-histogram", clip = 300, epsilon = inf }',
-        '{ name = "unbounded-histogram", clip = 300, epsilon = inf }',
-    ]
-    path = tmp_path / "more.toml"
-    tables = FILE.format(
-        epsilon="1.0\ndelta = 1e-6", more="", path=tmp_path / "plain.csv",
-        domain=tmp_path / "domain.txt",
-    )  # fmt: skip
-    head, _, tail = tables.partition("protocols = [")
-    path.write_text(
-        f"{head}protocols = [{','.join(rows)}]\n[population]{tail.partition('[population]')[2]}"
-    )
-    found = run_study(load_study(path))
-    bounded, unbounded = sorted(found.lines, key=lambda r: r.label)
-    assert (bounded.off, unbounded.off) == (None, 0.0)
-    assert unbounded.mean == pytest.approx(0.0, abs=1e-6)
-    assert {r.more["entries"] for r in found.records} == {2}
-    assert "of more items, these count" in " ".join(shown(found).split())

@@ -34,7 +34,6 @@ ABOUT: dict[str, Any] = {
     "doubts": [],
     "left_out": [["other", "passes the common budget"]],
     "unreached": {},
-    "sampling": None,
     "comparison": True,
     "run": {"noise": "simulated", "clients": "per-user"},
     "target": "histogram",
@@ -43,7 +42,6 @@ ABOUT: dict[str, Any] = {
     "neighbours": "one user's whole record is replaced by any other",
     "seeds": 2,
     "truth": "total",
-    "truths": [],
 }
 PROMISE = {"epsilon": 1.0, "delta": 0.0, "adjacency": "replace-user", "unit": "user"}
 

@@ -34,12 +34,11 @@ from simulations.populations.facts import facts_of
 from simulations.populations.synthetic import numbered_ids
 from simulations.runs.config import Config, RunTable, population_spec, prepare
 from simulations.studies.cells import load_once
-from simulations.studies.contenders import excess_of, flags_of
+from simulations.studies.contenders import excess_of, flags_of, other_adjacency
 from simulations.studies.decide.profile import Profile, profile_of
 from simulations.studies.decide.question import Question
 from simulations.studies.levels import NOBODY_THERE, OF_NATIVE, premise_keys, setting_of
-from simulations.studies.losses import SQUARES
-from simulations.studies.truths import Exact, exact_of, over
+from simulations.studies.losses import SQUARES, Exact, of_items, over
 
 ADJACENCY = Adjacency.REPLACE_USER
 """Of all levels: the one that all can state."""
@@ -395,8 +394,9 @@ class Problem:
                 except Exception as e:
                     reason = reason or words_of(e)
                     continue
-                flags = flags_of(ADJACENCY, protocol)
-                reason = excess_of(protocol.guarantee, epsilon, q.delta) or "; ".join(flags)
+                reason = excess_of(protocol.guarantee, epsilon, q.delta)
+                reason = reason or "; ".join(flags_of(protocol))
+                reason = reason or other_adjacency(ADJACENCY, protocol)
                 if not reason:
                     found.append((c, protocol))
                 break
@@ -412,10 +412,17 @@ class Problem:
         return found
 
     def _measured(self, found: list[tuple[Candidate, Protocol]]) -> tuple[Measure, list[Candidate]]:
-        """Settle the truth and the loss, and drop who answers about another truth."""
-        q, users = self.question, self.users
+        """Settle the truth and the loss, and drop who answers about another truth.
+
+        The truth is that of a protocol which estimates what is asked. Of items every protocol is
+        held against it; its closed form counts only where it is about the same numbers.
+        """
+        q = self.question
         asked = Truth(q.truth) if q.truth else TRUTHS.get(q.target, Truth.AVERAGE_OF_USERS)
-        if not any(asked is p.estimates for _, p in found) and found and not q.truth:
+        if found and not any(asked is p.estimates for _, p in found):
+            if q.truth:
+                known = ", ".join(dict.fromkeys(repr(p.estimates.value) for _, p in found))
+                raise ValueError(f"decide.truth: nobody here estimates {q.truth!r}, but {known}")
             asked = found[0][1].estimates
         found = sorted(found, key=lambda item: item[1].estimates is not asked)
         exact, loss, taken = None, display_of(q.target).loss, list[Candidate]()
@@ -423,11 +430,11 @@ class Problem:
         for c, protocol in found:
             if protocol.name not in own:
                 try:
-                    known = self._known(protocol)
-                    own[protocol.name] = Exact.of(protocol, known)
-                    held, _ = exact_of(asked, protocol, users, self.loaded.domain, known)
+                    own[protocol.name] = whole = Exact.of(protocol, self._known(protocol))
+                    held = whole.over(self.loaded.domain)
                     exact, loss = exact or held, loss or protocol.loss_name
-                    if not held.same(exact) or (loss not in NORMS and protocol.loss_name != loss):
+                    other = not (of_items(protocol) or held.same(exact))
+                    if other or (loss not in NORMS and protocol.loss_name != loss):
                         own[protocol.name] = f"estimates {protocol.estimates}, not {asked}"
                 except Exception as e:
                     own[protocol.name] = words_of(e)
