@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.console import Console
 
+from fedhist.base.files import whole_file
 from simulations.audit.bounds import claimed_delta
 from simulations.audit.finding import Finding
 from simulations.reporting.json_files import plain, write_json
-from simulations.reporting.pictures import BLUE, ORANGE, picture
-from simulations.reporting.table import BAD, Marked, Table, numeric, worded
-from simulations.reporting.terminal import print_lines, print_table
+from simulations.reporting.pictures import BLUE, ORANGE, drawn
+from simulations.reporting.table import (
+    BAD,
+    Marked,
+    Table,
+    numeric,
+    print_lines,
+    print_table,
+    worded,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -120,8 +128,7 @@ def summary_of(findings: Sequence[Finding], alpha: float) -> dict[str, Any]:
 def draw_curves(path: Path, findings: Sequence[Finding]) -> None:
     """Draw the curves to a PNG file; nothing where no finding has one."""
     if any(f.curve for f in findings):
-        with picture(path, 9, 4, dpi=130, font_size=8) as figure:
-            draw_on(figure, findings)
+        whole_file(path, drawn(lambda figure: draw_on(figure, findings), 9, "png"))
 
 
 def draw_on(figure: Figure, findings: Sequence[Finding]) -> None:

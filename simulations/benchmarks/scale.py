@@ -27,7 +27,7 @@ from fedhist.session.codec import query_digest
 from fedhist.session.session import Session
 from fedhist.users.shards import BLOCK, Shard
 from simulations.benchmarks.measuring import Result, Row, memory
-from simulations.reporting.terminal import quiet_flower
+from simulations.reporting.table import quiet_flower
 from simulations.runs.config import Config, RunTable, prepare
 from simulations.runs.run import Options, execute, noise_source
 

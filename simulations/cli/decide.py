@@ -91,7 +91,7 @@ def decide(
     overrides += set_ or ()
     question = load_question(source if study else file, overrides)
     if profile:
-        from simulations.reporting.terminal import print_lines
+        from simulations.reporting.table import print_lines
         from simulations.studies.decide.decision import profile_for
 
         told = profile_for(question)

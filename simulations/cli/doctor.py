@@ -21,8 +21,7 @@ def doctor(
 
     Exit status: 0 it works (a note is nothing that keeps it from working), 1 something failed.
     """
-    from simulations.reporting.table import BAD, GOOD, NOTED, Marked
-    from simulations.reporting.terminal import print_row
+    from simulations.reporting.table import BAD, GOOD, NOTED, Marked, print_row
     from simulations.runs.doctor import FAILED, NOTE, RUNTIMES, Examined, examine, tiny_run
 
     marks = {FAILED: BAD, NOTE: NOTED}

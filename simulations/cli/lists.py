@@ -38,8 +38,7 @@ def list_(
     A configuration and a study are files to start your own from.
     """
     from fedhist.model.registry import load_builtin, load_plugin
-    from simulations.reporting.table import frame
-    from simulations.reporting.terminal import print_table
+    from simulations.reporting.table import frame, print_table
 
     load_builtin()
     for file in plugin or []:
@@ -88,8 +87,7 @@ def protocols_table() -> Table:
 def show_protocol(name: str) -> None:
     """Show one protocol: its docstring, parameters and defaults."""
     from fedhist.model.registry import protocol_class
-    from simulations.reporting.table import Table
-    from simulations.reporting.terminal import print_table
+    from simulations.reporting.table import Table, print_table
     from simulations.runs.config import configs_of
 
     console, cls = terminal.console, protocol_class(name)
@@ -219,7 +217,7 @@ def experiments_table() -> Table:
 def show_experiment(name: str) -> None:
     """Show what an experiment measures: its populations and settings."""
     from simulations.experiments.experiment import experiment
-    from simulations.reporting.terminal import print_facts
+    from simulations.reporting.table import print_facts
 
     e = experiment(name)
     facts: dict[str, Any] = {"paper": e.paper, "title": e.title}

@@ -101,8 +101,8 @@ def run(
     """
     from fedhist.model.protocol import EXIT_CODES
     from simulations.config.reading import reading
+    from simulations.reporting.table import quiet_flower
     from simulations.reporting.targets import check_folder, check_results
-    from simulations.reporting.terminal import quiet_flower
     from simulations.runs.booked_run import Finished, run_job, summary_of
     from simulations.runs.config import load_config, prepare
     from simulations.runs.results import RUN

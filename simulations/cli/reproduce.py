@@ -65,11 +65,11 @@ def reproduce(
         folder_of,
         print_all,
     )
-    from simulations.reporting.terminal import quiet_flower
+    from simulations.reporting.table import quiet_flower
 
     if name is None:
         from simulations.cli.lists import experiments_table
-        from simulations.reporting.terminal import print_table
+        from simulations.reporting.table import print_table
 
         print_table(terminal.console, experiments_table())
         return

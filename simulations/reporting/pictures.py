@@ -5,12 +5,8 @@ from __future__ import annotations
 import io
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-
-from fedhist.base.files import whole_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,7 +117,7 @@ def drawn(draw: Callable[[Figure], None], width: str | float, kind: str) -> byte
     return encoded(sketched(draw, width), kind)
 
 
-def encoded(figure: Figure, kind: str, dpi: int = 200) -> bytes:
+def encoded(figure: Figure, kind: str) -> bytes:
     """Return a figure as a file; the same figure gives the same bytes."""
     import matplotlib as mpl
     from matplotlib.text import Text
@@ -133,30 +129,5 @@ def encoded(figure: Figure, kind: str, dpi: int = 200) -> bytes:
             text.set_parse_math(False)  # a name, no formula
     with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font has not
-        figure.savefig(body, format=kind, dpi=dpi, metadata=dates.get(kind))
+        figure.savefig(body, format=kind, dpi=200, metadata=dates.get(kind))
     return body.getvalue()
-
-
-@contextmanager
-def picture(
-    path: str | Path, width: float, height: float, *, dpi: int = 150, **style: Any
-) -> Iterator[Figure]:
-    """Yield a figure to draw on; afterwards it is written to a PNG file, whole or not at all.
-
-    Parameters
-    ----------
-    path : str or Path
-    width, height : float
-        Inches.
-    dpi : int
-    **style
-        Settings of matplotlib, with underscores for dots: ``font_size=8``.
-    """
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    more: dict[Any, Any] = {k.replace("_", "."): v for k, v in style.items()}
-    with mpl.rc_context({**STYLE, **more}):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        yield figure
-        whole_file(Path(path), encoded(figure, "png", dpi))

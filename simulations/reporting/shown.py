@@ -8,24 +8,37 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Console
 
+import fedhist
 from simulations.reporting.json_files import json_text, numbers, write_json
-from simulations.reporting.page import Picture, page
 from simulations.reporting.pictures import drawn, sketched
-from simulations.reporting.table import Column, Marked, Table, csv, frame, latex, markdown
+from simulations.reporting.table import (
+    Column,
+    Marked,
+    Table,
+    csv,
+    frame,
+    latex,
+    markdown,
+    print_lines,
+    print_section,
+    print_table,
+)
 from simulations.reporting.targets import whole_folder, write_target
-from simulations.reporting.terminal import print_lines, print_section, print_table
 
 if TYPE_CHECKING:
     import polars as pl
+    from jinja2 import Template
     from matplotlib.figure import Figure
 
 TABLES, FIGURES = ("txt", "md", "tex", "csv"), ("svg", "pdf", "png")
@@ -276,3 +289,74 @@ def _table(body: dict[str, Any]) -> Table:
 
 def _form(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
+
+
+# -- the page -------------------------------------------------------------------------------------
+
+Sections = Sequence[tuple[str, Sequence[str]]]
+"""Titles, and sentences under each."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as SVG, drawn once for a screen or paper and once for a telephone."""
+
+    wide: str
+    narrow: str
+
+    @classmethod
+    def of(cls, draw: Callable[[Figure], None]) -> Picture:
+        """Draw a figure at the width of a page and at that of a column."""
+        return cls(*(_inline(drawn(draw, width, "svg").decode()) for width in ("page", "column")))
+
+
+def _inline(svg: str) -> str:
+    """Return SVG as it stands in a page: without its header, and with the digits that are seen."""
+    return re.sub(r"(\d\.\d\d)\d+", r"\1", svg[svg.index("<svg") :])
+
+
+def page(
+    title: str,
+    tables: Sequence[Table],
+    sections: Sections,
+    warning: str,
+    picture: Picture | None = None,
+    *,
+    whole: bool = True,
+) -> str:
+    """Return a page, or a part of somebody else's.
+
+    Parameters
+    ----------
+    title : str
+    tables : sequence of Table
+    sections : sequence of (str, sequence of str)
+        What is said below them; those without sentences are left out.
+    warning : str
+        Why it is not private; empty where it is.
+    picture : Picture, optional
+    whole : bool
+    """
+    return _template().render(
+        title=title,
+        tables=[t.usual for t in tables if t.rows or t.notes],
+        sections=[(t[:1].upper() + t[1:], lines) for t, lines in sections if lines],
+        warning=warning,
+        picture=picture,
+        whole=whole,
+        version=fedhist.__version__,
+    )
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # for pages only
+
+    templates = Environment(
+        autoescape=True,
+        loader=PackageLoader("simulations.reporting"),
+        lstrip_blocks=True,
+        trim_blocks=True,
+        undefined=StrictUndefined,
+    )
+    return templates.get_template("page.html")

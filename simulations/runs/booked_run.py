@@ -15,7 +15,7 @@ from fedhist.base.errors import BudgetExceeded
 from fedhist.model.evaluation import check_rows, first_pass
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session, claim
-from simulations.reporting.estimate_files import columns_of
+from simulations.reporting.estimates import columns_of
 from simulations.runs.config import Prepared
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.options import Outcome

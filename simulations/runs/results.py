@@ -24,7 +24,7 @@ from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys
-from simulations.reporting.estimate_files import write_estimate
+from simulations.reporting.estimates import write_estimate
 from simulations.reporting.json_files import write_json
 from simulations.reporting.targets import new_folder, whole_folder
 from simulations.runs.config import Prepared
@@ -137,7 +137,7 @@ def write_results(
         if first.estimate.value is not None:
             about = {"estimates": in_words(first.estimate.truth)}
             write_estimate(part, first.estimate, about, raw=prepared.config.run.raw_csv)
-            from simulations.reporting.figures import draw_estimate
+            from simulations.reporting.estimates import draw_estimate
 
             shown, truth, told = first.estimate, None, prepared.not_private
             if evaluation is not None:

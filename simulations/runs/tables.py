@@ -13,10 +13,8 @@ from fedhist.model.protocol import Estimate
 from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError
 from fedhist.privacy.guarantee import Adjacency, Trust
-from simulations.reporting.numbers import clipped, number
-from simulations.reporting.statistics import NORMAL
-from simulations.reporting.table import Column, Table, numeric
-from simulations.reporting.terminal import print_facts, print_table
+from simulations.reporting.numbers import NORMAL, clipped, number
+from simulations.reporting.table import Column, Table, numeric, print_facts, print_table
 from simulations.runs.booked_run import Finished
 from simulations.runs.data_ledger import DataLedger, common_adjacency
 from simulations.runs.results import Evaluation

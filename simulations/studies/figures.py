@@ -1,4 +1,4 @@
-"""The figures of a study: a ranking, levels of trust side by side, or errors over an axis.
+"""The figures of studies: a ranking, levels of trust side by side, errors over an axis, a decision.
 
 A hue is a level of trust in all of them; marker, line and shade tell protocols apart, so that no
 colour is needed. Black is what needs no run, grey what is not ranked.
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedhist.base.text import visible
-from simulations.reporting.numbers import clipped, fixed, short, shown
+from simulations.reporting.numbers import clipped, fixed, number, short, shown
 from simulations.reporting.pictures import GREY, shades, trust_look, wrapped
 from simulations.studies.losses import relative, unit_of
 from simulations.studies.summary import LEVEL, Line
@@ -20,6 +20,10 @@ from simulations.studies.tables import in_setting, missing_in_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from simulations.studies.decide.problem import Measure
+    from simulations.studies.decide.question import Question
+    from simulations.studies.decide.search import Finding
 
 MARKERS = "os^Dv<>PX*"
 STYLES: Sequence[Any] = (
@@ -35,6 +39,9 @@ MOST_LETTERS = 34
 MOST_PANELS = 12
 GAP = 0.27
 """Between two rows of a level, in levels."""
+APART, LEAST = 1.06, 1e-6
+"""Factor between the marks of equal answers, so that none hides another; what stands for an error
+of 0 on a logarithmic axis."""
 
 About = Mapping[str, Any]
 
@@ -349,3 +356,82 @@ def _mark_values(panel: Any, values: Sequence[float]) -> None:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# -- a decision ------------------------------------------------------------------------------------
+
+
+def draw_decision(
+    figure: Figure, title: str, q: Question, m: Measure, findings: Sequence[Finding]
+) -> None:
+    """Draw expected errors over epsilon as lines, and answers as marks with their intervals."""
+    users = q.epsilon is not None and q.error is not None
+    wide = figure.get_figwidth()
+    axes = figure.subplots()
+    axes.set_ylim(*_decided_limits(q, findings))
+    if not users:
+        axes.set_xlim(0.02, 80)
+    _log(axes, "x")
+    _log(axes, "y")
+    marks = list[tuple[float, float]]()
+    for f, line in zip(findings, STYLES, strict=False):
+        _draw_answer(axes, f, _answer(q, m, f), marks, "" if users else line)
+    if q.error is not None:
+        axes.axhline(q.error, color="black", lw=0.9)
+        place: Any = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
+        axes.annotate(f"target {q.asked}", (0.01, q.error), xytext=(0, 2), **place)
+    axes.yaxis.set_major_formatter(lambda y, _: m.write(y))
+    told = "users" if users else "epsilon (user-level, replace-user)"
+    axes.set_xlabel(f"{told}; marks of equal answers stand side by side")
+    axes.set_ylabel("error; NOT PRIVATE")
+    axes.grid(which="major", color="#e5e5e5", lw=0.5, zorder=0)
+    axes.set_title(wrapped(title, wide), loc="left")
+    figure.set_figheight(0.6 * wide)
+    _list_marks(figure, [axes])
+
+
+def _decided_limits(q: Question, findings: Sequence[Finding]) -> tuple[float, float]:
+    """Return the ends of the axis of errors: what was asked is in the middle of them."""
+    errors = [e for f in findings for _, e in f.curve]
+    errors += [f.trial.error for f in findings if f.trial is not None]
+    errors = [max(e, LEAST) for e in errors if math.isfinite(e)] or [1.0]
+    if q.error is None:
+        return min(errors) / 1.5, max(errors) * 1.5
+    low, high = max(min(errors), q.error / 20), min(max(errors), q.error * 50)
+    return min(low, q.error) / 1.5, max(high, q.error) * 1.5
+
+
+def _draw_answer(
+    axes: Any, f: Finding, answer: str, marks: list[tuple[float, float]], line: Any
+) -> None:
+    colour, marker = trust_look(f.level.value)
+    label = f"{f.level.value}: {answer}"
+    if line and f.curve and not f.borrowed:
+        axes.plot(*zip(*f.curve, strict=True), ls=line, color=colour, lw=1.3, zorder=2)
+    t = f.trial
+    if t is None or not math.isfinite(t.error):
+        axes.plot([], [], marker=marker, color=colour, ls="none", label=label)
+        return
+    x, error = t.x, max(t.error, LEAST)
+    while any(
+        abs(math.log(x / a)) < math.log(APART) and abs(math.log(error / b)) < 0.1 for a, b in marks
+    ):
+        x *= APART
+    marks.append((x, error))
+    interval = [[max(t.error - t.low, 0.0)], [max(t.high - t.error, 0.0)]]
+    face = colour if f.x is not None or f.status == "measured" else "white"
+    look: Any = {"fmt": marker, "color": colour, "mfc": face, "ms": 6, "capsize": 2, "zorder": 4}
+    half = interval if math.isfinite(t.high) else None
+    axes.errorbar([x], [error], yerr=half, label=label, **look)
+
+
+def _answer(q: Question, m: Measure, f: Finding) -> str:
+    if f.trial is None:
+        return "none"
+    name = f.trial.candidate.name
+    if f.status == "measured":
+        return f"{m.write(f.trial.error)}, {name}"
+    if f.x is None:
+        return f"not reached, {name}"
+    x = number(f.x, 3)
+    return f"epsilon {x}, {name}" if q.epsilon is None else f"{x} users, {name}"

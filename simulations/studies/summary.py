@@ -12,7 +12,7 @@ import numpy as np
 
 from fedhist.model.prediction import LowerBound
 from fedhist.model.registry import display_of
-from simulations.reporting.statistics import far_off, half_width
+from simulations.reporting.numbers import far_off, half_width
 from simulations.studies.levels import Premise
 from simulations.studies.losses import NORMS, relative, worse_than
 from simulations.studies.record import Record

@@ -9,8 +9,7 @@ from typing import Any
 
 from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust
-from simulations.reporting.numbers import MISSING, fixed, percent, short, shown, span
-from simulations.reporting.statistics import FAR
+from simulations.reporting.numbers import FAR, MISSING, fixed, percent, short, shown, span
 from simulations.reporting.table import BAD, Column, Marked, Table, worded
 from simulations.studies.losses import NORMS, UNIFORM, relative
 from simulations.studies.record import ERROR

@@ -58,7 +58,7 @@ def test_results_are_shown_before_their_picture_is_drawn(
     def full(*arguments: object, **more: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("simulations.reporting.figures.draw_estimate", full)
+    monkeypatch.setattr("simulations.reporting.estimates.draw_estimate", full)
     answer = run("--out", "out")
     assert answer.status == 2
     assert re.search("^ status +ok", answer.out, re.MULTILINE)
@@ -186,7 +186,7 @@ def test_an_interrupt_while_writing_leaves_nothing_and_keeps_what_was_there(
     def interrupt(*arguments: object, **more: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simulations.reporting.figures.draw_estimate", interrupt)
+    monkeypatch.setattr("simulations.reporting.estimates.draw_estimate", interrupt)
     for folder in ("out", "new"):
         answer = run("--seed", "2", "--out", folder)
         assert answer.status == 130

@@ -13,7 +13,7 @@ from fedhist.model.display import Display
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of, load_builtin, own_protocols
 from fedhist.users.keys import Keys
-from simulations.reporting.figures import draw_estimate, draw_on
+from simulations.reporting.estimates import draw_estimate, draw_on
 
 load_builtin()
 

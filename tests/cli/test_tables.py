@@ -18,8 +18,7 @@ from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from simulations.cli import lists
 from simulations.experiments.experiment import Check, Request, Result, experiment
 from simulations.experiments.report import Reproduced
-from simulations.reporting.table import Column, Table
-from simulations.reporting.terminal import print_table, wrap
+from simulations.reporting.table import Column, Table, print_table, wrap
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.tables import print_ledger
 from simulations.studies.compared import Compared, plan_of, run_cells

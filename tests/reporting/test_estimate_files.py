@@ -10,7 +10,7 @@ import pytest
 
 from fedhist.model.protocol import Estimate
 from fedhist.users.keys import Keys
-from simulations.reporting.estimate_files import write_estimate
+from simulations.reporting.estimates import write_estimate
 
 NAMES = ["tea", "", " ", 'say "x"', "a,b", "two\nlines", "a\rb", "äpple\u00a0", "=1+1", "-5", "NaN"]
 VALUES = [0.1, -0.0, 1e20, 1e-7, 123456789.125, np.nan, np.inf, -np.inf, 1 / 3, 5e-324, 2.0]

@@ -20,13 +20,22 @@ from simulations.config.named_files import to_toml
 from simulations.populations.memory import Memory
 from simulations.reporting.numbers import number
 from simulations.reporting.shown import Shown
-from simulations.reporting.table import BAD, GOOD, Column, Marked, Row, Table
-from simulations.reporting.terminal import print_lines, print_table, wrap
-from simulations.studies.decide.figure import draw_decision
+from simulations.reporting.table import (
+    BAD,
+    GOOD,
+    Column,
+    Marked,
+    Row,
+    Table,
+    print_lines,
+    print_table,
+    wrap,
+)
 from simulations.studies.decide.problem import Problem, load
 from simulations.studies.decide.profile import Profile, profile_of
 from simulations.studies.decide.question import Question
 from simulations.studies.decide.search import HIGH, LOW, Finding, Trial, search
+from simulations.studies.figures import draw_decision
 from simulations.studies.levels import premise_of
 from simulations.studies.losses import trivial_answers
 
