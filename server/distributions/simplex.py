@@ -38,6 +38,16 @@ def project_simplex(x: ArrayLike) -> Floats:
     return np.asarray(np.maximum(v - np.take_along_axis(level, last, axis=-1), 0.0))
 
 
+def project_shares(x: Floats) -> Floats:
+    """Return the nearest shares to (k,) ``x`` in l2: none is negative, they add up to 1 at most.
+
+    >>> project_shares(np.array([0.5, 0.2, -0.3])).tolist()
+    [0.5, 0.2, 0.0]
+    """
+    positive = np.maximum(x, 0.0)
+    return project_simplex(x) if positive.sum() > 1 else positive
+
+
 def presence_to_probability(present: ArrayLike, n_users: float, m: int) -> Floats:
     """Read the number of users that have a symbol as the symbol's probability [1, Algorithm 4].
 

@@ -87,10 +87,10 @@ class Distribution(TwoModes, DistributionTarget, Central):
         distribution comes back exactly, whatever the mechanism.
     samples_per_user : int
         m, PUBLIC. A user with more in-domain items draws m of them uniformly without replacement.
-        One with fewer sends what it has, and what it lacks is missing: noisy counts then add up to
-        less than 1 and the projection spreads the rest evenly, presence and selection take the
-        symbols for rarer than they are. So choose m no larger than almost all users' numbers, or
-        take ``ragged-distribution``.
+        One with fewer sends what it has, one without any nothing: noisy counts are divided by their
+        sum where that is surely less than s m, so that users weigh by what they send; presence and
+        selection take the symbols for rarer than they are. So choose m no larger than almost all
+        users' numbers, or take ``ragged-distribution``.
     n_users : int
         s, PUBLIC under replacement. All of them must answer.
     delta : float
@@ -143,7 +143,7 @@ class Distribution(TwoModes, DistributionTarget, Central):
     name: ClassVar[str] = "distribution"
     paper: ClassVar[str] = "Liu, Suresh, Yu, Kumar & Riley, NeurIPS 2020"
     mechanisms: ClassVar[Mapping[str, Mechanism]] = MECHANISMS
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
 
     domain: Keys
     epsilon: float

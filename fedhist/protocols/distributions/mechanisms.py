@@ -258,17 +258,17 @@ class Additive(Mechanism):
         return 1 if self.encoding == "one-item" else task.m
 
     def _from_counts(self, noisy: Array, task: DistributionTask, std: float) -> Learned:
-        """Divide noisy counts by s m, and compare their sum with 1; post-processing."""
+        """Divide noisy counts by s m, or by their sum where that is surely less."""
         whole = task.n_users * self._items(task)
         p = np.asarray(noisy, dtype=np.float64) / whole
-        mass = float(p.sum())
+        mass, sure = float(p.sum()), 5 * std / whole * math.sqrt(task.k) + 1e-9
         warnings: tuple[str, ...] = ()
-        if mass < 1 - 5 * std / whole * math.sqrt(task.k) - 1e-9:
+        if mass < 1 - sure:
+            p /= max(mass, sure)
             warnings = (
                 warned(
                     f"the noisy counts add up to {mass:.3g} of n_users times samples_per_user",
-                    "users have fewer items, and what is missing is spread evenly: shares are "
-                    "drawn towards the uniform distribution",
+                    "users have fewer items, and whoever has more of them weighs more",
                     "lower samples_per_user, or take ragged-distribution",
                 ),
             )

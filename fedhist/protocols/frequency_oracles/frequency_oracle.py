@@ -60,7 +60,7 @@ from fedhist.protocols.shared.shuffles import Batch, NonInteractive
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import BLOCK, Shard
-from server.distributions.simplex import project_simplex
+from server.distributions.simplex import project_shares
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -117,8 +117,8 @@ class FrequencyOracle(OneVote):
         Public symbols; other items are dropped before one is drawn. At most 2^22 (krr: 2^30 - 1,
         subset and unary: 2^16).
     project : bool
-        Project the estimate onto the simplex, which is free. It suits populations where every user
-        has an item of the domain.
+        Project the estimate onto the shares that add up to 1 at most, which is free: what they lack
+        is the share of users without an item of the domain.
     kind : {"auto", "krr", "hadamard", "projective", "subset", "unary"}
         krr: the symbol or any other [1]. hadamard: an index [2]. projective: a point of a
         projective space over a prime field [3]. subset: w of the symbols [4]. unary: a bit for
@@ -155,6 +155,7 @@ class FrequencyOracle(OneVote):
     loss_name: ClassVar[str] = "squared l2"
     display: ClassVar[Display | None] = DISTRIBUTION
     batch: ClassVar[int] = BLOCK
+    revision: ClassVar[int] = 1
     report_kinds: ClassVar[tuple[str, tuple[str, ...]]] = ("kind", get_args(Kind))
 
     epsilon: float
@@ -185,7 +186,7 @@ class FrequencyOracle(OneVote):
 
     def conclude(self, shares: Array, stderr: Array, n_users: int) -> Estimate:
         """Project if that is wanted."""
-        value = project_simplex(shares) if self.project else shares
+        value = project_shares(shares) if self.project else shares
         public = {"n_report": float(n_users)}
         return Estimate.ok(value, stderr=stderr, keys=self.domain, public=public)
 

