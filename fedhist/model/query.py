@@ -168,11 +168,11 @@ class Summary:
                     raise WireError(f"summaries disagree: {kind} {other} and {one}")
         sums = {}
         for name, a in first.sums.items():
-            total = a.copy()
+            total = a if len(found) > 1 else a.copy()
             for p in found[1:]:
                 b = p.sums[name][None]
-                _check_alike(f"sums {name!r}", b, total.shape, total.dtype)
-                total += b[0]
+                _check_alike(f"sums {name!r}", b, a.shape, a.dtype)
+                total = np.add(total, b[0], out=np.empty_like(a) if total is a else total)
             sums[name] = total
         keyed = {name: Keyed.merge(p.keyed[name] for p in found) for name in first.keyed}
         rows: dict[str, Array] = {}

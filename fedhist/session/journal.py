@@ -44,6 +44,7 @@ class Journal:
         self._folder = Path(folder) if folder is not None else None
         self._lines: list[Line] = []
         self._exact: dict[int, Summary] = {}
+        self._local: dict[int, Summary] = {}
         self._on_disk: set[int] = set()
         self._lock: IO[str] | None = None
         if self._folder is not None:
@@ -147,11 +148,13 @@ class Journal:
     # -- summaries -----------------------------------------------------------------------------
 
     def keep_local(self, index: int, summary: Summary) -> None:
-        """Journal a summary that is private as it is."""
-        arrays = {k: array_to_json(v) for k, v in summary_arrays(summary).items()}
-        self.append(
-            {"kind": "summary", "index": index, "n_users": summary.n_users, "arrays": arrays}
-        )
+        """Journal a summary that is private as it is; in memory it is kept as it is."""
+        line: Line = {"kind": "summary", "index": index, "n_users": summary.n_users}
+        if self._folder is None:
+            self._local[index] = summary
+        else:
+            line["arrays"] = {k: array_to_json(v) for k, v in summary_arrays(summary).items()}
+        self.append(line)
 
     def keep_exact(self, index: int, summary: Summary) -> None:
         """Keep an exact central summary until :meth:`forget_exact`; journal its shapes only.
@@ -196,6 +199,8 @@ class Journal:
         replays the released values and does not look at it. One that was lost before that must be
         asked for again, and counts as not answered.
         """
+        if index in self._local:
+            return self._local[index]
         line = self.find("summary", index)
         if line is None:
             exact = self.find("exact", index)
