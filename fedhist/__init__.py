@@ -74,10 +74,10 @@ if TYPE_CHECKING:
     from fedhist.users.streams import integer_threshold as integer_threshold
     from fedhist.users.streams import unit_interval as unit_interval
     from simulations.api.audits import audit as audit
+    from simulations.api.studies import Study as Study
     from simulations.api.studies import compare as compare
     from simulations.api.studies import decide as decide
     from simulations.api.studies import show as show
-    from simulations.api.study import Study as Study
     from simulations.populations import population as population
     from simulations.runs.run import run as run
 else:

@@ -219,7 +219,7 @@ def checked(
             )
 
 
-def takes(*tables: type, shared: bool = True) -> Callable[[F], F]:
+def takes(*tables: type) -> Callable[[F], F]:
     """Let help and completion show the keys of some tables as the keywords of a function."""
 
     def named(function: F) -> F:
@@ -229,7 +229,7 @@ def takes(*tables: type, shared: bool = True) -> Callable[[F], F]:
         hinted = {f.name: hints(t)[f.name] for t in tables for f in fields(t)}
         empty: Any = inspect.Parameter.empty
         known = {k: empty if h is Any else expected(h) for k, h in hinted.items()}
-        known |= dict.fromkeys(SHARED if shared else (), empty)
+        known |= dict.fromkeys(SHARED, empty)
         kept += [
             inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=h)
             for n, h in known.items()

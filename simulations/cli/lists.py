@@ -93,7 +93,7 @@ def show_protocol(name: str) -> None:
     console, cls = terminal.console, protocol_class(name)
     console.print(f"{name}  ({cls.paper})", style="bold", markup=False)
     text, _, _ = (inspect.getdoc(cls) or "").partition("\nExamples\n")
-    console.print(reflow(plain_text(text.rstrip()), console.width), markup=False)
+    console.print(plain_text(text.rstrip()), markup=False)
     rows = []
     for f in fields(cls):  # type: ignore[arg-type]
         kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)
@@ -114,31 +114,6 @@ def plain_text(text: str) -> str:
     text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", text)
     text = re.sub(r"^(\s*)\.\. \[", r"\1[", text, flags=re.MULTILINE)
     return re.sub(r"\[(\w+)\]_", r"[\1]", text).replace("`", "")
-
-
-def reflow(text: str, width: int) -> str:
-    """Fill the paragraphs of a docstring anew, keeping indentation, headings and examples."""
-    out: list[str] = []
-    paragraph: list[str] = []
-
-    def close() -> None:
-        if paragraph:
-            indent = " " * (len(paragraph[0]) - len(paragraph[0].lstrip()))
-            words = " ".join(line.strip() for line in paragraph)
-            out.extend(textwrap.wrap(words, width, initial_indent=indent, subsequent_indent=indent))
-            paragraph.clear()
-
-    for line in text.split("\n"):
-        depth = len(line) - len(line.lstrip())
-        alone = not line.strip() or set(line) == {"-"} or ">>>" in line or " : " in line
-        if alone or (paragraph and depth != len(paragraph[-1]) - len(paragraph[-1].lstrip())):
-            close()
-        if alone:
-            out.append(line)
-        else:
-            paragraph.append(line)
-    close()
-    return "\n".join(out)
 
 
 def configurations_table() -> Table:

@@ -235,7 +235,7 @@ def plan_of(study: Study) -> tuple[dict[str, Any], list[Line], list[Cell]]:
         "levels": [],
         "facts": [],
         "doubts": [],
-        "left_out": [list(x) for x in study.left_out],
+        "left_out": [],
         "title": f"{study.name}: {', '.join(dict.fromkeys(x.label for x in lines.values()))}",
         "comparison": bool(readies),
         "run": {"noise": study.run.noise, "clients": study.run.clients},

@@ -21,7 +21,7 @@ from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.shared.shuffles import Shuffles
 from simulations.config.reading import converted, hints
-from simulations.runs.trust import COUNTED, PARTIES, PREMISES, with_trust
+from simulations.runs.trust import COUNTED, PARTIES, PREMISES
 
 KEY = "trust"
 WORDS = tuple(t.value for t in Trust)
@@ -120,11 +120,6 @@ def premise_keys(cls: type[Protocol], level: Trust) -> set[str]:
     return found - {COUNTED, *parameters(cls)}
 
 
-def all_premise_keys(cls: type[Protocol]) -> set[str]:
-    """Name those of all levels."""
-    return {k for t in Trust for k in premise_keys(cls, t)}
-
-
 def with_common(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table [protocol] under the common adjacency, where it names none and can have it.
 
@@ -208,7 +203,7 @@ def premise_of_tables(
     if entry.level is None:
         return {}, dict(entry.table)
     cls = protocol_class(str(entry.table["name"]))
-    every, asked = all_premise_keys(cls), premise_keys(cls, entry.level)
+    every, asked = {k for t in Trust for k in premise_keys(cls, t)}, premise_keys(cls, entry.level)
     given = {"delta": delta, **common, **entry.table}
     premise = {k: v for k, v in given.items() if k in asked}
     return premise, {k: v for k, v in entry.table.items() if k not in every}
@@ -221,27 +216,6 @@ def check_premises(levels: Iterable[Trust], common: Mapping[str, Any], nodes: in
         if premise is not None and COUNTED in hints(premise):
             keys = {k: v for k, v in common.items() if k in hints(premise)}
             premise(**{COUNTED: nodes or PARTIES}, **converted(premise, keys, "protocol"))
-
-
-def at_word(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table [protocol] that names its trust, without what must be believed elsewhere."""
-    cls = protocol_class(str(table["name"]))
-    other = all_premise_keys(cls) - premise_keys(cls, Trust(str(table[KEY])))
-    return {k: v for k, v in table.items() if k not in other}
-
-
-def no_level(table: Mapping[str, Any], nodes: int | None) -> str:
-    """Say why a protocol has not the level of trust that its table names; empty if it has."""
-    cls, word = protocol_class(str(table["name"])), str(table[KEY])
-    native = cls.example().guarantee.trust
-    if Trust(word) not in OF_NATIVE.get(native, (native,)):
-        return f"runs under {native.value} trust, not under {word}"
-    try:
-        keys = premise_keys(cls, Trust(word)) & table.keys()
-        with_trust(cls, {KEY: word, **{k: table[k] for k in keys}}, nodes)
-    except ValueError as e:
-        return str(e)
-    return ""
 
 
 def premise_of(protocol: Protocol) -> Premise:

@@ -27,8 +27,8 @@
   ``"adversary.1.fraction"`` of the second; all their combinations are run. Beside [compare], whose
   protocols are ranked at each of them, protocol.epsilon is the common budget;
 - without [compare]: ``protocols = [{ name = "mean" }, { name = "mean", mode = "paper" }]``, each of
-  which completes the table [protocol]; an axis "protocol.trust" runs a protocol under those levels
-  that it has; ``seeds``; replacement where nothing is said of an adjacency.
+  which completes the table [protocol]; ``seeds``; replacement where nothing is said of an
+  adjacency.
 
 [protocol] holds common settings: each protocol takes those that it has. [population], [run] and
 [[adversary]] are those of a run configuration. In a file that is also one, [protocol] has a name:
@@ -85,11 +85,8 @@ from simulations.runs.config import RunTable, config_of, parse_tables, populatio
 from simulations.studies.cells import NOT_OF_A_CELL, Cell
 from simulations.studies.levels import (
     COMMON,
-    KEY,
     Entry,
-    at_word,
     levels_of,
-    no_level,
     on_levels,
     with_common,
 )
@@ -188,8 +185,6 @@ class Study:
         a sweep without [compare].
     grid : tuple of (mapping, Cell)
         Of a sweep without [compare]: the values of its axes, and what is run there.
-    left_out : tuple of (str, str)
-        Of such a sweep: protocols that have not the level of trust that an axis names, and why.
     """
 
     name: str
@@ -197,7 +192,6 @@ class Study:
     run: RunTable
     points: tuple[tuple[Setting, Comparison], ...] = ()
     grid: tuple[tuple[Setting, Cell], ...] = ()
-    left_out: tuple[tuple[str, str], ...] = ()
 
 
 def builtin_studies() -> list[str]:
@@ -449,26 +443,16 @@ def _sweep_of(tables: dict[str, Any], given: Table, source: str | Path, name: st
         raise ValueError("run.seed is an axis of the sweep; seeds has no meaning beside it")
     run = base.to_dict()["run"]
     grid: dict[str, tuple[Setting, Cell]] = {}
-    left: dict[tuple[str, str], None] = {}
     for (label, protocol), setting in itertools.product(variants, settings):
         found = {"protocol": protocol, "population": tables["population"], "run": run, **attack}
         named = str(setting.get("protocol.name", label))
         values = absolute(with_values(found, setting))
         values["protocol"] = with_common(values["protocol"])
-        if f"protocol.{KEY}" in setting:
-            if reason := no_level(values["protocol"], run["nodes"] or None):
-                left[named, reason] = None
-                continue
-            values["protocol"] = at_word(values["protocol"])
         cell = Cell(**values, label=named)
         other = grid.setdefault(cell.key, (setting, cell))[1]
         if other.label != named:
             raise ValueError(f"{other.label!r} and {named!r} are the same cells")
-    if not grid:
-        told = "; ".join(f"{who}: {why}" for who, why in left)
-        raise ValueError(f"no protocol of the sweep has such a level of trust: {told}")
-    whole = tables | {"sweep": given}
-    return Study(name, whole, base.run, (), tuple(grid.values()), tuple(left))
+    return Study(name, tables | {"sweep": given}, base.run, (), tuple(grid.values()))
 
 
 def _variants(table: SweepTable, common: Setting) -> list[tuple[str, Setting]]:
@@ -523,8 +507,6 @@ def _check_axis(key: str, values: Any) -> None:
             raise ValueError(f"unknown key of [[adversary]] {last!r}{nearest(last, known)}")
     if not isinstance(values, list) or not values:
         raise ValueError(f"the axis {key} needs a list of values, got {values!r}")
-    if key == f"protocol.{KEY}":
-        levels_of(values, key)
 
 
 def with_values(tables: Mapping[str, Any], setting: Setting) -> dict[str, Any]:

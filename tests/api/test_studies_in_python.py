@@ -70,7 +70,7 @@ def test_a_study_file_s_tables_are_completed_by_keywords() -> None:
     other = study.given(protocol={"name": "item-histogram"})
     assert other.tables["protocol"] == {"name": "item-histogram"}  # a clip means nothing to it
     assert repr(other) == "<Study quickstart: population, protocol, run>"
-    found = study.compare(epsilon=1.0, seeds=1, protocols=[{"name": "item-histogram"}])
+    found = fh.compare(study, epsilon=1.0, seeds=1, protocols=[{"name": "item-histogram"}])
     assert [row.label for row in found.lines] == ["item-histogram"]
 
 
@@ -212,7 +212,6 @@ def test_help_and_completion_know_the_keys_of_the_files() -> None:
     assert known["epsilon"].annotation == "a positive number"
     assert "axes" in known
     assert "error" in inspect.signature(fh.decide).parameters
-    assert "data" not in inspect.signature(fh.Study.compare).parameters
 
 
 def test_some_users_in_memory_are_chosen_by_their_ids() -> None:

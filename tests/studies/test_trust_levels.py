@@ -11,7 +11,6 @@ from simulations.studies.compared import Compared, run_study
 from simulations.studies.contenders import Ready, set_up
 from simulations.studies.levels import levels_of, premise_of
 from simulations.studies.losses import restated
-from simulations.studies.measuring import run_cell
 from simulations.studies.study import Comparison, load_study
 
 FILE = """
@@ -240,31 +239,15 @@ def test_bad_premises_are_named(tmp_path: Path) -> None:
 
 
 def test_a_sweep_with_trust_as_an_axis(tmp_path: Path) -> None:
-    """Every protocol on its own levels; what it has not is named, and nothing left is an error."""
+    """It is an axis like others: a level that the protocol has not is an error of its cells."""
     path = tmp_path / "sweep.toml"
     head, _, population = HISTOGRAMS.partition("[compare]")
-    rows = '[{ name = "bounded-histogram", clip = 3 }, { name = "local-histogram", clip = 1 }]'
     people = population[population.index("[population]") :]
-    body = '{}[sweep]\n"protocol.trust" = {}\nprotocols = {}\n[protocol]\nepsilon = 1.0\n{}'
-    path.write_text(body.format(head, '["central", "aggregate", "local"]', rows, people))
-    sweep = load_study(path)
-    cells = [c for _, c in sweep.grid]
-    assert [(c.label, c.protocol["trust"]) for c in cells] == [
-        ("bounded-histogram", "central"),
-        ("bounded-histogram", "aggregate"),
-        ("local-histogram", "local"),
-    ]
-    assert ("bounded-histogram", "runs under central trust, not under local") in sweep.left_out
-    records = [run_cell(c) for c in cells]
-    assert [(r.status, r.trust) for r in records] == [
-        ("ok", "central"),
-        ("ok", "aggregate"),
-        ("ok", "local"),
-    ]
-    path.write_text(body.format(head, '["loca"]', rows, people))
-    with pytest.raises(ValueError, match=r"protocol.trust must be a list .* got 'loca'"):
-        load_study(path)
-    rows = '[{ name = "bounded-histogram", clip = 3 }]'
-    path.write_text(body.format(head, '["local"]', rows, people))
-    with pytest.raises(ValueError, match=r"no protocol of the sweep has such a level"):
-        load_study(path)
+    body = '{}[sweep]\n"protocol.trust" = {}\n[protocol]\nname = "bounded-histogram"\n{}'
+    path.write_text(body.format(head, '["central", "aggregate"]', f"clip = 3\n{people}"))
+    found = run_study(load_study(path, ["protocol.epsilon=1.0"]))
+    assert [(r.status, r.trust) for r in found.records] == [("ok", "central"), ("ok", "aggregate")]
+    path.write_text(body.format(head, '["central", "local"]', f"clip = 3\n{people}"))
+    found = run_study(load_study(path, ["protocol.epsilon=1.0"]))
+    assert [r.status for r in found.records] == ["ok", "error"]
+    assert "central" in found.records[1].reason

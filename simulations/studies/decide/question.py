@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -69,46 +69,30 @@ class DecideTable(Settings):
     without: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Question:
-    """What is asked, of which users.
+@dataclass(frozen=True, kw_only=True)
+class Question(DecideTable):
+    """What is asked, of which users: the table [decide] as it is meant, and the others.
 
     Attributes
     ----------
-    name, target : str
+    name : str
     error : float or None
         The largest error that will do; a share if ``relative``.
     relative : bool
-    epsilon : float or None
-        The budget; None: it is solved for.
-    delta : float
     levels : tuple of Trust
-    effort : {"quick", "usual", "thorough"}
-    theory : bool
-        Whether it stops before fresh runs.
     common : mapping
         The table [protocol].
     population : mapping
     run : RunTable
-    without : tuple of str
-    truth : str
-        What errors are about; empty takes the truth of most protocols.
     """
 
     name: str
-    target: str
     error: float | None
     relative: bool
-    epsilon: float | None
-    delta: float
     levels: tuple[Trust, ...]
-    effort: str
-    theory: bool
     common: Mapping[str, Any]
     population: Mapping[str, Any]
-    run: RunTable = field(default_factory=RunTable)
-    without: tuple[str, ...] = ()
-    truth: str = ""
+    run: RunTable
 
     @property
     def asked(self) -> str:
@@ -119,20 +103,11 @@ class Question:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain data, as a study file has them."""
-        asked: str | float | None = self.asked if self.relative else self.error
-        table = {
-            "target": self.target,
-            "error": asked,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "trust": [t.value for t in self.levels],
-            "effort": self.effort,
-            "theory": self.theory or None,
-            "without": list(self.without),
-            "truth": self.truth or None,
-        }
+        table = {f.name: getattr(self, f.name) for f in fields(DecideTable)}
+        table |= {"error": self.asked if self.relative else self.error}
+        table |= {"trust": [t.value for t in self.levels], "without": list(self.without)}
         return {
-            "decide": {k: v for k, v in table.items() if v is not None},
+            "decide": {k: v for k, v in table.items() if v is not None and v is not False},
             "protocol": dict(self.common),
             "population": dict(self.population),
             "run": {
@@ -229,20 +204,13 @@ def question_of(tables: dict[str, Any], source: str | Path, name: str) -> Questi
         )
     seed = base.run.seed if base.run.seed >= 0 else 1
     return Question(
+        **{**vars(table), "error": error},
         name=name,
-        target=table.target,
-        error=error,
         relative=relative,
-        epsilon=table.epsilon,
-        delta=table.delta,
         levels=levels_of(table.trust, "decide.trust"),
-        effort=table.effort,
-        theory=table.theory,
         common=common,
         population=base.population,
         run=RunTable(runtime="inline", seed=seed, nodes=base.run.nodes, plugins=base.run.plugins),
-        without=table.without,
-        truth=table.truth or "",
     )
 
 
