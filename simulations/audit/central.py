@@ -1,8 +1,7 @@
 """End to end: whole runs of a protocol whose server adds up, on two neighbouring populations.
 
 A run is one draw, and what it publishes is the answer: :mod:`simulations.audit.published`. The two
-populations are those that the protocol names, or else those of :mod:`simulations.audit.neighbours`
-that a run with the same noise shows to lie furthest apart. The bound is certified on fresh runs,
+populations are those of :mod:`simulations.audit.neighbours`. The bound is certified on fresh runs,
 like that of a client half.
 
 What statuses may say. A refusal depends on public numbers only (the session enforces that it comes
@@ -21,22 +20,19 @@ import numpy as np
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.model.protocol import Estimate, Protocol
-from fedhist.model.query import Query
 from fedhist.privacy.guarantee import Trust
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
+from simulations.audit.asked import asked_of
 from simulations.audit.bounds import epsilon_low
 from simulations.audit.drawing import Drawer, Pair
 from simulations.audit.finding import Case, Finding, Settings, Witness
 from simulations.audit.learning import best_event, tally
-from simulations.audit.neighbours import Changes, Population, named
-from simulations.audit.published import VIEWS, Layout, Run, Runs
+from simulations.audit.neighbours import Population, pair_of
+from simulations.audit.published import VIEWS, Layout, Runs
 from simulations.audit.search import SEARCH_Z, kept_features
 from simulations.audit.statistical import certify
-from simulations.audit.transcript import asked_of, checked, population_of
-from simulations.runs.run import NoiseFactory
 
 RUNS = 1 << 13
 """Certifying runs of each population where the claim is nearly reached; an eighth elsewhere."""
@@ -52,73 +48,23 @@ def audit_central(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
     asked = asked_of(protocol, protocol.example_users(), settings.seed, broken=True)
     if isinstance(asked.end, BudgetExceeded):
         return  # the structural check has seen the same run
-    pair = _pair(protocol, asked.queries, settings)
-    try:
-        estimates = _probe(protocol, pair)
-    except BudgetExceeded as stop:
+    pair = pair_of(protocol, asked.queries, settings)
+    ends = [asked_of(protocol, p.users, i, broken=True).end for p in pair for i in range(2)]
+    stop = next((e for e in ends if isinstance(e, BudgetExceeded)), None)
+    if stop is not None:
         event = f"the run's own ledger stops it: {stop}"
         witness = Witness(("any population", "any other"), event)
-        yield Finding.judge(subject, "structural", claim, math.inf, 1.0, witness)
+        yield Case(subject, claim, settings, "structural").found(math.inf, 1.0, witness)
         return
+    estimates = [e for e in ends if isinstance(e, Estimate)]
+    if not estimates:  # whether a run breaks off is compared only where some do not
+        raise next(e for e in ends if isinstance(e, Exception))
     layout = Layout.of(estimates, _names(pair))
     both = tuple(Runs(protocol, p.users, settings.seed) for p in pair)
     n = max(int(RUNS * settings.effort), 256)
     for view in VIEWS:
         case = Case(f"{protocol.name}: {view}", claim, settings, "end to end")
         yield _audit_view(case, layout, view, both, pair, n)
-
-
-def _pair(
-    protocol: Protocol, queries: Sequence[Query], settings: Settings
-) -> tuple[Population, Population]:
-    """Take the pair that the protocol names, or the one that runs of one noise tell apart best."""
-    pair = None if settings.records else named(protocol)
-    if pair is not None:
-        return pair
-    changes = Changes.of(protocol, protocol.example_users(), queries, settings)
-    populations = changes.populations()
-    runs = [Runs(protocol, p.users, settings.seed).run(settings.seed) for p in populations]
-    apart = np.array([[_distance(a, b) for b in runs] for a in runs])
-    a, b = divmod(int(np.argmax(np.where(changes.adjacent, apart, -1.0))), len(runs))
-    return populations[a], populations[b]
-
-
-def _distance(a: Run, b: Run) -> float:
-    """Say how far two runs lie apart: infinitely, where they differ in more than numbers."""
-    one, other = a.estimate, b.estimate
-    if (a.status, a.words, a.digests, one.keys) != (b.status, b.words, b.digests, other.keys):
-        return math.inf
-    if one.public != other.public:
-        return math.inf
-    if one.value is None or other.value is None:
-        return 0.0
-    if one.value.shape != other.value.shape:
-        return math.inf
-    return float(np.nansum(np.abs(one.value - other.value)))
-
-
-def _probe(protocol: Protocol, pair: Sequence[Population]) -> list[Estimate]:
-    """Make a few complete runs, with everything that a session checks.
-
-    Raises
-    ------
-    Exception
-        What a session raised, if it was the ledger, or if no run of any population ended.
-    """
-    ended: list[Estimate] = []
-    broken: list[Exception] = []
-    for population in pair:
-        ask = checked(population_of(protocol, population.users, 0))
-        for seed in range(2):
-            try:
-                ended.append(Session(protocol, NoiseFactory("simulated", seed)).run(ask))
-            except BudgetExceeded:
-                raise
-            except Exception as error:  # whether it happens is compared below
-                broken.append(error)
-    if broken and not ended:
-        raise broken[0]
-    return ended
 
 
 def _names(pair: Sequence[Population]) -> Keys | None:

@@ -13,16 +13,16 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.registry import load_builtin, load_plugin, protocol_class, protocols
 from fedhist.model.renamed import instead
 from fedhist.privacy.guarantee import Trust
+from simulations.audit.asked import asked_of, kinds_of
 from simulations.audit.central import audit_central
 from simulations.audit.exact import audit_exact
-from simulations.audit.finding import Auditor, Finding, Settings
+from simulations.audit.finding import Finding, Settings
 from simulations.audit.statistical import audit_query
 from simulations.audit.structural import audit_structure
-from simulations.audit.transcript import asked_of, audit_transcripts
 
 
 def audit_local(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
-    """Audit every kind of local query a protocol asks, and whole transcripts.
+    """Audit every kind of local query a protocol asks.
 
     Queries that differ in their cohort only are one kind, and so are those of one name and one
     cost that the example run asks again with other numbers; each kind is audited once.
@@ -31,13 +31,9 @@ def audit_local(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
     if guarantee.trust is not Trust.LOCAL or not guarantee.private:
         return
     users = protocol.example_users()
-    asked = asked_of(protocol, users, settings.seed)
-    seen = set()
-    for query in asked.queries:
-        kind = (query.wire_name, query.release)
-        if query.trust is not Trust.LOCAL or kind in seen:
+    for query in kinds_of(asked_of(protocol, users, settings.seed).queries):
+        if query.trust is not Trust.LOCAL:
             continue
-        seen.add(kind)
         subject = f"{protocol.name}: {query.wire_name}"
         enumerated = audit_exact(query, subject)
         if enumerated is not None:
@@ -45,21 +41,13 @@ def audit_local(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
         if math.isfinite(query.release.epsilon):
             single = guarantee.unit == "item"
             yield audit_query(query, users, subject, settings, single=single)
-    yield from audit_transcripts(protocol, users, asked, settings)
-
-
-AUDITORS: list[Auditor] = [
-    audit_local,
-    audit_structure,
-    audit_central,
-]
-"""What ``fedhist audit`` runs on every protocol, in this order."""
 
 
 def audit_protocol(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
     """Make all findings that apply to a protocol."""
-    for auditor in AUDITORS:
-        yield from auditor(protocol, settings)
+    yield from audit_local(protocol, settings)
+    yield from audit_structure(protocol, settings)
+    yield from audit_central(protocol, settings)
 
 
 ALL = "all"

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedhist.base.checks import check_size, check_within
-from fedhist.model.protocol import Protocol
 from simulations.audit.bounds import ALPHA
 
-Kind = Literal[
-    "exact", "statistical", "end to end", "composition", "structural", "wire", "floating point"
-]
+Kind = Literal["exact", "statistical", "end to end", "structural", "wire"]
 Verdict = Literal["consistent", "violation"]
 CONSISTENT, VIOLATED = 0, 1
 
@@ -54,8 +51,8 @@ class Finding:
         What was checked: a protocol, or one query of it ("mean: scalar-reports").
     kind : str
         How. "exact": the law was enumerated. "statistical": events counted on independent answers.
-        "end to end": on whole runs. "composition": on one user's whole transcript. "structural",
-        "wire", "floating point": something that no privacy claim allows was seen as such.
+        "end to end": on whole runs. "structural", "wire": something that no privacy claim allows
+        was seen as such.
     epsilon, delta : float
         The claim.
     certified : float
@@ -106,30 +103,6 @@ class Finding:
         check_within("confidence", self.confidence, 0, 1)
         if not self.certified >= 0:
             raise ValueError(f"certified must not be negative, got {self.certified}")
-
-    @classmethod
-    def judge(
-        cls,
-        subject: str,
-        kind: Kind,
-        claim: tuple[float, float],
-        certified: float,
-        confidence: float,
-        witness: Witness | None = None,
-        **details: Any,
-    ) -> Finding:
-        """Say "violation" exactly if more than the claimed epsilon is certified.
-
-        Examples
-        --------
-        >>> Finding.judge("mean", "statistical", (1.0, 0.0), 0.9, 0.999).verdict
-        'consistent'
-        """
-        epsilon, delta = claim
-        verdict: Verdict = "violation" if certified > epsilon else "consistent"
-        return cls(
-            subject, kind, epsilon, delta, certified, confidence, verdict, witness, **details
-        )
 
     @property
     def violated(self) -> bool:
@@ -199,13 +172,22 @@ class Case:
         kind: Kind | None = None,
         curve: tuple[tuple[float, float], ...] = (),
     ) -> Finding:
-        """Judge what was certified, see :meth:`Finding.judge`."""
-        return Finding.judge(
+        """Say "violation" exactly if more than the claimed epsilon is certified.
+
+        Examples
+        --------
+        >>> Case("mean", (1.0, 0.0)).found(0.9, 0.999).verdict
+        'consistent'
+        """
+        epsilon, delta = self.claim
+        return Finding(
             self.subject,
             kind or self.kind,
-            self.claim,
+            epsilon,
+            delta,
             certified,
             confidence,
+            "violation" if certified > epsilon else "consistent",
             witness,
             curve=curve,
             seconds=time.perf_counter() - self.started,
@@ -214,10 +196,6 @@ class Case:
             draws=self.draws,
             note=self.note,
         )
-
-
-Auditor = Callable[[Protocol, Settings], Iterator[Finding]]
-"""Makes the findings that apply to a protocol; none if it is not its kind of protocol."""
 
 
 def exit_status(findings: Iterable[Finding]) -> int:

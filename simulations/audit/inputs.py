@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,15 @@ class Space(ABC):
     @abstractmethod
     def extremes(self, rng: np.random.Generator) -> list[Record]:
         """List the records to try first."""
+
+    @abstractmethod
+    def far_apart(self, *, single: bool) -> tuple[Record, Record]:
+        """Return two records that lie far apart, of one item or sample each if ``single``."""
+
+    @property
+    @abstractmethod
+    def nothing(self) -> Record:
+        """The empty record."""
 
     @abstractmethod
     def mutate(self, record: Record, rng: np.random.Generator) -> Record:
@@ -78,6 +88,20 @@ class ItemSpace(Space):
             some = rng.permutation(k)[: 1 + int(rng.integers(max(k, 1)))]
             found.append({int(j): int(rng.integers(1, 20)) for j in some})
         return found
+
+    def far_apart(self, *, single: bool) -> tuple[Record, Record]:
+        """Return the item that most hold; and the rarest, with one that nobody else holds."""
+        outside = len(self.vocabulary) - 1
+        held = Counter(j for record in self.seen for j in record)
+        ranked = sorted(range(outside), key=lambda j: held[j])
+        rare, common = ranked[0], ranked[-1] if outside > 1 else outside
+        if single:
+            return {common: 1}, {rare: 1}
+        return {common: _MANY}, {rare: _MANY, outside: _MANY}
+
+    @property
+    def nothing(self) -> Record:
+        return {}
 
     def mutate(self, record: Record, rng: np.random.Generator) -> Record:
         new, j = dict(record), int(rng.integers(len(self.vocabulary)))
@@ -161,6 +185,15 @@ class SampleSpace(Space):
         found += [self.seen[i][:1] if self.single else self.seen[i] for i in picked.tolist()]
         found += [np.tile(rng.uniform(self.low, self.high, d), (t, 1)) for _ in range(3)]
         return found
+
+    def far_apart(self, *, single: bool) -> tuple[Record, Record]:
+        """Return all samples at the low end of the range, or at the high one."""
+        shape = (1 if single else self.size, self.dimension)
+        return np.full(shape, self.low), np.full(shape, self.high)
+
+    @property
+    def nothing(self) -> Record:
+        return np.zeros((0, self.dimension))
 
     def mutate(self, record: Record, rng: np.random.Generator) -> Record:
         new, j = np.array(record), int(rng.integers(self.dimension))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields
 from functools import cached_property
 from typing import Any, get_args
@@ -26,10 +26,10 @@ from fedhist.privacy.guarantee import Trust
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
+from simulations.audit.asked import asked_of, kinds_of
 from simulations.audit.drawing import Watched, copies_of
-from simulations.audit.finding import Finding, Kind, Settings, Witness
+from simulations.audit.finding import Case, Finding, Kind, Settings, Witness
 from simulations.audit.inputs import Space, space_of
-from simulations.audit.transcript import asked_of
 
 SECRET_WORDS = frozenset({"seed", "seeds", "private", "secret", "rng", "entropy"})
 """Words of a field's name that say it should not travel."""
@@ -57,25 +57,18 @@ def audit_structure(protocol: Protocol, settings: Settings) -> Iterator[Finding]
         event = f"{why}the run's own ledger stops it: {end}"
         found.append(("structural", protocol.name, _any(event)))
     single = guarantee.unit == "item"
-    for query in _kinds(asked.queries):
+    for query in kinds_of(asked.queries):
         subject = f"{protocol.name}: {query.wire_name}"
         found += [("structural", subject, w) for w in _secrets(query)]
         if query.trust in (Trust.LOCAL, Trust.SHUFFLE):
             space = space_of([query], users, single=single)
             found += [(k, subject, w) for k, w in _answers(query, users, space, settings.seed)]
-    seconds = time.perf_counter() - started
     if not found:
         note = "fields, answers, their repetition and length, cohorts, the end of the run"
-        yield Finding.judge(
-            protocol.name, "structural", claim, 0.0, 1.0, seconds=seconds, note=note
-        )
+        case = Case(protocol.name, claim, settings, "structural", note, started)
+        yield case.found(0.0, 1.0)
     for kind, subject, witness in found:
-        yield Finding.judge(subject, kind, claim, math.inf, 1.0, witness, seconds=seconds)
-
-
-def _kinds(queries: Sequence[Query]) -> list[Query]:
-    """One query of each name and cost."""
-    return list({(q.wire_name, q.release): q for q in reversed(queries)}.values())[::-1]
+        yield Case(subject, claim, settings, kind, "", started).found(math.inf, 1.0, witness)
 
 
 # -- a question

@@ -42,7 +42,7 @@ def audit(
     """Test whether PROTOCOL, all of them, or those of a plugin keep their privacy claims.
 
     Every line says how it was found: exact (the law was enumerated), statistical (a bound certified
-    on millions of answers), composition (on one user's whole transcript), end to end (whole runs).
+    on millions of answers), end to end (whole runs on two neighbouring populations), structural.
 
     Exit status: 0 consistent with the claim, 1 a violation is proved, 2 wrong usage.
     """

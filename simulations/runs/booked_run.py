@@ -18,7 +18,6 @@ from fedhist.session.session import Session, claim
 from simulations.reporting.estimates import columns_of
 from simulations.runs.config import Prepared
 from simulations.runs.data_ledger import DataLedger
-from simulations.runs.options import Outcome
 from simulations.runs.results import (
     Evaluation,
     describe,
@@ -28,7 +27,7 @@ from simulations.runs.results import (
     metrics,
     write_results,
 )
-from simulations.runs.run import check_population, drive, open_session
+from simulations.runs.run import Outcome, check_population, drive, open_session
 
 Progress = Callable[[int, int, int], None]
 

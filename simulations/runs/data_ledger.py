@@ -13,20 +13,15 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedhist.base.chained_log import CHAIN, DamagedLog, Line, link
 from fedhist.base.errors import BudgetExceeded
 from fedhist.base.files import locked, write_private
-from fedhist.privacy.adjacency import (
-    USER_LEVEL,
-    NoTotalError,
-    convert,
-)
+from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError, convert
 from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Release, approximate, pure
 from fedhist.privacy.ledger import SLACK, Entry, Ledger, spent, whole
 from simulations.reporting.json_files import plain
@@ -110,8 +105,7 @@ class DataLedger:
     def read(self) -> tuple[Cap, list[Spending]]:
         """Return the cap and the spendings, oldest first.
 
-        Raises ValueError if the file exists and is not a ledger; DamagedLog if a line was removed,
-        altered or doubled, or the cap was altered by hand.
+        Raises ValueError if the file exists and is not a ledger.
         """
         if not self.path.exists():
             return Cap(), []
@@ -121,16 +115,9 @@ class DataLedger:
                 raise ValueError(f"format {body['format']}, this version reads {FORMAT}")
             cap = Cap(**{k: float(v) for k, v in body["cap"].items()})
             cap.check()
-            found = _unchained(body["spendings"], str(self.path))
-            if body.get("entries", len(found)) != len(found):
-                raise DamagedLog(
-                    f"{self.path} has {len(found)} lines where it has counted {body['entries']}"
-                )
-            lines = [Spending(**_numbers(s)) for s in found]
+            lines = [Spending(**_numbers(s)) for s in body["spendings"]]
             for s in lines:
                 Adjacency(s.adjacency)
-            if "chain" in body and body["chain"] != _seal(body["cap"], body["spendings"]):
-                raise DamagedLog(f"{self.path}: the cap or the last line was altered")
         except (ValueError, KeyError, TypeError, AttributeError) as e:
             raise ValueError(f"{self.path} is not a ledger: {e}") from None
         return cap, lines
@@ -237,13 +224,10 @@ class DataLedger:
             self._write(cap, lines)
 
     def _write(self, cap: Cap, lines: list[Spending]) -> None:
-        limits, spendings = plain(asdict(cap)), _chained(plain([asdict(s) for s in lines]))
         body = {
             "format": FORMAT,
-            "cap": limits,
-            "spendings": spendings,
-            "entries": len(spendings),
-            "chain": _seal(limits, spendings),
+            "cap": plain(asdict(cap)),
+            "spendings": plain([asdict(s) for s in lines]),
         }
         write_private(self.path, json.dumps(body, indent=1, ensure_ascii=False).encode())
 
@@ -279,13 +263,9 @@ def _total(lines: Sequence[Spending], delta: float, adjacency: Adjacency | None 
     return spent(entries, delta).epsilon
 
 
-def _seal(cap: dict[str, Any], lines: list[dict[str, Any]]) -> str:
-    """Hash the cap after all lines."""
-    return link(lines[-1][CHAIN] if lines else "", cap)
-
-
 def _numbers(body: dict[str, Any]) -> dict[str, Any]:
-    read = {k: float(v) if k in CURRENCIES else v for k, v in body.items()}
+    """Read a line; of an earlier version it carries a hash, which is left out."""
+    read = {k: float(v) if k in CURRENCIES else v for k, v in body.items() if k != "chain"}
     costs = {a: [float(x) for x in cost] for a, cost in body.get("costs", {}).items()}
     return read | {"costs": costs}
 
@@ -297,32 +277,4 @@ def _costs(ledger: Ledger) -> dict[str, list[float]]:
         with suppress(NoTotalError):
             cost = whole(ledger.under(adjacency))
             out[adjacency.value] = [getattr(cost, c) for c in CURRENCIES]
-    return out
-
-
-def _chained(lines: Iterable[Line]) -> list[Line]:
-    """Give every line its hash, for a file that is written as a whole."""
-    out, chain = [], ""
-    for line in lines:
-        chain = link(chain, line)
-        out.append(line | {CHAIN: chain})
-    return out
-
-
-def _unchained(lines: Iterable[Line], what: str) -> list[Line]:
-    """Take the hashes of :func:`_chained` off again; lines without any are an older version's.
-
-    Raises DamagedLog if a line does not continue those before it.
-    """
-    out, chain, told = [], "", False
-    for number, line in enumerate(lines, 1):
-        body = {k: v for k, v in line.items() if k != CHAIN}
-        chain, said = link(chain, body), line.get(CHAIN)
-        told = told or said is not None
-        if told and said != chain:
-            raise DamagedLog(
-                f"{what}, line {number}, does not continue the lines before it: one was removed, "
-                "altered or doubled"
-            )
-        out.append(body)
     return out

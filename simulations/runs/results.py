@@ -27,9 +27,8 @@ from fedhist.users.keys import Keys
 from simulations.reporting.estimates import write_estimate
 from simulations.reporting.json_files import write_json
 from simulations.reporting.targets import new_folder, whole_folder
-from simulations.runs.config import Prepared
-from simulations.runs.options import Outcome
-from simulations.runs.trust import SHUFFLE, shuffle_in_words
+from simulations.runs.config import SHUFFLE, Prepared, shuffle_in_words
+from simulations.runs.run import Outcome
 
 RUN = "run"
 """The kind of folder that a run writes."""

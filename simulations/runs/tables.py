@@ -9,24 +9,19 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from fedhist.model.protocol import Estimate
 from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError
 from fedhist.privacy.guarantee import Adjacency, Trust
 from simulations.reporting.numbers import NORMAL, clipped, number
 from simulations.reporting.table import Column, Table, numeric, print_facts, print_table
 from simulations.runs.booked_run import Finished
+from simulations.runs.config import SHUFFLE, shuffle_in_words
 from simulations.runs.data_ledger import DataLedger, common_adjacency
-from simulations.runs.results import Evaluation
-from simulations.runs.trust import SHUFFLE, shuffle_in_words
 
 MOST_ROWS = 10
 MOST_LETTERS = 30
 MOST_ROUNDS = 4
 """Rounds up to which each has its line."""
-HIGH = 5
-"""Times what a user contributes on average, from which on a clip is far above it."""
-_MORE = "more users or a larger epsilon lower it"
 
 
 def print_job(console: Console, finished: Finished) -> None:
@@ -64,8 +59,6 @@ def _facts(finished: Finished) -> list[tuple[str, str]]:
         facts.append(("public", told))
     if finished.evaluation is not None:
         facts.append(("error", _error_in_words(finished)))
-        said = hint(finished.evaluation, estimate)
-        facts += [("look here", said)] if said else []
     notes = (*prepared.facts, *_diagnostics(finished), *_adversaries(finished))
     facts += [("NOT PRIVATE", note) for note in (*prepared.not_private, *notes)]
     facts += [("warning", warning) for warning in (*prepared.doubts, *estimate.warnings)]
@@ -134,48 +127,6 @@ def _error_in_words(finished: Finished) -> str:
         f"{e.bound.loss} {e.mean:.4g}{plus}{share}\n"
         f"{e.bound.loss} {e.bound.expected:.4g} expected ({kind}); NOT PRIVATE{sampled}"
     )
-
-
-def hint(e: Evaluation, estimate: Estimate) -> str:
-    """Say what is wrong where an estimate of counts or shares is of no use, and what to change.
-
-    Noise, if it is half of the error, and else what was cut away; where a standard error is not
-    known, whether theory foresaw it. NOT PRIVATE.
-    """
-    total = e.total
-    if e.bound.loss != "l1":
-        return ""
-    if total == 0:
-        return "no user holds any item of the domain: are its items spelt as in the data?"
-    if e.mean <= total / 2:
-        return ""
-    clip, n_users = (estimate.public.get(name) for name in ("clip", "n_users"))
-    average = total / n_users if n_users else math.inf
-    if estimate.stderr is None or estimate.value is None:
-        if e.bound.expected > e.mean / 2:
-            return f"as theory foresees, most of it is noise: {_MORE} (NOT PRIVATE)"
-        return (
-            f"theory foresees {e.bound.expected:.3g} only: parameters such as samples_per_user or "
-            "the domain do not fit the data (NOT PRIVATE)"
-        )
-    spread = np.broadcast_to(estimate.stderr, np.shape(estimate.value))
-    if math.sqrt(2 / math.pi) * float(np.sum(spread)) < e.mean / 2:
-        if e.support is not None and estimate.keys is not None:
-            at = e.support.positions(estimate.keys)
-            there = e.one_in * float(np.abs(e.truth)[at[at >= 0]].sum())
-            if total - there > e.mean / 2:
-                return (
-                    "most of the counts are those of items that were not released: more users or "
-                    "a larger epsilon release more (NOT PRIVATE)"
-                )
-        known = f", {clip:g}," if clip else ""
-        return f"the clip{known} cuts most of the counts away: raise it (NOT PRIVATE)"
-    if clip and clip > HIGH * average:
-        return (
-            f"most of the error is noise, and the clip, {clip:g}, is far above the {average:.3g} "
-            "that a user contributes on average: lower it (NOT PRIVATE)"
-        )
-    return f"most of the error is noise: {_MORE} (NOT PRIVATE)"
 
 
 def _estimate_table(finished: Finished) -> Table:

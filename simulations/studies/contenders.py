@@ -25,11 +25,10 @@ from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.users.shards import check_in_memory
 from simulations.config.reading import built, check_keys, required
 from simulations.populations import Loaded
+from simulations.populations.facts import budget_doubts, facts_for
 from simulations.reporting.json_files import canonical
 from simulations.runs.config import Config, population_spec
-from simulations.runs.facts import budget_doubts, facts_for
 from simulations.runs.results import NOT_PRIVATE
-from simulations.runs.trust import with_trust
 from simulations.studies.cells import Cell, load_once, prepare_cell
 from simulations.studies.levels import (
     NOBODY_THERE,

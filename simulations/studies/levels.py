@@ -21,7 +21,7 @@ from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.shared.shuffles import Shuffles
 from simulations.config.reading import converted, hints
-from simulations.runs.trust import COUNTED, PARTIES, PREMISES
+from simulations.runs.config import COUNTED, PARTIES, PREMISES
 
 KEY = "trust"
 WORDS = tuple(t.value for t in Trust)

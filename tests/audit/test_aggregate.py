@@ -10,10 +10,10 @@ from fedhist.model.aggregated import Aggregated
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import BoundedHistogram, ItemHistogram
 from fedhist.session.codec import query_digest
+from simulations.audit.asked import asked_of
 from simulations.audit.bounds import ALPHA
 from simulations.audit.finding import Settings, exit_status
-from simulations.audit.neighbours import Changes
-from simulations.audit.transcript import asked_of
+from tests.audit.changes import Changes
 from tests.audit.trust.aggregate import audit_aggregate, claim_of, kinds, moves_of, worst_of
 from tests.audit.trust.server_view import exact_integers, see
 
@@ -23,7 +23,7 @@ QUERY = kinds(asked_of(PROTOCOL, PROTOCOL.example_users(), 0).queries)[0]
 
 def test_every_admissible_total_keeps_the_claim_and_a_smaller_one_does_not() -> None:
     """8 to 10 shares; the sensitivity is attained, so that the claim is tight for the 8."""
-    changes = Changes.of(PROTOCOL, PROTOCOL.example_users(), [QUERY.query], Settings())
+    changes = Changes.of(PROTOCOL, [QUERY.query])
     moves = moves_of(QUERY, changes)
     epsilon, _ = claim_of(QUERY)
     worst = [worst_of(QUERY, moves, m)[0] for m in (7, 8, 9, 10)]

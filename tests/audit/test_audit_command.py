@@ -16,7 +16,7 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import ItemHistogram
 from simulations.audit.audited import audit_all
 from simulations.audit.exact import judge_channel
-from simulations.audit.finding import Finding, Settings, Witness, exit_status
+from simulations.audit.finding import Case, Finding, Settings, Witness, exit_status
 from simulations.audit.report import print_findings, witness_lines, write_findings
 from simulations.cli.main import cli
 
@@ -65,11 +65,11 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, Path]:
 def test_a_broken_plugin_ends_with_1_and_a_witness(audited: tuple[int, str, Path]) -> None:
     code, output, folder = audited
     assert code == 1, output
-    for word in ("exact", "statistical", "composition", "VIOLATION", "counts"):
+    for word in ("exact", "statistical", "VIOLATION", "counts"):
         assert word in output
     body = json.loads((folder / "findings.json").read_text())
     kinds = [(f["kind"], f["verdict"]) for f in body["findings"]]
-    proved = [(k, "violation") for k in ("exact", "statistical", "composition")]
+    proved = [(k, "violation") for k in ("exact", "statistical")]
     assert kinds == [*proved, ("structural", "consistent")]
     witness = body["findings"][1]["witness"]
     assert witness["hits"][0] > witness["hits"][1]
@@ -120,11 +120,9 @@ def test_inputs_that_are_no_two_records(tmp_path: Path, text: str) -> None:
     assert 'two records, such as [{"tea": 2}, {"rye": 1}]' in str(result.exception)
 
 
-def finding(certified: float, **details: object) -> Finding:
+def finding(certified: float, curve: tuple[tuple[float, float], ...] = ()) -> Finding:
     witness = Witness(("a" * 90, "b"), "event", (9, 1), (10, 10))
-    return Finding.judge(
-        "x: " + "y" * 40, "statistical", (1.0, 1e-6), certified, 0.999, witness, **details
-    )
+    return Case("x: " + "y" * 40, (1.0, 1e-6)).found(certified, 0.999, witness, curve=curve)
 
 
 def test_the_table_has_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,9 +162,9 @@ def test_exit_status_and_json(tmp_path: Path) -> None:
 
 def test_findings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="needs a witness"):
-        Finding.judge("x", "exact", (1.0, 0.0), 2.0, 1.0)
+        Case("x", (1.0, 0.0)).found(2.0, 1.0)
     with pytest.raises(ValueError, match="confidence"):
-        Finding.judge("x", "exact", (1.0, 0.0), 0.5, 1.5)
+        Case("x", (1.0, 0.0)).found(0.5, 1.5)
     with pytest.raises(ValueError, match="two records"):
         Settings(records=([1.0],))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -21,14 +21,15 @@ from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
+from simulations.audit.asked import asked_of
 from simulations.audit.central import audit_central
 from simulations.audit.checks import audit_protocol
 from simulations.audit.finding import Finding, Settings
-from simulations.audit.neighbours import Changes, Population, are_neighbours, neighbour_table
+from simulations.audit.neighbours import are_neighbours, pair_of
 from simulations.audit.published import VIEWS, Layout, Runs
-from simulations.audit.transcript import asked_of
 from simulations.runs.run import NoiseFactory
 from simulations.runtimes.inline import InlinePopulation
+from tests.audit.changes import Changes
 from tests.audit.mechanisms import Rounds
 
 load_builtin()
@@ -117,45 +118,35 @@ def judged(protocol: Protocol, settings: Settings = SOME) -> dict[str, Finding]:
     return {f.subject.split(": ")[1]: f for f in audit_central(protocol, settings)}
 
 
-def changed(protocol: Protocol, queries: Sequence[Query] = ()) -> list[Population]:
-    return changes_of(protocol, queries).populations()
-
-
-def changes_of(protocol: Protocol, queries: Sequence[Query] = ()) -> Changes:
-    return Changes.of(protocol, protocol.example_users(), queries, Settings())
-
-
 # -- neighbouring populations ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", CENTRAL)
-def test_populations_said_to_be_neighbours_are(name: str) -> None:
-    """By comparing them record by record."""
+def test_the_pair_of_a_registered_protocol_are_neighbours_that_differ(name: str) -> None:
     protocol = protocol_class(name).example()
-    users = protocol.example_users()
-    adjacency = protocol.guarantee.adjacency
-    found = changed(protocol)
-    assert len(found) >= 8
-    assert {len(m.users) for m in found} == {len(users)}
-    near = neighbour_table([m.users for m in found[:9]], adjacency)
-    assert np.array_equal(near, changes_of(protocol).adjacent[:9, :9])
-    assert changes_of(protocol).adjacent.any(axis=1).all()
+    queries = asked_of(protocol, protocol.example_users(), 0).queries
+    first, second = (p.users for p in pair_of(protocol, queries, Settings()))
+    assert are_neighbours(first, second, protocol.guarantee.adjacency)
+    vocabulary = (first.items is None) or first.vocabulary == second.vocabulary
+    assert vocabulary
 
 
-def test_adding_a_user_makes_a_neighbour_of_a_population_without() -> None:
-    added = Released(adjacency="add-remove-user")
-    found = changed(added)
-    sizes = [len(m.users) for m in found]
-    assert sizes[0] == 11
-    assert set(sizes[1:]) == {12}
-    assert not changes_of(added).adjacent[1:, 1:].any()
-    assert all(are_neighbours(found[0].users, m.users, Adjacency.ADD_REMOVE_USER) for m in found)
-
-
-def test_an_item_that_nobody_else_holds_is_tried() -> None:
-    alone = [m for m in changed(Released(), [Bits()]) if "outside the domain" in m.words]
-    last = alone[0].users.counts
-    assert (last.item == len(last.vocabulary) - 1).sum() == 1
+@pytest.mark.parametrize(
+    ("adjacency", "sizes"),
+    [
+        ("add-remove-user", (11, 12)),
+        ("zero-out-user", (12, 12)),
+        ("replace-user", (12, 12)),
+        ("replace-item", (12, 12)),
+    ],
+)
+def test_the_default_pair_is_one_that_the_adjacency_allows(
+    adjacency: str, sizes: tuple[int, int]
+) -> None:
+    protocol = Released(adjacency=adjacency)
+    pair = pair_of(protocol, [Bits()], Settings())
+    assert tuple(len(p.users) for p in pair) == sizes
+    assert judged(replace(protocol, flaw="support"))["support"].violated
 
 
 ITEMS = {"a": {"x": 2, "y": 1}, "b": {"x": 1}}
@@ -210,28 +201,46 @@ def test_two_populations_that_are_no_neighbours_are_refused() -> None:
 
     with pytest.raises(ValueError, match="no neighbours"):
         next(audit_central(Naming(), SOME))
-    with pytest.raises(ValueError, match="has to be empty"):
-        next(audit_central(Released(), replace(SOME, records=({"0": 1}, {"1": 1}))))
 
 
-def test_two_records_that_are_no_neighbours_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("adjacency", "records", "adjacent"),
+    [
+        ("replace-user", ({"0": 1}, {"1": 3}), True),
+        ("zero-out-user", ({"0": 1}, {}), True),
+        ("zero-out-user", ({"0": 1}, {"1": 1}), False),
+        ("add-remove-user", (None, {"1": 1}), True),
+        ("add-remove-user", ({"0": 1}, {"1": 1}), False),
+        ("replace-item", ({"0": 1}, {"1": 1}), True),
+        ("replace-item", ({"0": 1}, {"0": 2}), False),
+    ],
+)
+def test_given_records_have_to_be_neighbours(
+    adjacency: str, records: tuple[dict[str, int] | None, ...], adjacent: bool
+) -> None:
     """Under add-remove, a user with one record and a user with another differ by two changes."""
-    added, item = (Released(adjacency=a) for a in ("add-remove-user", "replace-item"))
-    given = Settings(records=({"0": 1}, {"1": 1}))
-    changes = Changes.of(added, added.example_users(), [], given)
-    assert [r is None for r, _ in changes.records] == [True, False, False]
-    assert changes.adjacent.astype(int).tolist() == [[0, 1, 1], [1, 0, 0], [1, 0, 0]]
-    with pytest.raises(ValueError, match="no two of the records make neighbours"):
-        Changes.of(item, item.example_users(), [], Settings(records=({"0": 1}, {"0": 2})))
+    protocol, settings = Released(adjacency=adjacency), Settings(records=records)
+    if adjacent:
+        first, second = pair_of(protocol, [], settings)
+        assert first.words != second.words
+    else:
+        with pytest.raises(ValueError, match="are no neighbours"):
+            pair_of(protocol, [], settings)
 
 
-def test_one_item_of_many_is_changed() -> None:
-    """Under replace-item, for a user with one item and for a user with several."""
-    protocol = Released(adjacency="replace-item")
-    changes = Changes.of(protocol, protocol.example_users(), [], Settings())
-    sizes = [sum(r.values()) for r, _ in changes.records if r is not None]
-    assert min(sizes) == 1 < max(sizes)
-    assert all((sizes[a] == sizes[b]) for a, b in np.argwhere(changes.adjacent))
+# -- extreme records, which other tests try --------------------------------------------------------
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_populations_with_an_extreme_record_have_neighbours(adjacency: Adjacency) -> None:
+    protocol = Released(adjacency=adjacency.value)
+    changes = Changes.of(protocol, [Bits()])
+    populations = changes.populations()
+    assert len(populations) >= 8
+    assert changes.adjacent.any(axis=1).all()
+    for i, j in np.argwhere(changes.adjacent)[:20].tolist():
+        assert are_neighbours(populations[i].users, populations[j].users, adjacency)
+    assert any("outside the domain" in p.words for p in populations)
 
 
 # -- runs ------------------------------------------------------------------------------------------
@@ -320,7 +329,7 @@ def test_an_honest_release_is_certified_from_below() -> None:
     ],
 )
 def test_every_flaw_is_proved_in_the_view_it_shows_in(flaw: str, view: str) -> None:
-    found = judged(Released(flaw=flaw))
+    found = judged(Released(flaw=flaw), replace(SOME, records=({}, {"0": 1, "3": 1})))
     assert found[view].violated, found[view]
     witness = found[view].witness
     assert witness is not None

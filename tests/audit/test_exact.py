@@ -19,8 +19,8 @@ from fedhist.channels.sphere import SphereChannel, sphere_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.registry import load_builtin, own_protocols, protocols
 from fedhist.privacy.guarantee import Trust
+from simulations.audit.asked import asked_of
 from simulations.audit.exact import audit_exact, delta_curve, epsilon_at, excess, judge_channel
-from simulations.audit.transcript import asked_of
 from tests.audit.mechanisms import Warner
 
 load_builtin()

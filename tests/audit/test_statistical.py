@@ -174,7 +174,7 @@ def test_copies_are_copies() -> None:
 def test_drawing_costs_at_most_five_times_the_kernel() -> None:
     """Both times are of the same calls: a ratio, that no load of the machine changes much."""
     from fedhist.protocols import Mean
-    from simulations.audit.transcript import asked_of
+    from simulations.audit.asked import asked_of
 
     protocol = Mean.example()
     users = protocol.example_users()

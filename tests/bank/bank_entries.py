@@ -1,7 +1,7 @@
 """What is wrong with each mechanism of the bank, where it comes from, and what must catch it.
 
-False alarms. Findings of the kinds exact, structural and wire are certain. A statistical finding,
-one of a transcript or one of whole runs says "violation" of a correct mechanism with probability
+False alarms. Findings of the kinds exact, structural and wire are certain. A statistical finding
+or one of whole runs says "violation" of a correct mechanism with probability
 at most ``bounds.ALPHA`` = 5 10^-10: its m events are fixed before the certifying draws, both
 Clopper-Pearson limits of each are wrong with probability at most ALPHA / (2 m), and the union bound
 over limits and events gives ALPHA. The bank and the registry together make at most

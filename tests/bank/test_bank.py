@@ -16,6 +16,7 @@ from bank_entries import ENTRIES, FILES, QUICK_TWINS, TRUST_FILES, TWINS, Entry
 from fedhist.model import registry
 from fedhist.model.protocol import Protocol
 from fedhist.privacy.guarantee import Trust
+from simulations.audit.asked import asked_of
 from simulations.audit.bounds import ALPHA, MOST_CHECKS, TOTAL_ALPHA
 from simulations.audit.central import audit_central
 from simulations.audit.checks import audit_protocol
@@ -24,13 +25,12 @@ from simulations.audit.finding import Finding, Settings, exit_status
 from simulations.audit.published import VIEWS
 from simulations.audit.statistical import audit_query
 from simulations.audit.structural import audit_structure
-from simulations.audit.transcript import Asked, asked_of, audit_transcripts
 from tests.audit.trust.aggregate import aggregated, audit_aggregate
 from tests.audit.trust.levels import every_level
 from tests.audit.trust.multisets import audit_shuffle
 
 HERE = Path(__file__).parent
-STATISTICAL = ("statistical", "composition", "end to end", "floating point")
+STATISTICAL = ("statistical", "end to end")
 BANK_FINDINGS, REGISTRY_FINDINGS = 6, 16
 """Most statistical findings about one protocol of the bank, and of the registry."""
 LEVEL_FINDINGS = 12
@@ -133,21 +133,6 @@ def test_false_alarms_are_budgeted() -> None:
 def test_quick(entry: Entry, bank: dict[str, type[Protocol]]) -> None:
     """What takes no draws, and some of what does, is flagged by the check that must."""
     assert caught(entry, quick_findings(bank[entry.name].example(), (entry.check,)))
-
-
-def test_a_client_without_a_guard_is_flagged(bank: dict[str, type[Protocol]]) -> None:
-    """One that answers the same question in two rounds with fresh noise; one with a guard is not.
-
-    The only entry that is a client, not a mechanism: caught by the composition of its transcript.
-    """
-    protocol = bank["bank-ok-one-vote"].example()
-    users = protocol.example_users()
-    query = asked_of(protocol, users, 0).queries[0]
-    asked = Asked((query, query))
-    for guarded in (False, True):
-        found = audit_transcripts(protocol, users, asked, Settings(effort=LOCAL), guarded=guarded)
-        verdicts = {f.violated for f in found if f.kind == "composition"}
-        assert verdicts == {not guarded}
 
 
 @pytest.mark.parametrize("name", TWINS)

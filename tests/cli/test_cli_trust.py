@@ -10,8 +10,7 @@ from commands import Command
 
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import BoundedHistogram, FewUsersMean, Mean
-from simulations.runs.config import load_config, prepare
-from simulations.runs.trust import check_trust, with_trust
+from simulations.runs.config import check_trust, load_config, prepare, with_trust
 
 SMALL = """
 [run]

@@ -14,7 +14,7 @@ from fedhist.users import key_sample
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.populations import Loaded
-from simulations.runs.facts import budget_doubts, facts_for, facts_of_run
+from simulations.populations.facts import budget_doubts, facts_for, facts_of_run
 from simulations.studies.cells import Cell
 from simulations.studies.compared import run_study
 from simulations.studies.measuring import run_cell

@@ -7,8 +7,7 @@ from test_aggregate_contract import WHO, has_field, shared
 from test_protocols import assert_same_estimate
 
 from fedhist.model.registry import own_protocols, protocol_class
-from simulations.runs.options import Options
-from simulations.runs.run import execute
+from simulations.runs.run import Options, execute
 
 SEED = 20
 

@@ -18,11 +18,10 @@ from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from server.few_users.draws import BallSampler
-from simulations.audit.finding import Settings
+from simulations.audit.asked import asked_of
 from simulations.audit.inputs import space_of
-from simulations.audit.neighbours import Changes
 from simulations.audit.published import BROKEN, STATUSES, Runs
-from simulations.audit.transcript import asked_of
+from tests.audit.changes import Changes
 
 load_builtin()
 
@@ -131,7 +130,7 @@ def test_the_few_users_protocols_work_as_long_on_any_data(
     alike = users.take(np.zeros(len(users), dtype=np.int64))
     alike = Users(users.ids, items=alike.items, samples=alike.samples)
     tried = [users, alike]
-    changed = Changes.of(protocol, users, queries, Settings()).populations()
+    changed = Changes.of(protocol, queries).populations()
     tried += [p.users for p in changed[:6]]
     steps = [work_of(protocol, one, monkeypatch) for one in tried]
     assert len(steps[0]) >= 4
@@ -145,10 +144,10 @@ def test_the_few_users_protocols_work_as_long_on_any_data(
 @pytest.mark.parametrize("name", CENTRAL)
 def test_no_record_makes_a_run_refuse_or_break_off(name: str) -> None:
     """A refusal says nothing of the data, and an error, which nobody pays for, never happens."""
-    protocol, users, queries = asked(name)
+    protocol, _, queries = asked(name)
     ends = {
         Runs(protocol, changed.users, 0).run(0).status
-        for changed in Changes.of(protocol, users, queries, Settings()).populations()
+        for changed in Changes.of(protocol, queries).populations()
     }
     assert BROKEN not in ends
     assert STATUSES.index("refused") not in ends

@@ -18,8 +18,7 @@ from simulations.adversaries import Adversary, read_adversaries
 from simulations.adversaries.table import assign
 from simulations.populations.shared_mean import Gaussian
 from simulations.reporting.json_files import canonical
-from simulations.runs.options import Options
-from simulations.runs.run import execute
+from simulations.runs.run import Options, execute
 from simulations.studies.cells import Cell
 from simulations.studies.compared import plan_of, run_study
 from simulations.studies.measuring import run_cell

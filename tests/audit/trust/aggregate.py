@@ -37,15 +37,15 @@ from fedhist.secagg import NodeAttempt
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
+from simulations.audit.asked import asked_of
 from simulations.audit.drawing import Client, Drawer
 from simulations.audit.features import Answer
 from simulations.audit.finding import Case, Finding, Settings, Witness
-from simulations.audit.neighbours import Changes
 from simulations.audit.statistical import certify
-from simulations.audit.transcript import asked_of, dealt
-from simulations.runs.trust import FIELD
+from simulations.runs.config import FIELD
+from tests.audit.changes import Changes
 from tests.audit.trust.masks import MaskedNode, audit_masks
-from tests.audit.trust.server_view import NodeHalf, exact_integers, integers_of
+from tests.audit.trust.server_view import NodeHalf, dealt, exact_integers, integers_of
 from tests.audit.trust.sum_laws import Move, coarse, epsilon_of_shares, law_of_shares, move_of
 
 DRAWS = 1 << 16
@@ -100,7 +100,7 @@ def audit_aggregate(
     users = protocol.example_users()
     asked = asked_of(protocol, users, settings.seed).queries
     inner: list[Query] = [q.query for q in asked if isinstance(q, Aggregated)]
-    changes = Changes.of(protocol, users, inner, settings)
+    changes = Changes.of(protocol, inner)
     for query in kinds(asked):
         subject = f"{protocol.name}: {query.label}"
         moves = moves_of(query, changes)

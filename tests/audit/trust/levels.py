@@ -12,7 +12,7 @@ from fedhist.model.registry import parameters
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.shared.shuffles import Shuffles
-from simulations.runs.trust import FIELD, unshuffled
+from simulations.runs.config import FIELD, unshuffled
 
 DELTA = 1e-6
 """Of shuffled reports."""

@@ -23,7 +23,7 @@ from fedhist.secagg.messages import seal
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from simulations.audit.finding import Case, Finding, Witness
-from simulations.audit.transcript import dealt
+from tests.audit.trust.server_view import dealt
 
 MaskedNode = Callable[..., NodeAttempt]
 """Makes a node's half of an attempt: of terms, the node's index, and ``min_parties``."""

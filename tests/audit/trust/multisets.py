@@ -28,10 +28,11 @@ from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.shuffling import Hiding, shuffled_delta
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
+from simulations.audit.asked import asked_of
 from simulations.audit.exact import audit_exact
 from simulations.audit.finding import Case, Finding, Settings, Witness
-from simulations.audit.transcript import asked_of, dealt
 from simulations.runtimes.inline import InlinePopulation
+from tests.audit.trust.server_view import dealt
 
 FEW = (2, 3, 4)
 """Users whose multisets are enumerated."""

@@ -75,3 +75,9 @@ def exact_integers(query: Aggregated, users: Users) -> NDArray[np.int64]:
     sums = query.query.answer_folded(batch, lambda u: SeededStreams(u.ids, 0, "")).sums
     parts = [a.astype(np.int64).ravel() for _, a in sorted(sums.items())]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+
+def dealt(users: Users, n_nodes: int) -> list[Users]:
+    """Deal users to nodes by their ids, which are public: a user who leaves moves nobody else."""
+    at = users.ids % np.uint64(n_nodes)
+    return [users.take(np.flatnonzero(at == i)) for i in range(n_nodes)]

@@ -1,0 +1,68 @@
+"""The example run of a protocol: what it asks, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedhist.base.errors import BudgetExceeded, WireError
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Query, Summary
+from fedhist.session.session import Session
+from fedhist.users.batch import Users
+from simulations.runs.run import noise_source, parties
+from simulations.runtimes.inline import InlinePopulation
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A protocol's queries on one population, by round.
+
+    ``end``: what the run returned, or what broke it off.
+    """
+
+    queries: tuple[Query, ...]
+    end: Estimate | Exception
+
+
+def asked_of(protocol: Protocol, users: Users, seed: int, *, broken: bool = False) -> Asked:
+    """Run a protocol once and list what it asked.
+
+    Users are on as many nodes as it must ask: one, except under aggregate trust.
+
+    Raises
+    ------
+    Exception
+        What broke the run off, unless it was the run's own ledger, or ``broken`` is set.
+    """
+    n_nodes = parties(protocol)
+    population = InlinePopulation([users] if n_nodes is None else users.split(n_nodes), seed)
+    queries: list[Query] = []
+
+    def ask(query: Query, round_index: int) -> Summary:
+        queries.append(query)
+        summary = population.ask(query, round_index)
+        try:
+            query.check_summary(summary)
+        except WireError as error:  # clients are honest: the query breaks its own bounds
+            raise WireError(
+                f"the query {query.wire_name!r} folds honest answers to what its bounds() does "
+                f"not declare: {error}"
+            ) from error
+        return summary
+
+    try:
+        end = Session(protocol, noise_source("simulated", seed, protocol)).run(ask)
+    except Exception as error:
+        if broken or isinstance(error, BudgetExceeded):
+            return Asked(tuple(queries), error)
+        raise
+    return Asked(tuple(queries), end)
+
+
+def kinds_of(queries: Sequence[Query]) -> list[Query]:
+    """Return the first query of each name and cost, in order: cohorts and numbers may differ."""
+    kinds: dict[object, Query] = {}
+    for query in queries:
+        kinds.setdefault((query.wire_name, query.release), query)
+    return list(kinds.values())
