@@ -17,8 +17,7 @@ import numpy as np
 from fedhist.users.batch import Users
 from simulations.config.reading import Natural, Positive, Whole
 from simulations.populations.base import Plan
-from simulations.populations.draws import each, poisson_of, words
-from simulations.populations.item_draws import Choice
+from simulations.populations.draws import Choice, each, poisson_of, words
 from simulations.populations.synthetic import Domain, Synthetic, item_users
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from fedhist.base.arrays import Floats, Integers, Words
+from fedhist.base.arrays import Floats, Words
 from fedhist.users.batch import Users
 from simulations.config.reading import Finite, Natural, Positive, Whole
 from simulations.populations.base import Plan
@@ -24,12 +23,6 @@ from simulations.populations.synthetic import (
     sampled_users,
     samples_told,
 )
-
-PROBED = 1 << 24
-"""Values that a plan looks at, to say how many are clipped: a third of a second at most."""
-
-AT_ONCE = 1 << 18
-"""Of these, at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,32 +89,23 @@ class SharedMean(Synthetic):
         """Turn words into a sample around each row: both (samples, dimension)."""
 
     def plan(self) -> Plan:
-        """Describe the users; how many values are clipped is counted for the first of them."""
         told = samples_told(self.n_users, self.samples_per_user)
         told += "" if self.users == "alike" else f", users {self.users}"
         title, span = f"{self.what}: {told}", (self.low, self.high)
-        return Plan(self.made, title, value_range=span, dropped=self._clipped())
+        return Plan(self.made, title, value_range=span)
 
     def make(self, first: int, n: int) -> Users:
-        indptr, values = self._drawn(first, n)
-        return sampled_users(self.ids(first, n), indptr, np.clip(values, self.low, self.high))
-
-    def _drawn(self, first: int, n: int) -> tuple[Integers, Floats]:
-        """Draw users' samples, before they are clipped."""
         indptr = self.indptr(first, n, self.samples_per_user, self.dimension)
         key = self.key("means")
         own = own_means(self.users, self.centre, self.user_spread, *self.means_range, key, first, n)
         rows = np.broadcast_to(self.centre, (int(indptr[-1]), self.dimension))
         if self.users != "alike":
             rows = np.repeat(own, np.diff(indptr), axis=0)
-        return indptr, self.draw(words(self.key("samples"), first, indptr, self.dimension), rows)
+        values = self.draw(words(self.key("samples"), first, indptr, self.dimension), rows)
+        return sampled_users(self.ids(first, n), indptr, np.clip(values, self.low, self.high))
 
     def _check_samples(self) -> None:
         """Raise ValueError if the samples of users who are alike could leave the range."""
-
-    def _clipped(self) -> Mapping[str, int]:
-        """Count values clipped to the range: none, what lies outside is a rounding."""
-        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,9 +181,7 @@ class Gaussian(_Spread):
     """Samples N(mean, spread^2), independent over dimensions, clipped to [low, high].
 
     A normal is the quantile, to 16 digits, at one of 2^52 equally likely levels. Clipping moves the
-    mean of a sample towards the middle of the range; how many values are clipped is stated in the
-    diagnostics, of large populations for the first users. See :class:`SharedMean` for the
-    parameters.
+    mean of a sample towards the middle of the range. See :class:`SharedMean` for the parameters.
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -211,15 +193,3 @@ class Gaussian(_Spread):
 
     def draw(self, drawn: Words, centre: Floats) -> Floats:
         return np.asarray(centre + self.spread * normal_of(drawn))
-
-    def _clipped(self) -> Mapping[str, int]:
-        each = self.samples_per_user
-        most = (each[1] if isinstance(each, tuple) else each) * self.dimension
-        step, probed, seen, n = max(1, AT_ONCE // most), 0, 0, 0
-        while probed < self.n_users and seen < PROBED:
-            some = min(step, self.n_users - probed)
-            _, values = self._drawn(probed, some)
-            n += int(np.count_nonzero((values < self.low) | (values > self.high)))
-            probed, seen = probed + some, seen + values.size
-        of = "" if probed == self.n_users else f", of the first {probed:,} users"
-        return {f"values clipped to the range{of}": n} if n else {}

@@ -23,8 +23,7 @@ from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard
 from simulations.config.reading import Finite, Must, Whole
 from simulations.populations.base import Loaded, Plan, PopulationSpec
-from simulations.populations.draws import each, unit, words
-from simulations.populations.item_draws import Choice, distinct_kernel, items_kernel
+from simulations.populations.draws import Choice, each, items_kernel, unit, words
 
 MOST = 1 << 32
 """Users of a population, and draws of a user: what the words' counter has room for."""
@@ -238,24 +237,6 @@ def item_users(
         )  # fmt: skip
     filled = indptr[-1]
     return Users(ids, items=Items(numbered_items(d), indptr, item[:filled], count[:filled]))
-
-
-def distinct_users(
-    ids: Words, key: np.uint64, first: int, sizes: Integers, choice: Choice
-) -> Users:
-    """Draw at most ``sizes[u]`` different items for user first + u, one after the other.
-
-    Of the items that a user does not have, one is drawn with probability proportional to its
-    weight; whoever would have more than d has all. Parameters as in :func:`item_users`.
-    """
-    d = len(choice.last)
-    indptr = offsets(np.minimum(sizes, d))
-    item = np.empty(int(indptr[-1]), dtype=np.uint32)
-    tables = choice.last, choice.guide, choice.weights
-    distinct_kernel(key, np.uint64(first), *tables, indptr, item)
-    user = np.repeat(np.arange(len(sizes)) * d, np.diff(indptr))
-    item = (np.sort(user + item) - user).astype(np.uint32)
-    return Users(ids, items=Items(numbered_items(d), indptr, item, np.ones_like(item)))
 
 
 def check_sizes(sizes: Integers, width: int = 1) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, cast
 
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.users.batch import Users
-from simulations.config.reading import Must, Settings, Whole
+from simulations.config.reading import Must, Settings
 from simulations.populations.base import existing
 
 if TYPE_CHECKING:
@@ -28,11 +27,8 @@ if TYPE_CHECKING:
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
 OVERFLOW = "beyond the last column"
 LONGEST_HEADER = 1 << 20
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-SKIPPED = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
-MOST_POSSIBLE = {"gzip": 1032, "zstd": 1 << 20}
-"""The most that a byte of either can unpack to, about."""
-SMALL = 1 << 28
+PACKED = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f": "zstd"}
+"""What a compressed file begins with."""
 
 Column = Annotated[
     str | int,
@@ -56,16 +52,12 @@ class TableFormat(Settings):
         Whether the first row names the columns.
     quote : str, default '"'
         Quotation mark around fields; "" for none.
-    max_ratio : int, default 200
-        A compressed file that holds more than so many times its own size, and more than 256 MiB, is
-        refused: tables are some 3 to 30 times smaller.
     """
 
     separator: str | None = None
     encoding: str = "utf8"
     header: bool = True
     quote: str = '"'
-    max_ratio: Whole = 200
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,7 +101,6 @@ def scan_table(path: Path, columns: Sequence[Column], form: TableFormat) -> Tabl
     import polars as pl  # here and below: only populations from files take its time
 
     existing(path)
-    refuse_bomb(path, form.max_ratio)
     if is_parquet(path):
         try:
             rows = pl.scan_parquet(path, glob=False)
@@ -141,27 +132,6 @@ def scan_table(path: Path, columns: Sequence[Column], form: TableFormat) -> Tabl
         pl.when(pl.col(c) != "").then(pl.col(c)).alias(c) for c in dict.fromkeys(wanted)
     ]
     return Table(rows.with_columns(empty_is_null), wanted, OVERFLOW)
-
-
-def refuse_bomb(path: Path, most: int) -> None:
-    """Raise PopulationError if a compressed file unpacks to more than ``most`` times its size."""
-    size, kind = path.stat().st_size, _packing(path)
-    if kind is None or size * MOST_POSSIBLE[kind] <= SMALL:
-        return
-    import pyarrow as pa
-
-    allowed, unpacked = max(SMALL, most * size), 0
-    try:
-        with pa.CompressedInputStream(str(path), kind) as stream:
-            while part := len(stream.read(1 << 22)):
-                unpacked += part
-                if unpacked > allowed:
-                    raise PopulationError(
-                        f"{path}: {size} bytes unpack to more than {allowed}; set "
-                        "population.max_ratio higher if it is meant to"
-                    )
-    except OSError as error:
-        raise PopulationError(f"{path}: cannot be unpacked: {error}") from None
 
 
 def first_row(path: Path, separator: str, form: TableFormat) -> list[str]:
@@ -267,21 +237,10 @@ def _codec(encoding: str) -> str:
     return "utf-8" if encoding == "utf8-lossy" else codecs.lookup(encoding).name
 
 
-def _packing(path: Path) -> str | None:
-    """Say by its first bytes what a file is compressed with."""
-    with path.open("rb") as raw:
-        magic = raw.read(4)
-    if SKIPPED.fullmatch(magic):
-        raise PopulationError(
-            f"{path}: zstd with a frame to be skipped before the text, as pzstd writes it: pack it "
-            "with zstd, or unpack it"
-        )
-    return "gzip" if magic[:2] == GZIP else "zstd" if magic == ZSTD else None
-
-
 def _open(path: Path) -> BinaryIO:
     """Open a text table, which is unpacked as it is read."""
-    kind = _packing(path)
+    with path.open("rb") as raw:
+        kind = PACKED.get(raw.read(3))
     if kind is None:
         return path.open("rb")
     import pyarrow as pa

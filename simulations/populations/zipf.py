@@ -14,21 +14,16 @@ from fedhist.users.batch import Users
 from simulations.config.reading import Natural, NonNegative, Positive, Whole
 from simulations.populations.base import Plan
 from simulations.populations.differing import SharesDiffer, mirrored_share
-from simulations.populations.draws import each, unit, words
-from simulations.populations.item_draws import Choice
+from simulations.populations.draws import Choice, each, unit, words
 from simulations.populations.synthetic import (
     MOST,
     Domain,
     Synthetic,
-    distinct_users,
     in_words,
     item_users,
     made_words,
     numbered_items,
 )
-
-LEAST_WEIGHT = 1e-300
-"""Of a distinct item: the time of one that is lighter may be infinite."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +51,6 @@ class Zipf(Synthetic):
         item d).
     concentration : float, default 5.0
         Of "dirichlet": the larger, the more alike.
-    distinct : bool, default False
-        Every user draws without replacement, so that it has each of its items once; at most d.
     names : {"numbers", "words"}, default "numbers"
         What items are called; "words": made from syllables, for what reads the names.
     seed : int, default 0
@@ -71,7 +64,6 @@ class Zipf(Synthetic):
     tail: float = 2.0
     users: SharesDiffer = "alike"
     concentration: Positive = 5.0
-    distinct: bool = False
     names: Literal["numbers", "words"] = "numbers"
     seed: Natural = 0
 
@@ -79,20 +71,12 @@ class Zipf(Synthetic):
         super().__post_init__()
         if not self.tail > 1:
             raise ValueError(f"tail must exceed 1, or the mean does not exist; got {self.tail!r}")
-        if self.distinct and self.users != "alike":
-            raise ValueError(f'distinct items are for users = "alike", got {self.users!r}')
-        if self.distinct and float(self.d) ** -self.exponent < LEAST_WEIGHT:
-            raise ValueError(
-                f"distinct items have weights j^-exponent of at least {LEAST_WEIGHT:g}, item "
-                f"d = {self.d:,} has none of exponent {self.exponent:g}"
-            )
 
     def plan(self) -> Plan:
-        each = f"{self.mean_items:g} {'distinct ' * self.distinct}per user"
         how = "" if self.users == "alike" else f", users {self.users}"
         title = (
             f"Zipf({self.exponent:g}) items: {self.n_users:,} users, {self.d:,} items, "
-            f"{each}, tail {self.tail:g}{how}"
+            f"{self.mean_items:g} per user, tail {self.tail:g}{how}"
         )
         domain = numbered_items(self.d) if self.names == "numbers" else made_words(self.d)
         return Plan(self.made, title, domain=domain)
@@ -120,8 +104,6 @@ class Zipf(Synthetic):
         """Make users first, first + 1, ... of these sizes, (n,)."""
         ids = self.ids(first, len(sizes))
         choice = zipf_choice(self.d, self.exponent)
-        if self.distinct:
-            return distinct_users(ids, self.key("items"), first, sizes, choice)
         share = mirrored_share(self.users)
         return item_users(
             ids,

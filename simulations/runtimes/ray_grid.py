@@ -12,7 +12,6 @@ import gc
 import os
 import time
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, groupby, islice, pairwise
@@ -131,8 +130,6 @@ class RayGrid(SimulatedGrid):
         self._beside, self._pids = Tree(), set[int]()
         self._reply_bytes, self._started = 0, 0
         self._content: tuple[RecordDict | None, Any] = None, None
-        self._pushed: UnderWay = {}
-        self._waiting, self._come = deque[Message](), dict[str, Message]()
         self._started_ray = start_ray(workers, address)
         try:
             files = tuple(os.path.abspath(p) for p in plugins)
@@ -159,14 +156,6 @@ class RayGrid(SimulatedGrid):
         self._answer = ray.remote(answer).options(**TASK, max_retries=RETRIES)
         act_as_server(run_id=1)
 
-    def worker_pids(self) -> list[int]:
-        """Return the processes that have answered so far, on whichever machine."""
-        return sorted(self._pids)
-
-    def guard_lines(self, index: int) -> tuple[str, ...]:
-        """Return what the guard of a node remembers."""
-        return self._kept.get(index, NOTHING).lines
-
     def beside_total(self) -> Summary | None:
         """Add up what was measured of all users; None until all have answered. NOT PRIVATE."""
         whole = self._measured is not None and all(self._measured)
@@ -174,7 +163,6 @@ class RayGrid(SimulatedGrid):
 
     def close(self) -> None:
         """Give up what is under way, and stop Ray if this grid started it."""
-        self._give_up(self._pushed)
         self._setup, self._parts, self._content = None, [], (None, None)
         if self._started_ray:
             ray.shutdown()
@@ -187,21 +175,6 @@ class RayGrid(SimulatedGrid):
 
     # -- Flower's Grid -------------------------------------------------------------------------
 
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send messages to their nodes, some at a time; return their ids."""
-        sent = [self._numbered(message) for message in messages]
-        self._waiting.extend(sent)
-        self._start(self._pushed, self._queue())
-        return [message.metadata.message_id for message in sent]
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that have come to the given messages; each is returned once."""
-        while replies := self._finished(self._pushed, 0.0):
-            self._come |= {m.metadata.reply_to_message_id: m for m in replies}
-        self._start(self._pushed, self._queue())
-        found = (self._come.pop(i, None) for i in message_ids)
-        return [m for m in found if m is not None]
-
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
@@ -210,7 +183,7 @@ class RayGrid(SimulatedGrid):
         Messages are taken from the iterable a few tasks ahead of the replies. If none comes for
         ``timeout`` seconds, the replies that are missing are errors that say so.
         """
-        return self._replies(map(self._numbered, messages), length_hint(messages, 0), timeout)
+        return self._replies(map(self.numbered, messages), length_hint(messages, 0), timeout)
 
     def _replies(
         self, messages: Iterator[Message], expected: int, timeout: float | None
@@ -241,14 +214,6 @@ class RayGrid(SimulatedGrid):
                 gc.enable()
 
     # -- tasks ---------------------------------------------------------------------------------
-
-    def _numbered(self, message: Message) -> Message:
-        self.numbered(message)
-        return message
-
-    def _queue(self) -> Iterator[Message]:
-        while self._waiting:
-            yield self._waiting.popleft()
 
     def _start(self, under_way: UnderWay, messages: Iterator[Message]) -> bool:
         """Start tasks until enough are under way; says whether any is."""

@@ -75,11 +75,18 @@ class SimulatedGrid(Grid):
             raise PopulationError(f"there is no node {message.metadata.dst_node_id}")
         return index
 
-    def numbered(self, message: Message) -> str:
+    def numbered(self, message: Message) -> Message:
         """Give a message its id, as the SuperLink does on arrival."""
-        message_id = f"{next(self._ids)}"
-        set_message_id(message, message_id)
-        return message_id
+        set_message_id(message, f"{next(self._ids)}")
+        return message
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Refuse: whoever asks waits for the replies."""
+        raise NotImplementedError("simulated nodes are asked with send_and_receive")
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Refuse: whoever asks waits for the replies."""
+        raise NotImplementedError("simulated nodes are asked with send_and_receive")
 
 
 class LocalGrid(SimulatedGrid):
@@ -101,22 +108,11 @@ class LocalGrid(SimulatedGrid):
         owner = owner or SIMULATED_OWNER
         setups = (NodeSetup(users, i, seed, owner) for i, users in enumerate(nodes))
         self._nodes = [(Node(setup), RecordDict()) for setup in setups]
-        self._replies: dict[str, Message] = {}
         act_as_server(run_id=1)
 
     def answer(self, message: Message) -> Message:
         """Let the node that a message is for answer it."""
         return reply_of(*self._nodes[self.index_of(message)], message)
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send messages to their nodes; return their ids."""
-        sent = {self.numbered(message): message for message in messages}
-        self._replies |= {i: self.answer(message) for i, message in sent.items()}
-        return list(sent)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies to the given messages; each is returned once."""
-        return [self._replies.pop(i) for i in message_ids if i in self._replies]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

@@ -23,21 +23,21 @@ from fedhist.users.batch import Users
 from simulations.populations import population
 from simulations.populations.base import Plan
 from simulations.populations.draws import (
+    Choice,
     beta_of,
     each,
     gamma_of,
+    items_kernel,
     normal_of,
     poisson_of,
     unit,
     words,
 )
-from simulations.populations.item_draws import Choice, distinct_kernel, items_kernel, sort_row
 
 KINDS: list[tuple[str, dict[str, Any], str]] = [
     ("zipf", {"d": 30, "mean_items": 10}, "0f53943982768e7e"),
     ("zipf", {"d": 30, "mean_items": 10, "users": "dirichlet"}, "8f1548d957b46c3a"),
     ("zipf", {"d": 30, "mean_items": 10, "users": "two-clusters"}, "64294b7579df074e"),
-    ("zipf", {"d": 30, "mean_items": 5, "distinct": True}, "5b9f2954ef1bd23e"),
     ("paper-iid", {"d": 7, "mean_items": 6.0}, "5a8e66d8c64e6ce2"),
     ("paper-non-iid", {"d": 7, "mean_items": 6.0}, "1bec90aacc61c784"),
     ("paper-poisson", {}, "63fa2027b9cd0d45"),
@@ -168,7 +168,7 @@ def test_items_are_counted_as_drawn(d: int, concentration: float) -> None:
 
 @pytest.mark.parametrize("d", [70_000, 600_000])
 def test_rows_of_many_items_are_counted_as_drawn(d: int) -> None:
-    """Against NumPy, at sizes that are sorted, or marked, by either rule."""
+    """Against NumPy."""
     choice, keys = Choice(1.0 / np.arange(1.0, d + 1)), np.array([5, 6], dtype=np.uint64)
     sizes = np.array([0, 1, 16, 17, 40, 3000, 5])
     indptr, room = np.zeros(8, dtype=np.int64), sizes.sum()
@@ -182,16 +182,6 @@ def test_rows_of_many_items_are_counted_as_drawn(d: int) -> None:
         part = slice(indptr[u], indptr[u + 1])
         assert item[part].tolist() == items.tolist()
         assert count[part].tolist() == counts.tolist()
-
-
-@pytest.mark.parametrize("bits", [3, 8, 9, 32])
-def test_rows_are_sorted(bits: int) -> None:
-    rng = np.random.default_rng(bits)
-    for size in (0, 1, 2, 16, 17, 300):
-        row = rng.integers(0, 1 << bits, size, dtype=np.uint32)
-        expected = sorted(row.tolist())
-        sort_row(row, np.uint64(size), np.empty_like(row), np.empty(256, dtype=np.uint32))
-        assert row.tolist() == expected
 
 
 def test_items_follow_their_law() -> None:
@@ -214,32 +204,6 @@ def test_rare_items_have_probability_zero_or_a_step() -> None:
         assert steps.sum() == 1 << 32
         at = np.array([0, 1 << 31, (1 << 32) - 1], dtype=np.uint64) << np.uint64(32)
         assert choice.of(at).tolist() == np.searchsorted(choice.last, at >> np.uint64(32)).tolist()
-
-
-def test_distinct_items_are_drawn_or_raced_for() -> None:
-    """With d misses allowed, a user of all of 40 skewed items is finished by the race."""
-    choice = Choice(np.arange(1.0, 41) ** -3.0)
-    indptr, item = np.array([0, 40, 43]), np.empty(43, np.uint32)
-    tables = choice.last, choice.guide, choice.weights
-    distinct_kernel(np.uint64(3), np.uint64(0), *tables, indptr, item)
-    assert sorted(item[:40].tolist()) == list(range(40))
-    seen: list[int] = []
-    for w in words(np.uint64(3), 1, each(1, 40))[:, 0].tolist():
-        j = slow_item(choice.weights, w >> 32)
-        seen += [j] if j not in seen and len(seen) < 3 else []
-    assert item[40:].tolist() == seen
-
-
-def test_the_race_has_the_law_of_the_draws() -> None:
-    """Two of three items of weights 1, 1/32, 1/243, where d = 3 misses end most users' draws."""
-    n, w = 40_000, np.array([1.0, 1 / 32, 1 / 243])
-    fields = {"d": 3, "exponent": 5.0, "mean_items": 2, "tail": math.inf, "distinct": True}
-    held = population("zipf", **fields, n_users=n).load().users.counts.item.reshape(n, 2)
-    p = w / w.sum()
-    without = [sum(p[a] * p[3 - a - c] / (1 - p[a]) for a in range(3) if a != c) for c in range(3)]
-    found = [1 - (held == c).any(axis=1).mean() for c in range(3)]
-    for got, expected in zip(found, without, strict=True):  # 5 standard errors: 6e-7 each
-        assert abs(got - expected) < 5 * math.sqrt(expected * (1 - expected) / n) + 1e-9
 
 
 def test_the_normal_quantile_in_its_tails() -> None:

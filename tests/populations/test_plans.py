@@ -14,9 +14,9 @@ from walked_users import Walked
 
 from fedhist.base.errors import PopulationError
 from fedhist.users import shards
-from simulations.populations import Loaded, Plan, PopulationSpec, population
+from simulations.populations import Loaded, Plan, PopulationSpec, facts, population
 from simulations.populations.facts import PLACES, facts_of_run, sampled
-from simulations.runs import facts, flower_host
+from simulations.runs import flower_host
 from simulations.runs.booked_run import run_job
 from simulations.runs.config import Config, config_of, prepare
 from simulations.runs.flower_host import simulated_node

@@ -16,7 +16,7 @@ import pytest
 import scipy.stats
 
 from fedhist.users.batch import Users
-from simulations.populations import population, shared_mean
+from simulations.populations import population
 from simulations.populations.synthetic import in_words, made_words, numbered_items
 from simulations.populations.zipf import Zipf
 
@@ -157,34 +157,12 @@ def test_ragged_sizes_are_log_uniform() -> None:
         assert abs((sizes == k).mean() - p) < 7 * math.sqrt(p / 40_000)
 
 
-def test_clipped_gaussians_are_stated() -> None:
+def test_gaussians_are_clipped_to_their_range() -> None:
     options = {"n_users": 5000, "samples_per_user": 4, "spread": 1.0}
-    loaded = population("gaussian", **options).load()
-    x = loaded.users.reals.values
+    x = population("gaussian", **options).load().users.reals.values
     assert np.abs(x).max() == 1
-    assert loaded.dropped == {"values clipped to the range": int((np.abs(x) == 1).sum())}
     p = math.erfc(1 / math.sqrt(2))
     assert abs((np.abs(x) == 1).mean() - p) < 7 * math.sqrt(p / 20_000)
-    wide = population("gaussian", **options, low=-50, high=50).load()
-    assert wide.dropped == {}
-
-
-@pytest.mark.parametrize("sizes", [200, (1, 4000)])
-def test_clipped_values_are_counted_in_full_or_of_users_who_are_named(
-    sizes: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = population("gaussian", n_users=1500, samples_per_user=sizes, spread=0.5)
-    plan = spec.plan()
-    x = plan.users.in_memory().reals.values
-    assert len(x) > shared_mean.AT_ONCE  # in several draws
-    assert plan.dropped == {"values clipped to the range": int((np.abs(x) == 1).sum())}
-    monkeypatch.setattr(shared_mean, "PROBED", 1 << 12)
-    monkeypatch.setattr(shared_mean, "AT_ONCE", 1 << 12)
-    ((told, n),) = spec.plan().dropped.items()
-    first = int(told.split("the first ")[1].split(" ")[0].replace(",", ""))
-    seen = plan.users.slice(0, first).in_memory().reals.values
-    assert 1 <= first < 1500
-    assert n == (np.abs(seen) == 1).sum()
 
 
 @pytest.mark.parametrize(
@@ -215,11 +193,6 @@ def test_clipped_values_are_counted_in_full_or_of_users_who_are_named(
         ("uniform", {"samples_per_user": [1, 10**40]}, "must be fewer than 2\\^32 samples, got"),
         ("zipf", {"d": 10**12}, "d must be at most 2\\^24 = 16,777,216 items, got 1000000000000"),
         ("paper-iid", {"d": 1 << 25}, "at most 2\\^24"),
-        (
-            "zipf",
-            {"distinct": True, "d": 10, "exponent": 307.4},  # one user in 1,000 had an item twice
-            "at least 1e-300, item d = 10 has none of exponent 307.4",
-        ),
         ("uniform", {"samples_per_user": 0}, "samples_per_user must be a positive integer, got 0"),
         ("gaussian", {"low": 1, "high": 1}, "need low < high"),
         ("gaussian", {"mean": 2.0}, "mean 2.0 lies outside"),
@@ -234,40 +207,6 @@ def test_clipped_values_are_counted_in_full_or_of_users_who_are_named(
 def test_parameters_are_checked(kind: str, wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         population(kind, **(dict(SMALL)[kind] | wrong))
-
-
-def test_distinct_items_are_drawn_without_replacement() -> None:
-    """The chance to hold an item is that of two successive draws, enumerated.
-
-    Four binomial shares of 40,000 users within 4.5 standard errors: a false alarm in 30,000.
-    """
-    given = {"d": 4, "mean_items": 2, "tail": math.inf, "exponent": 1.0, "distinct": True}
-    counts = population("zipf", n_users=40_000, seed=2, **given).load().users.counts
-    assert set(counts.count.tolist()) == {1}
-    assert set(np.diff(counts.indptr).tolist()) == {2}
-    weights = np.array([1, 1 / 2, 1 / 3, 1 / 4]) / (25 / 12)
-    held = np.zeros(4)
-    for a, b in itertools.permutations(range(4), 2):
-        held[[a, b]] += weights[a] * weights[b] / (1 - weights[a])
-    found = np.bincount(counts.item, minlength=4) / 40_000
-    assert (np.abs(found - held) < 4.5 * np.sqrt(held * (1 - held) / 40_000)).all()
-
-
-def test_distinct_items_of_the_lightest_weights() -> None:
-    """Nobody has an item twice, and most have the heaviest."""
-    fields = {"d": 1000, "exponent": 99.9, "mean_items": 500, "tail": math.inf, "distinct": True}
-    users = population("zipf", n_users=20, **fields).load().users
-    assert users.n_items().tolist() == [500] * 20
-    assert (np.diff(users.counts.item.reshape(20, 500).astype(int)) > 0).all()
-
-
-def test_distinct_items_are_at_most_all() -> None:
-    """Whoever would draw more than there are holds everything; users who differ have no such."""
-    loaded = population("zipf", n_users=50, d=3, mean_items=9, tail=math.inf, distinct=True).load()
-    assert set(np.diff(loaded.users.counts.indptr).tolist()) == {3}
-    assert "9 distinct per user" in loaded.title
-    with pytest.raises(ValueError, match=r"distinct items are for users = \"alike\""):
-        population("zipf", n_users=50, d=3, distinct=True, users="outliers")
 
 
 def test_words_are_other_names_for_the_same_items() -> None:

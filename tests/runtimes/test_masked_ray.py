@@ -36,7 +36,7 @@ class FatalGrid(RayGrid):
     ) -> Iterable[Message]:
         sent = list(messages)
         if kind_of(sent[0].content) == "secagg." + self.fatal:
-            os.kill(self.worker_pids()[0], signal.SIGKILL)
+            os.kill(min(self._pids), signal.SIGKILL)
         return super().send_and_receive(sent, timeout=600.0)
 
 
@@ -52,4 +52,4 @@ def test_same_bits_as_in_one_process(fatal: str) -> None:
     np.testing.assert_array_equal(session.estimate.value, here.value)
     assert strategy.rounds[0]["replies"] == N
     assert len(total_of(session)) == 2
-    assert len(grid.guard_lines(0)) == 1
+    assert len(grid._kept[0].lines) == 1
