@@ -51,7 +51,6 @@ def audit(
     from simulations.audit.bounds import ALPHA
     from simulations.audit.checks import chosen_protocols
     from simulations.audit.finding import Settings, exit_status
-    from simulations.audit.report import print_findings, summary_of
     from simulations.reporting.targets import check_folder
 
     console = terminal.console
@@ -73,15 +72,14 @@ def audit(
             yield p
 
     audited = audit_all(announced(), settings)
-    findings = audited.findings
-    print_findings(console, findings, settings.alpha)
+    audited.print_on(console)
     if out is not None:
         audited.save(out.absolute(), force=force)
         console.print(f"written to {out}", soft_wrap=True, markup=False)
     console.print(f"{time.perf_counter() - started:.0f} s", markup=False)
     if json_:
-        terminal.print_json({"kind": "audit", **summary_of(findings, settings.alpha)})
-    raise typer.Exit(exit_status(findings))
+        terminal.print_json(audited.document())
+    raise typer.Exit(exit_status(audited.findings))
 
 
 def two_records(path: Path) -> tuple[Any, ...]:

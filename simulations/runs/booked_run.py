@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import current_thread, main_thread
 from typing import Any
 
 from fedhist.base.errors import BudgetExceeded
@@ -91,8 +89,7 @@ def run_job(
             except BaseException as e:  # budget is spent: nothing is lost that cannot be shown
                 if evaluation is None:
                     vars(prepared)["known"] = None  # what has failed is not begun again
-                with _undisturbed():
-                    write_results(prepared, outcomes, evaluation, str(folder), force=force)
+                write_results(prepared, outcomes, evaluation, str(folder), force=force)
                 e.add_note(f"written to {folder}")
                 raise
     except BaseException:
@@ -100,19 +97,6 @@ def run_job(
         raise
     write_results(prepared, outcomes, evaluation, str(folder), force=force)
     return finished
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let no further Ctrl-C in: the first was heard."""
-    if current_thread() is not main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def summary_of(finished: Finished) -> dict[str, Any]:

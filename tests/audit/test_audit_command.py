@@ -14,10 +14,9 @@ from typer.testing import CliRunner
 from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import ItemHistogram
-from simulations.audit.audited import audit_all
+from simulations.audit.audited import Audited, audit_all, witness_lines
 from simulations.audit.exact import judge_channel
 from simulations.audit.finding import Case, Finding, Settings, Witness, exit_status
-from simulations.audit.report import print_findings, witness_lines, write_findings
 from simulations.cli.main import cli
 
 BROKEN = '''
@@ -67,13 +66,13 @@ def test_a_broken_plugin_ends_with_1_and_a_witness(audited: tuple[int, str, Path
     assert code == 1, output
     for word in ("exact", "statistical", "VIOLATION", "counts"):
         assert word in output
-    body = json.loads((folder / "findings.json").read_text())
+    body = json.loads((folder / "result.json").read_text())
     kinds = [(f["kind"], f["verdict"]) for f in body["findings"]]
     proved = [(k, "violation") for k in ("exact", "statistical")]
     assert kinds == [*proved, ("structural", "consistent")]
     witness = body["findings"][1]["witness"]
     assert witness["hits"][0] > witness["hits"][1]
-    assert (folder / "curves.png").stat().st_size > 10_000
+    assert (folder / "figure.png").stat().st_size > 10_000
 
 
 def test_an_honest_protocol_ends_with_0() -> None:
@@ -90,7 +89,7 @@ def test_two_records_from_a_file_are_compared(tmp_path: Path) -> None:
     arguments = ["audit", "frequency-oracle", "--effort", "0.005", "--inputs", str(inputs)]
     result = CliRunner().invoke(cli, [*arguments, "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
-    body = json.loads((tmp_path / "out" / "findings.json").read_text())
+    body = json.loads((tmp_path / "out" / "result.json").read_text())
     words = [w.partition(": ")[2] for w in body["findings"][1]["witness"]["inputs"]]
     assert sorted(words) == ["{'item-03': 1}", "{'item-05': 2}"]
 
@@ -127,10 +126,10 @@ def finding(certified: float, curve: tuple[tuple[float, float], ...] = ()) -> Fi
 
 def test_the_table_has_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(width=80)
-    print_findings(console, [finding(0.5), finding(math.inf, curve=((0.0, 0.1),))], 1e-9)
+    Audited((finding(0.5), finding(math.inf, curve=((0.0, 0.1),))), 1e-9).print_on(console)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert sum("VIOLATION" in line for line in lines) == 2
+    assert sum("VIOLATION" in line for line in lines) == 3
 
 
 def test_an_excess_is_printed_with_its_size(capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +140,7 @@ def test_an_excess_is_printed_with_its_size(capsys: pytest.CaptureFixture[str]) 
 
     base = next(k for k in range(-5000, 5000) if exact(k).excess > 0)
     found = [exact(base + 2), exact(base + 500), exact(base + 2**60), finding(1.25)]
-    print_findings(Console(width=80), found, 1e-9)
+    Audited(tuple(found), 1e-9).print_on(Console(width=80))
     told = " ".join(capsys.readouterr().out.split())
     assert f"consistent (rounding {found[0].excess:.1g}; round towards 1/2 to remove it)" in told
     assert "of e^epsilon, the size of doubles' rounding: round towards 1/2 to remove it" in told
@@ -154,8 +153,8 @@ def test_exit_status_and_json(tmp_path: Path) -> None:
     fine, broken = finding(1.0), finding(math.inf)
     assert exit_status([fine]) == 0
     assert exit_status([fine, broken]) == 1
-    write_findings(tmp_path, [fine, broken], 1e-9)
-    body = json.loads((tmp_path / "findings.json").read_text())
+    Audited((fine, broken), 1e-9).save(tmp_path / "out")
+    body = json.loads((tmp_path / "out" / "result.json").read_text())
     assert [f["certified"] for f in body["findings"]] == [1.0, "inf"]
     assert "9 of 10 and 1 of 10" in witness_lines(broken)[3]
 
