@@ -10,6 +10,7 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
+from fedhist.users.shards import edge
 from simulations.runs.run import noise_source, parties
 from simulations.runtimes.inline import InlinePopulation
 
@@ -35,8 +36,9 @@ def asked_of(protocol: Protocol, users: Users, seed: int, *, broken: bool = Fals
     Exception
         What broke the run off, unless it was the run's own ledger, or ``broken`` is set.
     """
-    n_nodes = parties(protocol)
-    population = InlinePopulation([users] if n_nodes is None else users.split(n_nodes), seed)
+    n, k = len(users), parties(protocol) or 1
+    nodes = [users.slice(edge(i, n, k), edge(i + 1, n, k)) for i in range(k)]
+    population = InlinePopulation(nodes, seed)
     queries: list[Query] = []
 
     def ask(query: Query, round_index: int) -> Summary:

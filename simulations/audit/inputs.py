@@ -47,10 +47,6 @@ class Space(ABC):
         """The empty record."""
 
     @abstractmethod
-    def mutate(self, record: Record, rng: np.random.Generator) -> Record:
-        """Change a record a little, or much."""
-
-    @abstractmethod
     def user(self, record: Record, user_id: int) -> Users:
         """Make a batch of the one user who holds the record."""
 
@@ -102,21 +98,6 @@ class ItemSpace(Space):
     @property
     def nothing(self) -> Record:
         return {}
-
-    def mutate(self, record: Record, rng: np.random.Generator) -> Record:
-        new, j = dict(record), int(rng.integers(len(self.vocabulary)))
-        kind = int(rng.integers(5))
-        if kind == 0 or not new:
-            new[j] = int(rng.choice([1, 2, 10, _MANY]))
-        elif kind == 1:
-            new.pop(next(iter(new)))
-        elif kind == 2:
-            new = {j: next(iter(new.values()))}
-        elif kind == 3:
-            new = {i: min(c * 10, 1 << 40) for i, c in new.items()}
-        else:
-            new = {i: 1 for i in new}
-        return new
 
     def user(self, record: Record, user_id: int) -> Users:
         items, counts = list(record), list(record.values())
@@ -194,21 +175,6 @@ class SampleSpace(Space):
     @property
     def nothing(self) -> Record:
         return np.zeros((0, self.dimension))
-
-    def mutate(self, record: Record, rng: np.random.Generator) -> Record:
-        new, j = np.array(record), int(rng.integers(self.dimension))
-        kind = int(rng.integers(5))
-        if kind == 0 or not len(new):
-            new = np.tile(rng.uniform(self.low, self.high, self.dimension), (max(len(new), 1), 1))
-        elif kind == 1:
-            new = (self.low + self.high) - new
-        elif kind == 2:
-            new[:, j] = self.low if rng.random() < 0.5 else self.high
-        elif kind == 3:
-            new = np.clip(new, -1e9, 1e9) * rng.choice([0.5, 2.0])
-        elif not self.single:
-            new = new[: max(len(new) // 2, 1)]
-        return new
 
     def user(self, record: Record, user_id: int) -> Users:
         return Users.from_samples([user_id], [0, len(record)], record)

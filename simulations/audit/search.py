@@ -17,7 +17,7 @@ from simulations.audit.learning import best_event, propose, separation, signatur
 TRAINING = 1 << 14
 SCREENING = 1 << 11
 KEPT_FEATURES = 10
-PAIRS_REFINED, MUTANTS = 4, 12
+PAIRS_REFINED = 4
 SEARCH_Z = 3.0
 
 
@@ -53,8 +53,7 @@ def find_pair(
 ) -> Pair:
     """Build the two records that were given, or search for two; see :func:`audit_client`.
 
-    Pairs are screened on few answers, the best are looked at more closely, and the best of these
-    is improved step by step: a mutant of one of its records stays if it promises more.
+    Pairs are screened on few answers, and the best are looked at more closely.
     """
     settings, delta = case.settings, case.claim[1]
 
@@ -76,17 +75,8 @@ def find_pair(
     for at in np.argsort(-score, axis=None)[:PAIRS_REFINED].tolist():
         a, b = divmod(at, len(drawers))
         best = max(best, (_bound((drawers[a], drawers[b]), delta, training), a, b))
-    bound, a, b = best
-    held, pair = [tried[a][0], tried[b][0]], [drawers[a], drawers[b]]
-    for step in range(MUTANTS):
-        side = step % 2
-        mutant = space.mutate(held[side], rng)
-        new = drawer(mutant, tried[a][1])
-        trial = (new, pair[1]) if side == 0 else (pair[0], new)
-        there = _bound(trial, delta, training)
-        if there > bound:
-            bound, held[side], pair[side] = there, mutant, new
-    return pair[0], pair[1]
+    _, a, b = best
+    return drawers[a], drawers[b]
 
 
 def _screen(drawers: Sequence[Drawer]) -> NDArray[np.float64]:

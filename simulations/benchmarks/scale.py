@@ -1,4 +1,4 @@
-"""From a million users to a hundred million and more: time by phase, and memory that stays.
+"""From a million users to a hundred million and more: time, and memory that stays.
 
 ``python -m simulations.benchmarks.scale OUT CASE`` is one run, in a process of its own.
 """
@@ -16,20 +16,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from clients.answers import fold_node
 from fedhist.model.evaluation import first_pass, measured
 from fedhist.model.protocol import Protocol
-from fedhist.session.codec import query_digest
-from fedhist.session.session import Session
 from fedhist.users.shards import BLOCK, Shard
 from simulations.benchmarks.measuring import Result, Row, memory
 from simulations.reporting.table import quiet_flower
 from simulations.runs.config import Config, RunTable, prepare
-from simulations.runs.run import Options, execute, noise_source
+from simulations.runs.run import Options, execute
 
 WORKERS, RAYLETS = 2, 3
 SEED = 1
@@ -70,7 +66,7 @@ class Taken:
     """What a run took.
 
     Wall time of asking and evaluating, and CPU of all processes meanwhile, in seconds; peak memory
-    of this process, each worker and all with Ray's own, in bytes; seconds of CPU a user by phase.
+    of this process, each worker and all with Ray's own, in bytes.
     """
 
     seconds: float
@@ -78,7 +74,6 @@ class Taken:
     driver: int
     workers: list[int] = field(default_factory=list)
     everything: int = 0
-    phases: dict[str, float] = field(default_factory=dict)
 
 
 def measure(*, quick: bool = False, full: bool = False) -> Result:
@@ -88,18 +83,14 @@ def measure(*, quick: bool = False, full: bool = False) -> Result:
     runtimes = {"inline": "inline", "ray": f"{WORKERS} workers", "raylets": f"{RAYLETS} raylets"}
     rows: list[Row] = []
     for what in PROTOCOLS:
-        phases: dict[str, float] = {}
         for runtime, words in runtimes.items():
             if runtime == "raylets" and not full:
                 continue
             taken = {n: run_apart(Case(what, runtime, n)) for n in sizes}
-            phases = phases or taken[max(sizes)].phases
             rows += rows_of(f"{what}, {words}", taken, MICROSECONDS[what])
-        rows += [Row(f"{what}: {name}", "ns", [1e9 * x]) for name, x in phases.items()]
     notes = (
         "Seconds: wall time. CPU: time of all processes, Ray's own too, over the users, from the "
         "first message on; other programs on the machine cost wall time and less of this.",
-        "Phases: CPU time of one thread over 16 blocks, each made, answered and measured.",
         "Memory: VmHWM at the end; the driver, the largest worker, and all processes with Ray's "
         "own, which count shared pages several times. What grows is from the smallest size on.",
     )
@@ -142,8 +133,7 @@ def run_here(case: Case) -> Taken:
         cpu = sum(after - before.get(pid, 0.0) for pid, after in cpu_times().items())
         peaks = {pid: memory(pid).get("VmHWM", 0) for pid in family()}
         workers = [peak for pid, peak in peaks.items() if WORKER.match(command(pid))]
-    phases = {} if workers else by_phase(prepared.protocol, plan.users)
-    return Taken(seconds, cpu, peaks[os.getpid()], workers, sum(peaks.values()), phases)
+    return Taken(seconds, cpu, peaks[os.getpid()], workers, sum(peaks.values()))
 
 
 def ask(protocol: Protocol, users: Shard, options: Options) -> None:
@@ -153,26 +143,6 @@ def ask(protocol: Protocol, users: Shard, options: Options) -> None:
         raise RuntimeError("the users were not measured as they answered")
     known = measured(protocol, users, total)
     _ = known.truth, known.error
-
-
-def by_phase(protocol: Protocol, users: Shard) -> dict[str, float]:
-    """Return seconds of CPU that a user takes to be made, to answer and to be measured."""
-    query = Session(protocol, noise_source("simulated", SEED, protocol)).query
-    beside = first_pass(protocol)
-    if query is None or beside is None:
-        raise ValueError(f"{protocol.name} asks or measures nobody")
-    digest, spent, n = query_digest(query, 0), dict.fromkeys(("make", "answer", "measure"), 0.0), 0
-    last = time.process_time()
-    for block in users.slice(0, min(len(users), 16 * BLOCK)).blocks():
-        times = [last, time.process_time()]
-        fold_node(query, block, SEED, digest)
-        times.append(time.process_time())
-        beside(block)
-        times.append(time.process_time())
-        for phase, (a, b) in zip(spent, pairwise(times), strict=True):
-            spent[phase] += b - a
-        n, last = n + len(block), times[-1]
-    return {phase: x / n for phase, x in spent.items()}
 
 
 @contextmanager

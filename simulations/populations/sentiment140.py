@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from simulations.populations.base import ItemDomain, Loaded, existing
-from simulations.populations.tables import Table, TableFormat, first_row, scan_table, told_of
+from simulations.populations.tables import TableFormat, first_row, scan_table, told_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,8 +47,8 @@ class Sentiment140(ItemDomain):
     top, domain, max_users
         See :class:`~simulations.populations.base.ItemDomain`.
     skip_bad_rows : bool, default False
-        Leave out and count rows without a user or a text, with a polarity that is not an integer
-        or with too many fields, instead of refusing the file.
+        Leave out and count rows without a user or a text (an item) or with too many fields, instead
+        of refusing the file.
     """
 
     kind: ClassVar[str] = "sentiment140"
@@ -61,7 +61,10 @@ class Sentiment140(ItemDomain):
         Raises PopulationError for a missing file, another number of columns and bad rows; names the
         file and row.
         """
+        import polars as pl
+
         from fedhist.users.frames import items_of_rows
+        from fedhist.users.rows import checked_events, collected, judged
 
         path = existing(Path(self.path))
         form = TableFormat(separator=",", encoding="latin-1")
@@ -71,47 +74,20 @@ class Sentiment140(ItemDomain):
         stray = not _is_integer(first[POLARITY])
         form = TableFormat(separator=",", encoding="latin-1", header=stray)
         with told_of(path):
-            table = scan_table(path, [POLARITY, USER, TEXT], form)
-            rows, bad = self._good_rows(table)
-            ids, items, _ = items_of_rows(self._words(rows), user="user", item="word", count="n")
+            table = scan_table(path, [USER, TEXT], form)
+            user, text = table.names
+            tweets = checked_events(table.rows, user=user, item=text, overflow=table.overflow)
+            tally = collected(tweets.group_by("fault").agg(rows=pl.len()))
+            bad = judged(tweets, tally, self.skip_bad_rows)
+            rows = self._words(tweets.filter(pl.col("fault") == 0))
+            ids, items, _ = items_of_rows(rows, user="user", item="word", count="n")
         dropped = {"stray header": 1, **bad} if stray else bad
         return self.bounded(Users(ids, items=items), f"words of {path.name}", dropped)
-
-    def _good_rows(self, table: Table) -> tuple[pl.LazyFrame, dict[str, int]]:
-        """Set bad rows apart before the texts become words, while rows still have numbers."""
-        import polars as pl
-
-        polarity, user, text = map(pl.col, table.names)
-        fault = (
-            pl.when(pl.col(table.overflow or "").is_not_null())
-            .then(pl.lit("too many fields"))
-            .when(user.is_null())
-            .then(pl.lit("missing user"))
-            .when(polarity.cast(pl.Int64, strict=False).is_null())
-            .then(pl.lit("bad polarity"))
-            .when(text.is_null())
-            .then(pl.lit("missing text"))
-        )
-        rows = table.rows.select(fault=fault, polarity=polarity, user=user, text=text)
-        bad = (
-            rows.with_row_index("row")
-            .filter(pl.col("fault").is_not_null())
-            .select("row", "fault", "polarity", "user")
-            .collect(engine="streaming")
-        )
-        if len(bad) and not self.skip_bad_rows:
-            row, *values = bad.row(0)
-            raise PopulationError(
-                f"row {row + 1}: {values[0]} (polarity {values[1]!r}, user {values[2]!r}; "
-                f"bad rows in all: {len(bad)}); skip_bad_rows = true drops and counts such rows"
-            )
-        tally = bad.group_by("fault").agg(pl.len()).sort("fault")
-        return rows.filter(pl.col("fault").is_null()), dict(tally.rows())
 
     def _words(self, rows: pl.LazyFrame) -> pl.LazyFrame:
         import polars as pl
 
-        text = pl.col("text").str.replace_many(list(ENTITIES), list(ENTITIES.values()))
+        text = pl.col("item").str.replace_many(list(ENTITIES), list(ENTITIES.values()))
         found = text.str.extract_all(f"{URL}|{HANDLE}|{WORD}")
         words = rows.select("user", word=found).explode("word")
         # An author whose tweets hold no word stays a user: count zero of the word "".

@@ -161,8 +161,6 @@ def test_every_process_is_of_the_family() -> None:
 @pytest.mark.parametrize("what", scale.PROTOCOLS)
 def test_a_small_case_inline(what: str) -> None:
     taken = scale.run_here(Case(what, "inline", 3000))
-    assert taken.phases.keys() == {"make", "answer", "measure"}
-    assert min(taken.phases.values()) > 0
     assert taken.workers == []
     assert taken.driver > 50e6
     assert taken.seconds > 0
@@ -174,7 +172,7 @@ def test_targets_are_for_ray_at_the_size_that_is_judged(monkeypatch: pytest.Monk
     def run(case: Case) -> Taken:
         asked.append(case)
         workers = [] if case.runtime == "inline" else [200_000_000, 200_000_000 + case.n_users]
-        return Taken(1.0, case.n_users * 5e-8, 300_000_000, workers, 10**9, {"make": 2e-8})
+        return Taken(1.0, case.n_users * 5e-8, 300_000_000, workers, 10**9)
 
     monkeypatch.setattr(scale, "run_apart", run)
     rows = scale.measure(full=True).rows

@@ -58,8 +58,7 @@ def test_stray_header_is_counted(tmp_path: Path) -> None:
     ("line", "fault"),
     [
         ("0,9,d,q,,no user", "missing user"),
-        ("x,9,d,q,ann,hello", "bad polarity"),
-        ("0,9,d,q,ann,", "missing text"),
+        ("0,9,d,q,ann,", "missing item"),
         ("0,9,d,q", "missing user"),
         ("0,9,d,q,ann,hello,world", "too many fields"),
     ],
