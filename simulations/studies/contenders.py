@@ -27,7 +27,7 @@ from simulations.config.reading import built, check_keys, required
 from simulations.populations import Loaded
 from simulations.populations.facts import budget_doubts, facts_for
 from simulations.reporting.json_files import canonical
-from simulations.runs.config import Config, population_spec
+from simulations.runs.config import Config, population_spec, with_trust
 from simulations.runs.results import NOT_PRIVATE
 from simulations.studies.cells import Cell, load_once, prepare_cell
 from simulations.studies.levels import (
