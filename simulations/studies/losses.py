@@ -24,8 +24,8 @@ ZEROS, UNIFORM, MIDPOINT = "all zeros", "uniform", "midpoint of the range"
 SQUARES = (SQUARED_L2, "ise")
 """Losses that are squares of a distance."""
 
-MOST_TOP = 10
-"""Items that a recall is of, at most."""
+TOP, MANY = 10, 50
+"""Items that recalls are of, at most."""
 CLOSE = 1e-9
 """Relative difference up to which two truths are one: sums may be added up in another order."""
 
@@ -187,35 +187,61 @@ def worse_than(loss: float | None, trivial: Mapping[str, float]) -> str:
     return best if best and loss is not None and not loss <= trivial[best] else ""
 
 
-def item_measures(value: Array, truth: Array) -> Mapping[str, float]:
+def item_measures(value: Array, truth: Array, invented: int | None = None) -> Mapping[str, float]:
     """Measure an estimate of items otherwise than in a norm. NOT PRIVATE.
+
+    Parameters
+    ----------
+    value, truth : array
+    invented : int, optional
+        Items with an estimate above 0 that are not among these, of a protocol that makes names.
 
     Returns
     -------
     dict
-        "per item": mean absolute error; "k": items that "recall" is of, the share of the k
-        largest of the estimate that are among the k largest in truth, ties in truth being all
-        among them; ties in the estimate count as if broken at random, not by the domain's order.
+        "per item": mean absolute error; "k": items that "recall" is of, see :func:`recall`; "many"
+        and "recall of many" for more items, if there are. "precision": share of the items with an
+        estimate above 0 that anybody has. "off": median relative error of the counts of the k or
+        "many" largest that are found. Both only where something is. "invented", if it is told.
 
     Examples
     --------
-    >>> item_measures(np.array([3.0, 9.0, 1.0, 0.0]), np.array([8.0, 6.0, 2.0, 0.0]))
-    {'per item': 2.25, 'k': 2.0, 'recall': 1.0}
+    >>> found = item_measures(np.array([3.0, 9.0, 1.0, 0.0]), np.array([8.0, 6.0, 2.0, 0.0]), 1)
+    >>> found["per item"], found["recall"], found["precision"], found["off"]
+    (2.25, 1.0, 0.75, 0.5625)
     """
     value, truth = (np.asarray(x, dtype=np.float64).ravel() for x in (value, truth))
     if not truth.size:
         return {}
-    k = min(MOST_TOP, max(1, truth.size // 2))
-    top = np.argsort(-truth, kind="stable")[:k]
+    k, many = (min(most, max(1, truth.size // 2)) for most in (TOP, MANY))
+    out = {"per item": float(np.abs(value - truth).mean())}
+    out |= {"k": float(k), "recall": recall(value, truth, k)}
+    if many > k:
+        out |= {"many": float(many), "recall of many": recall(value, truth, many)}
+    found = value > 0
+    if invented is not None:
+        out["invented"] = float(invented)
+    if total := int(found.sum()) + (invented or 0):
+        out["precision"] = int((truth[found] > 0).sum()) / total
+    large = found & (truth > 0) & (truth >= np.partition(truth, -many)[-many])
+    if large.any():
+        out["off"] = float(np.median(np.abs(value[large] / truth[large] - 1)))
+    return out
+
+
+def recall(value: Floats, truth: Floats, k: int) -> float:
+    """Return the share of the k largest of an estimate that are among the k largest in truth.
+
+    Ties in truth are all among them; ties in the estimate count as if broken at random, not by the
+    domain's order.
+
+    >>> recall(np.array([3.0, 9.0, 1.0]), np.array([8.0, 6.0, 7.0]), 2)
+    0.5
+    """
     known = np.where(np.isnan(value), -np.inf, value)
     least = np.partition(known, -k)[-k]
-    hit, above, tied = truth >= truth[top[-1]], known > least, known == least
-    found = float(hit[above].sum()) + (k - int(above.sum())) * float(hit[tied].mean())
-    return {
-        "per item": float(np.abs(value - truth).mean()),
-        "k": float(k),
-        "recall": found / k,
-    }
+    hit, above, tied = truth >= np.partition(truth, -k)[-k], known > least, known == least
+    return (float(hit[above].sum()) + (k - int(above.sum())) * float(hit[tied].mean())) / k
 
 
 def unit_of(loss: str, target: str) -> str:

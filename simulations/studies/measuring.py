@@ -10,6 +10,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from clients.answers import streams
+from fedhist.base.arrays import Floats
 from fedhist.base.origin import in_words, whole
 from fedhist.flower.wire import answer_bytes, encode_answer
 from fedhist.model.evaluation import Facts, measured
@@ -19,6 +20,7 @@ from fedhist.model.query import Query
 from fedhist.model.registry import display_of
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
+from fedhist.users.key_sample import in_sample
 from simulations.adversaries import read_adversaries
 from simulations.runs.results import predicted
 from simulations.runs.run import execute
@@ -182,7 +184,8 @@ def _compared(built: Built, estimate: Estimate) -> dict[str, Any]:
     value = np.asarray(final, dtype=np.float64)
     alike = value.shape == np.shape(truth)
     if of_items(protocol):
-        more["items"] = item_measures(value, truth)
+        invented = _invented(estimate, value, one_in) if protocol.invents else None
+        more["items"] = item_measures(value, truth, invented)
     more["bias"] = None
     if alike and (protocol.display or display_of(protocol.target)).form == "coordinates":
         with np.errstate(all="ignore"):
@@ -196,6 +199,14 @@ def _compared(built: Built, estimate: Estimate) -> dict[str, Any]:
         "predicted_kind": bound.kind,
         "more": more,
     }
+
+
+def _invented(estimate: Estimate, value: Floats, one_in: int) -> int:
+    """Count the items that an estimate has and the truth has not, as many as a sample shows."""
+    found = np.asarray(estimate.value) > 0
+    if estimate.keys is not None and one_in > 1:
+        found &= in_sample(estimate.keys, one_in)
+    return int(found.sum()) - int((value > 0).sum())
 
 
 def _trivial(built: Built, loss: str) -> dict[str, dict[str, float]]:

@@ -74,7 +74,10 @@ def fields_of(about: About, lines: Lines) -> dict[str, Field]:
     """Return all columns that have a value in some line, by name."""
     names = dict.fromkeys(line.loss_name for line in lines if line.loss_name)
     loss = next(iter(names), "") if len(names) == 1 else "error"
-    k = next((int(x) for line in lines if (x := line.extra("k", "items"))), 0)
+    k, many = (
+        next((int(x) for line in lines if (x := line.extra(name, "items"))), 0)
+        for name in ("k", "many")
+    )
     least: dict[str, float] = {}
     for line in lines:
         if line.rank and line.mean:
@@ -103,6 +106,7 @@ def fields_of(about: About, lines: Lines) -> dict[str, Field]:
             f"top {k}: share of the {k} largest items that are found",
             "top",
         ),
+        **_of_names(lines, k, many),
         "theory": Field(_predicted, _digits(3)),
         "ratio": Field(_ratio, _digits(3), "ratio: measured / theory"),
         "at least": Field(_bound, _digits(2)),
@@ -133,6 +137,27 @@ def fields_of(about: About, lines: Lines) -> dict[str, Field]:
     }
 
 
+def _of_names(lines: Lines, k: int, many: int) -> dict[str, Field]:
+    """Return the columns of a study in which somebody finds out which items there are."""
+    if not finds_names(lines):
+        return {}
+    words = {f"top {many}": ("recall of many", f"of the {many} largest")} if many > k else {}
+    words |= {
+        "precision": ("precision", "share of the items with an estimate above 0 that anybody has"),
+        "off": ("off", f"median error of the counts of the {many or k} largest that are found"),
+    }
+
+    def field(name: str, of: str, told: str) -> Field:
+        return Field(lambda line: line.extra(of, "items"), percent, f"{name}: {told}", of)
+
+    return {name: field(name, *told) for name, told in words.items()}
+
+
+def finds_names(lines: Lines) -> bool:
+    """Whether a protocol puts together the names of items that nobody listed."""
+    return any(line.extra("invented", "items") is not None for line in lines)
+
+
 def usual_columns(about: About, lines: Lines, known: Mapping[str, Field]) -> list[str]:
     """Choose the columns that 80 letters have room for."""
     start = [next(iter(known)), INTERVAL, "relative"]
@@ -143,6 +168,8 @@ def usual_columns(about: About, lines: Lines, known: Mapping[str, Field]) -> lis
         rest = ["theory", "ratio", "bias"] if about["adversary"] else ["theory", "ratio", "runs"]
     elif about["adversary"]:  # theory knows of no adversary
         rest = ["bias", "rounds", "bytes"]
+    elif finds_names(lines):
+        start, rest = start[:2], [*(n for n in known if n.startswith("top ")), "precision", "off"]
     elif display_of(about["target"]).unit == "counts":
         rest = ["per item", top, "ratio"]
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from simulations.studies.compared import Compared, run_study
 from simulations.studies.levels import with_common
 from simulations.studies.losses import item_measures, trivial_answers
 from simulations.studies.study import load_study, study_of
+from simulations.studies.tables import fields_of
 
 EVENTS = {  # ann has four teas, bob one coffee, eve a tea and a coffee, dan nothing of the domain
     "ann": {"tea": 4},
@@ -119,7 +121,27 @@ def test_measures_of_items_by_hand() -> None:
     found = item_measures(value, truth)
     assert found["per item"] == pytest.approx((5 + 30 + 3 + 20 + 40 + 1) / 6)
     assert (found["k"], found["recall"]) == (3, pytest.approx(2 / 3))  # items 0, 4, 2
+    assert found["precision"] == 4 / 5  # of 0, 1, 2, 4 and 5, which nobody has
+    assert found["off"] == pytest.approx(0.1)  # the median of .1, .75, .1
+    assert item_measures(value, truth, 3)["precision"] == 4 / 8
     assert item_measures(np.zeros(1), np.zeros(1)) == {"per item": 0.0, "k": 1.0, "recall": 1.0}
+    many = item_measures(np.arange(60.0), np.arange(60.0)[::-1])
+    assert (many["many"], many["recall"], many["recall of many"]) == (30, 0.0, 0.0)
+    assert item_measures(np.arange(200.0), np.roll(np.arange(200.0), 10))["recall of many"] == 0.8
+
+
+def test_names_that_nobody_listed_have_their_columns() -> None:
+    """Thirty words at little noise: many are found, and nothing else."""
+    users = ("population.d=30", "population.exponent=0.5", "population.n_users=2000")
+    small = ("protocol.level_bits=12", "protocol.n_bits=40", "compare.epsilon=10")
+    found = run_study(load_study("heavy-hitters", (*users, *small, "compare.seeds=2")))
+    names = next(x for x in found.lines if x.protocol == "heavy-hitters")
+    assert names.extra("invented", "items") == 0
+    assert names.extra("precision", "items") == 1
+    assert {"top", "recall of many", "precision", "off"} <= set(found.table.columns)
+    assert "precision: share of the items" in " ".join(shown(found).split())
+    without = [replace(x, records=()) for x in found.lines]
+    assert "precision" not in fields_of(found.about, without)
 
 
 def test_recall_does_not_look_at_the_order_of_the_domain() -> None:
