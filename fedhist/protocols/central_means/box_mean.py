@@ -54,16 +54,18 @@ class BoxMean(CentralMeans):
     (epsilon, delta)-DP for a user's whole record. A user's vector less the middle of the range is
     shortened to B: half the range, sqrt(d) times that in d dimensions, or ``box``. The sum moves by
     B in l2 with a user's record emptied, by 2 B with another record; by sqrt(d) times as much in
-    l1. Under "add-remove-user" .2 times the number of users who count is released with it, in units
-    of B, for sqrt(1 + .2^2) B in l2.
+    l1. The number of users with data is released with it: under "replace-user" in units of B, which
+    moves as much as another record at most; under "add-remove-user" .2 times it, for
+    sqrt(1 + .2^2) B in l2.
 
     Error
     -----
     Mean squared l2: d (2 B z / n)^2 with z the noise multiplier of (epsilon, delta), half as much
     in l2 under "zero-out-user"; and the square of what clipping takes away. Exact, but under
-    "add-remove-user": the estimate is the ratio of two noisy sums then, and ``stderr`` is that of
-    both. A user without samples, or with a NaN or an infinity, counts as the middle, under
-    "add-remove-user" as nobody.
+    "add-remove-user", and under "replace-user" where the number with data is surely less than n:
+    the estimate is the ratio of two noisy sums then, and ``stderr`` is that of both. A user without
+    samples, or with a NaN or an infinity, counts as nobody then; as the middle under
+    "zero-out-user" and under aggregate trust.
 
     Examples
     --------
@@ -74,7 +76,7 @@ class BoxMean(CentralMeans):
 
     name: ClassVar[str] = "box-mean"
     paper: ClassVar[str] = "noise on the clipped mean: Laplace, or Balle & Wang, ICML 2018"
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
 
     trust: Aggregation | None = None
 
@@ -111,7 +113,7 @@ class BoxMean(CentralMeans):
     def error_of(self, facts: Facts) -> Prediction:
         """Predict the mean squared l2 error: noise, and what clipping takes away."""
         private = self.guarantee.private
-        if self.hidden and private:
+        if private and self.counted and (self.hidden or facts["unusable"][0]):
             return super().error_of(facts)
         by = facts.n_users if private or self.trust is not None else int(facts["usable"][0])
         off = facts["inside"] / max(by, 1) - (facts.truth - self.middle)

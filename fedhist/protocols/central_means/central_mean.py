@@ -83,9 +83,11 @@ class Look:
 class CentralMeans(MeanTarget, Central, PlannedUsers):
     """What the protocols of this family share; a subclass says in which steps it goes.
 
-    The number of users is public under "replace-user" and "zero-out-user": sums are divided by it,
-    and a user without a usable record counts as the middle of what a step clips to.
-    Under "add-remove-user" the number of users who count is released beside the sum of vectors.
+    The number of users is public under "replace-user" and "zero-out-user", and sums are divided by
+    it. The number who have a usable record is released beside the sum of vectors under
+    "add-remove-user", and under "replace-user", where it is free: sums are divided by that where it
+    is surely less. Where it is not released, who has none counts as the middle of what a step clips
+    to.
     """
 
     epsilon: float
@@ -140,6 +142,17 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
     def hidden(self) -> bool:
         """Whether the number of users is to be hidden too."""
         return self.adjacency == Adjacency.ADD_REMOVE_USER.value
+
+    @property
+    def counted(self) -> int:
+        """What a user's weight is worth beside its vector, in steps; 0: weights are not released.
+
+        Under replacement a radius is free: two vectors lie up to 2 apart in l2, one and none
+        sqrt(2), in l1 2 sqrt(d) and sqrt(d) + 1.
+        """
+        if self.hidden:
+            return COUNTED_STEPS
+        return STEPS if self.adjacency == Adjacency.REPLACE_USER.value and not self.trust else 0
 
     @property
     def null_safe(self) -> bool:
@@ -224,20 +237,26 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         n, points, std = summary.n_users, summary.sums["points"], noise.std(share)
         private = self.guarantee.private
         weight = int(summary.sums["weight"][0]) if self.trust is None else n * STEPS
-        if self.hidden and private:
-            both = release(np.append(points, weight * COUNTED_STEPS // STEPS))
-            total, number = both[:-1], both[-1]
-            by = max(float(number) / COUNTED_STEPS, 1.0)
-            public = {"users, with noise": by}
+        public, apart = {"n_users": float(n)}, 0.0  # how sure the divisor is
+        if self.counted and private:
+            both = release(np.append(points, weight * self.counted // STEPS))
+            total, by, apart = both[:-1], float(both[-1]) / self.counted, std * STEPS / self.counted
+            if self.hidden:
+                by = max(by, 1.0)
+                public = {"users, with noise": by}
+            elif by < n - 3 * apart:
+                by = max(by, 3 * apart)
+                public["users with data, with noise"] = by
+            else:
+                by, apart = float(n), 0.0
         else:
             total = release(points)
             by = max(float(n) if private else weight / STEPS, 1.0)
-            public = {"n_users": float(n)}
         away = query.radius * (np.asarray(total, dtype=np.float64) / STEPS / by)
-        each, along = std * query.radius / by, np.zeros(self.dimension)
-        if self.hidden and private:  # what is away is noise, too, and no longer than the radius
-            square = np.clip(np.square(away) - each**2, 0.0, query.radius**2)
-            along = np.sqrt(square) * (std * STEPS / COUNTED_STEPS / by)
+        each = std * query.radius / by
+        # what is away is noise, too, and no longer than the radius
+        square = np.clip(np.square(away) - each**2, 0.0, query.radius**2)
+        along = np.sqrt(square) * (apart / by)
         return Look(query.centre + away, each, along, by, public)
 
     def settle(self, mean: Floats, std: float) -> Floats:
@@ -349,7 +368,7 @@ class CentralMean(CentralMeans):
 
     name: ClassVar[str] = "central-mean"
     paper: ClassVar[str] = "own: a clip around medians (Levy et al., NeurIPS 2021) or first means"
-    revision: ClassVar[int] = 8
+    revision: ClassVar[int] = 9
 
     radius: float | None = None
 
@@ -476,7 +495,7 @@ class CentralMean(CentralMeans):
         """Return the question for vectors around a centre; in one dimension inside the range.
 
         An interval that ends with the range is shorter, and so is the noise: what a user can change
-        is half its length. Who has no mean counts as its middle.
+        is half its length.
         """
         if self.dimension > 1:
             return ClippedMeans(centre, radius)

@@ -19,7 +19,7 @@ from fedhist.protocols.central_means.queries import ClippedMeans, MeanBins
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
-from server.central_means.localizing import COUNTED_STEPS, STEPS, sum_noise
+from server.central_means.localizing import COUNTED_STEPS, STEPS, ball_sensitivities, sum_noise
 from server.noise import SimulatedNoise
 from simulations.runtimes.inline import InlinePopulation
 from tests.protocols.running import one_sample, run
@@ -82,8 +82,13 @@ def test_no_record_moves_the_sum_by_more_than_is_charged(d: int) -> None:
     users = Users.from_samples(np.arange(len(rows) + 1), indptr, rows)
     report = asked(ClippedMeans(np.full(d, 0.25), 0.5), users)
     points = report.arrays["points"].astype(np.float64)
-    counted = 0.2 * report.arrays["weight"].astype(np.float64)
-    whole = np.column_stack([points, counted])
+    weight = report.arrays["weight"].astype(np.float64)
+    whole = np.column_stack([points, weight / STEPS * BoxMean(n_users=9, **LINE).counted])
+    for norm in (1, 2):  # under replacement a weight of one radius is free
+        apart = np.linalg.norm(whole[:, None] - whole[None], norm, axis=2).max()
+        charged = ball_sensitivities(d, Adjacency.REPLACE_USER)[norm - 1]
+        assert 0.9 * charged * STEPS < apart <= charged * STEPS
+    whole[:, d] = 0.2 * weight
     apart = np.linalg.norm(whole[:, None] - whole[None], axis=2)
     assert np.linalg.norm(points, axis=1).max() <= STEPS * (1 + 1e-9)
     assert np.linalg.norm(whole, axis=1).max() <= STEPS * math.sqrt(1.04) * (1 + 1e-9)
@@ -304,15 +309,14 @@ def test_sizes_that_go_with_the_mean_separate_the_average_of_users_from_the_pool
     assert local.truth(users) == pytest.approx(BoxMean(**given).truth(users), rel=1e-12)
 
 
-def test_users_without_samples_count_as_the_middle_unless_users_are_hidden() -> None:
+def test_users_without_samples_count_as_the_middle_where_their_number_is_not_released() -> None:
     indptr = np.minimum(np.arange(4001), 2000)
     users = Users.from_samples(np.arange(4000), indptr, np.full(2000, 0.5))
-    seen = run(BoxMean(n_users=4000, **LINE), users).estimate
-    hidden = run(BoxMean(n_users=4000, adjacency="add-remove-user", **LINE), users).estimate
-    assert seen.value is not None
-    assert hidden.value is not None
-    assert seen.value[0] == pytest.approx(0.25, abs=0.02)
-    assert hidden.value[0] == pytest.approx(0.5, abs=0.05)
+    for adjacency, mean in (("zero-out-user", 0.25), ("replace-user", 0.5),
+                            ("add-remove-user", 0.5)):  # fmt: skip
+        estimate = run(BoxMean(n_users=4000, adjacency=adjacency, **LINE), users).estimate
+        assert estimate.value is not None
+        assert estimate.value[0] == pytest.approx(mean, abs=0.05)
 
 
 def test_ranges_that_no_query_takes_are_refused_before_anything_is_spent() -> None:
@@ -346,9 +350,9 @@ def test_the_error_over_the_range_is_exact(d: int, delta: float) -> None:
     """
     rows = 0.8 + 0.5 * np.random.default_rng(4).standard_normal((300, d))
     rows[:30] = np.nan
-    users, protocol = one_sample(rows), BoxMean(
-        epsilon=1.0, delta=delta, n_users=300, low=-1.0, high=1.0, dimension=d
-    )  # fmt: skip
+    given: dict[str, Any] = {"epsilon": 1.0, "delta": delta, "low": -1.0, "high": 1.0}
+    users = one_sample(rows)
+    protocol = BoxMean(**given, n_users=300, dimension=d, adjacency="zero-out-user")
     truth, found = protocol.truth(users), protocol.error(users)
     losses = [protocol.loss_of(run(protocol, users, s).estimate, users, truth) for s in range(400)]
     assert found.kind == "exact"

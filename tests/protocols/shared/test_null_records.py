@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fedhist as fh
-from fedhist.protocols import Distribution, FrequencyOracle
+from fedhist.protocols import BoxMean, CentralMean, Distribution, FrequencyOracle
 from simulations.runs.run import Options, execute
 
 N, T, RUNS = 20_000, 20, 20
@@ -54,4 +54,31 @@ def biases(protocol: fh.Protocol, users: fh.Users) -> tuple[np.ndarray, np.ndarr
 )
 def test_of_items(protocol: fh.Protocol, some_empty: bool) -> None:
     off, stderr = biases(protocol, items(some_empty=some_empty))
+    assert (np.abs(off) <= 6 * stderr + 3e-4).all()
+
+
+def reals(d: int, *, some_empty: bool) -> fh.Users:
+    """Users of T samples each, all around .6."""
+    sizes = np.where(some_empty * EMPTY, 0, T)
+    x = 0.6 + 0.2 * np.random.default_rng(3).standard_normal((sizes.sum(), d))
+    indptr = np.concatenate(([0], np.cumsum(sizes)))
+    return fh.Users.from_samples(np.arange(N, dtype=np.uint64), indptr, np.clip(x, -1, 1))
+
+
+RANGE = {"n_users": N, "low": -1.0, "high": 1.0}
+
+
+@pytest.mark.parametrize("some_empty", [False, True])
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        BoxMean(epsilon=1.0, dimension=3, **RANGE),
+        BoxMean(epsilon=1.0, delta=0.0, **RANGE),
+        CentralMean(epsilon=1.0, **RANGE),
+        CentralMean(epsilon=4.0, dimension=3, **RANGE),
+    ],
+    ids=lambda p: p.name,
+)
+def test_of_means(protocol: fh.Protocol, some_empty: bool) -> None:
+    off, stderr = biases(protocol, reals(getattr(protocol, "dimension", 1), some_empty=some_empty))
     assert (np.abs(off) <= 6 * stderr + 3e-4).all()
