@@ -13,7 +13,6 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import binom
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.channels.oracles import oracle_channel
@@ -52,6 +51,8 @@ class Stage:
 
     def chance(self, shares: Floats) -> Floats:
         """How likely items are to pass: exact."""
+        from scipy.stats import binom  # half a second, which other protocols are spared
+
         pi = self.q + np.clip(shares, 0, 1) * (self.p - self.q)
         return np.asarray(binom.sf(self.enough - 1, self.n, pi))
 
@@ -121,6 +122,8 @@ def search_plan(
 
 def least_count(n_users: int, q: float, chance: float) -> int:
     """Return the least t, 1 at least, that Bin(n, q) reaches with at most this probability."""
+    from scipy.stats import binom
+
     if q == 0 or n_users == 0 or chance >= 1:
         return 1
     return int(binom.isf(chance, n_users, q)) + 1

@@ -200,6 +200,7 @@ HEAVY = [
     "flwr",
     "jinja2",
     "matplotlib",
+    "matplotlib.pyplot",
     "numba",
     "opendp",
     "pandas",
@@ -226,6 +227,20 @@ def test_the_command_line_brings_no_arrays(tmp_path: Path) -> None:
     """Who asks what there is, waits for none of it: of the heavy ones only what prints it."""
     heavy = {*HEAVY, "numpy"} - {"rich"}
     code = f"import sys, simulations.cli.main; print({heavy} & set(sys.modules))"
+    result = python(code, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "set()"
+
+
+def test_the_protocols_bring_no_statistics(tmp_path: Path) -> None:
+    """A comparison loads every protocol, and waits for no package that few of them use."""
+    others = {*HEAVY} - {"numba"}
+    code = f"""
+import sys
+from fedhist.model.registry import load_builtin
+load_builtin()
+print({others} & set(sys.modules))
+"""
     result = python(code, tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "set()"
