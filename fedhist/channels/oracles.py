@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
@@ -418,20 +418,23 @@ def best_projective(epsilon: float, n_symbols: int) -> ProjectiveOracle:
         p, q = ((space.chosen * low + c * (1 - low)) / whole for c in (space.chosen, space.overlap))
         return summed_variance(p, q, n_symbols)
 
-    found = list(spaces(n_symbols + 1))
+    found = spaces(n_symbols + 1)
     if not found:
         raise ValueError(f"the symbols must be at most {MOST_DECODED}, got {n_symbols}")
     return ProjectiveOracle(epsilon, n_symbols, min(found, key=v))
 
 
-def spaces(n_points: int) -> Iterator[ProjectiveSpace]:
+@lru_cache(maxsize=16)
+def spaces(n_points: int) -> tuple[ProjectiveSpace, ...]:
     """List, for every prime q, the smallest space that has so many points and can be decoded."""
+    found = []
     for q in _primes(math.isqrt(MOST_CELLS)):
         t = 3
         while q ** (t - 1) <= MOST_CELLS and (q**t - 1) // (q - 1) < n_points:
             t += 1
         if q ** (t - 1) <= MOST_CELLS:
-            yield ProjectiveSpace(q, t)
+            found.append(ProjectiveSpace(q, t))
+    return tuple(found)
 
 
 @lru_cache(maxsize=1)

@@ -55,17 +55,17 @@ class ProjectiveSpace:
         """Count the points of F_q^dimensions."""
         return int((self.q**dimensions - 1) // (self.q - 1))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """N: points."""
         return self.points(self.t)
 
-    @property
+    @cached_property
     def chosen(self) -> int:
         """c: points of a set."""
         return self.points(self.t - 1)
 
-    @property
+    @cached_property
     def overlap(self) -> int:
         """Points that two sets have in common."""
         return self.points(self.t - 2)
