@@ -257,7 +257,7 @@ def main() -> None:
     nothing to whoever reads a table. Our own warnings are in the estimates.
     """
     # a tenth of a short command's time would go into looking for cycles in what imports leave
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(500_000, 10, 10)
     # nor at the end, for .4 s after numba: the system takes everything back anyway
     atexit.register(gc.freeze)
     try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.model.protocol import Protocol
@@ -98,13 +99,15 @@ def outside_domain(users: Shard, domain: Keys) -> Outside:
     Outside(events=0.75, users=0.5)
     """
     known = domain.positions(users.none.vocabulary) >= 0
+    if known.all():
+        return Outside()
     kept, total, reached, holding = 0.0, 0.0, 0, 0
     for batch in users.blocks():
         items = batch.counts
         inside = known[items.item]
         kept += float(items.count[inside].sum())
         total += float(items.count.sum())
-        reached += len(np.unique(owners(items.indptr)[inside]))
+        reached += _holders(inside, items.indptr)
         holding += int(np.count_nonzero(batch.n_items()))
     return _left_out(kept, total, reached, holding)
 
@@ -118,9 +121,15 @@ def outside_range(users: Shard, low: float, high: float) -> Outside:
             inside = ((x >= low) & (x <= high)).all(axis=1)
         inside |= np.isnan(x).any(axis=1)  # unusable, which is counted elsewhere
         kept, total = kept + int(inside.sum()), total + len(x)
-        reached += len(np.unique(owners(batch.reals.indptr)[inside]))
+        reached += _holders(inside, batch.reals.indptr)
         holding += int(np.count_nonzero(batch.n_items()))
     return _left_out(kept, total, reached, holding)
+
+
+def _holders(inside: ArrayLike, indptr: Integers) -> int:
+    """Count the users who have an entry inside."""
+    before = np.append(0, np.cumsum(inside))
+    return int(np.count_nonzero(np.diff(before[indptr])))
 
 
 def _left_out(kept: float, total: float, reached: int, holding: int) -> Outside:
