@@ -17,26 +17,23 @@ from typing import TypeVar
 import numpy as np
 from scipy.stats import binom
 
-from clients.records.functionals import Coordinates, Fourier, HadamardRows
+from clients.records.functionals import Coordinates, Fourier
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.hashing import digest64
-from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items
 from fedhist.users.folds import fold_of
-from fedhist.users.keys import Keys
 from server.densities.series import midpoints
 from simulations.experiments.local_populations import fresh_ids
 from simulations.populations.density_samples import TrigonometricDensity
 from simulations.runs.run import noise_source
 from simulations.runtimes.inline import InlinePopulation
 
-F = TypeVar("F", Coordinates, Fourier, HadamardRows)
+F = TypeVar("F", Coordinates, Fourier)
 BLOCK = 1 << 25
 """Numbers of a dense block of records."""
 
@@ -60,15 +57,12 @@ class AskedUsers(ABC):
     def width(self) -> int:
         """Numbers that one drawn record takes."""
 
-    def run(self, protocol: Protocol, seed: int, clients: str = "aggregate") -> Estimate:
-        """Run a protocol in which each user answers at most once, under fresh ids.
-
-        ``clients`` is "aggregate" or "per-user", as in :class:`~simulations.runs.run.Options`.
-        """
+    def run(self, protocol: Protocol, seed: int) -> Estimate:
+        """Run a protocol in which each user answers at most once, under fresh ids."""
         session = Session(protocol, noise_source("simulated", seed, protocol))
         if session.query is None:  # refused before anybody was asked
             return session.estimate or Estimate.failed("no query and no estimate")
-        return session.run(Asked(self, seed, clients).ask)
+        return session.run(Asked(self, seed).ask)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +71,6 @@ class Asked:
 
     population: AskedUsers
     seed: int
-    clients: str = "aggregate"
 
     @cached_property
     def ids(self) -> Words:
@@ -96,7 +89,7 @@ class Asked:
             key = digest64("asked records", self.seed, round_index, start)
             rng = np.random.default_rng(key)
             users = self.population.draw(query, asked[start : start + size], rng)
-            node = InlinePopulation([users], key, aggregate=self.clients == "aggregate")
+            node = InlinePopulation([users], key, aggregate=True)
             parts.append(node.ask(query, round_index))
         return Summary.merge(parts)
 
@@ -182,44 +175,6 @@ class SeriesUsers(AskedUsers):
         angle = np.where(sine, np.arcsin(mean) % (2 * np.pi), np.arccos(mean))
         x = angle / (2 * np.pi * frequency)
         return Users.from_samples(ids, np.arange(len(ids) + 1), x)
-
-
-@dataclass(frozen=True, eq=False)
-class RowUsers(AskedUsers):
-    """Items of k symbols, i.i.d. with the distribution p.
-
-    A user is asked about one Hadamard row. It is given T items of two symbols, where that row is
-    1 and -1, in the numbers that T items of p have there: Bin(T, (1 + (H p)_r) / 2).
-
-    ``p``: (k,) float64.
-    """
-
-    p: Floats
-
-    @property
-    def width(self) -> int:
-        return 16
-
-    @cached_property
-    def domain(self) -> Keys:
-        """The symbols; their byte order is that of the numbers."""
-        return Keys.of([f"{j:06d}" for j in range(len(self.p))])
-
-    def draw(self, query: Query, ids: Words, rng: np.random.Generator) -> Users:
-        """Draw how many of a user's items have the sign 1 in its row."""
-        _, fold = _of_fold(query, ids, HadamardRows)
-        row = fold + 1
-        padded = np.zeros(next_power_of_two(len(self.p)))
-        padded[: len(self.p)] = self.p
-        up = rng.binomial(self.samples, np.clip((1 + fwht(padded)[row]) / 2, 0, 1))
-        item = np.stack((np.zeros_like(row), row & -row), axis=1)  # H[r, 0] = 1, H[r, r & -r] = -1
-        count = np.stack((up, self.samples - up), axis=1)
-        held = count > 0
-        indptr = np.concatenate(([0], np.cumsum(held.sum(axis=1)))).astype(np.int64)
-        items = Items(
-            self.domain, indptr, item[held].astype(np.uint32), count[held].astype(np.uint64)
-        )
-        return Users(ids, items=items)
 
 
 def successes(trials: int, p: float, rng: np.random.Generator) -> Integers:

@@ -8,9 +8,10 @@ is computed exactly. One method at one domain size is also run to its end, to se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from fedhist.protocols.shared.clipped_totals import in_domain, totals
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
-from simulations.experiments.experiment import Request, mean_and_error
+from simulations.experiments.experiment import mean_and_error
 from simulations.experiments.norm_index import NormIndex, noise_of
 from simulations.experiments.printed_output import printed_output
 from simulations.runs.run import Options, execute, noise_source
@@ -103,12 +104,13 @@ class Setting:
     """One domain size on one population.
 
     ``domain``: the d most frequent items; chosen with all users' data, as in the paper. NOT
-    PRIVATE.
+    PRIVATE. ``settings``: those of the experiment.
     """
 
     users: Users
     domain: Keys
-    request: Request
+    settings: Any
+    seed: int
 
     @property
     def delta(self) -> float:
@@ -123,8 +125,7 @@ class Setting:
     @cached_property
     def unit(self) -> NoiseLaw:
         """The release's noise at C = 1."""
-        epsilon = self.request.positive("epsilon")
-        return NoiseLaw("gaussian", gaussian_multiplier(epsilon, self.delta))
+        return NoiseLaw("gaussian", gaussian_multiplier(self.settings.epsilon, self.delta))
 
     @property
     def mass(self) -> float:
@@ -133,62 +134,58 @@ class Setting:
 
     def protocol(self, method: str) -> AdaptiveHistogram:
         """Build the protocol of a private method with the paper's budgets."""
-        s = self.request.settings
+        s = self.settings
         rule, dense = RULES[method]
         fixed = method in (OUTPUT_FIXED, OUTPUT_OURS)
         rule = "output-perturbation" if fixed else rule
         needs_delta = threshold_rule(rule).needs_delta
         return AdaptiveHistogram(
             self.domain,
-            epsilon=float(s["epsilon"]) + float(s["epsilon_choice"]),
+            epsilon=s.epsilon + s.epsilon_choice,
             delta=self.delta * (2 if needs_delta else 1),
-            epsilon_choice=float(s["epsilon_choice"]),
+            epsilon_choice=s.epsilon_choice,
             threshold=rule,
             noise="gaussian",
-            clip_max=float(s["fixed_clip_max"] if fixed else s["clip_max"]),
+            clip_max=s.fixed_clip_max if fixed else s.clip_max,
             sparsity=len(self.domain) if dense else None,
             nonneg=False,
             n_users=len(self.users),
-            steps=int(s["steps"]),
+            steps=s.steps,
         )
 
-    def measure(self, methods: Sequence[str]) -> Losses:
+    def measure(self) -> Losses:
         """Choose thresholds by every method and compute the losses of all of them in one pass."""
-        repeats, seed = self.request.whole("repeats"), self.request.seed
         l1, l2 = self.index.l1, self.index.l2
-        clips: dict[str, Floats] = {}
-        weights: dict[str, Floats] = {}
-        for method in methods:
-            if method == EM:
-                clips[method], weights[method] = self.law(method)
-            elif method in RULES:
-                seeds = (digest64("fedhist.choices", method, seed, r) for r in range(repeats))
-                clips[method] = self.choose(method, seeds)
-            elif method == C_STAR:
-                clips[method] = np.array([c_star_gaussian(l1, l2, self.mass)])
-            elif method == M_QUANTILE:
-                rank = min(max(round(self.mass), 1), len(l2))
-                clips[method] = np.array([np.partition(l2, len(l2) - rank)[len(l2) - rank]])
+        rank = min(max(round(self.mass), 1), len(l2))
+        clips = {
+            C_STAR: np.array([c_star_gaussian(l1, l2, self.mass)]),
+            M_QUANTILE: np.array([np.partition(l2, len(l2) - rank)[len(l2) - rank]]),
+        }
+        for method in RULES:
+            repeats = range(self.settings.repeats if method != EM else 0)
+            seeds = [digest64("fedhist.choices", method, self.seed, r) for r in repeats]
+            clips[method] = self.choose(method, seeds)
+        clips[EM], weights = self.law(EM)
         top = max(1.0, float(l2.max(initial=0.0)), *(float(c.max()) for c in clips.values()))
         octaves = np.log2(top) + 4
         grid = top * 2.0 ** -np.linspace(octaves, 0, int(np.ceil(octaves * PER_OCTAVE)) + 1)
         every = np.unique(np.concatenate([grid, *clips.values()]))
         loss = self.losses_at(every)
         losses = {m: loss[np.searchsorted(every, c)] for m, c in clips.items()}
+        at = int(np.argmin(loss))
+        clips[BEST], losses[BEST] = every[[at]], loss[[at]]
         grid_losses = loss[np.searchsorted(every, grid)]
-        if BEST in methods:
-            at = int(np.argmin(loss))
-            clips[BEST], losses[BEST] = every[[at]], loss[[at]]
-        return Losses(clips, losses, grid, grid_losses, weights)
+        return Losses(clips, losses, grid, grid_losses, {EM: weights})
 
     def choose(self, method: str, seeds: Iterable[int]) -> Floats:
         """Choose thresholds by a private method, one for each seed."""
         protocol = self.protocol(method)
         task, rule = protocol.task, protocol.rule.search
         if method == OUTPUT_FIXED:
-            noises = (noise_of(printed_output, task, s) for s in seeds)
-            return np.array([self.index.search(printed_output, task, n) for n in noises])
-        noises = (noise_source("simulated", s, protocol) for s in seeds)
+            rule = printed_output
+            noises = [noise_of(rule, task, s) for s in seeds]
+        else:
+            noises = [noise_source("simulated", s, protocol) for s in seeds]
         return np.array([self.index.search(rule, task, n) for n in noises])
 
     def law(self, method: str) -> tuple[Floats, Floats]:
@@ -212,8 +209,8 @@ class Setting:
         """Relative losses of whole runs of the protocol over the expected ones, (repeats,)."""
         protocol, truth = self.protocol(method), totals(self.users, self.domain)
         out = []
-        for r in range(self.request.whole("whole_runs", 0)):
-            seed = digest64("fedhist.whole-runs", self.request.seed, r)
+        for r in range(self.settings.whole_runs):
+            seed = digest64("fedhist.whole-runs", self.seed, r)
             estimate = execute(protocol, self.users, Options(seed=seed)).estimate
             expected = self.losses_at(np.array([float(estimate.public["clip"])]))[0]
             out.append(protocol.loss(np.asarray(estimate.value), truth) / truth.sum() / expected)

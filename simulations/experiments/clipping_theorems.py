@@ -9,14 +9,14 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammainc
 from scipy.stats import gamma
 
-from fedhist.base.arrays import Floats, Integers
+from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.protocols import PoissonCounts
 from fedhist.protocols.histograms.poisson_debiasing import clipped_mean, rate_of_mean
@@ -24,7 +24,8 @@ from fedhist.protocols.histograms.unbounded_histogram import KeyRelease
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments.algorithm3 import alg3_expected
-from simulations.experiments.experiment import Findings, Request, Result
+from simulations.experiments.experiment import Findings, mean_and_error
+from simulations.experiments.unbounded_domain import kept_totals, margins
 from simulations.populations.zipf import Zipf
 from simulations.runs.run import Options, execute
 
@@ -39,31 +40,10 @@ NO_BIAS = 1e-8
 QUANTILES = (np.arange(200) + 0.5) / 200
 
 
-def run(request: Request) -> Result:
+def run(found: Findings) -> None:
     """Evaluate the four theorems, and run the example."""
-    found = Findings(request)
-    _unknown_items(found)
-    _gaps(found)
-    _example(found)
-    _biases(found)
-    return found.result(
-        "Theorems on contribution bounding against exact expectations",
-        "Theorems 5.2, B.1, C.2 and C.3",
-        x_label="threshold C; half the distance of two rates; mean rate, by panel",
-        y_label="ratio; squared error of a rate, by panel",
-        log="",
-        notes=(
-            "NOT PRIVATE: losses and biases are computed with the users' data",
-            "B.1 and 5.2: the exact expectation over continuous Laplace noise on every item that "
-            "occurs, with the printed threshold t = C + (C / epsilon) ln(C / 2 delta), given one "
-            "draw of the random clipping. Theta in B.1 is read from its proof: 1/6 to 1",
-            "C.2: the gap without noise and for n without end; C.2 is about mean rates up to 1",
-            "C.3 as corrected: users above (C - 1) / 2 count with what they exceed the mean by, "
-            "since the bound on h'' in the proof is not about them",
-        ),
-        not_judged=("the O_C(1 / n) of Theorem C.2: the paper gives no constant",),
-        population="Zipf items; Poisson counts of rates from two points, gamma and Pareto laws",
-    )
+    for part in (_unknown_items, _gaps, _example, _biases):
+        part(found)
 
 
 # -- unknown items
@@ -95,52 +75,38 @@ def theorem_b1(found: Clipped, clip: int, epsilon: float, threshold: float) -> f
     return float(np.where(h > threshold, above, below).sum()) + found.lost
 
 
-def randomly_clipped(users: Users, clips: Sequence[int], seed: int) -> Iterator[Clipped]:
-    """Keep C tokens of each user at random, the same ones and more for a larger C. NOT PRIVATE."""
-    v = users.counts
-    owner = np.repeat(np.repeat(np.arange(len(users)), np.diff(v.indptr)), v.count)
-    item = np.repeat(v.item, v.count)
-    order = np.lexsort((np.random.default_rng(seed).random(len(owner)), owner))
-    sizes = np.bincount(owner, minlength=len(users))
-    rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    truth: Integers = np.bincount(item, minlength=len(users.vocabulary))
-    occurs = truth > 0
-    for clip in clips:
-        kept = np.bincount(item[order][rank < clip], minlength=len(truth))
-        lost = float(np.maximum(sizes - clip, 0).sum())
-        yield Clipped(kept[occurs].astype(float), truth[occurs].astype(float), lost)
-
-
 def _unknown_items(found: Findings) -> None:
     """Judge Theorem B.1 and the lower side of Theorem 5.2 at every C and budget."""
-    request = found.request
-    clips, delta = request.wholes("clips"), request.positive("delta")
-    n, d = request.whole("users"), request.whole("items")
-    budgets = request.positives("epsilon")
-    ratios: dict[float, list[float]] = {e: [] for e in budgets}
-    lower: list[float] = []
-    seed = digest64("clipping-theorems", request.seed) >> 1
-    for tail in (1.5, math.inf):
-        users = Zipf(n_users=n, d=d, mean_items=20.0, tail=tail, seed=seed).load().users
-        of_tail: dict[float, list[float]] = {e: [] for e in budgets}
-        for clip, one in zip(clips, randomly_clipped(users, clips, seed), strict=True):
-            for e in budgets:
+    s = found.settings
+    ratios, lower = list[float](), list[float]()
+    seed = digest64("clipping-theorems", found.seed) >> 1
+    for tail, kind in ((1.5, "sizes of tail 1.5"), (math.inf, "users alike")):
+        people = Zipf(n_users=s.users, d=s.items, mean_items=20.0, tail=tail, seed=seed)
+        users = people.load().users
+        sizes, truth = margins(users)
+        occurs = truth > 0
+        totals = kept_totals(users, np.array(s.clips), np.random.default_rng(seed))
+        lost = [float(np.maximum(sizes - c, 0).sum()) for c in s.clips]
+        every = [
+            Clipped(kept[occurs].astype(float), truth[occurs].astype(float), gone)
+            for kept, gone in zip(totals, lost, strict=True)
+        ]
+        for e in s.epsilon:
+            own = list[float]()
+            for clip, one in zip(s.clips, every, strict=True):
                 b = clip / e
-                t = clip + b * math.log(clip / (2 * delta))
+                t = clip + b * math.log(clip / (2 * s.delta))
                 law = KeyRelease(b, t, discrete=False, raw_support=True)
                 exact = float(alg3_expected(one.kept, one.truth, law).sum())
-                of_tail[e].append(exact / theorem_b1(one, clip, e, t))
-                factor = 12 * (e + math.log(max(clips) / (2 * delta)))
+                own.append(exact / theorem_b1(one, clip, e, t))
+                factor = 12 * (e + math.log(max(s.clips) / (2 * s.delta)))
                 least = one.lost / 2 + float(np.minimum(one.kept, t).sum()) / factor
                 lower.append(exact / least)
-        for e in budgets:
-            ratios[e] += of_tail[e]
-            sizes = "users alike" if math.isinf(tail) else f"sizes of tail {tail:g}"
             where = "exact loss / expression of Theorem B.1"
-            found.draw(where, f"epsilon = {e:g}, {sizes}", clips, of_tail[e], log="x")
-    every = [r for some in ratios.values() for r in some]
-    found.check(B1, "least exact loss / expression", min(every))
-    found.check(B1, "largest exact loss / expression", max(every))
+            found.draw(where, f"epsilon = {e:g}, {kind}", s.clips, own, log="x")
+            ratios += own
+    found.check(B1, "least exact loss / expression", min(ratios))
+    found.check(B1, "largest exact loss / expression", max(ratios))
     found.check(LOWER, "least exact loss / bound", min(lower))
 
 
@@ -218,8 +184,8 @@ def _laws(mean: float) -> Iterator[tuple[str, Rates]]:
 def _gaps(found: Findings) -> None:
     """Judge the promised gap of Theorem C.2, where its assumptions hold."""
     least, held, every = math.inf, 0, 0
-    for clip in found.request.wholes("debiased_clips"):
-        for mean in found.request.positives("means"):
+    for clip in found.settings.debiased_clips:
+        for mean in found.settings.means:
             for _, rates in _laws(mean):
                 every += 1
                 promised = theorem_c2(rates, clip)
@@ -241,18 +207,17 @@ def _gaps(found: Findings) -> None:
 
 def _example(found: Findings) -> None:
     """Judge the paper's example, C = 2 and rates 0 and 2, in its numbers and in real runs."""
-    request, clip = found.request, 2
+    clip, n, runs = 2, found.settings.runs_users, found.settings.runs
     rates = Rates(np.array([0.0, 2.0]), np.array([0.5, 0.5]))
     gamma_c = 1 / (1 - float(gammainc(clip, 1.0)))
     one = float(clipped_mean(1.0, clip))
     found.check(EXAMPLE, "h(2) / 2", rates.clipped(clip))
     found.check(EXAMPLE, "h_min", one - (1 - one) / (gamma_c - 1))
     found.check(EXAMPLE, "first term of (18)", theorem_c2(rates, clip) or math.nan)
-    n, runs = request.whole("runs_users"), request.whole("runs", 2)
     errors = np.empty((2, runs))
     domain = Keys.of(["item"])
     for r in range(runs):
-        tag = digest64("clipping-theorems", request.seed, "example", r) >> 1
+        tag = digest64("clipping-theorems", found.seed, "example", r) >> 1
         counts = np.random.default_rng(tag).poisson(np.repeat(rates.rate, n // 2))
         some = np.flatnonzero(counts)
         ids = np.arange(len(counts), dtype=np.uint64)
@@ -261,16 +226,11 @@ def _example(found: Findings) -> None:
             protocol = PoissonCounts(
                 domain, epsilon=1.0, n_users=len(counts), clip=clip, debias=debias, guarded=False
             )
-            value = execute(protocol, users, Options(seed=tag)).estimate.value
-            if value is None:
-                raise ValueError("a count of a public item has a value")
+            value = execute(protocol, users, Options(seed=tag)).estimate.needed(EXAMPLE)
             errors[k, r] = (float(value[0]) / len(counts) - rates.mean) ** 2
-    measured = float((errors[0] - errors[1]).mean())
-    stderr = float((errors[0] - errors[1]).std(ddof=1)) / math.sqrt(runs)
     limit = gap_without_noise(rates, clip)
-    found.check(EXAMPLE, "measured gap / gap for n without end", measured / limit, stderr / limit)
-    panel = "rates 1 - x and 1 + x, C = 2: squared errors, n without end"
-    found.draw(panel, f"measured, n = {n:,}", [1.0], [measured], [stderr], "x", " ")
+    measured = mean_and_error((errors[0] - errors[1]) / limit)
+    found.check(EXAMPLE, "measured gap / gap for n without end", *measured)
 
 
 def theorem_c3(rates: Rates, clip: int) -> tuple[float, float]:
@@ -293,10 +253,10 @@ def theorem_c3(rates: Rates, clip: int) -> tuple[float, float]:
 def _biases(found: Findings) -> None:
     """Judge Theorem C.3, as corrected, on laws whose mean is (C - 1) / 2 at most."""
     worst = {"as printed": 0.0, "as corrected": 0.0}
-    clips = [c for c in found.request.wholes("debiased_clips") if c >= 3]
+    clips = [c for c in found.settings.debiased_clips if c >= 3]
     drawn: dict[str, list[tuple[float, float]]] = {}
     for clip in clips:
-        for mean in found.request.positives("means"):
+        for mean in found.settings.means:
             if mean > (clip - 1) / 2:
                 continue
             for law, rates in _laws(mean):

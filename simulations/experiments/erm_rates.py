@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.protocols.regression.user_level_erm import UserLevelErm
@@ -28,7 +29,7 @@ from simulations.experiments.erm_theorems import (
     sco_users,
     split_strongly,
 )
-from simulations.experiments.experiment import Findings, Request, Result, mean_and_error, power_law
+from simulations.experiments.experiment import Findings, mean_and_error, power_law
 from simulations.populations.regression import Regression
 from simulations.runs.run import Options, execute
 
@@ -97,9 +98,9 @@ class Point:
             float(p.strong_convexity + p.ridge),
         )
 
-    def measure(self, request: Request, runs: int) -> tuple[np.ndarray[Any, Any], float]:
+    def measure(self, seed: int, runs: int) -> tuple[Floats, float]:
         """Run on users drawn once: excess empirical and population risk, (2, runs); predicted."""
-        tag = digest64("erm-rates", request.seed, str(self)) >> 1
+        tag = digest64("erm-rates", seed, str(self)) >> 1
         people = Regression(
             n_users=self.n_users,
             samples_per_user=self.samples,
@@ -119,34 +120,17 @@ class Point:
         return out, protocol.error(users).expected
 
 
-def run(request: Request) -> Result:
+def run(found: Findings) -> None:
     """Judge users, then measure excess risks."""
-    found = Findings(request)
-    _users(found)
-    _clipped(found)
-    _few(found)
-    return found.result(
-        "Users and excess risk of private descent",
-        "Theorems 29 to 32",
-        x_label="steps T; dimension d; users n; samples m, by panel",
-        y_label="users; excess risk, by panel",
-        notes=(
-            "NOT PRIVATE: excess risks are measured with the users' data and the true parameters",
-            "rates have constants and logarithms of 1: a curve says how an error moves, and not "
-            "where it lies. They are stated for epsilon up to 1; with few users, at epsilon = "
-            f"{request.positive('few_epsilon'):g}, they are not drawn",
-            "Theorem 32 prints sqrt(epsilon) where its condition gives epsilon: as corrected",
-        ),
-        not_judged=("the constants of Theorems 29 to 32: the paper prints none",),
-        population="linear regression: standard normal features, parameters .5, noise .5",
-    )
+    for part in (_users, _clipped, _few):
+        part(found)
 
 
 def _users(found: Findings) -> None:
     """Judge how many users the two oracles ask for, from public numbers."""
-    request = found.request
-    eps, delta = request.positive("epsilon"), request.positive("delta")
-    steps, ds = request.wholes("map_steps"), request.wholes("map_dimensions")
+    s = found.settings
+    eps, delta, steps, ds = s.epsilon, s.delta, s.map_steps, s.map_dimensions
+    d, T = ds[-1], steps[-1]
     z = gaussian_multiplier(eps, delta)
 
     def few(T: int, d: int) -> float:
@@ -158,19 +142,18 @@ def _users(found: Findings) -> None:
     def composed(T: int, d: int) -> float:
         return float(few_n_min(*split_strongly(eps, delta, T), failure=0.01 / T))
 
-    by_d = [few(steps[-1], d) for d in ds]
+    by_d = [few(T, x) for x in ds]
     found.check(USERS, "few users: most / fewest over d", max(by_d) / min(by_d))
-    d, T = ds[-1], steps[-1]
     saved = composed(T, d) / few(T, d)
     found.check(USERS, "few users by strong composition / by ours, largest T", saved)
-    panel = f"users that are needed, d = {d:,}, against T"
-    found.draw(panel, "few users, Theorem 12", steps, [composed(t, d) for t in steps], style=":")
-    for name, needed in (("few users", few), ("clipped", clipped)):
-        slope = power_law(steps, [needed(t, d) for t in steps])[0]
-        found.check(USERS, f"{name}: log-log slope in T", slope)
-        found.draw(panel, name, steps, [needed(t, d) for t in steps], style="-")
     found.check(USERS, "clipped: log-log slope in d", power_law(ds, [clipped(T, x) for x in ds])[0])
     found.check(USERS, "clipped / few users, largest d and T", clipped(T, d) / few(T, d))
+    panel, axes = f"users that are needed, d = {d:,}, against T", {"y_label": "users"}
+    for name, needed in (("few users", few), ("clipped", clipped), ("Theorem 12", composed)):
+        y = [needed(t, d) for t in steps]
+        if needed is not composed:
+            found.check(USERS, f"{name}: log-log slope in T", power_law(steps, y)[0])
+        found.draw(panel, name, steps, y, style="-", **axes)
     one = Problem(eps, 1, d, 20, 5.0, 6.0, 1.2, SPREAD)
     for label, sparing in (("Theorem 29, order", False), ("Theorem 30, order", True)):
         rate = [erm_users(one, t, sparing) or math.nan for t in steps]
@@ -179,77 +162,57 @@ def _users(found: Findings) -> None:
 
 def _clipped(found: Findings) -> None:
     """Measure the excess of clipped gradients against users and samples, of both risks."""
-    request = found.request
-    base = Point(
-        request.positive("epsilon"),
-        request.positive("delta"),
-        request.whole("users"),
-        request.whole("samples"),
-        request.whole("dimension"),
-        request.whole("steps"),
-    )
-    runs, ratios = request.whole("runs", 2), []
-    ns, ms = request.wholes("n"), request.wholes("m")
-    parts = (
-        ("users", ns, [replace(base, n_users=n) for n in ns]),
-        ("samples", ms, [replace(base, samples=m) for m in ms]),
-    )
-    measured: dict[str, Any] = {}
-    for what, at, points in parts:
-        every = [p.measure(request, runs) for p in points]
-        ratios += [float(losses[0].mean()) / predicted for losses, predicted in every]
-        slope = power_law(at, [losses[0].mean() for losses, _ in every])[0]
-        found.check(EXCESS, f"log-log slope in {what}", slope)
-        _draw(found, f"excess risk of clipped gradients against {what}", at, points, every)
-        measured[what] = at, points, every
+    s = found.settings
+    base = Point(s.epsilon, s.delta, s.users, s.samples, s.dimension, s.steps)
+    by_users = [replace(base, n_users=n) for n in s.n]
+    by_samples = [replace(base, samples=m) for m in s.m]
+    first = _excess(found, EXCESS, "users", s.n, by_users, s.runs)
+    second = _excess(found, EXCESS, "samples", s.m, by_samples, s.runs)
+    ratios = [float(losses[0].mean()) / predicted for losses, predicted in (*first, *second)]
     found.check(EXCESS, "measured / predicted, mean", float(np.mean(ratios)))
-    _population(found, *measured["users"])
+    _population(found, by_users, [losses[1] for losses, _ in first])
 
 
-def _population(
-    found: Findings, at: Sequence[int], points: Sequence[Point], every: Sequence[Any]
-) -> None:
+def _population(found: Findings, points: Sequence[Point], risks: Sequence[Floats]) -> None:
     """Judge the population risk, where there are users enough for the theorems."""
-    ratio, panel = [], "excess population risk against users"
-    for p, (losses, _) in zip(points, every, strict=True):
-        rate = sco_rate(p.problem())
-        if rate is not None:
-            ratio.append(float(losses[1].mean()) / rate)
-    found.check(POPULATION, "largest measured / rate", max(ratio, default=math.nan))
+    s, panel = found.settings, "excess population risk against users"
     rates = [sco_rate(p.problem()) or math.nan for p in points]
-    found.draw(panel, "order of Theorems 31 and 32", at, rates, style="--")
-    measured = [mean_and_error(losses[1]) for losses, _ in every]
-    found.draw_means(panel, "measured", at, measured, "x", " ")
-    ds = found.request.wholes("map_dimensions")
-    of_d = [replace(points[0], dimension=d).problem() for d in ds]
+    measured = [mean_and_error(x) for x in risks]
+    ratio = np.array([m for m, _ in measured]) / rates
+    found.check(POPULATION, "largest measured / rate", np.nanmax(ratio))
+    found.draw(panel, "order of Theorems 31 and 32", s.n, rates, style="--")
+    found.draw_means(panel, "measured", s.n, measured, "x", " ")
+    of_d = [replace(points[0], dimension=d).problem() for d in s.map_dimensions]
     many, few = ([sco_users(p, sparing) or math.nan for p in of_d] for sparing in (False, True))
-    panel = "users of Theorems 31 and 32, constants of 1, against d"
-    found.draw(panel, "Theorem 31", ds, many, style="-")
-    found.draw(panel, "Theorem 32", ds, few, style="--")
+    panel, axes = "users of Theorems 31 and 32, constants of 1, against d", {"y_label": "users"}
+    found.draw(panel, "Theorem 31", s.map_dimensions, many, style="-", **axes)
+    found.draw(panel, "Theorem 32", s.map_dimensions, few, style="--", **axes)
     found.check(POPULATION, "users of Theorem 31 / of Theorem 32, largest d", many[-1] / few[-1])
 
 
 def _few(found: Findings) -> None:
     """Measure draws near most gradients, against samples."""
-    request = found.request
-    ms, runs = request.wholes("few_m"), request.whole("few_runs", 2)
-    budget = request.positive("few_epsilon"), request.positive("delta")
-    size = request.whole("few_users"), request.whole("few_dimension")
-    points = [Point(*budget, size[0], m, size[1], 3, few=True) for m in ms]
-    every = [p.measure(request, runs) for p in points]
-    slope = power_law(ms, [losses[0].mean() for losses, _ in every])[0]
-    found.check(FEW, "log-log slope in samples", slope)
+    s = found.settings
+    points = [
+        Point(s.few_epsilon, s.delta, s.few_users, m, s.few_dimension, 3, few=True) for m in s.few_m
+    ]
+    every = _excess(found, FEW, "samples", s.few_m, points, s.few_runs)
     worst = max((float(losses[0].mean() / q) for losses, q in every), key=lambda x: abs(x - 1))
     found.check(FEW, "measured / predicted, farthest from 1", worst)
-    _draw(found, f"excess risk of {size[0]} users against samples", ms, points, every)
 
 
-def _draw(
-    found: Findings, panel: str, at: Sequence[int], points: Sequence[Point], every: Sequence[Any]
-) -> None:
-    found.draw(panel, "predicted", at, [q for _, q in every], style="-")
+def _excess(
+    found: Findings, setting: str, what: str, at: Sequence[int], points: Sequence[Point], runs: int
+) -> list[tuple[Floats, float]]:
+    """Measure points of one line, judge its slope and draw it."""
+    every = [p.measure(found.seed, runs) for p in points]
+    panel = f"{setting}: excess risk against {what}"
     measured = [mean_and_error(losses[0]) for losses, _ in every]
+    slope = power_law(at, [m for m, _ in measured])[0]
+    found.check(setting, f"log-log slope in {what}", slope)
+    found.draw(panel, "predicted", at, [q for _, q in every], style="-")
     found.draw_means(panel, "measured", at, measured, "x", " ")
-    rates = [erm_rate(p.problem(), p.steps) for p in points]
-    if None not in rates:
-        found.draw(panel, "order of Theorem 29", at, [r or 0.0 for r in rates], style="--")
+    rates = [erm_rate(p.problem(), p.steps) or math.nan for p in points]
+    if not np.isnan(rates).any():
+        found.draw(panel, "order of Theorem 29", at, rates, style="--")
+    return every

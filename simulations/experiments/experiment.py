@@ -1,13 +1,15 @@
 """What an experiment is asked, what it measures, how that is judged, and its file.
 
-An experiment is a function from a :class:`Request` to a :class:`Result` and a TOML file in
-``configs``. The file's tables: [experiment] (title, paper, and runs = "module:function" if that is
-not the module of its name); [settings] and in it ``quick``, which overrides them; [tolerance];
-[population], by name, the default first (the fields of its kind, ``kind`` where that is not the
-name, and ``quick``); [values] with ``rows`` of setting ("*": any that has no row before) and
-quantity (a list: one row for each), the ``paper``'s number, how near ours must be (``relative``,
-``absolute``, ``low`` and ``high``, or ``shown``: not judged by itself), ``claim``, ``cause``,
-``populations``. All of it is fixed before anything is measured.
+An experiment is a TOML file in ``configs`` and one function, ``run(found)`` of the module of its
+name (or ``runs`` = "module:function"), which measures and hands each number and curve to
+:class:`Findings`. The file's tables: [experiment] (title, paper; ``users``, what it runs on in
+words; the axes ``x``, ``y`` and ``log``; ``notes`` and ``not_judged``, in which {name} is a
+setting); [settings] and in it ``quick``, which overrides them; [population], by name, the default
+first (the fields of its kind, ``kind`` where that is not the name, and ``quick``); [values] with
+``rows`` of setting ("*": any that has no row before) and quantity (lists: one row for each), the
+``paper``'s number, how near ours must be (``relative``, ``absolute``, ``low`` and ``high``, or
+``shown``: not judged by itself), ``claim``, ``cause``, ``populations``. All of it is fixed before
+anything is measured.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_integer
 from fedhist.base.errors import closest, nearest
 from simulations.config.named_files import key_value
 from simulations.config.reading import (
@@ -162,7 +164,6 @@ class Request:
     """What is asked: the tables of the file with what the user set, the rows not measured yet."""
 
     settings: Mapping[str, Any]
-    tolerances: Mapping[str, Any]
     data: Path | None
     population: str
     seed: int
@@ -178,13 +179,6 @@ class Request:
             if v.quantity == quantity and v.setting in (setting, "*"):
                 return replace(v, setting=setting, ours=ours, stderr=stderr)
         return None
-
-    def only_shown(self) -> Request:
-        """Return the same request with printed numbers that cannot fail: they are of others."""
-        free = (
-            v if v.paper is None else replace(v, low=FREE[0], high=FREE[1]) for v in self.values
-        )
-        return replace(self, values=tuple(free))
 
     def load(self, **more: Any) -> Loaded:
         """Load the population, with more parameters; ValueError if its file is missing."""
@@ -205,35 +199,41 @@ class Request:
         except TypeError as e:
             raise ValueError(f"population {self.population}: {e}") from None
 
-    def whole(self, name: str, least: int = 1) -> int:
-        """Read a whole number; ValueError, with the value, below ``least``."""
-        check_integer(name, self.settings[name], least=least)
-        return int(self.settings[name])
-
-    def wholes(self, name: str) -> list[int]:
-        """Read a list of positive whole numbers, which may not be empty."""
-        return list(convert(name, self.settings[name], Annotated[tuple[Whole, ...], SOME]))
-
-    def positive(self, name: str) -> float:
-        """Read a positive and finite number: an experiment without noise measures nothing."""
-        return float(convert(name, self.settings[name], POSITIVE))
-
-    def positives(self, name: str) -> list[float]:
-        """Read a list of positive and finite numbers, which may not be empty."""
-        return list(convert(name, self.settings[name], Annotated[tuple[POSITIVE, ...], SOME]))
-
 
 SOME = Must("a list of at least one", bool)
 POSITIVE = Annotated[float, Must("positive and finite", lambda x: 0 < x < math.inf)]
 
 
 class Findings:
-    """What an experiment measures, in the order of its table and of its legends."""
+    """What an experiment measures, in the order of its table and of its legends.
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
+    ``settings``: those of the request, by attribute; ``users``: what was run on, in words.
+    """
+
+    def __init__(self, request: Request, users: str = "") -> None:
+        self.request, self.seed, self.users = request, request.seed, users
+        self.settings = SimpleNamespace(**request.settings)
         self.checks: list[Check] = []
         self.curves: list[Curve] = []
+        self.notes: list[str] = []
+        self.not_judged: list[str] = []
+
+    def load(self, **more: Any) -> Loaded:
+        """Load the population, and note what it is and what was chosen by looking at the data."""
+        loaded = self.request.load(**more)
+        self.users = loaded.title
+        self.note(*(f"NOT PRIVATE: {x}" for x in loaded.not_private))
+        return loaded
+
+    def note(self, *texts: str) -> None:
+        """Add notes, each once."""
+        self.notes += [text for text in texts if text not in self.notes]
+
+    def only_shown(self) -> None:
+        """Judge no printed number from here on: they are of other users."""
+        free = (v if v.paper is None else replace(v, low=FREE[0], high=FREE[1])
+                for v in self.request.values)  # fmt: skip
+        self.request = replace(self.request, values=tuple(free))
 
     def check(self, setting: str, quantity: str, ours: float, stderr: float | None = None) -> None:
         """Judge a measurement, or show it for orientation where the paper claims nothing."""
@@ -264,11 +264,6 @@ class Findings:
         """Add a curve of means with their standard errors."""
         y, yerr = [m for m, _ in means], [e or 0.0 for _, e in means]
         self.draw(panel, label, x, y, yerr, marker, style, **axes)
-
-    def result(self, title: str, paper: str, **more: Any) -> Result:
-        """Return the table and the figure; ``more`` are further fields of :class:`Result`."""
-        more.setdefault("log", "xy")
-        return Result(title, paper, tuple(self.checks), tuple(self.curves), **more)
 
 
 def power_law(x: ArrayLike, y: ArrayLike) -> tuple[float, float]:
@@ -306,15 +301,28 @@ class Experiment:
     runs: str
     settings: Table
     quick: Table
-    tolerances: Table
     populations: Mapping[str, Table]
     values: tuple[Check, ...]
+    users: str = ""
+    x: str = ""
+    y: str = ""
+    log: str = "xy"
+    notes: Sequence[str] = ()
+    not_judged: Sequence[str] = ()
 
     def run(self, request: Request) -> Result:
-        """Measure; the result of a quick request is not judged."""
+        """Measure, and judge what was measured."""
+        found = Findings(request, self.users)
         module, _, function = self.runs.partition(":")
-        result: Result = getattr(importlib.import_module(module), function)(request)
-        return result
+        getattr(importlib.import_module(module), function)(found)
+        notes, not_judged = (
+            tuple(text.format_map(request.settings) for text in texts)
+            for texts in (self.notes, self.not_judged)
+        )
+        return Result(
+            self.title, self.paper, tuple(found.checks), tuple(found.curves), self.x, self.y,
+            self.log, (*notes, *found.notes), (*not_judged, *found.not_judged), found.users,
+        )  # fmt: skip
 
     @property
     def without_file(self) -> list[str]:
@@ -357,7 +365,7 @@ class Experiment:
             else:
                 raise ValueError(f"{self.name} has no setting {key!r}{nearest(key, settings)}")
         values = tuple(v for v in self.values if not v.populations or name in v.populations)
-        request = Request(settings, self.tolerances, data, name, seed, quick, values, given)
+        request = Request(settings, data, name, seed, quick, values, given)
         self._check_file(request)
         return request
 
@@ -380,6 +388,9 @@ class Experiment:
             raise ValueError(f"{what}: {request.data}")
 
 
+HEAD = ("title", "paper", "runs", "users", "x", "y", "log", "notes", "not_judged")
+
+
 def names() -> list[str]:
     """Return the names of all experiments."""
     files = resources.files("simulations.experiments.configs").iterdir()
@@ -396,14 +407,15 @@ def experiment(name: str) -> Experiment:
 
 def parse(name: str, text: str) -> Experiment:
     """Read a file; ValueError for unknown tables and keys, and rows without a tolerance."""
-    known = ("experiment", "population", "settings", "tolerance", "values")
+    known = ("experiment", "population", "settings", "values")
     usual = f"simulations.experiments.{name.replace('-', '_')}:run"
     with reading(name):
         file = {k: as_table(v, f"[{k}]") for k, v in tables_of(text).items()}
         check_keys(file, known, "table")
         head, populations = file.get("experiment", {}), file.get("population", {})
-        if {*head} | {"runs"} != {"title", "paper", "runs"}:
-            raise ValueError("[experiment] needs title and paper, and runs if that is not usual")
+        check_keys(head, HEAD, "key of [experiment]")
+        if not {"title", "paper"} <= head.keys():
+            raise ValueError("[experiment] needs title and paper")
         if not populations:
             raise ValueError("no [population.NAME] says what it can run on")
         settings = dict(file.get("settings", {}))
@@ -412,10 +424,9 @@ def parse(name: str, text: str) -> Experiment:
         values = [v for row in file.get("values", {}).get("rows", ()) for v in _values(row)]
         for value in values:
             check_keys(value.populations, populations, "population of [values]")
-        tolerance = file.get("tolerance", {})
         return Experiment(
             name, **{"runs": usual} | dict(head), settings=settings, quick=quick,
-            tolerances=tolerance, populations=populations, values=tuple(values),
+            populations=populations, values=tuple(values),
         )  # fmt: skip
 
 
@@ -445,12 +456,18 @@ def _values(row: Table) -> Iterator[Check]:
 
 
 def _as_was(key: str, value: Any, old: Any) -> Any:
-    """Refuse what is not of the kind of a setting's own value: no number there is negative."""
-    kinds: Mapping[type, Any] = {int: Natural, float: NonNegative, str: str, dict: Table}
-    if not isinstance(old, list):
-        return convert(key, value, kinds[type(old)])
-    each: Any = kinds[type(old[0])] if old else Any
-    return list(convert(key, value, tuple[each, ...]))
+    """Refuse what is not of the kind of a setting's own value, or not positive where that is."""
+    several = isinstance(old, list)
+    values = old if several else [old]
+    zero = 0 in values
+    kinds: Mapping[type, Any] = {
+        int: Natural if zero else Whole, float: NonNegative if zero else POSITIVE,
+        str: str, dict: Table,
+    }  # fmt: skip
+    each: Any = kinds[type(values[0])] if values else Whole
+    if not several:
+        return convert(key, value, each)
+    return list(convert(key, value, Annotated[tuple[each, ...], SOME] if old else tuple[each, ...]))
 
 
 def _needs_file(name: str, parameters: Table) -> bool:

@@ -1,17 +1,17 @@
-"""Error of `few-users-mean` against dimension, users and corrupted users [1]_. NOT PRIVATE.
+"""Error of `few-users-mean`, and the users that it needs [1]_. NOT PRIVATE.
 
 Users' means are N(mu, r^2 / d I): at distance about r from their common mean mu.
 
 References
 ----------
 .. [1] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few users",
-   ICML 2022, Theorems 2, 4 and 6, Corollary 8.
+   ICML 2022, Theorems 2, 4 and 6, Corollary 8, Lemma 9.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,14 +21,16 @@ from scipy.special import ndtri
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from fedhist.model.protocol import Estimate
+from fedhist.base.search import MOST_USERS, first_true
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean
 from fedhist.users.batch import Users
 from server.few_users.plan import FewUsersPlan
-from simulations.experiments.experiment import Findings, Request, Result, power_law
+from simulations.experiments import interval_error
+from simulations.experiments.experiment import Findings, power_law
 from simulations.runs.run import Options, execute
 
 AGAINST_D, AGAINST_N, CORRUPTED = "against d: one ball", "against n: automatic", "corrupted users"
+NEEDED = "users that are needed"
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,10 @@ class Task:
     wishes: Mapping[str, Any]
 
     @classmethod
-    def of(cls, request: Request, **wishes: Any) -> Task:
-        """Read the request's settings."""
-        s = request.settings
-        budget = float(s["epsilon"]), float(s["delta"])
-        return cls(*budget, float(s["radius"]), float(s["box"]), wishes)
+    def of(cls, settings: Any, **wishes: Any) -> Task:
+        """Read the settings."""
+        s = settings
+        return cls(s.epsilon, s.delta, s.radius, s.box, wishes)
 
     def protocol(self, n_users: int, dimension: int) -> FewUsersMean:
         """Build the protocol, with the paper's branch that "auto" chooses."""
@@ -73,10 +74,9 @@ class Task:
         """Return the branch that the protocol takes."""
         return self.protocol(n_users, dimension).plan
 
-    def run(self, users: Users, seed: int) -> Estimate:
-        """Run the protocol once."""
-        protocol = self.protocol(len(users), users.reals.values.shape[1])
-        return execute(protocol, users, Options(seed=seed)).estimate
+    def needed(self, dimension: int) -> int:
+        """Fewest users that are not refused, found by asking, not from the plan's own number."""
+        return first_true(lambda n: self.plan(n, dimension).feasible, MOST_USERS) or MOST_USERS
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ class Errors:
         return float(self.measured.mean()) if len(self.measured) else math.nan
 
     @property
-    def ratio(self) -> float:
-        """Mean measured error over the predicted one."""
-        return self.mean / self.plan.error
+    def off(self) -> float:
+        """How far the mean measured error is from the predicted one, as a share of it."""
+        return abs(self.mean / self.plan.error - 1)
 
     @property
     def worst(self) -> float:
@@ -109,65 +109,46 @@ class Errors:
         return float(self.measured.max()) / self.plan.error if len(self.measured) else math.nan
 
 
-def run(request: Request) -> Result:
-    """Measure the three panels."""
-    s = request.settings
-    if int(s["repeats"]) < 1:
-        raise ValueError(f"repeats must be positive, got {s['repeats']}")
-    found = Findings(request)
+def run(found: Findings) -> None:
+    """Measure the panels, and count the users that are needed."""
     every = [e for part in (_against_d, _against_n, _corrupted) for e in part(found)]
     failed = sum(e.failed for e in every)
     total = failed + sum(len(e.measured) for e in every)
     found.check("all panels", "share of runs without a value", failed / total)
-    return found.result(
-        "Error of a mean from few users",
-        "Theorems 4 and 6, Corollary 8",
-        x_label="dimension d; users n; corrupted users in percent, by panel",
-        y_label="l2 distance from the common mean, in units of r",
-        notes=(
-            "NOT PRIVATE: errors are measured with the truth, mu",
-            f"({s['epsilon']:g}, {s['delta']:g})-DP per user under replacement; r = {s['radius']:g}"
-            f", box {s['box']:g}; {s['repeats']} runs per point, on users drawn anew",
-            f"{failed} of {total} runs returned no value (a garbage bucket): they are left out of "
-            "the errors, their budget is spent",
-            "the automatic choice is among the paper's branches: noise on the clipped mean, which "
-            "never refuses, is left out",
-            "corrupted users all hold one point, opposite mu; 0 % is drawn at 1 %",
-        ),
-        not_judged=("the constants of Theorems 4 and 6: the paper prints none",),
-        population=f"users' means N(mu, r^2 / d I), mu of length {s['shift']:g} r",
+    found.note(
+        f"{failed} of {total} runs returned no value (a garbage bucket): they are left out of the "
+        "errors, their budget is spent"
     )
+    _needed(found)
+    interval_error.judge(found)
 
 
-def measure(request: Request, task: Task, n_users: int, dimension: int, far: float = 0.0) -> Errors:
+def measure(found: Findings, task: Task, n_users: int, dimension: int, far: float = 0.0) -> Errors:
     """Run the protocol on users drawn anew each time, a share of them corrupted.
 
     The corrupted users all hold the same point, opposite mu at distance ``far`` r from 0.
     """
-    s = request.settings
-    share, r = float(task.wishes.get("corrupted", 0.0)), task.radius
-    bad = math.floor(share * n_users + 1e-9)
+    s, r, protocol = found.settings, task.radius, task.protocol(n_users, dimension)
+    bad = math.floor(task.wishes.get("corrupted", 0.0) * n_users + 1e-9)
     measured, ordinary, failed = [], [], 0
-    for k in range(int(s["repeats"])):
-        tag = digest64("few-users-error", request.seed, str(task), n_users, dimension, str(far), k)
+    for k in range(s.repeats):
+        tag = digest64("few-users-error", found.seed, str(task), n_users, dimension, str(far), k)
         rng = np.random.default_rng(tag)
         mu = rng.normal(size=dimension)
-        mu *= float(s["shift"]) * r / np.linalg.norm(mu)
+        mu *= s.shift * r / np.linalg.norm(mu)
         rows = mu + rng.normal(size=(n_users, dimension)) * r / math.sqrt(dimension)
         rows[:bad] = -mu / np.linalg.norm(mu) * far * r
         ids = np.arange(n_users, dtype=np.uint64)
         users = Users.from_samples(ids, np.arange(n_users + 1), rows)
         ordinary.append(float(np.linalg.norm(rows.mean(axis=0) - mu)))
-        estimate = task.run(users, tag >> 1)
+        estimate = execute(protocol, users, Options(seed=tag >> 1)).estimate
         if estimate.status == "refused":
             raise ValueError(f"n = {n_users}, d = {dimension}: {estimate.reason}")
         if estimate.value is None:
             failed += 1
         else:
             measured.append(float(np.linalg.norm(estimate.value - mu)))
-    return Errors(
-        task.plan(n_users, dimension), np.array(measured), float(np.mean(ordinary)), failed
-    )
+    return Errors(protocol.plan, np.array(measured), float(np.mean(ordinary)), failed)
 
 
 def finite_dimension(plan: FewUsersPlan) -> float:
@@ -183,50 +164,45 @@ def finite_dimension(plan: FewUsersPlan) -> float:
 
 
 def _against_d(found: Findings) -> list[Errors]:
-    request, s = found.request, found.request.settings
-    ds, n = [int(d) for d in s["dimensions"]], int(s["ball_users"])
-    task = Task.of(request, method="ball")
-    errors = [measure(request, task, n, d) for d in ds]
-    away = float(np.max([abs(e.ratio - 1) for e in errors]))
+    s, task = found.settings, Task.of(found.settings, method="ball")
+    errors = [measure(found, task, s.ball_users, d) for d in s.dimensions]
+    away = float(np.max([e.off for e in errors]))
     off = float(np.max([abs(e.mean / finite_dimension(e.plan) - 1) for e in errors]))
     found.check(AGAINST_D, "largest |measured / (lam r sqrt(d)) - 1|", away)
     found.check(AGAINST_D, "the same with the term in 1 / d", off)
-    found.check(AGAINST_D, "log-log slope in d", power_law(ds, [e.mean for e in errors])[0])
-    _draw(found, f"against d: one ball, n = {n}", ds, errors)
+    slope = power_law(s.dimensions, [e.mean for e in errors])[0]
+    found.check(AGAINST_D, "log-log slope in d", slope)
+    _draw(found, f"against d: one ball, n = {s.ball_users}", s.dimensions, errors)
     return errors
 
 
 def _against_n(found: Findings) -> list[Errors]:
-    request, s = found.request, found.request.settings
-    ns, d = [int(n) for n in s["n_users"]], int(s["dimension"])
-    task = Task.of(request, method="auto", n_rounds=int(s["rounds"]))
-    errors = [measure(request, task, n, d) for n in ns]
+    s = found.settings
+    task = Task.of(s, method="auto", n_rounds=s.rounds)
+    errors = [measure(found, task, n, s.dimension) for n in s.n_users]
     for method in ("ball", "blocks", "large-n"):
-        some = [abs(e.ratio - 1) for e in errors if e.plan.method == method]
+        some = [e.off for e in errors if e.plan.method == method]
         if some:
             what = f"{method}: largest |measured / predicted - 1|"
             found.check(AGAINST_N, what, float(np.max(some)))
     gained = errors[0].mean / errors[-1].mean
     found.check(AGAINST_N, "error at the fewest / at the most users", gained)
-    where = f"against n: automatic choice, d = {d}"
-    _draw(found, where, ns, errors)
-    found.draw(where, "no privacy, r / sqrt(n)", ns, 1 / np.sqrt(ns), style="--")
+    where = f"against n: automatic choice, d = {s.dimension}"
+    _draw(found, where, s.n_users, errors)
+    found.draw(where, "no privacy, r / sqrt(n)", s.n_users, 1 / np.sqrt(s.n_users), style="--")
     return errors
 
 
 def _corrupted(found: Findings) -> list[Errors]:
-    request, s = found.request, found.request.settings
-    n, d = int(s["robust_users"]), int(s["dimension"])
-    shares, radius = [float(x) for x in s["corrupted"]], float(s["radius"])
-    wishes = {"method": "ball", "kappa": float(s["kappa"]), "lam": float(s["lam"])}
-    tasks = [Task.of(request, **wishes, corrupted=share) for share in shares]
-    at = np.maximum(100 * np.array(shares), 1.0)
-    every: list[Errors] = []
-    for far in (float(x) for x in s["far"]):
-        errors = [measure(request, task, n, d, far) for task in tasks]
-        where = f"corrupted users at {far:g} r: one ball, n = {n}, d = {d}"
+    s, every = found.settings, list[Errors]()
+    wishes = {"method": "ball", "kappa": s.kappa, "lam": s.lam}
+    tasks = [Task.of(s, **wishes, corrupted=share) for share in s.corrupted]
+    at = np.maximum(100 * np.array(s.corrupted), 1.0)
+    for far in s.far:
+        errors = [measure(found, task, s.robust_users, s.dimension, far) for task in tasks]
+        where = f"corrupted users at {far:g} r: one ball, n = {s.robust_users}, d = {s.dimension}"
         _draw(found, where, at, errors)
-        ordinary = np.array([e.ordinary for e in errors]) / radius
+        ordinary = np.array([e.ordinary for e in errors]) / s.radius
         found.draw(where, "ordinary average, no privacy", at, ordinary, marker="^")
         every += errors
     worst = float(np.max([e.worst for e in every]))  # np.max keeps a NaN: it fails
@@ -236,12 +212,66 @@ def _corrupted(found: Findings) -> list[Errors]:
     return every
 
 
-def _draw(found: Findings, where: str, x: ArrayLike, errors: list[Errors]) -> None:
+def _draw(found: Findings, where: str, x: ArrayLike, errors: Sequence[Errors]) -> None:
     """Draw predictions as a line, means of real runs as crosses."""
-    r = float(found.request.settings["radius"])
+    r = found.settings.radius
     found.draw(where, "predicted", x, np.array([e.plan.error for e in errors]) / r, marker="o")
     some = [k for k, e in enumerate(errors) if len(e.measured)]
     mean = np.array([errors[k].mean for k in some]) / r
     spread = np.array([errors[k].measured.std() for k in some]) / r
     at = np.asarray(x)[some]
     found.draw(where, "real runs (bars: their spread)", at, mean, spread, "x", "none")
+
+
+# -- users that are needed
+
+
+def _needed(found: Findings) -> None:
+    """Judge how the users that are needed grow; public numbers decide, and nobody is asked."""
+    s = found.settings
+    public = s.epsilon, s.delta, s.map_radius, s.map_box
+    ds, ks, panel = s.map_dimensions, s.blocks, "users that are needed, against d"
+    axes = {"x_label": "dimension d", "y_label": "users"}
+    ball = [Task(*public, {"method": "ball"}).needed(d) for d in ds]
+    large = [Task(*public, {"method": "large-n"}).needed(d) for d in ds]
+    blocks = [Task(*public, {"method": "blocks", "n_blocks": k}).needed(max(ds)) for k in ks]
+    found.check(NEEDED, "one ball, d >= 16: most / fewest", max(ball) / min(ball))
+    for what, least in (
+        ("Lemma 9", lemma_9_users(s.epsilon, s.delta)),
+        ("users that the proof of Lemma 9 excludes", least_users_of_any(s.epsilon, s.delta)),
+    ):
+        found.check(NEEDED, f"one ball / {what}", max(ball) / least)
+        found.draw(panel, what, ds, least, style="--")
+    found.check(NEEDED, "one ball: n", max(ball))
+    for k, n in zip(ks, blocks, strict=True):
+        found.check(NEEDED, f"{k} blocks: n", n)
+    for d, n in zip(ds, large, strict=True):
+        found.check(NEEDED, f"large n, d = {d:,}: n", n)
+    found.check(NEEDED, "blocks: log-log slope in K", power_law(ks, blocks)[0])
+    found.check(NEEDED, "large n: log-log slope in d", power_law(ds, large)[0])
+    found.draw(panel, "one ball", ds, ball, marker="s", **axes)
+    found.draw(panel, "large n (medians and clip)", ds, large, marker="o")
+    found.draw(f"{panel[:-1]}K, d = {max(ds):,}", "blocks", ks, blocks, x_label="blocks K")
+
+
+def least_users_of_any(epsilon: float, delta: float) -> float:
+    """Users with which nobody finds a ball that most users' means lie in, wherever it may be.
+
+    ln(1 + (2/3) (e^epsilon - 1) / delta) / epsilon: at most so many are too few for any finite
+    error with probability 2/3; inf where delta = 0. Three times [1, Lemma 9], whose proof gives it:
+    a point that all users would make likely, with probability 2/3, has a positive probability
+    whatever the data are, and points without number lie far apart.
+
+    >>> round(least_users_of_any(1.0, 1e-6), 2)
+    13.95
+    """
+    return math.log1p(2 / 3 * math.expm1(epsilon) / delta) / epsilon if delta else math.inf
+
+
+def lemma_9_users(epsilon: float, delta: float) -> float:
+    """Users below which [1, Lemma 9] excludes every algorithm; NaN unless 0 < delta <= epsilon^2.
+
+    >>> round(lemma_9_users(1.0, 1e-6), 2), lemma_9_users(1e-4, 1e-6)
+    (4.61, nan)
+    """
+    return math.log(1 / delta) / (3 * epsilon) if 0 < delta <= epsilon**2 else math.nan

@@ -1,5 +1,7 @@
 """A mean in an unknown interval, with a trusted server: Theorem 24 of [1]_ measured. NOT PRIVATE.
 
+`central-mean` is another algorithm for the task of the theorem. Part of ``few-users-error``.
+
 References
 ----------
 .. [1] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few users",
@@ -9,6 +11,8 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +20,7 @@ from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.protocols.central_means.central_mean import CentralMean
 from fedhist.users.batch import Users
-from simulations.experiments.experiment import Findings, Request, Result, mean_and_error, power_law
+from simulations.experiments.experiment import Findings, mean_and_error, power_law
 from simulations.runs.run import Options, execute
 
 TAIL, RATE = "Theorem 24: the tail", "Theorem 24: the rate"
@@ -37,57 +41,42 @@ def theorem_24(n_users: int, epsilon: float, tau: float, width: float, times: fl
     return min(1.0, math.exp(-times) + math.exp(min(far, 0.0)))
 
 
-def run(request: Request) -> Result:
+def judge(found: Findings) -> None:
     """Measure errors against users, and their tail at the first number of them."""
-    found, eps, tau = Findings(request), request.positive("epsilon"), request.positive("tau")
-    width, ns, runs = request.positive("width"), request.wholes("n"), request.whole("runs", 2)
-    errors = {n: _errors(request, n, tau) for n in ns}
-    times = request.positives("times")
+    s = found.settings.interval
+    eps, tau, ns, times = s["epsilon"], s["tau"], s["n"], s["times"]
+    errors = [_errors(found.seed, s, n) for n in ns]
     unit = 8 * tau / (ns[0] * eps)
-    beyond = np.array([float(np.mean(errors[ns[0]] >= t * unit)) for t in times])
-    bound = np.array([theorem_24(ns[0], eps, tau, width, t) for t in times])
+    beyond = np.array([float(np.mean(errors[0] >= t * unit)) for t in times])
+    bound = np.array([theorem_24(ns[0], eps, tau, s["width"], t) for t in times])
     # three standard errors of a share that is as large as the theorem allows
-    room = bound + 3 * np.sqrt(bound * (1 - bound) / runs)
+    room = bound + 3 * np.sqrt(bound * (1 - bound) / s["runs"])
     found.check(TAIL, "largest share beyond / (bound + 3 standard errors)", (beyond / room).max())
-    found.draw("share of runs beyond T", "measured", times, beyond, marker="x", style=" ", log="y")
-    found.draw("share of runs beyond T", "Theorem 24", times, bound, style="--", log="y")
-    means = [mean_and_error(e) for e in errors.values()]
-    panel = "mean error against users"
-    found.draw_means(panel, "measured", ns, means, "x", " ", log="xy")
-    found.draw(panel, "Theorem 24, T = 1", ns, 8 * tau / (np.array(ns) * eps), style="--", log="xy")
+    panel, axes = TAIL, {"log": "y", "x_label": "T", "y_label": "share of runs beyond T"}
+    found.draw(panel, "measured", times, beyond, marker="x", style=" ", **axes)
+    found.draw(panel, "Theorem 24", times, bound, style="--", **axes)
+    means = [mean_and_error(e) for e in errors]
+    panel, axes = RATE, {"x_label": "users n", "y_label": "mean error"}
+    found.draw_means(panel, "measured", ns, means, "x", " ", **axes)
+    found.draw(panel, "Theorem 24, T = 1", ns, 8 * tau / (np.array(ns) * eps), style="--", **axes)
     found.check(RATE, "log-log slope in users", power_law(ns, [m for m, _ in means])[0])
-    found.check(RATE, "n epsilon times the mean error / tau, largest", max(
-        m * n * eps / tau for (m, _), n in zip(means, ns, strict=True)))  # fmt: skip
-    unknown = _errors(request, ns[-1], None)
-    ratio = float(unknown.mean()) / means[-1][0]
-    found.show(RATE, "error with an unknown scale / with a known one", ratio)
-    return found.result(
-        "A mean in an unknown interval",
-        "Theorem 24",
-        x_label="T; users n, by panel",
-        y_label="share of runs; absolute error, by panel",
-        log="",
-        notes=(
-            "NOT PRIVATE: errors are measured with the users' own average",
-            f"{eps:g}-DP per user under replacement; values uniform within 2 tau = {2 * tau:g} of "
-            f"a point anywhere in [0, {width:g}]; `central-mean` with radius = 2 tau",
-        ),
-        population="users of one value each, in an interval",
-    )
+    most = max(m * n * eps / tau for (m, _), n in zip(means, ns, strict=True))
+    found.check(RATE, "n epsilon times the mean error / tau, largest", most)
 
 
-def _errors(request: Request, n: int, tau: float | None) -> Floats:
+def _errors(seed: int, settings: Mapping[str, Any], n: int) -> Floats:
     """Run on values drawn anew, and return the distances from their average."""
-    eps, width, near = (request.positive(x) for x in ("epsilon", "width", "tau"))
-    radius = None if tau is None else 2 * tau
-    protocol = CentralMean(epsilon=eps, n_users=n, low=0.0, high=width, delta=0.0, radius=radius)
+    eps, width, near = (settings[name] for name in ("epsilon", "width", "tau"))
+    protocol = CentralMean(
+        epsilon=eps, n_users=n, low=0.0, high=width, delta=0.0, radius=2 * near
+    )  # fmt: skip
     out = []
-    for r in range(request.whole("runs", 2)):
-        seed = digest64("interval-error", request.seed, n, str(tau), r) >> 1
-        rng = np.random.default_rng(seed)
+    for r in range(settings["runs"]):
+        own = digest64("interval-error", seed, n, str(near), r) >> 1
+        rng = np.random.default_rng(own)
         centre = rng.uniform(2 * near, width - 2 * near)
         values = centre + rng.uniform(-2 * near, 2 * near, n)
         users = Users.from_samples(np.arange(n, dtype=np.uint64), np.arange(n + 1), values)
-        mean = execute(protocol, users, Options(seed=seed)).estimate.needed(f"n = {n}")
+        mean = execute(protocol, users, Options(seed=own)).estimate.needed(f"n = {n}")
         out.append(abs(float(mean[0]) - float(values.mean())))
     return np.array(out)

@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Floats
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items
-from fedhist.users.keys import Keys
 
 
 def coin_means(n: int, T: int, theta: float, rng: np.random.Generator) -> Users:
@@ -52,17 +50,6 @@ def ball_means(n: int, T: int, theta: ArrayLike, rng: np.random.Generator) -> Us
     """
     root = np.sqrt(np.size(theta))
     return users_of(_means(n, T, root * np.asarray(theta, dtype=np.float64), rng) / root, rng)
-
-
-def items_of(n: int, T: int, p: ArrayLike, rng: np.random.Generator) -> Users:
-    """Make users of T items each with the distribution p (k,) over k keys: multinomial counts."""
-    shares = np.asarray(p, dtype=np.float64)
-    counts = rng.multinomial(T, shares, n)
-    indptr = np.concatenate(([0], np.cumsum(np.count_nonzero(counts, axis=1)))).astype(np.int64)
-    user, item = np.nonzero(counts)
-    keys = Keys.of([f"{j:06d}" for j in range(len(shares))])  # byte order is that of the numbers
-    count = counts[user, item].astype(np.uint64)
-    return Users(fresh_ids(n, rng), items=Items(keys, indptr, item.astype(np.uint32), count))
 
 
 def _means(n: int, T: int, theta: Floats, rng: np.random.Generator) -> Floats:

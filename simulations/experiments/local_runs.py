@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,31 +15,20 @@ from fedhist.channels.scalar import scalar_channel
 from fedhist.channels.sphere import SphereChannel
 from fedhist.model.protocol import Protocol
 from fedhist.users.batch import Users
-from simulations.experiments.experiment import Findings, Request
+from simulations.experiments.experiment import Findings
 from simulations.runs.run import Options, execute
 
 Population = Callable[[np.random.Generator], tuple[Users, Floats]]
 """Draws users, and the parameter that the error is measured from: (d,)."""
-Clients = Literal["per-user", "aggregate"]
-
-EXACT = (
-    "NOT PRIVATE: errors are measured from the true mean",
-    "sums of reports are drawn from their exact joint law (clients = aggregate), but where users "
-    "answer one by one is said; each user holds one sample with the law of the mean of its T",
-)
-"""Notes that hold of all these experiments."""
 
 
 class Grid:
     """A grid of sizes at one budget and one spread of means, each point measured once."""
 
-    def __init__(self, request: Request) -> None:
-        self.request, self.found = request, Findings(request)
-        self.check, self.draw = self.found.check, self.found.draw
-        self.whole, self.wholes = request.whole, request.wholes
-        self.epsilon, self.spread = (request.positive(name) for name in ("epsilon", "spread"))
-        if self.spread > 1:  # of the largest coordinate possible
-            raise ValueError(f"spread must be at most 1, got {self.spread}")
+    def __init__(self, found: Findings) -> None:
+        self.found, self.settings = found, found.settings
+        if self.settings.spread > 1:  # of the largest coordinate possible
+            raise ValueError(f"spread must be at most 1, got {self.settings.spread}")
         self._known: dict[tuple[object, ...], Errors] = {}
 
     def once(
@@ -49,26 +37,22 @@ class Grid:
         population: Population,
         repeats: int,
         *key: object,
-        clients: Clients = "aggregate",
         reach: float = math.inf,
     ) -> Errors:
         """Measure a point unless it is known; ``key`` sets it apart where the protocol does not."""
-        point = protocol, clients, *key
+        point = protocol, *key
         if point not in self._known:
             self._known[point] = measure(
-                protocol, population, repeats, self.request.seed, *key, clients=clients, reach=reach
+                protocol, population, repeats, self.found.seed, *key, reach=reach
             )
         return self._known[point]
 
-    def formula(self, n_reports: float, d: int = 1, **how: Any) -> float:
-        """Predict the error of naive reports, of one bit where no kind is named."""
-        return naive_mse(self.epsilon, n_reports, d, **how)
-
     def draw_errors(
-        self, panel: str, label: str, x: ArrayLike, found: Sequence[Errors], marker: str = ""
+        self, panel: str, label: str, x: ArrayLike, errors: Sequence[Errors], marker: str = ""
     ) -> None:
         """Draw mean squared errors with their standard errors."""
-        self.draw(panel, label, x, [e.mean for e in found], [e.stderr for e in found], marker)
+        means = [(e.mean, e.stderr) for e in errors]
+        self.found.draw_means(panel, label, x, means, marker)
 
 
 def naive_mse(
@@ -134,7 +118,6 @@ def measure(
     population: Population,
     repeats: int,
     *key: object,
-    clients: Clients = "aggregate",
     reach: float = math.inf,
 ) -> Errors:
     """Run a protocol ``repeats`` times, each on users drawn anew.
@@ -144,10 +127,10 @@ def measure(
     """
     each = []
     for r in range(repeats):
-        tag = digest64("local-runs", clients, str(protocol), *map(str, key), r)
+        tag = digest64("local-runs", "aggregate", str(protocol), *map(str, key), r)
         users, truth = population(np.random.default_rng(tag))
         # the coins: another seed than that of the users
-        options = Options(seed=digest64("coins", tag) >> 1, clients=clients)
+        options = Options(seed=digest64("coins", tag) >> 1, clients="aggregate")
         each.append(execute(protocol, users, options).estimate.needed(protocol) - truth)
     return Errors(np.array(each), reach)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import fields
 from functools import lru_cache
 
 import numpy as np
@@ -113,11 +112,5 @@ def exponential_law(scores: Floats, sensitivity: float, epsilon: float) -> Float
 
 def noise_of(rule: Rule, task: ThresholdTask, seed: int) -> Noise:
     """Seeded noise for a rule that is no protocol's."""
-    key = digest64("fedhist.experiments", seed, rule.__name__, *_public(task))
+    key = digest64("fedhist.experiments", seed, rule.__name__, repr(task.domain.digest))
     return lambda index: SimulatedNoise(key, index)
-
-
-def _public(task: ThresholdTask) -> tuple[str, ...]:
-    """Tell tasks apart, so that no two of them share their noise."""
-    values = {f.name: getattr(task, f.name) for f in fields(task)}
-    return (repr(task.domain.digest), *(repr(v) for k, v in values.items() if k != "domain"))

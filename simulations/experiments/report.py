@@ -93,7 +93,6 @@ class Reproduced(Shown):
             "population": {"name": request.population, **request.parameters},
             "data": None if request.data is None else request.data.name,
             "settings": dict(request.settings),
-            "tolerance": dict(request.tolerances),
             "seed": request.seed,
             "quick": request.quick,
             "checks": [asdict(c) | {"verdict": c.verdict} for c in self.result.checks],

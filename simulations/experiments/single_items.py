@@ -8,7 +8,6 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,18 +21,8 @@ from fedhist.session.codec import protocol_digest
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.experiments.experiment import Request
 from simulations.runs.run import NoiseFactory
 from simulations.runtimes.inline import InlinePopulation
-
-HOW = (
-    "relative error |estimate - N| / N of one item's total N; C is the paper's privately estimated "
-    '"top 1 / epsilon count", its rank raised by the error of the estimate (choice = "quantile")',
-    "expected errors are exact given the users' counts: an integral over the noise, averaged over "
-    "the thresholds that the choice can take",
-    "real runs with and without debiasing share the choice of C and the noise: they differ by the "
-    "debiasing alone",
-)
 
 COLUMNS = ("clipping", "clipping + debiasing")
 
@@ -67,19 +56,17 @@ def only(users: Users, item: str) -> Users:
     )
 
 
-def protocol_for(
-    users: Users, settings: Mapping[str, Any], clip: int = 0, choice: str = "quantile"
-) -> PoissonCounts:
+def protocol_for(users: Users, settings: Any, clip: int = 0) -> PoissonCounts:
     """Build the debiasing protocol for the one item of these users; ``clip`` 0: chosen privately.
 
     As in the paper, it debiases whatever comes, and C is a quantile. The release gets ``epsilon``,
     a private choice of C ``epsilon_choice`` on top of it.
     """
-    epsilon, budget = float(settings["epsilon"]), float(settings["epsilon_choice"])
+    epsilon, budget = settings.epsilon, settings.epsilon_choice
     how: dict[str, Any] = {"clip": clip, "epsilon": epsilon}
     if not clip:
-        how = {"epsilon": epsilon + budget, "epsilon_choice": budget, "choice": choice}
-        how["clip_max"] = int(settings["clip_max"])
+        how = {"epsilon": epsilon + budget, "epsilon_choice": budget, "choice": "quantile"}
+        how["clip_max"] = settings.clip_max
     return PoissonCounts(users.vocabulary, n_users=len(users), guarded=False, **how)
 
 
@@ -111,17 +98,7 @@ def compare(protocol: PoissonCounts, users: Users, runs: int, seed: int) -> Pair
     return Pair(clipping, debiasing, losses, clips)
 
 
-def check_settings(request: Request) -> None:
-    """Refuse budgets and sizes that nothing can be measured with."""
-    for name in ("epsilon", "epsilon_choice"):
-        request.positive(name)
-    for name in ("clip_max", "runs"):
-        request.whole(name)
-    if request.settings.get("clips"):
-        request.wholes("clips")
-
-
-def errors_by_clip(users: Users, settings: Mapping[str, Any]) -> tuple[Floats, Floats]:
+def errors_by_clip(users: Users, settings: Any) -> tuple[Floats, Floats]:
     """Predict the relative errors for given thresholds. NOT PRIVATE.
 
     Returns

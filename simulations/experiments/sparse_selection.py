@@ -1,14 +1,15 @@
-"""Sparse means where d is far above the samples: select, then estimate [1]_. NOT PRIVATE.
+"""Sparse means: select where d is far above the samples, or threshold [1]_. NOT PRIVATE.
 
 References
 ----------
 .. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
-   differential privacy", arXiv 2405.11923, Section 4.1, Theorem 8.
+   differential privacy", arXiv 2405.11923, Section 4.1, eq. (43)-(48), Theorem 8.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,17 +21,12 @@ from fedhist.model.losses import squared_l2
 from fedhist.model.protocol import Protocol
 from fedhist.protocols.means.mean_linf import MeanLinf
 from fedhist.protocols.means.sparse.sparse_mean import SparseMean
-from fedhist.users.cohort import Cohort
-from simulations.experiments.asked_users import Asked, SparseCoins
-from simulations.experiments.experiment import Findings, Request, Result, mean_and_error, power_law
+from simulations.experiments.asked_users import SparseCoins
+from simulations.experiments.experiment import Findings, mean_and_error, power_law
 from simulations.experiments.local_runs import largest_ratio
 
-AGAINST_D, SUCCESS = "against d", "selection"
-SIGN, LAPLACE = "sign", "laplace"
-VOTERS = 0.5
-"""Share of the users who select, where selection is measured by itself."""
-LEVEL = 0.9
-"""Share of successes that defines the users needed."""
+SELECT, SECOND = "against d", "second procedure"
+THRESHOLD = "threshold"
 
 
 @dataclass(frozen=True)
@@ -47,12 +43,6 @@ class Task:
     d: int
     s: int
     amplitude: float
-
-    @classmethod
-    def of(cls, request: Request, d: int) -> Task:
-        """Read the settings, for so many coordinates."""
-        n, T, s = (request.whole(name) for name in "nTs")
-        return cls(request.positive("epsilon"), n, T, d, s, request.positive("amplitude"))
 
     def population(self, seed: int) -> SparseCoins:
         """Draw the mean."""
@@ -73,35 +63,21 @@ class Task:
             **{"method": "select", **wishes},
         )
 
-    def seed(self, request: Request, label: str, k: int) -> int:
-        """Return the seed of run k, of its own for every task and label."""
-        return digest64("sparse-selection", request.seed, label, repr(self), k) >> 1
-
-    def losses(self, protocol: Protocol, request: Request, label: str, runs: int) -> Floats:
+    def losses(self, protocol: Protocol, seed: int, label: str, runs: int) -> Floats:
         """Run on users drawn anew; summed squared errors (runs,), 0 standing in for a refusal."""
         out = []
         for k in range(runs):
-            seed = self.seed(request, label, k)
-            population = self.population(seed)
-            value = population.run(protocol, seed).value
-            found = np.zeros(self.d) if value is None else value
-            out.append(squared_l2(found, population.theta))
+            own = digest64("sparse-selection", seed, label, repr(self), k) >> 1
+            population = self.population(own)
+            value = population.run(protocol, own).value
+            estimate = np.zeros(self.d) if value is None else value
+            out.append(squared_l2(estimate, population.theta))
         return np.array(out)
 
-    def success(self, protocol: SparseMean, request: Request, label: str, runs: int) -> float:
-        """Share of runs whose first round selects exactly the right coordinates."""
-        hits, query = 0, replace(protocol.vote_query, cohort=Cohort(protocol.salt, 0.0, VOTERS))
-        for k in range(runs):
-            seed = self.seed(request, label, k)
-            population = self.population(seed)
-            found = protocol.select(query, Asked(population, seed).ask(query, 0))
-            hits += np.array_equal(found, np.flatnonzero(population.theta))
-        return hits / runs
-
-    def users_to_select(self, vote: str) -> float:
-        """Predict the users at which a lead of sqrt(2 log(d / s)) + 2 deviations is reached."""
-        lead = math.sqrt(2 * math.log(self.d / self.s)) + 2
-        return (lead / self.protocol(vote=vote).law.lead(1.0)) ** 2 / VOTERS
+    @property
+    def nothing(self) -> float:
+        """Summed squared error of the estimate 0."""
+        return self.s * self.amplitude**2
 
     @property
     def predicted(self) -> float:
@@ -120,110 +96,79 @@ class Task:
         return (self.d / math.tanh(self.epsilon / 2)) ** 2 / self.n
 
 
-def run(request: Request) -> Result:
-    """Measure the panels."""
-    for name in ("repeats", "tries"):
-        request.whole(name)
-    base = Task.of(request, max(request.wholes("dimensions")))
-    found = Findings(request)
-    for part in (_against_d, _selection):
-        part(found, base)
-    return found.result(
-        "Sparse means: selection where d is far above what n users reach",
-        "Section 4.1",
-        x_label="d, coordinates",
-        y_label="summed squared error",
-        notes=(
-            "NOT PRIVATE: errors are measured with the truth, the mean of the population",
-            f"epsilon = {base.epsilon:g} per user and record, local; {base.s} coordinates at "
-            f"+-{base.amplitude:g} in random places, samples +-1; users drawn anew for each run",
-            "aggregate path: sums of votes and of reports are drawn from their exact law, and so "
-            "are records, of which only what a query reads is drawn, when it asks",
-            "a protocol that refuses counts as the estimate 0, whose error is 'nothing, 0'",
-            "the naive report of one coordinate a user, d^2 coth^2 / n, is above 'nothing, 0' in "
-            "all of the figure and not drawn; nor is one item a user, which is no better",
-        ),
-        population=f"samples of {{-1, 1}}^d; {base.T} a user where nothing else is said",
-    )
+def run(found: Findings) -> None:
+    """Measure the two procedures of Theorem 8."""
+    _selection(found)
+    _thresholding(found)
 
 
-def _against_d(found: Findings, base: Task) -> None:
-    request, n = found.request, base.n
-    dims, folds = request.wholes("dimensions"), request.wholes("fold_dimensions")
-    runs = request.whole("repeats")
-    tasks = [replace(base, d=d) for d in dims]
+def _selection(found: Findings) -> None:
+    """Judge how the error of selection moves with d, beside folds of users for each coordinate."""
+    s = found.settings
+    base, seed = Task(s.epsilon, d=1, **s.selection), found.seed
+    runs = s.selection_runs
+    tasks = [replace(base, d=d) for d in s.dimensions]
     theory = [t.predicted for t in tasks]
-    ours = [mean_and_error(t.losses(t.protocol(), request, "select", runs)) for t in tasks]
-    boxes = [(replace(base, d=d), MeanLinf(base.epsilon, n, d, base.T)) for d in folds]
-    linf = [mean_and_error(t.losses(p, request, "mean-linf", 4 * runs)) for t, p in boxes]
-    where = f"{AGAINST_D}: n = {n:,}, T = {base.T}, s = {base.s}, +-{base.amplitude:g}"
-    every, nothing = np.unique([*dims, *folds]), base.s * base.amplitude**2
-    found.draw_means(where, "sparse-mean, select", dims, ours, "o")
-    found.draw(where, "its prediction", dims, theory, style="--")
-    found.draw_means(where, "mean-linf", folds, linf, "s")
+    ours = [mean_and_error(t.losses(t.protocol(), seed, "select", runs)) for t in tasks]
+    folds = [replace(base, d=d) for d in s.fold_dimensions]
+    boxes = [MeanLinf(s.epsilon, base.n, t.d, base.T) for t in folds]
+    linf = [
+        mean_and_error(t.losses(p, seed, "mean-linf", 4 * runs))
+        for t, p in zip(folds, boxes, strict=True)
+    ]
+    where = f"{SELECT}: n = {base.n:,}, T = {base.T}, s = {base.s}, +-{base.amplitude:g}"
+    every = np.unique([*s.dimensions, *s.fold_dimensions])
     items = [replace(base, d=int(d)).item_level for d in every]
+    found.draw_means(where, "sparse-mean, select", s.dimensions, ours, "o")
+    found.draw(where, "its prediction", s.dimensions, theory, style="--")
+    found.draw_means(where, "mean-linf", s.fold_dimensions, linf, "s")
     found.draw(where, "item level: n T users of 1 sample", every, items, style="-.")
-    found.draw(where, "nothing, 0", every, nothing, style=":")
-    for d, measured in zip(dims, ours, strict=True):
-        found.check(AGAINST_D, f"SSE at d = {d:,}", *measured)
-    lost = [m for d, (m, _) in zip(folds, linf, strict=True) if d > n / 40]
+    found.draw(where, "nothing, 0", every, base.nothing, style=":")
+    for d, measured in zip(s.dimensions, ours, strict=True):
+        found.check(SELECT, f"SSE at d = {d:,}", *measured)
+    lost = [m for t, (m, _) in zip(folds, linf, strict=True) if t.d > base.n / 40]
     mean = [m for m, _ in ours]
-    for quantity, x in (
-        ("log-log slope in d", power_law(dims, mean)[0]),
-        ("largest measured / predicted, - 2 stderr", largest_ratio(ours, theory)),
-        ("item level / sparse-mean at the largest d", tasks[-1].item_level / mean[-1]),
-        ("mean-linf / nothing, least for d > n / 40", min(lost, default=math.nan) / nothing),
-        ("naive / nothing at the least d", tasks[0].naive / nothing),
-    ):
-        found.check(AGAINST_D, quantity, x)
+    found.check(SELECT, "log-log slope in d", power_law(s.dimensions, mean)[0])
+    largest = largest_ratio(ours, theory)
+    found.check(SELECT, "largest measured / predicted, - 2 stderr", largest)
+    better = tasks[-1].item_level / mean[-1]
+    found.check(SELECT, "item level / sparse-mean at the largest d", better)
+    least = min(lost, default=math.nan) / base.nothing
+    found.check(SELECT, "mean-linf / nothing, least for d > n / 40", least)
+    found.check(SELECT, "naive / nothing at the least d", tasks[0].naive / base.nothing)
 
 
-def _selection(found: Findings, base: Task) -> None:
-    request, runs = found.request, found.request.whole("tries")
-    dims, factors = request.wholes("selection_dimensions"), request.settings["factors"]
-    if len(dims) != 2:
-        raise ValueError(f"selection_dimensions must be two, got {dims}")
-    (first, wide), epsilon = dims, base.epsilon
-    needed = []
-    for d, budget, vote, marker, style in (
-        (first, epsilon, SIGN, "o", "-"),
-        (wide, epsilon, SIGN, "s", "--"),
-        (first, epsilon, LAPLACE, "^", "-."),
-        (first, epsilon / 2, SIGN, "D", ":"),
-    ):
-        task = replace(base, d=d, epsilon=budget)
-        predicted = task.users_to_select(vote)
-        ns, rate = [round(float(f) * predicted) for f in factors], []
-        for n in ns:
-            at = replace(task, n=n)
-            protocol = at.protocol(vote=vote)
-            rate.append(at.success(protocol, request, f"{vote} success", runs))
-        label = f"{vote}, d = {d:,}, epsilon = {budget:g}"
-        needed.append(reaches(ns, rate, LEVEL))
-        quantity = f"users for {LEVEL:.0%} / predicted: {label}"
-        found.check(SUCCESS, quantity, needed[-1] / predicted)
-        share = np.array(rate)
-        error = np.sqrt(np.maximum(share * (1 - share), 0.25 / runs) / runs)
-        panel, axes = "selection of the right coordinates, by users", {"log": "x"}
-        axes |= {"y_label": "share of runs", "x_label": "n, users"}
-        found.draw(panel, label, ns, share, error, marker, style, **axes)
-    ours, more, laplace, half = needed
-    found.check(SUCCESS, "users for laplace / users for signs", laplace / ours)
-    found.check(SUCCESS, "users at half epsilon / users", half / ours)
-    growth = more / ours / (math.log(wide / base.s) / math.log(first / base.s))
-    found.check(SUCCESS, "growth of the users with d / that of log(d / s)", growth)
+def _thresholding(found: Findings) -> None:
+    """Judge how the error of thresholding moves with n, T and d.
 
-
-def reaches(ns: list[int], rate: list[float], level: float) -> float:
-    """Return the n from which the rate stays at a level, interpolated in log n.
-
-    >>> round(reaches([100, 10_000], [0.0, 1.0], 0.5))
-    1000
+    It estimates all d coordinates in folds and drops what noise explains: its error has the factor
+    d, and none that asks a user to see a signal in its own samples.
     """
-    above = np.array(rate) >= level
-    if not above[-1] or above.all():
-        return float(ns[0]) if above[-1] else math.nan
-    i = len(ns) - int(np.argmin(above[::-1]))
-    x = np.log(np.array(ns, dtype=np.float64))
-    part = (level - rate[i - 1]) / (rate[i] - rate[i - 1])
-    return float(np.exp(x[i - 1] + part * (x[i] - x[i - 1])))
+    s = found.settings
+    base = Task(s.epsilon, **s.threshold)
+
+    def errors(tasks: Sequence[Task]) -> list[tuple[float, float | None]]:
+        runs = s.threshold_runs
+        return [
+            mean_and_error(t.losses(t.protocol(method=THRESHOLD), found.seed, THRESHOLD, runs))
+            for t in tasks
+        ]
+
+    for axis, words, wanted in (("n", "users", -1), ("T", "samples", -1), ("d", "coordinates", 1)):
+        x = getattr(s, f"rates_{axis}")
+        tasks = [replace(base, **{axis: value}) for value in x]
+        sse = errors(tasks)
+        # where it keeps the signals, and nothing else: their s folds' errors
+        theory = [t.s * t.protocol(method=THRESHOLD).plan.risk for t in tasks]
+        mean = np.array([m for m, _ in sse])
+        panel, axes = f"{SECOND}, against {axis}, {words}", {"x_label": f"{axis}, {words}"}
+        found.draw_means(panel, "thresholding", x, sse, "o", " ", **axes)
+        found.draw(panel, "predicted", x, theory, style="--", **axes)
+        rate = mean[0] * (np.array(x) / x[0]) ** float(wanted)
+        found.draw(panel, f"{axis}^{wanted}, through the first", x, rate, style=":", **axes)
+        slope = power_law(x, mean)[0]
+        found.check(SECOND, f"log-log slope in {axis}", slope)
+        less = slope - power_law(x, theory)[0]
+        found.check(SECOND, f"slope in {axis} less the predicted one", less)
+    lost = errors([replace(base, n=s.few_n)])[0][0] / base.nothing
+    found.check(SECOND, "thresholding / nothing, with few users for d folds", lost)

@@ -1,128 +1,88 @@
-"""Table 1 of Liu et al. (ICML 2023): four thresholds for Algorithm 3, on unknown items."""
+"""Table 1 and Figure 3 of Liu et al. (ICML 2023): Algorithm 3 on unknown items, by threshold."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from simulations.experiments.experiment import (
-    FREE,
-    Check,
-    Findings,
-    Request,
-    Result,
-    mean_and_error,
-)
-from simulations.experiments.token_ranks import margins
+from fedhist.protocols.histograms.bound_choice import BoundTask
+from simulations.experiments.experiment import Findings, mean_and_error
 from simulations.experiments.unbounded_domain import (
     AS_PRINTED,
+    SYNTHETIC,
     Case,
     Counts,
     Release,
     Sampled,
-    check_settings,
+    cases,
     choice_of,
-    other_cases,
-    synthetic_cases,
+    margins,
+    scores_of,
 )
-
-SYNTHETIC = "synthetic"
-"""Both of the paper's synthetic populations, at every support size."""
 
 BEST, PRIVATE, MEDIAN, Q90 = "best C", "private C*", "median", "90 % quantile"
 ONE_RUN = "runs of private C* that lose less than printed"
-FEW = 4
 SPREAD = (0.025, 0.975)
 DRAWS = 1000
 """Runs of choice, sampling and noise that a printed number of one run is compared with."""
 
-NOT_JUDGED = (
-    '"for all datasets, the private estimate is close to the performance achieved by the best '
-    "threshold\": the paper's own rows have ratios of 1 to 3.75 (0.0285 / 0.0076), so that close "
-    "has no bound here; ours are shown",
-    '"good performance even when C_m significantly overshoots the true optimal threshold": one C_m '
-    "is printed, and no number for another",
-)
+PROVEN = 12.0
+"""Constant of the paper's Corollary B.5: V <= 12 ln(C_m / 2 delta) times the expected loss."""
 
 
-def run(request: Request) -> Result:
-    """Measure the table.
+def run(found: Findings) -> None:
+    """Measure table and figure.
 
     The paper prints one run of the private choice: its number is judged by the law of one run, for
     which choice, sampling and noise are drawn many times. The expected loss is shown as well: the
     average over the exact probabilities of the choice.
     """
-    check_settings(request, "d", "d_files")
-    request.positive("epsilon_choice")
-    found, rows = Findings(request), []
-    notes: list[str] = []
-    for case in _cases(request):
-        row = _Row.of(request, case)
-        rows.append(row)
-        row.judge(found)
+    s = found.settings
+    if s.clip_step > s.clip_max:
+        raise ValueError(f"clip_step must be at most clip_max, got {s.clip_step}")
+    for case in cases(found):
+        row = Row.of(found, case)
+        if found.request.population != SYNTHETIC and len(case.users) < s.whole_file:
+            found.only_shown()
+            found.not_judged.append(
+                f"{case.name}: the printed numbers are of the whole file, and this part has "
+                f"{len(case.users):,} users"
+            )
+        row.judge_table(found)
+        row.judge_bound(found)
         row.draw(found)
-        notes += [n for n in case.told if n not in notes]
-        notes.append(row.note)
-    others = [r.case for r in rows if request.values and not r.judged(request)]
-    not_judged = [
-        f"{c.name}: the printed numbers are of the whole file, and this part has "
-        f"{len(c.users):,} users"
-        for c in others
-    ]
-    how = (
-        "losses are expectations over the noise, exact, averaged over "
-        f"{request.settings['repeats']} draws of the sampling, and over the exact probabilities of "
-        "the private choice; best C is the best of the printed grid, found by looking at the "
-        f"losses; the law of one run of the private choice is that of {DRAWS} runs with choice and "
-        "noise drawn, and one of the draws of the sampling"
-    )
-    return found.result(
-        "Relative loss of Algorithm 3 by threshold, unknown items",
-        "Table 1",
-        x_label="C",
-        y_label="relative loss",
-        notes=(how, *notes),
-        not_judged=(*NOT_JUDGED, *not_judged),
-        population=_populations([r.case for r in rows]),
-    )
-
-
-def _populations(cases: list[Case]) -> str:
-    """Name the populations, or count them where there are many."""
-    different = dict.fromkeys(c.title for c in cases)
-    if len(different) <= FEW:
-        return "; ".join(different)
-    sizes = [len(c.users) for c in cases]
-    users = " to ".join(f"{n:,}" for n in sorted({min(sizes), max(sizes)}))
-    return f"{len(different)} populations of {users} users, named by the rows"
-
-
-def _cases(request: Request) -> Iterator[Case]:
-    s = request.settings
-    if request.population == SYNTHETIC:
-        if not s["kinds"]:
-            raise ValueError(f"kinds must be a list of at least one, got {s['kinds']}")
-        for kind in s["kinds"]:
-            for d in s["d"]:
-                yield from synthetic_cases(request, kind, int(d))
-    else:
-        yield from other_cases(request, [int(d) for d in s["d_files"]])
 
 
 @dataclass(frozen=True)
-class _Choice:
-    """The private choice of one algorithm, and what it costs."""
+class Algorithm:
+    """The paper's algorithm or ours on one case: its choice of C, and what that costs.
 
-    grid: tuple[int, ...]
+    ``losses``: (repeats, K); ``probabilities``: (K,); ``runs``: (DRAWS,), losses of whole runs.
+    """
+
+    task: BoundTask
+    losses: Floats
     probabilities: Floats
-    losses: Floats  # (repeats, K)
-    runs: Floats  # (DRAWS,), losses of whole runs
+    runs: Floats
+
+    @classmethod
+    def of(cls, case: Case, release: Release, task: BoundTask, sampled: Sampled,
+           rng: np.random.Generator) -> Algorithm:  # fmt: skip
+        """Evaluate the losses over the grid, and run choice, sampling and release."""
+        grid, p = np.array(task.grid), choice_of(task, case.users)
+        chosen = rng.choice(grid, size=DRAWS, p=p)
+        losses = sampled.losses(release, grid)
+        return cls(task, losses, p, sampled.runs(release, chosen, rng))
+
+    @property
+    def best(self) -> tuple[int, Floats]:
+        """The best C of the grid, and its losses: (repeats,)."""
+        at = int(np.argmin(self.losses.mean(axis=0)))
+        return self.task.grid[at], self.losses[:, at]
 
     @property
     def expected(self) -> Floats:
@@ -130,151 +90,105 @@ class _Choice:
         return np.asarray(self.losses @ self.probabilities)
 
     @property
-    def mean(self) -> float:
+    def clip(self) -> float:
         """Expected threshold."""
-        return float(np.dot(self.grid, self.probabilities))
+        return float(np.dot(self.task.grid, self.probabilities))
+
+    @property
+    def spread(self) -> str:
+        """Between which losses 95 % of the runs lie."""
+        return "{:.4f} to {:.4f}".format(*np.quantile(self.runs, SPREAD))
 
 
 @dataclass(frozen=True)
-class _Row:
-    """Everything the table says of one case."""
+class Row:
+    """Everything that table and figure say of one case.
+
+    ``quantiles``: threshold and losses of each.
+    """
 
     case: Case
-    clips: Floats
-    printed: Floats  # losses on the printed grid, (repeats, K)
-    ours: Floats
+    paper: Algorithm
+    ours: Algorithm
     quantiles: dict[str, tuple[int, Floats]]
-    choices: tuple[_Choice, _Choice]
 
     @classmethod
-    def of(cls, request: Request, case: Case) -> _Row:
-        s = request.settings
-        releases = case.releases()
-        tasks = [
-            r.task(float(s["epsilon_choice"]), int(s["clip_max"]), int(s["clip_step"]))
-            for r in releases
-        ]
-        sizes = margins(case.users)[0]
-        levels = np.quantile(sizes, (0.5, 0.9), method="inverted_cdf").astype(int)
-        named = dict(zip((MEDIAN, Q90), np.maximum(levels, 1).tolist(), strict=True))
-        grids = [*(t.grid for t in tasks), tuple(named.values())]
-        clips = np.unique(np.concatenate(grids))
-        # Readings of the i.i.d. rows that differ in epsilon have the same users and sampling.
-        sampled = Sampled.of(case.users, clips, int(s["repeats"]), request.seed, case.setting)
-        rng = np.random.default_rng(digest64("table1", request.seed, case.name))
-        losses = [sampled.losses(r) for r in releases]
-        at = [np.searchsorted(clips, t.grid) for t in tasks]
-        choices = []
-        for release, task, where, loss in zip(releases, tasks, at, losses, strict=True):
-            p = choice_of(task, case.users)
-            runs = _runs(sampled, release, where, p, rng)
-            choices.append(_Choice(task.grid, p, loss[:, where], runs))
-        quantiles = {q: (c, losses[0][:, np.searchsorted(clips, c)]) for q, c in named.items()}
-        grid = np.asarray(tasks[0].grid, dtype=np.float64)
-        first, second = losses[0][:, at[0]], losses[1][:, at[0]]
-        return cls(case, grid, first, second, quantiles, (choices[0], choices[1]))
+    def of(cls, found: Findings, case: Case) -> Row:
+        """Sample the users at all thresholds and evaluate both algorithms."""
+        s, releases = found.settings, case.releases()
+        rng = np.random.default_rng(digest64("table1", found.seed, case.name))
+        tasks = [r.task(s.epsilon_choice, s.clip_max, s.clip_step) for r in releases]
+        levels = np.quantile(margins(case.users)[0], (0.5, 0.9), method="inverted_cdf")
+        clips: Counts = np.maximum(levels, 1).astype(np.int64)
+        every = np.unique(np.concatenate([*(t.grid for t in tasks), clips]))
+        sampled = Sampled.of(case.users, every, s.repeats, rng)
+        paper, ours = (
+            Algorithm.of(case, r, t, sampled, rng) for r, t in zip(releases, tasks, strict=True)
+        )
+        losses = sampled.losses(releases[0], clips).T
+        quantiles = dict(zip((MEDIAN, Q90), zip(clips.tolist(), losses, strict=True), strict=True))
+        return cls(case, paper, ours, quantiles)
 
-    def judge(self, found: Findings) -> None:
+    def judge_table(self, found: Findings) -> None:
         """Judge the paper's four numbers, and its claims for ours."""
-        name, setting, reading = self.case.name, self.case.setting, self.case.reading
-        paper, ours = (c.expected for c in self.choices)
-        best = self.printed[:, np.argmin(self.printed.mean(axis=0))]
-        settings, tolerance = found.request.settings, found.request.tolerances
-        judged = self.judged(found.request)
-        printed = Findings(found.request if judged else found.request.only_shown())
-        for quantity, x in (
-            (BEST, best), (PRIVATE, paper), *((q, x) for q, (_, x) in self.quantiles.items())
-        ):  # fmt: skip
-            printed.check(setting, quantity, *mean_and_error(x))
-            check = printed.checks[-1]
-            cause = str(settings["cause_as_printed"]) if reading == AS_PRINTED else check.cause
-            found.checks.append(dataclasses.replace(check, setting=name, cause=cause))
-            if quantity == PRIVATE and check.paper is not None:
-                found.checks.append(self._one_run(found.checks[-1], tolerance, judged))
-        found.show(name, f"{PRIVATE} / {BEST}", paper.mean() / best.mean())
-        baselines = min(x.mean() for _, x in self.quantiles.values())
-        found.checks.append(
-            Check(
-                name,
-                "private C* / better quantile",
-                None,
-                float(paper.mean() / baselines),
-                0.0,
-                float(tolerance["baselines"]),
-                claim="the private choice outperforms the median and the 90 % quantile",
-                cause=self._hopeless(best, baselines, tolerance) + str(settings["cause_quantiles"]),
-            )
-        )
-        best_ours = self.ours[:, np.argmin(self.ours.mean(axis=0))]
-        for quantity, mine, theirs in ((BEST, best_ours, best), (PRIVATE, ours, paper)):
-            mean, error = mean_and_error(mine)
-            most = float(tolerance["ours"]) * float(theirs.mean())
-            claim, cause = "ours loses no more than the paper's algorithm", settings["cause_ours"]
-            quantity = f"{quantity}, ours"
-            found.checks.append(
-                Check(name, quantity, None, mean, 0.0, most, claim, str(cause), error)
-            )
-
-    def _one_run(self, check: Check, tolerance: Mapping[str, Any], judged: bool) -> Check:
-        """Judge whether the printed number can be one run of the printed algorithms."""
-        outside = (1 - float(tolerance["one_run"])) / 2
-        low, high = (outside, 1 - outside) if judged else FREE
-        return dataclasses.replace(
-            check,
-            quantity=ONE_RUN,
-            paper=None,
-            ours=float((self.choices[0].runs <= (check.paper or 0.0)).mean()),
-            low=low,
-            high=high,
-            claim="the printed loss of private C* can be one run of Algorithms 4 and 3"
-            + (f" ({self.case.reading})" if self.case.reading else ""),
-            stderr=None,
+        name, paper, ours = self.case.name, self.paper, self.ours
+        self._printed(found, BEST, paper.best[1])
+        self._printed(found, PRIVATE, paper.expected)
+        for quantity, (_, losses) in self.quantiles.items():
+            self._printed(found, quantity, losses)
+        one, best = paper.expected.mean(), paper.best[1].mean()
+        found.show(name, f"{PRIVATE} / {BEST}", one / best)
+        baseline = min(losses.mean() for _, losses in self.quantiles.values())
+        found.check(name, "private C* / better quantile", one / baseline)
+        found.check(name, f"{BEST}, ours / paper's", ours.best[1].mean() / best)
+        found.check(name, f"{PRIVATE}, ours / paper's", ours.expected.mean() / one)
+        clips = ", ".join(f"{q} {c}" for q, (c, _) in self.quantiles.items())
+        found.note(
+            f"{name}: epsilon {self.case.epsilon:g}; best C {paper.best[0]}, private C* on average "
+            f"{paper.clip:.0f} (ours {ours.clip:.0f}), {clips}; 95 % of the runs with private C* "
+            f"lose {paper.spread}; of ours {ours.spread}"
         )
 
-    def _hopeless(self, best: Floats, baselines: float, tolerance: Mapping[str, Any]) -> str:
-        """Say where no choice from the grid could outperform the quantiles."""
-        if best.mean() <= float(tolerance["baselines"]) * baselines:
-            return ""
-        return f"not even the best C of the grid would do here ({best.mean():.4g}); "
+    def _printed(self, found: Findings, quantity: str, losses: Floats) -> None:
+        """Compare with a printed number; one of a single run with the law of one run."""
+        name, measured = self.case.name, mean_and_error(losses)
+        check = found.request.judge(self.case.setting, quantity, *measured)
+        if check is None:
+            found.show(name, quantity, *measured)
+            return
+        as_printed = self.case.reading == AS_PRINTED
+        cause = found.settings.cause_as_printed if as_printed else check.cause
+        found.checks.append(replace(check, setting=name, cause=cause))
+        if quantity == PRIVATE:
+            share = float((self.paper.runs <= (check.paper or 0.0)).mean())
+            found.check(name, ONE_RUN, share)
+            found.checks[-1] = replace(found.checks[-1], cause=cause)
 
-    def judged(self, request: Request) -> bool:
-        """Say whether these users can be those of the printed numbers."""
-        whole = int(request.tolerances["whole_file"])
-        return request.population == SYNTHETIC or len(self.case.users) >= whole
-
-    def draw(self, found: Findings) -> None:
-        """Draw the loss at every threshold of the printed grid, and where the choices fall."""
-        panel = self.case.name
-        found.draw(panel, "paper's algorithm", self.clips, self.printed.mean(axis=0))
-        found.draw(panel, "ours", self.clips, self.ours.mean(axis=0), style="--")
-        for label, choice, marker in zip(
-            ("private C*, paper", "private C*, ours"), self.choices, "Ds", strict=True
-        ):
-            found.draw(panel, label, [choice.mean], choice.expected.mean(), marker=marker)
-        for (quantity, (c, x)), marker in zip(self.quantiles.items(), "^v", strict=True):
-            found.draw(panel, quantity, [c], x.mean(), marker=marker)
+    def judge_bound(self, found: Findings) -> None:
+        """Judge V against the expected loss at every C, as Figure 3 shows them."""
+        ratio = self.bound / self.paper.losses.mean(axis=0)
+        room = self.case.epsilon + math.log(found.settings.clip_max / (2 * self.case.delta))
+        found.check(self.case.name, "smallest V / loss", ratio.min())
+        largest = float(ratio.max() / room)
+        found.check(self.case.name, "largest V / loss / 12 log, proven", largest / PROVEN)
+        found.check(self.case.name, "largest V / loss / log", largest)
+        found.show(self.case.name, "largest V / loss", ratio.max())
 
     @property
-    def note(self) -> str:
-        """Which thresholds were chosen, and what a few real runs lost."""
-        paper, ours = self.choices
-        best = self.clips[np.argmin(self.printed.mean(axis=0))]
-        spread = ["{:.4f} to {:.4f}".format(*np.quantile(c.runs, SPREAD)) for c in self.choices]
-        return (
-            f"{self.case.name}: epsilon {self.case.epsilon:g}; best C {best:.0f}, private C* on "
-            f"average {paper.mean:.0f} (ours {ours.mean:.0f}), median {self.quantiles[MEDIAN][0]},"
-            f" 90 % quantile {self.quantiles[Q90][0]}; 95 % of the runs with private C* lose "
-            f"{spread[0]}; of ours {spread[1]}"
-        )
+    def bound(self) -> Floats:
+        """V, relative to all tokens, over the printed grid."""
+        users = self.case.users
+        return np.asarray(scores_of(self.paper.task, users) / margins(users)[0].sum())
 
-
-def _runs(
-    sampled: Sampled, release: Release, where: Counts, p: Floats, rng: np.random.Generator
-) -> Floats:
-    """Run choice, sampling and release: (DRAWS,) relative losses."""
-    out = []
-    chosen = where[rng.choice(len(p), size=DRAWS, p=p)]
-    for r, k in enumerate(chosen):
-        kept = sampled.kept[r % len(sampled.kept)]
-        out.append(release.measured(int(sampled.clips[k]), kept[k], sampled.totals, rng))
-    return np.array(out) / float(sampled.totals.sum())
+    def draw(self, found: Findings) -> None:
+        """Draw loss and bound at every threshold of the grid, and where the choices fall."""
+        panel = self.case.name
+        for label, one, style, marker in (
+            ("paper's algorithm", self.paper, "-", "D"),
+            ("ours", self.ours, "--", "s"),
+        ):
+            found.draw(panel, label, one.task.grid, one.losses.mean(axis=0), style=style)
+            found.draw(panel, f"private C*, {label}", [one.clip], one.expected.mean(), None, marker)
+        found.draw(panel, "V (paper's bound)", self.paper.task.grid, self.bound, style=":")
+        for (quantity, (c, x)), marker in zip(self.quantiles.items(), "^v", strict=True):
+            found.draw(panel, quantity, [c], x.mean(), marker=marker)

@@ -1,4 +1,4 @@
-"""Algorithm 3 at every threshold of a grid: losses and bounds for Table 1 and Figure 3.
+"""Algorithm 3 at every threshold of a grid: samples, losses and bounds for Table 1 and Figure 3.
 
 The loss is ||released - true||_1 / ||true||_1 [1, eq. (2)]. Which tokens sampling keeps is drawn;
 given that, the expectation over the noise is a closed form. So a curve over the thresholds needs no
@@ -14,16 +14,16 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from clients.bounding.size_curves import size_curves
 from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_integer
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols.histograms.bound_choice import BoundTask
 from fedhist.protocols.histograms.unbounded_histogram import KeyRelease, UnboundedHistogram
@@ -31,9 +31,7 @@ from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 from simulations.experiments.algorithm3 import alg3_expected
-from simulations.experiments.experiment import Request
-from simulations.experiments.token_ranks import kept_totals, margins
-from simulations.populations import Loaded
+from simulations.experiments.experiment import Findings
 from simulations.populations.base import most_frequent
 
 Counts = NDArray[np.int64]
@@ -48,29 +46,45 @@ NAMES = {
     "zipf": "Zipf",
     "lastfm": "Last.fm",
 }
-SYNTHETIC_KINDS = ("paper-iid", "paper-non-iid")
+SYNTHETIC = "synthetic"
+"""Both of the paper's synthetic populations, at every support size and under every reading."""
 
-
-@dataclass(frozen=True)
-class Reading:
-    """What the paper's setting is taken to be.
-
-    ``epsilon``: setting that holds the budget of the release; ``rates``: reading of the population
-    that is not i.i.d; ``fewer``: whether there are fewer users, by the factor of the setting
-    ``fewer``.
-    """
-
-    epsilon: str
-    rates: str
-    fewer: bool = False
-
-
-READINGS = {
-    "as printed": Reading("epsilon_as_printed", "as-printed"),
-    "fitted": Reading("epsilon_fitted", "fitted"),
-    "fitted, fewer users": Reading("epsilon_fewer", "fitted", fewer=True),
-}
 AS_PRINTED = "as printed"
+BLOCK = 1 << 23
+"""Tokens that are put in order at a time, about."""
+
+
+def margins(users: Users) -> tuple[Counts, Counts]:
+    """Count each user's tokens, (n,), and each item's, (len(vocabulary),). NOT PRIVATE."""
+    v, count = users.counts, users.counts.count.astype(np.int64)
+    before = np.concatenate(([0], np.cumsum(count)))
+    totals = np.zeros(len(v.vocabulary), dtype=np.int64)
+    np.add.at(totals, v.item, count)
+    return np.diff(before[v.indptr]), totals
+
+
+def kept_totals(users: Users, clips: Counts, rng: np.random.Generator) -> Counts:
+    """Total the tokens that rand-clip keeps, for each threshold, in one pass. NOT PRIVATE.
+
+    Put each user's tokens in one uniformly random order. Its first C tokens are a uniform sample of
+    C without replacement, for every C: a token of rank r is kept at exactly the thresholds C >= r.
+    Each threshold has the law of a real run; together they are coupled, which is what a curve over
+    C wants.
+
+    ``clips``: (K,) int64, increasing, from 1 on. Returns (K, len(vocabulary)) int64.
+    """
+    d = len(users.vocabulary)
+    out = np.zeros((len(clips) + 1) * d, dtype=np.int64)
+    blocks = 1 + int(margins(users)[0].sum()) // BLOCK
+    for part in users.split(min(blocks, max(len(users), 1))):
+        sizes = margins(part)[0]
+        item = np.repeat(part.counts.item, part.counts.count)
+        owner = np.repeat(np.arange(len(part)), sizes)
+        order = np.argsort(owner + rng.random(len(owner)))
+        rank = 1 + np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        cell = np.searchsorted(clips, rank)
+        out += np.bincount(cell * d + item[order], minlength=len(out))
+    return np.cumsum(out.reshape(-1, d)[:-1], axis=0)
 
 
 @dataclass(frozen=True)
@@ -134,25 +148,29 @@ class Sampled:
     totals: Counts
 
     @classmethod
-    def of(cls, users: Users, clips: Counts, repeats: int, seed: int, context: str) -> Sampled:
+    def of(cls, users: Users, clips: Counts, repeats: int, rng: np.random.Generator) -> Sampled:
         """Sample the users ``repeats`` times."""
-        kept = [kept_totals(users, clips, seed, f"{context} {r}") for r in range(repeats)]
+        kept = [kept_totals(users, clips, rng) for _ in range(repeats)]
         return cls(clips, np.array(kept), margins(users)[1])
 
-    def losses(self, release: Release) -> Floats:
-        """Return the expected relative loss of each sample at each threshold: (repeats, K)."""
-        return self._relative(release.expected)
-
-    def runs(self, release: Release, rng: np.random.Generator) -> Floats:
-        """Return the relative loss of one noisy run per sample and threshold: (repeats, K)."""
-        return self._relative(lambda c, kept, totals: release.measured(c, kept, totals, rng))
-
-    def _relative(self, error: Callable[[int, Counts, Counts], float]) -> Floats:
+    def losses(self, release: Release, clips: Counts) -> Floats:
+        """Return the expected relative loss of each sample at some thresholds: (repeats, K)."""
+        at = np.searchsorted(self.clips, clips)
         rows = [
-            [error(int(c), h, self.totals) for c, h in zip(self.clips, kept, strict=True)]
+            [release.expected(int(c), kept[k], self.totals) for c, k in zip(clips, at, strict=True)]
             for kept in self.kept
         ]
         return np.array(rows) / float(self.totals.sum())
+
+    def runs(self, release: Release, clips: Counts, rng: np.random.Generator) -> Floats:
+        """Return the relative losses of noisy runs, the samples in turn: (K,)."""
+        at = np.searchsorted(self.clips, clips)
+        turn = np.arange(len(clips)) % len(self.kept)
+        out = [
+            release.measured(int(c), self.kept[r, k], self.totals, rng)
+            for c, r, k in zip(clips, turn, at, strict=True)
+        ]
+        return np.array(out) / float(self.totals.sum())
 
 
 def scores_of(task: BoundTask, users: Users) -> Floats:
@@ -164,31 +182,10 @@ def scores_of(task: BoundTask, users: Users) -> Floats:
 
 def choice_of(task: BoundTask, users: Users) -> Floats:
     """Compute the exact probabilities of the private choice of C: (K,). NOT PRIVATE."""
-    return _weights(scores_of(task, users), task.epsilon / task.range)
-
-
-def _weights(cost: Floats, rate: float) -> Floats:
-    """Probabilities proportional to exp(-rate cost); at an infinite rate the first least cost."""
-    if math.isinf(rate):
+    cost = scores_of(task, users)
+    if math.isinf(task.epsilon):
         return np.asarray(np.arange(len(cost)) == np.argmin(cost), dtype=np.float64)
-    w = np.exp(-rate * (cost - cost.min()))
-    return np.asarray(w / w.sum())
-
-
-def check_settings(request: Request, *sizes: str) -> None:
-    """Refuse settings that are not positive integers, and a grid without thresholds.
-
-    ``sizes`` names settings that hold one support size or a list of them.
-    """
-    s = request.settings
-    for name in ("clip_max", "clip_step", "repeats", "fewer"):
-        request.whole(name)
-    for name in ("epsilon_as_printed", "epsilon_fitted", "epsilon_fewer"):
-        request.positive(name)
-    for name in sizes:
-        (request.wholes if isinstance(s[name], list) else request.whole)(name)
-    if s["clip_step"] > s["clip_max"]:
-        raise ValueError(f"clip_step must be at most clip_max, got {s['clip_step']}")
+    return np.asarray(softmax(-cost * task.epsilon / task.range))
 
 
 # -- populations -----------------------------------------------------------------------------------
@@ -206,8 +203,6 @@ class Case:
     reading: str
     users: Users
     epsilon: float
-    title: str
-    told: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -224,44 +219,33 @@ class Case:
         return Release(self.epsilon, self.delta, True), Release(self.epsilon, self.delta, False)
 
 
-def synthetic_cases(request: Request, kind: str, d: int) -> Iterator[Case]:
-    """Generate one of the paper's synthetic populations under every reading asked for."""
-    s = request.settings
-    readings = [str(r) for r in s["readings"]]
-    if set(readings) - set(READINGS) or not readings:
-        raise ValueError(f"readings must be among {list(READINGS)}, got {s['readings']}")
-    if kind not in SYNTHETIC_KINDS:
-        raise ValueError(f"kinds must be among {', '.join(SYNTHETIC_KINDS)}, got {kind!r}")
-    setting = f"{NAMES[kind]}, d = {d}"
-    named = replace(request, population=kind)
-    n_users = request.parameters["n_users"]
-    check_integer("n_users", n_users)
-    last: tuple[dict[str, Any], Loaded] | None = None
-    for name in readings:
-        reading = READINGS[name]
-        how = {"d": d} | ({} if kind == "paper-iid" else {"reading": reading.rates})
-        if reading.fewer:
-            how["n_users"] = max(1, n_users // int(s["fewer"]))
-            name = f"fitted, n = {how['n_users']:,}"
-        if last is None or last[0] != how:  # readings that differ in epsilon have the same users
-            last = how, named.load(**how)
-        yield Case(setting, name, last[1].users, float(s[reading.epsilon]), last[1].title)
+def cases(found: Findings) -> Iterator[Case]:
+    """Make the paper's synthetic populations under every reading, or load one from a file."""
+    s, request = found.settings, found.request
+    if request.population != SYNTHETIC:
+        yield from _loaded(found)
+        return
+    for kind, d, (name, reading) in product(s.kinds, s.d, s.readings.items()):
+        if kind not in NAMES:
+            raise ValueError(f"kinds must be among {', '.join(NAMES)}, got {kind!r}")
+        n_users = request.parameters["n_users"] // reading.get("fewer", 1)
+        rates = {} if kind == "paper-iid" else {"reading": reading["rates"]}
+        loaded = replace(request, population=kind).load(d=d, **rates, n_users=n_users)
+        name = f"fitted, n = {n_users:,}" if "fewer" in reading else name
+        yield Case(f"{NAMES[kind]}, d = {d}", name, loaded.users, reading["epsilon"])
 
 
-def other_cases(request: Request, tops: list[int]) -> Iterator[Case]:
+def _loaded(found: Findings) -> Iterator[Case]:
     """Load a population once and restrict it to its top d items, for each d."""
-    loaded = request.load()
-    for d in tops:
-        support = most_frequent(loaded.users, d)
-        users = on_support(loaded.users, support)
-        told = (
-            *loaded.not_private,
-            f"the support is the {d:,} most frequent items, chosen by looking at all users' data "
-            "as in the paper; the algorithms do not know it",
-        )
-        setting = f"{NAMES[request.population]}, d = {d}"
-        epsilon = float(request.settings["epsilon_as_printed"])
-        yield Case(setting, "", users, epsilon, loaded.title, told)
+    users, population = found.load().users, found.request.population
+    found.note(
+        "NOT PRIVATE: the support is the most frequent items, chosen by looking at all users' data "
+        "as in the paper; the algorithms do not know it"
+    )
+    epsilon = found.settings.readings[AS_PRINTED]["epsilon"]
+    for d in found.settings.d_files:
+        left = on_support(users, most_frequent(users, d))
+        yield Case(f"{NAMES[population]}, d = {d}", "", left, epsilon)
 
 
 def on_support(users: Users, support: Keys) -> Users:

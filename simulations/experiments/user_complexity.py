@@ -12,10 +12,9 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -26,10 +25,11 @@ from fedhist.base.search import first_true
 from fedhist.protocols.distributions.distribution import MECHANISMS, Distribution
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.experiments.experiment import Findings, Request, Result, power_law
+from simulations.experiments.experiment import Findings, power_law
 from simulations.runs.run import Options, execute
 
 LAPLACE, SELECTION = "laplace", "ks"
+OVERTAKE = (SELECTION, "presence")
 FACTORS = (0.6, 1.0, 1.6)
 """Measured at these multiples of the predicted number of users, then interpolated."""
 
@@ -104,47 +104,17 @@ class Regime:
         return np.array(out)
 
 
-def run(request: Request) -> Result:
+def run(found: Findings) -> None:
     """Draw both regimes and judge where the lines cross."""
-    s = request.settings
-    if int(s["repeats"]) < 1:
-        raise ValueError(f"repeats must be positive, got {s['repeats']}")
-    for name in (*s["mechanisms"], *s["measured"]):
-        known = sorted(MECHANISMS)
-        if name not in known:
-            raise ValueError(f"no mechanism {name!r}{nearest(name, known)}")
-    found = Findings(request)
-    for regime, spec in regimes(request):
-        lines = Lines.of(request, regime, spec)
+    s = found.settings
+    for name in s.mechanisms:
+        if name not in MECHANISMS:
+            raise ValueError(f"no mechanism {name!r}{nearest(name, sorted(MECHANISMS))}")
+    for name, spec in s.regimes.items():
+        domain = Keys.of(f"{j:05d}" for j in range(spec["k"]))
+        lines = Lines.of(found, Regime(name, domain, spec["alpha"], s.epsilon, s.delta), spec["m"])
         lines.judge(found)
         lines.draw(found)
-    return found.result(
-        "Users needed to learn a distribution, by samples per user",
-        "Theorems 1, 3, 7 and 8",
-        x_label="m, samples per user",
-        y_label="users s",
-        notes=(
-            "NOT PRIVATE: losses are measured with the truth, the uniform distribution",
-            f"({s['epsilon']:g}, {s['delta']:g})-DP per user under replacement",
-            f"measured: {s['repeats']} runs each at {', '.join(f'{f:g}' for f in FACTORS)} times "
-            "the predicted number of users; the number for the target is interpolated. The "
-            "predictions are of estimates before the projection to the simplex",
-            "the lower bounds are shapes: their constants are some 10^3 below what is achieved. "
-            "Theorem 1 (sums of counts) is proved for epsilon + delta <= 0.07; Theorem 3 is for "
-            "delta = 0",
-        ),
-        not_judged=("the O(...) of the theorems' users: the paper prints no constants for them",),
-        population="users with m samples each, uniform over k symbols",
-    )
-
-
-def regimes(request: Request) -> Iterator[tuple[Regime, Mapping[str, Any]]]:
-    """Read the panels."""
-    s = request.settings
-    for name, spec in s["regimes"].items():
-        domain = Keys.of(f"{j:05d}" for j in range(int(spec["k"])))
-        budget = float(s["epsilon"]), float(s["delta"])
-        yield Regime(name, domain, float(spec["alpha"]), *budget), spec
 
 
 @dataclass(frozen=True)
@@ -156,49 +126,37 @@ class Lines:
     """
 
     regime: Regime
-    at: tuple[int, ...]
+    at: Sequence[int]
     predicted: Mapping[str, Floats]
     measured: Mapping[str, Floats]
 
     @classmethod
-    def of(cls, request: Request, regime: Regime, spec: Mapping[str, Any]) -> Lines:
-        """Predict and measure."""
-        s, ms = request.settings, tuple(int(m) for m in spec["m"])
-        every = dict.fromkeys((*s["mechanisms"], *s["measured"]))
-        predicted = {x: np.array([regime.needed(x, m) for m in ms]) for x in every}
-        most, runs = int(s["most_items"]), int(s["repeats"])
-        measured = {}
-        for x in s["measured"]:
-            found = np.full(len(ms), np.nan)
-            for i, m in enumerate(ms):
-                if predicted[x][i] * m * FACTORS[-1] <= most:
-                    n = int(predicted[x][i])
-                    found[i] = measure(regime, x, m, n, runs, request.seed)
-            measured[x] = found
+    def of(cls, found: Findings, regime: Regime, ms: Sequence[int]) -> Lines:
+        """Predict, and measure what does not need too many items."""
+        s = found.settings
+        predicted = {x: np.array([regime.needed(x, m) for m in ms]) for x in s.mechanisms}
+        measured = {x: np.full(len(ms), np.nan) for x in s.mechanisms}
+        for x, users in predicted.items():
+            for i, (m, n) in enumerate(zip(ms, users, strict=True)):
+                if n * m * FACTORS[-1] <= s.most_items:
+                    measured[x][i] = measure(regime, x, m, int(n), s.repeats, found.seed)
         return cls(regime, ms, predicted, measured)
 
     def judge(self, found: Findings) -> None:
         """Judge crossovers, slopes and what was measured."""
         name, where, k = self.regime.name, self.regime, len(self.regime.domain)
-        for x in (x for x in self.predicted if x != LAPLACE):
+        for x in OVERTAKE:
             quantity = f"{x}: fewer users than laplace from m, "
             if found.request.judge(name, quantity + "predicted", 0.0) is None:
                 continue
-            found.check(name, quantity + "predicted", overtakes(partial(where.better, x)))
+            earlier = overtakes(partial(where.better, x))
             crossed = crossing(self.at, self.measured[x], self.measured[LAPLACE])
+            found.check(name, quantity + "predicted", earlier)
             found.check(name, quantity + "measured", crossed)
-        large = [i for i, m in enumerate(self.at) if m >= k]
-        if len(large) > 1:
+        if sum(m >= k for m in self.at) > 2:
             for x in (LAPLACE, SELECTION):
-                y, m = np.log(self.predicted[x][large]), np.log(np.array(self.at)[large])
-                slope = float((y[-1] - y[-3]) / (m[-1] - m[-3])) if len(large) > 2 else math.nan
-                found.check(name, f"{x}: log-log slope at the largest m", slope)
-            order = users_of_theorem_7(
-                k, self.at[large[-1]], where.alpha, where.epsilon, where.delta
-            )
-            if order is not None:
-                over = float(self.predicted[SELECTION][large[-1]]) / order
-                found.show(name, f"{SELECTION}: users at the largest m / Theorem 7", over)
+                ends = power_law([self.at[-3], self.at[-1]], self.predicted[x][[-3, -1]])
+                found.check(name, f"{x}: log-log slope at the largest m", ends[0])
         for x, y in self.measured.items():
             ratio = (y / self.predicted[x])[~np.isnan(y)]
             if len(ratio):
@@ -222,14 +180,12 @@ class Lines:
         plain = [users_for_sampling(k, m, r.alpha) for m in self.at]
         counts = 1e3 * users_for_counts(k, r.alpha, r.epsilon, r.delta)
         pure = [1e3 * users_for_pure(k, m, r.alpha, r.epsilon) for m in self.at]
-        for label, bound in (
-            ("without privacy", plain), ("Theorem 1 x 1000", counts), ("Theorem 3 x 1000", pure)
-        ):  # fmt: skip
-            found.draw(title, label, at, bound, style="--")
         order = [users_of_theorem_7(k, m, r.alpha, r.epsilon, r.delta) for m in self.at]
-        if any(order):
-            users = [x or math.nan for x in order]
-            found.draw(title, "Theorem 7, constants of 1", at, users, style=":")
+        found.draw(title, "without privacy", at, plain, style="--")
+        found.draw(title, "Theorem 1 x 1000", at, counts, style="--")
+        found.draw(title, "Theorem 3 x 1000", at, pure, style="--")
+        if not np.isnan(order).all():
+            found.draw(title, "Theorem 7, constants of 1", at, order, style=":")
 
 
 def users_for_sampling(k: int, m: int, alpha: float) -> float:
@@ -259,18 +215,18 @@ def users_for_pure(k: int, m: int, alpha: float, epsilon: float) -> float:
     return k / (2700 * math.sqrt(m) * epsilon * alpha)
 
 
-def users_of_theorem_7(k: int, m: int, alpha: float, epsilon: float, delta: float) -> float | None:
-    """Order of the users that selection needs where k <= m and epsilon <= 1; None elsewhere.
+def users_of_theorem_7(k: int, m: int, alpha: float, epsilon: float, delta: float) -> float:
+    """Order of the users that selection needs where k <= m and epsilon <= 1; NaN elsewhere.
 
     ln(k m / alpha) max(k / (m alpha^2) + k sqrt(L) / (sqrt(m) alpha epsilon), sqrt(k L) / epsilon)
     with L = ln(1 / delta), constants of 1. Corrected: [1, Theorem 7] has lost one of the sqrt(L),
     which [1, Theorem 2] has.
 
     >>> round(users_of_theorem_7(10, 100, 0.1, 1.0, 1e-6)), users_of_theorem_7(10, 9, 0.1, 1.0, 0.1)
-    (434, None)
+    (434, nan)
     """
     if k > m or epsilon > 1 or not 0 < delta < 1:
-        return None
+        return math.nan
     root = math.sqrt(math.log(1 / delta))
     rate = k / (m * alpha**2) + k * root / (math.sqrt(m) * alpha * epsilon)
     return math.log(k * m / alpha) * max(rate, math.sqrt(k) * root / epsilon)

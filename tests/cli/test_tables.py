@@ -66,7 +66,7 @@ RESULT = Result(
         for _ in range(2)
     ),
 )
-REPRODUCED = Reproduced(experiment("figure1"), Request({}, {}, None, "zipf", 1, False), RESULT)
+REPRODUCED = Reproduced(experiment("figure1"), Request({}, None, "zipf", 1, False), RESULT)
 
 
 def table(name: str) -> Show:
@@ -99,7 +99,7 @@ def test_the_longest_names_fit_in_the_lists() -> None:
     lines = rendered(TABLES["protocols"], 80).splitlines()
     assert any(line.split()[:1] == [LONGEST] for line in lines)
     lines = rendered(TABLES["experiments"], 80).splitlines()
-    assert any(line.split()[:1] == ["local-distribution-error"] for line in lines)
+    assert any(line.split()[:1] == ["clipping-theorems"] for line in lines)
 
 
 def test_a_ledger(tmp_path: Path) -> None:

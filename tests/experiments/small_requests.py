@@ -10,8 +10,7 @@ from typing import Any
 from simulations.experiments.experiment import Request, Result, experiment
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
-    "figure3": {"clip_step": 50, "readings": ["fitted"]},
-    "table1": {"clip_step": 50, "readings": ["fitted"]},
+    "table1": {"clip_step": 50, "readings": {"fitted": {"epsilon": 0.1, "rates": "fitted"}}},
     "user-complexity": {"repeats": 1},
     "phase-transition": {"repeats": 4},
     "local-dimension": {
@@ -21,16 +20,13 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "users": 10_240,
     },
     "sparse-selection": {
-        "repeats": 1,
+        "selection_runs": 1,
         "dimensions": [100, 1000],
         "fold_dimensions": [4, 1000],
-        "tries": 1,
-        "factors": [0.5, 1.5],
-        "selection_dimensions": [200, 4000],
+        "threshold_runs": 1,
     },
     "few-users-error": {"repeats": 2},  # one draw in a hundred fails, as planned
     "cover-rates": {"runs": 2, "n": [80, 140], "sparse_n": [110, 140, 170]},
-    "sparse-thresholding": {"repeats": 1},
     "clipping-theorems": {
         "users": 500,
         "items": 50,
@@ -43,26 +39,13 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "ragged-users": {
         "size_users": 6000,
         "size_runs": 1,
-        "rare_runs": 1,
         "m_max": 256,
         "median": 16,
         "dense_medians": [16, 32],
         "sparse_users": 2000,
     },
-    "interval-error": {"runs": 4},
     "rate-tables": {"box_T": [16, 64], "density_n": 600, "density_T": [16, 32]},
-    "density-error": {
-        "n": [2000, 4000],
-        "repeats": [1, 1],
-        "T": [1, 4, 16],
-        "runs": 2,
-    },
-    "local-distribution-error": {
-        "symbols": [16, 64],
-        "users_per_symbol": [500],
-        "T": [16, 64],
-        "repeats": 1,
-    },
+    "density-error": {"n": [2000, 4000], "repeats": [1, 1], "T": [1, 4, 16]},
 }
 """Settings below those of [quick]: they measure every quantity of the configurations, badly."""
 

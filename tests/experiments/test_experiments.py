@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
 from simulations.experiments import bounded_domain as bounded
-from simulations.experiments import bounded_figures, report
 from simulations.experiments import experiment as catalogue
+from simulations.experiments import figure2, report
 from simulations.experiments.experiment import Check, Curve, Request, Result, mean_and_error
 from simulations.experiments.figure1 import rank_points
 from simulations.experiments.norm_index import NormIndex
@@ -134,8 +135,8 @@ def test_a_malformed_row_is_refused(text: str, why: str) -> None:
 
 def test_a_malformed_file_is_refused() -> None:
     """Errors name the table."""
-    with pytest.raises(ValueError, match="unknown table 'tolerances'; did you mean 'tolerance'"):
-        catalogue.parse("x", HEAD + "[tolerances]\na=1\n")
+    with pytest.raises(ValueError, match="unknown table 'population_'; did you mean 'population'"):
+        catalogue.parse("x", HEAD + "[population_]\na=1\n")
 
 
 def test_a_file_has_a_title_and_settings_of_its_own() -> None:
@@ -164,7 +165,7 @@ def test_settings_are_overridden_in_order() -> None:
     ("arguments", "why"),
     [
         ({"overrides": ["repeat=5"]}, "no setting 'repeat'; did you mean 'repeats'"),
-        ({"overrides": ["repeats=many"]}, "repeats must be a non-negative integer, got 'many'"),
+        ({"overrides": ["repeats=many"]}, "repeats must be a positive integer, got 'many'"),
         ({"overrides": ["repeats"]}, "key=value"),
         ({"population": "zpf"}, "cannot run on 'zpf'; it runs on zipf, sentiment140"),
         ({"seed": -1}, "non-negative, got -1"),
@@ -237,10 +238,10 @@ def users() -> Users:
 
 def setting(users: Users, d: int = 20, **changes: Any) -> bounded.Setting:
     """The d first items as the domain, with figure 5's settings (it has all keys)."""
-    request = catalogue.experiment("figure5").request(population="zipf", quick=True)
-    settings = {**request.settings, "whole_runs": 1, **changes}
+    request = catalogue.experiment("figure2").request(population="zipf", quick=True)
+    settings = SimpleNamespace(**{**request.settings, **changes})
     domain = Keys.of(users.vocabulary[j] for j in range(d))
-    return bounded.Setting(users, domain, replace(request, settings=settings))
+    return bounded.Setting(users, domain, settings, 0)
 
 
 @pytest.mark.parametrize("norm", [1, 2])
@@ -286,7 +287,7 @@ def test_the_law_of_a_choice_is_that_of_its_draws(users: Users, method: str) -> 
 def test_an_exact_law_replaces_the_repeats(users: Users) -> None:
     """The mean loss is the mixture over it; it has no error and needs no repeats."""
     s = setting(users)
-    found = s.measure((bounded.EM, bounded.DP_SGD))
+    found = s.measure()
     clips, p = s.law(bounded.EM)
     mean, error = found.summary(bounded.EM)
     assert mean == pytest.approx(float(p @ s.losses_at(clips)))
@@ -298,9 +299,8 @@ def test_neighbouring_seeds_share_no_choices(users: Users) -> None:
     """Seeds 0, 1 and 2 with 5 repeats each: 15 different thresholds."""
     clips = []
     for seed in range(3):
-        s = setting(users, repeats=5)
-        s = replace(s, request=replace(s.request, seed=seed))
-        clips += s.measure((bounded.DP_SGD,)).clips[bounded.DP_SGD].tolist()
+        s = replace(setting(users, repeats=5), seed=seed)
+        clips += s.measure().clips[bounded.DP_SGD].tolist()
     assert len(set(clips)) == 15
 
 
@@ -339,7 +339,7 @@ def test_losses_are_those_of_clipped_noisy_totals(users: Users) -> None:
 def test_c_star_is_within_a_factor_two_of_the_best_of_a_fine_search(users: Users) -> None:
     """Theorem 4.3; and the linear search on eight thresholds per octave misses less than 1 %."""
     s = setting(users)
-    found = s.measure((bounded.C_STAR, bounded.BEST, bounded.M_QUANTILE))
+    found = s.measure()
     fine = s.losses_at(np.geomspace(0.05, 200.0, 2000)).min()
     assert found.mean(bounded.BEST) <= 1.01 * fine
     assert fine <= found.mean(bounded.C_STAR) * (1 + 1e-9) <= 2 * fine
@@ -416,38 +416,38 @@ def test_a_rule_that_spends_too_much_is_stopped(users: Users) -> None:
 def test_domains_that_are_too_large_are_left_out_and_named(tmp_path: Path) -> None:
     """Three items: d = 2 is possible, 5 is not."""
     rows = [(u, a, 1) for u in ("ann", "bob", "cy") for a in ("x", "y", "z")]
-    request = request_on("figure2", tmp_path, rows, d="[2, 5]", repeats=1)
+    few = {"repeats": 2, "whole_runs": 1}
+    request = request_on("figure2", tmp_path, rows, d="[2, 5]", figure6_d="[5]", **few)
     result = catalogue.experiment("figure2").run(request)
     assert {tuple(c.x) for c in result.curves} == {(2.0,)}
     assert any("d = [5]" in note for note in result.notes)
+    request = request_on("figure2", tmp_path, rows, d="[5]", figure6_d="[5]", **few)
     with pytest.raises(ValueError, match=r"no d of \[5\] is possible with 3 items"):
-        bounded_figures.settings_of(request_on("figure2", tmp_path, rows, d="[5]"))
-    with pytest.raises(ValueError, match="repeats must be a positive integer, got 0"):
-        bounded_figures.settings_of(request_on("figure2", tmp_path, rows, repeats=0))
+        catalogue.experiment("figure2").run(request)
 
 
-def test_large_domains_of_lastfm_are_shown_apart(tmp_path: Path) -> None:
-    """Judged are those of [tolerance.largest_d]; the others have lines of their own."""
+def test_large_domains_of_lastfm_are_not_judged(tmp_path: Path) -> None:
+    """Judged are those up to largest_d: as many as if the others were not asked for."""
     rows = [(f"u{u}", f"a{(u * k) % 23}", 1) for u in range(30) for k in range(1, 9)]
-    request = request_on("figure2", tmp_path, rows, d="[2, 5]", repeats=2, whole_runs=0)
-    assert request.tolerances["largest_d"] == {"lastfm": 1000}
-    request = replace(request, tolerances={"largest_d": {"lastfm": 4}})
-    result = bounded_figures.figure2(request)
-    far = [c for c in result.checks if c.setting == "geometric mean over d > 4"]
-    near = [c for c in result.checks if c.setting == "geometric mean over d"]
-    assert len(near) == len(far) > 0
-    assert {c.quantity for c in near if c.claim} >= {"DP-SGD, s = 0.1 d / C*"}
-    assert not any(c.judged for c in far)
-    by = {c.quantity: c.ours for c in near}
-    alone = bounded_figures.figure2(replace(request, settings={**request.settings, "d": [2]}))
-    same = {c.quantity: c.ours for c in alone.checks if c.setting == "geometric mean over d"}
+    few = {"repeats": 2, "whole_runs": 1, "figure6_d": "[2]"}
+    request = request_on("figure2", tmp_path, rows, d="[2, 5]", **few)
+    assert request.settings["largest_d"] == {"lastfm": 1000}
+    request = replace(request, settings={**request.settings, "largest_d": {"lastfm": 4}})
+    alone = replace(request, settings={**request.settings, "d": [2]})
+    one, two = (catalogue.experiment("figure2").run(r) for r in (request, alone))
+    quantities = {f"{method} / C*" for method in figure2.FIGURE2[2:]} - {f"{bounded.OUTPUT} / C*"}
+    by, same = (
+        {c.quantity: c.ours for c in r.checks if c.quantity in quantities} for r in (one, two)
+    )
     assert by == same
+    assert len(by) == 3
+    assert any("d > 4" in told for told in one.not_judged)
 
 
 def test_spread_is_that_of_a_sample() -> None:
     """1 and 3: standard deviation sqrt(2) around 2; one value has none."""
-    assert bounded_figures.relative_std(np.array([1.0, 3.0])) == pytest.approx(math.sqrt(0.5))
-    assert math.isnan(bounded_figures.relative_std(np.array([1.0])))
+    assert figure2.relative_std(np.array([1.0, 3.0])) == pytest.approx(math.sqrt(0.5))
+    assert math.isnan(figure2.relative_std(np.array([1.0])))
 
 
 def test_ratio_is_a_geometric_mean(users: Users) -> None:
@@ -458,8 +458,8 @@ def test_ratio_is_a_geometric_mean(users: Users) -> None:
         return bounded.Losses(found, found, np.zeros(0), np.zeros(0))
 
     both = [losses(2.0, [1.0]), losses(0.5, [4.0])]
-    assert bounded_figures.ratio(both, "a", "b") == (pytest.approx(0.5), None)
-    value, error = bounded_figures.ratio([losses(2.0, [0.9, 1.1])], "a", "b")
+    assert figure2.ratio(both, "a", "b") == (pytest.approx(0.5), None)
+    value, error = figure2.ratio([losses(2.0, [0.9, 1.1])], "a", "b")
     assert value == pytest.approx(2.0)
     assert error == pytest.approx(2.0 * 0.1)
 

@@ -14,23 +14,8 @@ from fedhist.protocols.distributions.distribution import MECHANISMS
 from fedhist.users.keys import Keys
 from simulations.experiments import binomial_distance as binomial
 from simulations.experiments import few_users_error as few
-from simulations.experiments import refusal_map as refusals
 from simulations.experiments import user_complexity as complexity
-from simulations.experiments.experiment import experiment
-
-
-def test_the_whole_map_holds_what_is_expected_of_it() -> None:
-    """At full sizes, which the rows are named by; nothing here is measured on users.
-
-    Every row of it passes: the map is deterministic.
-    """
-    request = experiment("refusal-map").request(overrides=["columns=5", "run_dimensions=[16]"])
-    checks = refusals.run(request).checks
-    assert {(c.setting, c.quantity) for c in checks if c.claim} == {
-        (v.setting, v.quantity) for v in request.values
-    }
-    assert [c.quantity for c in checks if c.verdict == "FAIL"] == []
-
+from simulations.experiments.experiment import Findings, experiment
 
 # -- Figure 1 ------------------------------------------------------------------------------------
 
@@ -46,14 +31,6 @@ def test_distances_are_sums_of_probabilities(m: int, p: float, q: float) -> None
 def test_one_sample_has_constant_two() -> None:
     """l1(Ber(p), Ber(q)) = 2 |p - q|, and m |p - q| is the least of Theorem 5's three terms."""
     assert binomial.constants([1], 30) == pytest.approx((2.0, 2.0))
-
-
-def test_the_best_constant_lies_below_two_thirds() -> None:
-    """A pair at m = 20 has 0.6467; the search does not miss it, and finds none below 0.634."""
-    assert binomial.quotient(20, 0.92664, 0.86834) == pytest.approx(0.64666, abs=1e-4)
-    low, high = binomial.constants([20, 50], 80)
-    assert 0.634 <= low <= 0.6467
-    assert high <= 2 + 1e-9
 
 
 def test_figure_1_bends_as_the_paper_says() -> None:
@@ -142,7 +119,7 @@ def test_overtakes_searches_until_it_gives_up() -> None:
 
 def task(**wishes: Any) -> few.Task:
     """The budget of the configuration."""
-    return few.Task.of(small("few-users-error"), **wishes)
+    return few.Task.of(Findings(small("few-users-error")).settings, **wishes)
 
 
 def test_the_term_in_one_over_d_is_that_of_the_geometry() -> None:
@@ -168,36 +145,36 @@ def test_the_term_in_one_over_d_is_that_of_the_geometry() -> None:
 
 def test_the_error_of_a_ball_is_what_geometry_says() -> None:
     """One run each at d = 64 and 256: the spread of a run is 1 %, 5 % are 5 of them."""
-    request = small("few-users-error")
+    found = Findings(small("few-users-error"))
     for d in (64, 256):
-        errors = few.measure(request, few.Task.of(request, method="ball"), 100, d)
+        errors = few.measure(found, few.Task.of(found.settings, method="ball"), 100, d)
         assert errors.failed == 0
         assert errors.measured[0] == pytest.approx(few.finite_dimension(errors.plan), rel=0.05)
 
 
 def test_corrupted_users_move_the_average_and_not_the_estimate() -> None:
     """30 % at 90 r: the average moves by 0.3 times 95 r, exactly up to r / sqrt(n) = 0.04 r."""
-    request = small("few-users-error")
-    one = few.Task.of(request, method="ball", kappa=0.51, lam=1.0, corrupted=0.3)
-    errors = few.measure(request, one, 600, 64, far=90.0)
+    found = Findings(small("few-users-error"))
+    one = few.Task.of(found.settings, method="ball", kappa=0.51, lam=1.0, corrupted=0.3)
+    errors = few.measure(found, one, 600, 64, far=90.0)
     assert errors.ordinary == pytest.approx(0.3 * 95, abs=0.2)
     assert errors.worst <= 1.1
 
 
 def test_too_few_users_are_an_error_of_the_settings() -> None:
     """A point that is refused cannot be measured: it says how many users would do."""
-    request = small("few-users-error")
+    found = Findings(small("few-users-error"))
     with pytest.raises(ValueError, match=r"n = 20, d = 64: .*at least"):
-        few.measure(request, few.Task.of(request, method="ball"), 20, 64)
+        few.measure(found, few.Task.of(found.settings, method="ball"), 20, 64)
 
 
 def test_runs_without_a_value_are_counted() -> None:
     """With a single round nearly every draw ends in a garbage bucket; no error is made up."""
-    request = small("few-users-error", repeats=4)
-    errors = few.measure(request, few.Task.of(request, method="ball", n_rounds=1), 80, 64)
+    found = Findings(small("few-users-error", repeats=4))
+    errors = few.measure(found, few.Task.of(found.settings, method="ball", n_rounds=1), 80, 64)
     assert errors.failed >= 3  # a value has probability below 2 %, two of four below 3e-3
     assert len(errors.measured) == 4 - errors.failed
-    assert math.isnan(replace(errors, measured=np.zeros(0)).ratio)
+    assert math.isnan(replace(errors, measured=np.zeros(0)).worst)
 
 
 # -- the map -------------------------------------------------------------------------------------
@@ -205,34 +182,25 @@ def test_runs_without_a_value_are_counted() -> None:
 
 def test_needed_agrees_with_a_linear_search() -> None:
     """At several dimensions and methods."""
-    panel = refusals.panels_of(small("refusal-map"))[0]
     for d, method in ((4, "ball"), (16, "auto"), (4, "large-n")):
-        asking = panel.asking(method=method)
+        asking = few.Task(1.0, 1e-6, 0.25, 1.0, {"method": method})
         slow = next(n for n in range(1, 2000) if asking.plan(n, d).feasible)
-        assert panel.needed(d, method=method) == slow
+        assert asking.needed(d) == slow
 
 
-def test_every_point_of_the_map_is_drawn_once() -> None:
-    """Refused or in one branch; refusals lie left of everything else in their row."""
-    result, request = result_of("refusal-map"), small("refusal-map")
-    panel = refusals.panels_of(request)[0].title
-    rows: dict[float, dict[str, list[float]]] = {}
-    for c in result.curves:
-        if c.panel == panel and c.style == " ":
-            for n, d in zip(c.x, c.y, strict=True):
-                rows.setdefault(d, {}).setdefault(c.label, []).append(n)
-    assert sorted(rows) == sorted(request.settings["dimensions"])
-    for found in rows.values():
-        every = [n for ns in found.values() for n in ns]
-        assert len(set(every)) == len(every) == request.settings["columns"]
-        others = [n for label, ns in found.items() if label != refusals.REFUSED for n in ns]
-        assert max(found[refusals.REFUSED]) < min(others)
+def test_users_needed_hold_what_is_expected_of_them() -> None:
+    """At full sizes, which the rows are named by; nothing is measured on users."""
+    found = Findings(experiment("few-users-error").request())
+    few._needed(found)
+    claimed = [c for c in found.checks if c.claim]
+    assert len(claimed) == 8
+    assert [c.quantity for c in claimed if c.verdict == "FAIL"] == []
 
 
 def test_theorems_have_their_regimes() -> None:
     """Outside of them there is no number."""
-    assert refusals.lemma_9_users(0.001, 1e-5) is None
-    assert refusals.lemma_9_users(1.0, 0.0) is None
-    lemma, sharp = refusals.lemma_9_users(0.5, 1e-6), refusals.least_users_of_any(0.5, 1e-6)
+    assert math.isnan(few.lemma_9_users(0.001, 1e-5))
+    assert math.isnan(few.lemma_9_users(1.0, 0.0))
+    lemma, sharp = few.lemma_9_users(0.5, 1e-6), few.least_users_of_any(0.5, 1e-6)
     assert 2.5 * lemma < sharp < 3 * lemma
-    assert refusals.least_users_of_any(1.0, 0.0) == math.inf
+    assert few.least_users_of_any(1.0, 0.0) == math.inf

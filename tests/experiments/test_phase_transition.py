@@ -10,10 +10,10 @@ import pytest
 from scipy.stats import binom, chisquare
 from small_requests import result_of, small
 
-from fedhist.protocols import Mean, MeanLinf, NaiveMean
-from fedhist.users.batch import Users
+from fedhist.protocols import Mean, MeanLinf
 from simulations.experiments import local_populations as populations
 from simulations.experiments import local_runs as runs
+from simulations.experiments.experiment import Findings
 from simulations.experiments.local_dimension import Dimensions
 from simulations.experiments.phase_transition import Phases
 
@@ -46,20 +46,6 @@ def test_samples_of_the_ball_lie_on_its_sphere() -> None:
     x = populations.ball_means(20_000, 1, theta, np.random.default_rng(3)).reals.values
     np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1.0)
     np.testing.assert_allclose(x.mean(axis=0), theta, atol=5 / math.sqrt(3 * 20_000))
-
-
-def test_items_are_multinomial() -> None:
-    """T items a user, in the byte order of keys, with the shares asked for."""
-    p = np.array([0.5, 0.3, 0.2, 0.0])
-    users = populations.items_of(4000, 7, p, np.random.default_rng(5))
-    items = users.counts
-    assert (np.add.reduceat(items.count, items.indptr[:-1]) == 7).all()
-    owner = np.repeat(np.arange(4000), np.diff(items.indptr))
-    again = Users.from_counts(users.ids, owner, items.item, items.count, users.vocabulary)
-    np.testing.assert_array_equal(again.counts.item, items.item)
-    np.testing.assert_array_equal(again.counts.indptr, items.indptr)
-    share = np.bincount(items.item, items.count, 4) / 28_000
-    np.testing.assert_allclose(share, p, atol=5 * math.sqrt(0.25 / 28_000))
 
 
 def test_ids_are_fresh() -> None:
@@ -121,20 +107,16 @@ def test_a_perfect_curve_bends_where_it_is_planned_to(monkeypatch: pytest.Monkey
     """MSE = 20 / (n min(T, 2 N^2)): slope -1, constant 20 in every channel, bend at 2 N^2."""
     flat = 68_719_476_736
 
-    def errors(self: Phases, protocol: Mean, T: int, clients: str = "aggregate") -> runs.Errors:
+    def errors(self: Phases, protocol: Mean, T: int) -> runs.Errors:
         n = protocol.n_users
-        T = (
-            T
-            if isinstance(protocol, NaiveMean)
-            else min(T, 2 * self.mean(n, flat).plan.n_bins ** 2)
-        )
+        T = min(T, 2 * self.mean(n, flat).plan.n_bins ** 2)
         size = math.sqrt(20 / (n * T))
         return runs.Errors(np.array([[size * 0.999], [-size]]), math.inf)
 
     monkeypatch.setattr(Phases, "errors", errors)
-    phases = Phases(small("phase-transition", bend_users=[1000, 1600]))
-    phases.steady()
-    phases.bend()
+    phases = Phases(Findings(small("phase-transition", bend_users=[1000, 1600])))
+    for part in (phases.against_samples, phases.channels, phases.bend):
+        part()
     found = {c.quantity: c.ours for c in phases.found.checks}
     assert found["auto: steepest log-log slope in T, over n"] == pytest.approx(-1)
     assert found["piecewise: average n T MSE"] == pytest.approx(20, rel=2e-3)
@@ -170,7 +152,7 @@ def test_the_papers_mode_reads_the_first_samples_only(monkeypatch: pytest.Monkey
         return populations.coin_means(n, T, theta, rng)
 
     monkeypatch.setattr("simulations.experiments.phase_transition.coin_means", coin_means)
-    phases = Phases(small("phase-transition", repeats=2))
+    phases = Phases(Findings(small("phase-transition", repeats=2)))
     phases.errors(phases.mean(300, 1000, mode="paper"), 1000)
     phases.errors(phases.mean(300, 1000), 1000)
     assert held == [20, 20, 1000, 1000]
@@ -178,8 +160,8 @@ def test_the_papers_mode_reads_the_first_samples_only(monkeypatch: pytest.Monkey
 
 def test_the_box_costs_what_its_plan_says() -> None:
     """d = 4, n = 10,240, 40 runs: 0.4 to 1.1 of the planned risk, 5 standard errors further."""
-    m = Dimensions(small("local-dimension", coordinates=160))
-    found = m.errors(m.mean("linf", 10_240, 4))
+    m = Dimensions(Findings(small("local-dimension")))
+    found = m.errors(m.mean("linf", 10_240, 4), 160)
     assert len(found.each) == 40
     room = 5 * found.stderr
     assert 0.4 * m.risk("linf", 10_240, 4) - room <= found.mean

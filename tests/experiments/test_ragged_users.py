@@ -12,14 +12,13 @@ from simulations.experiments.ragged_users import (
     Crowd,
     lemma_10_holds,
     lemma_10_users,
-    lemma_14,
 )
 
 
 @pytest.mark.parametrize("k", [3, FEW_SYMBOLS + 1])
 def test_crowds_have_the_sizes_that_are_said(k: int) -> None:
     """Both ways of drawing; the median, and all of them alike."""
-    crowd = Crowd(3000, 20, 200, np.full(k, 1 / k))
+    crowd = Crowd(3000, 20, 200, k)
     users, sizes = crowd.draw(5)
     v = users.counts
     owner = np.repeat(np.arange(3000), np.diff(v.indptr))
@@ -47,18 +46,3 @@ def test_lemma_10_is_four_conditions() -> None:
     assert not holds(65, 0.0)  # nobody has as many
     assert not holds(64, 1000, 0.001)  # s-hat below 3 s / 8
     assert holds(64, 1200)
-
-
-def test_lemma_14_is_about_rare_symbols_of_many_users() -> None:
-    """Its alpha and gamma need as many users as there are; else there is no number."""
-    n, e3, log = 32_000, math.exp(1.5), math.log(60)
-    bound = lemma_14(0.002, 64, n, 4096, (0.2, 0.1))
-    assert bound is not None
-    alpha2 = 2 * 128 * e3 * log / n
-    gamma = bound * 64 - math.sqrt(0.002 * alpha2 * 64) - alpha2
-    needed = 128 * e3 / alpha2 * log
-    needed += 32 * e3 / (gamma * 0.2) * math.log(3 * 4096 / 0.05) ** 2
-    needed += 16 * e3 / (gamma * 0.1) * log
-    assert needed == pytest.approx(n)
-    assert lemma_14(0.01, 64, n, 4096, (0.2, 0.1)) is None
-    assert lemma_14(0.002, 64, 1000, 4096, (0.2, 0.1)) is None

@@ -1,6 +1,7 @@
 """Figure 4 and Table 2: small runs, and the parts they are made of."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from simulations.experiments.experiment import experiment
 from simulations.experiments.single_items import compare, errors_by_clip, only, protocol_for
 from simulations.populations import population
 
-SETTINGS = {"epsilon": 1.0, "epsilon_choice": 0.1, "clip_max": 64}
+SETTINGS = SimpleNamespace(epsilon=1.0, epsilon_choice=0.1, clip_max=64)
 
 
 def poisson_users(n=3000, alpha=math.inf):

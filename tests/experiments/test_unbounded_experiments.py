@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +13,15 @@ from scipy.stats import chisquare, hypergeom
 from clients.bounding.sampling import random_clip
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.experiments import figure3, table1
+from simulations.experiments import table1, unbounded_domain
 from simulations.experiments.experiment import Findings, Request, experiment
-from simulations.experiments.token_ranks import kept_totals, margins
 from simulations.experiments.unbounded_domain import (
     Release,
     Sampled,
+    cases,
     choice_of,
+    kept_totals,
+    margins,
     on_support,
     scores_of,
 )
@@ -63,7 +64,7 @@ def test_every_threshold_keeps_its_number_of_tokens_and_only_adds() -> None:
     assert (sizes == 0).any()
     assert sizes.max() > 40
     clips = np.append(CLIPS, sizes.max())
-    kept = kept_totals(users, clips, 5, "x")
+    kept = kept_totals(users, clips, np.random.default_rng(5))
     assert kept.sum(axis=1).tolist() == [np.minimum(sizes, c).sum() for c in clips]
     assert (np.diff(kept, axis=0) >= 0).all()
     assert (kept[-1] == dense(users).sum(axis=0)).all()
@@ -71,14 +72,14 @@ def test_every_threshold_keeps_its_number_of_tokens_and_only_adds() -> None:
     assert (margins(users)[1] == kept[-1]).all()
 
 
-@pytest.mark.parametrize(("first", "second"), [(3, 5), (60_000, 100_000)])
+@pytest.mark.parametrize(("first", "second"), [(3, 5), (600, 1000)])
 def test_kept_counts_are_hypergeometric(first: int, second: int) -> None:
-    """Per user and threshold, both for listed tokens and for positions drawn with rejection.
+    """Per user and threshold, for few and for many tokens.
 
     Chi-square on 6,000 users at three thresholds: a correct program fails with probability 3e-6.
     """
-    n = 6000
-    kept = kept_totals(twins(n, first, second), np.array([1, 4, 6]), 1, "law")[:, ::2]
+    n, rng = 6000, np.random.default_rng(1)
+    kept = kept_totals(twins(n, first, second), np.array([1, 4, 6]), rng)[:, ::2]
     for c, drawn in zip((1, 4, 6), kept, strict=True):
         law = hypergeom(first + second, first, c).pmf(np.arange(c + 1))
         seen = np.bincount(drawn, minlength=c + 1)
@@ -95,8 +96,8 @@ def test_columns_have_the_law_of_random_clipping() -> None:
     35 comparisons of approximately normal means: a correct program fails with probability 2e-5.
     """
     users, draws = some_users(n=60), 400
-    ours = np.array([kept_totals(users, CLIPS, 8, f"draw {r}") for r in range(draws)])
     rng = np.random.default_rng(9)
+    ours = np.array([kept_totals(users, CLIPS, rng) for _ in range(draws)])
     for k, clip in enumerate(CLIPS):
         real = np.zeros((draws, 7))
         for r in range(draws):
@@ -109,23 +110,13 @@ def test_columns_have_the_law_of_random_clipping() -> None:
         assert clip == 40 or 0.8 < spread < 1.25
 
 
-def test_ranks_depend_on_seed_name_and_user_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither packing nor threads matter; another seed or name is another order."""
+def test_blocks_keep_every_users_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few users stand in one; sums are those of min(m, C)."""
     users = some_users()
-    whole = kept_totals(users, CLIPS, 5, "x")
-    parts = [kept_totals(users.slice(a, b), CLIPS, 5, "x") for a, b in ((0, 100), (100, 300))]
-    assert (sum(parts) == whole).all()
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(7)))
-    assert (kept_totals(users, CLIPS, 5, "x") == whole).all()
-    assert (kept_totals(users, CLIPS, 6, "x") != whole).any()
-    assert (kept_totals(users, CLIPS, 5, "y") != whole).any()
-
-
-@pytest.mark.parametrize("clips", [[], [0, 1], [2, 2], [3, 1]])
-def test_thresholds_must_increase(clips: list[int]) -> None:
-    """From at least one on."""
-    with pytest.raises(ValueError, match="thresholds must increase"):
-        kept_totals(some_users(), np.array(clips, dtype=np.int64), 0, "x")
+    monkeypatch.setattr(unbounded_domain, "BLOCK", 50)
+    kept = kept_totals(users, CLIPS, np.random.default_rng(5))
+    sizes = dense(users).sum(axis=1)
+    assert kept.sum(axis=1).tolist() == [np.minimum(sizes, c).sum() for c in CLIPS]
 
 
 # -- losses, scores and choices --------------------------------------------------------------------
@@ -172,8 +163,9 @@ def test_scores_are_the_formulas(printed: bool) -> None:
 def test_losses_run_from_everything_lost_to_noise() -> None:
     """C = 1 loses nearly all; C >= every size is exact but for the noise, d b of it."""
     users = population("zipf", n_users=4000, d=3, mean_items=20.0, tail=math.inf).load().users
-    sampled = Sampled.of(users, np.array([1, 20, 21]), 2, 0, "x")
-    loss = sampled.losses(Release(1.0, 1e-4, True))
+    clips = np.array([1, 20, 21])
+    sampled = Sampled.of(users, clips, 2, np.random.default_rng(0))
+    loss = sampled.losses(Release(1.0, 1e-4, True), clips)
     assert loss.shape == (2, 3)
     assert (np.abs(loss[:, 0] - 0.95) < 0.01).all()
     assert loss[:, 1] == pytest.approx([3 * 20 / 80_000] * 2, rel=1e-6)
@@ -201,11 +193,11 @@ def ask(name: str, *overrides: str, seed: int = 0, **more: str) -> Request:
 
 def test_toml_holds_the_papers_table() -> None:
     """Eight rows of four numbers; best C is never above the private choice in the paper."""
-    values = experiment("table1").values
+    values = [v for v in experiment("table1").values if v.setting != "*"]
     printed = {(v.setting, v.quantity): v.paper for v in values}
     settings = list(dict.fromkeys(v.setting for v in values))
     assert len(settings) == 8
-    assert len(values) == len(printed) == 32
+    assert len(printed) == 32
     assert {q for _, q in printed} == {table1.BEST, table1.PRIVATE, table1.MEDIAN, table1.Q90}
     assert sum(printed[s, "median"] or 0 for s in settings) == pytest.approx(3.4057)
     assert sum(printed[s, "90 % quantile"] or 0 for s in settings) == pytest.approx(1.0654)
@@ -215,12 +207,12 @@ def test_toml_holds_the_papers_table() -> None:
 
 
 def test_table1_shows_all_readings() -> None:
-    """Nine lines each for i.i.d. and not; a cause stands with failures."""
+    """Thirteen lines each for i.i.d. and not; a cause stands with failures."""
     result = experiment("table1").run(ask("table1"))
     readings = ("as printed", "fitted", "fitted, n = 200")
     names = [f"{k}, d = 50 ({r})" for k in ("i.i.d.", "non-i.i.d.") for r in readings]
     assert list(dict.fromkeys(c.setting for c in result.checks)) == names
-    assert len({(c.setting, c.quantity) for c in result.checks}) == len(result.checks) == 54
+    assert len({(c.setting, c.quantity) for c in result.checks}) == len(result.checks) == 78
     by = {(c.setting, c.quantity): c for c in result.checks}
     for name in names:
         best, private = by[name, "best C"], by[name, "private C*"]
@@ -240,15 +232,15 @@ def test_table1_shows_all_readings() -> None:
 
 def test_a_printed_private_loss_is_judged_by_the_law_of_one_run() -> None:
     """Against runs drawn one by one here: choice, sample and noise. False alarm 2e-6."""
-    few = ("epsilon_fitted=5", 'readings=["fitted"]', 'kinds=["paper-non-iid"]', "d=[50]")
-    request = ask("table1", *few)
-    case = next(table1._cases(request))
-    row = table1._Row.of(request, case)
-    middle = float(np.median(row.choices[0].runs))
-    values = [v for v in request.values if v.setting == case.setting]
+    readings = 'readings={fitted={epsilon=5.0, rates="fitted"}}'
+    request = ask("table1", readings, 'kinds=["paper-non-iid"]', "d=[50]")
+    case = next(cases(Findings(request)))
+    row = table1.Row.of(Findings(request), case)
+    middle = float(np.median(row.paper.runs))
+    values = [v for v in request.values if v.setting in (case.setting, "*")]
     known = [replace(v, paper=middle) if v.quantity == "private C*" else v for v in values]
     found = Findings(replace(request, values=tuple(known)))
-    row.judge(found)
+    row.judge_table(found)
     share = next(c for c in found.checks if c.quantity == table1.ONE_RUN)
     assert share.ours == pytest.approx(0.5, abs=0.002)
     assert share.verdict == "PASS"
@@ -256,9 +248,9 @@ def test_a_printed_private_loss_is_judged_by_the_law_of_one_run() -> None:
     task = release.task(0.1, 1500, 10)
     p, rng = choice_of(task, case.users), np.random.default_rng(1)
     lower = 0
-    for r in range(1000):
+    for _ in range(1000):
         clip = int(rng.choice(task.grid, p=p))
-        kept = kept_totals(case.users, np.array([clip]), 77, str(r))[0]
+        kept = kept_totals(case.users, np.array([clip]), rng)[0]
         totals = margins(case.users)[1]
         lower += release.measured(clip, kept, totals, rng) <= middle * totals.sum()
     assert abs(lower / 1000 - 0.5) < 4.75 * math.sqrt(2 * 0.25 / 1000)
@@ -273,11 +265,12 @@ def test_readings_give_the_quantile_losses_known_for_them() -> None:
             "population.n_users=50000",
             "clip_step=100",
             "d=[50]",
-            "epsilon_fitted=1",
-            'readings=["as printed", "fitted"]',
         ]
     )
-    result = table1.run(replace(request, settings={**request.settings, "repeats": 1}))
+    readings = {name: {**r, "epsilon": 1.0} for name, r in request.settings["readings"].items()}
+    del readings["fitted, fewer users"]
+    few = replace(request, settings={**request.settings, "repeats": 1, "readings": readings})
+    result = experiment("table1").run(few)
     by = {(c.setting, c.quantity): c.ours for c in result.checks}
     known = {"as printed": (0.346, 0.061), "fitted": (0.705, 0.169)}
     for reading, (median, high) in known.items():
@@ -287,49 +280,40 @@ def test_readings_give_the_quantile_losses_known_for_them() -> None:
 
 
 def test_figure3_judges_bound_and_ratio() -> None:
-    """V stays above, the ratio below epsilon + ln(C_m / 2 delta); curves for both panels."""
-    result = figure3.run(ask("figure3", "clip_step=50"))
-    by = {
-        (c.setting, c.quantity.split(" (")[0], c.quantity.split(", ")[-1]): c for c in result.checks
-    }
+    """V stays above the loss, its ratio below epsilon + ln(C_m / 2 delta); both are drawn."""
+    result = experiment("table1").run(ask("table1", "clip_step=50", 'kinds=["paper-non-iid"]'))
     name = "non-i.i.d., d = 50 (as printed)"
-    sharp = by[name, "largest V / loss", "constant 1"]
-    assert sharp.high == pytest.approx(1.05 * (1 + math.log(1500 * 2000)))
-    assert by[name, "largest V / loss", "proven constant"].high > sharp.high
-    lowest = next(c for c in result.checks if c.setting == name)
-    assert lowest.quantity.startswith("smallest V / loss")
-    assert lowest.low == 1.0
-    panels = {c.panel for c in result.curves if c.panel.startswith(name)}
-    assert panels == {f"{name}: loss and bound", f"{name}: bound / loss"}
-    ratio = next(c for c in result.curves if c.panel.endswith("bound / loss"))
-    assert ratio.y.min() == pytest.approx(lowest.ours)
+    by = {c.quantity: c for c in result.checks if c.setting == name}
+    room = 1 + math.log(1500 * 2000)
+    assert by["largest V / loss / log"].ours * room == pytest.approx(by["largest V / loss"].ours)
+    assert by["largest V / loss / 12 log, proven"].ours < by["largest V / loss / log"].ours
+    assert by["smallest V / loss"].low == 1.0
+    drawn = {c.label: c.y for c in result.curves if c.panel == name}
+    ratio = drawn["V (paper's bound)"] / drawn["paper's algorithm"]
+    assert ratio.min() == pytest.approx(by["smallest V / loss"].ours)
 
 
-@pytest.mark.parametrize("name", ["table1", "figure3"])
-def test_a_part_of_a_file_is_shown_but_not_judged(name: str, tmp_path: Path) -> None:
+def test_a_part_of_a_file_is_shown_but_not_judged(tmp_path: Path) -> None:
     """The printed numbers are of the whole file; the top words are chosen non-privately."""
     path = tmp_path / "tweets.csv"
     rows = [f'"0","{u}","d","q","user{u % 30}","tea and rye and tea {u % 5}"' for u in range(90)]
     path.write_text("\n".join(rows) + "\n", encoding="latin-1")
-    wanted = "d_files=[100]" if name == "table1" else "d_files=100"
-    request = ask(name, wanted.replace("100", "3"), population="sentiment140", data=str(path))
-    result = experiment(name).run(request)
+    request = ask("table1", "d_files=[3]", population="sentiment140", data=str(path))
+    result = experiment("table1").run(request)
     assert any("most frequent items" in n for n in result.notes)
     assert {c.setting for c in result.checks} == {"Sentiment140, d = 3"}
-    if name == "table1":
-        known = replace(request.values[0], setting="Sentiment140, d = 3", quantity="median")
-        shown = table1.run(replace(request, values=(known,)))
-        median = next(c for c in shown.checks if c.quantity == "median")
-        assert math.isinf(median.high)
-        assert median.paper is not None
-        assert any("30 users" in n for n in shown.not_judged)
+    known = replace(request.values[0], setting="Sentiment140, d = 3", quantity="median")
+    shown = experiment("table1").run(replace(request, values=(known,)))
+    median = next(c for c in shown.checks if c.quantity == "median")
+    assert math.isinf(median.high)
+    assert median.paper is not None
+    assert any("30 users" in n for n in shown.not_judged)
 
 
-@pytest.mark.parametrize("name", ["table1", "figure3"])
-def test_runs_on_zipf_without_a_file(name: str) -> None:
+def test_runs_on_zipf_without_a_file() -> None:
     """The stand-in runs on its own and has no printed numbers."""
-    result = experiment(name).run(ask(name, "clip_step=100", population="zipf"))
+    result = experiment("table1").run(ask("table1", "clip_step=100", population="zipf"))
     assert result.checks
     assert all(c.paper is None for c in result.checks)
     with pytest.raises(ValueError, match=r"training\.1600000.*--population zipf"):
-        ask(name, population="sentiment140")
+        ask("table1", population="sentiment140")
