@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simulations.cli import completion, terminal
+from simulations.cli import terminal
 from simulations.cli.options import Force, Json, Out, Plugin
 from simulations.config.named_files import key_value
 
@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 def audit(
     protocol: Annotated[
-        str | None,
-        typer.Argument(
-            help="A protocol, or all; none: the plugin's.", autocompletion=completion.protocols
-        ),
+        str | None, typer.Argument(help="A protocol, or all; none: the plugin's.")
     ] = None,
     plugin: Plugin = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget to configure and claim.")] = None,

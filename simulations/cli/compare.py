@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simulations.cli import completion, terminal
+from simulations.cli import terminal
 from simulations.cli.options import (
     NO_FILE,
     DataFile,
@@ -29,8 +29,7 @@ def compare(
     study: Annotated[
         str,
         typer.Argument(
-            help="A .toml file with a table \\[compare] or \\[sweep], or a built-in study.",
-            autocompletion=completion.studies,
+            help="A .toml file with a table \\[compare] or \\[sweep], or a built-in study."
         ),
     ],
     set_: Set = None,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simulations.cli import completion, terminal
+from simulations.cli import terminal
 from simulations.cli.options import NO_FILE, DataFile, Force, Json, Out, Plugin, Set, spread
 from simulations.config.named_files import toml_value
 
@@ -19,8 +19,7 @@ def decide(
         str,
         typer.Argument(
             help="Your CSV, TSV or Parquet file, a .toml file with a table \\[decide], or a "
-            "built-in one (fedhist list studies).",
-            autocompletion=completion.decisions,
+            "built-in one (fedhist list studies)."
         ),
     ],
     data: DataFile = NO_FILE,

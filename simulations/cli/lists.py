@@ -12,24 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedhist.base.errors import nearest
-from simulations.cli import completion, terminal
+from simulations.cli import terminal
 from simulations.cli.options import Json, Plugin
 
 if TYPE_CHECKING:
+    from fedhist.model.protocol import Protocol
     from simulations.reporting.table import Table
 
 
 def list_(
     kind: Annotated[
-        str | None,
-        typer.Argument(
-            help="protocols, configurations, studies or experiments.",
-            autocompletion=completion.kinds,
-        ),
+        str | None, typer.Argument(help="protocols, configurations, studies or experiments.")
     ] = None,
-    name: Annotated[
-        str | None, typer.Argument(help="Show one whole.", autocompletion=completion.of_kind)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Show one whole.")] = None,
     plugin: Plugin = None,
     json_: Json = False,
 ) -> None:
@@ -88,7 +83,6 @@ def show_protocol(name: str) -> None:
     """Show one protocol: its docstring, parameters and defaults."""
     from fedhist.model.registry import protocol_class
     from simulations.reporting.table import Table, print_table
-    from simulations.runs.config import configs_of
 
     console, cls = terminal.console, protocol_class(name)
     console.print(f"{name}  ({cls.paper})", style="bold", markup=False)
@@ -100,9 +94,21 @@ def show_protocol(name: str) -> None:
         rows.append((f.name, kind, "required" if f.default is MISSING else repr(f.default)))
     g = cls.example().guarantee
     notes = [f"Guarantee of its example: {g}", f"Adjacency: {g.adjacency.in_words}."]
-    start = " or ".join(configs_of(name))
-    notes += [f"To start from: fedhist list configurations {start}"] if start else []
+    kind, names = starts_of(cls)
+    notes.append(f"To start from: fedhist list {kind} {' or '.join(names)}")
     print_table(console, Table.of((_names("parameter"), "type", "default"), rows, notes=notes))
+
+
+def starts_of(cls: type[Protocol]) -> tuple[str, list[str]]:
+    """Name configurations of a protocol, or else the studies that it takes part in."""
+    from simulations.config.named_files import builtin_names
+    from simulations.runs.config import configs_of
+
+    if found := configs_of(cls.name):
+        return "configurations", found
+    words = f'"{cls.name}"', f'target = "{cls.target}"'
+    named = builtin_names("studies")
+    return "studies", [n for n in named if any(w in study_file(n) for w in words)]
 
 
 def plain_text(text: str) -> str:

@@ -14,7 +14,7 @@ import typer
 import fedhist
 from fedhist.base.errors import FedhistError, PopulationError
 from fedhist.base.text import visible
-from simulations.cli import completion, terminal
+from simulations.cli import terminal
 from simulations.cli.audit import audit
 from simulations.cli.compare import compare
 from simulations.cli.convert import convert
@@ -65,12 +65,7 @@ def top(
 @spread
 def run(
     ctx: typer.Context,
-    config: Annotated[
-        str,
-        typer.Argument(
-            help="A .toml file or a built-in configuration.", autocompletion=completion.configs
-        ),
-    ],
+    config: Annotated[str, typer.Argument(help="A .toml file or a built-in configuration.")],
     set_: Set = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget of every user.")] = None,
     delta: Annotated[float | None, typer.Option(help="Budget of every user.")] = None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simulations.cli import completion, terminal
+from simulations.cli import terminal
 from simulations.cli.options import (
     Count,
     Force,
@@ -25,11 +25,7 @@ from simulations.cli.options import (
 
 def reproduce(
     name: Annotated[
-        str | None,
-        typer.Argument(
-            help="A table or figure, or all; none lists them.",
-            autocompletion=completion.experiments,
-        ),
+        str | None, typer.Argument(help="A table or figure, or all; none lists them.")
     ] = None,
     population: Annotated[
         str | None, typer.Option(help="What to run it on; default: the first of its list.")

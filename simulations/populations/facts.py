@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedhist.base.arrays import Array, Floats, Integers
+from fedhist.base.arrays import Floats, Integers
 from fedhist.model.protocol import Protocol
 from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.users.batch import Users
@@ -76,12 +76,6 @@ class Similar:
     events: float = 0.0
     examples: tuple[tuple[str, ...], ...] = ()
     split: tuple[str, str] | None = None
-
-
-def inside_of(users: Users, domain: Keys) -> Array:
-    """Say of every entry of the item counts whether its item is in the domain: (nnz,) bool."""
-    items = users.counts
-    return np.asarray((domain.positions(items.vocabulary) >= 0)[items.item])
 
 
 def owners(indptr: Integers) -> Integers:

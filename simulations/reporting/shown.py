@@ -121,7 +121,7 @@ class Shown(ABC):
         blocks = [f"**{self.title}**"]
         for table in self.tables():
             blocks += [f"*{table.title}*"] * bool(table.title)
-            blocks += [markdown(table, aligned=True), *table.notes]
+            blocks += [markdown(table), *table.notes]
         for title, lines in filter(lambda x: x[1], self.sections()):
             blocks += [f"*{title}*", "\n".join(f"- {line}" for line in lines)]
         if self.secret:

@@ -180,31 +180,19 @@ def numeric(names: Iterable[str], **more: Any) -> list[Column | str]:
     return [Column(name, right=True, **more) for name in names]
 
 
-def markdown(table: Table, *, aligned: bool = False) -> str:
+def markdown(table: Table) -> str:
     r"""Write a table as Markdown, without its title and its notes.
 
     >>> print(markdown(Table.of(["a", Column("n", right=True)], [("x|y", 1200)])))
     | a | n |
     |---|---:|
     | x\|y | 1,200 |
-
-    Parameters
-    ----------
-    table : Table
-    aligned : bool
-        Pad the cells, so that the text itself reads as a table.
     """
     table = table.usual
     rows = [[c.text for c in row] for row in table.written() if row is not None]
     body = [[" ".join(c.split()).replace("|", "\\|") for c in r] for r in [table.header, *rows]]
-    widths = [max(map(len, column)) if aligned else 0 for column in zip(*body, strict=True)]
-    lines = [
-        "| " + " | ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) + " |" for r in body
-    ]
-    rules = [
-        f"| {'-' * w} " if aligned else "|---:" if c.right else "|---"
-        for c, w in zip(table.columns, widths, strict=True)
-    ]
+    lines = ["| " + " | ".join(row) + " |" for row in body]
+    rules = ["|---:" if c.right else "|---" for c in table.columns]
     return "\n".join([lines[0], "".join(rules) + "|", *lines[1:]])
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from commands import Command
 
-from fedhist.model.registry import load_builtin, own_protocols
+from fedhist.model.registry import load_builtin, own_protocols, protocol_class
+from simulations.cli.lists import starts_of
 from simulations.runs.config import (
     builtin_configs,
+    configs_of,
     load_config,
     missing_keys,
     population_spec,
@@ -38,10 +40,14 @@ def test_built_in_configurations_load(name: str, tmp_path: Path) -> None:
         assert prepared.config.run.nodes <= len(prepared.plan.users)
 
 
-def test_every_protocol_has_a_configuration_to_start_from() -> None:
+def test_every_protocol_has_a_file_to_start_from() -> None:
+    """A configuration, or a study that names it or its target."""
     load_builtin()
-    named = {str(load_config(name).protocol["name"]) for name in builtin_configs()}
-    assert named == {cls.name for cls in own_protocols().values()}
+    for cls in own_protocols().values():
+        kind, names = starts_of(cls)
+        assert names, cls.name
+        assert (kind == "configurations") is (names == configs_of(cls.name))
+    assert starts_of(protocol_class("central-mean")) == ("studies", ["mean", "sparse-mean"])
 
 
 @real_data

@@ -38,7 +38,8 @@ WRONG = {
         "replace-item, got 'replace-usr'; did you mean 'replace-user'?",
     ),
     "a method that is gone": (
-        ["sparse-mean", "--set", "protocol.method=auto"],
+        ["mean", "--protocol.name=sparse-mean", "--epsilon=1", "--protocol.method=auto"]
+        + [f"--protocol.{key}=1" for key in ("dimension", "sparsity", "samples_per_user")],
         "'auto'; it is gone: write method = \"vectors\"",
     ),
     "a method that is a protocol now": (

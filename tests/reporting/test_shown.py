@@ -57,8 +57,8 @@ def test_html_escapes_and_says_what_is_not_private() -> None:
 
 def test_markdown_has_tables_notes_and_the_warning() -> None:
     text = Small().to_markdown()
-    assert text.startswith("**two <users> & tea**\n\n| who        | ± 95% | n     |\n")
-    assert "| ann        | 0.25* | 1,200 |" in text
+    assert text.startswith("**two <users> & tea**\n\n| who | ± 95% | n |\n")
+    assert "| ann | 0.25* | 1,200 |" in text
     assert "\n\n*: exact.\n\n*more*\n\n| x |" in text
     assert text.endswith("NOT PRIVATE: computed from the users' data, outside every guarantee.\n")
 

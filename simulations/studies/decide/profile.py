@@ -15,32 +15,20 @@ from fedhist.users.columns import Samples
 from simulations.populations.base import Loaded, item_totals
 from simulations.populations.facts import (
     Outside,
-    Similar,
     facts_of,
-    inside_of,
     outside_domain,
     outside_range,
-    owners,
     percent,
-    similar_names,
-    spelt,
 )
-from simulations.reporting.numbers import clipped, short
+from simulations.reporting.numbers import short
 from simulations.reporting.shown import Shown
 from simulations.reporting.table import Column, Table, numeric
-from simulations.studies.decide.dispersion import (
-    SURE,
-    Dispersion,
-    dispersion_of_counts,
-    dispersion_of_means,
-)
 
 HALF = 0.5
 """Share of everything in the hands of 1% of the users from which on that is said."""
 FAR = 5.0
 """Times the width of the middle 98% of the values beyond which a value is far outside."""
 LEVELS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
-MOST_LETTERS = 30
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,10 +50,6 @@ class Profile(Shown):
     domain_size : int or None
     outside : Outside
         What falls outside the domain, or the public range.
-    similar : Similar
-        Names that differ in case, blanks or Unicode form only.
-    dispersion : Dispersion
-        How much users differ, beyond what chance explains.
     suggested : mapping of str to float
         ``samples_per_user``, and ``low`` and ``high`` of samples.
     warnings : tuple of str
@@ -84,8 +68,6 @@ class Profile(Shown):
     values: Mapping[str, float]
     domain_size: int | None
     outside: Outside
-    similar: Similar
-    dispersion: Dispersion
     suggested: Mapping[str, float]
     warnings: tuple[str, ...]
     dropped: Mapping[str, int]
@@ -96,7 +78,7 @@ class Profile(Shown):
         return f"profile of {self.population}"
 
     def tables(self) -> Sequence[Table]:
-        """Return facts, quantiles, suggestions, and names in several spellings."""
+        """Return facts, quantiles and suggestions."""
         columns = {f"{self._what} per user": self.per_user, "items per user": self.items_per_user}
         columns["values"] = self.values
         shown = {name: x for name, x in columns.items() if x}
@@ -107,8 +89,7 @@ class Profile(Shown):
             notes=["They read the data: a release takes what is known publicly."],
         )
         out = [self._facts(), Table.of(["quantile", *numeric(shown, write=_written)], rows)]
-        out += [suggested] if self.suggested else []
-        return [*out, self._names()] if self.similar.groups else out
+        return [*out, suggested] if self.suggested else out
 
     def document(self) -> dict[str, Any]:
         """Return plain data."""
@@ -129,44 +110,18 @@ class Profile(Shown):
             for who, share in ((self._what, self.outside.events), ("users", self.outside.users)):
                 rows.append((f"{who} outside the {where}", share, percent(share)))
         rows += [(f"left out or changed: {why}", n, "") for why, n in self.dropped.items()]
-        d = self.dispersion
-        rows.append(("correlation within users", _finite(d.correlation), self._correlation()))
-        if not math.isnan(d.score + d.correlation):
-            differ = "users differ" if d.differ else "no more than chance"
-            differ = "fewer repeats than chance" if d.score < -SURE else differ
-            rows.append(("its score", _finite(d.score), f"standard deviations; {differ}"))
         return Table.of(
             [Column("fact", keep=True), *numeric(["value"], write=_written), "in words"],
             rows,
             notes=[*(f"look here: {w}" for w in self.warnings)],
         )
 
-    def _correlation(self) -> str:
-        d = self.dispersion
-        if math.isnan(d.correlation):
-            return "not defined: no two users hold several that differ"
-        if self.n_items is None:
-            between = short(max(d.between, 0.0), 3)
-            return f"variance {between} between users, {short(d.within, 3)} within"
-        return (
-            f"two events of one user are the same item in {percent(d.within)}, "
-            f"of two users in {percent(d.between)} of cases"
-        )
-
-    def _names(self) -> Table:
-        def told(names: Sequence[str]) -> str:
-            return ", ".join(clipped(spelt(n), MOST_LETTERS) for n in names[:4])
-
-        rows = [(told(names[:1]), told(names[1:])) for names in self.similar.examples]
-        notes = [f"{self.similar.groups:,} groups of names in all"]
-        return Table.of(["most frequent spelling", "others"], rows, notes=notes)
-
 
 def profile_of(loaded: Loaded) -> Profile:
     """Measure a population in memory. NOT PRIVATE."""
     users, domain = loaded.users, loaded.domain
-    held = judged = samples_held(users)
-    outside, similar, n_items = Outside(), Similar(), None
+    held = samples_held(users)
+    outside, n_items = Outside(), None
     different: Mapping[str, float] = {}
     values: Mapping[str, float] = {}
     some = held[held > 0]
@@ -175,19 +130,13 @@ def profile_of(loaded: Loaded) -> Profile:
     if len(some):
         suggested["samples_per_user"] = float(np.quantile(some, 0.1, method="lower"))
     if users.items is not None:
-        totals, inside = item_totals(users), None
-        n_items = int(np.count_nonzero(totals))
-        similar = similar_names(users.vocabulary, totals, domain)
+        n_items = int(np.count_nonzero(item_totals(users)))
         if domain is not None:
-            outside, inside = outside_domain(users, domain), inside_of(users, domain)
-            owner, count = owners(users.counts.indptr)[inside], users.counts.count[inside]
-            judged = np.bincount(owner, count, len(users)).astype(np.float64)
-        dispersion = dispersion_of_counts(users, inside)
+            outside = outside_domain(users, domain)
         different = quantiles(users.n_items().astype(np.float64))
     else:
         if loaded.value_range is not None:
             outside = outside_range(users, *loaded.value_range)
-        dispersion = dispersion_of_means(users.reals)
         values = quantiles(users.reals.values[np.isfinite(users.reals.values)])
         low, high = range_of(users.reals)
         suggested |= {"low": low, "high": high} if low < high else {}
@@ -201,10 +150,8 @@ def profile_of(loaded: Loaded) -> Profile:
         values=values,
         domain_size=None if domain is None else len(domain),
         outside=outside,
-        similar=similar,
-        dispersion=dispersion,
         suggested=suggested,
-        warnings=(*facts_of(loaded), *_warnings(loaded, held, judged, dispersion)),
+        warnings=(*facts_of(loaded), *_warnings(loaded, held)),
         dropped=dict(loaded.dropped),
     )
 
@@ -258,7 +205,7 @@ def outward(low: float, high: float) -> tuple[float, float]:
     )
 
 
-def _warnings(loaded: Loaded, held: Floats, judged: Floats, d: Dispersion) -> list[str]:
+def _warnings(loaded: Loaded, held: Floats) -> list[str]:
     """Say what deserves a thought before an estimate: what it is, and what to do."""
     out, n, total = [], len(held), float(held.sum())
     most, few = float(held.max(initial=0.0)), math.ceil(n / 100)
@@ -284,20 +231,7 @@ def _warnings(loaded: Loaded, held: Floats, judged: Floats, d: Dispersion) -> li
             f"{few:,} of {n:,} users hold {percent(top / total)} of everything: a clip that keeps "
             "them is noise to all others; an average over users weighs all the same"
         )
-    out += _far_values(loaded)
-    if d.score < -SURE:
-        out.append(
-            "users repeat items less often than chance would: they hold sets, such as films rated "
-            "once each, and no draws from a distribution"
-        )
-    if d.differ:
-        typical = float(np.median(judged[judged > 0]))
-        out.append(
-            f"users differ by more than chance: {typical:,.0f} draws of one user are worth "
-            f"{d.effective(typical):.3g} independent ones; protocols that rest on one common "
-            "distribution are about none of these users"
-        )
-    return out
+    return out + _far_values(loaded)
 
 
 def _far_values(loaded: Loaded) -> list[str]:
@@ -317,10 +251,6 @@ def _far_values(loaded: Loaded) -> list[str]:
         f"{beyond:,} values lie far outside of where 98% are, {low:.4g} to {high:.4g}: the least "
         f"is {x.min():.4g}, the largest {x.max():.4g}. Give low and high, or take quantiles"
     ]
-
-
-def _finite(x: float) -> float | None:
-    return x if math.isfinite(x) else None
 
 
 def _written(value: Any) -> str:
