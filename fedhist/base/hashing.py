@@ -41,7 +41,7 @@ def counter_words(keys: Words, n_draws: int, first: int = 0) -> Words:
     return mix64(keys[:, None] + steps[None, :])
 
 
-def digest64(*parts: bytes | str | int) -> int:
+def digest64(*parts: bytes | memoryview | str | int) -> int:
     """Hash labelled parts to one 64-bit integer with BLAKE2b (stable over versions and machines).
 
     >>> digest64("a", 1) == digest64("a", 1), digest64("a", 1) == digest64("a1")
@@ -49,8 +49,9 @@ def digest64(*parts: bytes | str | int) -> int:
     """
     h = hashlib.blake2b(digest_size=8)
     for part in parts:
-        raw = part if isinstance(part, bytes) else str(part).encode()
-        h.update(len(raw).to_bytes(8, "little") + raw)
+        raw = part if isinstance(part, bytes | memoryview) else str(part).encode()
+        h.update(len(raw).to_bytes(8, "little"))
+        h.update(raw)
     return int.from_bytes(h.digest(), "little")
 
 

@@ -6,7 +6,6 @@ of some thousands. Records are either item counts (a histogram per user) or real
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Words, offsets
 from fedhist.base.errors import PopulationError
-from fedhist.base.hashing import digest64
 from fedhist.users.columns import Indptr, Items, Samples
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import BLOCK, Shard
@@ -59,10 +57,6 @@ class Users(Shard):
             raise PopulationError(
                 f"{len(self.ids)} user ids, but records of {len(self._indptr) - 1} users"
             )
-
-    @property
-    def digest(self) -> int:
-        return digest64(*(pickle.dumps(x) for x in (self.ids, self.items, self.samples)))
 
     # -- ways in -------------------------------------------------------------------------------
 

@@ -62,7 +62,9 @@ class Shard(ABC):
     @property
     def digest(self) -> int:
         """64-bit digest of who they are and of their records, or of how these are made."""
-        return digest64(pickle.dumps(self))
+        arrays: list[pickle.PickleBuffer] = []  # read where they are: they may be gigabytes
+        head = pickle.dumps(self, 5, buffer_callback=arrays.append)
+        return digest64(head, *(a.raw() for a in arrays))
 
     def public_ids(self) -> Words:
         """Return the users' public ids in their order: (n,) uint64."""
