@@ -51,6 +51,32 @@ def user_gradients(
     return out
 
 
+def user_products(samples: Samples) -> Floats:
+    """Average the products of each user's features and all columns: (n, d, d + 1).
+
+    Times (theta, -1) they are the user's average least-squares gradient. NaN without samples.
+
+    >>> user_products(Samples(np.array([0, 1]), np.array([[3.0, 4.0, 5.0]]))).tolist()
+    [[[9.0, 12.0, 15.0], [12.0, 16.0, 20.0]]]
+    """
+    width = samples.values.shape[1]
+    out = np.zeros((len(samples.indptr) - 1, width - 1, width))
+    _products(samples.indptr, samples.values, out)
+    return out
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _products(indptr: NDArray[np.int64], values: Floats, out: Floats) -> None:
+    """Fill ``out``; it comes in as zeros."""
+    for u in range(out.shape[0]):
+        start, stop = indptr[u], indptr[u + 1]
+        for j in range(out.shape[1]):
+            for i in range(start, stop):
+                for k in range(out.shape[2]):
+                    out[u, j, k] += values[i, j] * values[i, k]
+        out[u] *= 1.0 / (stop - start) if stop > start else np.nan
+
+
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _walk(
     indptr: NDArray[np.int64],

@@ -5,26 +5,31 @@ Everything is integers: sums are exact in any order, as secure noise needs them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clients.records.functionals import samples_of
 from clients.records.user_rows import norms, shorten, user_points
-from fedhist.base.arrays import ROUNDING, Bounds, Floats
+from fedhist.base.arrays import ROUNDING, Array, Bounds, Floats
 from fedhist.base.checks import check_integer, check_scale
 from fedhist.base.errors import WireError
-from fedhist.model.query import Query, Report, Summary, only_array
+from fedhist.model.query import CHUNK, Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
+from fedhist.users.shards import Shard
 from fedhist.users.streams import Streams
 from server.central_means.localizing import STEPS, ball_sensitivities
 
 MOST_DIMENSIONS = 1 << 20
+MOST_KNOWN = 1 << 26
+"""Coordinates of all users' means that a prediction keeps, in 8 bytes each."""
 
 
 def check_centre(centre: Floats) -> None:
@@ -40,9 +45,42 @@ def means_of(users: Users, d: int) -> Floats:
     return user_points(samples_of(users, d))
 
 
+class OfMeans(Query):
+    """A query about users' means: predictions average samples once for all centres."""
+
+    centre: Floats
+
+    @property
+    def d(self) -> int:
+        """Dimension of the samples."""
+        return len(self.centre)
+
+    def summary_law(
+        self, users: Shard, kept: dict[str, Any]
+    ) -> Callable[[np.random.Generator], Summary] | None:
+        """Prepare the summary, up to rounding; None where means are too many to be kept."""
+        if len(users) * self.d > MOST_KNOWN:
+            return None
+        key = f"means of {self.cohort}"
+        if key not in kept:
+            chunks = (chunk for block in users.blocks() for chunk in block.blocks(CHUNK))
+            kept[key] = [means_of(chunk, self.d) for chunk in chunks]
+        parts = kept[key] or [means_of(users.none, self.d)]
+        return lambda rng: Summary.merge(map(self.summary_of, parts))
+
+    @abstractmethod
+    def summary_of(self, means: Floats) -> Summary:
+        """Fold what users of these means answer: (n, d)."""
+
+    def lengths(self, away: Floats) -> Floats:
+        """Return l2 norms of what fits in a cache: (n,); without care for the largest numbers."""
+        with np.errstate(over="ignore"):
+            return np.asarray(np.sqrt(np.einsum("ij,ij->i", away, away)))
+
+
 @register_query
 @dataclass(frozen=True)
-class ClippedMeans(Query):
+class ClippedMeans(OfMeans):
     """Each user sends its own mean less a centre, clipped to a radius, in whole steps of it.
 
     Privacy
@@ -62,11 +100,6 @@ class ClippedMeans(Query):
         check_centre(self.centre)
         check_scale("radius", self.radius)
 
-    @property
-    def d(self) -> int:
-        """Dimension of the samples."""
-        return len(self.centre)
-
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send vector and weight; uses no randomness."""
         with np.errstate(over="ignore"):  # who overflows is private
@@ -82,6 +115,16 @@ class ClippedMeans(Query):
             "weight": np.where(usable, STEPS, 0).astype(np.int32),
         }
         return Report(users.ids, arrays)
+
+    def summary_of(self, means: Floats) -> Summary:
+        away = means - self.centre
+        size = self.lengths(away)
+        usable = np.isfinite(size)
+        away[~usable] = 0.0
+        away *= (STEPS / np.where(usable, np.maximum(size, self.radius), 1.0))[:, None]
+        points = np.trunc(away, out=away).sum(axis=0).astype(np.int64)
+        sums = {"points": points, "weight": np.array([STEPS * np.count_nonzero(usable)])}
+        return Summary(len(means), {name: sums[name] for name in self.bounds(0)})
 
     def fold(self, report: Report) -> Summary:
         """Add up vectors and weights."""
@@ -161,7 +204,7 @@ class SummedMeans(ClippedMeans):
 
 @register_query
 @dataclass(frozen=True)
-class MeanBins(Query):
+class MeanBins(OfMeans):
     """Each user says in which bin its own mean lies, or its distance from a centre; users count.
 
     Bin j of K holds what is within the radius widest 2^(-(K - 1 - j) / 2) and not within a smaller
@@ -198,20 +241,29 @@ class MeanBins(Query):
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send the bin, -1 of a record that cannot be used; uses no randomness."""
-        means = means_of(users, len(self.centre))
+        means = means_of(users, self.d)
         if self.signed:
             size = means[:, 0]
         else:
             with np.errstate(over="ignore", invalid="ignore"):  # who overflows is private
                 size = norms(means - self.centre)
+        return Report(users.ids, {"bins": self._bins(size)})
+
+    def _bins(self, size: Floats) -> NDArray[np.int32]:
         at = np.minimum(np.searchsorted(self.ends, size), self.n_bins - 1)
-        return Report(users.ids, {"bins": np.where(np.isnan(size), -1, at).astype(np.int32)})
+        return np.where(np.isnan(size), -1, at).astype(np.int32)
+
+    def summary_of(self, means: Floats) -> Summary:
+        size = means[:, 0] if self.signed else self.lengths(means - self.centre)
+        return self._count(self._bins(size))
 
     def fold(self, report: Report) -> Summary:
         """Count the users in every bin: (K,) int64."""
-        bins = report.arrays["bins"]
+        return self._count(report.arrays["bins"])
+
+    def _count(self, bins: Array) -> Summary:
         counts = np.bincount(bins[bins >= 0], minlength=self.n_bins).astype(np.int64)
-        return Summary(report.n_users, {"counts": counts})
+        return Summary(len(bins), {"counts": counts})
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every user has a bin, or none."""

@@ -9,15 +9,16 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.records.gradients import Model, user_gradients
-from fedhist.base.arrays import Array, Bounds
+from clients.records.gradients import Model, user_gradients, user_products
+from clients.records.user_rows import shorten
+from fedhist.base.arrays import Array, Bounds, Floats, Words
 from fedhist.base.checks import check_choice, check_scale
 from fedhist.base.errors import WireError
 from fedhist.model.query import Query, Report, Summary
@@ -26,9 +27,12 @@ from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.protocols.shared.contributions import NORM_STEPS
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
+from fedhist.users.shards import Shard
 from fedhist.users.streams import Streams
 
 NAME = "gradient"
+MOST_KNOWN = 1 << 26
+"""Products of all users' samples that a prediction keeps, in 8 bytes each."""
 
 
 @register_query
@@ -115,9 +119,39 @@ class UserGradients(Query):
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send the offset; uses no randomness."""
         rows = user_gradients(users.reals, self.model, self.theta, self.centre, self.clip)
+        return self._report(users.ids, rows)
+
+    def _report(self, ids: Words, rows: Floats) -> Report:
         if self.discrete:
-            return Report(users.ids, {NAME: np.trunc(rows / self.unit).astype(np.int64)})
-        return Report(users.ids, {NAME: rows})
+            return Report(ids, {NAME: np.trunc(rows / self.unit).astype(np.int64)})
+        return Report(ids, {NAME: rows})
+
+    def summary_law(
+        self, users: Shard, kept: dict[str, Any]
+    ) -> Callable[[np.random.Generator], Summary] | None:
+        """Prepare the summary, up to rounding, of least squares from products of samples.
+
+        None where these are too many to be kept.
+        """
+        d = len(self.theta)
+        if self.model != "least-squares" or len(users) * d * (d + 1) > MOST_KNOWN:
+            return None
+        key = f"products of {self.cohort}"
+        if key not in kept:
+            blocks = [*users.blocks()] or [users.none]
+            kept[key] = [(block.ids, user_products(block.reals)) for block in blocks]
+
+        def law(rng: np.random.Generator) -> Summary:
+            parts = []
+            for ids, products in kept[key]:
+                slopes = products.reshape(-1, d + 1) @ np.append(self.theta, -1.0)
+                rows = slopes.reshape(-1, d) - self.centre
+                rows[~np.isfinite(rows).all(axis=1)] = 0.0
+                rows = shorten(rows, self.clip * (1 - 2.0**-30))
+                parts.append(self.fold(self._report(ids, rows)))
+            return Summary.merge(parts)
+
+        return law
 
     # -- server half -----------------------------------------------------------------------------
 

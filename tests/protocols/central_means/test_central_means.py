@@ -18,6 +18,7 @@ from fedhist.protocols import BoxMean, CentralMean, Mean
 from fedhist.protocols.central_means.queries import ClippedMeans, MeanBins
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
 from fedhist.users.streams import SeededStreams
 from server.central_means.localizing import COUNTED_STEPS, STEPS, ball_sensitivities, sum_noise
 from server.noise import SimulatedNoise
@@ -433,3 +434,28 @@ def test_a_noisy_number_of_users_takes_no_mean_out_of_the_range() -> None:
     )
     values = [float(fh.run(few, users, seed=seed).value[0]) for seed in range(60)]
     assert max(map(abs, values)) <= 1.0
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_prepared_sums_are_those_of_the_answers(d: int) -> None:
+    """Up to a step a user of a cohort; one has a NaN, one nothing, and one is far away."""
+    values = np.random.default_rng(3).normal(0.3, 0.1, (6000, d))
+    values[1, 0], values[5] = np.nan, 40.0
+    users = Users.from_samples(np.arange(3001), np.append(0, np.arange(3001) * 2), values)
+    kept: dict[str, Any] = {}
+    centre, cohort = np.full(d, 0.25), Cohort(1, 0.0, 0.9)
+    queries = [ClippedMeans(centre, 0.1, cohort), MeanBins(centre, 2.0, 12, cohort=cohort)]
+    queries += [MeanBins(centre, 2.0, 12, signed=True, cohort=cohort)] if d == 1 else []
+    for query in queries:
+        asked = users.select(cohort)
+        law = query.summary_law(asked, kept)
+        assert law is not None
+        told = law(np.random.default_rng(0))
+        wanted = query.draw_summary(asked, np.random.default_rng(0))
+        query.check_summary(told)
+        assert told.n_users == wanted.n_users
+        assert told.sums.keys() == wanted.sums.keys()
+        for name, sums in wanted.sums.items():
+            most = told.n_users if name == "points" else 0
+            assert np.abs(told.sums[name] - sums).max() <= most
+    assert len(kept) == 1

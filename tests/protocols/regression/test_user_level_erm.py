@@ -432,3 +432,23 @@ def test_refuses(change: dict[str, Any]) -> None:
 def test_resolve_takes_public_shapes() -> None:
     got, told = UserLevelErm.resolve({"epsilon": 1.0}, linear(50, d=7), None)
     assert (got["n_users"], got["dimension"], told) == (50, 7, [])
+
+
+@pytest.mark.parametrize("more", [{}, {"discrete": True}, {"keep_rows": True}])
+def test_prepared_sums_are_those_of_the_answers(more: dict[str, Any]) -> None:
+    """Up to rounding, where records are of one sample, of none and of a NaN as well."""
+    values = np.random.default_rng(4).normal(size=(300, 4))
+    values[7, 2] = np.nan
+    users = Users.from_samples(np.arange(102), np.r_[0, 0, 1, 3:301:3], values)
+    query = UserGradients("least-squares", np.ones(3), np.full(3, 0.5), 0.8, **more)
+    law = query.summary_law(users, {})
+    assert law is not None
+    told = law(np.random.default_rng(0))
+    wanted = query.draw_summary(users, np.random.default_rng(0))
+    query.check_summary(told)
+    if query.keep_rows:
+        assert np.array_equal(told.ids, wanted.ids)
+        assert np.allclose(told.rows[NAME], wanted.rows[NAME], atol=1e-12)
+    else:
+        assert np.allclose(told.sums[NAME], wanted.sums[NAME], atol=9 if query.discrete else 1e-10)
+    assert UserGradients("logistic", np.ones(3), np.ones(3), 0.8).summary_law(users, {}) is None
