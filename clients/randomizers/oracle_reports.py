@@ -166,33 +166,25 @@ def _subset_counts(
     n = int(true_counts.sum())
     n_inside = int(generator.binomial(n, channel.p))
     # before the own symbol, [own out, own in], and after it; a column for each r
-    before = np.zeros((2, w + 1), dtype=np.int64)
-    before[0, w], before[1, w - 1] = n - n_inside, n_inside
-    after = np.zeros(w + 1, dtype=np.int64)
+    groups = np.zeros((3, w + 1), dtype=np.int64)
+    groups[0, w], groups[1, w - 1] = n - n_inside, n_inside
     counts = np.zeros(total, dtype=np.int64)
-    need = np.arange(w + 1)
+    need, past = np.arange(w + 1), np.array([[0], [0], [1]])
     low, high = w - 1, w  # columns in use
     for x in range(total):
-        here = slice(low, high + 1)
-        groups = before[:, here]
+        here = groups[:, low : high + 1]
         met = generator.multivariate_hypergeometric(
-            groups.ravel(), int(true_counts[x]), method="marginals"
-        ).reshape(groups.shape)
-        groups -= met
-        counts[x] = met[1].sum()
-        unmet = total - 1 - x  # others that are left, this one among them
-        for group, left in ((before[0], unmet), (before[1], unmet), (after, unmet + 1)):
-            taking = generator.binomial(group[here], np.minimum(need[here] / max(left, 1), 1.0))
-            counts[x] += taking.sum()
-            group[here] -= taking
-            if low == 0:
-                group[:high] += taking[1:]
-            else:
-                group[low - 1 : high] += taking
-        after[here] += met.sum(axis=0)
-        low = max(low - 1, 0)
-        window = slice(low, high + 1)
-        used = np.flatnonzero(before[:, window].any(axis=0) | (after[window] > 0))
+            here[:2].ravel(), int(true_counts[x]), method="marginals"
+        ).reshape(2, -1)
+        here[:2] -= met
+        left = np.maximum(total - 1 - x + past, 1)  # others, this one among them
+        taking = generator.binomial(here, np.minimum(need[low : high + 1] / left, 1.0))
+        counts[x] = met[1].sum() + taking.sum()
+        here -= taking
+        here[2] += met.sum(axis=0)
+        fewer = max(low - 1, 0)
+        groups[:, fewer:high] += taking[:, int(low == 0) :]
+        used = np.flatnonzero(groups[:, fewer : high + 1].any(axis=0))
         if len(used):
-            low, high = low + int(used[0]), low + int(used[-1])
+            low, high = fewer + int(used[0]), fewer + int(used[-1])
     return counts

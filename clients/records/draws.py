@@ -142,14 +142,18 @@ def sparse_shares(items: Items, domain: Keys) -> Any:
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _add_draws(indptr: Integers, item: Any, upto: Floats, u: Floats, counts: Integers) -> None:
-    """Count for every user the first of its items whose cumulative share exceeds u; or none."""
+    """Count for every user the first of its items whose cumulative share exceeds u; or none.
+
+    The search begins where it ends if shares are equal.
+    """
     for i in range(u.shape[0]):
-        drawn = counts.shape[0] - 1
-        for e in range(indptr[i], indptr[i + 1]):
-            if upto[e] > u[i]:
-                drawn = np.int64(item[e])
-                break
-        counts[drawn] += 1
+        start, stop = indptr[i], indptr[i + 1]
+        e = start + np.int64(u[i] * (stop - start))
+        while e < stop and upto[e] <= u[i]:
+            e += 1
+        while e > start and upto[e - 1] > u[i]:
+            e -= 1
+        counts[item[e] if e < stop else counts.shape[0] - 1] += 1
 
 
 def padded_symbols(items: Items, domain: Keys, padding: int, words: Words) -> Integers:

@@ -27,7 +27,7 @@ from fedhist.protocols.shared.oracle_votes import OracleVotes, count_symbols
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
-from fedhist.users.shards import Shard
+from fedhist.users.shards import BLOCK, Shard
 from fedhist.users.streams import SeededStreams, Streams
 
 MOST_ENTRIES = 1 << 22
@@ -321,8 +321,9 @@ class KnownVectors:
 
         Shares are sparse, and are not written in their basis.
         """
+        sparse = isinstance(self.part, CentredShares)
         for block in self.users.blocks():
-            for some in block.blocks(at_once(self.part)):
+            for some in block.blocks(BLOCK if sparse else at_once(self.part)):
                 if isinstance(self.part, CentredShares):
                     x: Any = sparse_shares(some.counts, self.part.domain)
                     square = np.asarray(x.multiply(x).sum(axis=1)).ravel()
