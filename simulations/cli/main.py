@@ -98,10 +98,9 @@ def run(
     from simulations.config.reading import reading
     from simulations.reporting.table import quiet_flower
     from simulations.reporting.targets import check_folder, check_results
-    from simulations.runs.booked_run import Finished, run_job, summary_of
+    from simulations.runs.booked_run import run_job
     from simulations.runs.config import load_config, prepare
-    from simulations.runs.results import RUN
-    from simulations.runs.tables import print_job
+    from simulations.runs.results import RUN, Finished, print_job, summary_of
 
     overrides = data.overrides(plugin)
     place(workers, ray_address)
@@ -176,8 +175,7 @@ def ledger(
 ) -> None:
     """Check and show PATH, the ledger of what was released from a data set; set its cap."""
     from fedhist.privacy.guarantee import Adjacency
-    from simulations.runs.data_ledger import Cap, DataLedger
-    from simulations.runs.tables import ledger_document, print_ledger
+    from simulations.runs.data_ledger import Cap, DataLedger, ledger_document, print_ledger
 
     book = DataLedger(path)
     if cap_epsilon is not None or cap_delta is not None:

@@ -49,7 +49,6 @@ KINDS: Mapping[str, type[PopulationSpec]] = _Kinds(
         "uniform": "shared_mean.Uniform",
         "gaussian": "shared_mean.Gaussian",
         "two-point": "shared_mean.TwoPoint",
-        "coins": "shared_mean.Coins",
         "regression": "regression.Regression",
         "density": "density_samples.DensitySamples",
     }

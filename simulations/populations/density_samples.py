@@ -17,9 +17,15 @@ from fedhist.base.errors import nearest
 from fedhist.users.batch import Users
 from simulations.config.reading import Finite, Must, Natural, Positive, Whole
 from simulations.populations.base import Plan
-from simulations.populations.differing import SharesDiffer, mirrored_share
 from simulations.populations.draws import Choice, beta_of, urn_kernel, words
-from simulations.populations.synthetic import Sizes, Synthetic, sampled_users, samples_told
+from simulations.populations.synthetic import (
+    SharesDiffer,
+    Sizes,
+    Synthetic,
+    mirrored_share,
+    sampled_users,
+    samples_told,
+)
 
 BUMPS: Mapping[str, tuple[tuple[float, float, int], ...]] = MappingProxyType(
     {

@@ -12,14 +12,16 @@ from fedhist.base.arrays import Floats, Words
 from fedhist.users.batch import Users
 from simulations.config.reading import Finite, Natural, Positive, Whole
 from simulations.populations.base import Plan
-from simulations.populations.differing import MeansDiffer, check_means, own_means
 from simulations.populations.draws import normal_of, unit, words
 from simulations.populations.synthetic import (
     Leading,
+    MeansDiffer,
     Sizes,
     Synthetic,
     check_leading,
+    check_means,
     leading,
+    own_means,
     sampled_users,
     samples_told,
 )
@@ -40,9 +42,9 @@ class SharedMean(Synthetic):
     low, high : float
         Public range of every coordinate.
     dimension : int, default 1
-    users : {"alike", "normal", "beta", "two-clusters", "outliers"}, default "alike"
+    users : {"alike", "normal", "two-clusters", "outliers"}, default "alike"
         How the users' own means lie around ``mean``, see
-        :func:`~simulations.populations.differing.own_means`.
+        :func:`~simulations.populations.synthetic.own_means`.
     user_spread : float, default 0.1
         Standard deviation of the users' own means in each coordinate, where they differ.
     seed : int
@@ -159,21 +161,6 @@ class TwoPoint(_Within):
     def draw(self, drawn: Words, centre: Floats) -> Floats:
         steps = np.array([-self.spread, self.spread])
         return np.asarray(centre + steps[drawn >> np.uint64(63)])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Coins(SharedMean):
-    """Samples at an end of the range in every coordinate: coins that show ``high`` or ``low``.
-
-    Mean and user_spread alone make the law: users = "beta" has coins of Beta(a, b) means. See
-    :class:`SharedMean` for the parameters.
-    """
-
-    kind: ClassVar[str] = "coins"
-
-    def draw(self, drawn: Words, centre: Floats) -> Floats:
-        up = self.low + (self.high - self.low) * unit(drawn) < centre
-        return np.where(up, self.high, self.low)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,13 @@ User k of a population is drawn from words that depend on the specification and 
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache, cached_property, lru_cache
-from typing import Annotated, Any, ClassVar
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard
 from simulations.config.reading import Finite, Must, Whole
 from simulations.populations.base import Loaded, Plan, PopulationSpec
-from simulations.populations.draws import Choice, each, items_kernel, unit, words
+from simulations.populations.draws import Choice, each, items_kernel, normal_of, unit, words
 
 MOST = 1 << 32
 """Users of a population, and draws of a user: what the words' counter has room for."""
@@ -39,6 +41,13 @@ Domain = Annotated[Whole, Must(f"at most 2^24 = {MOST_ITEMS:,} items", lambda d:
 """How many items there are."""
 Leading = Finite | tuple[Finite, ...]
 """One value for all dimensions, or the leading ones, with zeros after them."""
+MeansDiffer = Literal["alike", "normal", "two-clusters", "outliers"]
+"""How the users' own means lie around the common one."""
+SharesDiffer = Literal["alike", "dirichlet", "two-clusters", "outliers"]
+"""How the users' own distributions lie around the common one."""
+OUTLIERS = 0.05
+"""Share of the users in the far cluster."""
+_MIRRORED: Mapping[str, float] = MappingProxyType({"two-clusters": 0.5, "outliers": OUTLIERS})
 
 
 class Synthetic(PopulationSpec):
@@ -283,3 +292,75 @@ def check_leading(name: str, value: Leading, dimension: int, what: str) -> None:
     values = value if isinstance(value, tuple) else (value,)
     if not 1 <= len(values) <= dimension:
         raise ValueError(f"{name} has {len(values)} values for {dimension} {what}")
+
+
+# -- users who differ: each has a mean, or a distribution, of its own; the average stays as it is --
+
+
+def own_means(
+    users: MeansDiffer,
+    mean: Floats,
+    spread: float,
+    low: float,
+    high: float,
+    key: np.uint64,
+    first: int,
+    n: int,
+) -> Floats:
+    """Draw users' means; in each coordinate they have the given mean and standard deviation.
+
+    Parameters
+    ----------
+    users : str
+        "alike": no draw. "normal": independent normals, clipped to the range, which moves their
+        mean where they reach it. "two-clusters": each half of the users on one side.
+        "outliers": 5 % of the users stand sqrt(19) standard deviations above the mean, the
+        others a little below it. A cluster is on the same side in all coordinates.
+    mean : (d,) float64
+    spread : float
+        Standard deviation of the users' own means.
+    low, high : float
+        Range of a mean.
+    key : uint64
+        Of the draws.
+    first, n : int
+        Users first, ..., first + n - 1.
+
+    Returns
+    -------
+    (n, d) float64
+    """
+    if users == "alike":
+        return np.broadcast_to(mean, (n, len(mean)))
+    if users in _MIRRORED:
+        up = unit(words(key, first, each(n))) < _MIRRORED[users]
+        above, below = cluster_steps(users)
+        return np.asarray(mean + spread * np.where(up, above, below))
+    drawn = words(key, first, each(n), len(mean))
+    return np.asarray(np.clip(mean + spread * normal_of(drawn), low, high))
+
+
+def check_means(users: MeansDiffer, mean: Floats, spread: float, low: float, high: float) -> None:
+    """Refuse means and a spread that users in this range cannot have; ValueError says which."""
+    if users in _MIRRORED:
+        above, below = cluster_steps(users)
+        far, near = mean.max() + spread * above, mean.min() + spread * below
+        if near < low or far > high:
+            raise ValueError(
+                f"the clusters' means reach from {near:g} to {far:g}, outside [{low:g}, {high:g}]"
+            )
+
+
+def cluster_steps(users: str) -> tuple[float, float]:
+    """Return where the upper and the lower cluster stand, in standard deviations of all users.
+
+    >>> cluster_steps("two-clusters")
+    (1.0, -1.0)
+    """
+    share = _MIRRORED[users]
+    return math.sqrt((1 - share) / share), -math.sqrt(share / (1 - share))
+
+
+def mirrored_share(users: SharesDiffer) -> float:
+    """Return the share of the users that take every sample from the mirror image."""
+    return _MIRRORED.get(users, 0.0)

@@ -13,15 +13,16 @@ from fedhist.base.arrays import Floats, Integers
 from fedhist.users.batch import Users
 from simulations.config.reading import Natural, NonNegative, Positive, Whole
 from simulations.populations.base import Plan
-from simulations.populations.differing import SharesDiffer, mirrored_share
 from simulations.populations.draws import Choice, each, unit, words
 from simulations.populations.synthetic import (
     MOST,
     Domain,
+    SharesDiffer,
     Synthetic,
     in_words,
     item_users,
     made_words,
+    mirrored_share,
     numbered_items,
 )
 

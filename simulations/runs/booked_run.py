@@ -5,39 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.model.evaluation import check_rows, first_pass
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session, claim
-from simulations.reporting.estimates import columns_of
 from simulations.runs.config import Prepared
 from simulations.runs.data_ledger import DataLedger
-from simulations.runs.results import (
-    Evaluation,
-    describe,
-    evaluate,
-    folder_for,
-    ledger_in_words,
-    metrics,
-    write_results,
-)
-from simulations.runs.run import Outcome, check_population, drive, open_session
+from simulations.runs.results import Finished, evaluate, folder_for, write_results
+from simulations.runs.run import check_population, drive, open_session
 
 Progress = Callable[[int, int, int], None]
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A finished job: its runs, how far off they were, and the folder where they are written."""
-
-    prepared: Prepared
-    outcomes: list[Outcome]
-    evaluation: Evaluation | None
-    folder: Path
 
 
 def run_job(
@@ -78,43 +57,25 @@ def run_job(
                 outcomes.append(drive(session, drawn, users, options))
                 book.settle()
             prepared = replace(prepared, total=outcomes[0].measured)
-            evaluation, folder = None, folder_for(prepared.config.name, table.out)
+            folder = folder_for(prepared.config.name, table.out)
+            finished = Finished(prepared, outcomes, None, folder)
             try:
                 started = time.perf_counter()
-                evaluation = evaluate(prepared, outcomes)
+                finished = replace(finished, evaluation=evaluate(prepared, outcomes))
                 outcomes[0].seconds["evaluation"] = time.perf_counter() - started
-                finished = Finished(prepared, outcomes, evaluation, folder)
                 if show is not None:
                     show(finished)
             except BaseException as e:  # budget is spent: nothing is lost that cannot be shown
-                if evaluation is None:
+                if finished.evaluation is None:
                     vars(prepared)["known"] = None  # what has failed is not begun again
-                write_results(prepared, outcomes, evaluation, str(folder), force=force)
+                write_results(finished, force=force)
                 e.add_note(f"written to {folder}")
                 raise
     except BaseException:
         book.give_back()
         raise
-    write_results(prepared, outcomes, evaluation, str(folder), force=force)
+    write_results(finished, force=force)
     return finished
-
-
-def summary_of(finished: Finished) -> dict[str, Any]:
-    """Return a finished job as plain data: what its folder holds, and where that is."""
-    prepared, outcomes = finished.prepared, finished.outcomes
-    estimate, table = outcomes[0].estimate, None
-    if estimate.value is not None:
-        keys, columns = columns_of(estimate)
-        table = {"key": list(keys), **{name: x.tolist() for name, x in columns.items()}}
-    return {
-        "kind": "run",
-        "name": prepared.config.name,
-        "estimate": table,
-        "metrics": metrics(prepared, outcomes, finished.evaluation),
-        "ledger": ledger_in_words(prepared, estimate.ledger),
-        "config": describe(prepared, [o.seed for o in outcomes]),
-        "folder": str(finished.folder),
-    }
 
 
 class Reservations:

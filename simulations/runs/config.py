@@ -1,6 +1,6 @@
 """Run configurations: a TOML file with the tables [run], [protocol], [population], [[adversary]].
 
-The same file may have parts for studies, which :mod:`simulations.config.parts` names.
+The same file may have parts for studies, which :mod:`simulations.config.named_files` names.
 
 The keys of [protocol] are the fields of the protocol, those of [population] the fields of the
 population's kind, and those of [run] the fields of :class:`RunTable`. An unknown key is an error
@@ -31,8 +31,7 @@ from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.privacy.shuffler import Shuffler, Shuffling
 from fedhist.protocols.shared.shuffles import Shuffles
 from simulations.adversaries import Adversary, as_tables, override_adversary, read_adversaries
-from simulations.config.named_files import builtin_names, key_value, settings_text
-from simulations.config.parts import part_of
+from simulations.config.named_files import builtin_names, key_value, part_of, settings_text
 from simulations.config.reading import (
     Must,
     Natural,

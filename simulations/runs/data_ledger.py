@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.base.files import locked, write_private
@@ -25,6 +25,10 @@ from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError, convert
 from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Release, approximate, pure
 from fedhist.privacy.ledger import SLACK, Entry, Ledger, spent, whole
 from simulations.reporting.json_files import plain
+from simulations.reporting.table import Column, Table, print_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FORMAT, READABLE = 2, (1, 2)
 """Written and read: lines of format 1 have no ``null_safe`` and no ``costs``."""
@@ -278,3 +282,61 @@ def _costs(ledger: Ledger) -> dict[str, list[float]]:
             cost = whole(ledger.under(adjacency))
             out[adjacency.value] = [getattr(cost, c) for c in CURRENCIES]
     return out
+
+
+# -- what `fedhist ledger` shows ------------------------------------------------------------------
+
+
+def print_ledger(console: Console, ledger: DataLedger, adjacency: Adjacency | None = None) -> None:
+    """Show what has been released from a data set: in all, under each adjacency or under one.
+
+    Raises NoTotalError if a line says nothing under the adjacency that is asked for.
+    """
+    cap, lines = ledger.read()
+    under = adjacency or common_adjacency(lines)
+    epsilon, delta = ledger.total(under)
+    limit = "no cap" if math.isinf(cap.epsilon) else f"the cap is {cap.epsilon:g}"
+    notes = [f"released, {under.value}: epsilon = {epsilon:.6g} at delta = {delta:g}; {limit}"]
+    if adjacency is None and lines:
+        notes += [
+            f"the same, {a.value}: {_total_in_words(ledger, a)}"
+            for a in USER_LEVEL
+            if a is not under
+        ]
+    if {s.adjacency for s in lines} - {under.value}:
+        notes.insert(0, f"mixed adjacencies: all lines are stated under {under.value}")
+    names = ("when", "run", "trust", "adjacency", "epsilon", "delta", "state")
+    rows = [
+        (s.when[:16], s.what, s.trust, s.adjacency, s.epsilon, f"{s.delta:g}", s.state)
+        for s in lines
+    ]
+    table = Table.of([Column(n, keep=n != "run") for n in names], rows, notes=notes)
+    print_table(console, table)
+
+
+def ledger_document(ledger: DataLedger, adjacency: Adjacency | None = None) -> dict[str, Any]:
+    """Return the same as data: ``total`` is under ``adjacency``, and null where there is none."""
+    cap, lines = ledger.read()
+    under = adjacency or common_adjacency(lines)
+
+    def total(a: Adjacency) -> dict[str, float] | None:
+        try:
+            return dict(zip(("epsilon", "delta"), ledger.total(a), strict=True))
+        except NoTotalError:
+            return None
+
+    return {
+        "cap": asdict(cap),
+        "adjacency": under.value,
+        "total": total(under),
+        "totals": {a.value: total(a) for a in USER_LEVEL},
+        "runs": [asdict(line) for line in lines],
+    }
+
+
+def _total_in_words(ledger: DataLedger, adjacency: Adjacency) -> str:
+    try:
+        epsilon, delta = ledger.total(adjacency)
+    except NoTotalError as e:
+        return f"no total; {e}"
+    return f"epsilon = {epsilon:.6g} at delta = {delta:g}"

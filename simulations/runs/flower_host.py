@@ -48,7 +48,7 @@ from simulations.runs.config import (
     prepare,
 )
 from simulations.runs.over_grid import strategy_of
-from simulations.runs.results import RUN, evaluate, write_results
+from simulations.runs.results import RUN, Finished, evaluate, folder_for, write_results
 from simulations.runs.run import MASKED, Outcome, ended, for_protocol, open_session
 
 KEEPING_KEYS = ("guard-folder", "guard-counter", "secagg-key", "secagg-peers")
@@ -122,7 +122,8 @@ class FlowerHost:
             book.settle()
             estimate = ended(session)
             outcome = Outcome(estimate, strategy.rounds, {}, seed)
-            folder = write_results(prepared, [outcome], evaluate(prepared, [outcome]), out)
+            folder = folder_for(prepared.config.name, out)
+            write_results(Finished(prepared, [outcome], evaluate(prepared, [outcome]), folder))
             level = INFO if estimate.status == "ok" else WARNING
             said = f"{estimate.status}: {estimate.reason}" if estimate.reason else estimate.status
             log(level, "%s; results in %s", said, folder)

@@ -1,4 +1,4 @@
-"""What a run leaves behind: one folder, written whole or not at all."""
+"""What a run shows in the terminal, and leaves behind: a folder, whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,11 +24,16 @@ from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys
-from simulations.reporting.estimates import write_estimate
+from simulations.reporting.estimates import columns_of, draw_estimate, write_estimate
 from simulations.reporting.json_files import write_json
+from simulations.reporting.numbers import NORMAL, clipped, number
+from simulations.reporting.table import Table, numeric, print_facts, print_table
 from simulations.reporting.targets import new_folder, whole_folder
 from simulations.runs.config import SHUFFLE, Prepared, shuffle_in_words
 from simulations.runs.run import Outcome
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 RUN = "run"
 """The kind of folder that a run writes."""
@@ -43,6 +48,11 @@ NOT_PROMISED = (
     "that nobody learns who took part, when, and how long the messages are",
 )
 """What sums under masks leave open."""
+
+MOST_ROWS = 10
+MOST_LETTERS = 30
+MOST_ROUNDS = 4
+"""Rounds up to which each has its line."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,16 @@ class Evaluation:
         return float(self.losses.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
 
 
+@dataclass(frozen=True)
+class Finished:
+    """A finished job: its runs, how far off they were, and the folder where they are written."""
+
+    prepared: Prepared
+    outcomes: list[Outcome]
+    evaluation: Evaluation | None
+    folder: Path
+
+
 def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | None:
     """Compare the estimates with the truth, where the data are here and an estimate is ok."""
     found = [o.estimate for o in outcomes if o.estimate.value is not None]
@@ -111,49 +131,33 @@ def folder_for(name: str, out: str) -> Path:
     return (Path(out) if out else new_folder(name)).absolute()
 
 
-def write_results(
-    prepared: Prepared,
-    outcomes: Sequence[Outcome],
-    evaluation: Evaluation | None,
-    out: str = "",
-    *,
-    force: bool = False,
-) -> Path:
+def write_results(finished: Finished, *, force: bool = False) -> None:
     """Write a run's folder: configuration, estimate, metrics, ledger and figure.
 
-    ``outcomes``: one per repeat; the estimate written and drawn is the first one's; ``evaluation``:
-    from :func:`evaluate`; ``out``: folder; empty makes one under results/ named after configuration
-    and time; ``force``: replace whatever folder is there. Returns the folder. It appears whole or
-    not at all; an older run's is replaced. Raises ValueError if something else is there
-    (:mod:`simulations.reporting.targets`).
+    The estimate written and drawn is the first one's; ``force``: replace whatever folder is there.
+    It appears whole or not at all; an older run's is replaced. Raises ValueError if something else
+    is there (:mod:`simulations.reporting.targets`).
     """
-    first = outcomes[0]
-    target = folder_for(prepared.config.name, out)
-    with whole_folder(target, RUN, shared=prepared.config.run.shared, force=force) as part:
-        write_json(part / "config.json", describe(prepared, [o.seed for o in outcomes]))
-        write_json(part / "metrics.json", metrics(prepared, outcomes, evaluation))
+    prepared, evaluation, run = finished.prepared, finished.evaluation, finished.prepared.config.run
+    first = finished.outcomes[0]
+    with whole_folder(finished.folder, RUN, shared=run.shared, force=force) as part:
+        write_json(part / "config.json", describe(prepared, [o.seed for o in finished.outcomes]))
+        write_json(part / "metrics.json", metrics(finished))
         write_json(part / "ledger.json", ledger_in_words(prepared, first.estimate.ledger))
-        if first.estimate.value is not None:
-            about = {"estimates": in_words(first.estimate.truth)}
-            write_estimate(part, first.estimate, about, raw=prepared.config.run.raw_csv)
-            from simulations.reporting.estimates import draw_estimate
-
-            shown, truth, told = first.estimate, None, prepared.not_private
-            if evaluation is not None:
-                truth = evaluation.truth
-                if evaluation.support is not None:
-                    shown = shown.over(
-                        evaluation.support, evaluation.one_in, invented=prepared.protocol.invents
-                    )
-                told += (f"items {evaluation.sampled}",) if evaluation.sampled else ()
-            draw_estimate(
-                shown,
-                truth,
-                prepared.protocol,
-                part / "figure.png",
-                not_private=told,
-            )
-    return target
+        if first.estimate.value is None:
+            return
+        about = {"estimates": in_words(first.estimate.truth)}
+        write_estimate(part, first.estimate, about, raw=run.raw_csv)
+        shown, truth, told = first.estimate, None, prepared.not_private
+        if evaluation is not None:
+            truth = evaluation.truth
+            if evaluation.support is not None:
+                shown = shown.over(
+                    evaluation.support, evaluation.one_in, invented=prepared.protocol.invents
+                )
+            told += (f"items {evaluation.sampled}",) if evaluation.sampled else ()
+        figure = part / "figure.png"
+        draw_estimate(shown, truth, prepared.protocol, figure, not_private=told)
 
 
 def describe(prepared: Prepared, seeds: Sequence[int]) -> dict[str, Any]:
@@ -188,11 +192,9 @@ def protocol_fields(protocol: Protocol) -> dict[str, Any]:
     return out
 
 
-def metrics(
-    prepared: Prepared, outcomes: Sequence[Outcome], evaluation: Evaluation | None
-) -> dict[str, Any]:
+def metrics(finished: Finished) -> dict[str, Any]:
     """Return what was measured, the public part apart from the part that is not private."""
-    first = outcomes[0]
+    prepared, evaluation, first = finished.prepared, finished.evaluation, finished.outcomes[0]
     body: dict[str, Any] = {
         "status": first.estimate.status,
         "reason": first.estimate.reason,
@@ -305,3 +307,162 @@ def git_revision() -> str | None:
     command = ["git", "-C", str(home), "describe", "--always", "--dirty", "--abbrev=40"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     return found.stdout.strip() or None
+
+
+def summary_of(finished: Finished) -> dict[str, Any]:
+    """Return a finished job as plain data: what its folder holds, and where that is."""
+    prepared, outcomes = finished.prepared, finished.outcomes
+    estimate, table = outcomes[0].estimate, None
+    if estimate.value is not None:
+        keys, columns = columns_of(estimate)
+        table = {"key": list(keys), **{name: x.tolist() for name, x in columns.items()}}
+    return {
+        "kind": "run",
+        "name": prepared.config.name,
+        "estimate": table,
+        "metrics": metrics(finished),
+        "ledger": ledger_in_words(prepared, estimate.ledger),
+        "config": describe(prepared, [o.seed for o in outcomes]),
+        "folder": str(finished.folder),
+    }
+
+
+# -- in the terminal -------------------------------------------------------------------------------
+
+
+def print_job(console: Console, finished: Finished) -> None:
+    """Print a finished job: what it cost, how far off it was, and its first rows."""
+    print_facts(console, _facts(finished))
+    if finished.outcomes[0].estimate.value is not None:
+        print_table(console, _estimate_table(finished), gap=3)
+
+
+def _facts(finished: Finished) -> list[tuple[str, str]]:
+    estimate, prepared = finished.outcomes[0].estimate, finished.prepared
+    protocol = prepared.protocol
+    facts = [
+        ("protocol", f"{protocol.name} ({protocol.paper})"),
+        ("guarantee", str(protocol.guarantee)),
+    ]
+    if estimate.truth not in (None, Truth.OWN):
+        facts.insert(1, ("estimates", f"{protocol.target}: {estimate.truth}"))
+    if protocol.claimed != protocol.guarantee:
+        facts.append(("the paper claims", str(protocol.claimed)))
+    if estimate.ledger is not None:
+        total = estimate.ledger.spent()
+        spent = f"epsilon = {total.epsilon:.6g} at delta = {total.delta:g} ({total.how})"
+        facts.append(("spent", spent))
+    facts.append(("noise", _noise_in_words(finished)))
+    if estimate.ledger is not None and estimate.ledger.aggregation:
+        facts.append(("aggregation", estimate.ledger.aggregation))
+    if protocol.guarantee.trust is Trust.SHUFFLE:
+        facts.append((SHUFFLE, shuffle_in_words(protocol.guarantee)))
+    if prepared.plan is not None:
+        facts.append(("population", prepared.plan.title))
+    facts.append(("rounds", _rounds_in_words(finished)))
+    if estimate.public:
+        told = ", ".join(f"{k} = {number(v, 5)}" for k, v in estimate.public.items())
+        facts.append(("public", told))
+    if finished.evaluation is not None:
+        facts.append(("error", _error_in_words(finished)))
+    notes = (*prepared.facts, *_diagnostics(finished), *_adversaries(finished))
+    facts += [("NOT PRIVATE", note) for note in (*prepared.not_private, *notes)]
+    facts += [("warning", warning) for warning in (*prepared.doubts, *estimate.warnings)]
+    reason = f": {estimate.reason}" if estimate.reason else ""
+    return [*facts, ("status", estimate.status + reason)]
+
+
+def _diagnostics(finished: Finished) -> list[str]:
+    known = finished.prepared.known
+    found = {} if known is None else known.diagnostics
+    return [f"{name}: {number(count, 5)}" for name, count in found.items() if count]
+
+
+def _adversaries(finished: Finished) -> list[str]:
+    """Say what adversaries did and what became of it, one line each."""
+    found = finished.outcomes[0].adversaries.items()
+    return [
+        f"{what}: " + ", ".join(f"{n:,} x {why}" for why, n in counts.items())
+        for what, counts in found
+        if counts
+    ]
+
+
+def _noise_in_words(finished: Finished) -> str:
+    if finished.prepared.protocol.guarantee.trust in (Trust.SHUFFLE, Trust.LOCAL):
+        if finished.prepared.config.run.clients == "aggregate":
+            return "simulated in aggregate (sums of reports drawn from their exact law, seeded)"
+        if finished.prepared.config.run.noise == "secure":
+            return "secure (clients' coins from system entropy, no seed)"
+        return "simulated clients (seeded coins: for evaluation; a real client draws its own)"
+    return {
+        "simulated": "simulated (NumPy, seeded: for evaluation, not for a real release)",
+        "secure": "secure (exact integer samplers, no seed)",
+    }[finished.prepared.config.run.noise]
+
+
+def _rounds_in_words(finished: Finished) -> str:
+    first = finished.outcomes[0]
+    out = []
+    for r in first.rounds:
+        replies = "1 reply" if r["replies"] == 1 else f"{int(r['replies']):,} replies"
+        text = f"{replies} in {r.get('seconds_asking', 0.0):.2f} s"
+        if r.get("bytes_received") and r.get("replies"):
+            text += f", {r['bytes_received'] / r['replies']:,.0f} bytes each"
+        if r.get("missing"):
+            text += f", {int(r['missing'])} missing"
+        out.append(text)
+    if len(out) > MOST_ROUNDS:
+        out[1:-1] = [f"... {len(out) - 2} more"]
+    return "\n".join(out) or "none"
+
+
+KINDS = {"exact": "exact formula", "simulated": "simulated", "bound": "a paper's upper bound"}
+
+
+def _error_in_words(finished: Finished) -> str:
+    e = finished.evaluation
+    if e is None:
+        return "unknown"
+    several = len(e.losses) > 1
+    plus = f" ± {e.standard_error:.3g} in {len(e.losses)} runs" if several else " in this run"
+    kind = KINDS[e.bound.kind] + (f" ± {e.bound.stderr:.2g}" if e.bound.stderr else "")
+    share = f", {e.mean / e.total:.2%} of the total" if e.bound.loss == "l1" and e.total else ""
+    sampled = f"; items {e.sampled}" if e.sampled else ""
+    return (
+        f"{e.bound.loss} {e.mean:.4g}{plus}{share}\n"
+        f"{e.bound.loss} {e.bound.expected:.4g} expected ({kind}); NOT PRIVATE{sampled}"
+    )
+
+
+def _estimate_table(finished: Finished) -> Table:
+    estimate, evaluation = finished.outcomes[0].estimate, finished.evaluation
+    keys, value = estimate.keys, np.atleast_1d(np.asarray(estimate.value))
+    order = np.arange(len(value)) if keys is None else np.argsort(-value, kind="stable")
+    order = order[:MOST_ROWS]
+    names, columns = ["estimate", "± 1.96 s.e."], [value.tolist(), [""] * len(value)]
+    if estimate.stderr is not None:
+        columns[1] = (NORMAL * np.broadcast_to(estimate.stderr, value.shape)).tolist()
+    if evaluation is not None:
+        truth = np.atleast_1d(evaluation.truth).tolist()
+        if evaluation.support is not None and keys:
+            at = evaluation.support.positions(keys)
+            truth = [truth[i] if i >= 0 else "" for i in at.tolist()]
+        columns.append(truth)
+        names.append(", ".join(x for x in ("truth (NOT PRIVATE)", evaluation.sampled) if x))
+    protocol = finished.prepared.protocol
+    places = protocol.positions
+
+    def name(i: int) -> str:
+        if keys is not None:
+            return clipped(keys[i], MOST_LETTERS)
+        entry = i if places is None else f"{places[i]:g}"
+        return protocol.target + (f"[{entry}]" if len(value) > 1 else "")
+
+    rows = [[name(i), *(c[i] for c in columns)] for i in order.tolist()]
+    which = "first" if keys is None else "largest"
+    return Table.of(
+        ["" if keys is None else "item", *numeric(names, write=number)],
+        rows,
+        title=f"the {MOST_ROWS} {which} of {len(value):,}" if len(value) > MOST_ROWS else "",
+    )

@@ -64,9 +64,8 @@ from simulations.adversaries import (
     read_adversaries,
     rows_of,
 )
-from simulations.config.named_files import builtin_names, settings_text
-from simulations.config.parts import COMMON as TABLES
-from simulations.config.parts import part_of
+from simulations.config.named_files import COMMON as TABLES
+from simulations.config.named_files import builtin_names, part_of, settings_text
 from simulations.config.reading import (
     Delta,
     Must,

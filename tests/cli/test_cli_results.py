@@ -58,7 +58,7 @@ def test_results_are_shown_before_their_picture_is_drawn(
     def full(*arguments: object, **more: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("simulations.reporting.estimates.draw_estimate", full)
+    monkeypatch.setattr("simulations.runs.results.draw_estimate", full)
     answer = run("--out", "out")
     assert answer.status == 2
     assert re.search("^ status +ok", answer.out, re.MULTILINE)
@@ -75,7 +75,7 @@ def test_results_are_kept_that_cannot_be_shown(
     def closed(*arguments: object, **more: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("simulations.runs.tables.print_table", closed)
+    monkeypatch.setattr("simulations.runs.results.print_table", closed)
     assert run("--out", "out").status == 2
     assert {p.name for p in Path("out").iterdir()} == FILES
 
@@ -186,7 +186,7 @@ def test_an_interrupt_while_writing_leaves_nothing_and_keeps_what_was_there(
     def interrupt(*arguments: object, **more: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simulations.reporting.estimates.draw_estimate", interrupt)
+    monkeypatch.setattr("simulations.runs.results.draw_estimate", interrupt)
     for folder in ("out", "new"):
         answer = run("--seed", "2", "--out", folder)
         assert answer.status == 130
@@ -201,7 +201,7 @@ def test_an_interrupt_while_results_are_shown_says_where_they_are(
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simulations.runs.tables.print_job", interrupt)
+    monkeypatch.setattr("simulations.runs.results.print_job", interrupt)
     answer = run("--out", "out")
     assert answer.status == 130
     assert "nothing was written" not in answer.err

@@ -19,8 +19,7 @@ from simulations.cli import lists
 from simulations.experiments.experiment import Check, Request, Result, experiment
 from simulations.experiments.report import Reproduced
 from simulations.reporting.table import Column, Table, print_table, wrap
-from simulations.runs.data_ledger import DataLedger
-from simulations.runs.tables import print_ledger
+from simulations.runs.data_ledger import DataLedger, print_ledger
 from simulations.studies.compared import Compared, plan_of, run_cells
 from simulations.studies.study import load_study
 from simulations.studies.summary import Line

@@ -16,7 +16,7 @@ import scipy.stats
 from fedhist.users.batch import Users
 from simulations.populations import population
 from simulations.populations.density_samples import DensitySamples
-from simulations.populations.differing import OUTLIERS, own_means
+from simulations.populations.synthetic import OUTLIERS, own_means
 
 N = 20_000
 
@@ -27,7 +27,7 @@ def users_means(users: Users) -> np.ndarray:
     return np.add.reduceat(x, indptr[:-1], axis=0) / np.diff(indptr)[:, None]
 
 
-@pytest.mark.parametrize("users", ["normal", "beta", "two-clusters", "outliers"])
+@pytest.mark.parametrize("users", ["normal", "two-clusters", "outliers"])
 def test_own_means_have_the_moments(users: Any) -> None:
     mean = np.array([0.2, -0.1])
     own = own_means(users, mean, 0.15, -1, 1, np.uint64(1), 0, N)
@@ -42,26 +42,6 @@ def test_own_means_have_the_moments(users: Any) -> None:
         share = 0.5 if users == "two-clusters" else OUTLIERS
         error = math.sqrt(share * (1 - share) / N)
         assert (own[:, 0] > 0.2).mean() == pytest.approx(share, abs=6 * error)
-
-
-def test_beta_users_near_an_edge() -> None:
-    """Beta(.6, 5.4): mean .1, variance .09 / 7."""
-    mean = np.array([0.1])
-    own = own_means("beta", mean, math.sqrt(0.09 / 7), 0, 1, np.uint64(2), 0, N)[:, 0]
-    assert scipy.stats.kstest(own, scipy.stats.beta(0.6, 5.4).cdf).pvalue > 1e-6
-
-
-def test_coins_of_differing_users() -> None:
-    """Samples are ends of the range; T of them spread a user's mean by theta (1 - theta) / T."""
-    given: dict[str, Any] = {"low": 0.0, "mean": 0.5, "users": "beta", "user_spread": 0.2}
-    loaded = population("coins", n_users=N, samples_per_user=20, **given).load()
-    x = loaded.users.reals.values
-    assert set(np.unique(x)) == {0.0, 1.0}
-    own = users_means(loaded.users)[:, 0]
-    variance = 0.04 + (0.25 - 0.04) / 20
-    assert own.mean() == pytest.approx(0.5, abs=6 * math.sqrt(variance / N))
-    assert own.var() == pytest.approx(variance, rel=6 * math.sqrt(2 / N))
-    assert "users beta" in loaded.title
 
 
 @pytest.mark.parametrize("kind", ["uniform", "two-point", "gaussian"])
@@ -150,13 +130,10 @@ def test_densities_of_differing_users(users: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "wrong", "message"),
     [
-        ("coins", {"users": "gamma"}, "gamma"),
-        ("coins", {"users": "beta", "user_spread": 1.0}, "user_spread = 1"),
-        ("coins", {"users": "beta", "user_spread": 1e-200}, r"at least 2e-12, got 1e-200; take"),
-        ("two-point", {"users": "beta", "user_spread": 0.1, "spread": 1.0}, "cannot have the"),
-        ("coins", {"users": "outliers", "user_spread": 0.3}, r"1\.30767, outside \[-1, 1\]"),
+        ("gaussian", {"users": "gamma"}, "gamma"),
+        ("gaussian", {"users": "outliers", "user_spread": 0.3}, r"1\.30767, outside \[-1, 1\]"),
         ("two-point", {"users": "two-clusters", "user_spread": 0.8}, r"outside \[-0.75, 0.75\]"),
-        ("coins", {"user_spread": 0.0}, "user_spread must be positive, got 0"),
+        ("gaussian", {"user_spread": 0.0}, "user_spread must be positive, got 0"),
         ("density", {"users": "normal"}, "normal"),
         ("density", {"density": "beta", "beta": [1.0, 0.0]}, "beta"),
         ("zipf", {"users": "dirichlet", "concentration": 0.0, "d": 3}, "concentration"),

@@ -44,7 +44,6 @@ KINDS: list[tuple[str, dict[str, Any], str]] = [
     ("uniform", {"samples_per_user": [1, 5]}, "c67fa3af1442e742"),
     ("gaussian", {"samples_per_user": 2, "dimension": 2, "users": "normal"}, "10866b78352223b2"),
     ("two-point", {"samples_per_user": 1, "users": "outliers"}, "8f962e4a54bb2533"),
-    ("coins", {"samples_per_user": 3, "users": "beta", "mean": 0.1}, "17a16b7923789027"),
     (
         "regression",
         {"samples_per_user": [1, 3], "dimension": 2, "user_spread": 0.5},
