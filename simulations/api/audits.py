@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from fedhist.base.checks import check_integer
-from fedhist.base.errors import nearest
 from fedhist.model.protocol import Protocol
-from fedhist.model.renamed import instead
 from simulations.api.inputs import files_of, short
 from simulations.audit.audited import Audited, audit_all
 from simulations.audit.bounds import ALPHA
-from simulations.audit.checks import chosen_protocols
+from simulations.audit.checks import changed, chosen_protocols
 from simulations.audit.finding import Settings
 
 WHAT = "a protocol, its class or its name"
@@ -92,9 +89,4 @@ def _made(protocol: object, changes: dict[str, Any]) -> Protocol:
         protocol = protocol.example()
     if not isinstance(protocol, Protocol):
         raise TypeError(f"protocol must be {WHAT}, got {type(protocol).__name__}: {protocol!r}")
-    known = [f.name for f in fields(protocol) if f.init]  # type: ignore[arg-type]
-    for key in changes:
-        if key not in known:
-            remedy = instead(f"{protocol.name}.{key}") or nearest(key, known)
-            raise ValueError(f"unknown parameter of {protocol.name} {key!r}{remedy}")
-    return replace(protocol, **changes) if changes else protocol  # type: ignore[type-var]
+    return changed(protocol, changes)

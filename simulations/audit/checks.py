@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedhist.base.errors import nearest
 from fedhist.model.protocol import Protocol
-from fedhist.model.registry import load_builtin, load_plugin, protocol_class, protocols
-from fedhist.model.renamed import instead
+from fedhist.model.registry import load_builtin, load_plugin, parameters, protocol_class, protocols
 from fedhist.privacy.guarantee import Trust
 from simulations.audit.asked import asked_of, kinds_of
 from simulations.audit.central import audit_central
@@ -19,6 +17,7 @@ from simulations.audit.exact import audit_exact
 from simulations.audit.finding import Finding, Settings
 from simulations.audit.statistical import audit_query
 from simulations.audit.structural import audit_structure
+from simulations.config.reading import check_keys
 
 
 def audit_local(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
@@ -83,12 +82,10 @@ def chosen_protocols(
         if not names:
             raise ValueError("the plugins register no new protocol; name the one to audit")
     classes = [protocol_class(n) for n in names]
-    out = []
-    for cls in classes:
-        known = [f.name for f in fields(cls) if f.init]  # type: ignore[arg-type]
-        for key in changes:
-            if key not in known:
-                remedy = instead(f"{cls.name}.{key}") or nearest(key, known)
-                raise ValueError(f"unknown parameter of {cls.name} {key!r}{remedy}")
-        out.append(replace(cls.example(), **changes))  # type: ignore[type-var]
-    return out
+    return [changed(cls.example(), changes) for cls in classes]
+
+
+def changed(protocol: Protocol, changes: Mapping[str, Any]) -> Protocol:
+    """Return a protocol with fields changed; ValueError for one that it does not have."""
+    check_keys(changes, parameters(type(protocol)), f"parameter of {protocol.name}")
+    return replace(protocol, **changes) if changes else protocol  # type: ignore[type-var]

@@ -114,6 +114,26 @@ def best_event(
     return max(found, key=lambda e: e.bound)
 
 
+def best_of(
+    features: Sequence[Feature],
+    counts: Sequence[Sequence[Floats]],
+    ranking: Sequence[Sequence[Floats]],
+    z: float,
+    *,
+    delta: float,
+    epsilon: float = -1,
+) -> Event:
+    """Choose the best event of several features, of each of which both inputs' values are counted.
+
+    See :func:`best_event`.
+    """
+    events = (
+        best_event(f, (a, b), z, delta=delta, epsilon=epsilon, ranking=(ranks_a, ranks_b))
+        for f, a, b, ranks_a, ranks_b in zip(features, *counts, *ranking, strict=True)
+    )
+    return max(events, key=lambda e: e.bound)
+
+
 def separation(table: Floats, z: float) -> Floats:
     """Score every ordered pair of inputs by one feature: (k, k), from counts (k, size).
 

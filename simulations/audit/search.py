@@ -12,7 +12,7 @@ from simulations.audit.drawing import Client, Drawer, Pair
 from simulations.audit.features import Answer, Feature, Length, LowBit, MessageHash
 from simulations.audit.finding import Case
 from simulations.audit.inputs import Record, Space
-from simulations.audit.learning import best_event, propose, separation, signature, tally
+from simulations.audit.learning import best_event, best_of, propose, separation, signature, tally
 
 TRAINING = 1 << 14
 SCREENING = 1 << 11
@@ -122,8 +122,4 @@ def _bound(pair: Pair, delta: float, n: int) -> float:
         raise Leak(
             f"the client fails: {type(error).__name__}: {error}", (pair[0].words, pair[1].words)
         ) from error
-    events = (
-        best_event(f, (a, b), SEARCH_Z, delta=delta, ranking=(ranks_a, ranks_b))
-        for f, a, b, ranks_a, ranks_b in zip(features, *counts, *ranking, strict=True)
-    )
-    return max(e.bound for e in events)
+    return best_of(features, counts, ranking, SEARCH_Z, delta=delta).bound

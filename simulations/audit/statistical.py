@@ -21,7 +21,7 @@ from simulations.audit.exact import curve_grid
 from simulations.audit.features import Answer
 from simulations.audit.finding import Case, Finding, Settings, Witness
 from simulations.audit.inputs import Space, space_of
-from simulations.audit.learning import Event, best_event
+from simulations.audit.learning import Event, best_of
 from simulations.audit.search import TRAINING, Leak, find_pair, kept_features
 
 DRAWS = 1 << 19
@@ -90,13 +90,7 @@ def certify(pair: Pair, case: Case, n: int) -> Finding:
     )
     distinct: dict[tuple[object, ...], Event] = {}
     for target in (-1.0, 0.0, epsilon / 2, epsilon):
-        best = max(
-            (
-                best_event(f, (a, b), z, delta=delta, epsilon=target, ranking=(ranks_a, ranks_b))
-                for f, a, b, ranks_a, ranks_b in zip(features, *chosen, *ranking, strict=True)
-            ),
-            key=lambda e: e.bound,
-        )
+        best = best_of(features, chosen, ranking, z, delta=delta, epsilon=target)
         distinct.setdefault((id(best.feature), best.first, best.chosen.tobytes()), best)
     events = list(distinct.values())
     alpha = case.settings.alpha / len(events)
