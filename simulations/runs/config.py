@@ -31,7 +31,7 @@ from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.privacy.shuffler import Shuffler, Shuffling
 from fedhist.protocols.shared.shuffles import Shuffles
 from simulations.adversaries import Adversary, as_tables, override_adversary, read_adversaries
-from simulations.config.named_files import builtin_names, key_value, part_of, settings_text
+from simulations.config.named_files import builtin_names, key_value, settings_text
 from simulations.config.reading import (
     Must,
     Natural,
@@ -43,6 +43,7 @@ from simulations.config.reading import (
     converted,
     hints,
     one_of,
+    part_of,
     read,
     reading,
     required,

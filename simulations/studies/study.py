@@ -64,8 +64,8 @@ from simulations.adversaries import (
     read_adversaries,
     rows_of,
 )
-from simulations.config.named_files import COMMON as TABLES
-from simulations.config.named_files import builtin_names, part_of, settings_text
+from simulations.config.named_files import builtin_names, settings_text
+from simulations.config.reading import COMMON as TABLES
 from simulations.config.reading import (
     Delta,
     Must,
@@ -75,6 +75,7 @@ from simulations.config.reading import (
     as_table,
     hints,
     one_of,
+    part_of,
     read,
     reading,
     tables_of,

@@ -28,7 +28,7 @@ from fedhist.base.errors import nearest
 from fedhist.model.registry import load_builtin, load_plugin, protocols
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Trust
-from simulations.config.named_files import builtin_names, part_of, settings_text
+from simulations.config.named_files import builtin_names, settings_text
 from simulations.config.reading import (
     Delta,
     Must,
@@ -37,6 +37,7 @@ from simulations.config.reading import (
     as_table,
     check_keys,
     one_of,
+    part_of,
     read,
     reading,
 )
