@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -210,6 +211,7 @@ def _largest(cls: type[P], given: Mapping[str, Any], trust: Shuffling) -> P:
     return best
 
 
+@lru_cache(maxsize=64)
 def calibrated(trust: Shuffling) -> float:
     """Return the largest local epsilon of any report, with everybody in one batch."""
     n = max(trust.n_users - trust.colluders, 1)
