@@ -19,7 +19,7 @@ from fedhist.privacy.guarantee import Trust
 from simulations.reporting.table import Table, markdown
 from simulations.runs.config import configs_of
 from simulations.runs.run import Options, execute
-from simulations.studies.measuring import bytes_per_user
+from simulations.studies.runner import bytes_per_user
 
 SEED = 1
 HEADING = re.compile(r"^(?P<title>\S.*)\n(?P<line>-{3,})$", re.MULTILINE)

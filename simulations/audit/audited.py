@@ -15,7 +15,7 @@ from fedhist.privacy.guarantee import Trust
 from simulations.audit.bounds import claimed_delta
 from simulations.audit.checks import audit_protocol
 from simulations.audit.finding import Finding, Settings
-from simulations.reporting.json_files import plain
+from simulations.reporting.files import plain
 from simulations.reporting.pictures import BLUE, ORANGE
 from simulations.reporting.shown import NoFigureError, Shown
 from simulations.reporting.table import BAD, Marked, Table, numeric, worded

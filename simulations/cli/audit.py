@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simulations.cli import terminal
-from simulations.cli.options import Force, Json, Out, Plugin
+from simulations.cli.terminal import Force, Json, Out, Plugin
 from simulations.config.named_files import key_value
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def audit(
     from simulations.audit.bounds import ALPHA
     from simulations.audit.checks import chosen_protocols
     from simulations.audit.finding import Settings, exit_status
-    from simulations.reporting.targets import check_folder
+    from simulations.reporting.files import check_folder
 
     console = terminal.console
     if out is not None:

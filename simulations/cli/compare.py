@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from simulations.cli import terminal
-from simulations.cli.options import (
+from simulations.cli.terminal import (
     NO_FILE,
     DataFile,
     Force,
@@ -52,8 +52,8 @@ def compare(
     usage.
     """
     from simulations.config.reading import reading
+    from simulations.studies.cells import ERROR
     from simulations.studies.compared import run_study
-    from simulations.studies.record import ERROR
     from simulations.studies.study import load_study, study_parts
 
     overrides = [*data.overrides(plugin), *(set_ or ())]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from simulations.cli import terminal
-from simulations.cli.options import Count, Force, Item, Json, User, column
+from simulations.cli.terminal import Count, Force, Item, Json, User, column
 
 
 def convert(

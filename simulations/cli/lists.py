@@ -13,7 +13,7 @@ import typer
 
 from fedhist.base.errors import nearest
 from simulations.cli import terminal
-from simulations.cli.options import Json, Plugin
+from simulations.cli.terminal import Json, Plugin
 
 if TYPE_CHECKING:
     from fedhist.model.protocol import Protocol

@@ -22,7 +22,9 @@ from simulations.cli.decide import decide
 from simulations.cli.doctor import doctor
 from simulations.cli.lists import list_
 from simulations.cli.new import new
-from simulations.cli.options import (
+from simulations.cli.reproduce import reproduce
+from simulations.cli.show import show
+from simulations.cli.terminal import (
     NO_FILE,
     DataFile,
     Force,
@@ -34,8 +36,6 @@ from simulations.cli.options import (
     place,
     spread,
 )
-from simulations.cli.reproduce import reproduce
-from simulations.cli.show import show
 from simulations.config.named_files import toml_value
 
 cli = typer.Typer(
@@ -96,8 +96,8 @@ def run(
     """
     from fedhist.model.protocol import EXIT_CODES
     from simulations.config.reading import reading
+    from simulations.reporting.files import check_folder, check_results
     from simulations.reporting.table import quiet_flower
-    from simulations.reporting.targets import check_folder, check_results
     from simulations.runs.booked_run import run_job
     from simulations.runs.config import load_config, prepare
     from simulations.runs.results import RUN, Finished, print_job, summary_of

@@ -9,7 +9,7 @@ import typer
 
 from fedhist.base.files import whole_file
 from simulations.cli import terminal
-from simulations.cli.options import Force
+from simulations.cli.terminal import Force
 
 
 def new(
@@ -22,7 +22,7 @@ def new(
 
     Three files: the plugin, its tests for pytest, and a study file.
     """
-    from simulations.reporting.targets import check_file
+    from simulations.reporting.files import check_file
     from simulations.studies.skeletons import protocol_files
 
     texts = protocol_files(name, of)

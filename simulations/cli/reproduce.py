@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from simulations.cli import terminal
-from simulations.cli.options import (
+from simulations.cli.terminal import (
     Count,
     Force,
     Item,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from simulations.cli import terminal
-from simulations.cli.options import Json
+from simulations.cli.terminal import Json
 
 
 def show(

@@ -1,10 +1,17 @@
-"""The terminal: where results and errors go, progress, and exit statuses."""
+"""What commands share: the terminal, progress, exit statuses, and options, each written once.
+
+A command takes ``set_: Set = None`` and so on for those that it has. Those of a file of data go
+together: ``data: DataFile = NO_FILE``, of which :func:`spread` makes options.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import click
@@ -12,6 +19,9 @@ import typer
 from rich.console import Console
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.models import ArgumentInfo
+
+from fedhist.base.errors import nearest
+from simulations.config.named_files import toml_value
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -113,7 +123,7 @@ class Command(TyperCommand):
 
 def print_json(body: Any) -> None:
     """Print the one document of ``--json`` to stdout."""
-    from simulations.reporting.json_files import json_text
+    from simulations.reporting.files import json_text
 
     click.get_current_context().meta[PRINTED] = True
     typer.echo(json_text(body), nl=False)
@@ -163,3 +173,161 @@ def waiting(what: str) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(what, total=None)
         yield lambda step: bar.update(task, description=f"{what}: {step}")
+
+
+# -- options that commands share -------------------------------------------------------------------
+
+Set = Annotated[list[str] | None, typer.Option("--set", help="table.key=VALUE; may be repeated.")]
+Data = Annotated[Path | None, typer.Option("--data", help="Your CSV, TSV or Parquet file.")]
+User = Annotated[
+    str | None, typer.Option("--user", help="Its column of users: name, or number from 0.")
+]
+Item = Annotated[str | None, typer.Option("--item", help="Its column of items.")]
+Count = Annotated[str | None, typer.Option("--count", help="Its column of counts, if any.")]
+Value = Annotated[
+    str | None, typer.Option("--value", help="Its column of real samples (no --item).")
+]
+Top = Annotated[
+    int | None, typer.Option("--top", help="Domain: its most frequent items (not private).")
+]
+Plugin = Annotated[
+    list[Path] | None, typer.Option("--plugin", help="File with your protocol; may be repeated.")
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document, and nothing else, to stdout.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there, whatever wrote it.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", min=0, help="Ray tasks at a time; 0: everything in this process."),
+]
+RayAddress = Annotated[str | None, typer.Option("--ray-address", help="Join this Ray cluster.")]
+
+
+def place(workers: int | None, address: str | None) -> tuple[int | None, str | None]:
+    """Return how many tasks run at a time, 0 in this process, and on which cluster.
+
+    Raises
+    ------
+    ValueError
+        If a cluster is named, and tasks are to run in this process.
+    """
+    if workers == 0 and address:
+        raise ValueError(
+            f"--workers 0 runs in this process, --ray-address {address} on a cluster: leave one out"
+        )
+    return 0 if workers is None and not address else workers, address or None
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """The options of a file of data, in place of the population that a configuration names."""
+
+    path: Data = None
+    user: User = None
+    item: Item = None
+    count: Count = None
+    value: Value = None
+    top: Top = None
+
+    def overrides(self, plugin: Sequence[Path] | None = None) -> list[str]:
+        """Return the overrides that make the file the population and load plugins.
+
+        Raises
+        ------
+        ValueError
+            For columns without a file, and for a column of items beside one of real samples.
+        """
+        plugins = [str(p.resolve()) for p in plugin or ()]
+        loaded = [f"run.plugins={toml_value(plugins)}"] if plugins else []
+        columns = asdict(self)
+        given = columns_given(columns.pop("path"), **columns)
+        if self.path is None:
+            return loaded
+        if self.value is not None:
+            for name in given.keys() & {"item", "count", "top"}:
+                raise ValueError(
+                    f"--{name} is of items, --value of real samples: give one of the two"
+                )
+        kind = "samples" if self.value is not None else "events"
+        found = {"path": str(self.path), **given}
+        return [
+            "run.nodes=0",  # the configuration's number of nodes belongs to its own population
+            f"population.kind={toml_value(kind)}",
+            *(f"population.{k}={toml_value(v)}" for k, v in found.items()),
+            *loaded,
+        ]
+
+
+NO_FILE = DataFile()
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one option for each field of the parameters that are dataclasses."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    shown: list[inspect.Parameter] = []
+    for p in inspect.signature(command).parameters.values():
+        if p.name not in groups:
+            shown.append(p.replace(annotation=hints[p.name]))
+            continue
+        own = get_type_hints(groups[p.name], include_extras=True)
+        of = {f.name: (f.default, own[f.name]) for f in fields(groups[p.name])}
+        shown += [p.replace(name=n, default=d, annotation=a) for n, (d, a) in of.items()]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{f.name: given.pop(f.name) for f in fields(kind)})  # type: ignore[operator]
+        command(**given)
+
+    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    return run
+
+
+def columns_given(data: Path | None, **columns: str | int | None) -> dict[str, str | int]:
+    """Return the options about a file that are given; ValueError where the file is not."""
+    given = {k: column(v) for k, v in columns.items() if v is not None}
+    if data is None and given:
+        raise ValueError(f"--{next(iter(given))} describes --data, which is not given")
+    return given
+
+
+def column(name: str | int) -> str | int:
+    """Read a column's number; anything else is its name."""
+    return int(name) if isinstance(name, str) and name.isdecimal() else name
+
+
+def dotted(args: list[str], known: Sequence[str]) -> list[str]:
+    """Read --table.key VALUE and --table.key=VALUE.
+
+    Parameters
+    ----------
+    args : list of str
+        What the command line has beside the options that are known.
+    known : sequence of str
+        These, for the error's nearest one.
+
+    Raises
+    ------
+    ValueError
+        For other options.
+    """
+    out, rest = [], list(args)
+    while rest:
+        head = rest.pop(0)
+        name = head.partition("=")[0]
+        if not head.startswith("-"):
+            raise ValueError(f"unexpected argument {head!r}; a value belongs to an option")
+        if not head.startswith("--") or "." not in name:
+            raise ValueError(
+                f"unknown option {name!r}{nearest(name, known)} "
+                "(fedhist run --help lists them; keys are set as --table.key VALUE)"
+            )
+        if "=" not in head:
+            if not rest:
+                raise ValueError(f"{head!r} needs a value")
+            head = f"{head}={rest.pop(0)}"
+        out.append(head.removeprefix("--"))
+    return out

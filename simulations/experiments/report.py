@@ -24,11 +24,11 @@ from simulations.experiments.experiment import (
     experiment,
     names,
 )
+from simulations.reporting.files import check_folder, whole_folder
 from simulations.reporting.numbers import number
 from simulations.reporting.pictures import COLOURS, letters_across
 from simulations.reporting.shown import NoFigureError, Shown
 from simulations.reporting.table import BAD, GOOD, HEADING, Marked, Table, markdown, numeric
-from simulations.reporting.targets import check_folder, whole_folder
 from simulations.runs.results import git_revision
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.console import Console
 
 import fedhist
-from simulations.reporting.json_files import json_text, numbers, write_json
+from simulations.reporting.files import json_text, numbers, whole_folder, write_json, write_target
 from simulations.reporting.pictures import drawn, sketched
 from simulations.reporting.table import (
     Column,
@@ -34,7 +34,6 @@ from simulations.reporting.table import (
     print_section,
     print_table,
 )
-from simulations.reporting.targets import whole_folder, write_target
 
 if TYPE_CHECKING:
     import polars as pl

@@ -26,7 +26,7 @@ from fedhist.users.rows import checked_events, checked_samples, collected, judge
 from fedhist.users.shards import BLOCK
 from simulations.populations.shards import MANIFEST, VOCABULARY, File, Manifest
 from simulations.populations.tables import Column, Table, TableFormat, scan_table, told_of
-from simulations.reporting.targets import check_folder, whole_folder
+from simulations.reporting.files import check_folder, whole_folder
 
 KIND = "shards"
 TEXT = 1 << 27

@@ -24,7 +24,7 @@ from fedhist.base.files import locked, write_private
 from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError, convert
 from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Release, approximate, pure
 from fedhist.privacy.ledger import SLACK, Entry, Ledger, spent, whole
-from simulations.reporting.json_files import plain
+from simulations.reporting.files import plain
 from simulations.reporting.table import Column, Table, print_table
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
 from simulations.config.reading import reading
 from simulations.populations import population
-from simulations.reporting.targets import check_folder
+from simulations.reporting.files import check_folder
 from simulations.runs.booked_run import Reservations
 from simulations.runs.config import (
     REMOTE,

@@ -25,10 +25,9 @@ from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys
 from simulations.reporting.estimates import columns_of, draw_estimate, write_estimate
-from simulations.reporting.json_files import write_json
+from simulations.reporting.files import new_folder, whole_folder, write_json
 from simulations.reporting.numbers import NORMAL, clipped, number
 from simulations.reporting.table import Table, numeric, print_facts, print_table
-from simulations.reporting.targets import new_folder, whole_folder
 from simulations.runs.config import SHUFFLE, Prepared, shuffle_in_words
 from simulations.runs.run import Outcome
 
@@ -136,7 +135,7 @@ def write_results(finished: Finished, *, force: bool = False) -> None:
 
     The estimate written and drawn is the first one's; ``force``: replace whatever folder is there.
     It appears whole or not at all; an older run's is replaced. Raises ValueError if something else
-    is there (:mod:`simulations.reporting.targets`).
+    is there (:mod:`simulations.reporting.files`).
     """
     prepared, evaluation, run = finished.prepared, finished.evaluation, finished.prepared.config.run
     first = finished.outcomes[0]

@@ -19,16 +19,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from fedhist.base.files import whole_file
 from simulations.adversaries import read_adversaries
 from simulations.config.named_files import to_toml
-from simulations.reporting.json_files import canonical, flat, json_text, numbers
+from simulations.reporting.files import (
+    canonical,
+    check_folder,
+    flat,
+    json_text,
+    numbers,
+    write_mark,
+)
 from simulations.reporting.shown import RESULT, NoFigureError, Shown
 from simulations.reporting.table import Table
-from simulations.reporting.targets import check_folder, write_mark
 from simulations.runs.results import git_revision
 from simulations.studies import figures, tables
-from simulations.studies.cells import Cell, versions
+from simulations.studies.cells import Cell, Record, versions
 from simulations.studies.contenders import Ready, check_cells, set_up
 from simulations.studies.levels import premise_of
-from simulations.studies.record import Record
 from simulations.studies.runner import RECORDS, read_records, run_cells
 from simulations.studies.study import SEEDS, Study, absolute
 from simulations.studies.summary import Line, common_loss, ranked

@@ -26,7 +26,7 @@ from fedhist.users.shards import check_in_memory
 from simulations.config.reading import built, check_keys, required
 from simulations.populations import Loaded
 from simulations.populations.facts import budget_doubts, facts_for
-from simulations.reporting.json_files import canonical
+from simulations.reporting.files import canonical
 from simulations.runs.config import Config, population_spec, with_trust
 from simulations.runs.results import NOT_PRIVATE
 from simulations.studies.cells import Cell, load_once, prepare_cell

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from simulations.reporting.json_files import flat, numbers
+from simulations.reporting.files import flat, kind_of, numbers
 from simulations.reporting.numbers import shown
 from simulations.reporting.shown import RESULT, Kept, Shown
 from simulations.reporting.table import Column, Table, numeric
-from simulations.reporting.targets import kind_of
 from simulations.runs.results import NOT_PRIVATE, RUN
 from simulations.studies.compared import STUDY, Compared
 

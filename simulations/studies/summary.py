@@ -13,9 +13,9 @@ import numpy as np
 from fedhist.model.prediction import LowerBound
 from fedhist.model.registry import display_of
 from simulations.reporting.numbers import far_off, half_width
+from simulations.studies.cells import Record
 from simulations.studies.levels import Premise
 from simulations.studies.losses import NORMS, relative, worse_than
-from simulations.studies.record import Record
 
 LEVEL = 0.95
 """Of the intervals around the mean losses."""

@@ -11,8 +11,8 @@ from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.numbers import FAR, MISSING, fixed, percent, short, shown, span
 from simulations.reporting.table import BAD, Column, Marked, Table, worded
+from simulations.studies.cells import ERROR
 from simulations.studies.losses import NORMS, UNIFORM, relative
-from simulations.studies.record import ERROR
 from simulations.studies.summary import LEVEL, Line
 
 REFERENCE = "no privacy (exact)"

@@ -17,7 +17,7 @@ from simulations.populations import Loaded
 from simulations.populations.facts import budget_doubts, facts_for, facts_of_run
 from simulations.studies.cells import Cell
 from simulations.studies.compared import run_study
-from simulations.studies.measuring import run_cell
+from simulations.studies.runner import run_cell
 from simulations.studies.study import load_study
 
 COMPARISON = """

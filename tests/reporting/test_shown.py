@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from simulations.reporting.files import kind_of
 from simulations.reporting.numbers import fixed
 from simulations.reporting.shown import Kept, NoFigureError, Shown
 from simulations.reporting.table import BAD, Column, Marked, Table
-from simulations.reporting.targets import kind_of
 
 
 class Small(Shown):

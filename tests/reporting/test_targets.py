@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulations.reporting.targets import (
+from simulations.reporting.files import (
     MARK,
     check_file,
     check_folder,

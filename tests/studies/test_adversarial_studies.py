@@ -17,12 +17,11 @@ from fedhist.protocols.means.mean import Mean
 from simulations.adversaries import Adversary, read_adversaries
 from simulations.adversaries.table import assign
 from simulations.populations.shared_mean import Gaussian
-from simulations.reporting.json_files import canonical
+from simulations.reporting.files import canonical
 from simulations.runs.run import Options, execute
-from simulations.studies.cells import Cell
+from simulations.studies.cells import Cell, Record
 from simulations.studies.compared import plan_of, run_study
-from simulations.studies.measuring import run_cell
-from simulations.studies.record import Record
+from simulations.studies.runner import run_cell
 from simulations.studies.study import load_study
 
 GAUSSIAN: dict[str, Any] = {

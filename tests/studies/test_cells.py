@@ -13,13 +13,12 @@ import pytest
 from fedhist.model.registry import protocol_class, protocols
 from simulations.populations import Loaded, Plan
 from simulations.populations.zipf import Zipf
-from simulations.reporting.json_files import canonical
+from simulations.reporting.files import canonical
 from simulations.runs.run import Options, execute
-from simulations.studies import cells, measuring
-from simulations.studies.cells import Cell, revision_of
+from simulations.studies import cells, runner
+from simulations.studies.cells import Cell, Record, revision_of
 from simulations.studies.losses import norms
-from simulations.studies.measuring import bytes_per_user, error_record, run_cell
-from simulations.studies.record import Record
+from simulations.studies.runner import bytes_per_user, error_record, run_cell
 
 PLUGIN = str(Path(__file__).with_name("noted.py"))
 ZIPF = {"kind": "zipf", "n_users": 80, "d": 6, "mean_items": 4, "seed": 3}
@@ -37,7 +36,7 @@ def cell(
 @pytest.fixture(autouse=True)
 def empty_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "_populations", type(cells._populations)())
-    monkeypatch.setattr(measuring, "_rows", type(measuring._rows)())
+    monkeypatch.setattr(runner, "_rows", type(runner._rows)())
 
 
 def test_the_key_of_a_setting_is_fixed() -> None:
@@ -151,7 +150,7 @@ def test_the_same_cell_gives_the_same_loss_after_any_other() -> None:
     assert run_cell(other).loss != first.loss
     assert run_cell(mine).loss == first.loss
     cells._populations.clear()
-    measuring._rows.clear()
+    runner._rows.clear()
     assert run_cell(mine).loss == first.loss
 
 

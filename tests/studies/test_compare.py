@@ -17,11 +17,11 @@ from fedhist.model.registry import protocol_class
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.keys import Keys
 from simulations.populations.zipf import Zipf
+from simulations.studies.cells import Record
 from simulations.studies.compared import Compared, run_study
 from simulations.studies.contenders import Ready, other_adjacency, set_up
 from simulations.studies.losses import Exact
-from simulations.studies.measuring import run_cell
-from simulations.studies.record import Record
+from simulations.studies.runner import run_cell
 from simulations.studies.study import load_study
 from simulations.studies.summary import Line, ranked
 

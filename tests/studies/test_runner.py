@@ -18,11 +18,10 @@ import pytest
 from commands import Command
 
 from fedhist.base.errors import FedhistError
-from simulations.reporting.targets import kind_of
-from simulations.studies import measuring
-from simulations.studies.cells import Cell
+from simulations.reporting.files import kind_of
+from simulations.studies import runner
+from simulations.studies.cells import Cell, Record
 from simulations.studies.compared import Compared, run_study
-from simulations.studies.record import Record
 from simulations.studies.runner import RECORDS, read_records, run_all, run_cells, writing
 from simulations.studies.study import load_study
 
@@ -65,11 +64,9 @@ def test_a_protocol_is_built_once_for_a_row(
     cells: list[Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built: list[int] = []
-    prepare = measuring.prepare_cell
-    monkeypatch.setattr(measuring, "_rows", type(measuring._rows)())
-    monkeypatch.setattr(
-        measuring, "prepare_cell", lambda c: built.append(c.run["seed"]) or prepare(c)
-    )
+    prepare = runner.prepare_cell
+    monkeypatch.setattr(runner, "_rows", type(runner._rows)())
+    monkeypatch.setattr(runner, "prepare_cell", lambda c: built.append(c.run["seed"]) or prepare(c))
     assert statuses(run_cells(cells)) == {"ok": 24}
     assert len(built) == 4  # two budgets, two populations
 

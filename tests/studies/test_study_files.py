@@ -16,7 +16,7 @@ from simulations.runs.config import load_config, parse_tables
 from simulations.studies.cells import Cell
 from simulations.studies.compared import plan_of
 from simulations.studies.contenders import set_up
-from simulations.studies.measuring import run_cell
+from simulations.studies.runner import run_cell
 from simulations.studies.study import builtin_studies, load_study
 
 COMPARE = """

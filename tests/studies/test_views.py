@@ -16,9 +16,9 @@ import pytest
 from matplotlib.text import Text
 
 from simulations.reporting.pictures import TRUST, shades
+from simulations.studies.cells import Record
 from simulations.studies.compared import Compared
 from simulations.studies.levels import Premise
-from simulations.studies.record import Record
 from simulations.studies.summary import Line
 
 ABOUT: dict[str, Any] = {

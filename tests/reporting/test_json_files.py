@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulations.reporting.json_files import plain, write_json
+from simulations.reporting.files import plain, write_json
 
 
 @pytest.mark.parametrize(
