@@ -325,6 +325,11 @@ class Protocol(ABC, metaclass=PlainArguments):
         """Count what a run may not say: records that were replaced by the null record, say."""
         return self.diagnostics_of(Facts(self, users))
 
+    @property
+    def empty_record(self) -> str:
+        """What a user without usable data counts as; "" where it draws the estimate nowhere."""
+        return ""
+
     def lower_bounds(self, users: Users) -> tuple[LowerBound, ...]:
         """Bound from below what any protocol of this guarantee can do for such users."""
         return self.lower_bounds_of(Facts(self, users))

@@ -373,8 +373,12 @@ def _facts(finished: Finished) -> list[tuple[str, str]]:
 
 def _diagnostics(finished: Finished) -> list[str]:
     known = finished.prepared.known
-    found = {} if known is None else known.diagnostics
-    return [f"{name}: {number(count, 5)}" for name, count in found.items() if count]
+    if known is None:
+        return []
+    counted = finished.prepared.protocol.empty_record
+    rest = f" of {known.n_users:,} users, each counted as {counted}" if counted else ""
+    found = known.diagnostics.items()
+    return [f"{name}: {number(count, 5)}{rest}" for name, count in found if count]
 
 
 def _adversaries(finished: Finished) -> list[str]:

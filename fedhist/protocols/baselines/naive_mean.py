@@ -179,7 +179,8 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
     -----
     The squared l2 error is at most d^2 h^2 coth^2(epsilon / 2) / N with one-bit reports in "linf"
     (h the half width) and about radius^2 (pi d / 2) coth^2(epsilon / 2) / N in "l2", where N counts
-    the users. The number of samples per user does not occur.
+    the users. The number of samples per user does not occur. A user without samples counts as the
+    middle: to learn how many they are would take some of the budget.
 
     Examples
     --------
@@ -305,6 +306,10 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
         with np.errstate(divide="ignore"):
             stderr = np.where(n > 0, self.half_width * np.sqrt(one / np.maximum(n, 1)), math.inf)
         return query.centres + self.half_width * u, stderr
+
+    @property
+    def empty_record(self) -> str:
+        return "the centre of the ball" if self.geometry == "l2" else "the middle of the range"
 
     @property
     def bounded_by(self) -> tuple[float, float]:

@@ -155,6 +155,11 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         return STEPS if self.adjacency == Adjacency.REPLACE_USER.value and not self.trust else 0
 
     @property
+    def empty_record(self) -> str:
+        exact = not self.guarantee.private and self.trust is None
+        return "" if exact or self.counted else "the middle of what is clipped to"
+
+    @property
     def null_safe(self) -> bool:
         """Where n is hidden: an empty record has weight 0, and the divisor is a noisy weight."""
         return self.hidden

@@ -98,6 +98,7 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
     -----
     Integrated squared error of noise about 9.7 K^2 sigma^2 / n^2, with sigma the multiplier of
     (epsilon, delta), whatever T is; 2 K / (n T) of sampling; and the energy of the terms left out.
+    A user without samples counts as the uniform density.
 
     Examples
     --------
@@ -208,6 +209,10 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
         public = {"n_users": float(n), "level": float(self.terms)}
         public["predicted_ise"] = self.tail + self._variance(self.terms, self.noise_std, n)
         return self.density(theta, stderr, public)
+
+    @property
+    def empty_record(self) -> str:
+        return "the uniform density"
 
     @classmethod
     def example(cls) -> Self:

@@ -267,6 +267,13 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
         }
         return self.density(result.value, stderr, result.public | public, result.warnings)
 
+    @property
+    def empty_record(self) -> str:
+        if self.uses_folds:
+            return "the middle of its interval"
+        stages = self.series_plan.stages
+        return "the uniform density" if stages is None or stages.n_stages == 1 else ""
+
     def _folds(self) -> Generator[Query, Summary, Estimate]:
         """Estimate the coefficients fold by fold."""
         plan, k = self.plan, self.terms - 1

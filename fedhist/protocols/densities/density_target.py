@@ -154,8 +154,8 @@ class DensityTarget(Protocol):
         average of the users' own means. It stands for the density that the samples come from,
         which users do not know: apart from the terms left out, its integrated squared error
         around it is at most (truth_level - 1) avg(1 / T_i) / n on average, plus that of clipping
-        samples to [0, 1]. Users without usable samples do not count here; in a run they stand for
-        the uniform density, or for the middle of their fold's interval.
+        samples to [0, 1]. Users without usable samples do not count here; in a run as
+        ``empty_record`` says.
 
         Where the density is known, measure against that instead: ``loss_of(estimate, users,
         truth=values)``, its values at the midpoints of the cells.
@@ -168,6 +168,10 @@ class DensityTarget(Protocol):
         if not n:
             raise PopulationError("no user has usable samples; there is no density")
         return np.asarray(facts["coefficients"] / n)
+
+    def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
+        """Count the users whose record cannot be used. NOT PRIVATE."""
+        return {"unusable records": float(facts.n_users - facts["usable"][0])}
 
     def sums(self, users: Users) -> Mapping[str, Array]:
         """Add up the users' own coefficients, and count who has some."""

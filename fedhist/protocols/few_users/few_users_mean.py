@@ -360,6 +360,10 @@ class FewUsersMean(MeanTarget, FewUsers):
             central_mean_bounds(self.guarantee, n, r, L2, 1, "users' means within the radius")
         )
 
+    @property
+    def empty_record(self) -> str:
+        return "the origin" if self.guarantee.private else ""
+
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""
         return user_points(samples_of(users, self.dimension))

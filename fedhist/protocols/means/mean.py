@@ -96,7 +96,8 @@ class Mean(TwoModes, InRange, FoldProtocol):
     -----
     "vote": of order (high - low)^2 (log(n epsilon^2 T) / (n T epsilon^2) + e^{-c n epsilon^2}) for
     users who share a mean and epsilon <= 1 [1, Theorem 6]; ``plan.risk`` predicts it with
-    constants. Users who differ by more than ``mean_scale`` it clips, without seeing it. "centred"
+    constants. Users who differ by more than ``mean_scale`` it clips, without seeing it, and a user
+    without samples counts as the middle of the interval that was voted for. "centred"
     has the error of one report over the interval that holds the users, which is best possible up to
     constants where they differ; where they share a mean it errs some 1.2 times as much as "vote".
     A small cluster far away passes unseen where few users vote for a radius: it may move the
@@ -194,6 +195,11 @@ class Mean(TwoModes, InRange, FoldProtocol):
     def max_rounds(self) -> int:
         """Up to two of a vote, six stages, or seven: four stages and the votes between them."""
         return self.plan_in_use.n_rounds
+
+    @property
+    def empty_record(self) -> str:
+        centred = isinstance(self.plan_in_use, CentredPlan)
+        return "" if centred else "the middle of its interval"
 
     def rounds(self, server: Curator) -> Script:
         plan = self.plan_in_use

@@ -220,6 +220,12 @@ class MeanL2(FoldMean):
             warnings=found.warnings,
         )
 
+    @property
+    def empty_record(self) -> str:
+        if not self.uses_folds and self.centred_plan.n_stages == 1:
+            return "the centre of the ball"
+        return super().empty_record
+
     def project(self, value: Floats) -> Floats:
         """Shorten a vector to the radius: the mean is no longer."""
         norm = float(np.linalg.norm(value))

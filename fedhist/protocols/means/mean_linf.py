@@ -77,6 +77,10 @@ class FoldMean(TwoModes, MeanTarget, FoldProtocol):
         value, stderr = self.conclude(found.value, found.stderr)
         return replace(found, value=value, stderr=stderr)
 
+    @property
+    def empty_record(self) -> str:
+        return "the middle of its interval" if self.uses_folds else ""
+
     def _least_users(self) -> int:
         """Search for the least feasible number of users above the planned one; 2^50 if more."""
         return fewest_users(lambda n: replace(self, n_users=n).feasible, self.n_users + 1)
@@ -128,7 +132,8 @@ class MeanLinf(InRange, FoldMean):
     Of order d^2 log(n epsilon^2 T) / (n T epsilon^2) + d e^{-c n epsilon^2 / d} in squared l2, for
     epsilon <= 1 and range [-1, 1] [1, Theorem 6]; d ``plan.risk`` predicts it with constants. A
     vote needs some 400 / min(1, epsilon^2) users per coordinate. A fold that nobody reported in has
-    the middle of the range as its value, and infinite standard error.
+    the middle of the range as its value, and infinite standard error. A user without samples counts
+    as the middle of the interval that its fold voted for.
 
     Examples
     --------

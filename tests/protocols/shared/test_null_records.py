@@ -9,12 +9,24 @@ fails once in some 10,000 tests.
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import fedhist as fh
-from fedhist.protocols import BoxMean, CentralMean, Distribution, FrequencyOracle
+from fedhist.model.evaluation import measured
+from fedhist.protocols import (
+    BoxMean,
+    CentralMean,
+    Distribution,
+    FrequencyOracle,
+    Mean,
+    MeanLinf,
+    NaiveMean,
+)
+from simulations.runs.results import _diagnostics
 from simulations.runs.run import Options, execute
 
 N, T, RUNS = 20_000, 20, 20
@@ -55,6 +67,7 @@ def biases(protocol: fh.Protocol, users: fh.Users) -> tuple[np.ndarray, np.ndarr
 def test_of_items(protocol: fh.Protocol, some_empty: bool) -> None:
     off, stderr = biases(protocol, items(some_empty=some_empty))
     assert (np.abs(off) <= 6 * stderr + 3e-4).all()
+    assert not protocol.empty_record
 
 
 def reals(d: int, *, some_empty: bool) -> fh.Users:
@@ -65,7 +78,7 @@ def reals(d: int, *, some_empty: bool) -> fh.Users:
     return fh.Users.from_samples(np.arange(N, dtype=np.uint64), indptr, np.clip(x, -1, 1))
 
 
-RANGE = {"n_users": N, "low": -1.0, "high": 1.0}
+RANGE: dict[str, Any] = {"n_users": N, "low": -1.0, "high": 1.0}
 
 
 @pytest.mark.parametrize("some_empty", [False, True])
@@ -82,3 +95,29 @@ RANGE = {"n_users": N, "low": -1.0, "high": 1.0}
 def test_of_means(protocol: fh.Protocol, some_empty: bool) -> None:
     off, stderr = biases(protocol, reals(getattr(protocol, "dimension", 1), some_empty=some_empty))
     assert (np.abs(off) <= 6 * stderr + 3e-4).all()
+    assert not protocol.empty_record
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        NaiveMean(4.0, **RANGE),
+        Mean(4.0, samples_per_user=T, users="same", **RANGE),
+        MeanLinf(4.0, dimension=3, samples_per_user=T, **RANGE),
+        BoxMean(epsilon=4.0, adjacency="zero-out-user", **RANGE),
+    ],
+    ids=lambda p: p.name,
+)
+def test_what_draws_an_estimate_is_said(protocol: fh.Protocol) -> None:
+    """Towards 0, from .6; a run tells how many of its users do so."""
+    users = reals(getattr(protocol, "dimension", 1), some_empty=True)
+    off, stderr = biases(protocol, users)
+    assert (off < -6 * stderr).all()
+    finished = SimpleNamespace(prepared=SimpleNamespace(
+        protocol=protocol, known=measured(protocol, users)
+    ))  # fmt: skip
+    (note,) = _diagnostics(finished)  # type: ignore[arg-type]
+    assert (
+        note == f"unusable records: 4,000 of 20,000 users, each counted as {protocol.empty_record}"
+    )
+    assert "the middle of" in note
