@@ -18,6 +18,7 @@ from fedhist.base.arrays import Array, Integers
 from fedhist.channels.oracles import OracleChannel, SubsetOracle, SymbolOracle, UnaryOracle
 from fedhist.model.query import Query, Report
 from fedhist.protocols.baselines.naive_mean import SphereReports
+from fedhist.protocols.heavy_hitters.queries import HoldsCode
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.protocols.shared.oracle_votes import OracleVotes
@@ -50,7 +51,7 @@ def best_messages(query: Query, users: Users, rng: Streams) -> Report:
     an honest user sets with probability q + tau f; of one scalar (bound / gain - u) / n in units of
     the half width, for an honest u.
     """
-    if isinstance(query, BinVotes):
+    if isinstance(query, BinVotes | HoldsCode):
         return replace(query, epsilon=math.inf).answer(users, rng)
     if isinstance(query, OracleVotes):
         sent = _member(query.symbols(users, rng), query.channel, rng)

@@ -128,6 +128,7 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"epsilon": 40.0, "adjacency": "add-remove-user", "delta": 1e-6},
         {"epsilon": 3.5, "discrete": True},
     ],
+    "heavy-hitters": [{"of": "named"}, {"code": "bytes", "level_bits": 8}],
     "local-distribution": [
         {"method": "folds", "kind": "onebit", "project": False},
         {"domain": Keys.of(["rye", "tea"]), "project": False},

@@ -19,6 +19,9 @@ from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.model.query import Report, Summary
 from fedhist.protocols.baselines.naive_mean import SphereReports
 from fedhist.protocols.few_users.few_users_mean import FewUsersMean
+from fedhist.protocols.heavy_hitters.codes import encode
+from fedhist.protocols.heavy_hitters.heavy_hitters import HeavyHitters
+from fedhist.protocols.heavy_hitters.queries import HoldsCode
 from fedhist.protocols.localize.queries import BinVotes, ClippedMean
 from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.protocols.shared.oracle_votes import Kind, OracleReports
@@ -30,6 +33,7 @@ from server.reports import take_rows, well_formed
 from simulations.adversaries import Adversary, Assigned, HostileGrid
 from simulations.adversaries.corrupted_records import poisoned
 from simulations.adversaries.gain import best_messages
+from simulations.populations.synthetic import made_words
 from simulations.runtimes.flower_internals import FIRST_NODE_ID
 from simulations.runtimes.simulated_grid import LocalGrid
 from tests.faults.attacks import (
@@ -127,6 +131,35 @@ def test_bias_of_poisoned_votes_is_the_closed_form() -> None:
     q = (1 - tau) / 2
     # the 80 bits that are replaced are binomial: 5.3 standard deviations, 1e-7
     assert abs(gain - 0.2 * (1 - q) / tau) < 5.3 * math.sqrt(80 * q * (1 - q)) / 400 / tau
+
+
+@pytest.mark.parametrize("of", ["named", "holders"])
+def test_colluders_plant_an_item_and_no_more(of: str) -> None:
+    """A liar counts as (1 - q) / (p - q) users: those who are .6 f* plant what nobody has.
+
+    With "holders" the count is of bits: (1 + tau) / (2 tau). The mean of 8 runs has a standard
+    error of 4.3% (named) and 6% of that, noise and the number of liars in the cohort.
+    """
+    n, words = 20_000, made_words(20_000)
+    item = np.where(np.arange(n) < n // 2, 0, np.arange(n))
+    users = Users.from_counts(user_ids(Keys.range(n)), np.arange(n), item, np.ones(n, int), words)
+    shares = []
+    for salt in range(1, 9):
+        protocol = HeavyHitters(2.0, n, of=of, n_bits=40, level_bits=12, salt=salt)
+        plan = protocol.plan
+        table = Adversary("output-poisoning", 0.6 * plan.reliable, target=words[1], seed=salt)
+        found = hostile((protocol, users), table).estimate
+        assert found.keys is not None
+        assert found.value is not None
+        assert found.keys.position(words[1]) >= 0
+        shares.append(found.value[found.keys.position(words[1])] / chosen(users, table).sum())
+    wish = poisoned(users.slice(0, 99), np.ones(99, dtype=np.bool_), words[1])
+    holds = HoldsCode(encode(Keys.of([words[1]]), "text", 40), 40, "text", 2.0)
+    assert (best_messages(holds, wish, coins(wish)).arrays["reports"] == 1).all()
+    tau = math.tanh(1.0)
+    gain = (1 - plan.count.q) / (plan.count.p - plan.count.q)
+    expected = gain if of == "named" else (1 + tau) / (2 * tau)
+    assert abs(np.mean(shares) - expected) < 0.25 * expected
 
 
 @pytest.mark.parametrize("kind", ["laplace", "onebit", "piecewise"])
