@@ -17,6 +17,7 @@ References
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from clients.bounding.contribution import columns_of, domain_lookup
 from fedhist.base.arrays import Words, offsets
 from fedhist.base.hashing import GOLDEN, mix, unit1
+from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 
@@ -94,6 +96,17 @@ def in_domain(items: Items, domain: Keys) -> Items:
     before = offsets(inside)
     item = position[inside].astype(np.uint32)
     return Items(domain, before[items.indptr], item, items.count[inside])
+
+
+def out_of_domain(users: Users, domain: Keys | None) -> Users:
+    """Leave the items of a public domain out of every record."""
+    if domain is None:
+        return users
+    items, lookup = users.counts, domain_lookup(domain, users.vocabulary)
+    outside = (lookup if lookup is not None else np.zeros(len(domain)))[items.item] < 0
+    indptr = offsets(outside)[items.indptr]
+    rest = Items(items.vocabulary, indptr, items.item[outside], items.count[outside])
+    return replace(users, items=rest)
 
 
 def cut_rows(items: Items, domain: Keys, m: int, words: Words) -> tuple[Int64s, Unsigned, Unsigned]:

@@ -6,12 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
 
+from clients.bounding.sampling import out_of_domain
 from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.checks import check_choice, check_integer, check_within
+from fedhist.base.search import first_true
 from fedhist.base.text import warned
 from fedhist.channels.hiding import hiding_of
 from fedhist.model.display import Display
@@ -24,12 +26,7 @@ from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Guarantee, check_budget
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols.heavy_hitters.codes import Code, code_lengths, decode
-from fedhist.protocols.heavy_hitters.queries import (
-    MOST_CODE_BITS,
-    CodePieces,
-    HoldsCode,
-    packed,
-)
+from fedhist.protocols.heavy_hitters.queries import MOST_CODE_BITS, CodePieces, HoldsCode, packed
 from fedhist.protocols.shared.domains import UnboundedCounts
 from fedhist.protocols.shared.sample_sizes import PlannedUsers
 from fedhist.protocols.shared.shuffles import Batch, Shuffles
@@ -38,14 +35,8 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.folds import salt_of_folds
 from fedhist.users.key_sample import told_apart
 from fedhist.users.keys import Keys
-from server.heavy_hitters import (
-    COUNTED,
-    SearchPlan,
-    Stage,
-    least_count,
-    least_share,
-    search_plan,
-)
+from fedhist.users.shards import Shard
+from server.heavy_hitters import COUNTED, SearchPlan, Stage, least_count, least_share, search_plan
 
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
@@ -82,6 +73,9 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
         Expected number of false items among those that are found, at most.
     salt : int
         Public salt of the split into cohorts.
+    exclude : Keys, optional
+        A public list of items that are not looked for: users leave them out before they draw, as
+        if they did not hold them. Give the list to ``frequency-oracle`` or ``local-histogram``.
     trust : Shuffling, optional
         Shuffle trust, with of = "named": the promise to whoever sees what an honest shuffler passes
         on. ``epsilon`` is then the users' own.
@@ -145,6 +139,7 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     level_bits: int = 22
     alpha: float = 0.05
     salt: int = 1
+    exclude: Keys | None = None
     trust: Shuffling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -161,6 +156,8 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
                 "decode; at most 22, of 0.7 GB"
             )
         check_integer("level_bits", self.level_bits, 22, least=6)
+        if not isinstance(self.exclude, Keys | None):
+            raise ValueError(f"exclude must be Keys (Keys.of([...])), got {self.exclude!r}")
         if self.trust is not None and self.of != "named":
             raise ValueError(f'under shuffle trust of must be "named", got {self.of!r}')
         _ = self.plan
@@ -175,19 +172,16 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     @property
     def least_users(self) -> int:
         """Fewest users that are asked: an item of half of them would be found."""
-        plenty = [replace(self, n_users=1 << j, trust=None).plan.reliable <= 0.5 for j in range(33)]
-        high = 1 << plenty.index(True) if any(plenty) else 1 << 32
-        low = high // 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            enough = replace(self, n_users=middle, trust=None).plan.reliable <= 0.5
-            low, high = (low, middle) if enough else (middle, high)
-        return high
+
+        def enough(n: int) -> bool:
+            return replace(self, n_users=n, trust=None).plan.reliable <= 0.5
+
+        return first_true(enough, 1 << 32) or 1 << 32
 
     @property
     def max_rounds(self) -> int:
         """The levels, and one or two that count."""
-        return self.plan.levels + 1 + (self.of == "holders")
+        return len(self.intervals)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -213,13 +207,23 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
         rows, first = packed(prefixes, len(prefixes[0])), len(prefixes[0])
         size = 1 << self.plan.first if bits or self.trust is not None else len(prefixes)
         public = self.code, self.epsilon, size, Cohort(self.salt, *ends)
-        return CodePieces(rows, first, bits, *public)
+        return CodePieces(rows, first, bits, *public, exclude=self.exclude)
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Take n_users from the population, and a list of names as one of items."""
+        out, not_private = super().resolve(parameters, users, domain)
+        listed = out.get("exclude")
+        named = {"exclude": Keys.of(listed)} if isinstance(listed, list) else {}
+        return out | named, not_private
 
     # -- the script
 
     def rounds(self, server: Curator) -> Script:
         """Search, count, name."""
-        plan, intervals = self.plan, iter(self.intervals)
+        plan, intervals = self.plan, self.intervals
         if plan.reliable > 0.5:
             return Estimate.refused(
                 f"{self.n_users} users are too few to find any item at epsilon "
@@ -228,12 +232,12 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
         stages: list[Stage] = []
         candidates: list[str] = []
         prefixes, answered, asked = [""], 0, 0.0
-        for _ in range(plan.levels):
-            lo, hi = next(intervals)
-            first = len(prefixes[0]) if prefixes else 0
-            bits = min(plan.step if first else plan.first, self.n_bits - first)
+        listed = self.exclude if self.exclude is not None else ()
+        for lo, hi in intervals[: plan.levels]:
             if not prefixes:
-                continue
+                break
+            first = len(prefixes[0])
+            bits = min(plan.step if first else plan.first, self.n_bits - first)
             query = self.pieces(prefixes, bits, (lo, hi))
             summary = yield query
             answered, asked = answered + summary.n_users, asked + hi - lo
@@ -245,17 +249,19 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
             longer = [prefixes[i >> bits] + tail for i, tail in zip(best, tails, strict=True)]
             prefixes = []
             for one in sorted(longer):
-                text = decode(one, self.code)
-                if text is not None and (text[1] or len(one) == self.n_bits):
+                text, whole = decode(one, self.code) or (None, False)
+                if text is None or (whole and text in listed):
+                    continue
+                if whole or len(one) == self.n_bits:
                     candidates.append(one.ljust(self.n_bits, "0"))
-                elif text is not None:
+                else:
                     prefixes.append(one)
         if not answered:
             return Estimate.failed("nobody answered")
         candidates.sort()
         chosen, shares, stderr = candidates[:0], np.zeros(0), np.zeros(0)
         if candidates:
-            lo, hi = next(intervals)
+            lo, hi = intervals[plan.levels]
             query = self.pieces(candidates, 0, (lo, hi))
             summary = yield query
             answered, asked = answered + summary.n_users, asked + hi - lo
@@ -267,7 +273,7 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
             chosen, pi = [candidates[j] for j in at], counts[at] / max(m, 1)
             shares, stderr = (pi - q) / (p - q), np.sqrt(pi * (1 - pi) / max(m, 1)) / (p - q)
         if chosen and self.of == "holders":
-            lo, hi = next(intervals)
+            lo, hi = intervals[-1]
             public = self.n_bits, self.code, self.epsilon, Cohort(self.salt, lo, hi)
             holds = HoldsCode(packed(chosen, self.n_bits), *public, salt_of_folds(self.salt))
             summary = yield holds
@@ -302,6 +308,7 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
 
     def sums(self, users: Users) -> Mapping[str, Array]:
         """Add up who holds each item of the vocabulary, and who names it. NOT PRIVATE."""
+        users = out_of_domain(users, self.exclude)
         sizes = users.n_items()
         users = told_apart(users)
         item, k = users.counts.item, len(users.vocabulary)

@@ -10,6 +10,7 @@ from typing import ClassVar, get_args
 
 import numpy as np
 
+from clients.bounding.sampling import out_of_domain
 from clients.randomizers.scalars import randomize
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_choice, check_integer, check_within
@@ -24,6 +25,7 @@ from fedhist.protocols.shared.oracle_votes import OracleVotes
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import MAX_FOLDS
+from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams
 
 MOST_CODE_BITS = 256
@@ -83,6 +85,8 @@ class CodePieces(OracleVotes):
     size : int
         Symbols of the oracle, at least m 2^bits: public, so that the law of a report does not
         depend on what was found before.
+    exclude : Keys, optional
+        Public items that nobody reports.
 
     Privacy
     -------
@@ -100,6 +104,7 @@ class CodePieces(OracleVotes):
     epsilon: float
     size: int
     cohort: Cohort | None = None
+    exclude: Keys | None = None
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
@@ -116,7 +121,8 @@ class CodePieces(OracleVotes):
 
     def symbols(self, users: Users, rng: Streams) -> Integers:
         """Find the piece of every user's drawn item; items are encoded once."""
-        items, at = np.unique(drawn_items(users, rng), return_inverse=True)
+        own = out_of_domain(users, self.exclude)
+        items, at = np.unique(drawn_items(own, rng), return_inverse=True)
         some = items >= 0
         names = users.vocabulary.take(items[some])
         whole = encode(names, self.code, self.first + self.bits)

@@ -398,6 +398,37 @@ def test_without_noise_all_that_is_held_often_is_found() -> None:
         assert not protocol.guarantee.private
 
 
+def test_items_of_a_public_list_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody names one, nobody's draw sees one, and no name of the list is put together."""
+    words = made_words(50)
+    item = np.stack([np.arange(20_000) % 50, (np.arange(20_000) + 7) % 50], axis=1)
+    ids = np.arange(20_000, dtype=np.uint64)
+    user, ones = np.repeat(np.arange(20_000), 2), np.ones(40_000, np.int64)
+    users = Users.from_counts(ids, user, item.ravel(), ones, words)
+    listed = words.take(np.arange(10))
+    exact: dict[str, Any] = {"of": "named", "exclude": listed} | SMALL
+    protocol = HeavyHitters(math.inf, 20_000, **exact)
+    query = protocol.pieces([""], 12, (0.0, 1.0))
+    said = query.symbols(users, SeededStreams(ids, 1, "test"))
+    assert ((said < 0) == (item < 10).all(axis=1)).all()
+    e = ran(protocol, users, 1)
+    assert sorted(e.keys or ()) == sorted(set(words) - set(listed))
+    assert protocol.support(users) == e.keys
+    truth = protocol.truth(users)
+    assert truth.sum() == (item >= 10).any(axis=1).sum()
+    assert e.value is not None
+    assert np.abs(e.value - truth).max() < 5 * math.sqrt(3 * truth.max())
+    pieces = HeavyHitters.pieces
+    asked = lambda *a: dataclasses.replace(pieces(*a), exclude=None)  # noqa: E731
+    monkeypatch.setattr(HeavyHitters, "pieces", asked)
+    assert not set(ran(protocol, users, 1).keys or ()) & set(listed)
+    with pytest.raises(ValueError, match="exclude must be Keys"):
+        HeavyHitters(1.0, 20_000, exclude=("tea",))  # type: ignore[arg-type]
+    given, _ = HeavyHitters.resolve({"epsilon": 1.0, "exclude": ["tea"]}, users, None)
+    assert given["exclude"] == Keys.of(["tea"])
+    assert given["n_users"] == 20_000
+
+
 def test_a_liar_counts_as_few_users() -> None:
     """(1 - q) / (p - q) of its cohort, as if so many named the item."""
     for epsilon, users in ((1.0, 2.75), (2.0, 2.10), (4.0, 1.99), (8.0, 2.00)):
