@@ -170,15 +170,3 @@ def assign(
 def as_tables(adversaries: Sequence[Adversary]) -> list[Mapping[str, Any]]:
     """Return the tables as plain data."""
     return [{k: v for k, v in vars(a).items() if v is not None} for a in adversaries]
-
-
-__all__ = [
-    "KINDS",
-    "LEVELS",
-    "Adversary",
-    "as_tables",
-    "assign",
-    "override_adversary",
-    "read_adversaries",
-    "rows_of",
-]

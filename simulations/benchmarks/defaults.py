@@ -15,7 +15,7 @@ import re
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -278,116 +278,106 @@ def read(path: Path) -> dict[tuple[str, str], dict[int, Record]]:
     return out
 
 
-def measure(chosen: Iterable[Setting], runs: int, out: Path, tree: str, predict: bool) -> None:
+def measure(chosen: Iterable[Setting], runs: int, out: Path, predict: bool) -> None:
     """Append a record for every run that a file does not hold."""
     held = read(out)
     with out.open("a") as file:
         for setting in chosen:
             for run in sorted(set(range(runs)) - set(held[setting.target, setting.row])):
-                file.write(json.dumps(setting.run(run, predict) | {"tree": tree}) + "\n")
+                file.write(json.dumps(setting.run(run, predict)) + "\n")
                 file.flush()
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of two root errors, with its 99% interval."""
+    """A ratio of two root errors; it and its 99% interval are value / width to value * width."""
 
-    name: str
     value: float
     width: float
-    note: str = ""
 
     @classmethod
-    def of(
-        cls,
-        name: str,
-        over: Numbers,
-        under: Numbers,
-        squared: bool,
-        note: str = "",
-        stderr: float = 0.0,
-    ) -> Ratio:
+    def of(cls, over: Numbers, under: Numbers, squared: bool, stderr: float = 0.0) -> Ratio:
         """Compare paired runs by the delta method; ``stderr`` is a share of what is over."""
         a, b = float(over.mean()), float(under.mean())
         if not (a and b):
-            return cls(name, 1.0 if a == b else math.inf if a else 0.0, 1.0, note)
+            return cls(1.0 if a == b else math.inf if a else 0.0, 1.0)
         spread = float(np.std(over / a - under / b, ddof=1)) / math.sqrt(len(over))
-        spread = math.hypot(spread, stderr)
         power = 0.5 if squared else 1.0
-        wide = float(stats.t.ppf(0.995, len(over) - 1)) * spread * power
-        return cls(name, (a / b) ** power, math.exp(wide), note)
+        wide = float(stats.t.ppf(0.995, len(over) - 1)) * math.hypot(spread, stderr) * power
+        return cls((a / b) ** power, math.exp(wide))
 
     def __str__(self) -> str:
         return f"{self.value:.2f} | {self.value / self.width:.2f} to {self.value * self.width:.2f}"
 
 
-def compare(before: Path, after: Path, every: bool) -> str:
-    """Write ratios of root errors, new over old, as Markdown."""
-    old, new, ratios = read(before), read(after), defaultdict(list)
-    for key in (k for k in new if k in old):
-        runs = sorted(set(old[key]) & set(new[key]))
-        pairs = [(new[key][r]["error"], old[key][r]["error"]) for r in runs]
-        lost = [sum(pair[i] is None for pair in pairs) for i in (0, 1)]
-        note = f"no value: {lost[1]} before, {lost[0]} after" if any(lost) else ""
+def markdown(columns: str, rows: Iterable[Sequence[object]]) -> str:
+    """Write a table."""
+    names = columns.split(", ")
+    lines = (names, ["---"] * len(names), *rows)
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in lines)
+
+
+def compare(before: Path, after: Path) -> str:
+    """Write ratios of root errors, new over old, by target and by setting."""
+    old, new = read(before), read(after)
+    ratios, each = defaultdict[str, list[tuple[Ratio, str]]](list), list[Sequence[object]]()
+    for target, row in (k for k in new if k in old):
+        one, other = new[target, row], old[target, row]
+        pairs = [(one[r]["error"], other[r]["error"]) for r in sorted(set(one) & set(other))]
+        lost = [sum(pair[i] is None for pair in pairs) for i in (1, 0)]
         valued = np.array([pair for pair in pairs if None not in pair]).T
+        note = f"no value: {lost[0]} before, {lost[1]} after" if any(lost) else ""
         if valued.size < 6:
-            print(f"{key}: {note or 'fewer than three runs'}")
+            each.append((target, row, "", "", note or "fewer than three runs"))
             continue
-        squared = TARGETS[key[0]].loss in ("squared", "function")
-        ratios[key[0]].append(Ratio.of(key[1], valued[0], valued[1], squared, note))
-    lines = ["| Target | Settings | New / old | Least | Largest | 99% interval | At |",
-             "|---|---|---|---|---|---|---|"]  # fmt: skip
-    for target, rows in ratios.items():
-        middle, worst = stats.gmean([r.value for r in rows]), max(rows, key=lambda r: r.value)
-        least = min(r.value for r in rows)
-        lines += [
-            f"| {target} | {len(rows)} | {middle:.2f} | {least:.2f} | {worst} | {worst.name} |"
-        ]
-    if every:
-        lines += ["", "| Target | Setting | New / old | 99% interval | |", "|---|---|---|---|---|"]
-        lines += [
-            f"| {target} | {r.name} | {r} | {r.note} |" for target in ratios for r in ratios[target]
-        ]
-    return "\n".join(lines)
+        squared = TARGETS[target].loss in ("squared", "function")
+        ratio = Ratio.of(valued[0], valued[1], squared)
+        ratios[target].append((ratio, row))
+        each.append((target, row, ratio, note))
+    by_target = []
+    for target, found in ratios.items():
+        values = [ratio.value for ratio, _ in found]
+        worst, at = max(found, key=lambda pair: pair[0].value)
+        middle, least = f"{stats.gmean(values):.2f}", f"{min(values):.2f}"
+        by_target.append((target, len(found), middle, least, worst, at))
+    head = "Target, Settings, New / old, Least, Largest, 99% interval, At"
+    rest = "Target, Setting, New / old, 99% interval, Note"
+    return markdown(head, by_target) + "\n\n" + markdown(rest, each)
 
 
 def coverage(path: Path) -> str:
     """Write how often the stated 95% intervals hold the truth."""
-    lines = ["| Target | Setting | Runs | Truth inside |", "|---|---|---|---|"]
-    for (target, row), runs in read(path).items():
-        held = [r["covered"] for r in runs.values() if "covered" in r]
-        lines += [f"| {target} | {row} | {len(held)} | {np.mean(held):.1%} |"] if held else []
-    return "\n".join(lines)
+    rows = []
+    for key, runs in read(path).items():
+        if held := [r["covered"] for r in runs.values() if "covered" in r]:
+            rows.append((*key, len(held), f"{np.mean(held):.1%}"))
+    return markdown("Target, Setting, Runs, Truth inside", rows)
 
 
 def predictions(path: Path) -> str:
     """Write predicted over measured root errors, against the protocol's own truth."""
-    lines = ["| Target | Setting | Kind | Predicted / measured | 99% interval | Seconds |",
-             "|---|---|---|---|---|---|"]  # fmt: skip
-    for (target, row), runs in read(path).items():
+    rows = []
+    for key, runs in read(path).items():
         x, first = np.array([r["own"] for r in runs.values() if "own" in r]), runs[0]
         if len(x) > 2 and "predicted" in first:
             told = np.full(len(x), first["predicted"])
             squared, stderr = first["loss"].startswith("squared"), first["stderr"] / told[0]
-            ratio = Ratio.of(row, told, x, squared, stderr=stderr)
-            lines += [f"| {target} | {row} | {first['kind']} | {ratio} | {first['seconds']} |"]
-    return "\n".join(lines)
+            rows.append((*key, first["kind"], Ratio.of(told, x, squared, stderr), first["seconds"]))
+    return markdown("Target, Setting, Kind, Predicted / measured, 99% interval, Seconds", rows)
 
 
 def main() -> None:
     """Run, or compare what was run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, help="file of records, to which runs are appended")
-    parser.add_argument("--tree", default="", help="a word that every record says")
     parser.add_argument("--only", default="", help="regular expression of 'target: setting'")
     parser.add_argument("--runs", type=int, default=0)
     parser.add_argument("--coverage", action="store_true", help="central means, 300 runs")
     parser.add_argument("--predictions", action="store_true", help="ask error(users) as well")
     parser.add_argument("--compare", type=Path, nargs=2, metavar=("BEFORE", "AFTER"))
-    parser.add_argument("--every", action="store_true", help="compare: a row for each setting, too")
     given = parser.parse_args()
     if given.compare:
-        print(compare(given.compare[0], given.compare[1], given.every))
+        print(compare(*given.compare))
         return
     if given.out is None:
         parser.error("--out FILE or --compare BEFORE AFTER is needed")
@@ -395,7 +385,7 @@ def main() -> None:
     every = (s for target in TARGETS for s in settings(target))
     chosen = [s for s in every if re.search(only, f"{s.target}: {s.row}")]
     usual = COVERAGE_RUNS if given.coverage else PREDICTION_RUNS if given.predictions else RUNS
-    measure(chosen, given.runs or usual, given.out, given.tree, given.predictions)
+    measure(chosen, given.runs or usual, given.out, given.predictions)
     if given.coverage or given.predictions:
         print(coverage(given.out) if given.coverage else predictions(given.out))
 

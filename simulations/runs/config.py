@@ -280,7 +280,7 @@ def config_of(tables: Mapping[str, Any], source: str | Path, name: str) -> Confi
     run = read(RunTable, tables.get("run", {}))
     if path.suffix == ".toml":
         run = replace(run, plugins=tuple(str(path.parent / p) for p in run.plugins))
-    adversaries = read_adversaries(tables.get("adversary", []))
+    adversaries = read_adversaries(tables["adversary"]) if "adversary" in tables else ()
     return Config(name, run, tables["protocol"], tables["population"], adversaries)
 
 

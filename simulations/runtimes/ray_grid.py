@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, groupby, islice, pairwise
 from operator import itemgetter, length_hint
-from secrets import token_hex
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -137,7 +136,6 @@ class RayGrid(SimulatedGrid):
                 check_machines(files)
             named = isinstance(users, Users) and users.items is not None
             setup = Setup(
-                token_hex(8),
                 seed,
                 dict(owner or SIMULATED_OWNER),
                 own_modules(),

@@ -44,14 +44,13 @@ Beside = Callable[[Users], Summary]
 class Setup:
     """What all tasks of a run share; it travels once to each worker.
 
-    ``run``: names the run; ``owner``: the owner's policy, the same for every simulated node;
+    ``owner``: the owner's policy, the same for every simulated node;
     ``modules``: modules of this package whose queries may be asked for: all that the driver knows;
     ``plugins``: files whose protocols may be asked for; ``vocabulary``: what users in memory hold
     items of; ``beside``: of a :data:`Beside`, which the plugins may have to be loaded for; it
     measures users while they answer for the first time. NOT PRIVATE.
     """
 
-    run: str
     seed: int | None
     owner: Config
     modules: tuple[str, ...]
