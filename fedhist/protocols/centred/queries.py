@@ -30,7 +30,7 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.shards import BLOCK, Shard
 from fedhist.users.streams import SeededStreams, Streams
 
-MOST_ENTRIES = 1 << 22
+MOST_ENTRIES = 1 << 18
 """Coordinates of users' vectors that a client holds at a time."""
 MOST_POINTS = 1 << 17
 """Coordinates of all users up to which a prediction draws their points."""

@@ -51,7 +51,7 @@ class MeanTarget(Protocol):
         """Add up the users' own means: (n, d)."""
         usable = ~np.isnan(own)
         return {
-            "means": np.where(usable, own, 0.0).sum(axis=0),
+            "means": own.sum(axis=0, where=usable),
             "usable": usable.sum(axis=0),
             "unusable": np.count_nonzero(~usable.all(axis=1), keepdims=True),
         }
