@@ -136,32 +136,24 @@ class Stopped(SystemExit):
 def progress_bar(of: str = "") -> Progress:
     """Return a bar beside the errors, that nobody sees in a file and that leaves no trace.
 
-    ``of`` names what is counted, if its rate shall be shown.
+    ``of`` names what is counted.
     """
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,
-        ProgressColumn,
-        Task,
         TextColumn,
         TimeRemainingColumn,
     )
-    from rich.text import Text
 
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            speed = task.finished_speed or task.speed
-            return Text("" if speed is None else f"{speed:,.0f} {of}/s")
-
-    counted = f"{{task.completed:,.0f}} of {{task.total:,.0f}} {of}"
-    columns: tuple[ProgressColumn, ...] = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        *((TextColumn(counted), Rate()) if of else (MofNCompleteColumn(),)),
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(of))
+    return Progress(
+        *columns,
         TimeRemainingColumn(),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
     )
-    return Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)
 
 
 @contextmanager

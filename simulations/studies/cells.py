@@ -27,7 +27,7 @@ from simulations.populations import KINDS, Loaded, PopulationSpec
 from simulations.populations.base import existing
 from simulations.reporting.files import canonical, numbers, plain, whole
 from simulations.runs.config import Config, Prepared, RunTable, prepare
-from simulations.studies.losses import ZEROS, relative, restated
+from simulations.studies.losses import ZEROS, restated
 
 NOT_OF_A_CELL = {
     *("runtime", "workers", "ray_address", "repeats", "timeout", "min_replies"),
@@ -306,39 +306,14 @@ class Record:
         return cls(**given)
 
     @property
-    def seed(self) -> int:
-        """The run's seed."""
-        return int(self.cell.get("run", {}).get("seed", 0))
-
-    @property
-    def protocol(self) -> str:
-        """The protocol's name."""
-        return str(self.cell.get("protocol", {}).get("name", ""))
-
-    @property
     def trust(self) -> str:
         """Whom the guarantee trusts; empty where it is not known."""
         return str(self.guarantee.get("trust", ""))
 
     @property
-    def epsilon(self) -> float | None:
-        """The guarantee's."""
-        return self.guarantee.get("epsilon")
-
-    @property
     def size(self) -> float | None:
         """Loss of the answer that is 0 everywhere; None where it is not known."""
         return self.trivial.get(ZEROS, {}).get(self.loss_name)
-
-    @property
-    def relative(self) -> float | None:
-        """The loss as a share of the answer's size."""
-        return relative(self.loss, self.size, self.loss_name)
-
-    @property
-    def tables(self) -> Cell:
-        """The cell again, under its label."""
-        return Cell.from_dict(self.cell, self.label)
 
     def in_loss(self, loss: str) -> Record:
         """State the record in another loss; what it said in its own goes to ``more["stated"]``.

@@ -22,7 +22,6 @@ from simulations.config.named_files import to_toml
 from simulations.reporting.files import (
     canonical,
     check_folder,
-    flat,
     json_text,
     numbers,
     write_mark,
@@ -39,7 +38,6 @@ from simulations.studies.study import SEEDS, Study, absolute
 from simulations.studies.summary import Line, common_loss, ranked
 
 if TYPE_CHECKING:
-    import polars as pl
     from matplotlib.figure import Figure
 
 STUDY = "study"
@@ -108,21 +106,6 @@ class Compared(Shown):
     def records(self) -> list[Record]:
         """All records, line by line, in the study's loss."""
         return [r for line in self.lines for r in line.records]
-
-    @property
-    def frame(self) -> pl.DataFrame:
-        """All records, a row each: settings, losses, predictions, guarantees."""
-        import polars as pl
-
-        rows = []
-        for r in self.records:
-            own = {k: v for k, v in vars(r).items() if not isinstance(v, Mapping | tuple)}
-            guarantee = {k: v for k, v in r.guarantee.items() if k != "text"}
-            rows.append(own | guarantee | {"relative": r.relative} | flat(r.cell))
-        texts = {k for row in rows for k, v in row.items() if isinstance(v, str | list)}
-        for row in rows:
-            row |= {k: str(row[k]) for k in texts & row.keys() if row[k] is not None}
-        return pl.DataFrame(rows, infer_schema_length=None, strict=False)
 
     @property
     def title(self) -> str:
@@ -224,8 +207,11 @@ def plan_of(study: Study) -> tuple[dict[str, Any], list[Line], list[Cell]]:
     for setting, comparison in study.points:
         ready = set_up(comparison)
         readies.append(ready)
-        for line, own in lines_of(ready, setting):
-            add(line, own)
+        for c in ready.contenders:
+            level = "" if c.level is None else c.level.value
+            believed = None if c.level is None else premise_of(c.protocol)
+            named = Line(c.label, c.protocol.name, (), setting, c.flags, level, believed, c.bounds)
+            add(named, ready.cells_of(c))
     check_cells(cell for _, cell in study.grid)
     for setting, cell in study.grid:
         setting = {k: v for k, v in setting.items() if k != "protocol.name"}
@@ -248,18 +234,6 @@ def plan_of(study: Study) -> tuple[dict[str, Any], list[Line], list[Cell]]:
         "revision": git_revision(),
     }
     return about | _about(readies), list(lines.values()), cells
-
-
-def lines_of(ready: Ready, setting: Mapping[str, Any]) -> list[tuple[Line, tuple[Cell, ...]]]:
-    """Return the lines of a comparison, each with its cells."""
-    out = []
-    for c in ready.contenders:
-        level = "" if c.level is None else c.level.value
-        believed = None if c.level is None else premise_of(c.protocol)
-        name = c.protocol.name
-        line = Line(c.label, name, (), setting, c.flags, level, believed, c.bounds)
-        out.append((line, ready.cells_of(c)))
-    return out
 
 
 def _repeated(study: Study) -> dict[str, Any]:

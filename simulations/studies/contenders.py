@@ -278,7 +278,7 @@ def _common_truth(
 ) -> tuple[Truth, Exact]:
     """Return what errors are about: as the file says, or what most protocols estimate."""
     asked, of = comparison.truth, [_estimated(c.protocol) for c, _ in found]
-    able = [i for i, truth in enumerate(of) if asked in ("", truth.value)]
+    able = [i for i, truth in enumerate(of) if asked in (None, truth.value)]
     if not able:
         known = ", ".join(dict.fromkeys(repr(truth.value) for truth in of))
         raise ValueError(f"compare.truth: nobody here estimates {asked!r}, but {known}")

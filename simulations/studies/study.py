@@ -143,30 +143,25 @@ class SweepTable(Settings):
 OWN = tuple(f.name for f in fields(SweepTable))
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """What is compared at one point of a study: protocols of one target, at one budget.
+@dataclass(frozen=True, kw_only=True)
+class Comparison(CompareTable):
+    """What is compared at one point of a study: the table [compare] as it is meant, and the others.
 
-    An empty loss takes the protocols' own, an empty truth that of most protocols, and without
-    levels of trust every protocol is taken as it is. ``common`` are settings that each protocol
-    takes where it has them; ``without`` is what the file leaves out of the target's.
+    An empty loss takes the protocols' own, no truth that of most protocols, and without levels of
+    trust every protocol is taken as it is. ``common`` are settings that each protocol takes where
+    it has them.
     """
 
     name: str
     target: str
-    epsilon: float
-    delta: float
-    adjacency: Adjacency
     loss: str
     seeds: tuple[int, ...]
     run: RunTable
     common: Mapping[str, Any]
     population: Mapping[str, Any]
     entries: tuple[Entry, ...]
-    without: tuple[str, ...] = ()
-    adversary: tuple[Mapping[str, Any], ...] = ()
-    levels: tuple[Trust, ...] = ()
-    truth: str = ""
+    adversary: tuple[Mapping[str, Any], ...]
+    levels: tuple[Trust, ...]
 
 
 @dataclass(frozen=True)
@@ -300,22 +295,20 @@ def comparison_of(tables: dict[str, Any], source: str | Path, name: str) -> Comp
         common = {k: v for k, v in common.items() if k in known}
     entries = on_levels(entries, levels)
     check_labels([entry.label for entry in entries], "compare.protocols")
+    own = {
+        "target": target,
+        "loss": display_of(target).loss if table.loss is None else table.loss,
+        "seeds": seeds_of(table.seeds, max(base.run.seed, 0)),
+    }
     return Comparison(
+        **(vars(table) | own),
         name=name,
-        target=target,
-        epsilon=table.epsilon,
-        delta=table.delta,
-        adjacency=table.adjacency,
-        loss=display_of(target).loss if table.loss is None else table.loss,
-        seeds=seeds_of(table.seeds, max(base.run.seed, 0)),
         run=replace(base.run, plugins=tuple(found["run"]["plugins"])),
         common=common,
         population=found["population"],
         entries=tuple(entries),
-        without=table.without,
         adversary=tuple(as_tables(read_adversaries(tables.get("adversary", [])))),
         levels=levels,
-        truth=table.truth or "",
     )
 
 

@@ -17,7 +17,7 @@ from fedhist.model.registry import protocol_class
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.keys import Keys
 from simulations.populations.zipf import Zipf
-from simulations.studies.cells import Record
+from simulations.studies.cells import Cell, Record
 from simulations.studies.compared import Compared, run_study
 from simulations.studies.contenders import Ready, other_adjacency, set_up
 from simulations.studies.losses import Exact
@@ -109,7 +109,7 @@ def test_a_ranking_that_is_known(tmp_path: Path, items: int, l2: float, first: s
     for row in found.lines:
         assert row.mean == pytest.approx(expected[row.label], rel=5 / math.sqrt(800))
         assert row.predicted == pytest.approx(expected[row.label], rel=1e-6)
-        assert {(r.guarantee["adjacency"], r.epsilon) for r in row.records} == {
+        assert {(r.guarantee["adjacency"], r.guarantee["epsilon"]) for r in row.records} == {
             ("replace-user", 1.0)
         }
 
@@ -260,7 +260,7 @@ def test_losses_in_the_same_units(tmp_path: Path) -> None:
     assert own.predicted is not None
     assert few.records[0].loss == pytest.approx(own.loss**2)
     assert few.predicted == pytest.approx(own.predicted**2)
-    assert plain.records[0].predicted == run_cell(plain.records[0].tables).predicted
+    assert plain.records[0].predicted == run_cell(Cell.from_dict(plain.records[0].cell)).predicted
 
 
 def test_a_prediction_in_another_loss_is_dropped() -> None:

@@ -90,7 +90,9 @@ def test_all_four_levels(tmp_path: Path) -> None:
     assert not found.about["unreached"]
     shuffled = found.lines[2]
     assert shuffled.believed is not None
-    assert {(r.epsilon, r.guarantee["delta"]) for r in shuffled.records} == {(1.0, 1e-6)}
+    assert {(r.guarantee["epsilon"], r.guarantee["delta"]) for r in shuffled.records} == {
+        (1.0, 1e-6)
+    }
     first, second = shuffled.believed.short
     assert first == "a shuffler, 1,800 users"  # of 2,000, a tenth of whom may stay away
     assert float(second.removeprefix("else ").removesuffix("-DP")) > 2
