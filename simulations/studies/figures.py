@@ -77,12 +77,7 @@ def _draw_ranking(about: About, lines: Sequence[Line], figure: Figure) -> None:
             at: Any = {"va": "center", "transform": panel.get_yaxis_transform()}
             panel.text(0.02, y, "; ".join(missing_in_words(line)), **at)
             continue
-        colour, marker, kind = _look(line)
-        face = "white" if line.missing else colour
-        panel.errorbar(
-            [line.mean], [y], xerr=line.half_width or 0.0, fmt=marker, color=colour, mfc=face,
-            ms=5, capsize=2, zorder=3, label=kind,
-        )  # fmt: skip
+        panel.errorbar([line.mean], [y], xerr=line.half_width or 0.0, **_look(line))
         if line.predicted is not None:
             panel.plot([line.predicted], [y], "k|", ms=12, mew=1.5, zorder=4, label="theory")
     panel.set_yticks(range(len(lines)), names)
@@ -101,12 +96,13 @@ def _row_name(about: About, line: Line, letters: int) -> str:
     return "\n".join([text, *(missing_in_words(line) if line.mean is not None else [])])
 
 
-def _look(line: Line) -> tuple[str, str, str]:
-    """Return colour, marker and what they stand for."""
-    if line.flags:
-        return GREY, "x", "not ranked: another guarantee"
+def _look(line: Line) -> dict[str, Any]:
+    """Return how a row is marked, and what that stands for; hollow where runs gave no estimate."""
     trust = line.first.trust
-    return *trust_look(trust), f"{trust} trust"
+    colour, marker = (GREY, "x") if line.flags else trust_look(trust)
+    label = "not ranked: another guarantee" if line.flags else f"{trust} trust"
+    look = {"fmt": marker, "color": colour, "mfc": "white" if line.missing else colour}
+    return look | {"ms": 5, "capsize": 2, "zorder": 3, "label": label}
 
 
 def _limits(lines: Sequence[Line]) -> tuple[float, float]:
@@ -185,18 +181,8 @@ def _draw_levels(about: About, lines: Sequence[Line], figure: Figure) -> None:
             at = x + gap * (i - (len(own) - 1) / 2)
             if line.mean is None:
                 continue
-            colour, marker, _ = _look(line)
             half = line.half_width or 0.0
-            face = "white" if line.missing else colour
-            look: Any = {
-                "fmt": marker,
-                "color": colour,
-                "mfc": face,
-                "ms": 6,
-                "capsize": 2,
-                "zorder": 3,
-            }
-            panel.errorbar([at], [line.mean], yerr=half, **look)
+            panel.errorbar([at], [line.mean], yerr=half, **_look(line) | {"label": None})
             if line.predicted is not None and math.isfinite(line.predicted):
                 ends = at - 0.055, at + 0.055
                 panel.hlines(line.predicted, *ends, "k", lw=1.8, zorder=4, label="theory")
