@@ -16,7 +16,7 @@ from clients.records.user_rows import coordinate_points
 from fedhist.base.arrays import Bounds, Floats, Integers, Words
 from fedhist.base.checks import check_choice, check_integer, check_range, check_within
 from fedhist.base.errors import WireError
-from fedhist.channels.oracles import KrrOracle
+from fedhist.channels.oracles import OracleChannel, oracle_channel
 from fedhist.model.query import LocalQuery, Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust, check_budget
@@ -194,8 +194,8 @@ class RankCells(OnBins, OracleVotes):
         _ = self.channel
 
     @property
-    def channel(self) -> KrrOracle:
-        return KrrOracle(float(self.epsilon), self.upto.shape[1])  # null: the last cell
+    def channel(self) -> OracleChannel:
+        return oracle_channel("krr", float(self.epsilon), self.upto.shape[1])  # null: the last cell
 
     @property
     def n_batches(self) -> int:
