@@ -1,15 +1,15 @@
 """What an experiment is asked, what it measures, how that is judged, and its file.
 
 An experiment is a TOML file in ``configs`` and one function, ``run(found)`` of the module of its
-name (or ``runs`` = "module:function"), which measures and hands each number and curve to
-:class:`Findings`. The file's tables: [experiment] (title, paper; ``users``, what it runs on in
-words; the axes ``x``, ``y`` and ``log``; ``notes`` and ``not_judged``, in which {name} is a
-setting); [settings] and in it ``quick``, which overrides them; [population], by name, the default
-first (the fields of its kind, ``kind`` where that is not the name, and ``quick``); [values] with
-``rows`` of setting ("*": any that has no row before) and quantity (lists: one row for each), the
-``paper``'s number, how near ours must be (``relative``, ``absolute``, ``low`` and ``high``, or
-``shown``: not judged by itself), ``claim``, ``cause``, ``populations``. All of it is fixed before
-anything is measured.
+name, which measures and hands each number and curve to :class:`Findings`. The file's tables:
+[experiment] (title, paper; ``users``, what it runs on in words; the axes ``x``, ``y`` and ``log``;
+``notes`` and ``not_judged``, in which {name} is a setting); [settings] and in it ``quick``, which
+overrides them; [population], by name, the default first (the fields of its kind, ``kind`` where
+that is not the name, and ``quick``), if it does not make its own users; [values] with ``rows`` of
+setting ("*": any that has no row before) and quantity (lists: one row for each), the ``paper``'s
+number (or a table of them by setting), how near ours must be (``relative``, ``absolute``, ``low``
+and ``high``, or ``shown``: not judged by itself), ``claim``, ``cause``, ``populations``. All of it
+is fixed before anything is measured.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ from simulations.populations import KINDS, Loaded, population
 PASS, FAIL = "PASS", "FAIL"
 FREE = -math.inf, math.inf
 """The bounds of a line for orientation, which cannot fail."""
+
+MADE_UP: Mapping[str, Table] = {"made-up": {}}
+"""The population of an experiment that makes its own users."""
 
 FILES: Mapping[str, str] = {
     "sentiment140": "training.1600000.processed.noemoticon.csv of Sentiment140, published at "
@@ -298,7 +301,6 @@ class Experiment:
     name: str
     title: str
     paper: str
-    runs: str
     settings: Table
     quick: Table
     populations: Mapping[str, Table]
@@ -313,8 +315,8 @@ class Experiment:
     def run(self, request: Request) -> Result:
         """Measure, and judge what was measured."""
         found = Findings(request, self.users)
-        module, _, function = self.runs.partition(":")
-        getattr(importlib.import_module(module), function)(found)
+        module = f"simulations.experiments.{self.name.replace('-', '_')}"
+        importlib.import_module(module).run(found)
         notes, not_judged = (
             tuple(text.format_map(request.settings) for text in texts)
             for texts in (self.notes, self.not_judged)
@@ -388,7 +390,7 @@ class Experiment:
             raise ValueError(f"{what}: {request.data}")
 
 
-HEAD = ("title", "paper", "runs", "users", "x", "y", "log", "notes", "not_judged")
+HEAD = ("title", "paper", "users", "x", "y", "log", "notes", "not_judged")
 
 
 def names() -> list[str]:
@@ -408,16 +410,13 @@ def experiment(name: str) -> Experiment:
 def parse(name: str, text: str) -> Experiment:
     """Read a file; ValueError for unknown tables and keys, and rows without a tolerance."""
     known = ("experiment", "population", "settings", "values")
-    usual = f"simulations.experiments.{name.replace('-', '_')}:run"
     with reading(name):
         file = {k: as_table(v, f"[{k}]") for k, v in tables_of(text).items()}
         check_keys(file, known, "table")
-        head, populations = file.get("experiment", {}), file.get("population", {})
+        head, populations = file.get("experiment", {}), file.get("population", MADE_UP)
         check_keys(head, HEAD, "key of [experiment]")
         if not {"title", "paper"} <= head.keys():
             raise ValueError("[experiment] needs title and paper")
-        if not populations:
-            raise ValueError("no [population.NAME] says what it can run on")
         settings = dict(file.get("settings", {}))
         quick = as_table(settings.pop("quick", {}), "settings.quick")
         check_keys(quick, settings, "key of settings.quick")
@@ -425,8 +424,8 @@ def parse(name: str, text: str) -> Experiment:
         for value in values:
             check_keys(value.populations, populations, "population of [values]")
         return Experiment(
-            name, **{"runs": usual} | dict(head), settings=settings, quick=quick,
-            populations=populations, values=tuple(values),
+            name, **head, settings=settings, quick=quick, populations=populations,
+            values=tuple(values),
         )  # fmt: skip
 
 
@@ -435,24 +434,33 @@ def _values(row: Table) -> Iterator[Check]:
     ways = ("relative", "absolute", "low", "high", "shown")
     words = ("setting", "quantity", "paper", "claim", "cause", "populations")
     check_keys(row, (*ways, *words), "key of [values]")
-    where, paper = f"the value {dict(row)}", row.get("paper")
-    given = {"low and high" if way in ("low", "high") else way for way in ways if way in row}
-    if not {"setting", "quantity"} <= row.keys():
+    where, given = f"the value {dict(row)}", {"low" if w == "high" else w for w in ways if w in row}
+    settings = _each(row.get("setting", ()))
+    papers: Any = row.get("paper")
+    if isinstance(papers, Mapping):
+        settings = list(papers)
+    else:
+        papers = dict.fromkeys(settings, papers)
+    if not settings or "quantity" not in row:
         raise ValueError(f"{where} needs a setting and a quantity")
     if len(given) != 1:
         raise ValueError(f"{where} needs one of relative, absolute, low and high, shown")
-    if paper is None and ("claim" not in row or given & {"relative", "absolute"}):
+    if None in papers.values() and ("claim" not in row or given != {"low"}):
         raise ValueError(f"{where} needs the paper's number, or its claim in words and low or high")
     low, high = (float(row.get(k, bound)) for k, bound in zip(("low", "high"), FREE, strict=True))
-    if given & {"relative", "absolute"}:
-        room = row["absolute"] if "absolute" in row else row["relative"] * abs(row["paper"])
-        low, high = row["paper"] - room, row["paper"] + room
-    each = ([v] if isinstance(v, str) else v for v in (row["setting"], row["quantity"]))
-    for setting, quantity in product(*each):
+    for setting, quantity in product(settings, _each(row["quantity"])):
+        if given & {"relative", "absolute"}:
+            middle = papers[setting]
+            room = row["absolute"] if "absolute" in row else row["relative"] * abs(middle)
+            low, high = middle - room, middle + room
         yield Check(
-            setting, quantity, paper, math.nan, low, high, row.get("claim", ""),
+            setting, quantity, papers[setting], math.nan, low, high, row.get("claim", ""),
             row.get("cause", ""), populations=tuple(row.get("populations", ())),
         )  # fmt: skip
+
+
+def _each(given: str | Sequence[str]) -> Sequence[str]:
+    return [given] if isinstance(given, str) else given
 
 
 def _as_was(key: str, value: Any, old: Any) -> Any:

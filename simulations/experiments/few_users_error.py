@@ -172,7 +172,7 @@ def _against_d(found: Findings) -> list[Errors]:
     found.check(AGAINST_D, "the same with the term in 1 / d", off)
     slope = power_law(s.dimensions, [e.mean for e in errors])[0]
     found.check(AGAINST_D, "log-log slope in d", slope)
-    _draw(found, f"against d: one ball, n = {s.ball_users}", s.dimensions, errors)
+    _draw(found, f"against d: one ball, n = {s.ball_users}", s.dimensions, errors, "dimension d")
     return errors
 
 
@@ -188,7 +188,7 @@ def _against_n(found: Findings) -> list[Errors]:
     gained = errors[0].mean / errors[-1].mean
     found.check(AGAINST_N, "error at the fewest / at the most users", gained)
     where = f"against n: automatic choice, d = {s.dimension}"
-    _draw(found, where, s.n_users, errors)
+    _draw(found, where, s.n_users, errors, "users n")
     found.draw(where, "no privacy, r / sqrt(n)", s.n_users, 1 / np.sqrt(s.n_users), style="--")
     return errors
 
@@ -201,7 +201,7 @@ def _corrupted(found: Findings) -> list[Errors]:
     for far in s.far:
         errors = [measure(found, task, s.robust_users, s.dimension, far) for task in tasks]
         where = f"corrupted users at {far:g} r: one ball, n = {s.robust_users}, d = {s.dimension}"
-        _draw(found, where, at, errors)
+        _draw(found, where, at, errors, "corrupted users, percent")
         ordinary = np.array([e.ordinary for e in errors]) / s.radius
         found.draw(where, "ordinary average, no privacy", at, ordinary, marker="^")
         every += errors
@@ -212,10 +212,19 @@ def _corrupted(found: Findings) -> list[Errors]:
     return every
 
 
-def _draw(found: Findings, where: str, x: ArrayLike, errors: Sequence[Errors]) -> None:
+def _draw(
+    found: Findings, where: str, x: ArrayLike, errors: Sequence[Errors], x_label: str
+) -> None:
     """Draw predictions as a line, means of real runs as crosses."""
     r = found.settings.radius
-    found.draw(where, "predicted", x, np.array([e.plan.error for e in errors]) / r, marker="o")
+    found.draw(
+        where,
+        "predicted",
+        x,
+        np.array([e.plan.error for e in errors]) / r,
+        marker="o",
+        x_label=x_label,
+    )
     some = [k for k, e in enumerate(errors) if len(e.measured)]
     mean = np.array([errors[k].mean for k in some]) / r
     spread = np.array([errors[k].measured.std() for k in some]) / r
@@ -251,7 +260,9 @@ def _needed(found: Findings) -> None:
     found.check(NEEDED, "large n: log-log slope in d", power_law(ds, large)[0])
     found.draw(panel, "one ball", ds, ball, marker="s", **axes)
     found.draw(panel, "large n (medians and clip)", ds, large, marker="o")
-    found.draw(f"{panel[:-1]}K, d = {max(ds):,}", "blocks", ks, blocks, x_label="blocks K")
+    found.draw(
+        f"{panel[:-1]}K, d = {max(ds):,}", "blocks", ks, blocks, x_label="blocks K", y_label="users"
+    )
 
 
 def least_users_of_any(epsilon: float, delta: float) -> float:

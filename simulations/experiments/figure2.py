@@ -79,7 +79,7 @@ def _curves(
         means = [m.summary(method) for m in rows.values()]
         style = "" if method in RULES else "--"
         axes = {"x_label": "domain size d", "y_label": "relative l1 loss"}
-        found.draw_means(f"{panel}: {found.users}", method, list(rows), means, "", style, **axes)
+        found.draw_means(panel, method, list(rows), means, "", style, **axes)
 
 
 def _figure2(found: Findings, rows: Mapping[int, Losses]) -> None:

@@ -192,11 +192,11 @@ def draw_on(figure: Figure, result: Result) -> None:
         handles.values(), handles.keys(), loc="outside lower center",
         ncols=max(1, int(wide / each)), frameon=False,
     )  # fmt: skip
-    most = min(75 * columns, letters)
-    title = textwrap.fill(f"{result.paper}: {result.title} (NOT PRIVATE)", most)
+    most = min(75 * columns, 4 * letters // 5)  # its letters are larger
+    lines = [f"{result.title} (NOT PRIVATE)", result.paper]
     if 0 < len(result.population) <= most and result.population not in panels:
-        title += f"\n{result.population}"
-    figure.suptitle(title)
+        lines.append(result.population)
+    figure.suptitle("\n".join(textwrap.fill(line, most) for line in lines))
 
 
 def _draw_curve(axes: Any, c: Any, k: int, shown: Any) -> Any:

@@ -38,7 +38,6 @@ HEAD = """
 [experiment]
 title = "t"
 paper = "p"
-runs = "simulations.experiments.figure1:run"
 [settings]
 quick = { repeats = 1 }
 repeats = 3

@@ -28,7 +28,6 @@ def broken(request: Request) -> Result:
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     real = experiment("figure1")
-    module = __name__
 
     class Stand(Experiment):
         def run(self, request: Request) -> Result:
@@ -39,8 +38,7 @@ def three(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             return [] if self.name == "absent" else ["zipf"]
 
     fields = {f: getattr(real, f) for f in real.__dataclass_fields__}
-    given = fields | {"runs": module}
-    table = {n: Stand(**(given | {"name": n})) for n in ("works", "breaks", "absent")}
+    table = {n: Stand(**(fields | {"name": n})) for n in ("works", "breaks", "absent")}
     monkeypatch.setattr(report, "experiment", table.__getitem__)
     monkeypatch.setattr(report, "names", lambda: list(table))
     return list(table)
