@@ -31,8 +31,7 @@ from simulations.audit.finding import Case, Finding, Settings, Witness
 from simulations.audit.learning import best_event, tally
 from simulations.audit.neighbours import Population, pair_of
 from simulations.audit.published import VIEWS, Layout, Runs
-from simulations.audit.search import SEARCH_Z, kept_features
-from simulations.audit.statistical import certify
+from simulations.audit.statistical import SEARCH_Z, certify, kept_features
 
 RUNS = 1 << 13
 """Certifying runs of each population where the claim is nearly reached; an eighth elsewhere."""

@@ -36,16 +36,16 @@ class _Kinds(Mapping[str, type[PopulationSpec]]):
 
 KINDS: Mapping[str, type[PopulationSpec]] = _Kinds(
     {
-        "events": "events.Events",
-        "samples": "samples.SampleFile",
+        "events": "files.Events",
+        "samples": "files.SampleFile",
         "memory": "memory.Memory",
         "shards": "shards.Shards",
         "sentiment140": "sentiment140.Sentiment140",
-        "snap": "snap.Snap",
+        "snap": "files.Snap",
         "zipf": "zipf.Zipf",
-        "paper-iid": "paper_iid.PaperIid",
-        "paper-non-iid": "paper_non_iid.PaperNonIid",
-        "paper-poisson": "paper_poisson.PaperPoisson",
+        "paper-iid": "papers.PaperIid",
+        "paper-non-iid": "papers.PaperNonIid",
+        "paper-poisson": "papers.PaperPoisson",
         "uniform": "shared_mean.Uniform",
         "gaussian": "shared_mean.Gaussian",
         "two-point": "shared_mean.TwoPoint",

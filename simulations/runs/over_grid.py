@@ -111,7 +111,7 @@ def _grid(
 
 def _nulls(nodes: Sequence[Shard], seed: int | None) -> Nulls:
     """Answer for users of a node as if they had no data."""
-    from simulations.adversaries.corrupted_records import emptied
+    from simulations.adversaries.assigned import emptied
 
     def answer(query: Query, digest: str, node: int, ids: Words) -> Report:
         asked = nodes[node].select(query.cohort) if node < len(nodes) else nodes[0].none

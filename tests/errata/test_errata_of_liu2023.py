@@ -23,7 +23,7 @@ from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.protocols.histograms.reference_clips import c_star_gaussian, c_star_laplace
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.populations.paper_non_iid import PaperNonIid
+from simulations.populations.papers import PaperNonIid
 from simulations.runtimes.inline import InlinePopulation
 
 DOMAIN = Keys.of(["tea", "rye", "maté"])

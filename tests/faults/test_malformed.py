@@ -15,7 +15,7 @@ from fedhist.protocols.few_users.user_means import UserMeans
 from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.users.batch import Users
 from server.reports import take_rows, well_formed, without_numbers
-from simulations.adversaries.corrupted_records import emptied
+from simulations.adversaries.assigned import emptied
 from simulations.runs.run import Options, open_session
 from simulations.runtimes.inline import InlinePopulation
 from tests.faults.attacks import (

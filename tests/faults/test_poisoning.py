@@ -31,7 +31,7 @@ from fedhist.users.keys import Keys, user_ids
 from server.intake import Intake
 from server.reports import take_rows, well_formed
 from simulations.adversaries import Adversary, Assigned, HostileGrid
-from simulations.adversaries.corrupted_records import poisoned
+from simulations.adversaries.assigned import poisoned
 from simulations.adversaries.gain import best_messages
 from simulations.populations.synthetic import made_words
 from simulations.runtimes.flower_internals import FIRST_NODE_ID
