@@ -42,6 +42,8 @@ GONE: Mapping[str, str] = {
     "adaptive-histogram.delta_choice": "nothing: half of delta, for a rule that needs some",
     "adaptive-histogram.per_octave": "nothing: it is 4",
     "[run].checks": "nothing: the server checks every message",
+    "[compare].fractions": 'an axis "adversary.fraction" of [sweep]',
+    "[sweep].zip": 'samples_per_user = "harmonic-mean", which follows the population',
     "ragged-distribution.median": 'nothing for "em", and mode = "paper" for "dyadic"',
     "mean.refine": 'method = "vote" for refine = "clip"',
     "mean-l2.c_sigma": 'nothing, or method = "centred", which learns how far users are apart',

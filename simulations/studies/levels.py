@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from fedhist.base.errors import closest
 from fedhist.model.protocol import Protocol
@@ -111,6 +111,13 @@ def suffix(level: Trust) -> str:
 def setting_of(level: Trust | None) -> dict[str, Any]:
     """Return what a level adds to [protocol]."""
     return {KEY: level.value} if level in (Trust.AGGREGATE, Trust.SHUFFLE) else {}
+
+
+def methods_of(cls: type[Protocol]) -> tuple[str, ...]:
+    """Name the methods of a protocol that will not choose among them by itself."""
+    hint = hints(cls).get("method")
+    methods = get_args(hint) if get_origin(hint) is Literal else ()
+    return () if "auto" in methods else methods
 
 
 def premise_keys(cls: type[Protocol], level: Trust) -> set[str]:

@@ -43,7 +43,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
+from typing import Annotated, Any, ClassVar, get_args
 
 from fedhist.base.errors import nearest
 from fedhist.model.protocol import Protocol
@@ -55,6 +55,7 @@ from fedhist.model.registry import (
     protocol_class,
     protocols,
 )
+from fedhist.model.renamed import instead
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, Trust
 from simulations.adversaries import (
@@ -87,6 +88,7 @@ from simulations.studies.levels import (
     COMMON,
     Entry,
     levels_of,
+    methods_of,
     on_levels,
     with_common,
 )
@@ -349,11 +351,8 @@ def _entries(table: CompareTable, single: str | None) -> tuple[str, list[Entry]]
 
 def _registered(name: str, cls: type[Protocol]) -> list[Entry]:
     """Make the rows of a registered protocol: one per method where it will not choose by itself."""
-    hint = hints(cls).get("method")
-    methods = get_args(hint) if get_origin(hint) is Literal else ()
-    if not methods or "auto" in methods:
-        return [Entry(name, {"name": name}, named=False)]
-    return [Entry(f"{name} {m}", {"name": name, "method": m}, named=False) for m in methods]
+    rows = [Entry(f"{name} {m}", {"name": name, "method": m}, named=False) for m in methods_of(cls)]
+    return rows or [Entry(name, {"name": name}, named=False)]
 
 
 def labelled(entries: Sequence[Table], usual_name: object, what: str) -> list[tuple[str, Table]]:
@@ -486,9 +485,8 @@ def _check_axis(key: str, values: Any) -> None:
     table, dot, name = key.partition(".")
     if not dot or table not in TABLES:
         known = [*OWN, *(f"{t}.{name or '...'}" for t in TABLES)]
-        raise ValueError(
-            f"unknown key of [sweep] {key!r}{nearest(key, known)} (an axis is named table.key)"
-        )
+        told = instead(f"[sweep].{key}") or f"{nearest(key, known)} (an axis is named table.key)"
+        raise ValueError(f"unknown key of [sweep] {key!r}{told}")
     if table == "run":
         cell_keys = [f.name for f in fields(RunTable) if f.name not in NOT_OF_A_CELL]
         if name not in cell_keys:

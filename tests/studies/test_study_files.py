@@ -142,6 +142,8 @@ def test_what_only_a_population_refuses_is_a_result(write: Write) -> None:
     [
         ("", r"needs a table \[compare\] or \[sweep\]; fedhist run"),
         ("[sweep]\nseed = 3\n", "'seed'; did you mean 'seeds'"),
+        ("[sweep]\nzip = []\n", "'zip'; it is gone: write samples_per_user"),
+        ("[compare]\nfractions = [0.1]\n", "'fractions'; it is gone: write an axis"),
         ('[sweep]\n"protocl.epsilon" = [1]\n', "'protocl.epsilon'; did you mean 'protocol.epsilon"),
         ('[sweep]\n"run.workers" = [1]\n', "run.workers cannot be swept"),
         ('[sweep]\n"run.node" = [1]\n', "run.node cannot be swept; did you mean 'nodes'"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.console import Console
 
 from fedhist.base.errors import nearest
-from fedhist.model.evaluation import measured
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of
 from fedhist.privacy.guarantee import Trust
@@ -117,7 +117,7 @@ class Decision(Shown):
             return f"{who}, error at most {q.asked}: which epsilon does it take?"
         return f"{who}, error at most {q.asked}, epsilon = {q.epsilon:g}: how many users?"
 
-    @property
+    @cached_property
     def verdict(self) -> str:
         """The answer in one or two sentences."""
         free, error = self._without_data()
@@ -178,7 +178,7 @@ class Decision(Shown):
         m, q = self.problem.measure, self.question
         c = self.problem.candidates[0]
         protocol = self.problem.build(c, q.epsilon or 1.0)
-        known = measured(protocol, self.problem.users)
+        known = self.problem.known(protocol)
         out = []
         for name, value in trivial_answers(protocol, m.truth.value).items():
             if name == "uniform" and display_of(q.target).unit == "counts":

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.protocols.shared.sample_sizes import samples_held
 from fedhist.users.batch import Users
 from server.predictor import Repeated
-from simulations.config.reading import hints
 from simulations.populations import KINDS, Loaded
 from simulations.populations.facts import facts_of
 from simulations.populations.synthetic import numbered_ids
@@ -37,7 +36,13 @@ from simulations.studies.cells import load_once
 from simulations.studies.contenders import excess_of, flags_of, other_adjacency
 from simulations.studies.decide.profile import Profile, profile_of
 from simulations.studies.decide.question import Question
-from simulations.studies.levels import NOBODY_THERE, OF_NATIVE, premise_keys, setting_of
+from simulations.studies.levels import (
+    NOBODY_THERE,
+    OF_NATIVE,
+    methods_of,
+    premise_keys,
+    setting_of,
+)
 from simulations.studies.losses import SQUARES, Exact, of_items, over
 
 ADJACENCY = Adjacency.REPLACE_USER
@@ -245,7 +250,7 @@ class Problem:
         """What the users are like."""
         return profile_of(self.loaded)
 
-    @property
+    @cached_property
     def facts(self) -> tuple[str, ...]:
         """What undermines every answer about these users: rows and items left out. NOT PRIVATE."""
         told = list(facts_of(self.loaded, value_range=self.value_range))
@@ -305,7 +310,7 @@ class Problem:
             self._protocols[key] = prepare(config, lambda _: self.loaded).protocol
         return self._protocols[key]
 
-    def _known(self, protocol: Protocol) -> Facts:
+    def known(self, protocol: Protocol) -> Facts:
         """Measure the users for a protocol that was built here, once."""
         if id(protocol) not in self._facts:
             self._facts[id(protocol)] = measured(protocol, self.users)
@@ -335,7 +340,7 @@ class Problem:
         try:
             protocol = self.build(c, epsilon)
             if c.closed and _has_closed_form(protocol):
-                prediction = self._known(protocol).error
+                prediction = self.known(protocol).error
                 if prediction.kind == "exact" and prediction.loss == self.measure.loss:
                     return Expected(self.measure.stated(prediction.expected), exact=True)
             told = self.run(c, epsilon, range(runs))
@@ -348,7 +353,7 @@ class Problem:
     def run(self, c: Candidate, epsilon: float, numbers: Iterable[int]) -> Runs:
         """Run a candidate with the coins of these numbers; it stops at the first refusal."""
         protocol = self.build(c, epsilon)
-        known = None if self.measure.loss in NORMS else self._known(protocol)
+        known = None if self.measure.loss in NORMS else self.known(protocol)
         asked = self._asked.setdefault(id(c), Repeated(self.users))
         losses, warnings = list[float](), dict[str, int]()
         for number in numbers:
@@ -430,7 +435,7 @@ class Problem:
         for c, protocol in found:
             if protocol.name not in own:
                 try:
-                    own[protocol.name] = whole = Exact.of(protocol, self._known(protocol))
+                    own[protocol.name] = whole = Exact.of(protocol, self.known(protocol))
                     held = whole.over(self.loaded.domain)
                     exact, loss = exact or held, loss or protocol.loss_name
                     other = not (of_items(protocol) or held.same(exact))
@@ -513,9 +518,7 @@ class Problem:
     def _variants(self, cls: type[Protocol]) -> list[dict[str, Any]]:
         """Return settings worth trying: methods, clips, slots, samples of a user."""
         known, given, delta = parameters(cls), self.question.common, self.question.delta
-        hint = hints(cls).get("method")
-        methods = get_args(hint) if get_origin(hint) is Literal else ()
-        if methods and "auto" not in methods and "method" not in given:
+        if "method" not in given and (methods := methods_of(cls)):
             return [{"method": m} for m in methods]
         if "clip" in known and "clip" not in given and self.loaded.domain is not None:
             norms = self._norms
