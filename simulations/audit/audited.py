@@ -132,19 +132,14 @@ def summary(findings: Sequence[Finding], alpha: float) -> list[str]:
     """Say what the words of the table mean, and what was drawn."""
     sampled = sum(f.confidence < 1 for f in findings)
     draws, seconds = sum(f.draws for f in findings), sum(f.seconds for f in findings)
-    kernel = sum(f.kernel_seconds for f in findings)
     lines = [
         '"at least" is a lower bound of epsilon at the claimed delta: enumerated where the check '
         f"is exact, else certified with an error probability of {alpha:g} for each check, hence at "
         f'most {sampled * alpha:.2g} for these {len(findings)}. "consistent" says that no '
         "violation was found."
     ]
-    if draws and kernel > 0:
-        times = sum(f.drawing_seconds for f in findings) / kernel
-        lines.append(
-            f"{draws:,} answers drawn, at {times:.1f} times the client kernels' own time; "
-            f"{seconds:.0f} s in all"
-        )
+    if draws:
+        lines.append(f"{draws:,} answers drawn; {seconds:.0f} s in all")
     lines += [
         f"{f.subject} ({f.kind}): consistent (rounding {f.excess:.1g}; {ADVICE})"
         for f in findings

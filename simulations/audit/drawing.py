@@ -6,7 +6,6 @@ because the law of an answer may depend on the id, and a private stream for each
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -70,8 +69,7 @@ class Watched(Streams):
 class Drawer:
     """Independent answers of one user with one record.
 
-    ``user``: the one user; ``words``: the record, for a witness; ``case``: whose time and draws it
-    counts.
+    ``user``: the one user; ``words``: the record, for a witness; ``case``: whose draws it counts.
     """
 
     client: Client
@@ -82,7 +80,6 @@ class Drawer:
 
     def draw(self, n: int, purpose: str) -> Iterator[Answer]:
         """Draw n answers, in batches; another purpose gives independent ones."""
-        started = time.perf_counter()
         size = max(1, min(n, BATCH, MOST_BYTES // max(self.user.nbytes, 1)))
         copies = copies_of(self.user, np.repeat(self.user.ids, size))
         context = f"fedhist.audit {purpose} {self.words}"
@@ -91,17 +88,12 @@ class Drawer:
             users = copies if k == size else copies.slice(0, k)
             ids = np.arange(start, start + k, dtype=np.uint64)
             streams = SeededStreams(ids, self.seed, context)
-            called = time.perf_counter()
             answer = self.client(users, streams)
-            ended = time.perf_counter()
             for report in answer:
                 if report.n_users != k:
                     raise ValueError(f"{k} users were asked, {report.n_users} answered")
-            self.case.kernel += ended - called
-            self.case.drawing += ended - started
             self.case.draws += k
             yield answer
-            started = time.perf_counter()
 
     def sample(self, n: int, purpose: str) -> Answer:
         """Draw at most n answers in one batch."""

@@ -69,9 +69,6 @@ class Finding:
         What is certified about delta at other values of epsilon (empty: not computed).
     seconds : float
         Whole time of the check.
-    drawing_seconds, kernel_seconds : float
-        Time spent on drawing answers, and what the client kernel alone took for as many, in the
-        same run; 0 where nothing was drawn.
     draws : int
         Independent answers (or runs) made.
     note : str
@@ -91,8 +88,6 @@ class Finding:
     witness: Witness | None = None
     curve: tuple[tuple[float, float], ...] = ()
     seconds: float = 0.0
-    drawing_seconds: float = 0.0
-    kernel_seconds: float = 0.0
     draws: int = 0
     note: str = ""
     excess: float = 0.0
@@ -149,8 +144,7 @@ class Case:
     """What is being looked into: what is claimed, how it is tested, what that has cost so far.
 
     ``subject``, ``kind``, ``claim``, ``note``: as a :class:`Finding` has them; the claim is
-    (epsilon, delta); ``started``: when, by ``time.perf_counter``; ``drawing``, ``kernel``: seconds
-    spent on drawing, and those of them inside the client half.
+    (epsilon, delta); ``started``: when, by ``time.perf_counter``; ``draws``: answers drawn so far.
     """
 
     subject: str
@@ -159,8 +153,6 @@ class Case:
     kind: Kind = "statistical"
     note: str = ""
     started: float = field(default_factory=time.perf_counter)
-    drawing: float = 0.0
-    kernel: float = 0.0
     draws: int = 0
 
     def found(
@@ -191,8 +183,6 @@ class Case:
             witness,
             curve=curve,
             seconds=time.perf_counter() - self.started,
-            drawing_seconds=self.drawing,
-            kernel_seconds=self.kernel,
             draws=self.draws,
             note=self.note,
         )
