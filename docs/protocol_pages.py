@@ -18,7 +18,8 @@ from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.privacy.guarantee import Trust
 from simulations.reporting.table import Table, markdown
 from simulations.runs.config import configs_of
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 from simulations.studies.runner import bytes_per_user
 
 SEED = 1

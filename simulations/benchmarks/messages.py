@@ -25,7 +25,8 @@ from server.strategy import SessionStrategy
 from simulations.benchmarks.kernels import shoppers
 from simulations.benchmarks.measuring import Result, Row, ratio, scaled
 from simulations.populations import population
-from simulations.runs.run import Options, execute, noise_source
+from simulations.runs.options import Options
+from simulations.runs.run import execute, noise_source
 from simulations.runtimes.flower_internals import simulate
 from simulations.runtimes.simulated_grid import LocalGrid
 

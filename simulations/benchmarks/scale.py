@@ -25,7 +25,8 @@ from fedhist.users.shards import BLOCK, Shard
 from simulations.benchmarks.measuring import Result, Row, memory
 from simulations.reporting.table import quiet_flower
 from simulations.runs.config import Config, RunTable, prepare
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 WORKERS, RAYLETS = 2, 3
 SEED = 1

@@ -28,7 +28,8 @@ from fedhist.users.shards import Shard
 from simulations.experiments.experiment import mean_and_error
 from simulations.experiments.norm_index import NormIndex, noise_of
 from simulations.experiments.printed_output import printed_output
-from simulations.runs.run import Options, execute, noise_source
+from simulations.runs.options import Options
+from simulations.runs.run import execute, noise_source
 
 C_STAR, BEST, M_QUANTILE = "C* (not private)", "best C (not private)", "M-quantile (not private)"
 DP_QUANTILE, DP_SGD, DP_SGD_D = "DP-M-quantile", "DP-SGD, s = 0.1 d", "DP-SGD, s = d"

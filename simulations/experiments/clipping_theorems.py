@@ -27,7 +27,8 @@ from simulations.experiments.algorithm3 import alg3_expected
 from simulations.experiments.experiment import Findings, mean_and_error
 from simulations.experiments.unbounded_domain import kept_totals, margins
 from simulations.populations.zipf import Zipf
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 B1, LOWER, C2, EXAMPLE, C3 = (
     "Theorem B.1",

@@ -25,7 +25,8 @@ from fedhist.protocols import CoverSelect
 from simulations.experiments.experiment import Findings, mean_and_error
 from simulations.experiments.local_populations import users_of
 from simulations.experiments.local_runs import log_slope
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 Geometry = Literal["linf-ball", "l2-ball", "sparse", "sobolev"]
 

@@ -31,7 +31,8 @@ from simulations.experiments.erm_theorems import (
 )
 from simulations.experiments.experiment import Findings, mean_and_error, power_law
 from simulations.populations.regression import Regression
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 USERS, EXCESS, FEW, POPULATION = (
     "users that are needed",

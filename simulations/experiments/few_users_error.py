@@ -27,7 +27,8 @@ from fedhist.users.batch import Users
 from server.few_users.plan import FewUsersPlan
 from simulations.experiments import interval_error
 from simulations.experiments.experiment import Findings, power_law
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 AGAINST_D, AGAINST_N, CORRUPTED = "against d: one ball", "against n: automatic", "corrupted users"
 NEEDED = "users that are needed"

@@ -21,7 +21,8 @@ from fedhist.base.hashing import digest64
 from fedhist.protocols.central_means.central_mean import CentralMean
 from fedhist.users.batch import Users
 from simulations.experiments.experiment import Findings, mean_and_error, power_law
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 TAIL, RATE = "Theorem 24: the tail", "Theorem 24: the rate"
 

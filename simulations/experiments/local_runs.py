@@ -16,7 +16,8 @@ from fedhist.channels.sphere import SphereChannel
 from fedhist.model.protocol import Protocol
 from fedhist.users.batch import Users
 from simulations.experiments.experiment import Findings
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 Population = Callable[[np.random.Generator], tuple[Users, Floats]]
 """Draws users, and the parameter that the error is measured from: (d,)."""

@@ -21,7 +21,8 @@ from fedhist.protocols.distributions.ragged_distribution import RaggedDistributi
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments.experiment import Findings, mean_and_error, power_law
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 LEMMA_10 = "Lemma 10: m-hat and s-hat"
 DENSE, SPARSE = "Theorem 14: dense", "Theorem 15: sparse"

@@ -26,7 +26,8 @@ from simulations.experiments.local_populations import ball_means, box_means
 from simulations.experiments.local_runs import measure, naive_mse
 from simulations.experiments.sparse_selection import Task
 from simulations.populations.density_samples import DensitySamples
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 BOX, BALL = "Table 2: box", "Table 2: ball"
 SPARSE, DENSITY = "Table 3: sparse", "Table 4: density"

@@ -26,7 +26,8 @@ from fedhist.protocols.distributions.distribution import MECHANISMS, Distributio
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments.experiment import Findings, power_law
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 LAPLACE, SELECTION = "laplace", "ks"
 OVERTAKE = (SELECTION, "presence")

@@ -51,7 +51,8 @@ from simulations.config.reading import (
 )
 from simulations.populations import KINDS, Plan, PopulationSpec, population
 from simulations.populations.facts import budget_doubts, facts_of_run
-from simulations.runs.run import Options, check_held
+from simulations.runs.options import Options
+from simulations.runs.run import check_held
 
 CHOICE = {"protocol": "name", "population": "kind"}
 """The key of a table that decides which other keys it has."""

@@ -47,9 +47,10 @@ from simulations.runs.config import (
     population_spec,
     prepare,
 )
+from simulations.runs.options import MASKED, Outcome, ended
 from simulations.runs.over_grid import strategy_of
 from simulations.runs.results import RUN, Finished, evaluate, folder_for, write_results
-from simulations.runs.run import MASKED, Outcome, ended, for_protocol, open_session
+from simulations.runs.run import for_protocol, open_session
 
 KEEPING_KEYS = ("guard-folder", "guard-counter", "secagg-key", "secagg-peers")
 READER_KEYS = ("user", "item", "count", "value", "separator", "encoding", "header")

@@ -20,7 +20,7 @@ from fedhist.users.shards import Shard
 from server.intake import Intake, Nulls
 from server.strategy import DROPPED, REPLACED, SessionStrategy
 from simulations import adversaries
-from simulations.runs.run import Options, Outcome, ended
+from simulations.runs.options import Options, Outcome, ended
 from simulations.runtimes.simulated_grid import LocalGrid, Progress, SimulatedGrid
 
 

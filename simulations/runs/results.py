@@ -29,7 +29,7 @@ from simulations.reporting.files import new_folder, whole_folder, write_json
 from simulations.reporting.numbers import NORMAL, clipped, number
 from simulations.reporting.table import Table, numeric, print_facts, print_table
 from simulations.runs.config import SHUFFLE, Prepared, shuffle_in_words
-from simulations.runs.run import Outcome
+from simulations.runs.options import Outcome
 
 if TYPE_CHECKING:
     from rich.console import Console

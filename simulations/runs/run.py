@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from fedhist.base.checks import check_choice
 from fedhist.base.hashing import digest64
-from fedhist.flower.host import Config
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import load_plugin
@@ -21,135 +18,10 @@ from fedhist.session.codec import protocol_digest
 from fedhist.session.curator import Noise, NoiseSource
 from fedhist.session.journal import Journal
 from fedhist.session.session import IDEAL, Session
-from fedhist.users.batch import Users
 from fedhist.users.shards import Shard, check_in_memory, check_nodes
 from server.noise import SecureNoise, SimulatedNoise
-from simulations.adversaries import Adversary
+from simulations.runs.options import MASKED, Options, Outcome, Runtime, ended
 from simulations.runtimes.inline import InlinePopulation
-
-Runtime = Literal["inline", "ray"]
-DEFAULT_NODES = 2000
-"""Most Flower nodes on Ray where a run names no number."""
-
-MASKED = "masked"
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "runtime": ("inline", "ray"),
-    "noise": ("simulated", "secure"),
-    # how local reports are simulated: one by one, as clients do, or as sums of the same law
-    "clients": ("per-user", "aggregate"),
-    # a user whose message fails is left out, or replaced, or costs its node
-    "on_bad_reply": ("drop", "null", "stop"),
-    # sums under aggregate trust: by a server that is trusted not to look, or by masks
-    "aggregation": ("ideal", MASKED),
-}
-"""What an option may be."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A finished run.
-
-    ``rounds``: statistics of each round (replies, bytes, seconds); ``seconds``: wall time of each
-    phase; ``seed``: the simulation's seed, drawn if none was given; ``adversaries``: what
-    adversaries did and what became of it, counted ("injected", "dropped", "replaced"); empty
-    without adversaries. NOT PRIVATE; ``measured``: what the users add up to for ``Options.beside``;
-    None where the first round was not asked here, or not of the users as they are. NOT PRIVATE.
-    """
-
-    estimate: Estimate
-    rounds: list[dict[str, float]]
-    seconds: dict[str, float]
-    seed: int
-    adversaries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    measured: Summary | None = None
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to run a protocol; see :func:`simulations.runs.run.run` for what each means.
-
-    ``progress`` is called with (round, users who have answered, users). ``watch``, if given, is
-    called with every query before it is asked; ``beside`` measures each block of users as it
-    answers for the first time. NOT PRIVATE: it never travels with a message.
-    """
-
-    seed: int | None = None
-    runtime: str = "inline"
-    nodes: int | None = None
-    workers: int | None = None
-    ray_address: str | None = None
-    noise: str = "simulated"
-    fold: bool = True
-    clients: str = "per-user"
-    min_replies: int | None = None
-    max_users_per_node: int | None = None
-    timeout: float = 3600.0
-    journal: str | Path | None = None
-    plugins: Sequence[str] = ()
-    policy: Config | None = None
-    watch: Callable[[Query], None] | None = field(default=None, compare=False)
-    beside: Callable[[Users], Summary] | None = field(default=None, compare=False)
-    adversaries: Sequence[Adversary] = ()
-    on_bad_reply: str = "drop"
-    aggregation: str = "ideal"
-    progress: Callable[[int, int, int], None] | None = field(default=None, compare=False)
-
-    def __post_init__(self) -> None:
-        for name, known in CHOICES.items():
-            check_choice(name, getattr(self, name), known)
-        if self.clients == "aggregate" and self.runtime != "inline":
-            raise ValueError(
-                f'clients = "aggregate" needs runtime "inline", got {self.runtime!r}: it sends no '
-                'messages; set runtime = "inline" (fedhist run --runtime inline)'
-            )
-        if self.noise == "secure" and (self.clients == "aggregate" or self.hostile):
-            raise ValueError(
-                'noise = "secure" has no seed, but clients = "aggregate" and '
-                'adversaries are simulated with one: set noise = "simulated"'
-            )
-        if self.clients == "aggregate" and self.hostile:
-            raise ValueError('adversaries send messages, but clients = "aggregate" makes none')
-        if self.seed is not None and self.seed < 0:
-            raise ValueError(f"seed must be non-negative, got {self.seed}")
-        for name in ("nodes", "workers", "min_replies", "max_users_per_node", "timeout"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive, got {value}")
-        if self.nodes is not None:
-            self.n_nodes(self.nodes)
-
-    def n_nodes(self, n_users: int) -> int:
-        """Return the number of nodes that n_users users are split over.
-
-        Raises ValueError if more nodes must answer than there are.
-        """
-        count = self.nodes or (1 if self.runtime == "inline" else min(DEFAULT_NODES, n_users))
-        if self.min_replies is not None and self.min_replies > count:
-            raise ValueError(
-                f"min_replies must be at most the number of nodes, {count}, got {self.min_replies}"
-            )
-        return count
-
-    def coins(self, seed: int) -> int | None:
-        """Return the seed of the users' coins; None, system entropy, with secure noise."""
-        return None if self.noise == "secure" else seed
-
-    @property
-    def masked(self) -> bool:
-        """Whether sums under aggregate trust are made under masks."""
-        return self.aggregation == MASKED
-
-    @property
-    def hostile(self) -> bool:
-        """Whether anybody misbehaves."""
-        return bool(self.adversaries)
-
-
-def ended(session: Session) -> Estimate:
-    """Return the estimate of a session that has ended."""
-    if session.estimate is None:
-        raise RuntimeError("the session has not ended")
-    return session.estimate
 
 
 def run(

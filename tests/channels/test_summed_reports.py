@@ -22,7 +22,8 @@ from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.users.batch import Users
 from fedhist.users.columns import Samples
 from fedhist.users.streams import SeededStreams, integer_threshold
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 DRAWS = 6000
 

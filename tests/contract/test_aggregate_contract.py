@@ -33,8 +33,9 @@ from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.intake import Intake
 from simulations.runs.config import reason
+from simulations.runs.options import Options
 from simulations.runs.over_grid import run_over_grid
-from simulations.runs.run import Options, execute, open_session
+from simulations.runs.run import execute, open_session
 from simulations.runtimes.inline import InlinePopulation
 
 WHO = Aggregation(10)

@@ -37,7 +37,8 @@ from fedhist.users.columns import Items
 from fedhist.users.shards import BLOCK, Shard
 from server.noise import SimulatedNoise
 from simulations import adversaries
-from simulations.runs.run import Options, execute, parties
+from simulations.runs.options import Options
+from simulations.runs.run import execute, parties
 from simulations.runtimes import inline
 from simulations.runtimes.inline import InlinePopulation
 from tests.faults.intake.hostile import Adversary, HostileGrid

@@ -7,7 +7,8 @@ from test_aggregate_contract import WHO, has_field, shared
 from test_protocols import assert_same_estimate
 
 from fedhist.model.registry import own_protocols, protocol_class
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 SEED = 20
 

@@ -31,7 +31,8 @@ from simulations.experiments.figure1 import rank_points
 from simulations.experiments.norm_index import NormIndex
 from simulations.experiments.printed_output import printed_output
 from simulations.populations import population
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 from simulations.studies.folders import open_folder
 
 HEAD = """

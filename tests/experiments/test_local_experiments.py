@@ -23,7 +23,8 @@ from simulations.experiments import density_error as density
 from simulations.experiments import rate_tables as tables
 from simulations.experiments import sparse_selection as sparse
 from simulations.runs.config import load_config, prepare
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 # -- users whose records are drawn when they are asked -------------------------------------------
 

@@ -15,7 +15,8 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.streams import SeededStreams
 from simulations.adversaries.table import assign
-from simulations.runs.run import Options, Outcome, execute
+from simulations.runs.options import Options, Outcome
+from simulations.runs.run import execute
 from tests.faults.intake.hostile import Adversary
 
 SEED = 6

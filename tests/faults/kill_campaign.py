@@ -40,7 +40,8 @@ from fedhist.session.curator import NoiseSource
 from fedhist.session.journal import Journal
 from fedhist.session.session import Session
 from fedhist.users.batch import Users
-from simulations.runs.run import CHOICES, noise_source
+from simulations.runs.options import CHOICES
+from simulations.runs.run import noise_source
 from simulations.runtimes.inline import InlinePopulation
 
 SEED = 31

@@ -21,7 +21,7 @@ from simulations.adversaries.table import Adversary as Configured
 from simulations.adversaries.table import assign
 from simulations.runs.booked_run import run_job
 from simulations.runs.config import Config, load_config, prepare
-from simulations.runs.run import Options
+from simulations.runs.options import Options
 from tests.faults.attacks import (
     CASES,
     assert_same,

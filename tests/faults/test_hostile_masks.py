@@ -11,7 +11,8 @@ from fedhist import Estimate, Users
 from fedhist.base.errors import MissingReplies
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import BoundedHistogram
-from simulations.runs.run import Options, Outcome, execute
+from simulations.runs.options import Options, Outcome
+from simulations.runs.run import execute
 from tests.faults.intake.hostile import KINDS, Adversary
 from tests.faults.intake.malformed import FORMS
 

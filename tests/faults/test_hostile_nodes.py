@@ -14,7 +14,8 @@ from fedhist.protocols.means.mean import Mean
 from server.strategy import SessionStrategy
 from simulations.adversaries import Assigned, of_messages
 from simulations.adversaries.table import assign
-from simulations.runs.run import Options, execute, open_session
+from simulations.runs.options import Options
+from simulations.runs.run import execute, open_session
 from simulations.runtimes.simulated_grid import LocalGrid
 from tests.faults.intake.hostile import KINDS, Adversary, HostileGrid
 

@@ -16,7 +16,8 @@ from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.users.batch import Users
 from server.reports import take_rows, well_formed, without_numbers
 from simulations.adversaries.assigned import emptied
-from simulations.runs.run import Options, open_session
+from simulations.runs.options import Options
+from simulations.runs.run import open_session
 from simulations.runtimes.inline import InlinePopulation
 from tests.faults.attacks import (
     CASES,

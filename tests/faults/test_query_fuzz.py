@@ -37,7 +37,8 @@ from fedhist.protocols import BoundedHistogram
 from fedhist.session.codec import decode_query, encode_fields, query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 MOST_BYTES = 1 << 30
 """What the process may allocate beyond what it has when it begins."""

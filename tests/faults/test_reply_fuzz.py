@@ -21,7 +21,8 @@ from fedhist.model.registry import protocol_class
 from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from server.intake import Intake
-from simulations.runs.run import Options, open_session
+from simulations.runs.options import Options
+from simulations.runs.run import open_session
 from simulations.runtimes.inline import InlinePopulation
 
 pytestmark = pytest.mark.usefixtures("flower_task")

@@ -23,7 +23,8 @@ from fedhist.users.streams import SeededStreams, Streams, SystemStreams
 from server.few_users.draws import Rotation
 from server.noise import SecureNoise, SimulatedNoise
 from simulations.cli import main as cli
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 load_builtin()
 SECURE_OPTIONS = Options(seed=1, noise="secure", nodes=2)

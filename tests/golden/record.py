@@ -41,7 +41,8 @@ from fedhist.model.registry import load_builtin, own_protocols
 from fedhist.session.codec import LATER, protocol_digest, query_digest
 from simulations.cli.main import main
 from simulations.runs.data_ledger import Cap, CapExceeded, DataLedger
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 HERE = Path(__file__).resolve().parent
 PROTOCOLS, FILES, READ = HERE / "protocols", HERE / "files", HERE / "files.json"

@@ -22,7 +22,8 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Summary
 from fedhist.protocols import BoundedHistogram
 from fedhist.users.batch import Users
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 USERS = BoundedHistogram.example_users()
 

@@ -16,7 +16,8 @@ from simulations.benchmarks.scale import GROWTH, PROTOCOLS, Case, run_apart
 from simulations.populations.synthetic import Made, Synthetic
 from simulations.runs.booked_run import run_job
 from simulations.runs.config import Config, Prepared, RunTable, prepare
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "zipf": ("histogram", {"d": 20, "mean_items": 6, "tail": math.inf}),

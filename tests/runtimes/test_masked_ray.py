@@ -15,7 +15,8 @@ from fedhist import Users
 from fedhist.flower.wire import kind_of
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import BoundedHistogram
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 from simulations.runtimes.ray_grid import RayGrid
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("one_ray")]

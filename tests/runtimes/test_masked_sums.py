@@ -28,7 +28,8 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import BoundedHistogram
 from fedhist.secagg.messages import seal
 from fedhist.session.codec import query_digest
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 N, QUORUM, THRESHOLD = 12, 10, 7
 """With tau_d = .2 and tau_c = .1 two may drop out and one may collude; floor((12 + 1) / 2) + 1."""

@@ -43,7 +43,8 @@ from fedhist.session.session import Session
 from fedhist.users.shards import BLOCK
 from server.noise import SimulatedNoise
 from server.strategy import SessionStrategy
-from simulations.runs.run import Options, execute, open_session
+from simulations.runs.options import Options
+from simulations.runs.run import execute, open_session
 from simulations.runtimes import ray_grid
 from simulations.runtimes.ray_grid import RayGrid
 from simulations.runtimes.ray_start import AHEAD, window

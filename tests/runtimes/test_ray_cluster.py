@@ -22,7 +22,8 @@ from fedhist import Keys, Users
 from fedhist.base.errors import FedhistError
 from fedhist.model.registry import load_plugin, protocol_class
 from server.strategy import SessionStrategy
-from simulations.runs.run import Options, execute, open_session
+from simulations.runs.options import Options
+from simulations.runs.run import execute, open_session
 from simulations.runtimes import ray_start
 from simulations.runtimes.ray_grid import RayGrid
 from simulations.runtimes.ray_start import start_ray
@@ -107,7 +108,8 @@ def test_a_lost_machine_costs_time_and_nothing_else(cluster: Cluster, users: Use
 HEADLESS = """
 import os, signal, time
 from fedhist.protocols import BoundedHistogram
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 from simulations.runtimes.raylets import raylets
 def killed(query):
     head = cluster.head_node.all_processes["gcs_server"][0].process

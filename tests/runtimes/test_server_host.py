@@ -15,7 +15,7 @@ from fedhist.base.errors import MissingReplies, PopulationError
 from fedhist.model import evaluation
 from server.app import app
 from simulations.runs.flower_host import HOST
-from simulations.runs.run import Options
+from simulations.runs.options import Options
 
 NODES = 4
 MEAN = {

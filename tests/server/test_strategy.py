@@ -16,7 +16,8 @@ from fedhist.protocols.means.mean import Mean
 from fedhist.users.batch import Users
 from server import strategy as module
 from server.strategy import SessionStrategy, wait_for_nodes
-from simulations.runs.run import Options, open_session
+from simulations.runs.options import Options
+from simulations.runs.run import open_session
 from simulations.runtimes.flower_internals import (
     FIRST_NODE_ID,
     SERVER_NODE_ID,

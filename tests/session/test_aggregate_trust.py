@@ -31,8 +31,9 @@ from fedhist.session.journal import Journal
 from fedhist.session.session import Session
 from fedhist.users.keys import Keys
 from server.intake import Intake
+from simulations.runs.options import Options
 from simulations.runs.over_grid import run_over_grid
-from simulations.runs.run import Options, execute, open_session
+from simulations.runs.run import execute, open_session
 from simulations.runtimes.inline import InlinePopulation
 
 DOMAIN = Keys.of(["chai", "maté", "rooibos", "tea", "お茶"])

@@ -15,7 +15,8 @@ from fedhist.model.protocol import EXIT_CODES
 from fedhist.privacy.guarantee import zcdp_epsilon, zcdp_rho
 from fedhist.session.unknown_keys import key_threshold
 from fedhist.users.batch import Users
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 PLUGIN = str(Path(__file__).resolve().parents[1] / "throwaway.py")
 

@@ -18,7 +18,8 @@ from simulations.adversaries import Adversary, read_adversaries
 from simulations.adversaries.table import assign
 from simulations.populations.shared_mean import Gaussian
 from simulations.reporting.files import canonical
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 from simulations.studies.cells import Cell, Record
 from simulations.studies.compared import plan_of, run_study
 from simulations.studies.runner import run_cell

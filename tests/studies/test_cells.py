@@ -14,7 +14,8 @@ from fedhist.model.registry import protocol_class, protocols
 from simulations.populations import Loaded, Plan
 from simulations.populations.zipf import Zipf
 from simulations.reporting.files import canonical
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 from simulations.studies import cells, runner
 from simulations.studies.cells import Cell, Record, revision_of
 from simulations.studies.losses import norms

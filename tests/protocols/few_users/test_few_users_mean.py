@@ -22,7 +22,8 @@ from fedhist.users.columns import Samples
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from server.few_users.plan import clip_bias, large_n_noise
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 
 def users_of(rows: NDArray[np.float64]) -> Users:

@@ -31,7 +31,8 @@ from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from server.heavy_hitters import Stage, least_count
 from simulations.populations.synthetic import made_words
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 SMALL: dict[str, Any] = {"n_bits": 40, "level_bits": 12}
 

@@ -22,7 +22,8 @@ from fedhist.model.truths import Truth
 from fedhist.protocols import LocalQuantiles
 from fedhist.protocols.quantiles.questions import RankCells
 from fedhist.users.streams import SeededStreams
-from simulations.runs.run import Options, execute
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 from tests.protocols.quantiles.test_quantiles import one_each
 
 QUARTILES = (0.25, 0.5, 0.75)

@@ -26,8 +26,9 @@ from fedhist.protocols import (
     MeanLinf,
     NaiveMean,
 )
+from simulations.runs.options import Options
 from simulations.runs.results import _diagnostics
-from simulations.runs.run import Options, execute
+from simulations.runs.run import execute
 
 N, T, RUNS = 20_000, 20, 20
 EMPTY = (np.arange(N) % 5 == 0).astype(int)
