@@ -155,8 +155,8 @@ STUDIES = {
     "decide shoppers --set decide.without=['item-histgram']": (
         "shoppers: unknown protocol in decide.without 'item-histgram'; did you mean "
     ),
-    "reproduce figure1 --set below=-1": "below must be a non-negative integer, got -1",
-    "reproduce figure1 --set points=abc": "points must be a non-negative integer, got 'abc'",
+    "reproduce figure1 --set below=-1": "below must be a positive integer, got -1",
+    "reproduce figure1 --set points=abc": "points must be a positive integer, got 'abc'",
     "reproduce figure1 --population zipff": (
         "it runs on zipf, sentiment140, snap, lastfm; did you mean 'zipf'?"
     ),
