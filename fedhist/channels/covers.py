@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.checks import check_scale, check_within
-from fedhist.base.hashing import mix64
+from fedhist.base.hashing import counter_words
 from fedhist.channels.bits import MAX_BITS
 from fedhist.model.part import Part
 from fedhist.model.registry import register_part
@@ -221,7 +221,7 @@ def _members(cover: _Lattice) -> tuple[NDArray[np.int32], Integers, Words]:
 
 def _keys(points: NDArray[np.signedinteger[Any]]) -> Words:
     """Hash lattice points: two of 2^16 have one key with probability 2^-33."""
-    words = mix64(np.arange(1, points.shape[1] + 1, dtype=np.uint64))
+    words = counter_words(np.zeros(1, dtype=np.uint64), points.shape[1])[0]
     return np.asarray(points.astype(np.int64).view(np.uint64) @ words)
 
 

@@ -262,3 +262,11 @@ def test_bad_covers() -> None:
         SparseLattice(3, 1.0, 3, sparsity=4)
     with pytest.raises(ValueError, match=r"smoothness .* got 0\.0"):
         SobolevLattice(3, 1.0, 3, smoothness=0.0)
+
+
+@pytest.mark.parametrize("dimension", [10, 20, 40, 60])
+def test_cells_of_many_coordinates_are_told_apart(dimension: int) -> None:
+    """Every cell of sparse vectors holds its own centre: no two have one key."""
+    cover = SparseLattice(dimension, 1.0, 5, sparsity=2)
+    every = np.arange(cover.n_cells)
+    assert np.array_equal(cover.cells(cover.centres(every)), every)
