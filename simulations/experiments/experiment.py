@@ -393,6 +393,15 @@ class Experiment:
 HEAD = ("title", "paper", "users", "x", "y", "log", "notes", "not_judged")
 
 
+PART_OF: Mapping[str, str] = {
+    "figure3": "table1",
+    **dict.fromkeys(("figure5", "figure6"), "figure2"),
+    **dict.fromkeys(("interval-error", "refusal-map"), "few-users-error"),
+    "sparse-thresholding": "sparse-selection",
+}
+"""Experiments that stand in another one's file."""
+
+
 def names() -> list[str]:
     """Return the names of all experiments."""
     files = resources.files("simulations.experiments.configs").iterdir()
@@ -402,7 +411,8 @@ def names() -> list[str]:
 def experiment(name: str) -> Experiment:
     """Read an experiment; ValueError (naming the nearest) if there is none of that name."""
     if name not in names():
-        raise ValueError(f"unknown experiment {name!r}{nearest(name, names())}")
+        remedy = f"; {PART_OF[name]} measures it" if name in PART_OF else nearest(name, names())
+        raise ValueError(f"unknown experiment {name!r}{remedy}")
     file = resources.files("simulations.experiments.configs").joinpath(f"{name}.toml")
     return parse(name, file.read_text(encoding="utf-8"))
 

@@ -147,6 +147,9 @@ def test_a_file_has_a_title_and_settings_of_its_own() -> None:
         catalogue.parse("x", HEAD.replace("quick = { repeats", "quick = { repeat"))
     with pytest.raises(ValueError, match=r"unknown experiment 'figure_2'; did you mean 'figure2'"):
         catalogue.experiment("figure_2")
+    with pytest.raises(ValueError, match="unknown experiment 'figure6'; figure2 measures it"):
+        catalogue.experiment("figure6")
+    assert set(catalogue.PART_OF.values()) <= set(catalogue.names())
 
 
 def test_settings_are_overridden_in_order() -> None:
