@@ -157,7 +157,9 @@ class Users(Shard):
         values = list(records.values())
         if all(isinstance(v, Mapping) for v in values):
             maps = [dict(v) for v in values if isinstance(v, Mapping)]
-            vocabulary = Keys.of(sorted({k for m in maps for k in m}, key=str.encode))
+            vocabulary = Keys.of(
+                sorted({k for m in maps for k in m}, key=lambda k: str(k).encode())
+            )
             triples = [
                 (u, vocabulary.position(k), c) for u, m in enumerate(maps) for k, c in m.items()
             ]

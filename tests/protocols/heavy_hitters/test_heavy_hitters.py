@@ -376,6 +376,22 @@ def test_items_are_text() -> None:
         Keys.of([b"\xff"])  # type: ignore[list-item]
     with pytest.raises(UnicodeEncodeError):
         Keys.of(["\ud800"])
+    with pytest.raises(ValueError, match="keys are strings, got int 3"):
+        Users.from_records({"ann": {3: 1}})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("code", ["text", "bytes"])
+@pytest.mark.parametrize("epsilon", [4.0, math.inf])
+def test_empty_and_long_strings_are_items_like_others(code: Any, epsilon: float) -> None:
+    """A quarter of the users have nothing, one "", one 5,000 letters, one tea."""
+    keys = Keys.of(["", "tea", "x" * 5000])
+    users = one_each(np.arange(4000) % 4 - 1, keys)
+    e = ran(HeavyHitters(epsilon, 4000, of="named", code=code, **SMALL), users, 1)
+    assert e.value is not None
+    assert e.stderr is not None
+    assert [k.replace("x", "") for k in e.keys or ()] == ["", "tea", "…"]
+    sampled = math.sqrt(3 * 1000)
+    assert (np.abs(e.value - 1000) < 4.5 * np.hypot(e.stderr, sampled)).all()
 
 
 def test_nobody_has_anything() -> None:
