@@ -49,6 +49,11 @@ class Stage:
         pi = self.q + share * (self.p - self.q)
         return self.n * pi - z(tail) * math.sqrt(self.n * pi * (1 - pi)) >= self.enough
 
+    @property
+    def least(self) -> float:
+        """The smallest estimate of a share that passes."""
+        return (self.enough / max(self.n, 1) - self.q) / (self.p - self.q)
+
     def chance(self, shares: Floats) -> Floats:
         """How likely items are to pass: exact."""
         from scipy.stats import binom  # half a second, which other protocols are spared

@@ -229,12 +229,11 @@ def _draw_items(series: _Series, estimate: Estimate, display: Display) -> None:
     keys, truth, axes = estimate.keys, series.truth, series.axes
     order = np.argsort(-(series.value if truth is None else truth), kind="stable")
     x = np.arange(1, len(order) + 1)
-    series.draw_at(x, order)
-    _scale(series)
-    missed = estimate.public.get("missed_below", 0.0) * estimate.public.get("n_report", 0.0)
-    if missed > 0:
-        told = "no missed item is named by more users (with probability 95%)"
-        axes.axhline(missed, color=GREY, linestyle="--", lw=1, label=told)
+    if "missed_below" in estimate.public:
+        _draw_found(series, x, order, estimate.public)
+    else:
+        series.draw_at(x, order)
+        _scale(series)
     if keys is not None and len(x) <= MOST_LABELS:
         axes.set_xticks(x, [clipped(keys[i], MOST_LETTERS) for i in order.tolist()], rotation=90)
     else:
@@ -242,6 +241,23 @@ def _draw_items(series: _Series, estimate: Estimate, display: Display) -> None:
         axes.xaxis.set_major_formatter("{x:,.0f}")
         what = "estimate" if truth is None else f"true {display.rank}"
         axes.set_xlabel(f"{display.entry}, by rank of its {what}")
+
+
+def _draw_found(series: _Series, x: Array, order: Array, public: Mapping[str, float]) -> None:
+    """Draw the items that were found, the truth of all, the threshold, and what may be missed."""
+    found, axes, n = series.value[order] > 0, series.axes, public["n_report"]
+    if series.truth is not None and not found.all():
+        axes.plot(x, series.truth[order], "-", color=BLACK, lw=1.5, label=TRUTH)
+        series.truth = None
+    series.draw_at(x[found], order[found])
+    below = {
+        "threshold": ("more users must seem to name an item that is found", ":"),
+        "missed_below": ("no missed item is named by more users (with probability 95%)", "--"),
+    }
+    for name, (told, style) in below.items():
+        axes.axhline(n * public[name], color=GREY, linestyle=style, lw=1.2, label=told)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:,.10g}")
 
 
 def _draw_coordinates(series: _Series, protocol: Protocol, display: Display) -> None:

@@ -34,6 +34,20 @@ def points(axes: Any, label: str) -> tuple[list[float], list[float]]:
     return line.get_xdata().tolist(), line.get_ydata().tolist()
 
 
+def test_found_items_stand_over_the_truth_of_all() -> None:
+    """Items that were missed have a truth and no estimate; two lines say what might be missed."""
+    public = {"n_report": 100.0, "missed_below": 0.08, "threshold": 0.02}
+    truth = np.arange(60.0, 0, -1)
+    value = np.where(np.arange(60) == 3, 50.0, 0.0)
+    axes = axes_of("heavy-hitters", value, truth, stderr=value / 10, public=public)
+    assert points(axes, "truth (NOT PRIVATE)")[1] == truth.tolist()
+    assert points(axes, "estimate") == ([4], [50.0])
+    levels = {line.get_label()[:9]: line.get_ydata()[0] for line in axes.lines[-2:]}
+    assert levels == {"more user": 2.0, "no missed": 8.0}
+    assert axes.get_yscale() == "log"
+    assert axes_of("heavy-hitters", np.zeros(60), truth, public=public).get_yscale() == "log"
+
+
 PLACES = np.array([0.25, 0.5, 0.75])
 LABELS = {
     "bounded-histogram": ("item, by rank of its true count", "count (all users)", "log"),

@@ -41,8 +41,6 @@ from server.heavy_hitters import COUNTED, SearchPlan, Stage, least_count, least_
 if TYPE_CHECKING:
     from fedhist.session.curator import Curator
 
-OF = ("holders", "named")
-
 
 @register_protocol
 @dataclass(frozen=True)
@@ -99,9 +97,10 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     An item that a share f* of the users names is found with probability 95%: ``found_from`` in the
     estimate, of order sqrt(log / n) / sinh(epsilon / 2). With 95% probability no item of at most B
     bits that was missed is named by more than the share ``missed_below``. Of users with at most D
-    items, D times as many may hold it. A liar counts as (1 - q) / (p - q) users of a cohort, 2 to 3
-    at epsilon 1 to 8, so that colluders who are a share f* / 2 plant an item. With "named" items
-    that are seldom found have counts too large when they are: the same reports find and count.
+    items, D times as many may hold it. An estimate below ``threshold`` is taken for noise. A liar
+    counts as 2 to 3 users of its cohort at epsilon 1 to 8, (1 - q) / (p - q) with the oracle's p
+    and q, so that colluders who are a share f* / 2 plant an item. With "named" items that are
+    seldom found have counts too large when they are: the same reports find and count.
 
     Notes
     -----
@@ -109,8 +108,8 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     code, each other one for b more of codes that begin with one of the C prefixes of most reports;
     codes that end leave the search as candidates. The last third, who are all fresh, tell which
     candidate is theirs. One stays if the reports for it reach what noise reaches for one candidate
-    of k with probability alpha / k. g has the least f*. Prefix trees are [1]_'s; the split, the
-    code, the threshold and the bound on what is missed: own.
+    of k with probability alpha / k. g is that of the least f*. Prefix trees are [1]_'s; the split,
+    the code, the threshold and the bound on what is missed: own.
 
     References
     ----------
@@ -145,7 +144,7 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
         check_integer("n_users", self.n_users, 1 << 32)
-        check_choice("of", self.of, OF)
+        check_choice("of", self.of, ("holders", "named"))
         check_choice("code", self.code, get_args(Code))
         check_integer("n_bits", self.n_bits, MOST_CODE_BITS, least=4)
         check_within("alpha", self.alpha, 1e-9, 0.5)
@@ -232,7 +231,7 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
         stages: list[Stage] = []
         candidates: list[str] = []
         prefixes, answered, asked = [""], 0, 0.0
-        listed = self.exclude if self.exclude is not None else ()
+        listed = self.exclude or ()
         for lo, hi in intervals[: plan.levels]:
             if not prefixes:
                 break
@@ -285,7 +284,6 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
             "less popular ones are missed",
             "raise epsilon, or ask more users",
         )
-        missed = least_share(stages, lambda f: 0.05 * f / (plan.levels + 1))
         return Estimate.ok(
             n * shares[order],
             stderr=n * stderr[order],
@@ -293,7 +291,8 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
             public={
                 "n_report": float(answered),
                 "found_from": plan.reliable,
-                "missed_below": missed,
+                "missed_below": least_share(stages, lambda f: 0.05 * f / (plan.levels + 1)),
+                "threshold": stages[-1].least,
                 "candidates": float(len(candidates)),
             },
             warnings=(few,) if plan.reliable > 0.1 else (),
@@ -308,9 +307,8 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
 
     def sums(self, users: Users) -> Mapping[str, Array]:
         """Add up who holds each item of the vocabulary, and who names it. NOT PRIVATE."""
-        users = out_of_domain(users, self.exclude)
-        sizes = users.n_items()
-        users = told_apart(users)
+        own = out_of_domain(users, self.exclude)
+        sizes, users = own.n_items(), told_apart(own)
         item, k = users.counts.item, len(users.vocabulary)
         share = np.repeat(1.0 / np.maximum(sizes, 1), sizes)
         return {
@@ -374,10 +372,8 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
         names = ["tea", "rye", "é", "", "oats"]
 
         def row(u: int) -> dict[str, int]:
-            if u % 10 == 9:
-                return {}
-            mine = {names[min((u * 7 % 100) // 30, 4)]: 1 + u % 3}
-            return mine | ({f"x{u}": 1} if u % 40 == 3 else {})
+            own = {f"x{u}": 1} if u % 40 == 3 else {}
+            return {} if u % 10 == 9 else {names[min((u * 7 % 100) // 30, 4)]: 1 + u % 3} | own
 
         return Users.from_records({f"user-{u}": row(u) for u in range(600)})
 

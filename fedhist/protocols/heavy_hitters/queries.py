@@ -29,7 +29,6 @@ from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams
 
 MOST_CODE_BITS = 256
-MESSAGE_BITS = 64
 
 
 def check_codes(name: str, codes: Bytes, n_bits: int) -> None:
@@ -117,7 +116,7 @@ class CodePieces(OracleVotes):
 
     @property
     def channel(self) -> OracleChannel:
-        return oracle_channel("auto", float(self.epsilon), self.size, max_bits=MESSAGE_BITS)
+        return oracle_channel("auto", float(self.epsilon), self.size, max_bits=64)
 
     def symbols(self, users: Users, rng: Streams) -> Integers:
         """Find the piece of every user's drawn item; items are encoded once."""

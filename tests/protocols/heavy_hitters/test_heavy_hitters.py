@@ -238,6 +238,7 @@ def test_what_was_missed_is_below_the_stated_share() -> None:
     below = 0
     for e in estimates:
         assert small().plan.reliable < e.public["missed_below"] < 3 * small().plan.reliable
+        assert (np.asarray(e.value) > 0.999 * e.public["threshold"] * e.public["n_report"]).all()
         missed = [f for k, f in zip(names, shares, strict=True) if k not in (e.keys or ())]
         below += max(missed, default=0.0) <= e.public["missed_below"]
     assert below >= 50
@@ -476,6 +477,7 @@ def test_stages() -> None:
     stage = Stage(1000, 0.5, 0.02, 35)
     assert stage.chance(np.array([0.0]))[0] == pytest.approx(1.33e-3, rel=0.01)
     assert not stage.passes(0.03, 0.05)
+    assert stage.least == pytest.approx(0.015 / 0.48)
     assert stage.passes(0.06, 0.05)
 
 
