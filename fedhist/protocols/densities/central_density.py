@@ -90,7 +90,8 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
     (epsilon, delta)-DP for a user's whole record under the declared adjacency, for every level. A
     user's means of cos(2 pi k x) and sin(2 pi k x), k up to K, lie in the convex hull of a curve;
     replaced by others they move by its diameter at most, about 1.56 sqrt(K) in l2
-    (:func:`~fedhist.protocols.densities.queries.curve_diameter`), emptied by sqrt(K). Noise on the
+    (:func:`~fedhist.protocols.densities.queries.curve_diameter`), emptied by sqrt(K); with the
+    number of users who have samples beside them, under "replace-user", no further. Noise on the
     sum: the analytic Gaussian mechanism [2], or Laplace noise for sqrt(2 K) times as much in l1.
     What follows is post-processing.
 
@@ -98,7 +99,7 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
     -----
     Integrated squared error of noise about 9.7 K^2 sigma^2 / n^2, with sigma the multiplier of
     (epsilon, delta), whatever T is; 2 K / (n T) of sampling; and the energy of the terms left out.
-    A user without samples counts as the uniform density.
+    Under "zero-out-user" a user without samples counts as the uniform density.
 
     Examples
     --------
@@ -107,7 +108,7 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
     """
 
     name: ClassVar[str] = "central-density"
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     paper: ClassVar[str] = "noisy trigonometric means; baseline for arXiv 2405.11923, Section 5"
     epsilon: float
     n_users: int
@@ -147,7 +148,7 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
         most = min(self.grid - 1, 2 * MOST_FREQUENCIES + 1)
         return best_level(variance, self.smoothness, self.radius, most)
 
-    def _variance(self, level: int, noise_std: float, n: int) -> float:
+    def _variance(self, level: int, noise_std: float, n: float) -> float:
         """Predict the integrated variance of J terms, sampling and noise, where n users answer.
 
         phi_2k^2 + phi_{2k+1}^2 = 2: the variances of samples add up to at most (J - 1) / (n T).
@@ -166,7 +167,8 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
     @property
     def query(self) -> FourierMeans:
         """The one question; there is none with one term."""
-        return FourierMeans(max(1, self.terms // 2))
+        counted = self.adjacency == Adjacency.REPLACE_USER.value
+        return FourierMeans(max(1, self.terms // 2), counted=counted)
 
     @property
     def max_rounds(self) -> int:
@@ -204,15 +206,18 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
             discrete=self.discrete,
             moves=Moves.of(lambda a: self.query.sensitivity(a, 2 if self.delta else 1)),
         )
-        theta = noisy[:k] * (math.sqrt(2) / MEAN_STEPS / n)
-        stderr = np.full(k, math.sqrt(2) * self.noise_std / n)
         public = {"n_users": float(n), "level": float(self.terms)}
-        public["predicted_ise"] = self.tail + self._variance(self.terms, self.noise_std, n)
+        by, sure = float(n), 3 * self.noise_std
+        if self.query.counted and (held := float(noisy[-1]) / MEAN_STEPS) < n - sure:
+            by = public["users with data, with noise"] = max(held, sure, 1.0)
+        theta = noisy[:k] * (math.sqrt(2) / MEAN_STEPS / by)
+        stderr = np.full(k, math.sqrt(2) * self.noise_std / by)
+        public["predicted_ise"] = self.tail + self._variance(self.terms, self.noise_std, by)
         return self.density(theta, stderr, public)
 
     @property
     def empty_record(self) -> str:
-        return "the uniform density"
+        return "" if self.query.counted else "the uniform density"
 
     @classmethod
     def example(cls) -> Self:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clients.records.draws import one_value
 from clients.records.functionals import samples_of
-from clients.records.user_rows import fourier_rows
+from clients.records.user_rows import fourier_rows, wave_means
 from fedhist.base.arrays import Bounds, Floats, Integers, Words
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
@@ -109,6 +109,8 @@ class FourierMeans(Query):
     n_frequencies : int
         K: cos(2 pi k x) and sin(2 pi k x) for k = 1, ..., K.
     cohort : Cohort, optional
+    counted : bool
+        Whether a row ends with 1 for a user who has samples.
 
     Privacy
     -------
@@ -120,6 +122,7 @@ class FourierMeans(Query):
     trust: ClassVar[Trust] = Trust.CENTRAL
     n_frequencies: int
     cohort: Cohort | None = None
+    counted: bool = False
 
     def __post_init__(self) -> None:
         check_integer("n_frequencies", self.n_frequencies, MOST_FREQUENCIES)
@@ -127,16 +130,20 @@ class FourierMeans(Query):
     @property
     def width(self) -> int:
         """Numbers in a row."""
-        return 2 * self.n_frequencies
+        return 2 * self.n_frequencies + self.counted
 
     def sensitivity(self, adjacency: Adjacency, norm: int) -> float:
         """Bound the sum's change with one user, in steps.
 
         Every number is within a step of what is to be rounded: half a step, and as much again for
         sums in doubles, which covers records of up to 2^27 samples. So two rows are at most 2
-        steps a number further apart than the points.
+        steps a number further apart than the points. The 1 of users who are counted is free under
+        replacement: two of them have the same, one and none are at most sqrt(K + 1) apart in l2
+        and sqrt(2) K + 1 in l1, less than two points.
         """
         exact = row_sensitivity(self.n_frequencies, norm, adjacency)
+        if self.counted and adjacency is not Adjacency.REPLACE_USER:
+            exact = exact + 1 if norm == 1 else math.hypot(exact, 1)
         return MEAN_STEPS * exact + 2 * (self.width if norm == 1 else math.sqrt(self.width))
 
     def integer_sensitivity(self, norm: int, adjacency: Adjacency) -> float:
@@ -145,9 +152,12 @@ class FourierMeans(Query):
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send the row; uses no randomness."""
-        return Report(
-            users.ids, {"means": fourier_rows(samples_of(users, 1), self.n_frequencies, MEAN_STEPS)}
-        )
+        samples = samples_of(users, 1)
+        rows = fourier_rows(samples, self.n_frequencies, MEAN_STEPS)
+        if self.counted:
+            usable = ~np.isnan(wave_means(samples, 2, half_turns=False)[:, :1])
+            rows = np.hstack((rows, MEAN_STEPS * usable.astype(np.int32)))
+        return Report(users.ids, {"means": rows})
 
     def fold(self, report: Report) -> Summary:
         return Summary(
@@ -159,7 +169,9 @@ class FourierMeans(Query):
         Bounds((report.n_users, self.width), "i", -MEAN_STEPS - 1, MEAN_STEPS + 1).check(
             "means", rows
         )
-        _check_circles(rows, 1)
+        _check_circles(rows[:, : 2 * self.n_frequencies], 1)
+        if self.counted and not np.isin(rows[:, -1], (0, MEAN_STEPS)).all():
+            raise WireError(f"a user counts as 0 or {MEAN_STEPS}, got {rows[:, -1].max()}")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
         most = n_users * (MEAN_STEPS + 1)
@@ -167,7 +179,7 @@ class FourierMeans(Query):
 
     def check_summary(self, summary: Summary) -> None:
         super().check_summary(summary)
-        _check_circles(summary.sums["means"], summary.n_users)
+        _check_circles(summary.sums["means"][: 2 * self.n_frequencies], summary.n_users)
 
 
 def _check_circles(rows: NDArray[np.integer[Any]], n_users: int) -> None:

@@ -85,6 +85,10 @@ def test_rows_are_checked() -> None:
     ):
         with pytest.raises(WireError):
             query.check(Report(ids, {"means": bad}))
+    weighed = FourierMeans(2, counted=True)
+    weighed.check(Report(ids, {"means": np.column_stack((good, [MEAN_STEPS, 0]))}))
+    with pytest.raises(WireError, match="a user counts as 0 or"):
+        weighed.check(Report(ids, {"means": np.column_stack((good, [MEAN_STEPS, 1]))}))
     with pytest.raises(WireError, match="'means' is expected"):
         query.check(Report(ids, {"mean": good}))
     query.check_summary(query.fold(Report(ids, {"means": good})))
@@ -114,8 +118,11 @@ def test_no_record_moves_the_sum_further_than_declared(delta: float, level: int)
     moved = max(np.linalg.norm(rows - row, norm, axis=1).max() for row in rows)
     assert moved <= protocol.sensitivity
     assert moved > (0.999 if delta else 0.85) * protocol.sensitivity
+    assert query.counted
     emptied = np.linalg.norm(rows, norm, axis=1).max()
+    assert emptied <= query.sensitivity(Adjacency.ZERO_OUT_USER, norm) < protocol.sensitivity
     zero = dataclasses.replace(protocol, adjacency="zero-out-user")
+    emptied = np.linalg.norm(rows_of(zero.query, users), norm, axis=1).max()
     assert emptied <= zero.sensitivity < protocol.sensitivity
     assert emptied > (0.999 if delta else 0.9) * zero.sensitivity
 
@@ -181,7 +188,7 @@ def test_the_noise_covers_the_sensitivity(
     users = CentralDensity.example_users()
     estimate = Session(protocol, lambda i: noise).run(InlinePopulation([users], 1).ask)
     ((asked, shape, scale),) = noise.asked
-    assert (asked, shape) == (kind, (4,))
+    assert (asked, shape) == (kind, (5 if adjacency == "replace-user" else 4,))
     relative = scale / protocol.sensitivity
     if delta:
         loss = privacy_loss_distribution.from_gaussian_mechanism(relative)
@@ -266,13 +273,18 @@ def test_a_trusted_server_is_worth_more_than_half_of_the_error() -> None:
 # -- what users and configurations may be ----------------------------------------------------------
 
 
-def test_users_without_samples_pull_towards_the_uniform_density() -> None:
+def test_users_without_samples_pull_towards_the_uniform_density_where_none_are_counted() -> None:
     n = 400
     values = np.full(n // 2, 0.3)
     users = Users.from_samples(
         np.arange(n), np.concatenate((np.arange(n // 2), np.full(n // 2 + 1, n // 2))), values
     )
-    protocol = CentralDensity(math.inf, n, 1, level=3, project=False)
+    protocol = CentralDensity(math.inf, n, 1, level=3, project=False, truth_level=3)
+    counted = run(protocol, users)
+    assert counted.public["users with data, with noise"] == n // 2
+    assert counted.value == pytest.approx(protocol.truth(users), abs=1e-6)
+    protocol = dataclasses.replace(protocol, adjacency="zero-out-user")
+    assert protocol.empty_record == "the uniform density"
     half = TrigonometricDensity(
         np.array([1.0, *(math.sqrt(0.5) * f(0.6 * math.pi) for f in (math.cos, math.sin))])
     )

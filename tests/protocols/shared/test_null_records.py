@@ -19,6 +19,7 @@ import fedhist as fh
 from fedhist.model.evaluation import measured
 from fedhist.protocols import (
     BoxMean,
+    CentralDensity,
     CentralMean,
     Distribution,
     FrequencyOracle,
@@ -95,6 +96,17 @@ RANGE: dict[str, Any] = {"n_users": N, "low": -1.0, "high": 1.0}
 )
 def test_of_means(protocol: fh.Protocol, some_empty: bool) -> None:
     off, stderr = biases(protocol, reals(getattr(protocol, "dimension", 1), some_empty=some_empty))
+    assert (np.abs(off) <= 6 * stderr + 3e-4).all()
+    assert not protocol.empty_record
+
+
+@pytest.mark.parametrize("some_empty", [False, True])
+def test_of_a_density(some_empty: bool) -> None:
+    """On 16 cells, by a series that is neither shrunk nor projected."""
+    users = reals(1, some_empty=some_empty)
+    protocol = CentralDensity(1.0, N, T, delta=1e-6, level=5, truth_level=5, grid=16,
+                              shrink=False, project=False)  # fmt: skip
+    off, stderr = biases(protocol, users)
     assert (np.abs(off) <= 6 * stderr + 3e-4).all()
     assert not protocol.empty_record
 
