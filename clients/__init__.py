@@ -1,1 +1,1 @@
-"""What runs where the data are: contribution bounding, randomizers, the guard."""
+"""What touches a user's record: questions, their answers, bounding, randomizers, the guard."""

@@ -13,7 +13,7 @@ from clients.node import Node
 from clients.store import ContextStore
 from fedhist.base.errors import FedhistError, WireError
 from fedhist.flower.host import current_host
-from fedhist.model.registry import load_builtin
+from fedhist.model.registry import load_like
 
 app = ClientApp()
 _nodes: dict[tuple[int, int], Node] = {}
@@ -48,7 +48,7 @@ def _node(context: Context) -> Node:
     node = _nodes.get(key)
     if node is None:
         if not _nodes:
-            load_builtin()
+            load_like(("clients.questions",))
         node = Node(current_host().node(context.run_config, context.node_config))
         _nodes[key] = node
     return node

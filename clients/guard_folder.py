@@ -20,7 +20,7 @@ from clients.store import Store
 from fedhist.base.chained_log import ChainedLog, DamagedLog, Line
 from fedhist.base.files import locked, write_private
 from fedhist.flower.wire import WIRE_VERSION, pack_record, unpack_record
-from fedhist.session.codec import array_from_json, array_to_json
+from fedhist.model.codec import array_from_json, array_to_json
 
 NODE = "node"
 

@@ -35,7 +35,7 @@ TRUST = {
 def as_markdown(text: str) -> str:
     """Turn the few marks of a docstring that are not Markdown into Markdown.
 
-    >>> as_markdown(":class:`~fedhist.protocols.means.mean.Mean` with ``T``")
+    >>> as_markdown(":class:`~server.means.mean.Mean` with ``T``")
     '`Mean` with `T`'
     """
     return re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text).replace("``", "`")

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = ("fedhist", "clients", "server")
 PAGE = ROOT / "docs" / "where-things-are.md"
 MARKS = ("<!-- weight.py: begin -->\n", "<!-- weight.py: end -->\n")
-ROOMS = ("fedhist/protocols/", "clients/", "server/")
+ROOMS = ("clients/", "server/")
 DEFAULTS = {
     "histogram": "adaptive-histogram",
     "histogram, local": "local-histogram",
@@ -137,7 +137,7 @@ def family_of(name: str) -> str:
     """Return the room of a protocol: "means"."""
     from fedhist.model.registry import protocol_class
 
-    return protocol_class(name).__module__.split(".")[2]
+    return protocol_class(name).__module__.split(".")[1]
 
 
 def print_entered(words: list[str]) -> None:

@@ -12,6 +12,8 @@ imported when the name is first asked for: ``import fedhist`` itself costs next 
 from __future__ import annotations
 
 import importlib.util
+import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,9 +64,6 @@ if TYPE_CHECKING:
     from fedhist.privacy.guarantee import check_budget as check_budget
     from fedhist.privacy.guarantee import pure as pure
     from fedhist.privacy.guarantee import zcdp_rho as zcdp_rho
-    from fedhist.protocols.densities.density import density_of as density_of
-    from fedhist.session.curator import Curator as Curator
-    from fedhist.session.unknown_keys import key_threshold as key_threshold
     from fedhist.users.batch import Users as Users
     from fedhist.users.cohort import Cohort as Cohort
     from fedhist.users.keys import Keys as Keys
@@ -73,6 +72,10 @@ if TYPE_CHECKING:
     from fedhist.users.streams import Streams as Streams
     from fedhist.users.streams import integer_threshold as integer_threshold
     from fedhist.users.streams import unit_interval as unit_interval
+    from server.densities.density import density_of as density_of
+    from server.predictor import simulated as simulated
+    from server.session.curator import Curator as Curator
+    from server.session.unknown_keys import key_threshold as key_threshold
     from simulations.api.audits import audit as audit
     from simulations.api.studies import Study as Study
     from simulations.api.studies import compare as compare
@@ -89,19 +92,36 @@ else:
 __version__ = "0.2.0"
 
 
-def _check_siblings() -> None:
-    """Say which folder shadows clients, server or simulations: their names are generic."""
+def _load_siblings() -> None:
+    """Import clients, server and simulations by path where somebody's files of these names are.
+
+    The names are generic: ``import server`` beside a file ``server.py`` finds that file.
+    """
     home = Path(__file__).resolve().parent.parent
     for name in ("clients", "server", "simulations"):
-        spec = importlib.util.find_spec(name)
-        if spec is None:
-            raise ImportError(f"fedhist needs its package {name!r}, which is not installed")
-        found = Path(next(iter(spec.submodule_search_locations or [spec.origin or ""])))
-        if found.resolve() != home / name:
+        ours = home / name / "__init__.py"
+        if not ours.is_file():
+            raise ImportError(f"fedhist needs its package {name!r}, which is not at {ours.parent}")
+        loaded = sys.modules.get(name)
+        spec = loaded.__spec__ if loaded else importlib.util.find_spec(name)
+        place = getattr(loaded, "__file__", None) or (spec and spec.origin)
+        if place and Path(place).resolve() == ours:
+            continue
+        if loaded is not None:
             raise ImportError(
-                f"the package {name!r} of fedhist is shadowed by {found}; start Python elsewhere "
-                "or rename that folder"
+                f"fedhist needs its package {name!r}, but {place} was imported under this name; "
+                "rename that file, or import fedhist before it"
             )
+        if spec is not None:
+            warnings.warn(
+                f"{place or name} is hidden: `import {name}` gives fedhist's package of this name",
+                stacklevel=3,
+            )
+        own = importlib.util.spec_from_file_location(name, ours)
+        if own is None or own.loader is None:
+            raise ImportError(f"not a Python file: {ours}")
+        sys.modules[name] = importlib.util.module_from_spec(own)
+        own.loader.exec_module(sys.modules[name])
 
 
-_check_siblings()
+_load_siblings()

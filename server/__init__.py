@@ -1,1 +1,1 @@
-"""What runs where messages arrive: estimators, noise, the Flower strategy."""
+"""What learns: scripts, estimators, central noise, predictions, the Flower strategy."""

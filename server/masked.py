@@ -33,13 +33,13 @@ from fedhist.flower.masked_wire import (
 )
 from fedhist.flower.wire import answer_bytes, decode_answer, kind_of
 from fedhist.model.aggregated import Aggregated
+from fedhist.model.codec import query_digest
 from fedhist.secagg import Message as SecaggMessage
 from fedhist.secagg import Refused, RoundFailed, ServerAttempt
 from fedhist.secagg.messages import seal, unseal
 from fedhist.secagg.shamir import SHARE
-from fedhist.session.codec import query_digest
-from fedhist.session.journal import Journal
 from server.intake import Collected, last_line
+from server.session.journal import Journal
 
 Send = Callable[[Mapping[int, RecordDict]], Iterable[Message]]
 """Sends a record to each of the given nodes, by Flower's id, and returns the replies."""

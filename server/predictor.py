@@ -18,19 +18,19 @@ from fedhist.base.arrays import Array
 from fedhist.base.errors import FedhistError, PopulationError
 from fedhist.base.hashing import digest64
 from fedhist.model.aggregated import Aggregated
+from fedhist.model.codec import protocol_digest, query_digest, summary_arrays
 from fedhist.model.evaluation import Facts
 from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.noise_source import seeded_gaussian
-from fedhist.session.codec import protocol_digest, query_digest, summary_arrays
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.kept import FirstInMemory, keep_first
 from fedhist.users.shards import BLOCK, Shard, Wrapped
 from server.noise import SimulatedNoise
+from server.session.session import Session
 
 RUNS = 30
 """The mean of so many runs has a relative standard error of 1/sqrt(30) = 18% or less for losses

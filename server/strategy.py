@@ -15,12 +15,12 @@ from fedhist.base.checks import check_count
 from fedhist.base.errors import FedhistError, MissingReplies
 from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.model.aggregated import Aggregated
+from fedhist.model.codec import query_digest
 from fedhist.model.query import Query, check_parties
 from fedhist.privacy.guarantee import Trust
-from fedhist.session.codec import query_digest
-from fedhist.session.session import Session
 from server.intake import Collected, Intake
 from server.masked import MaskedSum
+from server.session.session import Session
 
 NODE_POLL_SECONDS = 0.2
 DROPPED, REPLACED = "dropped: ", "replaced by the null record"

@@ -153,7 +153,7 @@ def lists_names(tree: ast.Module) -> bool:
 def test_all_names_resolve() -> None:
     """What a module lists in __all__ exists in it."""
     for file in filter(lambda f: lists_names(tree_of(f)), FILES):
-        name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        name = module_of(file)
         module = importlib.import_module(name)
         assert len(set(module.__all__)) == len(module.__all__), name
         for public in module.__all__:
@@ -180,19 +180,44 @@ def python(code: str, folder: Path, *paths: Path) -> subprocess.CompletedProcess
 
 
 @pytest.mark.parametrize("package", ["clients", "server", "simulations"])
-def test_a_shadowing_folder_is_named(package: str, tmp_path: Path) -> None:
-    """`import fedhist` beside somebody's own server/ folder says which folder is in the way."""
-    (tmp_path / package).mkdir()
-    for kind in ("a plain folder", "a package"):
-        if kind == "a package":
-            (tmp_path / package / "__init__.py").write_text("")
-        result = python("import fedhist; print('imported')", tmp_path, tmp_path)
-        if kind == "a plain folder" and result.returncode == 0:
-            continue  # a namespace package never hides a real one
-        assert result.returncode == 1, kind
-        assert "ImportError" in result.stderr
-        assert f"the package {package!r} of fedhist is shadowed by" in result.stderr
-        assert str(tmp_path / package) in result.stderr
+@pytest.mark.parametrize("kind", ["{}.py", "{}/__init__.py", "{}/notes.txt"])
+def test_somebody_s_file_of_one_of_our_names(package: str, kind: str, tmp_path: Path) -> None:
+    """A file ``server.py`` beside a script: fedhist works, and says what is hidden."""
+    file = tmp_path / kind.format(package)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("")
+    code = f"import fedhist as fh; import {package}; print(fh.run.__module__, {package}.__file__)"
+    result = python(code, tmp_path, tmp_path)
+    assert result.stdout.split() == [
+        "simulations.runs.run",
+        str(ROOT / package / "__init__.py"),
+    ], result.stderr
+    hidden = not kind.endswith(".txt")  # a plain folder never hides a package
+    assert (str(file) in result.stderr) is hidden
+    before = python(f"import {package}, fedhist", tmp_path, tmp_path)
+    assert ("ImportError" in before.stderr and str(file) in before.stderr) is hidden
+
+
+def test_a_node_loads_no_script(tmp_path: Path) -> None:
+    """What the owner of a device must trust: run with -s to see how much that is."""
+    code = """
+import sys, clients.app, clients.questions
+print(*sorted(m for m in sys.modules if m.partition(".")[0] in sys.argv[1:]))
+"""
+    arguments = [sys.executable, "-c", code, "clients", "fedhist", "server", "simulations"]
+    where = os.environ | {"PYTHONPATH": str(ROOT)}
+    names = subprocess.run(
+        arguments, cwd=tmp_path, env=where, capture_output=True, text=True, timeout=120, check=True
+    ).stdout.split()
+    files = [f for f in FILES if module_of(f) in names]
+    lines = sum(len(f.read_text().splitlines()) for f in files)
+    print(f"a node: {len(files)} modules, {lines:,} lines")
+    assert {n.partition(".")[0] for n in names} == {"clients", "fedhist"}
+    assert "fedhist.protocols" not in names
+
+
+def module_of(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
 HEAVY = [
@@ -260,7 +285,7 @@ except SystemExit as end:
     assert end.code == 0, end.code
 print({others} & set(sys.modules))
 print(sorted(m for m in sys.modules if m.startswith("simulations.adversaries.hostile")))
-print(sorted(m for m in sys.modules if m.startswith("fedhist.protocols.means")))
+print(sorted(m for m in sys.modules if m.startswith("server.means")))
 """
     result = python(code, tmp_path)
     assert result.returncode == 0, result.stderr

@@ -30,11 +30,11 @@ from fedhist.flower.wire import (
     unpack_message,
 )
 from fedhist.model.aggregated import Aggregated
+from fedhist.model.codec import encode_fields
 from fedhist.model.query import Query, Summary
 from fedhist.secagg import Message, Terms
 from fedhist.secagg.attempt import ROUNDS
 from fedhist.secagg.messages import seal, unseal
-from fedhist.session.codec import encode_fields
 
 KINDS = tuple(f"secagg.{name}" for name in ROUNDS)
 ASKED_WITH_QUERY = ("keys", "masked")

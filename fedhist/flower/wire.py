@@ -23,8 +23,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedhist.base.arrays import Array as NDArray
 from fedhist.base.errors import WireError
-from fedhist.model.query import Query, Report, Summary
-from fedhist.session.codec import (
+from fedhist.model.codec import (
     DTYPES,
     decode_query,
     encode_fields,
@@ -32,6 +31,7 @@ from fedhist.session.codec import (
     summary_arrays,
     summary_of_arrays,
 )
+from fedhist.model.query import Query, Report, Summary
 
 WIRE_VERSION = 2
 """2: nodes add up their blocks of users as a tree; 1 added them up one after the other."""

@@ -26,8 +26,8 @@ from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
 
 if TYPE_CHECKING:
+    from fedhist import Curator
     from fedhist.privacy.ledger import Ledger
-    from fedhist.session.curator import Curator
 
 Status = Literal["ok", "refused", "failed"]
 Script = Generator[Query, Summary, "Estimate"]

@@ -34,7 +34,6 @@ P = TypeVar("P", bound=type[Protocol])
 _queries: dict[str, type[Query]] = {}
 _parts: dict[str, type[Part]] = {}
 _protocols: dict[str, type[Protocol]] = {}
-_printed: dict[str, type[Protocol]] = {}
 
 
 def register_query(cls: Q) -> Q:
@@ -53,19 +52,6 @@ def register_protocol(cls: P) -> P:
     """Register a Protocol class under its ``name`` (class decorator)."""
     _register(_protocols, cls.name, cls)
     return cls
-
-
-def register_printed(cls: P) -> P:
-    """Register what ``mode = "paper"`` builds for the protocol of this name (class decorator)."""
-    _register(_printed, cls.name, cls)
-    return cls
-
-
-def printed_class(name: str) -> type[Protocol] | None:
-    """Look up the version of a protocol as its paper prints it; None if there is none."""
-    if name not in _printed:
-        importlib.import_module("fedhist.protocols.printed")
-    return _printed.get(name)
 
 
 def _register(table: dict[str, type], name: str, cls: type) -> None:
@@ -116,8 +102,12 @@ def protocols() -> Mapping[str, type[Protocol]]:
 def own_protocols() -> Mapping[str, type[Protocol]]:
     """Return the protocols of this package by name: none of plugins and other packages."""
     load_builtin()
-    ours = {n: c for n, c in sorted(_protocols.items()) if c.__module__.startswith("fedhist.")}
-    return MappingProxyType(ours)
+    return MappingProxyType({n: c for n, c in sorted(_protocols.items()) if is_ours(c)})
+
+
+def is_ours(cls: type[Protocol]) -> bool:
+    """Whether a protocol comes with fedhist: it lies in the package ``server``."""
+    return cls.__module__.startswith("server.")
 
 
 def display_of(target: str) -> Display:

@@ -329,3 +329,9 @@ def _unite(
         n += 1
         offsets[n] = end
     return n
+
+
+def check_domain(domain: Any) -> None:
+    """Raise ValueError unless the domain is Keys, and not empty."""
+    if not isinstance(domain, Keys) or not len(domain):
+        raise ValueError(f"domain must be non-empty Keys (Keys.of([...])), got {domain!r}")

@@ -1,1 +1,1 @@
-"""Means with a trusted server: how much noise, which steps, from public numbers."""
+"""Means with a trusted server: clipped, around a centre, over an interval, in steps."""

@@ -20,20 +20,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedhist.base.arrays import ROUNDING, Floats, Integers
+from clients.central_means.queries import ball_sensitivities
+from fedhist.base.arrays import Floats, Integers
 from fedhist.privacy.adjacency import ONE_COUNT
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.noise_law import noise_per_sensitivity
 
 if TYPE_CHECKING:
-    from fedhist.session.curator import Curator
-
-STEPS = 1 << 24
-"""Whole steps per clipping radius in which users send: integers, whose sums are exact."""
-
-COUNTED_STEPS = STEPS // 5
-"""What a user's weight is worth beside its vector, where the sum of weights is private too: .2 in
-whole steps. A sum of weights is worth as much rounded down, and a user moves that by no more."""
+    from server.session.curator import Curator
 
 BINS = 4096
 """Of the range, for a median: half a bin is the least radius."""
@@ -97,23 +91,6 @@ def sum_noise(
     unit = noise_per_sensitivity(epsilon, delta, discrete).std
     gaussian = SumNoise(l2, unit, epsilon, delta, discrete)
     return min(laplace, gaussian, key=lambda n: n.std())
-
-
-def ball_sensitivities(
-    dimension: int, adjacency: Adjacency, *, counted: bool = False
-) -> tuple[float, float]:
-    """How far one user moves a sum of vectors of the unit ball: in l1, and in l2.
-
-    A vector has l2 norm 1 and l1 norm sqrt(d) at most. An emptied, added or removed user changes
-    the sum by one, a replaced one by two. ``counted``: with .2 times the number of vectors beside
-    it, under add-remove.
-    """
-    l1, l2 = math.sqrt(dimension), 1.0
-    if counted:
-        worth = COUNTED_STEPS / STEPS
-        l1, l2 = l1 + worth, math.hypot(l2, worth)
-    times = 2.0 if adjacency is Adjacency.REPLACE_USER else 1.0
-    return times * l1 * ROUNDING, times * l2 * ROUNDING
 
 
 # -- where to look

@@ -1,1 +1,1 @@
-"""Series estimators of densities."""
+"""Densities on [0, 1], with and without a trusted server."""

@@ -17,9 +17,9 @@ import numpy as np
 
 from clients.records.functionals import BasisName, SeriesMeans
 from fedhist.channels.oracles import oracle_channel
+from server.centred.stages import CentredPlan, plan_centred
 from server.densities.series import GRID, frequencies
-from server.means.centred import CentredPlan, plan_centred
-from server.means.localize import plan_univariate
+from server.localize.choice import plan_univariate
 
 
 def tail_energy(level: int, smoothness: float, radius: float) -> float:

@@ -1,1 +1,1 @@
-"""Hypothesis selection for binomials and projections to the simplex."""
+"""Discrete distributions: by selection, counts and presence, and without a trusted server."""

@@ -1,1 +1,1 @@
-"""The few-users mean: plans, the exact ball sampler, interpolation, many users."""
+"""Means and distributions in high dimension from few users, with a trusted server."""

@@ -35,7 +35,7 @@ from server.central_means.localizing import median_scores
 from server.few_users.plan import CLIP_RADII, MEDIAN_SHARE, Buckets, FewUsersPlan, n_bins
 
 if TYPE_CHECKING:
-    from fedhist.session.curator import Curator
+    from server.session.curator import Curator
 
 POINT, FIRST_BUCKET, LAST_BUCKET = 0, 1, 2
 """What a draw is: a point, G1 (chosen in a round) or G2 (no round accepted)."""

@@ -1,1 +1,1 @@
-"""From votes to windows and supports."""
+"""Means without a trusted server: scalar, l-infinity, l2, sparse, and selection over a cover."""

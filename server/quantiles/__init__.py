@@ -1,1 +1,1 @@
-"""What the server's half of quantiles computes."""
+"""Quantiles of real samples, with a trusted server and without one."""

@@ -1,1 +1,1 @@
-"""Private gradient descent: plans and steps."""
+"""Convex optimization: linear and logistic regression in many rounds."""

@@ -11,20 +11,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-
-from fedhist.base.arrays import Floats
 from server.few_users.plan import ball_volume, few_n_min, part_budget, rounds_needed
-
-
-def project(theta: Floats, radius: float) -> Floats:
-    """Move a point to the nearest one of the ball of a radius around 0.
-
-    >>> project(np.array([3.0, 4.0]), 1.0)
-    array([0.6, 0.8])
-    """
-    size = float(np.linalg.norm(theta))
-    return theta if size <= radius else theta * (radius / size)
 
 
 def step_size(smoothness: float, strong_convexity: float) -> float:

@@ -13,15 +13,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from clients.baselines.queries import SphereReports
+from clients.frequency_oracles.oracle_votes import OracleVotes
+from clients.heavy_hitters.queries import HoldsCode
+from clients.localize.queries import BinVotes, ClippedMean
+from clients.means.queries import HashedVotes
 from clients.randomizers.oracle_reports import optimal_unary, subset_reports
 from fedhist.base.arrays import Array, Integers
 from fedhist.channels.oracles import OracleChannel, SubsetOracle, SymbolOracle, UnaryOracle
 from fedhist.model.query import Query, Report
-from fedhist.protocols.baselines.naive_mean import SphereReports
-from fedhist.protocols.heavy_hitters.queries import HoldsCode
-from fedhist.protocols.localize.queries import BinVotes, ClippedMean
-from fedhist.protocols.means.sparse.queries import HashedVotes
-from fedhist.protocols.shared.oracle_votes import OracleVotes
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
 

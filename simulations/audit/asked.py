@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fedhist.base.errors import BudgetExceeded, WireError
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.shards import edge
+from server.session.session import Session
 from simulations.runs.run import noise_source, parties
 from simulations.runtimes.inline import InlinePopulation
 

@@ -23,16 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Array, Words
+from fedhist.model.codec import query_digest
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Keyed, Query, Report, Summary
 from fedhist.privacy.ledger import Ledger
-from fedhist.session.codec import query_digest
-from fedhist.session.curator import Curator
-from fedhist.session.journal import Journal
-from fedhist.session.session import in_key_order
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams
+from server.session.curator import Curator
+from server.session.journal import Journal
+from server.session.session import in_key_order
 from simulations.audit.drawing import Client, Watched
 from simulations.audit.features import Answer
 from simulations.runs.run import NoiseFactory

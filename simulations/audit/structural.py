@@ -20,10 +20,10 @@ import numpy as np
 from fedhist.base.arrays import Words
 from fedhist.base.errors import BudgetExceeded
 from fedhist.flower.wire import answer_bytes, encode_answer
+from fedhist.model.codec import query_digest
 from fedhist.model.protocol import Estimate, Protocol, Status
 from fedhist.model.query import Query, Report
 from fedhist.privacy.guarantee import Trust
-from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from simulations.audit.asked import asked_of, kinds_of

@@ -18,9 +18,9 @@ from fedhist.flower.wire import MESSAGE_TYPE, encode_question
 from fedhist.model.protocol import Script
 from fedhist.model.registry import load_builtin
 from fedhist.protocols import BoundedHistogram
-from fedhist.session.curator import Curator
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
+from server.session.curator import Curator
+from server.session.session import Session
 from server.strategy import SessionStrategy
 from simulations.benchmarks.kernels import shoppers
 from simulations.benchmarks.measuring import Result, Row, ratio, scaled

@@ -200,7 +200,7 @@ def journal(
     json_: Json = False,
 ) -> None:
     """Check FOLDER, a run's journal: that no line is missing, altered or doubled."""
-    from fedhist.session.journal import LOG, log_of
+    from server.session.journal import LOG, log_of
 
     if not (folder / LOG).is_file():
         raise ValueError(f"no journal: {folder} (it has a file {LOG!r})")

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from fedhist.protocols.histograms.unbounded_histogram import KeyRelease
+from server.histograms.unbounded_histogram import KeyRelease
 
 
 def alg3_expected(kept: Floats, truth: Floats, law: KeyRelease) -> Floats:

@@ -17,17 +17,17 @@ from typing import TypeVar
 import numpy as np
 from scipy.stats import binom
 
+from clients.localize.queries import BinVotes, ClippedMean
+from clients.means.queries import HashedVotes
 from clients.records.functionals import Coordinates, Fourier
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.hashing import digest64
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
-from fedhist.protocols.localize.queries import BinVotes, ClippedMean
-from fedhist.protocols.means.sparse.queries import HashedVotes
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.folds import fold_of
 from server.densities.series import midpoints
+from server.session.session import Session
 from simulations.experiments.local_populations import fresh_ids
 from simulations.populations.density_samples import TrigonometricDensity
 from simulations.runs.run import noise_source

@@ -19,12 +19,12 @@ from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.privacy.noise_law import NoiseLaw, expected_l1
-from fedhist.protocols.histograms.adaptive_histogram import AdaptiveHistogram, threshold_rule
-from fedhist.protocols.histograms.reference_clips import c_star_gaussian
-from fedhist.protocols.shared.clipped_totals import in_domain, totals
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
+from server.histograms.adaptive_histogram import AdaptiveHistogram, threshold_rule
+from server.histograms.reference_clips import c_star_gaussian
+from server.targets.clipped_totals import in_domain, totals
 from simulations.experiments.experiment import mean_and_error
 from simulations.experiments.norm_index import NormIndex, noise_of
 from simulations.experiments.printed_output import printed_output

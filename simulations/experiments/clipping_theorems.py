@@ -19,10 +19,10 @@ from scipy.stats import gamma
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.protocols import PoissonCounts
-from fedhist.protocols.histograms.poisson_debiasing import clipped_mean, rate_of_mean
-from fedhist.protocols.histograms.unbounded_histogram import KeyRelease
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from server.histograms.poisson_debiasing import clipped_mean, rate_of_mean
+from server.histograms.unbounded_histogram import KeyRelease
 from simulations.experiments.algorithm3 import alg3_expected
 from simulations.experiments.experiment import Findings, mean_and_error
 from simulations.experiments.unbounded_domain import kept_totals, margins

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from fedhist.protocols.densities.density import Density
+from server.densities.density import Density
 from simulations.experiments.asked_users import SeriesUsers
 from simulations.experiments.experiment import Findings, mean_and_error, power_law
 from simulations.experiments.local_runs import largest_ratio

@@ -18,9 +18,9 @@ import numpy as np
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.privacy.guarantee import gaussian_multiplier
-from fedhist.protocols.regression.user_level_erm import UserLevelErm
 from server.few_users.plan import few_n_min
 from server.regression.plan import least_users, plan_balls
+from server.regression.user_level_erm import UserLevelErm
 from simulations.experiments.erm_theorems import (
     Problem,
     erm_rate,

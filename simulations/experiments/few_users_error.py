@@ -22,8 +22,8 @@ from scipy.special import ndtri
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.base.search import MOST_USERS, first_true
-from fedhist.protocols.few_users.few_users_mean import FewUsersMean
 from fedhist.users.batch import Users
+from server.few_users.few_users_mean import FewUsersMean
 from server.few_users.plan import FewUsersPlan
 from simulations.experiments import interval_error
 from simulations.experiments.experiment import Findings, power_law

@@ -18,8 +18,8 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from fedhist.protocols.central_means.central_mean import CentralMean
 from fedhist.users.batch import Users
+from server.central_means.central_mean import CentralMean
 from simulations.experiments.experiment import Findings, mean_and_error, power_law
 from simulations.runs.options import Options
 from simulations.runs.run import execute

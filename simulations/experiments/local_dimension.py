@@ -21,7 +21,7 @@ import numpy as np
 from fedhist.base.arrays import Floats
 from fedhist.protocols import MeanL2, MeanLinf
 from fedhist.users.batch import Users
-from server.means.localize import plan_univariate
+from server.localize.choice import plan_univariate
 from simulations.experiments.experiment import Findings
 from simulations.experiments.local_populations import ball_means, box_means
 from simulations.experiments.local_runs import Errors, Grid, log_slope, naive_mse

@@ -16,12 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from clients.histograms.contributions import NORM_STEPS, NormHistogram
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
-from fedhist.protocols.clip_choice.rule import (
+from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
+from server.clip_choice.rule import (
     Choice,
     Search,
     ThresholdTask,
@@ -29,13 +32,10 @@ from fedhist.protocols.clip_choice.rule import (
     slope_query,
     slope_scores,
 )
-from fedhist.protocols.shared.clipped_totals import user_norms
-from fedhist.protocols.shared.contributions import NORM_STEPS, NormHistogram
-from fedhist.session.curator import Curator, Noise
-from fedhist.session.journal import Journal
-from fedhist.users.keys import Keys
-from fedhist.users.shards import Shard
 from server.noise import SimulatedNoise
+from server.session.curator import Curator, Noise
+from server.session.journal import Journal
+from server.targets.clipped_totals import user_norms
 
 Rule = Callable[[ThresholdTask, Curator], Search]
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from fedhist.model.modes import Mode
 from fedhist.protocols import Mean
 from fedhist.users.batch import Users
+from server.modes import Mode
 from simulations.experiments.experiment import Findings
 from simulations.experiments.local_populations import coin_means
 from simulations.experiments.local_runs import Errors, Grid, log_slope, naive_mse

@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
-from fedhist.protocols.clip_choice.rule import Choice, Search, ThresholdTask, at_the_ends
-from fedhist.protocols.shared.contributions import NormHistogram
-from fedhist.session.curator import Curator
+from clients.histograms.contributions import NormHistogram
+from server.clip_choice.rule import Choice, Search, ThresholdTask, at_the_ends
+from server.session.curator import Curator
 
 BINS = 4096
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.hashing import digest64
-from fedhist.protocols.distributions.distribution import Distribution
-from fedhist.protocols.distributions.ragged_distribution import RaggedDistribution
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from server.distributions.distribution import Distribution
+from server.distributions.ragged_distribution import RaggedDistribution
 from simulations.experiments.experiment import Findings, mean_and_error, power_law
 from simulations.runs.options import Options
 from simulations.runs.run import execute

@@ -15,12 +15,12 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
+from fedhist.model.codec import protocol_digest
 from fedhist.model.evaluation import measured
 from fedhist.protocols import PoissonCounts
-from fedhist.session.codec import protocol_digest
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from server.session.session import Session
 from simulations.runs.run import NoiseFactory
 from simulations.runtimes.inline import InlinePopulation
 

@@ -19,8 +19,8 @@ from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.model.losses import squared_l2
 from fedhist.model.protocol import Protocol
-from fedhist.protocols.means.mean_linf import MeanLinf
-from fedhist.protocols.means.sparse.sparse_mean import SparseMean
+from server.means.mean_linf import MeanLinf
+from server.means.sparse_mean import SparseMean
 from simulations.experiments.asked_users import SparseCoins
 from simulations.experiments.experiment import Findings, mean_and_error, power_law
 from simulations.experiments.local_runs import largest_ratio

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
-from fedhist.protocols.histograms.bound_choice import BoundTask
+from server.histograms.bound_choice import BoundTask
 from simulations.experiments.experiment import Findings, mean_and_error
 from simulations.experiments.unbounded_domain import (
     AS_PRINTED,

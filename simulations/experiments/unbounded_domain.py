@@ -25,11 +25,11 @@ from scipy.special import softmax
 from clients.bounding.size_curves import size_curves
 from fedhist.base.arrays import Floats
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.histograms.bound_choice import BoundTask
-from fedhist.protocols.histograms.unbounded_histogram import KeyRelease, UnboundedHistogram
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
+from server.histograms.bound_choice import BoundTask
+from server.histograms.unbounded_histogram import KeyRelease, UnboundedHistogram
 from simulations.experiments.algorithm3 import alg3_expected
 from simulations.experiments.experiment import Findings
 from simulations.populations.base import most_frequent

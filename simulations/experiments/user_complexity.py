@@ -22,9 +22,9 @@ from fedhist.base.arrays import Floats
 from fedhist.base.errors import nearest
 from fedhist.base.hashing import digest64
 from fedhist.base.search import first_true
-from fedhist.protocols.distributions.distribution import MECHANISMS, Distribution
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from server.distributions.distribution import MECHANISMS, Distribution
 from simulations.experiments.experiment import Findings, power_law
 from simulations.runs.options import Options
 from simulations.runs.run import execute

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.model.protocol import Protocol
-from fedhist.protocols.shared.clipped_totals import user_norms
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard
+from server.targets.clipped_totals import user_norms
 from simulations.populations.base import Plan, item_totals
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.model.evaluation import check_rows, first_pass
-from fedhist.session.journal import Journal
-from fedhist.session.session import Session, claim
+from server.session.journal import Journal
+from server.session.session import Session, claim
 from simulations.runs.config import Prepared
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.results import Finished, evaluate, folder_for, write_results

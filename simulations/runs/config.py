@@ -29,7 +29,7 @@ from fedhist.model.registry import load_plugin, parameters, protocol_class
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Guarantee, Trust
 from fedhist.privacy.shuffler import Shuffler, Shuffling
-from fedhist.protocols.shared.shuffles import Shuffles
+from server.trust.shuffles import Shuffles
 from simulations.adversaries import Adversary, as_tables, override_adversary, read_adversaries
 from simulations.config.named_files import builtin_names, key_value, settings_text
 from simulations.config.reading import (

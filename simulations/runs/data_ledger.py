@@ -158,7 +158,7 @@ class DataLedger:
             The configuration's name.
         guarantee : Guarantee
         run : str
-            :attr:`fedhist.session.journal.Journal.name` of a run with a journal. A run that goes on
+            :attr:`server.session.journal.Journal.name` of a run with a journal. A run that goes on
             from its journal repeats what it released, so it finds its line again and keeps it.
         ended : bool
             Whether that journal says that the run has ended. A line that is settled while the

@@ -11,8 +11,8 @@ from fedhist.base.checks import check_choice
 from fedhist.flower.host import Config
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
+from server.session.session import Session
 from simulations.adversaries import Adversary
 
 Runtime = Literal["inline", "ray"]

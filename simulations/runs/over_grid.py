@@ -15,9 +15,9 @@ from clients.answers import streams
 from fedhist.base.arrays import Words
 from fedhist.model.query import Query, Report
 from fedhist.privacy.guarantee import Trust
-from fedhist.session.session import Session
 from fedhist.users.shards import Shard
 from server.intake import Intake, Nulls
+from server.session.session import Session
 from server.strategy import DROPPED, REPLACED, SessionStrategy
 from simulations import adversaries
 from simulations.runs.options import Options, Outcome, ended

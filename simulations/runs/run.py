@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Literal
 
 from fedhist.base.hashing import digest64
+from fedhist.model.codec import protocol_digest
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import load_plugin
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Trust
-from fedhist.session.codec import protocol_digest
-from fedhist.session.curator import Noise, NoiseSource
-from fedhist.session.journal import Journal
-from fedhist.session.session import IDEAL, Session
 from fedhist.users.shards import Shard, check_in_memory, check_nodes
 from server.noise import SecureNoise, SimulatedNoise
+from server.session.curator import Noise, NoiseSource
+from server.session.journal import Journal
+from server.session.session import IDEAL, Session
 from simulations.runs.options import MASKED, Options, Outcome, Runtime, ended
 from simulations.runtimes.inline import InlinePopulation
 

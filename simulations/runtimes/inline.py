@@ -10,11 +10,11 @@ import numpy as np
 
 from clients.answers import Tell, added_up, fold_node, streams
 from fedhist.base.hashing import digest64
+from fedhist.model.codec import query_digest
 from fedhist.model.evaluation import Watched
 from fedhist.model.query import Query, Summary, check_parties
 from fedhist.model.trees import Tree
 from fedhist.privacy.guarantee import Trust
-from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.kept import ROOM, keep_first
 from fedhist.users.shards import BLOCK, Shard

@@ -21,7 +21,7 @@ from typing import Any, Self, get_args, get_type_hints
 
 import fedhist
 from fedhist.base.errors import nearest
-from fedhist.model.registry import display_of, protocol_class
+from fedhist.model.registry import display_of, is_ours, protocol_class
 from simulations.adversaries import Adversary, as_tables, read_adversaries
 from simulations.populations import KINDS, Loaded, PopulationSpec
 from simulations.populations.base import existing
@@ -162,8 +162,7 @@ def revision_of(name: str) -> dict[str, str]:
         cls = protocol_class(name)
     except ValueError:  # a plugin's, not loaded yet
         return {}
-    ours = cls.revision and cls.__module__.startswith("fedhist.")
-    return {"revision": str(cls.revision)} if ours else {}
+    return {"revision": str(cls.revision)} if cls.revision and is_ours(cls) else {}
 
 
 def file_digest(path: str) -> str:

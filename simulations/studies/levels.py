@@ -19,7 +19,7 @@ from fedhist.model.registry import parameters, protocol_class
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.shuffler import Shuffling
-from fedhist.protocols.shared.shuffles import Shuffles
+from server.trust.shuffles import Shuffles
 from simulations.config.reading import converted, hints
 from simulations.runs.config import COUNTED, PARTIES, PREMISES
 

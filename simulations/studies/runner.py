@@ -25,12 +25,12 @@ from fedhist.base.arrays import Floats
 from fedhist.base.files import sync_folder
 from fedhist.base.origin import in_words, whole
 from fedhist.flower.wire import answer_bytes, encode_answer
+from fedhist.model.codec import query_digest
 from fedhist.model.evaluation import Facts, measured
 from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query
 from fedhist.model.registry import display_of
-from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.key_sample import in_sample
 from simulations.adversaries import read_adversaries

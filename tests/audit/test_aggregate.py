@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from fedhist.model.aggregated import Aggregated
+from fedhist.model.codec import query_digest
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import BoundedHistogram, ItemHistogram
-from fedhist.session.codec import query_digest
 from simulations.audit.asked import asked_of
 from simulations.audit.bounds import ALPHA
 from simulations.audit.finding import Settings, exit_status

@@ -16,11 +16,11 @@ from fedhist.model.protocol import Estimate, Protocol, Script
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
-from fedhist.session.curator import Curator
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
+from server.session.curator import Curator
+from server.session.session import Session
 from simulations.audit.asked import asked_of
 from simulations.audit.central import audit_central
 from simulations.audit.checks import audit_protocol

@@ -29,8 +29,8 @@ from fedhist.model.share import Share
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.sensitivity import sqrt_up
 from fedhist.privacy.shares import ShareNoise
-from fedhist.protocols.shared.central import Aggregating
-from fedhist.session.curator import Curator
+from server.session.curator import Curator
+from server.trust.central import Aggregating
 
 ITEMS = Keys.range(2)
 TEN, THREE = Aggregation(10), Aggregation(3, 0.0, 0.0)

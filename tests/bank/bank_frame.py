@@ -40,7 +40,7 @@ from fedhist.base.arrays import Array, Floats
 from fedhist.channels.scalar import scalar_channel
 from fedhist.model.protocol import Script
 from fedhist.privacy.guarantee import Release, pure
-from fedhist.session.curator import Curator
+from server.session.curator import Curator
 
 Q = TypeVar("Q", bound=Query)
 P = TypeVar("P", bound=Protocol)

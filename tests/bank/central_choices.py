@@ -23,10 +23,10 @@ from fedhist import Adjacency, Estimate, Keys, Users
 from fedhist.base.arrays import Array
 from fedhist.model.query import Keyed
 from fedhist.privacy.guarantee import approximate
-from fedhist.session.curator import Curator
-from fedhist.session.unknown_keys import key_threshold
 from server.few_users.draws import BallSampler
 from server.few_users.plan import Buckets, bucket_params
+from server.session.curator import Curator
+from server.session.unknown_keys import key_threshold
 
 # -- the exponential mechanism
 

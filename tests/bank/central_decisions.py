@@ -24,7 +24,7 @@ from bank_frame import (
 from fedhist import Adjacency, Estimate, Keys, Trust, Users
 from fedhist.base.arrays import Array
 from fedhist.model.protocol import Script
-from fedhist.session.curator import Curator
+from server.session.curator import Curator
 
 # -- how far to clip
 

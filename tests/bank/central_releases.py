@@ -21,7 +21,7 @@ from scipy.stats import binom
 from clients.records.functionals import Coordinates
 from fedhist import Adjacency, Estimate, Keys, Users
 from fedhist.base.arrays import Array
-from fedhist.session.curator import Curator
+from server.session.curator import Curator
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER
 

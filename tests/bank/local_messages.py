@@ -10,7 +10,7 @@ from bank_frame import LocalBank, LocalReport, means, noisy, protocol, query
 from fedhist import Estimate, Report, Streams, Users
 from fedhist.base.arrays import Array
 from fedhist.model.protocol import Script
-from fedhist.session.curator import Curator
+from server.session.curator import Curator
 
 
 @query("bank-padded")

@@ -14,8 +14,8 @@ from fedhist.channels.scalar import scalar_channel, scalar_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.protocol import Script
 from fedhist.privacy.guarantee import Release, pure
-from fedhist.session.curator import Curator
 from fedhist.users.streams import SeededStreams, unit_interval
+from server.session.curator import Curator
 
 
 def float_laplace(n_users: int, rng: Streams) -> Array:

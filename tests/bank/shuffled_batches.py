@@ -29,7 +29,7 @@ from fedhist.model.protocol import Script
 from fedhist.model.query import LocalQuery, Query
 from fedhist.model.shuffled import Shuffled
 from fedhist.privacy.shuffling import Hiding, shuffled_epsilon
-from fedhist.session.curator import Curator
+from server.session.curator import Curator
 
 SYMBOLS, USERS, DELTA = 8, 400, 1e-3
 ITEMS = Keys.range(SYMBOLS)

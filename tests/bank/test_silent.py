@@ -14,14 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from clients.histograms.key_queries import WEIGHT, DistinctKeys
 from fedhist.model.protocol import Estimate, Protocol, Script
 from fedhist.protocols import PoissonCounts, UnboundedHistogram
-from fedhist.protocols.histograms.key_queries import DistinctKeys
-from fedhist.session.curator import Curator
-from fedhist.session.weighted_keys import WEIGHT
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from tests.protocols.running import result, table_users, zipf_table
+from server.session.curator import Curator
+from tests.running import result, table_users, zipf_table
 
 TEA = Keys.of(["tea"])
 RUNS = 15

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fedhist.base.checks import check_choice, check_integer, check_scale
-from fedhist.protocols.shared.domains import check_domain, with_domain
-from fedhist.users.keys import Keys
+from fedhist.users.keys import Keys, check_domain
+from server.targets.domains import with_domain
 
 
 @pytest.mark.parametrize("value", [True, 2.0, "2", None, 0, 11])

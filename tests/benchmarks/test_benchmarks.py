@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clients.histograms.queries import ClippedCounts
 from fedhist.channels.bits import UnaryChannel
 from fedhist.model.query import CHUNK
-from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.users.streams import SeededStreams
 from simulations.benchmarks import kernels, messages, scale, secagg, votes
 from simulations.benchmarks.__main__ import NAMES, main, measure

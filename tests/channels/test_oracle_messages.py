@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from clients.centred.queries import RadiusVotes
+from clients.densities.queries import BinReports
+from clients.frequency_oracles.oracle_votes import OracleReports
 from clients.records.functionals import BallMean
 from fedhist.base.errors import WireError
 from fedhist.channels.oracles import SubsetOracle, SymbolOracle
 from fedhist.model.query import LocalQuery, Report, Summary
-from fedhist.protocols.centred.queries import RadiusVotes
-from fedhist.protocols.densities.queries import BinReports
-from fedhist.protocols.shared.oracle_votes import OracleReports
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SystemStreams

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 import fedhist
+from clients.localize.queries import BinVotes, ClippedMean
+from clients.means.queries import HashedVotes
 from clients.records.functionals import Coordinates
 from fedhist.base.errors import FedhistError
 from fedhist.channels.bits import vote_totals
 from fedhist.model.query import Query, Report
 from fedhist.protocols import BoundedHistogram, Mean
-from fedhist.protocols.baselines.naive_mean import SampledScalar, SphereReports
-from fedhist.protocols.localize.queries import BinVotes, ClippedMean
-from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.users.batch import Users
 from fedhist.users.columns import Samples
 from fedhist.users.streams import SeededStreams, integer_threshold
+from server.baselines.naive_mean import SampledScalar, SphereReports
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from fedhist import Estimate, register_protocol
 from fedhist.model.protocol import Script
 from fedhist.protocols import BoundedHistogram
-from fedhist.session.curator import Curator
+from server.session.curator import Curator
 
 
 @register_protocol

@@ -15,7 +15,7 @@ from commands import Command
 from fedhist.privacy.adjacency import NoTotalError
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
-from fedhist.session.journal import log_of
+from server.session.journal import log_of
 from simulations.runs.data_ledger import DataLedger
 
 RACER = """

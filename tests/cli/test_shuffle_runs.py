@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fedhist.base.errors import BatchWithheld
+from fedhist.model.codec import protocol_digest
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols import FrequencyOracle
-from fedhist.session.codec import protocol_digest
 from simulations.runs.config import config_of, prepare
 from simulations.runs.results import ledger_in_words
 from simulations.runs.run import execute

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
+from clients.frequency_oracles.oracle_votes import OracleReports
 from clients.guard import SIMULATED_OWNER, Guard, Policy, Refusal
+from clients.histograms.queries import ClippedCounts
 from clients.node import Node, policy_of
 from clients.spending import Answered, Spending
 from clients.store import ContextStore
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import Question, decode_answer, encode_question
 from fedhist.model.aggregated import Aggregated
+from fedhist.model.codec import query_digest
 from fedhist.model.query import Summary
 from fedhist.model.share import Share
 from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
 from fedhist.protocols import BoundedHistogram, ItemHistogram
-from fedhist.protocols.histograms.queries import ClippedCounts
-from fedhist.protocols.shared.oracle_votes import OracleReports
-from fedhist.session.codec import query_digest
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys, keyed_hash
 

@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
+from clients.frequency_oracles.oracle_votes import OracleReports
 from clients.guard import SIMULATED_OWNER, Guard, Policy, Refusal
 from clients.guard_folder import FolderStore, GuardDamaged
+from clients.histograms.queries import ClippedCounts
+from clients.localize.queries import BinVotes, ClippedMean
 from clients.node import Node, policy_of
 from clients.records.functionals import Coordinates, Rotated
 from clients.spending import Answered
@@ -21,13 +24,10 @@ from fedhist.base.errors import WireError
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import Question, decode_answer, decode_question, encode_question
 from fedhist.model.query import Query, Report, Summary
-from fedhist.protocols.histograms.queries import ClippedCounts
-from fedhist.protocols.localize.queries import BinVotes, ClippedMean
-from fedhist.protocols.means.mean import Mean
-from fedhist.protocols.shared.oracle_votes import OracleReports
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
+from server.means.mean import Mean
 
 IDS = np.arange(1000, dtype=np.uint64)
 LOW, HIGH = Cohort(5, 0.0, 0.5), Cohort(5, 0.5, 1.0)

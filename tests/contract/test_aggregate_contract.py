@@ -22,16 +22,16 @@ from clients.answers import fold_node
 from fedhist.base.errors import FedhistError, MissingReplies
 from fedhist.flower.wire import decode_question, encode_question
 from fedhist.model.aggregated import Aggregated
+from fedhist.model.codec import query_digest
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import own_protocols, parameters, protocol_class
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency, Trust
-from fedhist.session.codec import query_digest
-from fedhist.session.journal import Journal
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from server.intake import Intake
+from server.session.journal import Journal
+from server.session.session import Session
 from simulations.runs.config import reason
 from simulations.runs.options import Options
 from simulations.runs.over_grid import run_over_grid

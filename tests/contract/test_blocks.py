@@ -17,25 +17,25 @@ from walked_users import Walked
 import fedhist
 from clients.answers import fold_node, streams
 from clients.guard import SIMULATED_OWNER
+from clients.histograms.queries import ClippedCounts
 from clients.node import Node
 from clients.store import ContextStore
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import digest64
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import decode_answer, encode_question
+from fedhist.model.codec import query_digest
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Report, Summary
 from fedhist.model.registry import protocol_class
 from fedhist.protocols import BoundedHistogram, LocalHistogram
-from fedhist.protocols.histograms.queries import ClippedCounts
-from fedhist.session.codec import query_digest
-from fedhist.session.session import Session
 from fedhist.users import shards
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.columns import Items
 from fedhist.users.shards import BLOCK, Shard
 from server.noise import SimulatedNoise
+from server.session.session import Session
 from simulations import adversaries
 from simulations.runs.options import Options
 from simulations.runs.run import execute, parties

@@ -32,6 +32,7 @@ from fedhist.flower.wire import (
     pack_array,
     unpack_array,
 )
+from fedhist.model.codec import decode_query, encode_fields, query_digest
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import CHUNK, Query, Report, Summary
 from fedhist.model.registry import own_protocols, protocol_class
@@ -39,16 +40,15 @@ from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols import CentralDensity, PoissonCounts
-from fedhist.protocols.shared.mean_target import MeanTarget
-from fedhist.session import journal as module
-from fedhist.session.codec import decode_query, encode_fields, query_digest
-from fedhist.session.curator import NoiseSource, Shape
-from fedhist.session.journal import Journal
-from fedhist.session.session import Session
 from fedhist.users.batch import Users, join
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from server.noise import SimulatedNoise
+from server.session import journal as module
+from server.session.curator import NoiseSource, Shape
+from server.session.journal import Journal
+from server.session.session import Session
+from server.targets.mean_target import MeanTarget
 from simulations.runtimes.inline import InlinePopulation
 
 SEED = 20

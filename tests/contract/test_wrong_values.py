@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 
 from clients.guard import Policy
+from clients.localize.queries import BinVotes
 from clients.records.functionals import Coordinates
 from fedhist.flower.wire import decode_question, encode_question
+from fedhist.model.codec import protocol_digest, query_digest
 from fedhist.model.fields import fits, hints
 from fedhist.model.protocol import Protocol
 from fedhist.model.registry import own_protocols
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.shuffler import Shuffler, Shuffling
 from fedhist.protocols import BoundedHistogram, BoxMean
-from fedhist.protocols.localize.queries import BinVotes
-from fedhist.session.codec import protocol_digest, query_digest
-from fedhist.session.session import Session
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
+from server.session.session import Session
 
 WRONG = ("x", math.nan, None, [1.0], 1.5, True, 10**400)
 EVERY = tuple(own_protocols().values())

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from clients.bounding.size_curves import size_curves
+from clients.histograms.key_queries import RandomClip
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols import PoissonCounts, UnboundedHistogram
-from fedhist.protocols.histograms.bound_choice import BoundTask
-from fedhist.protocols.histograms.key_queries import RandomClip
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from server.histograms.bound_choice import BoundTask
 from simulations.experiments.algorithm3 import alg3_expected
 from simulations.experiments.unbounded_domain import choice_of
 from simulations.runtimes.inline import InlinePopulation

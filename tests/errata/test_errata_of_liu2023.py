@@ -16,13 +16,13 @@ from dp_accounting.pld import pld_privacy_accountant
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import poisson
 
+from clients.histograms.queries import ClippedCounts
 from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
 from fedhist.protocols import BoundedHistogram
-from fedhist.protocols.clip_choice.rule import safe_rank
-from fedhist.protocols.histograms.queries import ClippedCounts
-from fedhist.protocols.histograms.reference_clips import c_star_gaussian, c_star_laplace
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from server.clip_choice.rule import safe_rank
+from server.histograms.reference_clips import c_star_gaussian, c_star_laplace
 from simulations.populations.papers import PaperNonIid
 from simulations.runtimes.inline import InlinePopulation
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from fedhist.protocols.histograms.unbounded_histogram import KeyRelease
+from server.histograms.unbounded_histogram import KeyRelease
 from simulations.experiments import clipping_theorems as theorems
 from simulations.experiments.algorithm3 import alg3_expected
 from simulations.experiments.clipping_theorems import Clipped, Rates

@@ -15,14 +15,14 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.stats import chisquare, foldnorm
 
+from clients.histograms.contributions import NormHistogram
 from fedhist.base.errors import BudgetExceeded
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols.clip_choice.rule import ThresholdTask
-from fedhist.protocols.shared.contributions import NormHistogram
-from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from server.clip_choice.rule import ThresholdTask
 from server.noise import SimulatedNoise
+from server.session.curator import Curator
 from simulations.experiments import bounded_domain as bounded
 from simulations.experiments import experiment as catalogue
 from simulations.experiments import figure2, report

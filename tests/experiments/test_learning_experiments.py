@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from small_requests import result_of, small
 
-from fedhist.protocols.distributions.distribution import MECHANISMS
 from fedhist.users.keys import Keys
+from server.distributions.distribution import MECHANISMS
 from simulations.experiments import binomial_distance as binomial
 from simulations.experiments import few_users_error as few
 from simulations.experiments import user_complexity as complexity

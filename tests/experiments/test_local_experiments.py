@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from clients.localize.queries import BinVotes
+from clients.means.queries import HashedVotes
 from clients.records.functionals import Fourier
-from fedhist.protocols.localize.queries import BinVotes
-from fedhist.protocols.means.mean_linf import MeanLinf
-from fedhist.protocols.means.sparse.queries import HashedVotes
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import fold_of
+from server.means.mean_linf import MeanLinf
 from simulations.experiments import asked_users as asked
 from simulations.experiments import density_error as density
 from simulations.experiments import rate_tables as tables

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from fedhist.model.protocol import Estimate, Protocol
-from fedhist.protocols.few_users.few_users_mean import FewUsersMean
-from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
-from fedhist.protocols.means.mean import Mean
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.streams import SeededStreams
+from server.few_users.few_users_mean import FewUsersMean
+from server.histograms.bounded_histogram import BoundedHistogram
+from server.means.mean import Mean
 from simulations.adversaries.table import assign
 from simulations.runs.options import Options, Outcome
 from simulations.runs.run import execute

@@ -31,15 +31,15 @@ from typing import Any
 import numpy as np
 
 from fedhist.base import chained_log
+from fedhist.model.codec import summary_arrays
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
-from fedhist.session import journal as module
-from fedhist.session.codec import summary_arrays
-from fedhist.session.curator import NoiseSource
-from fedhist.session.journal import Journal
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
+from server.session import journal as module
+from server.session.curator import NoiseSource
+from server.session.journal import Journal
+from server.session.session import Session
 from simulations.runs.options import CHOICES
 from simulations.runs.run import noise_source
 from simulations.runtimes.inline import InlinePopulation

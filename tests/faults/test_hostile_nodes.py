@@ -10,7 +10,7 @@ import pytest
 from flwr.app import ArrayRecord
 
 from fedhist.base.errors import MissingReplies
-from fedhist.protocols.means.mean import Mean
+from server.means.mean import Mean
 from server.strategy import SessionStrategy
 from simulations.adversaries import Assigned, of_messages
 from simulations.adversaries.table import assign

@@ -21,9 +21,9 @@ from fedhist.flower.wire import decode_answer, encode_question
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Trust
-from fedhist.session.journal import Journal
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
+from server.session.journal import Journal
+from server.session.session import Session
 from simulations.runs.run import noise_source
 
 POINTS = [

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from clients.answers import streams
+from clients.few_users.queries import UserMeans
+from clients.histograms.queries import ClippedCounts
 from fedhist.base.errors import MissingReplies, WireError
 from fedhist.model.query import Report
 from fedhist.model.registry import protocol_class
-from fedhist.protocols.few_users.user_means import UserMeans
-from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.users.batch import Users
 from server.reports import take_rows, well_formed, without_numbers
 from simulations.adversaries.assigned import emptied

@@ -12,22 +12,22 @@ from flwr.app import Message
 from oracle_laws import enumerated
 
 from clients.answers import streams
+from clients.frequency_oracles.oracle_votes import Kind, OracleReports
+from clients.heavy_hitters.codes import encode
+from clients.heavy_hitters.queries import HoldsCode
+from clients.localize.queries import BinVotes, ClippedMean
+from clients.means.queries import HashedVotes
 from clients.records.functionals import Coordinates
 from fedhist.channels.bits import UnaryChannel, count_bits
 from fedhist.channels.scalar import scalar_channel
 from fedhist.flower.wire import MESSAGE_TYPE, encode_question
+from fedhist.model.codec import query_digest
 from fedhist.model.query import Report, Summary
-from fedhist.protocols.baselines.naive_mean import SphereReports
-from fedhist.protocols.few_users.few_users_mean import FewUsersMean
-from fedhist.protocols.heavy_hitters.codes import encode
-from fedhist.protocols.heavy_hitters.heavy_hitters import HeavyHitters
-from fedhist.protocols.heavy_hitters.queries import HoldsCode
-from fedhist.protocols.localize.queries import BinVotes, ClippedMean
-from fedhist.protocols.means.sparse.queries import HashedVotes
-from fedhist.protocols.shared.oracle_votes import Kind, OracleReports
-from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
+from server.baselines.naive_mean import SphereReports
+from server.few_users.few_users_mean import FewUsersMean
+from server.heavy_hitters.heavy_hitters import HeavyHitters
 from server.intake import Intake
 from server.reports import take_rows, well_formed
 from simulations.adversaries import Adversary, Assigned, HostileGrid

@@ -29,12 +29,12 @@ from fedhist.base.errors import WireError
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import HEAD, encode_question
 from fedhist.model.aggregated import Aggregated
+from fedhist.model.codec import decode_query, encode_fields, query_digest
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.model.registry import own_protocols, queries
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import BoundedHistogram
-from fedhist.session.codec import decode_query, encode_fields, query_digest
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.runs.options import Options

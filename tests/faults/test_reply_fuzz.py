@@ -16,9 +16,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from clients.answers import fold_node, streams
 from fedhist.flower.wire import ARRAYS, HEAD, encode_answer, encode_question
+from fedhist.model.codec import query_digest
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import protocol_class
-from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from server.intake import Intake
 from simulations.runs.options import Options

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from fedhist.flower.wire import answer_bytes, encode_answer
+from fedhist.model.codec import query_digest
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from fedhist.privacy.guarantee import Trust
-from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from server.few_users.draws import BallSampler

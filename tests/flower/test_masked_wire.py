@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
+from clients.histograms.queries import ClippedCounts
 from fedhist.base.errors import WireError
 from fedhist.flower.masked_wire import (
     EVERYBODY,
@@ -24,12 +25,11 @@ from fedhist.flower.masked_wire import (
 )
 from fedhist.flower.wire import ARRAYS, HEAD, encode_question, pack_array
 from fedhist.model.aggregated import Aggregated
+from fedhist.model.codec import query_digest
 from fedhist.model.query import Summary
 from fedhist.model.share import Share
-from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.secagg import NodeAttempt, Refused, ServerAttempt
 from fedhist.secagg.messages import seal
-from fedhist.session.codec import query_digest
 from fedhist.users.keys import Keys
 
 QUERY = Aggregated(

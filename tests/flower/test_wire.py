@@ -20,6 +20,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from clients.histograms.queries import ClippedCounts
+from clients.localize.queries import BinVotes
 from clients.records.functionals import Coordinates
 from fedhist.base.errors import WireError
 from fedhist.flower.wire import (
@@ -38,10 +40,8 @@ from fedhist.flower.wire import (
     unpack_array,
     unpack_record,
 )
+from fedhist.model.codec import DTYPES, encode_fields, query_digest, summary_arrays
 from fedhist.model.query import Keyed, Report, Summary
-from fedhist.protocols.histograms.queries import ClippedCounts
-from fedhist.protocols.localize.queries import BinVotes
-from fedhist.session.codec import DTYPES, encode_fields, query_digest, summary_arrays
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 

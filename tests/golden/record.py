@@ -37,8 +37,8 @@ from clients.node import Node
 from fedhist import Adjacency, Estimate, Guarantee, Protocol, Query, Trust
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import decode_answer, encode_question
+from fedhist.model.codec import LATER, protocol_digest, query_digest
 from fedhist.model.registry import load_builtin, own_protocols
-from fedhist.session.codec import LATER, protocol_digest, query_digest
 from simulations.cli.main import main
 from simulations.runs.data_ledger import Cap, CapExceeded, DataLedger
 from simulations.runs.options import Options

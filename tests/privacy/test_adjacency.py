@@ -41,10 +41,10 @@ from fedhist.privacy.ledger import Ledger
 from fedhist.privacy.noise_source import Shape
 from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols import BoundedHistogram, CentralDensity, Quantiles
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.noise import SimulatedNoise
+from server.session.session import Session
 from simulations.runtimes.inline import InlinePopulation
 
 Database = tuple[str | None, ...]

@@ -30,7 +30,7 @@ from fedhist import (
 from fedhist.base.arrays import Array
 from fedhist.model.protocol import Script
 from fedhist.model.query import LocalQuery
-from fedhist.session.curator import Curator
+from server.session.curator import Curator
 
 MOST = 1 << 20
 _answered = 0

@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 
 import fedhist
-from fedhist.session.session import Session
 from fedhist.users.batch import Users
+from server.session.session import Session
 from simulations.config.named_files import toml_value
 from simulations.populations import population
 from simulations.runs.config import load_config, prepare

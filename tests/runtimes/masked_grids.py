@@ -21,10 +21,10 @@ from fedhist.flower.host import NodeSetup
 from fedhist.flower.masked_wire import decode_told, vector_of
 from fedhist.flower.wire import ARRAYS, HEAD, kind_of, pack_array, unpack_array
 from fedhist.model.aggregated import Aggregated
-from fedhist.session.codec import query_digest
-from fedhist.session.journal import Journal
-from fedhist.session.session import Session
+from fedhist.model.codec import query_digest
 from server.intake import Intake
+from server.session.journal import Journal
+from server.session.session import Session
 from server.strategy import SessionStrategy
 from simulations.runs.run import noise_source
 from simulations.runtimes.simulated_grid import LocalGrid

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from clients.histograms.queries import ClippedCounts
 from fedhist import Streams, Summary, Users, register_protocol, register_query
-from fedhist.protocols.histograms.bounded_histogram import BoundedHistogram
-from fedhist.protocols.histograms.queries import ClippedCounts
+from server.histograms.bounded_histogram import BoundedHistogram
 
 ANSWERING = "FEDHIST_TEST_ANSWERING"
 """Environment variable that names a file: clients make it when they answer."""

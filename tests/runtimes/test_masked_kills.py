@@ -15,9 +15,9 @@ from masked_grids import FolderGrid, Killed, start, total_of
 from fedhist import Users
 from fedhist.base import files
 from fedhist.base.errors import MissingReplies
+from fedhist.model.codec import array_from_json
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import BoundedHistogram
-from fedhist.session.codec import array_from_json
 
 N = 4
 USERS = Users.from_records({f"user-{i}": {"tea": 1 + i % 3, "rye": i % 2} for i in range(12)})

@@ -24,17 +24,17 @@ from masked_grids import ROUNDS, FolderGrid, Killed, masked_vectors, start, tota
 from test_masked_sums import NODES, PROTOCOL, N
 
 from clients.guard_folder import GuardDamaged
+from clients.histograms.queries import ClippedCounts
 from clients.masked import owner_keys
 from fedhist import Users
 from fedhist.base.chained_log import ChainedLog
 from fedhist.base.errors import MissingReplies, PopulationError
 from fedhist.flower.masked_wire import encode_asks
 from fedhist.flower.wire import decode_answer, encode_question
+from fedhist.model.codec import array_from_json
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import UserLevelErm
-from fedhist.protocols.histograms.queries import ClippedCounts
 from fedhist.secagg.messages import seal
-from fedhist.session.codec import array_from_json
 from simulations.runtimes.flower_internals import FIRST_NODE_ID
 
 OWNER = {"trust": "aggregate", "epsilon": 1.0, "adjacency": "zero-out-user"}

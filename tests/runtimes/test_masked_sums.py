@@ -24,10 +24,10 @@ from fedhist import Users
 from fedhist.base.errors import MissingReplies, WireError
 from fedhist.flower.masked_wire import decode_told, encode_asks, encode_told
 from fedhist.flower.wire import decode_answer
+from fedhist.model.codec import query_digest
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import BoundedHistogram
 from fedhist.secagg.messages import seal
-from fedhist.session.codec import query_digest
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 

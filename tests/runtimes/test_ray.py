@@ -16,6 +16,7 @@ import walked_users
 from flwr.app import ArrayRecord, Message
 from ray import cloudpickle
 
+from clients.histograms.queries import ClippedCounts
 from clients.records.functionals import Coordinates
 from fedhist import Estimate, Keys, MissingReplies, PopulationError, Protocol, Users
 from fedhist.base.errors import BatchWithheld
@@ -38,10 +39,9 @@ from fedhist.protocols import (
     UnboundedHistogram,
     UserLevelErm,
 )
-from fedhist.protocols.histograms.queries import ClippedCounts
-from fedhist.session.session import Session
 from fedhist.users.shards import BLOCK
 from server.noise import SimulatedNoise
+from server.session.session import Session
 from server.strategy import SessionStrategy
 from simulations.runs.options import Options
 from simulations.runs.run import execute, open_session

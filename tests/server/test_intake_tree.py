@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from clients.few_users.queries import UserMeans
+from clients.histograms.queries import ClippedCounts
+from clients.localize.queries import BinVotes
 from clients.records.functionals import Coordinates
 from fedhist.base.errors import WireError
+from fedhist.model.codec import query_digest
 from fedhist.model.query import Report, Summary
-from fedhist.protocols.few_users.user_means import UserMeans
-from fedhist.protocols.histograms.queries import ClippedCounts
-from fedhist.protocols.localize.queries import BinVotes
-from fedhist.session.codec import query_digest
 from fedhist.users.keys import Keys
 from server.intake import Collected, Intake
 

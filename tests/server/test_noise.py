@@ -13,8 +13,8 @@ import pytest
 from scipy import stats
 
 from fedhist.protocols import BoundedHistogram
-from fedhist.session.curator import NoiseSource
 from server.noise import AGAINST_US, SecureNoise, SimulatedNoise
+from server.session.curator import NoiseSource
 from simulations.runs.run import noise_source
 
 ALARM = 1e-9

@@ -12,9 +12,9 @@ from flwr.serverapp.strategy import Result, Strategy
 
 import fedhist
 from fedhist.base.errors import MissingReplies
-from fedhist.protocols.means.mean import Mean
 from fedhist.users.batch import Users
 from server import strategy as module
+from server.means.mean import Mean
 from server.strategy import SessionStrategy, wait_for_nodes
 from simulations.runs.options import Options
 from simulations.runs.run import open_session

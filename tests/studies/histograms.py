@@ -11,8 +11,8 @@ from fedhist import Estimate, Guarantee, register_protocol
 from fedhist.base.arrays import Array
 from fedhist.model.protocol import Script
 from fedhist.protocols import BoundedHistogram
-from fedhist.session.curator import Curator
 from fedhist.users.batch import Users
+from server.session.curator import Curator
 
 
 @register_protocol

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.protocols.means.mean import Mean
+from server.means.mean import Mean
 from simulations.adversaries import Adversary, read_adversaries
 from simulations.adversaries.table import assign
 from simulations.populations.shared_mean import Gaussian

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from walked_users import same_users
 
-from fedhist.protocols.shared.contributions import NormHistogram
+from clients.histograms.contributions import NormHistogram
 from fedhist.users import kept as module
 from fedhist.users import shards
 from fedhist.users.batch import Users

@@ -24,10 +24,10 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of, parameters, protocols
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency, Trust
-from fedhist.protocols.shared.clipped_totals import user_norms
-from fedhist.protocols.shared.sample_sizes import samples_held
 from fedhist.users.batch import Users
 from server.predictor import Repeated
+from server.targets.clipped_totals import user_norms
+from server.targets.sample_sizes import samples_held
 from simulations.populations import KINDS, Loaded
 from simulations.populations.facts import facts_of
 from simulations.populations.synthetic import numbered_ids

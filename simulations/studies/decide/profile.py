@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedhist.base.arrays import Floats
-from fedhist.protocols.shared.sample_sizes import samples_held
 from fedhist.users.columns import Samples
+from server.targets.sample_sizes import samples_held
 from simulations.populations.base import Loaded, item_totals
 from simulations.populations.facts import (
     Outside,

@@ -27,13 +27,13 @@ from clients.randomizers.share_noise import draw_share
 from fedhist.base.errors import FedhistError
 from fedhist.flower.masked_wire import summary_of
 from fedhist.model.aggregated import Aggregated
+from fedhist.model.codec import query_digest
 from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query, Report
 from fedhist.model.registry import parameters
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Trust
 from fedhist.secagg import NodeAttempt
-from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from fedhist.users.streams import Streams
 from simulations.audit.asked import asked_of

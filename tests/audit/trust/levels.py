@@ -11,7 +11,7 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.registry import parameters
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.shuffler import Shuffling
-from fedhist.protocols.shared.shuffles import Shuffles
+from server.trust.shuffles import Shuffles
 from simulations.runs.config import FIELD, unshuffled
 
 DELTA = 1e-6

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from clients.answers import fold_node
 from fedhist.flower.masked_wire import terms_of, vector_of
 from fedhist.model.aggregated import Aggregated
+from fedhist.model.codec import query_digest
 from fedhist.secagg import Message, NodeAttempt, SecaggError, ServerAttempt, Terms
 from fedhist.secagg.messages import seal
-from fedhist.session.codec import query_digest
 from fedhist.users.batch import Users
 from simulations.audit.finding import Case, Finding, Witness
 from tests.audit.trust.server_view import dealt

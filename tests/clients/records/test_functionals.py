@@ -13,9 +13,9 @@ from scipy.linalg import hadamard
 
 from clients.records.functionals import Coordinates, Fourier, HadamardRows, Rotated
 from fedhist.base.errors import PopulationError
+from fedhist.model.codec import decode_fields, encode_fields
 from fedhist.model.part import Functional, Part
 from fedhist.model.registry import part_class
-from fedhist.session.codec import decode_fields, encode_fields
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, public_signs
 

@@ -17,7 +17,7 @@ from clients.records.functionals import (
 )
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from tests.protocols.running import table_users
+from tests.running import table_users
 
 
 def helmert(k: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from fedhist.base.arrays import Floats
 from server.densities.plan import density_level, paper_level, tail_energy
 from server.densities.series import GridDensity, project_density
-from server.means.localize import plan_univariate
+from server.localize.choice import plan_univariate
 from simulations.populations.density_samples import TrigonometricDensity
 
 

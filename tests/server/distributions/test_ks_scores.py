@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import binom
 
 from fedhist.base.arrays import Floats
-from fedhist.protocols.distributions.selection import KS, selection_error
 from server.distributions.binomial_scores import KSPlan, arcsine_thresholds, oversized
+from server.distributions.selection import KS, selection_error
 
 
 def below(plan: KSPlan, held: list[int] | Floats) -> Floats:

@@ -12,11 +12,11 @@ from scipy.linalg import hadamard
 
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
-from fedhist.session.curator import Curator
-from fedhist.session.journal import Journal
 from server.few_users.draws import Rotation, release_draws
 from server.few_users.plan import FewUsersPlan, Wishes, choose_branch
 from server.noise import SimulatedNoise
+from server.session.curator import Curator
+from server.session.journal import Journal
 
 
 def curator(epsilon: float = 1.0, delta: float = 1e-6, seed: int = 3) -> Curator:

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, zcdp_rho
 from fedhist.privacy.ledger import Ledger
-from fedhist.session.curator import Curator
-from fedhist.session.journal import Journal
 from server.central_means.localizing import median_scores
 from server.few_users.draws import clip_to_grid, counted, release_large_n
 from server.few_users.plan import (
@@ -24,6 +22,8 @@ from server.few_users.plan import (
     n_bins,
 )
 from server.noise import SecureNoise, SimulatedNoise
+from server.session.curator import Curator
+from server.session.journal import Journal
 
 
 def weights(row: NDArray[np.int64], count: int, epsilon: float) -> NDArray[np.float64]:

@@ -10,9 +10,9 @@ import pytest
 from scipy.optimize import linprog
 from scipy.stats import binom
 
-from server.means import central_bounds as bounds
-from server.means.central_bounds import coin_bound, kept_apart
-from server.means.lower_bounds import Sizes
+from server.targets import central_bounds as bounds
+from server.targets.central_bounds import coin_bound, kept_apart
+from server.targets.two_points import Sizes
 
 
 def best_mechanism(n: int, d: float, epsilon: float, delta: float, power: int) -> float:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from fedhist.channels.rank_unit import RankUnit
-from server.distributions.simplex import project_simplex
-from server.means.centred import (
+from server.centred.stages import (
     LAST_SHARE,
     SHARES,
     learned_radius,
@@ -18,6 +17,7 @@ from server.means.centred import (
     radius_edges,
     vote_share,
 )
+from server.targets.simplex import project_simplex
 
 SETTINGS = [
     # d, n, epsilon, T, stages, predicted variance

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
+from clients.localize.queries import MAX_BINS
 from fedhist.channels.bits import UnaryChannel
 from fedhist.channels.scalar import scalar_channel
-from server.means.localize import (
-    MAX_BINS,
+from server.localize.choice import (
     best_window,
     keep_inside,
     least_users,
     plan_paper,
     plan_univariate,
 )
-from tests.protocols.means.two_stages import exact_two_stage_mse, one_stage_mse
+from tests.server.means.two_stages import exact_two_stage_mse, one_stage_mse
 
 
 def first_voting_n(epsilon: float, most_failure: float = 1.0) -> int:

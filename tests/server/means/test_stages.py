@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from server.means.localize import Stage, clipped_normal, plan_stages, stages_risk
+from server.localize.choice import Stage, clipped_normal, plan_stages, stages_risk
 
 
 def test_stages_narrow_and_their_shares_add_up() -> None:

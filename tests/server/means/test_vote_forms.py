@@ -14,7 +14,7 @@ import pytest
 from scipy.special import ndtr
 
 from fedhist.channels.bits import UnaryChannel
-from server.means.localize import best_window
+from server.localize.choice import best_window
 
 VOTERS, BINS, EPSILON = 200, 64, 1.0
 WIDTH = 2 / BINS

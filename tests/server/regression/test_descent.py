@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from clients.regression.risk import LogisticRisk, Risk, SquaredRisk, project, squared_sums
 from fedhist.base.errors import PopulationError
 from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.protocols import UserLevelErm
-from fedhist.protocols.regression.risk import LogisticRisk, Risk, SquaredRisk, squared_sums
 from fedhist.users.batch import Users
-from server.regression.plan import gradient_std, least_users, plan_balls, project, step_size
+from server.regression.plan import gradient_std, least_users, plan_balls, step_size
 
 BASE = replace(
     UserLevelErm.example(), gradient_bound=4.0, spread=0.25, smoothness=2.0, strong_convexity=0.5

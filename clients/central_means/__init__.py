@@ -1,0 +1,1 @@
+"""Questions about means under a trusted server."""

@@ -1,0 +1,1 @@
+"""Questions about densities on [0, 1]."""

@@ -1,0 +1,1 @@
+"""Questions about the items of users whose rows are shares."""

@@ -1,0 +1,1 @@
+"""Questions about means of few users in high dimension."""

@@ -1,0 +1,1 @@
+"""One item of each user, reported by a frequency oracle."""

@@ -1,0 +1,1 @@
+"""Questions about items that nobody listed, and their codes."""

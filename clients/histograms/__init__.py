@@ -1,0 +1,1 @@
+"""Questions about total counts of items, and about how many items users have."""

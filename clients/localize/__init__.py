@@ -1,0 +1,1 @@
+"""Votes for a window, and reports inside it, by fold."""

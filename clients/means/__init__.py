@@ -1,0 +1,1 @@
+"""Hashed votes for the coordinates of a sparse mean."""

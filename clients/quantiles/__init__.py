@@ -1,0 +1,1 @@
+"""Questions about ranks of real samples."""

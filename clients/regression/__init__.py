@@ -1,0 +1,1 @@
+"""Clipped gradients of users, and the risks that they belong to."""

@@ -1,1 +1,0 @@
-"""Means with a trusted server: clipped, around a centre, over an interval, by steps, weighted."""

@@ -1,1 +1,0 @@
-"""Densities on [0, 1], with and without a trusted server."""

@@ -1,1 +1,0 @@
-"""Discrete distributions: by selection, counts and presence, and without a trusted server."""

@@ -1,1 +1,0 @@
-"""Means and distributions in high dimension from few users, with a trusted server."""

@@ -1,1 +1,0 @@
-"""One item of each user, reported without a trusted server."""

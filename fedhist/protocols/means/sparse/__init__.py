@@ -1,1 +1,0 @@
-"""Sparse means: hashed votes choose the coordinates, reports refine them."""

@@ -1,1 +1,0 @@
-"""Quantiles of real samples, with a trusted server and without one."""

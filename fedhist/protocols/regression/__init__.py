@@ -1,1 +1,0 @@
-"""Convex optimization: linear and logistic regression in many rounds."""

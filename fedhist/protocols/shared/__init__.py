@@ -1,1 +1,0 @@
-"""What families share: domains, targets, sample sizes, item encodings, errors of noise."""

@@ -1,1 +1,0 @@
-"""A run: the session that drives a script, the curator, the journal, the codec of digests."""

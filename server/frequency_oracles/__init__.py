@@ -1,0 +1,1 @@
+"""Shares of items of a public domain, without a trusted server."""

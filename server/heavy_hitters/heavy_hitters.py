@@ -1,0 +1,402 @@
+"""Popular items that nobody listed, under local privacy: a search from prefix to prefix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+
+import numpy as np
+
+from clients.bounding.sampling import out_of_domain
+from clients.heavy_hitters.codes import Code, code_lengths, decode
+from clients.heavy_hitters.queries import MOST_CODE_BITS, CodePieces, HoldsCode, packed
+from fedhist.base.arrays import Array, Floats, Integers
+from fedhist.base.checks import check_choice, check_integer, check_within
+from fedhist.base.search import first_true
+from fedhist.base.text import warned
+from fedhist.channels.hiding import hiding_of
+from fedhist.model.display import Display
+from fedhist.model.evaluation import Facts
+from fedhist.model.losses import L1
+from fedhist.model.prediction import Prediction
+from fedhist.model.protocol import Estimate, Script
+from fedhist.model.registry import register_protocol
+from fedhist.model.truths import Truth
+from fedhist.privacy.guarantee import Guarantee, check_budget
+from fedhist.privacy.shuffler import Shuffling
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from fedhist.users.folds import salt_of_folds
+from fedhist.users.key_sample import told_apart
+from fedhist.users.keys import Keys
+from fedhist.users.shards import Shard
+from server.heavy_hitters.plan import (
+    COUNTED,
+    SearchPlan,
+    Stage,
+    least_count,
+    least_share,
+    search_plan,
+)
+from server.targets.domains import UnboundedCounts
+from server.targets.sample_sizes import PlannedUsers
+from server.trust.shuffles import Batch, Shuffles
+
+if TYPE_CHECKING:
+    from server.session.curator import Curator
+
+
+@register_protocol
+@dataclass(frozen=True)
+class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
+    """Items that many users have, and how many, where nobody can list the items: local privacy.
+
+    The value has an entry for each item that was found; its keys are their names.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget of each user; inf switches noise off.
+    n_users : int
+        Public planning value.
+    of : {"holders", "named"}
+        What is counted. A user names one of its distinct items, drawn uniformly, and items are
+        found by how many name them. "holders": how many hold the item, asked of half of those who
+        count. "named": how many name it, with less noise; users of D items name each of them with
+        probability 1 / D.
+    n_bits : int
+        B: bits of an item's code, at most 256. A longer item is cut: its name ends in an ellipsis.
+    code : {"text", "bytes"}
+        "text": letters of English take 3 to 7 bits, other bytes up to 14. "bytes": 8 bits a byte,
+        for other scripts than Latin; an item with a zero byte is not found.
+    level_bits : int
+        The server decodes 2^level_bits counts at a level, in up to 170 bytes each: at most 22.
+    alpha : float
+        Expected number of false items among those that are found, at most.
+    salt : int
+        Public salt of the split into cohorts.
+    exclude : Keys, optional
+        A public list of items that are not looked for: users leave them out before they draw, as
+        if they did not hold them. Give the list to ``frequency-oracle`` or ``local-histogram``.
+    trust : Shuffling, optional
+        Shuffle trust, with of = "named": the promise to whoever sees what an honest shuffler passes
+        on. ``epsilon`` is then the users' own.
+
+    Privacy
+    -------
+    epsilon-LDP for a user's whole record, sequentially interactive, exact as drawn. Cohorts are
+    disjoint intervals of one hash of the public ids, and a query names its cohort, so that a user
+    answers one query. What a query asks, prefixes and candidates, is a function of public numbers
+    and of the answers of earlier cohorts. Let two populations differ in the record of user u, who
+    is of cohort j. The transcript's probability is a product over cohorts of P(answers | query),
+    and each query is fixed by the answers before it. Factors of other cohorts are the same for both
+    populations, given the transcript; in factor j the reports of all users are independent, given
+    the query, and only that of u has another law. So the ratio of two transcripts' probabilities is
+    that of one report of u under one query, which is at most e^epsilon for every query that can be
+    asked: the oracle's and the bit's laws do not depend on what is asked about. The estimate is a
+    function of the transcript and of public numbers.
+
+    Error
+    -----
+    An item that a share f* of the users names is found with probability 95%: ``found_from`` in the
+    estimate, of order sqrt(log / n) / sinh(epsilon / 2). With 95% probability no item of at most B
+    bits that was missed is named by more than the share ``missed_below``. Of users with at most D
+    items, D times as many may hold it. An estimate below ``threshold`` is taken for noise. A liar
+    counts as 2 to 3 users of its cohort at epsilon 1 to 8, (1 - q) / (p - q) with the oracle's p
+    and q, so that colluders who are a share f* / 2 plant an item. With "named" items that are
+    seldom found have counts too large when they are: the same reports find and count.
+
+    Notes
+    -----
+    g rounds of equal cohorts, two thirds of the users. The first asks for the first bits of the
+    code, each other one for b more of codes that begin with one of the C prefixes of most reports;
+    codes that end leave the search as candidates. The last third, who are all fresh, tell which
+    candidate is theirs. One stays if the reports for it reach what noise reaches for one candidate
+    of k with probability alpha / k. g is that of the least f*. Prefix trees are [1]_'s; the split,
+    the code, the threshold and the bound on what is missed: own.
+
+    References
+    ----------
+    .. [1] Wang, Li & Jha, "Locally differentially private heavy hitter identification", IEEE TDSC
+       2021, arXiv 1708.06674 (PEM).
+
+    Examples
+    --------
+    >>> protocol = HeavyHitters(epsilon=4.0, n_users=1_000_000, of="named")
+    >>> protocol.plan.levels, round(protocol.plan.reliable, 4)
+    (4, 0.0043)
+    """
+
+    name: ClassVar[str] = "heavy-hitters"
+    paper: ClassVar[str] = "Wang, Li & Jha, IEEE TDSC 2021 (prefix search); split and bounds: own"
+    display: ClassVar[Display | None] = UnboundedCounts.display
+    invents: ClassVar[bool] = True
+    only_named: ClassVar[bool] = True
+    occurring: ClassVar[str] = "holders"
+
+    epsilon: float
+    n_users: int
+    of: str = "holders"
+    n_bits: int = 64
+    code: Code = "text"
+    level_bits: int = 22
+    alpha: float = 0.05
+    salt: int = 1
+    exclude: Keys | None = None
+    trust: Shuffling | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon)
+        check_integer("n_users", self.n_users, 1 << 32)
+        check_choice("of", self.of, ("holders", "named"))
+        check_choice("code", self.code, get_args(Code))
+        check_integer("n_bits", self.n_bits, MOST_CODE_BITS, least=4)
+        check_within("alpha", self.alpha, 1e-9, 0.5)
+        check_within("salt", self.salt, 0, 1 << 63, "[)")
+        if self.level_bits > 22:
+            raise ValueError(
+                f"level_bits = {self.level_bits} takes {170 * 2.0**self.level_bits:.2g} bytes to "
+                "decode; at most 22, of 0.7 GB"
+            )
+        check_integer("level_bits", self.level_bits, 22, least=6)
+        if not isinstance(self.exclude, Keys | None):
+            raise ValueError(f"exclude must be Keys (Keys.of([...])), got {self.exclude!r}")
+        if self.trust is not None and self.of != "named":
+            raise ValueError(f'under shuffle trust of must be "named", got {self.of!r}')
+        _ = self.plan
+        self.check_trust()
+
+    @property
+    def plan(self) -> SearchPlan:
+        """Levels, and what is found, from public numbers."""
+        public = float(self.epsilon), self.n_bits, self.level_bits, float(self.alpha)
+        return search_plan(self.n_users, *public, self.of == "holders")
+
+    @property
+    def least_users(self) -> int:
+        """Fewest users that are asked: an item of half of them would be found."""
+
+        def enough(n: int) -> bool:
+            return replace(self, n_users=n, trust=None).plan.reliable <= 0.5
+
+        return first_true(enough, 1 << 32) or 1 << 32
+
+    @property
+    def max_rounds(self) -> int:
+        """The levels, and one or two that count."""
+        return len(self.intervals)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """epsilon-LDP for a user's whole record; or what a shuffler makes of it."""
+        return self.promise()
+
+    @property
+    def batches(self) -> Sequence[Batch]:
+        """A cohort for each level, and those who count; all report through one oracle."""
+        hiding = hiding_of(self.pieces([""], self.plan.first, (0.0, 1.0)).channel)
+        return tuple(Batch(hi - lo, 1, hiding) for lo, hi in self.intervals)
+
+    @property
+    def intervals(self) -> list[tuple[float, float]]:
+        """What is asked of whom: the levels, then the count."""
+        g = self.plan.levels
+        ends = [(1 - COUNTED) * j / g for j in range(g + 1)]
+        ends += [1 - COUNTED / 2] * (self.of == "holders") + [1.0]
+        return list(pairwise(ends))
+
+    def pieces(self, prefixes: list[str], bits: int, ends: tuple[float, float]) -> CodePieces:
+        """Ask for the next bits of codes with one of these prefixes, written in bits."""
+        rows, first = packed(prefixes, len(prefixes[0])), len(prefixes[0])
+        size = 1 << self.plan.first if bits or self.trust is not None else len(prefixes)
+        public = self.code, self.epsilon, size, Cohort(self.salt, *ends)
+        return CodePieces(rows, first, bits, *public, exclude=self.exclude)
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Take n_users from the population, and a list of names as one of items."""
+        out, not_private = super().resolve(parameters, users, domain)
+        listed = out.get("exclude")
+        named = {"exclude": Keys.of(listed)} if isinstance(listed, list) else {}
+        return out | named, not_private
+
+    # -- the script
+
+    def rounds(self, server: Curator) -> Script:
+        """Search, count, name."""
+        plan, intervals = self.plan, self.intervals
+        if plan.reliable > 0.5:
+            return Estimate.refused(
+                f"{self.n_users} users are too few to find any item at epsilon "
+                f"{self.epsilon:g}: {self.least_users} at least"
+            )
+        stages: list[Stage] = []
+        candidates: list[str] = []
+        prefixes, answered, asked = [""], 0, 0.0
+        listed = self.exclude or ()
+        for lo, hi in intervals[: plan.levels]:
+            if not prefixes:
+                break
+            first = len(prefixes[0])
+            bits = min(plan.step if first else plan.first, self.n_bits - first)
+            query = self.pieces(prefixes, bits, (lo, hi))
+            summary = yield query
+            answered, asked = answered + summary.n_users, asked + hi - lo
+            counts = query.counts(summary)
+            best = largest(counts, plan.width)
+            enough = float(counts[best[-1]]) if len(best) == plan.width else 1.0
+            stages.append(Stage(summary.n_users, query.channel.p, query.channel.q, enough))
+            tails = (format(i & ((1 << bits) - 1), f"0{bits}b") for i in best.tolist())
+            longer = [prefixes[i >> bits] + tail for i, tail in zip(best, tails, strict=True)]
+            prefixes = []
+            for one in sorted(longer):
+                text, whole = decode(one, self.code) or (None, False)
+                if text is None or (whole and text in listed):
+                    continue
+                if whole or len(one) == self.n_bits:
+                    candidates.append(one.ljust(self.n_bits, "0"))
+                else:
+                    prefixes.append(one)
+        if not answered:
+            return Estimate.failed("nobody answered")
+        candidates.sort()
+        chosen, shares, stderr = candidates[:0], np.zeros(0), np.zeros(0)
+        if candidates:
+            lo, hi = intervals[plan.levels]
+            query = self.pieces(candidates, 0, (lo, hi))
+            summary = yield query
+            answered, asked = answered + summary.n_users, asked + hi - lo
+            m, p, q = summary.n_users, query.channel.p, query.channel.q
+            counts = query.counts(summary)
+            enough = least_count(m, q, self.alpha / len(candidates))
+            stages.append(Stage(m, p, q, enough))
+            at = np.flatnonzero(counts >= enough)
+            chosen, pi = [candidates[j] for j in at], counts[at] / max(m, 1)
+            shares, stderr = (pi - q) / (p - q), np.sqrt(pi * (1 - pi) / max(m, 1)) / (p - q)
+        if chosen and self.of == "holders":
+            lo, hi = intervals[-1]
+            public = self.n_bits, self.code, self.epsilon, Cohort(self.salt, lo, hi)
+            holds = HoldsCode(packed(chosen, self.n_bits), *public, salt_of_folds(self.salt))
+            summary = yield holds
+            answered, asked = answered + summary.n_users, asked + hi - lo
+            shares, stderr = holds.shares(summary)
+        n, order = answered / asked, np.argsort(-shares, kind="stable")
+        few = warned(
+            f"with so few users an item is found from a share of {plan.reliable:.2f} on",
+            "less popular ones are missed",
+            "raise epsilon, or ask more users",
+        )
+        return Estimate.ok(
+            n * shares[order],
+            stderr=n * stderr[order],
+            keys=Keys.of(names_of([chosen[j] for j in order], self.code)),
+            public={
+                "n_report": float(answered),
+                "found_from": plan.reliable,
+                "missed_below": least_share(stages, lambda f: 0.05 * f / (plan.levels + 1)),
+                "threshold": stages[-1].least,
+                "candidates": float(len(candidates)),
+            },
+            warnings=(few,) if plan.reliable > 0.1 else (),
+        )
+
+    # -- evaluation
+
+    @property
+    def estimates(self) -> Truth:
+        """How many users hold an item; or name it, one distinct item each."""
+        return Truth.HOLDERS if self.of == "holders" else Truth.ONE_ITEM
+
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Add up who holds each item of the vocabulary, and who names it. NOT PRIVATE."""
+        own = out_of_domain(users, self.exclude)
+        sizes, users = own.n_items(), told_apart(own)
+        item, k = users.counts.item, len(users.vocabulary)
+        share = np.repeat(1.0 / np.maximum(sizes, 1), sizes)
+        return {
+            "holders": np.bincount(item, minlength=k).astype(np.float64),
+            "named": np.bincount(item, share, k).astype(np.float64),
+        }
+
+    def truth_of(self, facts: Facts) -> Array:
+        """Return how many users hold, or name, every item that occurs: (k,)."""
+        return np.asarray(facts[self.of][self.places(facts)])
+
+    def _chances(self, facts: Facts) -> tuple[Floats, Floats]:
+        """Share of the users who hold each item that occurs, and the chance that it is found."""
+        n, places = facts.n_users, self.places(facts)
+        lengths = code_lengths(self.support_of(facts), self.code)
+        chance = self.plan.chance(facts["named"][places] / n, lengths)
+        return facts[self.of][places] / n, np.where(lengths > self.n_bits, 0.0, chance)
+
+    def error_of(self, facts: Facts) -> Prediction:
+        """Predict the l1 distance: items are missed, or counted with noise. NOT PRIVATE."""
+        n, (shares, chance) = facts.n_users, self._chances(facts)
+        noise = np.full(len(shares), self.plan.noise)
+        if self.of == "holders":
+            tau = math.tanh(self.epsilon / 2)
+            m = n * COUNTED / 2 / max(chance.sum(), 1.0)
+            noise = np.sqrt((1 - np.square(tau * (2 * shares - 1))) / m) / (2 * tau)
+        noise = np.sqrt(np.square(noise) + shares * (1 - shares) / (n * COUNTED))
+        lost = (1 - chance) * shares + chance * math.sqrt(2 / math.pi) * noise
+        source = "levels and count by the normal approximation, a missed item by its whole count"
+        return Prediction(L1, facts.one_in * n * float(lost.sum()), "exact", source)
+
+    def resolution_of(self, facts: Facts) -> float:
+        """Bound what cohorts leave: items of few users are missed, others are sampled. NOT PRIVATE.
+
+        Fewer than 20 expected reports at a level miss an item, more with probability e^-20 only;
+        six standard deviations of a fold's draw are exceeded with probability 1e-9.
+        """
+        n, places = facts.n_users, self.places(facts)
+        share, named = facts[self.of][places] / n, facts["named"][places] / n
+        each = n * (1 - COUNTED) / self.plan.levels
+        asked = 2 * np.minimum(named * n * COUNTED, 1.0).sum() + 10  # found items, but for e^-10
+        fold = n * COUNTED / (2 * asked if self.of == "holders" else 1)
+        drawn = 6 * np.sqrt(np.maximum(share * (1 - share), 1 / fold) / fold)
+        missed = (named * each < 20) | (named < 1 / self.plan.width)
+        return n * facts.one_in * float(np.where(missed, np.maximum(share, drawn), drawn).sum())
+
+    def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
+        """Count the items whose code is longer than n_bits, and say if items are sampled."""
+        long = code_lengths(self.support_of(facts), self.code) > self.n_bits
+        cut = {"items cut": float(facts.one_in * np.count_nonzero(long))}
+        return cut | ({"items sampled 1 in": float(facts.one_in)} if facts.one_in > 1 else {})
+
+    @classmethod
+    def example(cls) -> Self:
+        """Build a small instance: codes of 32 bits, in levels of 10."""
+        return cls(epsilon=5.0, n_users=600, n_bits=32, level_bits=10)
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make 600 users of up to two items; every tenth has none, some one of their own."""
+        names = ["tea", "rye", "é", "", "oats"]
+
+        def row(u: int) -> dict[str, int]:
+            own = {f"x{u}": 1} if u % 40 == 3 else {}
+            return {} if u % 10 == 9 else {names[min((u * 7 % 100) // 30, 4)]: 1 + u % 3} | own
+
+        return Users.from_records({f"user-{u}": row(u) for u in range(600)})
+
+
+def largest(counts: Floats, most: int) -> Integers:
+    """Name the largest counts, those of 0 apart, at most so many, the largest first."""
+    least = float(np.partition(counts, -most)[-most]) if len(counts) > most else 0.0
+    some = np.flatnonzero(counts >= max(1.0, least))
+    return np.asarray(some[np.argsort(-counts[some], kind="stable")][:most])
+
+
+def names_of(codes: list[str], code: Code) -> list[str]:
+    """Read codes; a cut one ends in an ellipsis, and in its last bits where two are alike."""
+    out: list[str] = []
+    for bits in codes:
+        text, whole = decode(bits, code) or ("", False)
+        name = text if whole else f"{text}…"
+        out.append(name if name not in out else f"{name}[{bits[-14:]}]")
+    return out

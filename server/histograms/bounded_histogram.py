@@ -1,0 +1,221 @@
+"""Histogram over a public domain: clip every user, add up, add noise (central) [1]_.
+
+Users scale their counts into a norm ball of radius C, a trusted server adds the vectors and
+releases the sum with noise in proportion to C. Corrected against the paper: noise is calibrated to
+the adjacency that is declared (the paper declares replacement and calibrates for zeroing out).
+
+References
+----------
+.. [1] Liu, Suresh, Zhu, Kairouz & Gruteser, "Algorithms for bounding contribution for histogram
+   estimation under user-level privacy", ICML 2023, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from clients.histograms.contributions import NORM_STEPS
+from clients.histograms.queries import ClippedCounts
+from fedhist.base.arrays import Array
+from fedhist.base.text import warned
+from fedhist.model.evaluation import Facts
+from fedhist.model.losses import L1
+from fedhist.model.prediction import Prediction
+from fedhist.model.protocol import Estimate, Script
+from fedhist.model.registry import register_protocol
+from fedhist.model.renamed import instead
+from fedhist.privacy import noise_law
+from fedhist.privacy.adjacency import Moves
+from fedhist.privacy.aggregation import Aggregation
+from fedhist.privacy.guarantee import Adjacency, check_budget
+from fedhist.privacy.sensitivity import sensitivity_multipliers
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, check_domain
+from fedhist.users.shards import Shard
+from server.histograms.reference_clips import c_star
+from server.session.curator import Curator
+from server.targets import clipped_totals
+from server.targets.domains import DomainHistogram, with_domain
+from server.trust.central import Central, add_noise
+
+
+@register_protocol
+@dataclass(frozen=True)
+class BoundedHistogram(DomainHistogram, Central):
+    """Total count of every item of a public domain, under central user-level privacy.
+
+    Parameters
+    ----------
+    domain : Keys
+        Public items.
+    epsilon : float
+        Positive; ``inf`` switches noise off (not private).
+    clip : float
+        C, in counts: each user's contribution is scaled to at most this norm. Public: choose it
+        without the data. In a configuration, "c-star" computes it FROM the data, as a reference
+        that is not private.
+    delta : float
+        0: l1 norm and Laplace noise. Positive: l2 norm and Gaussian noise.
+    adjacency : str
+        "zero-out-user" (default), "add-remove-user" or "replace-user".
+    grid : float, optional
+        Send whole multiples of ``grid`` and add discrete noise. Needed for secure noise; clip /
+        2^20 is a good value ("default" in a configuration): rounding down by less than one step
+        per item of a user then costs next to nothing. None: real values.
+    nonneg : bool
+        Raise negative totals to zero; never increases the l1 error.
+    trust : Aggregation, optional
+        The nodes add the noise, on the grid; None: the server does.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP per user. Sensitivities: :func:`sensitivity_multipliers` times C. With
+    ``delta = 0`` Laplace noise of scale k1 C / epsilon; otherwise the analytic Gaussian of std
+    k2 C sigma(epsilon, delta), or on a grid the discrete Gaussian of two steps more.
+
+    Error
+    -----
+    Sum over items of E|Z - b|, b what clipping took away; exact, see :meth:`error`.
+
+    Examples
+    --------
+    >>> BoundedHistogram(Keys.of(["tea", "rye"]), epsilon=1.0, clip=4.0).noise.scale
+    4.0
+    """
+
+    name: ClassVar[str] = "bounded-histogram"
+    paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithm 1"
+
+    domain: Keys
+    epsilon: float
+    clip: float
+    delta: float = 0.0
+    adjacency: str = Adjacency.ZERO_OUT_USER.value
+    grid: float | None = None
+    nonneg: bool = True
+    trust: Aggregation | None = None
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_domain(self.domain)
+        Adjacency(self.adjacency)
+        if self.grid is not None and not 0 < self.grid < math.inf:
+            raise ValueError(f"grid must be positive and finite, got {self.grid}")
+        _ = self.asks(self.query, 0)
+
+    @property
+    def null_safe(self) -> bool:
+        return Adjacency(self.adjacency) is Adjacency.ADD_REMOVE_USER
+
+    @property
+    def max_rounds(self) -> int:
+        return 1
+
+    @property
+    def norm(self) -> int:
+        """1 with Laplace noise, 2 with Gaussian noise."""
+        return 2 if self.delta else 1
+
+    @property
+    def query(self) -> ClippedCounts:
+        """The one question."""
+        return ClippedCounts(self.domain, float(self.clip), self.norm, float(self.grid or 0.0))
+
+    @property
+    def noise(self) -> noise_law.NoiseLaw:
+        """Law of the noise on every entry; of the shares of all parties under aggregate trust."""
+        sensitivity = self.query.sensitivity(Adjacency(self.adjacency))
+        step = self.grid or 1.0
+        if self.trust is not None:
+            return replace(self.noise_of_shares(self.query), step=step)
+        unit = noise_law.noise_per_sensitivity(
+            self.epsilon, self.delta, bool(self.grid), sensitivity
+        )
+        return noise_law.NoiseLaw(unit.kind, unit.scale * sensitivity, step)
+
+    def rounds(self, server: Curator) -> Script:
+        """Ask once, then release the totals with noise."""
+        d = len(self.domain)
+        if self.clip == 0:
+            zero, public = np.zeros(d), {"clip": 0.0, "noise_std": 0.0}
+            means = "the estimate is 0 whatever the data, and nobody was asked"
+            why = warned("clip is 0", means, "give a positive clip")
+            return Estimate.ok(zero, keys=self.domain, stderr=zero, warnings=(why,), public=public)
+        if server.grade == "secure" and self.grid is None and not math.isinf(self.epsilon):
+            return Estimate.refused(
+                'noise = "secure" draws integers only: set a grid (grid = "default")'
+            )
+        summary = yield self.query
+        value = add_noise(
+            server,
+            summary.sums["counts"],
+            self.query.sensitivity(Adjacency(self.adjacency)),
+            self.epsilon,
+            self.delta,
+            discrete=self.grid is not None,
+            moves=Moves.of(self.query.sensitivity),
+        ) * (self.grid or 1)
+        public = {"clip": float(self.clip), "noise_std": self.noise.std}
+        if Adjacency(self.adjacency) is not Adjacency.ADD_REMOVE_USER:
+            public["n_users"] = float(summary.n_users)
+        value = np.maximum(value, 0.0) if self.nonneg else value
+        stderr = np.full(d, self.noise.std)
+        return Estimate.ok(value, keys=self.domain, stderr=stderr, public=public)
+
+    def sums(self, users: Users) -> dict[str, Array]:
+        """Add up counts before and after clipping. NOT PRIVATE."""
+        how = float(self.clip), self.norm, self.grid or 0.0
+        whole, kept = clipped_totals.whole_and_kept(users, self.domain, *how)
+        return {"whole": whole, "kept": kept}
+
+    def error_of(self, facts: Facts) -> Prediction:
+        """Compute the exact expected l1 error. NOT PRIVATE."""
+        kept = facts["kept"]
+        bias = np.maximum(facts.truth - kept, 0.0)
+        expected = noise_law.expected_l1(self.noise, bias, kept if self.nonneg else None)
+        return Prediction(L1, expected, "exact", "sum of E|Z - b|; Liu et al. 2023, Section 4.1")
+
+    @classmethod
+    def resolve(
+        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Fill the domain; compute ``clip`` given as "c-star"; expand the default grid.
+
+        C* reads the private data: it is a reference, and is reported as such.
+        """
+        p = with_domain(parameters, domain)
+        not_private: list[str] = []
+        grid = p.pop("grid", None)
+        if isinstance(p.get("clip"), str):
+            if p["clip"] != "c-star":
+                gone = instead(f"{cls.name}.clip={p['clip']}")
+                raise ValueError(f'clip must be a number or "c-star", got {p["clip"]!r}{gone}')
+            budget = float(p["epsilon"]), float(p.get("delta", cls.delta))
+            k = sensitivity_multipliers(
+                Adjacency(p.get("adjacency", cls.adjacency)), len(p["domain"])
+            )
+            p["clip"] = c_star(users, p["domain"], budget, k, discrete=grid is not None)
+            not_private.append(
+                f"clip = {p['clip']:.6g} was computed from the private data by the C* rule "
+                "(Liu et al. 2023, Section 4.1)"
+            )
+        if p.get("trust") is not None and grid is None:
+            grid = "default"  # nodes add integers
+        if isinstance(grid, str):
+            if grid != "default":
+                raise ValueError(f'grid must be a number or "default", got {grid!r}')
+            grid = p["clip"] / NORM_STEPS if p.get("clip") else None
+        if grid is not None:
+            p["grid"] = grid
+        return p, not_private
+
+    @classmethod
+    def example(cls) -> Self:
+        """Five drinks, Gaussian noise, a clip that nobody in the example reaches."""
+        domain = Keys.of(["chai", "maté", "rooibos", "tea", "お茶"])
+        return cls(domain, epsilon=1.0, clip=16.0, delta=1e-6)

@@ -1,0 +1,271 @@
+"""What protocols that estimate quantiles share: value, truth, and the rank error as loss.
+
+Ranks at public points take one pass over blocks of users. A true quantile is then narrowed down to
+one double: doubles in their order are 2^64 integers, and each pass cuts the interval that holds it
+into 2^16 cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+
+from clients.quantiles.queries import MOST_LEVELS, OF, BinShares, middles
+from fedhist.base.arrays import Array, Floats, Integers, Words
+from fedhist.base.checks import check_integer
+from fedhist.base.errors import PopulationError
+from fedhist.model.display import Display
+from fedhist.model.evaluation import Facts, measured
+from fedhist.model.protocol import Estimate
+from fedhist.model.truths import Truth
+from fedhist.users.batch import Users
+from fedhist.users.shards import Shard
+from server.targets.sample_sizes import PlannedUsers
+
+
+class QuantileTarget(PlannedUsers):
+    """A protocol whose estimate has an entry for each level: the middle of a public bin.
+
+    Subclasses are frozen dataclasses with these fields. The truth is of the average user: every
+    user with usable samples has the same weight, however many samples it has.
+    """
+
+    target: ClassVar[str] = "quantiles"
+    loss_name: ClassVar[str] = "rank error"
+    display: ClassVar[Display | None] = Display(form="quantiles", label="value", entry="level")
+    epsilon: float
+    levels: tuple[float, ...]
+    low: float
+    high: float
+    n_users: int
+    n_bins: int
+    of: str
+
+    @property
+    def grid(self) -> BinShares:
+        """How a record lies over the public bins."""
+        return BinShares(self.low, self.high, self.n_bins, self.of)
+
+    def check_levels(self) -> None:
+        """Raise ValueError, with the value, unless levels, bins and n_users are valid."""
+        edges = (0.0, *self.levels, 1.0)
+        if not self.levels or not all(a < b for a, b in pairwise(edges)):
+            raise ValueError(f"levels must increase inside (0, 1), got {self.levels}")
+        if len(self.levels) > MOST_LEVELS:
+            raise ValueError(f"at most {MOST_LEVELS} levels, got {len(self.levels)}")
+        check_integer("n_users", self.n_users, 1 << 32)
+        _ = self.grid
+
+    @property
+    def positions(self) -> Array:
+        return np.array(self.levels)
+
+    @property
+    def estimates(self) -> Truth:
+        return Truth.AVERAGE_OF_USERS if self.of == OF[0] else Truth.OWN_MEANS
+
+    def numbers(self, users: Users) -> tuple[Integers, Floats, Floats]:
+        """List numbers, the row of the user who holds each, and its weight among that user's."""
+        owner, x = self.grid.points(users)
+        return owner, x, 1.0 / np.bincount(owner)[owner]
+
+    def sums(self, users: Users) -> Mapping[str, Array]:
+        """Count who has numbers, and weigh them around the public bins."""
+        owner, x, weight = self.numbers(users)
+        n = np.count_nonzero(np.bincount(owner), keepdims=True)
+        return {"usable": n, "cells": cell_weights(x, weight, self.cuts)}
+
+    @property
+    def cuts(self) -> Floats:
+        """Where the bins end, and around their middles."""
+        return bin_cuts(float(self.low), float(self.high), self.n_bins)
+
+    def truth_of(self, facts: Facts) -> Array:
+        """Return the users' quantiles themselves, unclipped and unbinned: (J,). NOT PRIVATE."""
+
+        def count(intervals: Sequence[Interval]) -> Floats:
+            def of(users: Users) -> dict[str, Array]:
+                _, x, weight = self.numbers(users)
+                return {"weights": interval_weights(x, weight, intervals)}
+
+            return facts.walk(of).sums["weights"]
+
+        _check_some(facts)
+        return order_statistics(self.positions, self.cuts, facts["cells"], count)
+
+    def rank_errors(self, value: Array, facts: Facts) -> Floats:
+        """Measure each level's distance from the ranks of its value: (J,). NOT PRIVATE.
+
+        A value stands for all numbers within 1e-9 of the range: a bin's middle is computed.
+        """
+        _check_some(facts)
+        low, high = around(value, float(self.low), float(self.high))
+        cuts, cells = self.cuts, facts["cells"]
+        if not np.isin(value, self.grid.midpoints).all():  # of another protocol, or of no bins
+            cuts = np.unique(np.concatenate((low, high)))
+
+            def of(users: Users) -> dict[str, Array]:
+                _, x, weight = self.numbers(users)
+                return {"cells": cell_weights(x, weight, cuts)}
+
+            cells = facts.walk(of).sums["cells"]
+        first, last = share_below(low, cuts, cells), share_below(high, cuts, cells)
+        q = self.positions
+        return np.asarray(np.maximum(np.maximum(first - q, q - last), 0.0))
+
+    def largest_bin(self, facts: Facts) -> float:
+        """Return the largest share of the users in one bin. NOT PRIVATE."""
+        edges = np.linspace(self.low, self.high, self.n_bins + 1)[1:-1]
+        ends = share_below(edges, self.cuts, facts["cells"])
+        return float(np.diff(ends, prepend=0.0, append=1.0).max())
+
+    def too_few(self, least: int) -> Estimate:
+        """Refuse: so many users would do."""
+        what = f"{len(self.levels)} levels over {self.n_bins} bins at epsilon {self.epsilon:g}"
+        return Estimate.refused(f"{self.n_users} users are too few for {what}: {least} at least")
+
+    def loss(self, value: Array, truth: Array) -> float:
+        """Return the largest distance as a share of the range; ranks take :meth:`loss_of`."""
+        return float(np.abs(value - truth).max() / (self.high - self.low))
+
+    def loss_of(
+        self,
+        estimate: Estimate,
+        users: Shard,
+        truth: Array | None = None,
+        known: Facts | None = None,
+    ) -> float:
+        """Return the largest rank error of the levels. NOT PRIVATE."""
+        value = estimate.needed(self.name)
+        facts = measured(self, users) if known is None else known
+        return float(self.rank_errors(value, facts).max())
+
+    def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
+        return {"unusable records": float(facts.n_users - facts["usable"][0])}
+
+    @classmethod
+    def example_users(cls) -> Users:
+        """Make users with up to four samples; one has none, one a NaN, one an infinite sample."""
+        rng, n = np.random.default_rng(7), cls.example().n_users - 3
+        some = {f"u{i}": rng.beta(2, 3, i % 4 + 1) for i in range(n)}
+        return Users.from_records(some | {"a": [], "b": [0.5, np.nan], "c": [np.inf]})
+
+
+def _check_some(facts: Facts) -> None:
+    if not facts["usable"][0]:
+        raise PopulationError("no user has usable samples; there are no quantiles")
+
+
+# -- ranks at public points
+
+
+@lru_cache(maxsize=64)
+def bin_cuts(low: float, high: float, n_bins: int) -> Floats:
+    """Return where ranks are asked for: ends of public bins, and around their middles."""
+    edges = np.linspace(low, high, n_bins + 1)[1:-1]
+    cuts = np.unique(np.concatenate((edges, *around(middles(low, high, n_bins), low, high))))
+    cuts.setflags(write=False)
+    return cuts
+
+
+def around(x: Floats, low: float, high: float) -> tuple[Floats, Floats]:
+    """Return the ends of what a number stands for: all within 1e-9 of the range, and no more."""
+    near = 1e-9 * (high - low)
+    return x - near, np.nextafter(x + near, np.inf)
+
+
+def cell_weights(x: Floats, weight: Floats, cuts: Floats) -> Floats:
+    """Add up the weights between increasing cuts, each in the cell above it: (len(cuts) + 1,)."""
+    at = np.searchsorted(cuts, x, side="right")
+    return np.bincount(at, weight, len(cuts) + 1).astype(np.float64)
+
+
+def share_below(at: Floats, cuts: Floats, cells: Floats) -> Floats:
+    """Return the share of the weights below points that are among the cuts."""
+    upto = np.cumsum(cells)
+    return np.asarray(upto[np.searchsorted(cuts, at)] / upto[-1])
+
+
+# -- order statistics, to the last bit
+
+CELLS = 1 << 16
+Interval = tuple[int, int]
+"""Keys of doubles, from the first to before the last."""
+
+
+def keys_of(x: Floats) -> Words:
+    """Give doubles integers in the same order: (n,) uint64.
+
+    >>> x = np.array([-np.inf, -2.0, -0.0, 0.0, 1e-300, np.inf])
+    >>> bool((np.diff(keys_of(x).astype(float)) >= 0).all()), numbers_of(keys_of(x)).tolist()
+    (True, [-inf, -2.0, 0.0, 0.0, 1e-300, inf])
+    """
+    bits = (x + 0.0).view(np.uint64)  # one zero
+    return np.where(bits >> np.uint64(63), ~bits, bits | np.uint64(1 << 63))
+
+
+def numbers_of(keys: Words) -> Floats:
+    """Return the doubles of such numbers."""
+    positive = keys >> np.uint64(63) == 1
+    return np.where(positive, keys ^ np.uint64(1 << 63), ~keys).view(np.float64)
+
+
+def interval_weights(x: Floats, weight: Floats, intervals: Sequence[Interval]) -> Floats:
+    """Add up weights in the cells of some intervals: (intervals, CELLS)."""
+    out = np.zeros((len(intervals), CELLS))
+    for row, (low, high) in zip(out, intervals, strict=True):
+        ends = numbers_of(np.array([low, high - 1], dtype=np.uint64))
+        some = np.flatnonzero((x >= ends[0]) & (x <= ends[1]))  # the other zero as well
+        keys = keys_of(x[some])
+        inside = (keys >= np.uint64(low)) & (keys < np.uint64(high))
+        at = (keys[inside] - np.uint64(low)) >> np.uint64(_shift(low, high))
+        row += np.bincount(at.astype(np.int64), weight[some[inside]], CELLS)
+    return out
+
+
+def order_statistics(
+    levels: Floats,
+    cuts: Floats,
+    cells: Floats,
+    count: Callable[[Sequence[Interval]], Floats],
+) -> Floats:
+    """Find the least numbers that a share of the weights is at or below, for each level.
+
+    Parameters
+    ----------
+    cuts, cells : float64
+        Of :func:`cell_weights`, all weights together.
+    count : callable
+        Adds up :func:`interval_weights` over all numbers.
+    """
+    ends = [int(keys_of(np.array([-np.inf]))[0]), *keys_of(cuts).tolist()]
+    ends.append(int(keys_of(np.array([np.inf]))[0]) + 1)
+    wanted = (levels - 1e-12) * cells.sum()  # what rounding may leave below a level
+    first = [_holding(cells, 0.0, want) for want in wanted]
+    left = [(ends[k], ends[k + 1]) for k in first]
+    below = [float(cells[:k].sum()) for k in first]
+    while any(high - low > 1 for low, high in left):
+        for j, row in enumerate(count(left)):
+            low, high = left[j]
+            if high - low > 1:
+                k, shift = _holding(row, below[j], wanted[j]), _shift(low, high)
+                below[j] += float(row[:k].sum())
+                low += k << shift
+                left[j] = low, min(high, low + (1 << shift))
+    return numbers_of(np.array([low for low, _ in left], dtype=np.uint64))
+
+
+def _shift(low: int, high: int) -> int:
+    """Bits that a cell of an interval leaves open."""
+    return max(0, (high - low - 1).bit_length() - 16)
+
+
+def _holding(cells: Floats, below: float, wanted: float) -> int:
+    """Find the first cell with weights up to whose end so much has come; the last one if none."""
+    some = np.flatnonzero(cells)
+    at = np.searchsorted(below + np.cumsum(cells[some]), wanted)
+    return int(some[min(int(at), len(some) - 1)])

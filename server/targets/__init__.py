@@ -1,0 +1,1 @@
+"""What protocols estimate: domains, means, sample sizes, lower bounds."""

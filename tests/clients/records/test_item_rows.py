@@ -1,0 +1,125 @@
+"""Rows of records: round trips in any script, and everything malformed is refused."""
+
+import struct
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import clients.records.item_rows as records
+from clients.records.item_rows import intern_records, pack_records, parse_records
+from fedhist.base.errors import WireError
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+
+NAMES = ["", "a", "a\0b", "ab", "tea", "té", "お茶", "🙂", "🙂🙂"]
+
+
+def record(key, count):
+    raw = key if isinstance(key, bytes) else key.encode()
+    return struct.pack("<IQ", len(raw), count) + raw
+
+
+def rows(*parts):
+    """Data and indptr of rows given as lists of records."""
+    joined = [b"".join(p) for p in parts]
+    indptr = np.cumsum([0, *map(len, joined)])
+    return np.frombuffer(b"".join(joined), dtype=np.uint8), indptr
+
+
+def read(data, indptr, least=1):
+    """Rows as dicts of key to count."""
+    ptr, starts, lengths, counts = parse_records(data, indptr, least)
+    keys, item = intern_records(data, starts, lengths)
+    pairs = [(keys[int(i)], int(c)) for i, c in zip(item, counts, strict=True)]
+    return [dict(pairs[a:b]) for a, b in pairwise(ptr)], keys
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_round_trip(seed):
+    rng = np.random.default_rng(seed)
+    chosen = [rng.permutation(NAMES)[: rng.integers(0, len(NAMES) + 1)] for _ in range(20)]
+    want = {
+        f"u{i}": {str(k): int(rng.integers(1, 2**61)) for k in row} for i, row in enumerate(chosen)
+    }
+    v = Users.from_records(want).counts
+    data, indptr = pack_records(v.vocabulary, v.indptr, v.item, v.count)
+    found, keys = read(data, indptr)
+    assert sorted(map(str, found)) == sorted(
+        str({k: row[k] for k in sorted(row, key=str.encode)}) for row in want.values()
+    )
+    assert list(keys) == sorted({k for row in want.values() for k in row}, key=str.encode)
+    # bytes are what the format says, so that anybody can write them
+    first = next(u for u in range(20) if v.indptr[u + 1] > v.indptr[u])
+    entries = range(v.indptr[first], v.indptr[first + 1])
+    expected = b"".join(record(v.vocabulary[int(v.item[k])], int(v.count[k])) for k in entries)
+    assert data[indptr[first] : indptr[first + 1]].tobytes() == expected
+
+
+def test_nothing_at_all():
+    for n in (0, 3):
+        data, indptr = rows(*[[]] * n)
+        assert read(data, indptr) == ([{}] * n, Keys.of(()))
+        assert pack_records(Keys.of(()), np.zeros(n + 1, np.int64), *[np.zeros(0, np.uint32)] * 2)[
+            1
+        ].tolist() == [0] * (n + 1)
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ([[record("a", 1)[:-1]]], "row 0 holds a record of 13 bytes that ends after the row"),
+        ([[record("a", 1)], [record("b", 2)[:5]]], "row 1 holds a record of 5 bytes"),
+        ([[record("a", 1), b"\0" * 11]], "row 0 holds a record of 11 bytes"),
+        ([[struct.pack("<IQ", 2**32 - 1, 1) + b"abc"]], "record of 4294967307 bytes"),
+        ([[], [record("a", 0)]], "row 1 holds the count 0, below 1"),
+        ([[record("a", 1), record("a", 2)]], "row 0: record 1 does not follow"),
+        ([[record("b", 1), record("a", 2)]], "row 0: record 1 does not follow"),
+        ([[record("", 1), record("a", 2), record("", 2)]], "row 0: record 2 does not follow"),
+        ([[record("é", 1), record("z", 2)]], "row 0: record 1 does not follow"),
+    ],
+)
+def test_malformed_rows_are_refused(parts, why):
+    with pytest.raises(WireError, match=why):
+        parse_records(*rows(*parts))
+
+
+@pytest.mark.parametrize("raw", [b"\xff", b"\xed\xa0\x80", "é".encode()[:1], b"\xc0\x80"])
+def test_keys_that_are_not_utf8_are_refused(raw):
+    data, indptr = rows([record("a", 1), record(raw, 1)])
+    _, starts, lengths, _ = parse_records(data, indptr)
+    with pytest.raises(WireError, match="UTF-8"):
+        intern_records(data, starts, lengths)
+
+
+def test_counts_of_zero_where_they_are_allowed():
+    assert read(*rows([record("a", 0), record("b", 2)]), least=0)[0] == [{"a": 0, "b": 2}]
+
+
+def test_other_arrays_are_refused():
+    with pytest.raises(WireError, match="int64"):
+        parse_records(np.zeros(3, dtype=np.int64), np.array([0, 3]))
+
+
+def test_no_bytes_crash_the_reader():
+    """Any bytes give rows or a WireError; flipping one byte never gives the same rows."""
+    rng = np.random.default_rng(1)
+    good, indptr = rows([record("tea", 3), record("té", 2)], [record("rye", 1)])
+    want = read(good, indptr)[0]
+    refused = 0
+    for _ in range(500):
+        data = good.copy()
+        data[rng.integers(len(data))] ^= np.uint8(rng.integers(1, 256))
+        try:
+            assert read(data, indptr)[0] != want
+        except WireError:
+            refused += 1
+    assert 0 < refused < 500
+
+
+def test_keys_are_told_apart_even_if_all_hashes_collide(monkeypatch):
+    monkeypatch.setattr(records, "hash_bytes_kernel", lambda offsets, data, key, out: out.fill(7))
+    data, indptr = rows([record("a", 1), record("bb", 2)], [record("bb", 3), record("お茶", 4)])
+    found, keys = read(data, indptr)
+    assert found == [{"a": 1, "bb": 2}, {"bb": 3, "お茶": 4}]
+    assert list(keys) == ["a", "bb", "お茶"]

@@ -1,0 +1,391 @@
+"""Plain data and back: fields, digests, arrays in JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedhist.base.arrays import Bounds
+from fedhist.base.errors import WireError
+from fedhist.model.codec import (
+    DTYPES,
+    _rounded_array,
+    array_from_json,
+    array_to_json,
+    decode_fields,
+    encode_fields,
+    query_digest,
+    summary_arrays,
+    summary_of_arrays,
+)
+from fedhist.model.query import Keyed, Query, Report, Summary
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+
+
+@dataclass(frozen=True)
+class Everything(Query):
+    """One field of every kind that can travel. Not registered."""
+
+    wire_name: ClassVar[str] = "everything"
+    trust: ClassVar[Any] = None
+    number: float
+    whole: int
+    flag: bool
+    text: str
+    maybe: float | None
+    kind: Literal["a", "b"]
+    floats: tuple[float, ...]
+    pair: tuple[int, str]
+    keys: Keys
+    table: NDArray[np.float64]
+    cohort: Cohort | None = None
+
+    answer = fold = check = bounds = lambda self, *a: {}  # type: ignore[assignment]
+
+
+Everything.__abstractmethods__ = frozenset()
+GIVEN: dict[str, Any] = {
+    "number": 0.1,
+    "whole": 3,
+    "flag": True,
+    "text": "日本 \0 \"'",
+    "maybe": None,
+    "kind": "a",
+    "floats": (0.5, math.inf, -0.0),
+    "pair": (1, "x"),
+    "keys": Keys.of(["", "é"]),
+    "table": np.arange(6.0).reshape(2, 3),
+    "cohort": Cohort(1, 0.25, 0.5),
+}
+
+
+def same(a: Everything, b: Everything) -> bool:
+    pairs = [(getattr(a, n), getattr(b, n)) for n in GIVEN]
+    return all(
+        np.array_equal(x, y) if isinstance(x, np.ndarray) else (type(x), x) == (type(y), y)
+        for x, y in pairs
+    )
+
+
+def test_there_and_back() -> None:
+    value = Everything(**GIVEN)
+    text, arrays = encode_fields(value)
+    again = decode_fields(Everything, text, arrays)
+    assert same(again, value)
+    assert encode_fields(again)[0] == text
+    assert query_digest(again, 4) == query_digest(value, 4)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"number": 1, "maybe": 2, "floats": (1, 2), "cohort": Cohort(1, 0, 1)},
+        {"number": np.float64(0.5), "maybe": np.float64(2)},
+        {"number": math.inf, "maybe": -math.inf},
+        {"cohort": None, "floats": ()},
+    ],
+)
+def test_whole_numbers_are_spelled_as_floats(change: dict[str, Any]) -> None:
+    """Otherwise the digest differs between the two sides, and every client refuses the query."""
+    value = Everything(**(GIVEN | change))
+    text, arrays = encode_fields(value)
+    again = decode_fields(Everything, text, arrays)
+    assert type(again.number) is float
+    assert query_digest(again, 0) == query_digest(value, 0)
+
+
+def test_every_public_field_changes_the_digest() -> None:
+    changes: list[dict[str, Any]] = [
+        {"number": 0.2},
+        {"whole": 4},
+        {"flag": False},
+        {"text": ""},
+        {"maybe": 0.0},
+        {"kind": "b"},
+        {"floats": (0.5, math.inf)},
+        {"pair": (1, "y")},
+        {"keys": Keys.of(["é", ""])},
+        {"keys": Keys.of(["", "e"])},
+        {"table": np.arange(6.0).reshape(3, 2)},
+        {"table": np.arange(6.0, dtype=np.float32).reshape(2, 3)},
+        {"table": np.arange(6).reshape(2, 3)},
+        {"cohort": Cohort(1, 0.25, 0.75)},
+        {"cohort": Cohort(2, 0.25, 0.5)},
+        {"cohort": None},
+    ]
+    values = [Everything(**(GIVEN | c)) for c in [{}, *changes]]
+    digests = {query_digest(v, 0) for v in values} | {query_digest(values[0], 1)}
+    assert len(digests) == len(values) + 1
+
+
+def test_last_bits_do_not_change_the_digest() -> None:
+    """They differ from processor to processor; nothing larger goes unnoticed."""
+    table = np.array([[1 / 3, -1e300, 5e-324], [np.inf, np.nan, 0.0]])
+    value = {"number": 0.1 + 0.2, "floats": (1 / 3, math.inf, math.nan, -1e-310, 0.0)}
+    near = {"number": 0.3, "floats": (1 / 3 + 1e-15, math.inf, math.nan, -1e-310, -0.0)}
+    far = {"number": 0.3 + 1e-9, "floats": (1 / 3 + 1e-9, *value["floats"][1:])}
+
+    def digest(**change: Any) -> str:
+        return query_digest(Everything(**(GIVEN | value | {"table": table} | change)), 0)
+
+    assert digest(**near, table=table * (1 + 1e-15) - 0.0) == digest()
+    assert digest(cohort=Cohort(1, 0.25 + 1e-15, 0.5)) == digest()
+    others = [*({k: v} for k, v in far.items()), *({"table": table * x} for x in (1 + 1e-9, -1))]
+    assert len({digest(**c) for c in others} | {digest()}) == len(others) + 1
+    odd = np.array([np.inf, -np.inf, np.nan, 0.0, 1.0, -2.5, 1e-310])
+    assert np.allclose(_rounded_array(odd), odd, rtol=1e-9, atol=1e-317, equal_nan=True)
+
+
+def test_memory_layout_does_not_change_the_digest() -> None:
+    table = np.asfortranarray(GIVEN["table"])
+    assert query_digest(Everything(**(GIVEN | {"table": table})), 0) == query_digest(
+        Everything(**GIVEN), 0
+    )
+
+
+BAD = {
+    "number": ["x", None, True, [1.0], {"tuple": [1.0]}, {"cohort": [1, 0.0, 1.0]}],
+    "whole": [1.5, "1", None, True, {"array": "int64"}],
+    "flag": [1, 0.0, "true", None],
+    "text": [1, None, {"keys": 1}],
+    "maybe": ["x", True, {"tuple": []}],
+    "kind": ["c", 1, None],
+    "floats": [1.0, [1.0], {"tuple": 1}, {"tuple": ["x"]}, {"tuple": [[1.0]]}, {"tuple": [True]}],
+    "pair": [{"tuple": [1]}, {"tuple": [1, 2]}, {"tuple": [1, "x", 2]}, None],
+    "keys": ["abc", None, {"tuple": ["a"]}, {"array": "uint8"}, {"keys": 1, "more": 2}],
+    "table": [1.0, None, "x", {"keys": 1}, {"tuple": [1.0]}],
+    "cohort": [
+        1,
+        {"cohort": [1, 0.5]},
+        {"cohort": [1, 0.9, 0.1]},
+        {"cohort": ["1", 0.0, 1.0]},
+        {"cohort": [1.0, 0.0, 1.0]},
+        {"cohort": None},
+        {"cohort": [True, 0.0, 1.0]},
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "bad"), [(n, b) for n, bads in BAD.items() for b in bads])
+def test_values_of_another_type_are_refused(name: str, bad: object) -> None:
+    text, arrays = encode_fields(Everything(**GIVEN))
+    broken = json.dumps(json.loads(text) | {name: bad})
+    with pytest.raises(WireError):
+        decode_fields(Everything, broken, arrays)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "1", "null", "{", "[" * 100_000, '{"number": 1}'])
+def test_what_is_no_object_of_the_fields_is_refused(text: str) -> None:
+    with pytest.raises(WireError):
+        decode_fields(Everything, text, {})
+
+
+@pytest.mark.parametrize("name", ["keys/offsets", "keys/bytes", "table"])
+def test_missing_and_mistyped_arrays_are_refused(name: str) -> None:
+    text, arrays = encode_fields(Everything(**GIVEN))
+    with pytest.raises(WireError):
+        decode_fields(Everything, text, {k: v for k, v in arrays.items() if k != name})
+    with pytest.raises(WireError):
+        decode_fields(Everything, text, arrays | {"more": np.zeros(1)})
+    if name != "table":
+        for bad in (arrays[name].astype(np.float64), arrays[name] * 2, arrays[name][:-1]):
+            with pytest.raises(WireError):
+                decode_fields(Everything, text, arrays | {name: bad})
+
+
+def test_what_cannot_travel() -> None:
+    for bad in ({"a": 1}, object(), b"bytes", [1.0]):
+        with pytest.raises(WireError, match="'text' cannot travel"):
+            encode_fields(Everything(**(GIVEN | {"text": bad})))
+
+
+@pytest.mark.parametrize("name", sorted(DTYPES))
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3)])
+def test_arrays_in_json(name: str, shape: tuple[int, ...]) -> None:
+    a = np.random.default_rng(1).integers(0, 2, shape).astype(name)
+    for layout in (a, np.array(a, order="F"), a.astype(a.dtype.newbyteorder(">"))):
+        entry = json.loads(json.dumps(array_to_json(layout) | {"dtype": name}))
+        b = array_from_json(entry)
+        assert (b.dtype, b.shape) == (a.dtype, a.shape)
+        assert np.array_equal(a, b)
+
+
+def test_special_numbers_in_json() -> None:
+    a = np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324])
+    assert array_from_json(array_to_json(a)).tobytes() == a.tobytes()
+    with pytest.raises(WireError, match="object"):
+        array_from_json(array_to_json(a) | {"dtype": "object"})
+
+
+def summary() -> Summary:
+    return Summary(
+        2,
+        {"n": np.array([1, 2])},
+        {"k": Keyed(Keys.of(["", "é"]), np.array([[1.0], [2.0]]))},
+        {"r": np.zeros((2, 3))},
+        np.array([4, 9], dtype=np.uint64),
+    )
+
+
+def test_summaries_there_and_back() -> None:
+    arrays = summary_arrays(summary())
+    again = summary_of_arrays(2, arrays)
+    assert summary_arrays(again).keys() == arrays.keys()
+    for name, a in summary_arrays(again).items():
+        assert np.array_equal(a, arrays[name])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"more": np.zeros(1)},
+        {"sums/": np.zeros(1)},
+        {"rows/": np.zeros(1)},
+        {"keyed/k": np.zeros(1)},
+        {"keyed/k/more": np.zeros(1)},
+        {"keyed/k/values": np.zeros(3)},
+        {"keyed/k/values": np.zeros(())},
+        {"keyed/k/offsets": np.array([0, 0, 1])},
+        {"keyed/k/offsets": np.array([0, 2**63 - 1, 2])},
+        {"keyed/k/offsets": np.array([0.0, 0.0, 2.0])},
+        {"keyed/k/offsets": np.array([0.0, np.nan, 2.0])},
+        {"keyed/k/bytes": np.array([0xC3, 0xC3], dtype=np.uint8)},
+        {"keyed/k/bytes": np.array([0.0, 1.0])},
+        {"rows/r": np.zeros((3, 3))},
+        {"rows/r": np.zeros(())},
+        {"ids": np.zeros(2)},
+        {"ids": np.zeros((2, 1), dtype=np.uint64)},
+        {"ids": np.zeros(3, dtype=np.uint64)},
+    ],
+)
+def test_malformed_summaries_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(WireError):
+        summary_of_arrays(2, summary_arrays(summary()) | change)
+
+
+@pytest.mark.parametrize(
+    "name", ["keyed/k/offsets", "keyed/k/bytes", "keyed/k/values", "rows/r", "ids"]
+)
+def test_incomplete_summaries_are_refused(name: str) -> None:
+    arrays = summary_arrays(summary())
+    with pytest.raises(WireError):
+        summary_of_arrays(2, {k: v for k, v in arrays.items() if k != name})
+
+
+# -- adding up -------------------------------------------------------------------------------------
+
+
+def test_merge() -> None:
+    a = summary()
+    b = Summary(
+        1,
+        {"n": np.array([10, 20])},
+        {"k": Keyed(Keys.of(["é", "z"]), np.array([[5.0], [7.0]]))},
+        {"r": np.ones((1, 3))},
+        np.array([5], dtype=np.uint64),
+    )
+    for parts in ((a, b), (b, a)):
+        total = Summary.merge(parts)
+        assert total.n_users == 3
+        assert total.sums["n"].tolist() == [11, 22]
+        assert list(total.keyed["k"].keys) == ["", "z", "é"]
+        assert total.keyed["k"].values.tolist() == [[1.0], [7.0], [7.0]]
+        assert total.ids is not None
+        assert total.ids.tolist() == [4, 5, 9]
+        assert total.rows["r"].tolist() == [[0] * 3, [1] * 3, [0] * 3]
+    assert not total.linear
+    assert Summary(1, {"n": np.zeros(1)}).linear
+    assert a.sums["n"].tolist() == [1, 2]
+
+
+def swapped(**parts: Any) -> Summary:
+    return Summary(**({k: getattr(summary(), k) for k in summary().__dict__} | parts))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        swapped(sums={}),
+        swapped(sums={"n": np.array([1, 2, 3])}),
+        swapped(sums={"n": np.array([1, 2], dtype=np.int32)}),
+        swapped(sums={"n": np.array([1.0, 2.0])}),
+        swapped(keyed={}),
+        swapped(keyed={"k": Keyed(Keys.of(["a"]), np.array([[1]]))}),
+        swapped(keyed={"k": Keyed(Keys.of(["a"]), np.array([1.0]))}),
+        swapped(rows={"q": np.zeros((2, 3))}),
+        swapped(rows={"r": np.zeros((2, 4))}),
+        swapped(rows={"r": np.zeros((2, 3), dtype=np.int8)}),
+        swapped(),  # the same users once more
+    ],
+)
+def test_parts_that_disagree_are_refused(other: Summary) -> None:
+    if other.ids is not None and "r" not in other.rows:
+        other = swapped(rows=other.rows, ids=np.array([1, 2], dtype=np.uint64))
+    with pytest.raises(WireError):
+        Summary.merge([summary(), other])
+    with pytest.raises(WireError):
+        Summary.merge([other, summary()])
+
+
+def test_nothing_to_merge() -> None:
+    with pytest.raises(WireError, match="no summaries"):
+        Summary.merge([])
+
+
+IDS = np.arange(2, dtype=np.uint64)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "ragged", "indptr"),
+    [
+        ({"a": np.zeros(3)}, {}, None),
+        ({"a": np.zeros(())}, {}, None),
+        ({}, {"a": np.zeros(2)}, None),
+        ({}, {}, np.array([0, 1, 2])),
+        ({}, {"a": np.zeros(2)}, np.array([0, 2])),
+        ({}, {"a": np.zeros(2)}, np.array([1, 1, 2])),
+        ({}, {"a": np.zeros(2)}, np.array([0, 3, 2])),
+        ({}, {"a": np.zeros(2)}, np.array([0, 1, 3])),
+        ({}, {"a": np.zeros((2, 2))}, np.array([0, 1, 2])),
+    ],
+)
+def test_malformed_reports_are_refused(arrays: Any, ragged: Any, indptr: Any) -> None:
+    with pytest.raises(WireError):
+        Report(IDS, arrays, ragged, indptr)
+
+
+def test_offsets_that_wrap_around_are_refused() -> None:
+    indptr = np.array([0, 2**63 - 1, -2, 2], dtype=np.int64)
+    with pytest.raises(WireError):
+        Report(np.arange(3, dtype=np.uint64), {}, {"a": np.zeros(2)}, indptr)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "a"),
+    [
+        (Bounds((2,), "i"), np.zeros(3, int)),
+        (Bounds((2,), "i"), np.zeros((2, 1), int)),
+        (Bounds((2,), "i"), np.zeros(2)),
+        (Bounds((None,), "f"), np.array([np.nan])),
+        (Bounds((None,), "f"), np.array([0.0, -np.inf])),
+        (Bounds((None,), "iu", 0, 5), np.array([0, 6])),
+        (Bounds((None,), "iu", 0, 5), np.array([-1, 5])),
+        (Bounds((), "f"), np.zeros(1)),
+    ],
+)
+def test_bounds_refuse(bounds: Bounds, a: np.ndarray) -> None:
+    with pytest.raises(WireError, match="'x'"):
+        bounds.check("x", a)
+
+
+def test_bounds_accept() -> None:
+    Bounds((None, 2), "iu", 0, 5).check("x", np.array([[0, 5]]))
+    Bounds((None,), "f", 0, 1).check("x", np.zeros(0))
+    Bounds((), "f", 0, 1).check("x", np.array(0.5))

@@ -1,0 +1,141 @@
+"""What tests of protocols share: a run in this process, and small populations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Query, Summary
+from fedhist.privacy.noise_source import Noise
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.shards import BLOCK, Wrapped
+from fedhist.users.streams import SeededStreams
+from server.noise import SecureNoise, SimulatedNoise
+from server.session.session import Session
+from simulations.runtimes.inline import InlinePopulation
+
+
+class Cut(Wrapped):
+    """Users who come in blocks that end at some of them."""
+
+    users: Users
+
+    def __init__(self, users: Users, ends: tuple[int, ...]) -> None:
+        super().__init__(users)
+        self.ends = ends
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Users]:
+        for a, b in pairwise((0, *self.ends, len(self.users))):
+            yield self.users.slice(a, b)
+
+
+class Ran(NamedTuple):
+    """What a run returned, what it asked, and what was answered."""
+
+    estimate: Estimate
+    queries: list[Any]
+    summaries: list[Summary]
+
+
+def run(
+    protocol: Protocol,
+    users: Users,
+    seed: int = 0,
+    *,
+    aggregate: bool = False,
+    nodes: int = 1,
+    noise: Noise | None = None,
+) -> Ran:
+    """Run a protocol; by the exact law of the summaries where that is asked for."""
+    session = Session(protocol, noise or (lambda index: SimulatedNoise(seed, index)))
+    population = InlinePopulation(
+        users.split(nodes) if nodes > 1 else [users], seed, aggregate=aggregate
+    )
+    queries: list[Query] = []
+    summaries: list[Summary] = []
+    while session.query is not None:
+        queries.append(session.query)
+        summaries.append(population.ask(session.query, session.round_index))
+        session.query.check_summary(summaries[-1])
+        session.advance(summaries[-1])
+    assert session.estimate is not None
+    return Ran(session.estimate, queries, summaries)
+
+
+drawn = partial(run, aggregate=True)
+
+
+def result(
+    protocol: Protocol, users: Users, seed: int = 1, *, noise: Noise | None = None
+) -> Estimate:
+    """Run a protocol for its estimate."""
+    return run(protocol, users, seed, noise=noise).estimate
+
+
+def recorded(kind: str, seed: int = 1) -> tuple[Noise, list[tuple[Any, float]]]:
+    """Draw noise as simulations do; list the shape and scale or std of all that is of a kind."""
+    drawn: list[tuple[Any, float]] = []
+
+    def source(index: int) -> SimulatedNoise:
+        noise = SimulatedNoise(seed, index)
+        plain = getattr(noise, kind)
+
+        def draw(shape: Any, size: float) -> Any:
+            drawn.append((shape, size))
+            return plain(shape, size)
+
+        setattr(noise, kind, draw)
+        return noise
+
+    return source, drawn
+
+
+def secure(index: int) -> SecureNoise:
+    """Draw the noise of a release from the operating system."""
+    return SecureNoise()
+
+
+def streams(users: Users, seed: int = 0, context: str = "test") -> SeededStreams:
+    """Give users their private streams."""
+    return SeededStreams(users.ids, seed, context)
+
+
+def table_users(table: ArrayLike, keys: Keys | None = None) -> Users:
+    """Users from an (n, d) table of counts; the items are 0, ..., d - 1 unless they have names."""
+    counts = np.asarray(table)
+    user, item = np.nonzero(counts)
+    names = Keys.range(counts.shape[1]) if keys is None else keys
+    return Users.from_counts(np.arange(len(counts)), user, item, counts[user, item], names)
+
+
+def zipf_table(n: int, d: int, mean: float, seed: int = 0) -> NDArray[np.int64]:
+    """Counts of users of geometric sizes, whose items have weights 1, 1 / 2, ..., 1 / d: (n, d)."""
+    rng, p = np.random.default_rng(seed), 1 / np.arange(1, d + 1)
+    return rng.multinomial(rng.geometric(1 / mean, n), p / p.sum())
+
+
+def one_sample(rows: ArrayLike) -> Users:
+    """Users with one sample each, which stands for the mean of many: (n, d)."""
+    x = np.asarray(rows, dtype=np.float64)
+    return Users.from_samples(np.arange(1, len(x) + 1), np.arange(len(x) + 1), x)
+
+
+def count_table(users: Users, domain: Keys) -> NDArray[np.float64]:
+    """Hold every user's count of every item of the domain, slowly: (n, d)."""
+    v, at, out = (
+        users.counts,
+        domain.positions(users.vocabulary),
+        np.zeros((len(users), len(domain))),
+    )
+    for u in range(len(users)):
+        for k in range(v.indptr[u], v.indptr[u + 1]):
+            if at[v.item[k]] >= 0:
+                out[u, at[v.item[k]]] += v.count[k]
+    return out

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clients.guard import Guard, Policy
+from fedhist.base.errors import PopulationError, WireError
+from fedhist.flower.wire import Question
+from fedhist.model.query import Query, Report, Summary
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams
+from server.baselines.naive_mean import NaiveMean
+from simulations.runs.run import run
+
+BASE = NaiveMean(epsilon=1.0, n_users=40, samples_per_user=3)
+CONFIGURATIONS: list[dict[str, Any]] = [
+    {"kind": "onebit"},
+    {"kind": "laplace"},
+    {"kind": "piecewise", "dimension": 3, "low": -2.0, "high": 4.0},
+    {"kind": "onebit", "method": "one-item"},
+    {"kind": "laplace", "method": "one-item", "dimension": 2, "epsilon": 4.0},
+    {"kind": "piecewise", "method": "one-item", "epsilon": 3.0},
+    {"geometry": "l2", "dimension": 3, "radius": 2.0},
+    {"geometry": "l2", "dimension": 2, "method": "one-item"},
+    {"geometry": "l2", "dimension": 1},
+]
+
+
+def label(c: dict[str, Any]) -> str:
+    return "-".join(str(v) for v in c.values())
+
+
+each = pytest.mark.parametrize("changes", CONFIGURATIONS, ids=label)
+
+
+def ragged_users(d: int, seed: int = 0) -> Users:
+    """40 users of 0 to 6 samples whose means differ; some samples out of range, one record NaN."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(0, 7, 40)
+    sizes[:3] = (0, 2, 6)
+    indptr = np.concatenate(([0], np.cumsum(sizes)))
+    centres = np.repeat(rng.normal(0.3, 0.3, (40, d)), sizes, axis=0)
+    values = centres + rng.normal(0, 0.5, centres.shape)
+    values[1] = np.nan
+    return Users.from_samples(np.arange(7, 47), indptr, values)
+
+
+def conclude(protocol: NaiveMean, summary: Summary) -> Any:
+    script = protocol.rounds(None)
+    next(script).check_summary(summary)
+    try:
+        script.send(summary)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a second query")
+
+
+@each
+def test_the_aggregate_path_has_the_law_of_the_reports(changes: dict[str, Any]) -> None:
+    """Means of the summed reports within 5 standard errors (5e-5 for all cases).
+
+    Variances are compared in tests/channels/test_summed_reports.py.
+    """
+    protocol = replace(BASE, **changes)
+    query, users = protocol.query, ragged_users(protocol.dimension)
+    rng, repeats = np.random.default_rng(3), 250
+    a = [query.draw_summary(users, rng) for _ in range(repeats)]
+    b = [
+        query.answer_folded(users, lambda c, s=seed: SeededStreams(c.ids, s, "test"))
+        for seed in range(repeats)
+    ]
+    for x, y in zip(a, b, strict=True):
+        assert x.n_users == y.n_users
+        for name in x.sums.keys() - {"reports"}:
+            assert np.array_equal(x.sums[name], y.sums[name])
+        assert x.sums["reports"].dtype == y.sums["reports"].dtype
+        query.check_summary(x)
+    first, second = (np.array([s.sums["reports"] for s in part], dtype=float) for part in (a, b))
+    spread = np.sqrt((first.var(axis=0) + second.var(axis=0)) / repeats)
+    assert (np.abs(first.mean(axis=0) - second.mean(axis=0)) <= 5 * spread).all()
+
+
+def test_spec_figures() -> None:
+    """The baselines of the specification, section G, at the midpoint of [-1, 1]."""
+    n, T, d = 1000, 64, 16
+    common = {"n_users": n, "samples_per_user": T, "epsilon": 1.0}
+    coth2 = 1 / math.tanh(0.5) ** 2
+    laplace = NaiveMean(kind="laplace", **common)
+    assert laplace.planned_mse == pytest.approx(8 / n, rel=1e-3)
+    assert replace(laplace, dimension=d).planned_mse == pytest.approx(8 * d**2 / n, rel=1e-3)
+    onebit = NaiveMean(kind="onebit", **common)
+    assert onebit.planned_mse == pytest.approx(coth2 / n)
+    box = replace(onebit, dimension=d)
+    assert box.planned_mse == pytest.approx(d**2 * coth2 / n)
+    ball = NaiveMean(geometry="l2", dimension=d, radius=2.0, **common)
+    assert ball.planned_mse == pytest.approx(4 * math.pi * d / 2 * coth2 / n, rel=0.04)
+
+
+def test_standard_errors_cover() -> None:
+    """Of 400 runs with users of like means at least 93% (99% expected) lie within 2.6 of them."""
+    users = Users.from_samples(np.arange(200), np.arange(201) * 2, np.full((400, 3), 0.2))
+    rng = np.random.default_rng(5)
+    for changes in ({"kind": "onebit"}, {"geometry": "l2"}, {"method": "one-item"}):
+        protocol = replace(BASE, dimension=3, **changes)
+        inside = []
+        for _ in range(400):
+            e = conclude(protocol, protocol.query.draw_summary(users, rng))
+            inside.append(np.abs(e.value - 0.2) <= 2.6 * e.stderr)
+        assert np.mean(inside) > 0.93
+
+
+# -- what is promised ------------------------------------------------------------------------
+
+
+def test_user_level_guarantees() -> None:
+    for method in ("user-mean", "one-item"):
+        for geometry in ("linf", "l2"):
+            protocol = replace(BASE, method=method, geometry=geometry)
+            assert protocol.guarantee == Guarantee(1.0, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
+            assert protocol.query.release == pure(1.0)
+            assert protocol.query.exact
+            Guard(Policy(epsilon=1.0)).admit(
+                Question(protocol.query, 0, "d", True), np.arange(3, dtype=np.uint64)
+            )
+
+
+def test_units_and_adjacencies_go_together() -> None:
+    with pytest.raises(ValueError, match="got 'group'"):
+        Guarantee(1.0, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER, unit="group")
+    for unit, adjacency in (("item", Adjacency.REPLACE_USER), ("user", Adjacency.REPLACE_ITEM)):
+        with pytest.raises(ValueError, match="does not go with"):
+            Guarantee(1.0, 0.0, Trust.LOCAL, adjacency, unit=unit)
+
+
+def absurd_users() -> Users:
+    records = [[[1e300, 1e300]] * 2, [[np.inf, 0.0]], [[np.nan, 1.0]], [], [[0.1, 0.2]] * 7]
+    indptr = np.cumsum([0, *map(len, records)])
+    return Users.from_samples(
+        np.arange(5), indptr, np.concatenate([np.reshape(r, (-1, 2)) for r in records])
+    )
+
+
+@pytest.mark.parametrize("geometry", ["linf", "l2"])
+@pytest.mark.parametrize("method", ["user-mean", "one-item"])
+def test_messages_do_not_depend_on_the_number_of_samples(geometry: str, method: str) -> None:
+    """Absurd and empty records give reports like any other, of one shape and within the bounds."""
+    query = replace(BASE, geometry=geometry, method=method, dimension=2).query
+    users = absurd_users()
+    report = query.answer(users, SeededStreams(users.ids, 0, "x"))
+    query.check(report)
+    assert report.arrays.keys() == {"reports"}
+    assert not report.ragged
+
+
+# -- messages --------------------------------------------------------------------------------
+
+
+def refused(query: Query, **arrays: np.ndarray) -> None:
+    with pytest.raises(WireError):
+        query.check(Report(np.arange(2, dtype=np.uint64), arrays))
+
+
+def test_reports_are_checked() -> None:
+    ball = replace(BASE, geometry="l2", dimension=2).query
+    length = ball.channel.length
+    on = np.array([[length, 0.0], [0.0, -length]])
+    ball.check(Report(np.arange(2, dtype=np.uint64), {"reports": on}))
+    refused(ball, reports=on * 1.001)
+    refused(ball, reports=on * 0.999)
+    refused(ball, reports=on[:, :1])
+    refused(ball, reports=on * np.nan)
+    refused(ball, other=on)
+
+
+def test_samples_of_another_dimension_are_refused() -> None:
+    for changes in CONFIGURATIONS:
+        query = replace(BASE, **changes).query
+        users = ragged_users(9)
+        with pytest.raises(PopulationError, match="dimension"):
+            query.answer(users, SeededStreams(users.ids, 0, "x"))
+
+
+def test_few_or_no_users() -> None:
+    """Without answers it fails; a coordinate without users is its midpoint, and says so."""
+    none = ragged_users(4).slice(0, 0)
+    for method in ("user-mean", "one-item"):
+        for geometry in ("linf", "l2"):
+            protocol = replace(BASE, dimension=4, geometry=geometry, method=method)
+            rng = np.random.default_rng(0)
+            assert conclude(protocol, protocol.query.draw_summary(none, rng)).status == "failed"
+    protocol = replace(BASE, dimension=4, low=1.0, high=5.0)
+    estimate = run(protocol, ragged_users(4).slice(2, 3), seed=0)
+    assert np.isinf(estimate.stderr).sum() == 3
+    assert (estimate.value[np.isinf(estimate.stderr)] == 3.0).all()
+    assert "3 coordinates have no reports" in estimate.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"epsilon": 0.0},
+        {"n_users": 0},
+        {"dimension": 0},
+        {"dimension": 0, "geometry": "l2"},
+        {"method": "both"},
+        {"geometry": "l1"},
+        {"low": 1.0},
+        {"radius": 0.0, "geometry": "l2"},
+        {"kind": "gauss"},
+        {"samples_per_user": 0.5},
+        {"samples_per_user": math.inf},
+        {"samples_per_user": "many"},
+        {"salt": -1},
+    ],
+    ids=str,
+)
+def test_bad_parameters(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="got"):
+        replace(BASE, **bad)

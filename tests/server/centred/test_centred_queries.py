@@ -1,0 +1,170 @@
+"""What users answer about a centre: bins of a distance, and what is left of their vector."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from clients.centred import queries
+from clients.centred.queries import RadiusVotes, RankReports
+from clients.records.functionals import BallMean
+from fedhist.base.errors import WireError
+from fedhist.channels.rank_unit import UNIT
+from fedhist.model.query import Report, Summary
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams, SystemStreams
+from tests.running import one_sample, streams
+
+PART = BallMean(3, 1.0)
+CENTRE = np.array([0.1, -0.2, 0.3])
+EDGES = np.array([0.8, 0.4, 0.2])
+
+
+def rows(n: int, seed: int = 0) -> np.ndarray:
+    x = np.random.default_rng(seed).normal(size=(n, 3)) / 2
+    return x / np.maximum(1.0, np.linalg.norm(x, axis=1))[:, None]
+
+
+def test_bins_are_those_of_the_distance() -> None:
+    x = rows(300)
+    x[5] = np.nan
+    query = RadiusVotes(PART, CENTRE, EDGES, math.inf)
+    assert query.n_bins == 4
+    bins = query.answer(one_sample(x), streams(one_sample(x))).arrays["bin"]
+    for row, found in zip(x, bins, strict=True):
+        distance = math.dist(row, CENTRE)
+        naive = sum(distance <= e for e in EDGES)
+        assert found == (4 if math.isnan(distance) else naive)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
+def test_shares_of_the_bins_are_unbiased(epsilon: float) -> None:
+    """Twenty runs of 4000 users, aggregate and not: mean squared z near 1.
+
+    A hundred squares in either way: within 4.5 deviations sqrt(2 / 100) of what it is.
+    """
+    x = rows(4000)
+    x[:200] = np.nan
+    users = one_sample(x)
+    query = RadiusVotes(PART, CENTRE, EDGES, epsilon)
+    free = RadiusVotes(PART, CENTRE, EDGES, math.inf)
+    truth, _ = free.shares(free.fold(free.answer(users, streams(users))))
+    assert truth[-1] == pytest.approx(0.05)
+    for aggregate in (False, True):
+        squares = []
+        for seed in range(20):
+            rng = np.random.default_rng(seed)
+            if aggregate:
+                summary = query.draw_summary(users, rng)
+            else:
+                summary = query.answer_folded(
+                    users, lambda batch, s=seed: SeededStreams(batch.ids, s, "t")
+                )
+            query.check_summary(summary)
+            shares, stds = query.shares(summary)
+            # the draw of the voters is no part of this: these users are all there are
+            own = np.sqrt(query.channel.variance(truth) / 4000)
+            squares.append(np.square((shares - truth) / own))
+            assert (stds > 0.5 * own).all()
+        assert np.mean(squares) == pytest.approx(1.0, abs=4.5 * math.sqrt(2 / 100))
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 3.0])
+def test_reports_are_unbiased_for_what_is_left(epsilon: float) -> None:
+    """At 5 standard errors; false alarm below 1e-5."""
+    n, radius = 40_000, 0.5
+    x = rows(n)
+    x[:100] = np.nan  # count as the centre
+    users = one_sample(x)
+    left = x - CENTRE
+    left *= np.minimum(1.0, radius / np.linalg.norm(left, axis=1))[:, None]
+    truth = CENTRE + np.nan_to_num(left).mean(axis=0)
+    query = RankReports(PART, CENTRE, radius, epsilon, salt=7)
+    error = radius * math.sqrt(query.channel.v / 3 / n)
+    one = query.answer_folded(users, lambda batch: streams(batch))
+    for summary in (one, query.draw_summary(users, np.random.default_rng(0))):
+        query.check_summary(summary)
+        assert np.abs(query.estimate(summary) - truth).max() < 5 * 1.1 * error
+    free = RankReports(PART, CENTRE, radius, math.inf)
+    summary = free.answer_folded(users, lambda batch: streams(batch))
+    assert free.estimate(summary) == pytest.approx(truth, abs=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 7.0])
+def test_laws_are_registered_and_spend_what_they_declare(epsilon: float) -> None:
+    for query in (
+        RadiusVotes(PART, CENTRE, EDGES, epsilon),
+        RankReports(PART, CENTRE, 0.5, epsilon),
+        RankReports(BallMean(1, 1.0), np.zeros(1), 0.5, epsilon),
+    ):
+        assert query.exact
+        assert query.release.epsilon == epsilon
+        law = query.finite_channel()
+        assert law is not None
+        worst = law.worst()
+        assert worst.more <= worst.less * math.exp(epsilon) * (1 + 1e-15)
+        assert math.log(worst.more / worst.less) > 0.999 * epsilon
+
+
+def test_unusable_records_send_what_others_send() -> None:
+    """Same shape, and a vector that cannot be used is the zero vector after the centre."""
+    users = one_sample(np.full((200, 3), np.nan))
+    query = RankReports(PART, CENTRE, 0.5, 1.0)
+    centred = one_sample(np.tile(CENTRE, (200, 1)))
+    a, b = (query.answer(u, streams(u)).arrays["points"] for u in (users, centred))
+    assert (a == b).all()
+    assert a.dtype == np.uint16
+
+
+def test_hostile_reports_and_queries() -> None:
+    query = RankReports(PART, CENTRE, 0.5, 1.0)
+    ids = np.arange(2, dtype=np.uint64)
+    with pytest.raises(WireError, match="257"):
+        query.check(Report(ids, {"points": np.array([1, 257], dtype=np.uint16)}))
+    with pytest.raises(WireError, match="uint16"):
+        query.check(Report(ids, {"points": np.array([1, 2], dtype=np.uint32)}))
+    with pytest.raises(WireError, match="norm"):
+        query.check_summary(Summary(2, {"points": np.array([UNIT, UNIT, UNIT]) * 19 // 10}))
+    free = RankReports(PART, CENTRE, 0.5, math.inf)
+    with pytest.raises(WireError, match="norm"):
+        free.check(Report(ids, {"points": np.full((2, 3), 0.9)}))
+    vote = RadiusVotes(PART, CENTRE, EDGES, 1.0)
+    with pytest.raises(WireError, match="bin"):
+        vote.check(Report(ids, {"bin": np.array([0, 10_000], dtype=np.uint32)}))
+    for centre in (np.zeros(2), np.array([0, 0, math.nan]), np.zeros(3, dtype=np.float32)):
+        with pytest.raises(ValueError, match="centre must be"):
+            RankReports(PART, centre, 0.5, 1.0)
+    for edges in (np.zeros(0), np.array([0.1, 0.2]), np.array([0.1, -0.2]), np.array([math.inf])):
+        with pytest.raises(ValueError, match="edges must be"):
+            RadiusVotes(PART, CENTRE, edges, 1.0)
+    with pytest.raises(ValueError, match="radius must"):
+        RankReports(PART, CENTRE, 0.0, 1.0)
+    with pytest.raises(ValueError, match="salt must"):
+        RankReports(PART, CENTRE, 1.0, 1.0, salt=-1)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, math.inf])
+def test_long_vectors_are_walked_in_parts(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same answers, bit for bit, and never more of the vectors at a time."""
+    x = np.random.default_rng(3).normal(size=(50, 3)) * 0.4
+    users = Users.from_samples(np.arange(50, dtype=np.uint64), np.arange(51), x)
+    edges = np.array([0.8, 0.5, 0.2])
+    votes = RadiusVotes(BallMean(3, 1.0), np.zeros(3), edges, epsilon)
+    asked = [votes, RankReports(BallMean(3, 1.0), np.full(3, 0.1), 0.7, epsilon)]
+    whole = [q.answer(users, SeededStreams(users.ids, 2, "test")).arrays for q in asked]
+    most, vectors = [], BallMean.vectors
+
+    def counted(self: BallMean, some: Users) -> np.ndarray:
+        most.append(len(some))
+        return vectors(self, some)
+
+    monkeypatch.setattr(queries, "MOST_ENTRIES", 21)
+    monkeypatch.setattr(BallMean, "vectors", counted)
+    for query, before in zip(asked, whole, strict=True):
+        parts = query.answer(users, SeededStreams(users.ids, 2, "test"))
+        assert parts.arrays.keys() == before.keys()
+        assert all((parts.arrays[name] == a).all() for name, a in before.items())
+        query.check(query.answer(users, SystemStreams(50)))
+    assert max(most) == 7

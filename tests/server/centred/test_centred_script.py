@@ -1,0 +1,204 @@
+"""Stages around what earlier users have found: the error that they must reach."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clients.centred.queries import RadiusVotes, RankReports
+from clients.records.functionals import BallMean
+from fedhist.model.protocol import Estimate
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
+from server.centred.script import Opening, VectorEstimate, centred_mean
+from server.centred.stages import plan_centred
+
+
+def users_of(x: np.ndarray) -> Users:
+    n = len(x)
+    return Users.from_samples(user_ids(Keys.range(n)), np.arange(n + 1), x)
+
+
+def drive(script: Generator[Any, Any, Any], users: Users, seed: int) -> tuple[Any, list[Any]]:
+    """Answer in law; return the estimate and the queries."""
+    rng, asked = np.random.default_rng(seed), []
+    query = next(script)
+    while True:
+        asked.append(query)
+        try:
+            query = script.send(query.draw_summary(users.select(query.cohort), rng))
+        except StopIteration as end:
+            return end.value, asked
+
+
+def in_ball(value: np.ndarray) -> np.ndarray:
+    return value / max(1.0, float(np.linalg.norm(value)))
+
+
+def rank_one(n: int, d: int, T: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Means of T samples +-v, P(+) = .75, and the mean of the law."""
+    v = rng.normal(size=d)
+    v /= np.linalg.norm(v)
+    return (2 * rng.binomial(T, 0.75, n) / T - 1)[:, None] * v, 0.5 * v
+
+
+def losses(
+    d: int, n: int, epsilon: float, T: int, runs: int
+) -> tuple[list[float], list[VectorEstimate]]:
+    plan, found = plan_centred(n, 1 / math.sqrt(T), 1.0, epsilon, d), []
+    squares = []
+    for seed in range(runs):
+        x, mean = rank_one(n, d, T, np.random.default_rng(seed))
+        script = centred_mean(
+            BallMean(d, 1.0), plan, epsilon=epsilon, salt=seed + 1, project=in_ball
+        )
+        estimate, _ = drive(script, users_of(x), seed)
+        squares.append(float(np.square(estimate.value - mean).sum()))
+        found.append(estimate)
+    return squares, found
+
+
+@pytest.mark.parametrize(
+    ("d", "n", "epsilon", "T", "reach"),
+    [
+        # of the settings that must be reached, those that a test has time for
+        (64, 20_000, 1.0, 32, 0.0039),
+        (16, 5_000, 2.0, 2, 0.0051),
+        (64, 20_000, 4.0, 8, 0.00051),
+    ],
+)
+def test_errors_that_must_be_reached(d: int, n: int, epsilon: float, T: int, reach: float) -> None:
+    """Eight runs. A run's squared error has a relative deviation sqrt(2 / d), and its radius
+
+    makes that at most .4: 1.35 is 2.5 standard errors of the mean above 1, for errors that are on
+    the line; the first is at half of it. The estimate's own error is within 40 percent.
+    """
+    squares, found = losses(d, n, epsilon, T, 8)
+    assert np.mean(squares) < 1.35 * reach
+    assert np.mean([e.error for e in found]) == pytest.approx(np.mean(squares), rel=0.4)
+
+
+def test_every_user_is_in_one_stage_or_vote() -> None:
+    n, d = 3000, 8
+    plan = plan_centred(n, 0.1, 1.0, 2.0, d)
+    users = users_of(rank_one(n, d, 100, np.random.default_rng(0))[0])
+    script = centred_mean(BallMean(d, 1.0), plan, epsilon=2.0, salt=3, lo=0.2, hi=0.9)
+    estimate, asked = drive(script, users, 0)
+    kinds = [RankReports, *[RadiusVotes, RankReports] * (plan.n_stages - 1)]
+    assert [type(q) for q in asked] == kinds
+    assert plan.n_stages > 1
+    held = np.stack([q.cohort.contains(users.ids) for q in asked])
+    assert (held.sum(axis=0) <= 1).all()
+    assert held.any(axis=0).mean() == pytest.approx(0.7, abs=0.05)
+    assert all(q.epsilon == 2.0 for q in asked)
+    assert estimate.n_report == held[::2].sum()
+    radii = [q.radius for q in asked[::2]]
+    assert all(b <= a for a, b in pairwise(radii))
+
+
+def test_one_stage_is_one_report_of_everybody() -> None:
+    plan = plan_centred(500, 1.0, 1.0, 1.0, 4)
+    users = users_of(np.tile([0.1, 0.2, 0.3, 0.4], (500, 1)))
+    estimate, asked = drive(centred_mean(BallMean(4, 1.0), plan, epsilon=1.0, salt=3), users, 0)
+    assert len(asked) == 1
+    assert asked[0].cohort is None
+    assert (asked[0].radius, estimate.n_report, estimate.clipping) == (1.0, 500, 0.0)
+    assert estimate.variance == pytest.approx(plan.v / 500)
+    assert estimate.stderr == pytest.approx(math.sqrt(plan.v / 500 / 4))
+    assert estimate.warnings == ()
+
+
+def test_rounds_without_users() -> None:
+    """Cohorts are a hash: with a few users any round may find nobody."""
+    plan = plan_centred(20_000, 0.1, 1.0, 2.0, 4)
+    assert plan.n_stages > 2
+    part = BallMean(4, 1.0)
+    for n in (1, 2, 3):
+        for salt in range(6):
+            users = users_of(np.full((n, 4), 0.1))
+            found, asked = drive(centred_mean(part, plan, epsilon=2.0, salt=salt), users, salt)
+            assert len(asked) == plan.n_rounds
+            reported = sum(len(users.select(q.cohort)) for q in asked[::2])
+            if reported:
+                assert found.n_report == reported
+                assert np.isfinite(found.value).all()
+                assert 0 < found.variance < math.inf
+            else:
+                assert isinstance(found, Estimate)
+                assert (found.status, found.reason) == ("failed", "nobody reported")
+
+
+def test_without_noise_the_mean_comes_back() -> None:
+    plan = plan_centred(300, 0.1, 1.0, math.inf, 4)
+    x = np.random.default_rng(0).uniform(-0.5, 0.5, (300, 4))
+    script = centred_mean(BallMean(4, 1.0), plan, epsilon=math.inf, salt=1)
+    estimate, asked = drive(script, users_of(x), 0)
+    assert len(asked) == 1
+    assert estimate.value == pytest.approx(x.mean(axis=0), abs=1e-12)
+    assert estimate.error == 0.0
+
+
+def test_another_opening() -> None:
+    """The first users answer something else, with its variance; the centre goes on from there."""
+    part, n = BallMean(2, 1.0), 4000
+    plan = plan_centred(n, 0.05, 1.0, 1.0, 2, 0.001)
+    plain = plan_centred(n, 0.05, 1.0, 1.0, 2)
+    found = np.array([0.3, 0.4])
+
+    def ask(cohort: Any) -> RankReports:
+        return RankReports(part, np.zeros(2), 1.0, 1.0, cohort)
+
+    for chosen in (plan, plain):
+        script = centred_mean(
+            part, chosen, epsilon=1.0, salt=1, opening=Opening(ask, lambda summary: found)
+        )
+        estimate, asked = drive(script, users_of(np.tile(found, (n, 1))), 0)
+        if chosen is plain:
+            assert asked[1].centre == pytest.approx(found)
+        else:
+            assert chosen.n_stages == 1
+            assert estimate.value == pytest.approx(found)
+            assert estimate.variance == pytest.approx(0.001 / n)
+
+
+def test_users_who_differ_are_told_of() -> None:
+    """Two clusters far apart: the radius stays, and the error is that of one report or so."""
+    n, d, rng = 20_000, 8, np.random.default_rng(1)
+    plan = plan_centred(n, 0.03, 1.0, 2.0, d)
+    x = np.where(rng.random(n) < 0.5, 0.8, -0.8)[:, None] * np.eye(d)[0]
+    squares = []
+    for seed in range(6):
+        script = centred_mean(BallMean(d, 1.0), plan, epsilon=2.0, salt=seed, project=in_ball)
+        estimate, _ = drive(script, users_of(x), seed)
+        squares.append(float(np.square(estimate.value - x.mean(axis=0)).sum()))
+        assert "users differ" in estimate.warnings[0]
+        assert estimate.radius >= 0.8
+    # six runs of eight coordinates: 1.9 is beyond 4 standard errors sqrt(2 / 48)
+    assert np.mean(squares) < 1.9 * plan.v / n
+
+
+def test_users_who_fill_the_ball_are_asked_around_its_middle() -> None:
+    """Around the estimate a ball of the whole radius would cut those on the other side of it.
+
+    A fifth are at the far end: cut, the mean would be off by up to .2 of the length beyond. Squared
+    errors of six runs of eight coordinates stay below 1.9 times the variance of reports of the ball
+    (4 standard errors).
+    """
+    n, d, rng = 20_000, 8, np.random.default_rng(2)
+    plan = plan_centred(n, 0.5, 1.0, 8.0, d)
+    assert plan.n_stages > 1
+    x = np.where(rng.random(n) < 0.8, 1.0, -1.0)[:, None] * np.eye(d)[0]
+    squares = []
+    for seed in range(6):
+        script = centred_mean(BallMean(d, 1.0), plan, epsilon=8.0, salt=seed, project=in_ball)
+        estimate, asked = drive(script, users_of(x), seed)
+        squares.append(float(np.square(estimate.value - x.mean(axis=0)).sum()))
+        assert (asked[-1].radius, asked[-1].centre.any()) == (1.0, False)
+        assert (estimate.public["outside"], estimate.clipping) == (0.0, 0.0)
+        assert estimate.variance < 1.2 * plan.v / n
+    assert np.mean(squares) < 1.9 * 1.2 * plan.v / n

@@ -1,0 +1,341 @@
+"""Thresholds by the exponential mechanism: exact law, exact privacy on tiny cases, edges."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from scipy.stats import chi2
+
+from fedhist.privacy.guarantee import Adjacency
+from fedhist.privacy.ledger import Ledger
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
+from server.clip_choice.rule import (
+    LIGHT_DECAY,
+    TWO_SIDED_DECAY,
+    ThresholdTask,
+    em_slope,
+    safe_rank,
+    slope_aim,
+    tail_scores,
+)
+from server.noise import SimulatedNoise
+from server.session.curator import Curator
+from server.session.journal import Journal
+from server.targets.clipped_totals import user_norms
+from tests.running import table_users
+
+
+def users_of(records, d=2):
+    return table_users(np.array(records, dtype=np.int64).reshape(-1, d))
+
+
+def task(d=2, norm=2, mass=40.0, radius=1.0, ends=(1.0, 64.0), epsilon=1.0, per_octave=2):
+    return ThresholdTask(
+        Keys.range(d),
+        norm,
+        mass=mass,
+        radius=radius,
+        c_min=ends[0],
+        c_max=ends[1],
+        epsilon=epsilon,
+        delta=0.0,
+        adjacency=Adjacency.ZERO_OUT_USER,
+        per_octave=per_octave,
+    )
+
+
+def drive(public, users, seed=0):
+    """Run one rule; returns its logits (None without noise), its choice and its ledger."""
+    seen = []
+
+    class Watched(SimulatedNoise):
+        def exponential(self, logits):
+            seen.append(np.array(logits))
+            return super().exponential(logits)
+
+    curator = Curator(Ledger(), lambda i: Watched(seed, i), Journal())
+    script = em_slope(public, curator)
+    query = next(script)
+    summary = query.answer_folded(users, lambda u: SeededStreams(u.ids, 0, "none"))
+    query.check_summary(summary)
+    with pytest.raises(StopIteration) as stop:
+        script.send(summary)
+    return (seen[0] if seen else None), stop.value.value, curator.ledger
+
+
+def law(public, users):
+    return softmax(drive(public, users)[0])
+
+
+def tails_of(users, public, radius):
+    """S(C) by its definition, slopes rounded down to 2^-20 of the radius."""
+    tails = np.zeros(len(public.grid))
+    for l1, l2 in zip(*user_norms(users, public.domain), strict=True):
+        size = l1 if public.norm == 1 else l2
+        slope = min(l1 / size, radius) if size and radius else 1.0
+        if radius:
+            slope = math.floor(slope / radius * 2**20) * radius / 2**20
+        tails += slope * (size > public.grid)
+    return np.append(tails[:-1], 0.0)  # norms count as the last threshold at most
+
+
+def gaps_of(tails, level):
+    """Distance of a level from the interval of tails that each threshold closes."""
+    before = np.append(math.inf, tails[:-1])
+    return np.where(tails > level, tails - level, np.maximum(level - before, 0.0))
+
+
+def predicted(public, users):
+    aim, radius = slope_aim(public), public.slope_radius
+    tails, most = tails_of(users, public, radius), radius or 1.0
+    if aim.excess:
+        logits = -public.epsilon * np.maximum(tails - aim.level, 0.0) / most
+        return softmax(logits - LIGHT_DECAY * np.log(public.grid))
+    logits = -public.epsilon * gaps_of(tails, aim.level) / (2 * most)
+    return softmax(logits - TWO_SIDED_DECAY * np.log(public.grid))
+
+
+def random_users(n, d, seed=0):
+    rng = np.random.default_rng(seed)
+    return users_of(rng.poisson(rng.gamma(0.5, 10.0, (n, 1)), (n, d)), d)
+
+
+# -- the law ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("radius", [1.0, 1.5])
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 7.0])
+def test_law_is_the_stated_one(norm, radius, epsilon):
+    """The logits that the mechanism draws from, against a path that shares no code with it."""
+    users = random_users(300, 3)
+    public = task(3, norm, 70.0, radius, epsilon=epsilon)
+    assert law(public, users) == pytest.approx(predicted(public, users), rel=1e-6)
+
+
+def test_law_by_hand():
+    """Norms 2, 5 (slope 7/5, cut to 1.2) and 13 (slope 17/13 cut to 1.2); thresholds 1, 4, 16."""
+    users = users_of([[2, 0], [3, 4], [5, 12], [0, 0]])
+    public = task(mass=30.0, radius=1.2, ends=(1.0, 16.0), per_octave=0.5, epsilon=1.5)
+    assert public.grid.tolist() == [1, 4, 16]
+    gaps, unit = [0, 30 - 3.4, 30 - 2.4], 1.2  # by intervals, the last one ending at 0
+    weights = np.exp([-1.5 * g / (2 * unit) for g in gaps]) * np.array([1, 4, 16]) ** -0.75
+    assert law(public, users) == pytest.approx(weights / weights.sum(), rel=1e-5)
+
+
+def test_draws_follow_the_law():
+    """Chi-square over 1500 seeds, false alarm 1e-6 per rule."""
+    users, public = random_users(200, 3), task(3, mass=60.0, epsilon=0.1)
+    p = law(public, users)
+    drawn = [drive(public, users, seed)[1].clip for seed in range(1500)]
+    found = np.bincount(np.searchsorted(public.grid, drawn), minlength=len(p))
+    assert (found > 0).sum() > 3
+    statistic = ((found - 1500 * p) ** 2 / (1500 * p)).sum()
+    assert statistic < chi2.isf(1e-6, len(p) - 1)
+
+
+# -- privacy ---------------------------------------------------------------------------------------
+
+
+def worst_ratio(public, base, records):
+    """Largest |log P / P'| over all pairs of records of one user beside the base."""
+    laws = np.log([law(public, users_of([*base, r])) for r in records])
+    zero = records.index((0, 0))
+    differences = np.abs(laws[:, None] - laws[None, :]).max(axis=2)
+    return differences[zero].max(), differences.max()
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("radius", [1.0, math.sqrt(2.0)])
+@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+def test_choice_is_epsilon_private(norm, radius, epsilon):
+    """Every pair of records with counts up to 4: zeroed out, and replaced by any other."""
+    records = list(itertools.product(range(5), repeat=2))
+    public = task(norm=norm, mass=0.0, radius=radius, ends=(1.0, 4.0), epsilon=epsilon)
+    level = slope_aim(public).level
+    for n in (0, 3, round(level), 3 * round(level)):
+        base = [records[(7 * k) % len(records)] for k in range(n)]
+        zeroed, replaced = worst_ratio(public, base, records)
+        assert zeroed <= replaced <= epsilon * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("radius", [1.0, math.sqrt(2.0)])
+def test_no_smaller_epsilon_would_do(radius):
+    """The user raises the score of some thresholds by R and lowers that of the first by R.
+
+    With the user the upper tails meet the level exactly; the first threshold is hopeless anyway.
+    With intervals one threshold always scores 0: it takes many others that rise to outweigh it.
+    """
+    epsilon = 2.0
+    ends = (1000.0, 2000.0)  # of nearly equal weights
+    public = task(mass=0.0, radius=radius, ends=ends, epsilon=epsilon, per_octave=160)
+    above = math.ceil(safe_rank(0.0, len(public.grid), epsilon))  # where weights begin equal
+    public = replace(public, mass=above * radius)
+    large = (2**21, 2**21)
+    base = [large] * (above - 1) + [(710, 710)] * 20  # beyond the first threshold alone
+    zeroed, replaced = worst_ratio(public, base, [(0, 0), large])
+    assert zeroed == replaced
+    assert zeroed <= epsilon * (1 + 1e-9)
+    assert zeroed > 0.99 * epsilon
+
+
+def test_spends_what_it_is_given():
+    ledger = drive(task(epsilon=0.3), random_users(20, 2))[2]
+    total = ledger.spent(0.0)
+    assert (total.basic_epsilon, total.basic_delta) == (0.3, 0.0)
+    assert len(ledger.entries) == 1
+
+
+# -- the level -------------------------------------------------------------------------------------
+
+
+def test_level_is_the_mass_where_the_mechanism_can_find_it():
+    public = task(mass=100.0, radius=2.0, epsilon=1.0)
+    error = 2.0 * safe_rank(0.0, len(public.grid), 1.0)
+    assert error < 100
+    assert slope_aim(public).level == 100.0
+    assert slope_aim(public).warnings == ()
+    for mass in (0.0, 0.9 * error):
+        aim = slope_aim(replace(public, mass=mass))
+        assert aim.excess == (mass == 0)
+        assert aim.level == (mass if aim.excess else error)
+        assert "raise epsilon_choice" in aim.warnings[0]
+        assert "sparsity" in aim.warnings[0]
+    assert slope_aim(replace(public, mass=error)).level == error
+    near = slope_aim(replace(public, mass=0.95 * error))
+    assert (near.level, near.warnings) == (error, ())
+
+
+def test_level_keeps_out_of_the_empty_tail():
+    """However small M is: two thirds of the probability are above every norm at most, and near."""
+    users = users_of([[1 + k // 20, 0] for k in range(2000)])
+    for epsilon in (0.05, 0.2, 1.0):
+        public = task(mass=0.5, ends=(1.0, 1000.0), epsilon=epsilon, per_octave=4)
+        aim = slope_aim(public)
+        empty = law(public, users)[public.grid >= 100][1:]
+        assert len(empty) > 10
+        assert aim.excess
+        assert 0 < empty.sum() <= 0.65
+        assert law(public, users) @ public.grid < 1.6 * 100
+
+
+def exponential_law(public, tails):
+    """The law of "em-slope" in the l1 norm, by its definition."""
+    aim, low = slope_aim(public), np.append(tails[:-1], 0.0)
+    gap = np.maximum(low - aim.level, 0.0) if aim.excess else gaps_of(low, aim.level) / 2
+    decay = LIGHT_DECAY if aim.excess else TWO_SIDED_DECAY
+    return softmax(-public.epsilon * gap - decay * np.log(public.grid))
+
+
+def least_regret(d, share, times, k):
+    """Bound below the larger regret of any private choice: users alike, or k with so much more.
+
+    Of noise plus what is cut, at epsilon = 1, for clips from 1 to ``times``. Both losses are linear
+    in the clip C, and the mean of (C - 1) / (times - 1) is p where users are alike, with the k
+    users e^(share k) p at most, since one user after the other is changed.
+    """
+    p = np.append(0.0, np.geomspace(1e-6, 1.0, 1000))
+    noise = d / (1 - share)
+    alike = noise / d * (1 + p * (times - 1))
+    clip = 1 + np.minimum(p * math.exp(share * k), 1.0) * (times - 1)
+    few = (noise * clip + k * (times - clip)) / min(d * times, d + k * (times - 1))
+    return np.maximum(alike, few).min()
+
+
+@pytest.mark.parametrize(("d", "least"), [(2, 2.96), (5, 2.01), (10, 1.60), (50, 1.16)])
+def test_no_private_choice_sees_few_users_who_hold_much(d, least):
+    """The figures of docs/central.md; and no law of ours is below the bound."""
+    shares, many = np.arange(0.02, 0.6, 0.02), np.unique(np.geomspace(1, 150, 60).round())
+    found = [max(least_regret(d, s, 50, k) for k in many) for s in shares]
+    assert min(found) == pytest.approx(least, abs=0.02)
+    for share in (0.1, 0.3):
+        noise = d / (1 - share)
+        public = task(mass=noise, norm=1, ends=(1.0, 50.0), epsilon=share)
+        for k in (4, 16, 64):
+            worst = 0.0
+            for tails in (np.zeros(len(public.grid)), np.where(public.grid < 50, k, 0.0)):
+                p = exponential_law(public, tails)
+                loss = noise * public.grid + tails[0] * (50 - public.grid)
+                best = min(d * 50, d + tails[0] * 49)
+                worst = max(worst, float(p @ loss) / best)
+            assert worst >= 0.99 * least_regret(d, share, 50, k)
+
+
+# -- edges -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("records", [np.zeros((0, 2)), np.zeros((9, 2)), np.ones((9, 2)) * [1, 0]])
+def test_nobody_above_the_lower_end(norm, records):
+    """No users, empty users, norms of exactly c_min: S = 0 everywhere."""
+    public = task(norm=norm)
+    p = law(public, users_of(records))
+    assert np.isfinite(p).all()
+    assert p[0] > 0.999  # the right answer: the first threshold clips nobody
+
+
+def test_without_noise_the_smallest_threshold_that_clips_nobody():
+    public = task(mass=0.0, epsilon=math.inf)
+    for records in ([[5, 0], [3, 4], [0, 0]], [[5, 0]] * 9):
+        choice = drive(public, users_of(records))[1]
+        assert choice.clip == public.grid[public.grid >= 5][0]
+        assert choice.warnings == ()
+
+
+def test_ends_of_the_grid_are_reported():
+    nobody = drive(replace(task(), epsilon=math.inf, mass=0.0), users_of([[0, 0]]))[1]
+    assert nobody.clip == 1.0
+    assert "lower end" in nobody.warnings[-1]
+    public = task(ends=(1.0, 8.0), epsilon=math.inf, mass=0.0)
+    spread = [[2, 0], [4, 0], [8, 0], [1000, 0]]
+    choice = drive(public, users_of(spread))[1]
+    assert choice.clip == 8.0
+    assert "clip_max" in choice.warnings[-1]
+
+
+def test_one_huge_outlier_moves_nothing():
+    """Its slope is cut like everybody's: the law changes by a factor e^epsilon at most."""
+    public = task(mass=60.0, epsilon=0.5)
+    crowd = [[k % 30, 3] for k in range(300)]
+    without = np.log(law(public, users_of([*crowd, [0, 0]])))
+    with_it = np.log(law(public, users_of([*crowd, [10**12, 10**12]])))
+    assert 0 < np.abs(without - with_it).max() <= 0.5 * (1 + 1e-9)
+
+
+def test_identical_users_need_intervals():
+    """All norms 10: the first threshold above, where points above 10 would all score alike."""
+    users, public = users_of([[10, 0]] * 1000), task(mass=50.0, ends=(1.0, 1000.0), epsilon=1.0)
+    first = int(np.searchsorted(public.grid, 10.0))
+    assert law(public, users)[first] > 0.9999
+
+
+# -- scores ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [0.0, 2.5, 4.0, 100.0])
+def test_tail_scores(level):
+    """One score is 0 for every population, and a user moves no score by more than 1."""
+    edges = np.array([1, 2, 4])
+    scores = {}
+    for counts in itertools.product(range(6), repeat=4):
+        above = (np.array(counts)[:, None] > edges).sum(axis=0)
+        scores[counts] = tail_scores(above, level)
+        assert scores[counts].max() == 0
+    worst = max(
+        np.abs(scores[counts] - scores[(*counts[:3], other)]).max()
+        for counts in scores
+        for other in range(6)
+    )
+    assert worst <= 1
+    assert tail_scores(np.array([7]), level).tolist() == [0.0]
+
+
+def test_safe_rank():
+    assert safe_rank(5.0, 41, math.inf) == 5.0
+    assert safe_rank(0.0, 50, 2.0, beta=0.5) == pytest.approx(math.log(100))
+    with pytest.raises(ValueError, match="epsilon"):
+        safe_rank(1.0, 10, 0.0)

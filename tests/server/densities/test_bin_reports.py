@@ -1,0 +1,80 @@
+"""Bins of one sample: what a user is asked, and what its report gives away."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from clients.densities.queries import BinReports
+from fedhist.base.errors import WireError
+from fedhist.model.query import Report
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
+from fedhist.users.streams import SeededStreams
+
+
+def streams(users: Users, seed: int = 0) -> SeededStreams:
+    return SeededStreams(users.ids, seed, "test")
+
+
+def test_bins_without_noise() -> None:
+    """Ends of the range count; samples outside are clipped, unusable records say so."""
+    records = [[0.0], [0.249], [0.25], [1.0], [7.0], [-3.0], [], [0.3, math.nan], [math.inf]]
+    sizes = np.cumsum([0, *map(len, records)])
+    values = np.array([x for r in records for x in r])
+    users = Users.from_samples(user_ids(Keys.range(len(records))), sizes, values)
+    query = BinReports(4, math.inf)
+    summary = query.fold(query.answer(users, streams(users)))
+    assert query.masses(summary) * 9 == pytest.approx([3, 1, 0, 3])
+    drawn = query.draw_summary(users, np.random.default_rng(0))
+    assert query.masses(drawn) == pytest.approx(query.masses(summary))
+
+
+def test_one_of_the_samples_is_drawn_uniformly() -> None:
+    n = 6000
+    users = Users.from_samples(
+        user_ids(Keys.range(n)), np.arange(n + 1) * 3, np.tile([0.1, 0.1, 0.9], n)
+    )
+    query = BinReports(2, math.inf)
+    shares = query.masses(query.fold(query.answer(users, streams(users))))
+    # six standard errors: a false alarm has probability 2e-9
+    assert shares[0] == pytest.approx(2 / 3, abs=6 * math.sqrt(2 / 9 / n))
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
+def test_privacy_is_the_oracles(epsilon: float) -> None:
+    """The law of a report: epsilon suffices, and nothing smaller does."""
+    query = BinReports(9, epsilon)
+    law = query.finite_channel()
+    assert law is not None
+    assert query.exact
+    assert 0.999 * epsilon < law.worst().log_ratio <= epsilon * (1 + 1e-12)
+
+
+def test_estimates_are_unbiased_on_both_paths() -> None:
+    """The bins' shares, within six standard errors of the oracle's: 9 times 2 alarms of 2e-9."""
+    n = 20_000
+    rng = np.random.default_rng(1)
+    x = rng.beta(2, 5, n)
+    users = Users.from_samples(user_ids(Keys.range(n)), np.arange(n + 1), x)
+    query = BinReports(9, 1.0)
+    exact = np.histogram(x, np.arange(10) / 9)[0] / n
+    error = np.sqrt(query.channel.variance(exact) / n)
+    one = query.masses(query.fold(query.answer(users, streams(users))))
+    two = query.masses(query.draw_summary(users, rng))
+    for found in (one, two):
+        assert (np.abs(found - exact) < 6 * error).all()
+
+
+def test_reports_are_checked() -> None:
+    users = Users.from_records({"a": [0.5], "b": [0.1]})
+    query = BinReports(9, 8.0)
+    report = query.answer(users, streams(users))
+    query.check(report)
+    wrong = Report(report.ids, {"bin": np.full(2, query.channel.size, dtype=np.uint32)})
+    with pytest.raises(WireError, match="bin"):
+        query.check(wrong)
+    with pytest.raises(ValueError, match="epsilon"):
+        BinReports(9, 0.0)

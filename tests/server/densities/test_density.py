@@ -1,0 +1,232 @@
+"""Densities by centred reports under local privacy, against the density that samples are from.
+
+Runs over many seeds draw the summaries from their exact law; one test here and the contract tests
+go through every user's report.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clients.centred.queries import RadiusVotes, RankReports
+from clients.densities.queries import BinReports
+from fedhist.base.arrays import Floats
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
+from server.densities.density import Density
+from server.densities.series import project_density, shrink_by_decay
+from simulations.populations.density_samples import DensitySamples
+from tests.running import drawn as run
+
+
+def sample(n: int, T: Any, seed: int = 1, **how: Any) -> tuple[Users, Floats]:
+    """Users, and the average density of theirs on the grid."""
+    given = {"density": "beta", "beta": (2.0, 5.0), **how}
+    spec = DensitySamples(n_users=n, samples_per_user=T, seed=seed, **given)
+    return spec.load().users, spec.on_grid(1024)
+
+
+def losses(protocol: Density, runs: int, T: Any, **how: Any) -> Floats:
+    """Integrated squared errors of runs on users drawn anew."""
+    found = []
+    for seed in range(runs):
+        users, exact = sample(protocol.n_users, T, seed, **how)
+        found.append(protocol.loss(run(protocol, users, seed)[0].value, exact))
+    return np.array(found)
+
+
+# -- the script ------------------------------------------------------------------------------------
+
+
+def test_stages_and_votes_are_disjoint_cohorts() -> None:
+    users, _ = sample(8000, 40)
+    protocol = Density(2.0, 8000, 40)
+    estimate, queries, summaries = run(protocol, users)
+    kinds = [type(q) for q in queries]
+    assert kinds[0] is BinReports
+    assert kinds[1:3] == [RadiusVotes, RankReports]
+    assert len(queries) == protocol.max_rounds >= 3
+    cohorts = [getattr(q, "cohort") for q in queries]  # noqa: B009
+    assert sum(c.share for c in cohorts) == pytest.approx(1)
+    assert all(a.disjoint(b) for i, a in enumerate(cohorts) for b in cohorts[:i])
+    assert sum(s.n_users for s in summaries) == 8000
+    assert estimate.public["bins"] == queries[0].n_bins
+    assert estimate.public["level"] == protocol.terms
+
+
+def test_the_value_is_made_of_the_bins() -> None:
+    """One sample a user: coefficients of the bins' shares, shrunk and projected by hand."""
+    users, _ = sample(9000, 1)
+    protocol = Density(2.0, 9000, 1)
+    estimate, (query,), (summary,) = run(protocol, users)
+    assert isinstance(query, BinReports)
+    assert query.cohort is None
+    B, J = query.n_bins, protocol.terms - 1
+    shares = query.masses(summary)
+    middle, x = (np.arange(B) + 0.5) / B, (np.arange(1024) + 0.5) / 1024
+    theta, spread = np.empty(J), np.empty(J)
+    for j in range(1, J + 1):
+        kept = math.sin(math.pi * j / (2 * B)) / (math.pi * j / (2 * B))
+        theta[j - 1] = math.sqrt(2) * (np.cos(math.pi * j * middle) * shares).sum() / kept
+        spread[j - 1] = 1 / kept
+    assert protocol.series_plan.stages is not None
+    stderr = spread * math.sqrt(protocol.series_plan.stages.risk / np.square(spread).sum())
+    waves = np.stack([math.sqrt(2) * np.cos(math.pi * j * x) for j in range(1, J + 1)])
+    series = 1 + shrink_by_decay(theta, stderr) @ waves
+    assert estimate.value == pytest.approx(project_density(series), abs=1e-9)
+    assert estimate.stderr == pytest.approx(np.sqrt(np.square(stderr) @ np.square(waves)))
+    plain = run(replace(protocol, shrink=False, project=False), users)[0]
+    assert plain.value == pytest.approx(1 + theta @ waves, abs=1e-9)
+
+
+@pytest.mark.parametrize("given", [{"level": 1}, {"n_users": 20, "epsilon": 0.1}])
+def test_the_uniform_density_costs_nothing(given: dict[str, Any]) -> None:
+    users, _ = sample(300, 10)
+    protocol = Density(**({"epsilon": 0.5, "n_users": 300, "samples_per_user": 10} | given))
+    estimate, queries, _ = run(protocol, users)
+    assert (protocol.terms, protocol.max_rounds, queries) == (1, 0, [])
+    assert estimate.value.tolist() == [1.0] * 1024
+    assert protocol.error(users).stderr == pytest.approx(0, abs=1e-12)
+
+
+# -- its error -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "T", "epsilon", "how", "runs", "most"),
+    [
+        (15_000, 40, 1.6, {}, 10, 0.0050),  # .0038 over 30 runs
+        (15_000, 1, 1.6, {}, 16, 0.021),  # .0155
+        (40_000, 20, 1.0, {"beta": (1.0, 3.0)}, 6, 0.0042),  # .0024
+        (8000, 4, 4.0, {"users": "dirichlet"}, 12, 0.012),
+    ],
+)
+def test_error_is_predicted(
+    n: int, T: int, epsilon: float, how: dict[str, Any], runs: int, most: float
+) -> None:
+    """One run deviates by half of the error at most, and so the average by .5 / sqrt(runs).
+
+    Bounds are four deviations away, so that a false alarm has probability 1e-4 each; ``most`` is
+    what the error was in longer runs, and three deviations more.
+    """
+    protocol = Density(epsilon, n, T)
+    found = losses(protocol, runs, T, **how)
+    expected = protocol.error(sample(n, T, **how)[0]).expected
+    assert abs(found.mean() / expected - 1) < 4 * 0.5 / math.sqrt(runs)
+    assert found.mean() < most
+
+
+def test_a_density_that_differs_at_the_ends_needs_no_period() -> None:
+    """Beta(1, 3) on the Fourier basis has the error of its jump, whatever the users."""
+    how = {"beta": (1.0, 3.0)}
+    cosine = losses(Density(2.0, 8000, 30), 4, 30, **how).mean()
+    fourier = losses(Density(2.0, 8000, 30, basis="fourier"), 4, 30, **how).mean()
+    assert cosine < 0.2 * fourier
+
+
+def test_a_periodic_density() -> None:
+    """Declared periodic, whole vectors have a fraction of the error of one coefficient a user."""
+    how = {"density": "two-bumps"}
+    centred = losses(Density(2.0, 8000, 40, basis="fourier"), 4, 40, **how).mean()
+    given: dict[str, Any] = {"basis": "fourier", "method": "folds", "radius": 4.0}
+    folds = losses(Density(2.0, 8000, 40, **given), 4, 40, **how).mean()
+    assert centred < 0.6 * folds
+
+
+def test_stderr_is_calibrated() -> None:
+    """Of a density that the projection leaves alone, and within its level.
+
+    A run's average of z^2 over the grid deviates by .7 or less, that of 24 runs by .15.
+    """
+    spec = DensitySamples(n_users=4000, samples_per_user=30, density="beta", beta=(1.0, 2.0))
+    exact = spec.on_grid(1024)  # 2 - 2 x: theta_j = 0 for even j, and 4 sqrt(2) / (pi j)^2
+    z2 = []
+    for seed in range(24):
+        users = replace(spec, seed=seed).load().users
+        protocol = Density(3.0, 4000, 30, level=6, shrink=False, project=False)
+        estimate = run(protocol, users, seed)[0]
+        z2.append(np.mean(np.square((estimate.value - exact) / estimate.stderr)))
+    assert 0.4 < np.mean(z2) < 1.8
+
+
+def test_every_users_report() -> None:
+    """The same through the clients: one run, below three times the prediction."""
+    users, exact = sample(3000, [4, 40])
+    protocol = Density(2.0, 3000, 15)
+    estimate, _, _ = run(protocol, users, aggregate=False)
+    assert protocol.loss(estimate.value, exact) < 3 * protocol.error(users).expected
+    assert estimate.value.mean() == pytest.approx(1)
+    assert estimate.value.min() >= 0
+
+
+# -- plan, records, parameters ---------------------------------------------------------------------
+
+
+def test_the_plan_follows_the_public_numbers() -> None:
+    plan = Density(1.0, 20_000, 100).series_plan
+    few, one = Density(1.0, 2000, 100).series_plan, Density(1.0, 20_000, 1).series_plan
+    assert few.n_coefficients < plan.n_coefficients
+    assert one.n_coefficients < plan.n_coefficients
+    assert one.stages is not None
+    assert plan.stages is not None
+    assert (one.stages.n_stages, one.n_bins > one.n_coefficients) == (1, True)
+    assert plan.stages.n_stages > 1
+    wide = Density(1.0, 20_000, 100, mean_scale=1.0).series_plan
+    assert wide.stages is not None
+    assert wide.stages.sigma > plan.stages.sigma
+    smooth = Density(1.0, 20_000, 100, smoothness=3.0).series_plan
+    assert smooth.n_coefficients < plan.n_coefficients
+    assert Density(1.0, 20_000, 100, basis="fourier").terms % 2 == 1
+    assert Density(1.0, 20_000, 100, level=6).series_plan.n_coefficients == 5
+    assert Density(1.0, 20_000, 100, grid=8, truth_level=5).terms < 8
+
+
+def test_any_record_is_answered_for() -> None:
+    n = 900
+    values = np.tile([math.nan, 1e300, -1e300, math.inf, 0.5, 0.2], n // 6)
+    users = Users.from_samples(user_ids(Keys.range(n)), np.arange(n + 1), values)
+    for T in (1, 64):
+        for aggregate in (False, True):
+            estimate, _, summaries = run(Density(4.0, n, T, level=3), users, aggregate=aggregate)
+            assert sum(s.n_users for s in summaries) == n
+            assert np.isfinite(estimate.value).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"smoothness": 0.0}, "smoothness.*0"),
+        ({"radius": math.inf}, "radius.*inf"),
+        ({"basis": "sine"}, "basis.*'sine'"),
+        ({"method": "fold"}, "method.*'fold'"),
+        ({"method": "folds"}, "has the basis \"fourier\", got 'cosine'"),
+        ({"clip_mass": 0.6}, "it is gone"),
+        ({"level": 1024}, "level.*1024"),
+    ],
+)
+def test_refusals(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        Density(**({"epsilon": 1.0, "n_users": 100, "samples_per_user": 10} | wrong))
+
+
+def test_users_who_differ_are_asked_for_bins_again() -> None:
+    """Where the radius stays large a bin says more than the vector; it is found out, not declared.
+
+    One in two samples of a user is the same atom, so that 300 of them are worth two.
+    """
+    how = {"users": "dirichlet", "concentration": 1.0}
+    users, _ = sample(4000, 300, **how)
+    queries = run(Density(4.0, 4000, 300), users)[1]
+    assert sum(isinstance(q, BinReports) for q in queries) >= 2
+    alike, _ = sample(4000, 300)
+    assert [type(q) for q in run(Density(4.0, 4000, 300), alike)[1]].count(BinReports) == 1
+
+
+def test_a_prediction_where_rounding_leaves_no_variance() -> None:
+    users, _ = sample(300, 1)
+    assert math.isfinite(Density(30.0, 300, 1).error(users).expected)

@@ -1,0 +1,267 @@
+"""Centred counts: sensitivities of each round by enumeration, budgets, and what is estimated."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clients.distributions.queries import CentredCounts, CentredNorms
+from clients.records.whitened import FRAME_STEPS
+from fedhist.base.errors import BudgetExceeded, WireError
+from fedhist.model.query import Report, Summary
+from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
+from fedhist.privacy.ledger import Ledger
+from fedhist.users.keys import Keys
+from server.distributions.centred import centred_task, combined, radius_scores
+from server.distributions.distribution import Distribution
+from server.noise import SimulatedNoise
+from server.session.curator import Curator
+from server.session.journal import Journal
+from tests.running import recorded, result, run, secure, streams, table_users
+
+DOMAIN = Keys.of(["b", "a", "お茶"])
+CENTRE = np.array([0.5, 0.25, 0.25])
+SPREAD = np.sqrt(CENTRE)
+RADII = np.array([0.3, 0.6, 0.9, 1.3])
+
+
+def norms(m=3, own=False):
+    return CentredNorms(DOMAIN, m, own, CENTRE, SPREAD, RADII)
+
+
+def offsets(radius, m=3, own=False):
+    return CentredCounts(DOMAIN, m, own, CENTRE, SPREAD, radius)
+
+
+def summary_of(query, users):
+    """The fused summary, which the server accepts, as it does the report."""
+    report = query.answer(users, streams(users))
+    query.check(report)
+    found = query.answer_folded(users, streams)
+    query.check_summary(found)
+    folded = query.fold(report)
+    for name, total in found.sums.items():
+        assert np.array_equal(total, folded.sums[name])
+    return found
+
+
+def every_record(m):
+    found = [r for r in itertools.product(range(m + 1), repeat=3) if sum(r) <= m]
+    return [table_users(np.array([r]), DOMAIN) for r in found]
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("radius", [0.3, 0.7, 5.0])
+def test_offsets_of_any_two_records_differ_by_at_most_the_sensitivity(own, radius):
+    """Over all records of up to three items: one row is 2^20 long, two differ by twice that."""
+    query = offsets(radius, own=own)
+    rows = np.array([summary_of(query, u).sums["steps"] for u in every_record(3)])
+    square = (rows**2).sum(axis=1)
+    assert square.max() <= FRAME_STEPS**2 == (query.l2_sensitivity() / 2) ** 2
+    apart = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+    assert apart.max() <= query.l2_sensitivity() ** 2
+    if radius < 0.5:  # nearly everybody is scaled down: both are nearly attained
+        assert square.max() > 0.999 * FRAME_STEPS**2
+        assert apart.max() > 0.95 * query.l2_sensitivity() ** 2
+    assert not rows[0].any()  # the empty record
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_scores_of_radii_move_by_at_most_one(own):
+    """Over all populations of two and all replacements, for every target."""
+    query = norms(2, own)
+    above = [query.above(summary_of(query, u)) for u in every_record(2)]
+    largest = 0.0
+    for a, b, c in itertools.product(above, repeat=3):
+        for target in (0, 1, 2):
+            one, two = (radius_scores(a + x, 2, target) for x in (b, c))
+            largest = max(largest, float(np.abs(one - two).max()))
+    assert largest == 1
+
+
+def test_the_best_radius_leaves_the_target_outside():
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        above = np.sort(rng.integers(0, 101, 12))[::-1].copy()
+        above[-1] = 0
+        scores, target = radius_scores(above, 100, 7), 7
+        best = int(np.flatnonzero(above <= target)[0])
+        assert scores[best] == scores.max() == 0
+
+
+def test_cells_and_totals_that_no_users_can_send():
+    query = norms()
+    ids = np.arange(2, dtype=np.uint64)
+    for cell in (np.array([0, 5]), np.array([-1, 0])):
+        with pytest.raises(WireError, match="outside"):
+            query.check(Report(ids, {"cell": cell.astype(np.int32)}))
+    with pytest.raises(WireError, match="hold 3 users, not 2"):
+        query.check_summary(Summary(2, {"users": np.array([1, 1, 1, 0, 0])}))
+    row = np.zeros((2, 3), dtype=np.int32)
+    row[1] = FRAME_STEPS * 3 // 5
+    with pytest.raises(WireError, match=r"over 2\^20"):
+        offsets(1.0).check(Report(ids, {"row": row}))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"centre": np.array([0.5, 0.5])}, "centre must be"),
+        ({"centre": np.array([0.5, 0.5, np.nan])}, "centre must be"),
+        ({"centre": np.array([2.0, 0.0, 0.0])}, r"centre must lie in \[-1, 1\]"),
+        ({"spread": np.array([0.0, 1.0, 1.0])}, "spread must lie"),
+        ({"radii": np.array([1.0, 1.0])}, "increase"),
+        ({"radii": np.array([])}, "radii"),
+        ({"m": 0}, "m must be"),
+    ],
+)
+def test_frames_that_are_refused(change, problem):
+    with pytest.raises(ValueError, match=problem):
+        replace(norms(), **change)
+
+
+# -- the release -----------------------------------------------------------------------------------
+
+
+def settings(k, m, s, **more):
+    keys = Keys.of([f"{i:04d}" for i in range(k)])
+    given = {"epsilon": 1.0, "delta": 1e-6, "samples_per_user": m, "n_users": s, **more}
+    return Distribution(keys, mechanism="centred", **given)
+
+
+@pytest.mark.parametrize("s", [40, 800, 20_000])
+def test_shares_of_the_budget_add_up(s):
+    """Also below the floor, where no radius is selected."""
+    for k, m, epsilon in ((2, 1, 0.1), (20, 200, 1.0), (5000, 50, 8.0)):
+        task = centred_task(settings(k, m, s, epsilon=epsilon).task)
+        assert task.first + task.second + task.far + task.third == pytest.approx(epsilon)
+        assert min(task.first, task.second) > 0
+        assert task.third >= 0.77 * epsilon
+        top = math.sqrt(2) / task.spread(np.zeros(1))[0]
+        assert task.radii[-1] >= top * 0.999 or task.floor == 1  # nobody is beyond
+
+
+def population(k, m, s, concentration, seed=3):
+    rng = np.random.default_rng(seed)
+    p = np.full(k, 1 / k)
+    shares = rng.dirichlet(p * concentration, s) if concentration else p
+    return table_users(rng.multinomial(m, shares, s), settings(k, m, s).domain)
+
+
+@pytest.mark.parametrize(
+    ("s", "concentration", "labels"),
+    [
+        (40, 0, ["centre", "shares"]),  # too few to select a radius
+        (5000, 0, ["centre", "radius", "far users", "offsets"]),
+        (5000, 0.5, ["centre", "radius", "shares"]),  # users who differ too much
+    ],
+)
+def test_every_branch_spends_the_budget_and_no_more(s, concentration, labels):
+    users = population(10, 400, s, concentration)
+    for noise in (None, secure):
+        estimate = run(settings(10, 400, s), users, noise=noise).estimate
+        spent = estimate.ledger.spent()
+        found = [e.label for e in estimate.ledger.entries]
+        assert noise or found == labels  # other draws may decide otherwise
+        assert spent.epsilon == pytest.approx(1.0, rel=1e-6)
+        assert spent.epsilon <= 1.0 + 1e-9
+        assert spent.how.startswith("zCDP" if "offsets" in found else "basic")
+    tight = replace(settings(10, 400, s), epsilon=1.0)
+    limit = replace(tight.guarantee, epsilon=0.9)
+    script = tight.rounds(_curator(limit))
+    with pytest.raises(BudgetExceeded):
+        _drive(script, users)
+
+
+def _curator(limit):
+    return Curator(Ledger(limit), lambda i: SimulatedNoise(1, i), Journal())
+
+
+def _drive(script, users):
+    query = next(script)
+    while True:
+        query = script.send(query.answer_folded(users, streams))
+
+
+def test_the_noise_is_for_the_radius():
+    """The recorded std of the offsets: at least the multiplier times twice 2^20 steps."""
+    protocol = settings(10, 400, 5000)
+    task = centred_task(protocol.task)
+    users = population(10, 400, 5000, 0)
+    stds = []
+    for discrete in (True, False):
+        noise, drawn = recorded("discrete_gaussian" if discrete else "gaussian")
+        run(replace(protocol, discrete=discrete), users, noise=noise)
+        stds += [size for _, size in drawn]
+    left = zcdp_rho(1.0, 1e-6) - (task.first**2 + task.far**2) / 2 - task.second**2 / 8
+    zcdp, analytic = math.sqrt(0.5 / left), gaussian_multiplier(task.third, 1e-6)
+    wanted = [min(zcdp, analytic)] * 2  # whole numbers, of many steps, and real ones
+    assert stds == pytest.approx([2 * FRAME_STEPS * z for z in wanted], rel=1e-6)
+
+
+def test_basic_composition_where_it_gives_less_noise():
+    """Large epsilon: the first round would take all of rho."""
+    task = centred_task(settings(4, 100, 1500, epsilon=30.0, discrete=False).task)
+    assert task.left == 0
+    assert task.multiplier == pytest.approx(gaussian_multiplier(task.third, 1e-6))
+    assert replace(task, rho=0.0).multiplier == task.multiplier
+
+
+@pytest.mark.parametrize("concentration", [0, 300.0])
+def test_it_estimates_the_average_of_the_users(concentration):
+    """40 runs at k = 5: the error is as predicted for alike users, and the mean error is none.
+
+    Means of 40 against 4.5 standard errors: false alarm below 1e-4 for the ten of them.
+    """
+    k, m, s = 5, 400, 8000
+    users, protocol = population(k, m, s, concentration), settings(k, m, s, project=False)
+    truth = protocol.truth(users)
+    off = np.array([run(protocol, users, i).estimate.value - truth for i in range(40)])
+    assert (np.abs(off.mean(axis=0)) < 4.5 * off.std(axis=0) / math.sqrt(40) + 1e-5).all()
+    measured, predicted = np.abs(off).sum(axis=1).mean(), centred_task(protocol.task).error()
+    laplace = 2 * k / s
+    assert measured < 0.7 * laplace
+    if not concentration:
+        assert measured == pytest.approx(predicted, rel=0.25)
+
+
+def test_a_cluster_far_away_is_not_clipped_away():
+    """5 % of the users elsewhere: shares are asked for again, and the error stays near Laplace's.
+
+    One radius in ten comes near the cluster, clips it by less than a half, and says so.
+    """
+    k, m, s = 20, 200, 5000
+    rng = np.random.default_rng(2)
+    p = 1 / np.arange(1, k + 1)
+    p /= p.sum()
+    shares = np.where(np.arange(s)[:, None] < s // 20, p[::-1], p)
+    users = table_users(rng.multinomial(m, shares), settings(k, m, s).domain)
+    protocol = settings(k, m, s)
+    ran = [run(protocol, users, i).estimate for i in range(10)]
+    assert sum(e.ledger.entries[-1].label == "shares" for e in ran) >= 8
+    assert all("own distributions differ" in e.warnings[0] for e in ran)
+    assert np.mean([protocol.loss_of(e, users) for e in ran]) < 1.6 * 2 * k / s
+
+
+def test_alike_users_are_hardly_ever_said_to_differ():
+    """20 runs: a false alarm of one in 200 each, three of them have a chance of 1e-4."""
+    users, protocol = population(10, 400, 5000, 0), settings(10, 400, 5000)
+    ran = [run(protocol, users, i).estimate for i in range(20)]
+    assert sum(bool(e.warnings) for e in ran) <= 2
+
+
+def test_two_values_are_weighed_by_their_variances():
+    mean = combined(np.array([0.0]), 1.0, np.array([1.0]), np.array([0.5]))
+    assert mean.tolist() == [0.8]
+
+
+def test_users_without_items_are_no_error():
+    users = table_users(np.zeros((9000, 3), int), Keys.of(["x", "y", "z"]))
+    protocol = Distribution(users.vocabulary, 1.0, 50, 9000, delta=1e-6, mechanism="centred")
+    estimate = result(protocol, users)
+    assert estimate.value.sum() == pytest.approx(1)
+    assert "fewer items" in estimate.warnings[0]

@@ -1,0 +1,251 @@
+"""Private medians of the number of samples: laws by enumeration, the example that runs off the end.
+
+The worst cases over all small populations are both bounded by and equal to what is declared.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.privacy.ledger import Ledger
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from server.distributions.median_size import (
+    EM_SHARE,
+    Median,
+    MedianTask,
+    class_counts,
+    em_search,
+    median_scores,
+    size_classes,
+    size_query,
+)
+from server.noise import SimulatedNoise
+from server.printed.ragged_distribution import (
+    dyadic_median,
+    dyadic_search,
+    dyadic_slack,
+)
+from server.session.curator import Curator
+from server.session.journal import Journal
+
+RULES = {"em": em_search, "dyadic": dyadic_search}
+TEA = Keys.of(["tea"])
+
+
+def drinkers(sizes: Any) -> Users:
+    sizes = np.asarray(sizes, dtype=np.int64)
+    n = np.arange(len(sizes))
+    return Users.from_counts(n, n, np.zeros(len(n), np.int64), sizes, TEA)
+
+
+def task(m_max: int, s: int, epsilon: float = 1.0, beta: float = 0.05) -> MedianTask:
+    return MedianTask(TEA, m_max, s, epsilon, beta)
+
+
+def search(rule: str, t: MedianTask, sizes: Any, seed: int = 0) -> tuple[Median, Ledger]:
+    users, ledger = drinkers(sizes), Ledger()
+    curator = Curator(ledger, lambda i: SimulatedNoise(seed, i), Journal())
+    script = RULES[rule](t, curator)
+    query = next(script)
+    try:
+        script.send(query.fold(query.answer(users, None)))  # type: ignore[arg-type]
+    except StopIteration as stop:
+        return stop.value, ledger
+    raise AssertionError("one round is enough")
+
+
+def classes(sizes: Any, m_max: int) -> np.ndarray[Any, Any]:
+    query = size_query(TEA, m_max)
+    return class_counts(query.fold(query.answer(drinkers(sizes), None)))  # type: ignore[arg-type]
+
+
+# -- the classes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("m_max", [1, 2, 3, 4, 7, 8, 9, 1000, 1 << 20])
+def test_classes_are_dyadic(m_max: int) -> None:
+    v = size_classes(m_max)
+    assert v == math.floor(math.log2(m_max)) + 2
+    sizes = [0, *range(1, 40), m_max, m_max - 1, 5 * m_max]
+    expected = np.zeros(v, dtype=np.int64)
+    for m in sizes:
+        expected[0 if m == 0 else min(math.floor(math.log2(m)) + 1, v - 1)] += 1
+    assert classes(sizes, m_max).tolist() == expected.tolist()
+
+
+def test_without_noise_both_find_the_power_of_two_below_the_median() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        sizes = rng.integers(1, rng.integers(2, 200), 2 * rng.integers(3, 40) + 1)
+        expected = 1 << int(np.median(sizes)).bit_length() - 1
+        for rule, s in (("em", len(sizes)), ("dyadic", len(sizes))):
+            found, _ = search(rule, task(256, s, math.inf), sizes)
+            assert found.size == expected
+            assert found.users == (sizes >= expected).sum()
+
+
+def test_sizes_beyond_m_max_count_as_m_max() -> None:
+    for rule in RULES:
+        assert search(rule, task(10, 5, math.inf), [10**9] * 5)[0] == Median(8, 5.0)
+
+
+# -- privacy, by enumeration -----------------------------------------------------------------------
+
+SIZES = (0, 1, 2, 5)  # one of every class for m_max = 4
+
+
+def neighbours(s: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    out = []
+    for rest in itertools.combinations_with_replacement(SIZES, s - 1):
+        out += [((*rest, a), (*rest, b)) for a in SIZES for b in SIZES if a != b]
+    return out
+
+
+def test_sensitivities_are_attained_and_never_passed() -> None:
+    worst_l1 = worst_score = worst_tail = 0.0
+    for a, b in neighbours(4):
+        x, y = classes(a, 4), classes(b, 4)
+        worst_l1 = max(worst_l1, np.abs(x - y).sum())
+        worst_score = max(worst_score, np.abs(median_scores(x) - median_scores(y)).max())
+        tails = np.cumsum(x[::-1])[:-1] - np.cumsum(y[::-1])[:-1]  # s-hat counts one of these
+        worst_tail = max(worst_tail, np.abs(tails).max())
+    assert (worst_l1, worst_score, worst_tail) == (2, 1, 1)
+
+
+def log_law(sizes: tuple[int, ...], t: MedianTask, z: np.ndarray[Any, Any]) -> Any:
+    """Log probability of every (class, noisy count) of "em", from scratch."""
+    counts = classes(sizes, 4)
+    weight = EM_SHARE * t.epsilon / 2
+    logit = weight * median_scores(counts)
+    log_p = logit - np.log(np.exp(logit).sum())
+    rate = (1 - EM_SHARE) * t.epsilon
+    above = np.array([counts[j + 1 :].sum() for j in range(len(counts) - 1)])
+    noise = math.log(math.tanh(rate / 2)) - rate * np.abs(z - above[:, None])
+    return log_p[:, None] + noise, log_p
+
+
+def test_em_is_epsilon_private_and_has_bounded_range() -> None:
+    """Exact joint law of m-hat and s-hat over all neighbours; beyond z the ratio is constant."""
+    t, z = task(4, 4, 0.9), np.arange(-3, 9)
+    worst = spread = 0.0
+    for a, b in neighbours(4):
+        (joint_a, p_a), (joint_b, p_b) = log_law(a, t, z), log_law(b, t, z)
+        worst = max(worst, np.abs(joint_a - joint_b).max())
+        spread = max(spread, np.ptp(p_a - p_b))
+    assert worst <= 0.9 * (1 + 1e-12)
+    assert spread <= EM_SHARE * 0.9 * (1 + 1e-12)
+    assert worst > 0.9 * 0.6  # a smaller epsilon does not hold
+    assert spread > EM_SHARE * 0.9 * 0.6
+
+
+def test_dyadic_spends_epsilon_exactly() -> None:
+    """Worst log ratio of the noise on all classes over all outputs, at the scale drawn."""
+    scale = 2.0
+    z = np.arange(-6, 7)
+    worst = 0.0
+    for a, b in neighbours(4):
+        x, y = classes(a, 4), classes(b, 4)
+        per_class = (np.abs(z[:, None] - y) - np.abs(z[:, None] - x)).max(axis=0) / scale
+        worst = max(worst, float(per_class.sum()))
+    assert worst == pytest.approx(1.0, rel=1e-12)
+
+
+def test_the_ledger_is_charged_what_is_spent() -> None:
+    sizes = [5] * 400
+    _, ledger = search("em", task(8, 400, 2.0), sizes)
+    assert [e.release.epsilon for e in ledger.entries] == pytest.approx([1.5, 0.5])
+    assert sum(e.release.rho for e in ledger.entries) == pytest.approx(1.5**2 / 8 + 0.5**2 / 2)
+    _, ledger = search("dyadic", task(8, 400, 2.0), sizes)
+    assert [e.release.epsilon for e in ledger.entries] == [2.0]
+
+
+# -- what they find --------------------------------------------------------------------------------
+
+
+def test_two_hundred_users_with_64_samples_each() -> None:
+    """With epsilon = .5 the printed rule runs off the end of the classes, where all is noise.
+
+    B is 106 > s / 2 there, so it stops at the first class from the end whose sum is above -6: the
+    last one in nine cases of ten. Where that sum is positive (4 in 10) the answer is m-hat = 4096;
+    otherwise there is none. Fewer than 7 such answers in 40 have a chance of 1e-4, as have ten of
+    64. The exponential mechanism finds 64 but for 1e-7.
+    """
+    t = task(4096, 200, 0.5)
+    assert dyadic_slack(t) > 100
+    found = [search("dyadic", t, [64] * 200, seed)[0].size for seed in range(40)]
+    assert found.count(4096) >= 7
+    assert found.count(64) < 10
+    assert 8 * dyadic_slack(t) > 200  # so it is refused
+    assert t.least_users < 200
+    assert [search("em", t, [64] * 200, seed)[0].size for seed in range(40)] == [64] * 40
+
+
+def test_the_count_itself_would_not_tell_alike_users() -> None:
+    """-|c_j - s / 2| is -100 for all classes of 200 users with 64 samples: a choice at random."""
+    counts = classes([64] * 200, 4096)
+    above = np.array([counts[j + 1 :].sum() for j in range(len(counts) - 1)])
+    assert set(-np.abs(above - 100)) == {-100}
+    assert (median_scores(counts) == 0).sum() == 1
+
+
+def test_the_slack_is_the_formula() -> None:
+    slack = dyadic_slack(task(4096, 200, 0.5))
+    assert slack == pytest.approx(4 * math.sqrt(8 * 14 * math.log(560)))
+    assert dyadic_slack(task(2, 200)) == pytest.approx(2 * 3 * math.log(120))  # v L is the least
+
+
+def test_the_slack_bounds_all_sums_of_noise() -> None:
+    """4000 draws of 14 classes; the bound is loose, so a correct program fails below 1e-9."""
+    t = task(4096, 10_000, 0.3, beta=0.2)
+    noise = SimulatedNoise(3, 0).discrete_laplace((4000, t.classes), 2 / 0.3)
+    largest = np.abs(np.cumsum(noise, axis=1)).max(axis=1)
+    assert (largest > dyadic_slack(t)).mean() < 0.2
+    assert (largest > dyadic_slack(t) / 4).mean() > 0.2
+
+
+@pytest.mark.parametrize(("rule", "s"), [("em", 4000), ("dyadic", 4000)])
+def test_lemma_10_holds(rule: str, s: int) -> None:
+    """m-hat >= median / 2 and s-hat near s' >= s / 4, with 20 seeds; beta = 1e-6 each."""
+    rng = np.random.default_rng(8)
+    sizes = rng.geometric(0.02, 4000)
+    t = task(1024, s, 2.0, beta=1e-6)
+    for seed in range(20):
+        found, _ = search(rule, t, sizes, seed)
+        kept = (sizes >= found.size).sum()
+        assert found.size >= np.median(sizes) / 2
+        assert kept >= 1000
+        assert abs(found.users - kept) <= (t.count_slack if rule == "em" else dyadic_slack(t))
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+def test_users_without_samples_fail() -> None:
+    assert search("dyadic", task(8, 4000), [0] * 4000)[0].size == 0
+    found, _ = search("em", task(8, 4000), [0] * 4000)
+    assert found.size == 0
+    assert "too few" in found.reason
+    assert dyadic_median(np.array([10, 0, 0]), task(2, 10, math.inf)).size == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"m_max": 0}, "m_max.*0"),
+        ({"m_max": (1 << 31) + 1}, "m_max"),
+        ({"beta": 0.0}, "beta.*0"),
+        ({"beta": 1.0}, "beta.*1"),
+        ({"epsilon": 0.0}, "epsilon"),
+    ],
+)
+def test_impossible_tasks_are_refused(change: dict[str, Any], match: str) -> None:
+    good = {"domain": TEA, "m_max": 8, "n_users": 10, "epsilon": 1.0}
+    MedianTask(**good)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=match):
+        MedianTask(**{**good, **change})

@@ -1,0 +1,381 @@
+"""The whole of Appendix E: budgets, exact privacy on tiny populations, errors, refusals."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.model.query import Summary
+from fedhist.privacy.guarantee import zcdp_rho
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
+from server.distributions.binomial_scores import SCORE_SENSITIVITY
+from server.distributions.median_size import RaggedTask, release
+from server.distributions.ragged_distribution import RaggedDistribution
+from server.noise import SimulatedNoise
+from server.printed.ragged_distribution import (
+    RaggedTaskAsPrinted,
+    zero_indicators_touched,
+)
+from server.session.session import Session
+from simulations.runtimes.inline import InlinePopulation
+from tests.running import count_table, secure
+from tests.running import result as run
+
+PAPER: dict[str, Any] = {"mode": "paper"}
+
+
+def population(n: int, d: int, mean: float, exponent: float = 0.0, seed: int = 5) -> Users:
+    """Geometric numbers of samples, all from one distribution."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.geometric(1 / mean, n)
+    weights = np.arange(1, d + 1.0) ** -exponent
+    user = np.repeat(np.arange(n), sizes)
+    item = rng.choice(d, size=len(user), p=weights / weights.sum())
+    ones = np.ones(len(user), np.int64)
+    return Users.from_counts(np.arange(n), user, item, ones, Keys.of([f"i{j}" for j in range(d)]))
+
+
+ALIKE = {"assume": "same-distribution"}
+
+
+def protocol_for(users: Users, **fields: Any) -> RaggedDistribution:
+    default = {"epsilon": 2.0, "delta": 1e-6, "m_max": 128, "n_users": len(users)}
+    return RaggedDistribution(users.vocabulary, **{**default, **fields})
+
+
+# -- exact privacy of the second half --------------------------------------------------------------
+
+
+class Recorder:
+    """Stands for the Curator: keeps what would be released, without noise."""
+
+    grade = "simulated"
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, np.ndarray[Any, Any], dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def method(value: Any, **how: Any) -> Any:
+            value = np.array(value)
+            self.calls.append((name, value, how))
+            return value.argmax(axis=1) if name == "exponential_rows" else value
+
+        return method
+
+
+@cache
+def recorded(task: RaggedTask, s_hat: int, records: tuple[tuple[int, ...], ...]) -> list[Any]:
+    """What the second half would release of these users' counts, at a given s-hat."""
+    rows = {f"u{i}": dict(zip(task.domain, r, strict=True)) for i, r in enumerate(records)}
+    users, recorder = Users.from_records(rows), Recorder()
+    script = release(task, float(s_hat), recorder)  # type: ignore[arg-type]
+    query = next(script)
+    summary = query.fold(query.answer(users, SeededStreams(users.ids, 1, "test")))
+    with pytest.raises(StopIteration) as stop:
+        script.send(Summary.merge([summary]))
+    assert not isinstance(stop.value.value, str)
+    return recorder.calls
+
+
+def a_task(mechanism: str, k: int, size: int, kind: type[RaggedTask] = RaggedTask) -> RaggedTask:
+    domain = Keys.of([f"s{j}" for j in range(k)])
+    return kind(domain, size, 300.0, 1e-6, 200.0, mechanism)
+
+
+def records_of(k: int, size: int) -> list[tuple[int, ...]]:
+    """All records of exactly ``size`` samples (so that no coins are needed), one too short."""
+    every = itertools.product(range(size + 1), repeat=k)
+    return [*(r for r in every if sum(r) == size), (size - 1, *[0] * (k - 1))]
+
+
+def pairs(k: int, size: int) -> Iterator[tuple[Any, Any]]:
+    some = records_of(k, size)
+    for rest in ((some[0], some[-2]), (some[0], some[0], some[-1], some[1])):
+        yield from (((*rest, a), (*rest, b)) for a in some for b in some)
+
+
+@pytest.mark.parametrize(("k", "size"), [(2, 1), (3, 1), (3, 2), (5, 2)])
+def test_presence_has_the_declared_sensitivity(k: int, size: int) -> None:
+    """Over all neighbours: l2 distance at most what noise is for, and attained."""
+    task = a_task("presence", k, size)
+    worst = 0.0
+    for a, b in pairs(k, size):
+        ((name, x, how),), ((_, y, _),) = recorded(task, 3, a), recorded(task, 3, b)
+        assert name == "gaussian_zcdp"
+        assert how["rho"] == task.rest
+        worst = max(worst, float(np.linalg.norm(x - y)))
+    assert worst == pytest.approx(how["l2_sensitivity"], rel=1e-12)
+    assert how["l2_sensitivity"] == pytest.approx(math.sqrt(min(k, 2 * size)))
+
+
+@pytest.mark.parametrize("mechanism", ["ks", "phs"])
+@pytest.mark.parametrize("s_hat", [2, 3, 7])
+def test_selection_is_private_row_by_row(mechanism: str, s_hat: int) -> None:
+    """Scores move by 1 at most, in the declared number of rows; so do the exact laws.
+
+    s-hat is whatever was released, above or below the number of users.
+    """
+    k, size = 5, 2
+    task = a_task(mechanism, k, size)
+    worst, touched, spread = 0.0, 0, 0.0
+    for a, b in pairs(k, size):
+        ((name, x, how),), ((_, y, _),) = recorded(task, s_hat, a), recorded(task, s_hat, b)
+        assert name == "exponential_rows"
+        worst = max(worst, float(np.abs(x - y).max()))
+        touched = max(touched, int((x != y).any(axis=1).sum()))
+        each = 0.7
+        law = [s * each / 2 - np.logaddexp.reduce(s * each / 2, axis=1)[:, None] for s in (x, y)]
+        spread = max(spread, float(np.ptp(law[0] - law[1], axis=1).max()))
+        assert np.abs(law[0] - law[1]).max(axis=1).sum() <= task.touched * each * (1 + 1e-12)
+    assert (
+        worst <= 1.0 < how["sensitivity"] == SCORE_SENSITIVITY
+    )  # room for rounding, as in distribution
+    assert touched <= how["changed"] == task.touched
+    assert spread <= 0.7 * (1 + 1e-12)  # bounded range
+    if mechanism == "ks":  # the tents of "phs" are flat on so few users
+        assert worst > 0.9
+        assert touched == task.touched
+
+
+@pytest.mark.parametrize("mechanism", ["presence", "phs", "ks"])
+def test_printed_sums_of_zeros_touch_more_than_the_paper_says(mechanism: str) -> None:
+    k, size = 5, 2
+    task = a_task(mechanism, k, size, RaggedTaskAsPrinted)
+    touched, worst = 0, 0.0
+    for a, b in pairs(k, size):
+        ((_, x, how),), ((_, y, _),) = recorded(task, 3, a), recorded(task, 3, b)
+        changed = x != y if mechanism == "presence" else (x != y).any(axis=1)
+        touched, worst = max(touched, int(changed.sum())), max(worst, float(np.abs(x - y).max()))
+    assert touched > min(k, size)
+    assert worst <= 1
+    if mechanism == "presence":
+        assert touched == how["l1_sensitivity"] == zero_indicators_touched(k, size)
+        assert how["epsilon"] == pytest.approx(touched * task.epsilon_each)
+    else:
+        assert touched <= how["changed"] == k
+
+
+# -- budgets ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["presence", "ks"])
+def test_a_tenth_of_rho_finds_the_median(mechanism: str) -> None:
+    users = population(9000, 30, 20)
+    protocol = protocol_for(users, mechanism=mechanism, m_max=64)
+    ledger = run(protocol, users).ledger
+    assert ledger is not None
+    rho = zcdp_rho(2.0, 1e-6)
+    costs = [e.release.rho for e in ledger.entries]
+    assert sum(costs[:-1]) == pytest.approx(0.1 * rho, rel=1e-6)
+    assert costs[-1] == pytest.approx(0.9 * rho, rel=1e-6)
+    assert ledger.spent(1e-6).epsilon == pytest.approx(2.0, rel=1e-6)
+
+
+def test_pure_budgets_add_up() -> None:
+    users = population(3000, 6, 20)
+    for mechanism in ("presence", "ks"):
+        protocol = protocol_for(users, delta=0.0, epsilon=3.0, mechanism=mechanism)
+        ledger = run(protocol, users).ledger
+        assert ledger is not None
+        assert ledger.spent(0.0).epsilon == pytest.approx(3.0, rel=1e-9)
+
+
+def test_epsilon_per_symbol_is_the_bounded_range_share() -> None:
+    protocol = RaggedDistribution(Keys.range(500), 1.0, 1e-6, 128, n_users=9000)
+    task = protocol.release_task(32)
+    assert task.touched == 64
+    assert 64 * task.epsilon_each**2 / 8 == pytest.approx(0.9 * zcdp_rho(1.0, 1e-6), rel=1e-8)
+    assert task.law.scale == pytest.approx(math.sqrt(64 / (2 * 0.9 * zcdp_rho(1.0, 1e-6))))
+
+
+# -- the printed mode ------------------------------------------------------------------------------
+
+
+def test_printed_budgets() -> None:
+    """Theorems 14 and 15 at (1, 1e-6): k = 100 with m-hat = 128, and with m-hat = 16."""
+    log = math.log(2e6)
+    paper = RaggedDistribution(Keys.range(100), 1.0, 1e-6, 128, n_users=9000, **PAPER)
+    assert paper.release_task(128).epsilon_each == 1 / (8 * math.sqrt(101 * log))
+    assert paper.release_task(16).epsilon_each == 0.5 / (8 * math.sqrt(16 * log))
+    few = RaggedDistribution(Keys.range(8), 1.0, 1e-6, 128, n_users=9000, **PAPER)
+    assert few.release_task(8).steps(0.0) == ("phs",)
+    assert few.release_task(4).steps(0.0) == ("phs", "presence")
+
+
+def test_the_paper_claims_less_than_it_spends() -> None:
+    """For many symbols; the guarantee is that of the worst m-hat, 1, and holds in the ledger."""
+    few = RaggedDistribution(Keys.range(4), 1.0, 1e-6, 16, n_users=9000, **PAPER)
+    many = replace(few, domain=Keys.range(5000), mechanism="presence")
+    assert few.claimed.epsilon == many.claimed.epsilon == 1.0
+    assert few.guarantee.epsilon < 1.0
+    each = many.release_task(1).epsilon_each
+    assert many.guarantee.epsilon == pytest.approx(0.5 + 4999 * each)
+
+
+def test_the_printed_claim_is_false_for_many_symbols() -> None:
+    """Laplace noise on k - 1 = 4999 zero sums, all moved by one user with a single symbol.
+
+    The second half claims (1/2, 5e-7). The privacy loss is a sum of 4999 independent terms, with
+    mean .67 and standard deviation 1.2; 400 draws of it (false alarm far below 1e-9).
+    """
+    each = a_task("presence", 5000, 1, RaggedTaskAsPrinted).epsilon_each
+    noise = np.random.default_rng(6).laplace(0, 1 / each, (400, 4999))
+    loss = each * (np.abs(noise + 1) - np.abs(noise)).sum(axis=1)
+    assert np.maximum(0.0, -np.expm1(0.5 - loss)).mean() > 0.05  # delta at epsilon = 1/2
+
+
+def test_the_printed_mode_runs_within_its_guarantee() -> None:
+    users = population(4000, 40, 20)
+    for mechanism in ("auto", "presence", "phs", "ks"):
+        protocol = protocol_for(users, mechanism=mechanism, m_max=32, epsilon=8.0, **PAPER)
+        estimate = run(protocol, users)
+        assert estimate.status == "ok", estimate.reason
+        assert estimate.ledger is not None
+        assert estimate.ledger.spent(1e-6).epsilon <= protocol.guarantee.epsilon * (1 + 1e-9)
+
+
+def test_auto_takes_what_is_predicted_to_be_better() -> None:
+    """Few samples per symbol: presence. Many: selection. Too few users for that: presence."""
+    sparse = RaggedDistribution(Keys.range(1000), 2.0, 1e-6, 1024, n_users=100_000)
+    assert sparse.release_task(4).steps(60_000.0) == ("presence",)
+    dense = replace(sparse, domain=Keys.range(10))
+    assert dense.release_task(256).steps(60_000.0) == ("ks",)
+    assert dense.release_task(256).steps(20.0) == ("presence",)
+
+
+# -- statuses --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fields", [ALIKE, PAPER])
+def test_too_few_users_are_refused_before_anything_is_asked(fields: dict[str, Any]) -> None:
+    users = population(300, 10, 20)
+    protocol = protocol_for(users, epsilon=0.5, **fields)
+    estimate = run(protocol, users)
+    assert estimate.status == "refused"
+    assert f"{math.ceil(protocol.least_users)} are needed" in estimate.reason
+    assert estimate.ledger is not None
+    assert not estimate.ledger.entries
+    enough = replace(protocol, n_users=math.ceil(protocol.least_users))
+    Session(enough, lambda i: SimulatedNoise(0, i))  # asks
+
+
+def test_another_number_of_users_fails() -> None:
+    users = population(1000, 10, 20)
+    for fields in ({}, ALIKE, PAPER):
+        estimate = run(protocol_for(users, n_users=1001, epsilon=8.0, **fields), users)
+        assert estimate.status == "failed"
+        assert "1000 users answered, but n_users = 1001" in estimate.reason
+        assert estimate.ledger is not None
+        assert not estimate.ledger.entries
+
+
+def test_users_who_leave_between_the_rounds_fail() -> None:
+    users = population(1000, 10, 20)
+    session = Session(protocol_for(users, **ALIKE), lambda i: SimulatedNoise(0, i))
+    assert session.query is not None
+    session.advance(InlinePopulation([users], 0).ask(session.query, 0))
+    session.advance(InlinePopulation([users.slice(0, 990)], 0).ask(session.query, 1))
+    assert session.estimate is not None
+    assert session.estimate.status == "failed"
+    assert "990 users answered, but n_users = 1000" in session.estimate.reason
+
+
+def test_the_floor_of_a_selection_is_that_of_distribution() -> None:
+    """Users solve x = 2 log(sqrt(m) x) + 6, x = h epsilon s with tents h s high: h = 1 and .4."""
+    for size, ks, phs in ((4, 249, 622), (1 << 20, 529, 1321)):
+        task = a_task("auto", 5, size)
+        one = replace(task, delta=0.0, rest=0.05 * task.touched)
+        assert one.epsilon_each == pytest.approx(0.05)
+        assert one.floor("ks") == pytest.approx(ks, abs=1)
+        assert one.floor("phs") == pytest.approx(phs, abs=1)
+        assert one.steps(ks - 1) == ("presence",)
+
+
+def test_selection_below_its_floor_warns() -> None:
+    users = population(400, 400, 60)
+    estimate = run(protocol_for(users, epsilon=1.0, mechanism="ks"), users)
+    assert estimate.status == "ok"
+    assert '"ks" needs about' in estimate.warnings[0]
+
+
+# -- edges -----------------------------------------------------------------------------------------
+
+
+def test_one_symbol_one_sample_one_class() -> None:
+    users = Users.from_records({f"u{i}": {"a": 1} for i in range(2000)})
+    for mechanism in ("presence", "ks", "phs"):
+        estimate = run(protocol_for(users, m_max=1, mechanism=mechanism), users)
+        assert estimate.status == "ok"
+        assert estimate.value is not None
+        assert estimate.value.tolist() == [1.0]
+        assert estimate.public["size"] == 1.0
+
+
+def test_without_noise_the_average_of_users_comes_back() -> None:
+    users = population(50, 7, 9)
+    protocol = protocol_for(users, epsilon=math.inf, n_users=3)  # nothing divides by it then
+    estimate = run(protocol, users)
+    assert estimate.value == pytest.approx(protocol.truth(users), abs=2.0**-22)
+    counts = count_table(users, users.vocabulary)
+    counts = counts[counts.any(axis=1)]
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    assert protocol.truth(users) == pytest.approx(shares.mean(axis=0))
+    assert not protocol.guarantee.private
+    nobody = Users.from_records({"u": {}, "v": {"x": 2}})
+    empty = RaggedDistribution(Keys.of(["a"]), math.inf, n_users=2)
+    assert run(empty, nobody).status == "failed"
+
+
+def test_secure_noise_serves_all_mechanisms() -> None:
+    users = population(3000, 5, 12)
+    ways = ({"mechanism": "presence"}, {"mechanism": "ks"}, {"delta": 0.0, **ALIKE})
+    for fields in (*ways, {}, {"mechanism": "frequencies"}, {"mechanism": "centred"}):
+        estimate = run(protocol_for(users, **fields), users, noise=secure)
+        assert estimate.status == "ok"
+        assert estimate.value is not None
+        assert estimate.value.sum() == pytest.approx(1.0)
+        assert (estimate.value >= 0).all()
+
+
+def test_the_configuration_is_completed() -> None:
+    users = population(20, 3, 4)
+    filled, told = RaggedDistribution.resolve({"epsilon": 1.0}, users, users.vocabulary)
+    assert (filled["n_users"], filled["domain"], told) == (20, users.vocabulary, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"domain": Keys.of(())}, "domain"),
+        ({"m_max": 0}, "m_max.*0"),
+        ({"m_max": 2.5}, "m_max.*2.5"),
+        ({"n_users": 0}, "n_users.*0"),
+        ({"n_users": None}, "n_users.*None"),
+        ({"mechanism": "magic"}, "mechanism.*'magic'"),
+        ({"mode": "printed"}, "mode.*'printed'"),
+        ({"mode": "paper", "delta": 0.0}, r"delta.*0\.0"),
+        ({"mechanism": "ks", "m_max": 1 << 22}, "m_max"),
+        ({"mechanism": "centred", "delta": 0.0}, r"delta.*0\.0"),
+        ({"assume": "alike"}, "assume.*'alike'"),
+        ({**PAPER, "mechanism": "frequencies"}, "paper.*'frequencies'"),
+    ],
+)
+def test_impossible_configurations(change: dict[str, Any], match: str) -> None:
+    good: dict[str, Any] = {"domain": Keys.range(3), "epsilon": 1.0, "delta": 1e-6, "n_users": 100}
+    RaggedDistribution(**good)
+    with pytest.raises(ValueError, match=match):
+        RaggedDistribution(**{**good, **change})
+
+
+def test_the_field_that_is_gone_says_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"median.*it is gone: write .*mode = \"paper\""):
+        RaggedDistribution(Keys.range(3), 1.0, n_users=100, median="dyadic")  # type: ignore[call-arg]

@@ -1,0 +1,370 @@
+"""Means and distributions from few users: statuses, bad input, null records, the ledger."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from clients.few_users.queries import UserMeans, UserShares
+from clients.records.user_rows import mean_rows, share_rows, shorten
+from fedhist.base.errors import PopulationError, WireError
+from fedhist.model.protocol import Estimate
+from fedhist.model.query import Report, Summary
+from fedhist.users.batch import Users
+from fedhist.users.columns import Samples
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
+from server.few_users.few_users_distribution import FewUsersDistribution
+from server.few_users.few_users_mean import FewUsersMean
+from server.few_users.plan import clip_bias, large_n_noise
+from simulations.runs.options import Options
+from simulations.runs.run import execute
+
+
+def users_of(rows: NDArray[np.float64]) -> Users:
+    n = len(rows)
+    return Users.from_samples(np.arange(n, dtype=np.uint64), np.arange(n + 1), rows)
+
+
+def gathered(n: int, d: int, r: float) -> NDArray[np.float64]:
+    return 0.3 + np.random.default_rng(5).standard_normal((n, d)) * r / math.sqrt(d)
+
+
+def run(protocol: FewUsersMean, users: Users, seed: int = 1, noise: str = "simulated") -> Estimate:
+    return execute(protocol, users, Options(seed=seed, noise=noise)).estimate  # type: ignore[arg-type]
+
+
+BASE: dict[str, Any] = {"epsilon": 1.0, "n_users": 100, "dimension": 32, "radius": 0.1}
+
+
+# -- statuses --------------------------------------------------------------------------------------
+
+
+def test_too_few_users_are_refused_with_the_number_that_would_do() -> None:
+    few = FewUsersMean(**BASE | {"n_users": 72})
+    estimate = run(few, users_of(gathered(72, 32, 0.1)))
+    assert estimate.status == "refused"
+    assert "at least 73 are needed" in estimate.reason
+    assert estimate.ledger is not None
+    assert not estimate.ledger.entries
+    assert dataclasses.replace(few, n_users=73).plan.feasible
+
+
+@pytest.mark.parametrize(
+    ("change", "least"),
+    [
+        ({"method": "blocks", "n_blocks": 4, "dimension": 64}, 331),
+        ({"method": "large-n", "box": 0.4, "dimension": 64}, 1619),
+        ({"corrupted": 0.49, "lam": 1.0, "dimension": 64}, 792),
+    ],
+)
+def test_the_number_that_would_do_does(change: dict[str, Any], least: int) -> None:
+    protocol = FewUsersMean(**BASE | change)
+    assert protocol.plan.least_users == least
+    assert dataclasses.replace(protocol, n_users=least).plan.feasible
+    assert not dataclasses.replace(protocol, n_users=least - 1).plan.feasible
+
+
+def test_a_mean_in_many_dimensions_from_eighty_users() -> None:
+    """d = 1024, 80 users: lam r sqrt(d), to a few percent; any draw but one in a hundred."""
+    protocol = FewUsersMean(**BASE | {"dimension": 1024, "n_users": 80, "n_rounds": 3000})
+    users = users_of(gathered(80, 1024, 0.1))
+    estimate = run(protocol, users)
+    assert estimate.status == "ok"
+    loss = protocol.loss_of(estimate, users)
+    assert loss == pytest.approx(0.5 * 0.1 * 32, rel=0.03)
+    assert loss == pytest.approx(protocol.error(users).expected, rel=0.03)
+    assert estimate.public["points"] == 1
+
+
+def test_users_apart_give_a_failure_that_has_spent() -> None:
+    protocol = FewUsersMean(**BASE | {"n_rounds": 50})
+    rows = 100 * np.random.default_rng(1).standard_normal((100, 32))
+    estimate = run(protocol, users_of(rows))
+    assert estimate.status == "failed"
+    assert estimate.value is None
+    assert "garbage bucket" in estimate.reason
+    assert estimate.public["points"] == 0
+    assert estimate.ledger is not None
+    assert estimate.ledger.spent().epsilon == 1.0
+
+
+def test_fewer_answers_than_needed_are_a_failure() -> None:
+    protocol = FewUsersMean(**BASE)
+    estimate = run(protocol, users_of(gathered(60, 32, 0.1)))
+    assert estimate.status == "failed"
+    assert "60 answered: 60 users are too few" in estimate.reason
+    assert "at least 73 are needed" in estimate.reason
+    assert estimate.ledger is not None
+    assert not estimate.ledger.entries
+
+
+def test_the_choice_takes_the_least_error_that_is_feasible() -> None:
+    """Public numbers only: ball, blocks, large n, as users get more; nothing without users."""
+    plans = {}
+    for n in (50, 100, 400, 2000, 20_000):
+        plans[n] = FewUsersMean(**BASE | {"n_users": n, "dimension": 1024, "box": 10.0}).plan
+    assert not plans.pop(50).feasible
+    assert all(p.feasible for p in plans.values())
+    assert [(p.method, p.n_parts) for p in plans.values()] == [
+        ("ball", 1), ("blocks", 4), ("blocks", 64), ("large-n", 0)
+    ]  # fmt: skip
+    without_box = FewUsersMean(**BASE | {"n_users": 20_000, "dimension": 1024}).plan
+    assert without_box.method == "blocks"
+
+
+@pytest.mark.parametrize("apart", [0.1, 0.3])
+def test_with_a_box_and_too_few_users_for_large_n_all_is_left_to_central_mean(apart: float) -> None:
+    """Where it is predicted better: also for users who differ three times as much as is said."""
+    change = {"n_users": 1000, "dimension": 64, "box": 10.0}
+    protocol = FewUsersMean(**BASE | change)
+    assert protocol.plan.method == "blocks"
+    assert protocol.handed is not None
+    users = users_of(gathered(1000, 64, apart))
+    estimate = run(protocol, users)
+    assert estimate.status == "ok"
+    assert protocol.loss_of(estimate, users) < protocol.plan.error / 2
+    assert estimate.ledger is not None
+    assert estimate.ledger.spent().epsilon == pytest.approx(1.0, rel=1e-9)
+    assert protocol.error(users).kind == "simulated"
+    assert estimate.public["radius"] < 1.0
+    assert estimate.stderr is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"box": None},
+        {"method": "blocks"},
+        {"corrupted": 0.2},
+        {"lam": 1.0},
+        {"n_users": 100, "dimension": 1024},  # of which a ball is predicted better
+        {"n_users": 2000, "dimension": 16},  # enough for large n
+        {"epsilon": math.inf},
+        {"mode": "paper"},
+    ],
+)
+def test_nothing_else_is_left_to_central_mean(change: dict[str, Any]) -> None:
+    given = {"n_users": 1000, "dimension": 64, "box": 10.0} | change
+    assert FewUsersMean(**BASE | given).handed is None
+
+
+def test_large_n_says_that_it_takes_the_radius_at_its_word() -> None:
+    protocol = FewUsersMean(**BASE | {"n_users": 2000, "dimension": 16, "box": 8.0})
+    assert protocol.plan.method == "large-n"
+    told = run(protocol, users_of(gathered(2000, 16, 0.1))).warnings
+    assert "central-mean" in told[0]
+
+
+def test_a_prediction_is_the_theorem_s_bound() -> None:
+    users = users_of(gathered(100, 32, 0.1))
+    found = FewUsersMean(**BASE).error(users)
+    assert (found.kind, found.expected) == ("bound", FewUsersMean(**BASE).plan.error)
+    narrow = FewUsersMean(**BASE | {"box": 0.1, "method": "ball"}).error(users)
+    assert narrow.expected == 0.2
+    exact = FewUsersMean(**BASE | {"epsilon": math.inf}).error(users)
+    assert exact.expected < 1e-9
+
+
+def test_secure_noise_has_no_branch_that_draws_points() -> None:
+    """The others draw a real point. Two runs with the same seed differ: there is none."""
+    change = {"method": "large-n", "box": 0.4, "n_users": 2000, "dimension": 40}
+    protocol = FewUsersMean(**BASE | change)
+    users = users_of(gathered(protocol.n_users, 40, 0.1) - 0.28)  # inside the box
+    a, b = (run(protocol, users, noise="secure") for _ in range(2))
+    assert a.status == b.status == "ok"
+    assert a.value is not None
+    assert not np.array_equal(a.value, b.value)  # type: ignore[arg-type]
+    assert np.linalg.norm(a.value - protocol.truth(users)) < 3 * protocol.plan.error
+    few = FewUsersMean(**BASE | {"n_rounds": 3000})
+    refused = run(few, users_of(gathered(100, 32, 0.1)), noise="secure")
+    assert refused.status == "refused"
+    assert 'no exact sampler for this plan (method "ball")' in refused.reason
+
+
+def test_users_who_stay_away_may_change_the_branch_and_secure_noise_fails() -> None:
+    """The plan for those who answered is "blocks": the run fails and releases nothing."""
+    protocol = FewUsersMean(**BASE | {"n_users": 20_000, "dimension": 1024, "box": 10.0})
+    assert protocol.plan.method == "large-n"
+    assert protocol.plan_for(2000).method == "blocks"
+    users = users_of(gathered(2000, 1024, 0.1))
+    estimate = run(protocol, users, noise="secure")
+    assert estimate.status == "failed"
+    assert (
+        'noise = "secure" has no exact sampler for this plan (method "blocks")' in estimate.reason
+    )
+    assert estimate.ledger is not None
+    assert not estimate.ledger.entries
+
+
+def test_paper_mode_says_what_it_spends() -> None:
+    protocol = FewUsersMean(**BASE | {"mode": "paper", "n_rounds": 3000})
+    assert (protocol.claimed.epsilon, protocol.claimed.delta) == (1.0, 1e-6)
+    assert protocol.guarantee.epsilon == 2.0
+    assert protocol.guarantee.delta == pytest.approx(math.e * 1e-6 / 4)
+    estimate = run(protocol, users_of(gathered(100, 32, 0.1)))
+    assert estimate.ledger is not None
+    assert estimate.ledger.spent().epsilon == 2.0
+
+
+# -- bad users -------------------------------------------------------------------------------------
+
+
+def test_unusable_records_become_the_null_record_and_are_not_dropped() -> None:
+    nan, inf = math.nan, math.inf
+    values = np.array([[1, 1], [nan, 0], [2, 2], [inf, -inf], [1e308, 1e308], [1e308, 1e308]])
+    samples = Samples(np.array([0, 1, 3, 3, 4, 6]), values)
+    rows = mean_rows(samples, 5.0)
+    assert rows[:4].tolist() == [[1, 1], [0, 0], [0, 0], [0, 0]]
+    assert rows[4].tolist() == [0, 0]  # the sum overflows: not usable either
+    users = Users(np.arange(5, dtype=np.uint64), samples=samples)
+    protocol = FewUsersMean(**BASE | {"n_users": 200, "dimension": 2})
+    assert protocol.diagnostics(users) == {"unusable records": 4}
+    assert protocol.truth(users).tolist() == [1, 1]
+    huge = shorten(np.array([[3e200, 4e200], [3e-200, 4e-200], [0.0, 0.0]]), 1.0)
+    np.testing.assert_allclose(huge, [[0.6, 0.8], [3e-200, 4e-200], [0, 0]])
+
+
+def test_a_third_of_the_users_without_data_do_no_harm() -> None:
+    rows = gathered(150, 32, 0.1)
+    rows[:50, 3] = math.nan
+    protocol = FewUsersMean(**BASE | {"n_users": 150, "corrupted": 0.34, "lam": 1.0})
+    users = users_of(rows)
+    estimate = run(protocol, users)
+    assert estimate.status == "ok"
+    assert protocol.loss_of(estimate, users) < 1.2 * protocol.error(users).expected
+
+
+def test_mean_rows_against_a_plain_loop() -> None:
+    rng = np.random.default_rng(2)
+    indptr = np.array([0, 3, 3, 10, 11])
+    values = rng.standard_normal((11, 5))
+    rows = mean_rows(Samples(indptr, values), 0.7)
+    for u in range(4):
+        own = values[indptr[u] : indptr[u + 1]]
+        mean = own.mean(axis=0) if len(own) else np.zeros(5)
+        expected = mean * min(1.0, 0.7 / max(float(np.linalg.norm(mean)), 1e-9))
+        np.testing.assert_allclose(rows[u], expected, atol=1e-14)
+
+
+def test_shares_are_of_the_known_items() -> None:
+    users = Users.from_records({"a": {"x": 3, "z": 9, "y": 1}, "b": {"z": 4}, "c": {}})
+    domain = Keys.of(["y", "x"])
+    report = UserShares(domain).answer(users, SeededStreams(users.ids, 1, "x"))
+    rows = {tuple(r) for r in report.arrays["mean"].tolist()}
+    assert rows == {(0.25, 0.75), (0.0, 0.0)}
+    whole = share_rows(users.counts, None, 3)
+    assert sorted(whole.sum(axis=1).tolist()) == pytest.approx([0, 1, 1])
+
+
+def test_wrong_messages_are_refused() -> None:
+    ids = np.arange(2, dtype=np.uint64)
+    query = UserMeans(2, 1.0)
+    for bad in ([[1.0, 1.0], [0, 0]], [[math.nan, 0], [0, 0]], [[2.0, 0], [0, 0]]):
+        rows = np.array(bad)
+        with pytest.raises(WireError):
+            query.check(Report(ids, {"mean": rows}))
+        with pytest.raises(WireError):
+            query.check_summary(Summary(2, rows={"mean": rows}, ids=ids))
+    with pytest.raises(WireError, match=r"adds up to 1\.5"):
+        UserShares(Keys.of(["a", "b"])).check(Report(ids, {"mean": np.full((2, 2), 0.75)}))
+    with pytest.raises(WireError, match="'mean' is expected"):
+        query.check(Report(ids, {"other": np.zeros((2, 2))}))
+    with pytest.raises(PopulationError, match="dimension 2, got 3"):
+        query.answer(users_of(np.zeros((2, 3))), SeededStreams(ids, 1, "x"))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"radius": 0.0}, "radius must be positive and finite, got 0"),
+        ({"radius": -1.0}, "radius must be positive and finite, got -1"),
+        ({"radius": math.nan}, "radius must be a number, got nan"),
+        ({"radius": None}, "give radius, or sample_radius and samples_per_user"),
+        ({"samples_per_user": 5, "sample_radius": 1.0}, "give radius, or sample_radius"),
+        ({"radius": None, "samples_per_user": 0, "sample_radius": 1.0}, "at least 1, got 0"),
+        ({"dimension": 0}, "dimension must be positive, got 0"),
+        ({"n_users": 0}, "n_users must be positive, got 0"),
+        ({"delta": 0.0}, "delta must be positive"),
+        ({"box": -1.0}, "box must be positive and finite, got -1"),
+        ({"method": "large-n"}, "needs a box"),
+        ({"method": "cubes"}, "method must be one of .*, got 'cubes'"),
+        ({"method": "drawn"}, "'drawn'; it is gone: write the protocol \"central-mean\""),
+        ({"method": "blocks", "n_blocks": 3}, "n_blocks must be a power of two, got 3"),
+        ({"method": "blocks", "n_blocks": 64}, "n_blocks must be at most 32, got 64"),
+        ({"kappa": 0.4}, r"kappa must lie in \(0.5, 1\), got 0.4"),
+        ({"kappa": 0.9, "corrupted": 0.2}, "kappa = 0.9 is more than the 0.8"),
+        ({"corrupted": 0.5}, r"corrupted must lie in \[0, 0.5\), got 0.5"),
+        ({"lam": 0.0}, r"lam must lie in \(0, inf\), got 0"),
+        ({"n_rounds": 0}, "n_rounds must be positive, got 0"),
+        ({"failure": 1.0}, r"failure must lie in \(0, 1\), got 1"),
+        ({"mode": "paper", "method": "blocks"}, "one ball, got method 'blocks'"),
+        ({"mode": "paper", "epsilon": 0.001}, "accepts with probabilities above 1/2"),
+    ],
+)
+def test_bad_parameters_are_named(change: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        FewUsersMean(**BASE | change)
+
+
+# -- distributions ---------------------------------------------------------------------------------
+
+
+def test_a_distribution_comes_back_on_the_simplex() -> None:
+    protocol, users = FewUsersDistribution.example(), FewUsersDistribution.example_users()
+    estimate = execute(protocol, users, Options(seed=4)).estimate
+    assert estimate.status == "ok"
+    assert estimate.value is not None
+    assert estimate.value.min() >= 0
+    assert estimate.value.sum() == pytest.approx(1)
+    assert protocol.loss_of(estimate, users) <= protocol.error(users).expected
+    assert protocol.row_radius == pytest.approx(1 / math.sqrt(4000))
+    with pytest.raises(ValueError, match="samples_per_user must be at least 1, got 0"):
+        dataclasses.replace(protocol, samples_per_user=0)
+    with pytest.raises(ValueError, match="domain must be non-empty Keys"):
+        dataclasses.replace(protocol, domain=["a"])
+
+
+@pytest.mark.parametrize("box", [2.0**-400, 1e-14, 1.0, 2.0**400])
+def test_no_row_passes_the_box(box: float) -> None:
+    """Rows of any finite size, without a warning."""
+    rows = np.array([[1.7e308, 1.7e308], [3e-300, 4e-300], [3.0, 4.0], [0.0, 0.0]])
+    short = shorten(rows.copy(), box)
+    assert (np.linalg.norm(short / box, axis=1) <= 1 + 1e-12).all()
+    inside = np.linalg.norm(rows[1:] / box, axis=1) <= 1
+    np.testing.assert_array_equal(short[1:][inside], rows[1:][inside])
+
+
+@pytest.mark.parametrize(("d", "mean"), [(1, 0.0), (1, 0.5), (2, 0.0), (4, 0.5)])
+def test_in_few_dimensions_the_clip_is_in_the_bound(d: int, mean: float) -> None:
+    """The bias is 7 to 40 times the noise, and the most there is where bins end at the mean.
+
+    That of 4,000 users' own is a twentieth more than that of their law.
+    """
+    n = 4000
+    x = mean + np.random.default_rng(8).standard_normal((n, d)) / math.sqrt(d)
+    users = users_of(x)
+    change = {"n_users": n, "dimension": d, "radius": 1.0, "box": 8.0, "method": "large-n"}
+    protocol = FewUsersMean(**BASE | change)
+    losses = [protocol.loss_of(run(protocol, users, seed), users) for seed in range(20)]
+    noise = large_n_noise(protocol.plan) * math.sqrt(d)
+    assert protocol.plan.error == pytest.approx(math.hypot(clip_bias(d), 1 / math.sqrt(n), noise))
+    assert np.mean(losses) <= 1.1 * protocol.plan.error
+    if (d, mean) == (1, 0.0):  # 16 bins from -8 to 8: one ends at 0
+        assert np.mean(losses) >= 0.9 * protocol.plan.error
+
+
+def test_with_a_box_no_estimate_lies_outside() -> None:
+    """A ball of 1.6 around users of a box of 1: the nearest point of the box, and a warning."""
+    x = np.zeros((150, 1000))
+    x[:, 0] = 0.2
+    change = {"n_users": 150, "dimension": 1000, "box": 1.0, "radius": 0.1, "method": "ball"}
+    estimate = run(FewUsersMean(**BASE | change), users_of(x))
+    assert estimate.value is not None
+    assert np.linalg.norm(estimate.value) <= 1 + 1e-9
+    assert any("more than half of the box" in told for told in estimate.warnings)

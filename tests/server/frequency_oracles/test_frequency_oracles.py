@@ -1,0 +1,263 @@
+"""The frequency oracles: one item per user through every kind of channel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from oracle_laws import enumerated
+
+from clients.frequency_oracles.oracle_votes import OracleReports
+from clients.guard import Guard, Policy
+from fedhist.base.errors import PopulationError, WireError
+from fedhist.flower.wire import Question
+from fedhist.model.query import Report, Summary
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
+from server.frequency_oracles.frequency_oracle import FrequencyOracle
+from simulations.runs.run import run
+
+DOMAIN = Keys.of([f"w{j}" for j in range(9)])
+Maker = Callable[..., FrequencyOracle]
+KINDS = ["krr", "hadamard", "projective", "subset", "unary"]
+each = pytest.mark.parametrize(
+    "cls", [partial(FrequencyOracle, kind=k) for k in ["auto", *KINDS]], ids=["auto", *KINDS]
+)
+
+
+def mixed_users(n: int = 50) -> Users:
+    """Users of several symbols; four have none, and four have items outside the domain only."""
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(0.4, (n, 12)) * rng.integers(1, 5, (n, 12))
+    counts[:, 0] += rng.integers(0, 3, n)
+    counts[:4] = 0
+    counts[4:8, :6] = counts[4:8, 9:] = 0
+    counts[4:8, 6] = 3
+    user, item = np.nonzero(counts)
+    words = Keys.of([f"w{j}" for j in range(6)] + [f"x{j}" for j in range(3)] + ["w8", "w7", "w6"])
+    return Users.from_counts(np.arange(n), user, item, counts[user, item], words)
+
+
+def slow_shares(users: Users) -> np.ndarray:
+    """Every user's shares of the domain's symbols, (n, 9)."""
+    items, out = users.counts, np.zeros((len(users), 9))
+    for i in range(len(users)):
+        for e in range(items.indptr[i], items.indptr[i + 1]):
+            j = DOMAIN.position(items.vocabulary[int(items.item[e])])
+            if j >= 0:
+                out[i, j] += items.count[e]
+    return out / np.maximum(out.sum(axis=1, keepdims=True), 1)
+
+
+@each
+def test_the_error_by_the_enumerated_law(cls: Maker) -> None:
+    """The exact law of every user's report gives the mean and the variance of the estimate."""
+    users = mixed_users()
+    protocol = cls(1.3, DOMAIN)
+    channel = protocol.query.channel
+    weights, counts = enumerated(channel)
+    laws = np.array([[float(w) for w in row] for row in weights])
+    laws /= laws.sum(axis=1, keepdims=True)
+    one = np.array([channel.debias(c, 1)[:-1] for c in counts])
+    shares = slow_shares(users)
+    votes = np.concatenate((1 - shares.sum(axis=1, keepdims=True), shares), axis=1)
+    mixed = votes @ laws  # the law of every user's output, (n, outputs)
+    means, second = mixed @ one, mixed @ one**2
+    assert means == pytest.approx(shares, abs=1e-12)
+    variance = (second - means**2).sum(axis=0) / len(users) ** 2
+    bound = protocol.error(users)
+    assert (bound.loss, bound.exact) == ("squared l2", True)
+    assert bound.expected == pytest.approx(variance.sum(), rel=1e-12)
+    assert protocol.truth(users) == pytest.approx(shares.mean(axis=0), abs=1e-14)
+
+
+@each
+def test_the_error_without_noise_is_that_of_the_draw(cls: Maker) -> None:
+    users = mixed_users()
+    p = slow_shares(users)
+    expected = (p - p**2).sum() / len(users) ** 2
+    assert cls(math.inf, DOMAIN).error(users).expected == pytest.approx(expected, rel=1e-12)
+
+
+@each
+def test_the_aggregate_path_has_the_law_of_the_reports(cls: Maker) -> None:
+    """Means of the estimates equal the truth, and the mean losses agree, each within 5 sigma.
+
+    False alarm below 1e-4 for all cases.
+    """
+    users, repeats = mixed_users(), 400
+    protocol = cls(1.0, DOMAIN)
+    query, truth = protocol.query, protocol.truth(users)
+    rng = np.random.default_rng(2)
+    drawn = [query.draw_summary(users, rng) for _ in range(repeats)]
+    made = [
+        query.answer_folded(users, lambda c, s=seed: SeededStreams(c.ids, s, "test"))
+        for seed in range(repeats)
+    ]
+    expected = protocol.error(users).expected
+    for part in (drawn, made):
+        for summary in part:
+            query.check_summary(summary)
+        shares = np.array([query.shares(s) for s in part])
+        spread = shares.std(axis=0) / math.sqrt(repeats)
+        assert (np.abs(shares.mean(axis=0) - truth) < 5 * spread).all()
+        losses = np.square(shares - truth).sum(axis=1)
+        assert abs(losses.mean() - expected) < 5 * losses.std() / math.sqrt(repeats)
+        assert losses.std() / math.sqrt(repeats) < 0.05 * expected
+    assert drawn[0].sums.keys() == made[0].sums.keys()
+    assert all(drawn[0].sums[k].dtype == made[0].sums[k].dtype for k in made[0].sums)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 1.0, 4.0, 10.0])
+def test_noise_coefficients(epsilon: float) -> None:
+    """The papers' forms: 4 e^eps / (e^eps - 1)^2 and (e^eps + 1)^2 / (e^eps - 1)^2."""
+    e = math.exp(epsilon)
+    forms = {"unary": (4 * e / (e - 1) ** 2, 2.0), "hadamard": (((e + 1) / (e - 1)) ** 2, 0.0)}
+    for kind in KINDS:
+        noise = FrequencyOracle(epsilon, DOMAIN, kind=kind).query.channel.noise
+        if kind in forms:
+            assert noise == pytest.approx(forms[kind], rel=1e-9, abs=1e-9)
+
+
+@each
+def test_the_error_does_not_fall_with_the_number_of_items(cls: Maker) -> None:
+    rng = np.random.default_rng(4)
+    found = []
+    for T in (1, 1000):
+        counts = rng.multinomial(T, np.full(9, 1 / 9), 300)
+        user, item = np.nonzero(counts)
+        users = Users.from_counts(np.arange(300), user, item, counts[user, item], DOMAIN)
+        found.append(cls(1.0, DOMAIN).error(users).expected)
+    assert found[1] == pytest.approx(found[0], rel=0.1)
+    assert found[1] > found[0]  # one item's draw is noise too
+
+
+@each
+def test_projection_helps(cls: Maker) -> None:
+    """With an item for everybody the projected loss is never the larger one."""
+    users = FrequencyOracle.example_users()
+    raw = cls(0.5, FrequencyOracle.example().domain)
+    projected = replace(raw, project=True)
+    truth = raw.truth(users)
+    assert projected.error(users).kind == "simulated"
+    assert projected.error(users).expected < raw.error(users).expected
+    for seed in range(5):
+        a, b = run(raw, users, seed=seed), run(projected, users, seed=seed)
+        assert b.value.sum() <= 1 + 1e-12
+        assert (b.value >= 0).all()
+        assert raw.loss(b.value, truth) <= raw.loss(a.value, truth)
+        assert b.keys == raw.domain
+    quiet = replace(projected, epsilon=math.inf)
+    assert run(quiet, users, seed=0).value == pytest.approx(truth, abs=1e-12)
+
+
+@each
+def test_standard_errors_cover(cls: Maker) -> None:
+    """Of 300 runs over 9 symbols at least 98% lie within 2.6 of them (99% expected)."""
+    users, protocol = mixed_users(400), cls(1.0, DOMAIN)
+    query, rng, truth = protocol.query, np.random.default_rng(9), protocol.truth(users)
+    noise = protocol.query.channel.noise
+    inside = []
+    for _ in range(300):
+        shares = query.shares(query.draw_summary(users, rng))
+        p = np.clip(shares, 0, 1)
+        inside.append(
+            np.abs(shares - truth) <= 2.6 * np.sqrt((noise[0] + noise[1] * p - p**2) / 400)
+        )
+    assert np.mean(inside) > 0.98
+    estimate = run(protocol, users, seed=1)
+    p = np.clip(estimate.value, 0, 1)
+    assert estimate.stderr == pytest.approx(np.sqrt((noise[0] + noise[1] * p - p**2) / 400))
+
+
+@each
+def test_promise(cls: Maker) -> None:
+    protocol = cls(1.0, DOMAIN)
+    assert protocol.guarantee == Guarantee(1.0, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
+    assert protocol.query.release == pure(1.0)
+    assert protocol.query.exact
+    assert protocol.max_rounds == 1
+    ids = np.arange(3, dtype=np.uint64)
+    assert Guard(Policy(epsilon=1.0)).admit(Question(protocol.query, 0, "d", True), ids)
+
+
+@each
+def test_counts_without_data(cls: Maker) -> None:
+    users = mixed_users()
+    protocol = cls(1.0, DOMAIN)
+    empty = float((slow_shares(users).sum(axis=1) == 0).sum())
+    assert empty > 0
+    assert protocol.diagnostics(users) == {"users without items": empty}
+    assert run(protocol, users.slice(0, 1), seed=0).status == "ok"
+    with pytest.raises(PopulationError):
+        protocol.truth(users.slice(0, 0))
+    script = protocol.rounds(None)
+    query = next(script)
+    with pytest.raises(StopIteration) as end:
+        script.send(query.draw_summary(users.slice(0, 0), np.random.default_rng(0)))
+    assert end.value.value.status == "failed"
+
+
+def test_messages_are_checked() -> None:
+    ids = np.arange(2, dtype=np.uint64)
+    subset = FrequencyOracle(1.0, DOMAIN, kind="subset").query
+    w = subset.channel.chosen  # type: ignore[attr-defined]
+    ones = np.full((2, 1), (1 << w) - 1, dtype=np.uint64)
+    subset.check(Report(ids, {"report": ones}))
+    for bad in (ones << np.uint64(10 - w + 1), ones | np.uint64(512), ones & np.uint64(6)):
+        with pytest.raises(WireError, match="bits set"):
+            subset.check(Report(ids, {"report": bad}))
+    bits = FrequencyOracle(1.0, DOMAIN, kind="unary").query
+    good = np.array([[3], [0]], dtype=np.uint64)
+    bits.check(Report(ids, {"report": good}))
+    for bad in (good.astype(np.uint32), good + np.uint64(512), np.hstack([good, good])):
+        with pytest.raises(WireError):
+            bits.check(Report(ids, {"report": bad}))
+    index = FrequencyOracle(1.0, DOMAIN, kind="hadamard").query
+    fine = np.array([16, 0], dtype=np.uint32)  # 16 is the erasure
+    index.check(Report(ids, {"report": fine}))
+    for bad in (fine + np.uint32(1), fine.astype(np.uint64), fine.astype(np.int64)):
+        with pytest.raises(WireError):
+            index.check(Report(ids, {"report": bad}))
+    for query, name in ((bits, "report"), (index, "report")):
+        with pytest.raises(WireError):
+            query.check(Report(ids, {"other": good}))
+        with pytest.raises(WireError):
+            query.check_summary(Summary(0, {name: np.full(17, 1)}))
+    with pytest.raises(WireError, match="adds up to 17, expected 18"):
+        index.check_summary(Summary(18, {"report": np.ones(17, dtype=np.int64)}))
+
+
+@each
+@pytest.mark.parametrize(
+    "bad", [{"epsilon": 0.0}, {"domain": ["a"]}, {"domain": Keys.of([])}, {"project": 1}], ids=str
+)
+def test_bad_parameters(cls: Maker, bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="got"):
+        cls(**{"epsilon": 1.0, "domain": DOMAIN} | bad)
+
+
+def test_resolve_takes_the_public_domain() -> None:
+    users, cls = mixed_users(), FrequencyOracle
+    assert cls.resolve({"epsilon": 1.0}, users, DOMAIN) == ({"epsilon": 1.0, "domain": DOMAIN}, [])
+    with pytest.raises(ValueError, match="domain"):
+        cls.resolve({"epsilon": 1.0}, users, None)
+
+
+def test_kinds_and_lengths_of_messages() -> None:
+    wide = Keys.of([f"w{j}" for j in range(5000)])
+    assert FrequencyOracle(1.0, wide).query.kind == "projective"
+    assert FrequencyOracle(9.0, DOMAIN).query.kind == "krr"
+    assert FrequencyOracle(math.inf, wide).query.kind == "krr"
+    assert FrequencyOracle(1.0, wide, kind="unary").query.kind == "unary"  # as it is named
+    with pytest.raises(ValueError, match="kind must be"):
+        FrequencyOracle(1.0, wide, kind="best")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="kind must be"):
+        OracleReports(wide, 1.0, kind="auto")  # type: ignore[arg-type]

@@ -1,0 +1,366 @@
+"""Private choice of a contribution bound: its score, range, exact law, privacy and usefulness."""
+
+import itertools
+import math
+from dataclasses import replace
+from fractions import Fraction
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from clients.bounding.size_curves import SHARE_PARTS, size_curves
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
+from fedhist.privacy.ledger import Ledger
+from fedhist.users.batch import Users
+from server.histograms.bound_choice import BoundTask, choose_bound, kept_counts
+from server.histograms.unbounded_histogram import PAPER_GRID, UnboundedHistogram
+from server.noise import SimulatedNoise
+from server.session.curator import Curator
+from server.session.journal import Journal
+from simulations.experiments.unbounded_domain import choice_of, scores_of
+from simulations.runtimes.inline import InlinePopulation
+from tests.running import table_users, zipf_table
+
+ZERO, REPLACE, ADD = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER
+INF = math.inf
+TASK = BoundTask((1, 2, 3, 4, 5, 7, 10, 14, 20), 0.6, 3.0, 0.05, ZERO)
+PRINTED = replace(TASK, printed=20)
+TASKS = [TASK, replace(TASK, adjacency=REPLACE), PRINTED, replace(PRINTED, adjacency=REPLACE)]
+
+
+def at_levels(grid, t, adjacency=ZERO):
+    """A task with given thresholds of the release."""
+
+    class Given(BoundTask):
+        def levels(self):
+            return np.asarray(t, dtype=np.float64)
+
+    return Given(grid, 0.5, 1.0, 1e-3, adjacency)
+
+
+def obvious(rows, grid, t):
+    """V as it is written, user by user and item by item."""
+    out = []
+    for k, c in enumerate(grid):
+        lost, kept = 0.0, {}
+        for row in rows:
+            m = sum(row.values())
+            lost += max(min(m, grid[-1]) - c, 0)
+            for key, count in row.items():
+                kept[key] = kept.get(key, 0.0) + count * min(1.0, c / m)
+        out.append(2 * lost + sum(min(h, t[k]) for h in kept.values()))
+    return np.array(out)
+
+
+def of(rows):
+    return Users.from_records({f"u{i}": row for i, row in enumerate(rows)})
+
+
+def collected(users, task, **more):
+    """The server's way: from sums over the users."""
+    _, shares, n, sizes = size_curves(users.counts, task.grid)
+    return task.scores(n, sizes, shares, **more)
+
+
+def random_rows(seed, n=30):
+    rng = np.random.default_rng(seed)
+    names = ["a", "b", "お茶", "d", ""]
+    return [
+        {str(k): int(2 ** rng.uniform(0, 8)) for k in rng.permutation(names)[: rng.integers(0, 6)]}
+        for _ in range(n)
+    ]
+
+
+@pytest.mark.parametrize("grid", [(1,), (1, 2, 5, 30, 200), (10, 20, 30), (700, 3000)])
+@pytest.mark.parametrize("seed", range(3))
+def test_two_ways_to_a_score(grid, seed):
+    rows = random_rows(seed)
+    t = np.random.default_rng(seed).uniform(1, 900, len(grid))
+    # shares are rounded down: below 2^-30 C per user and item
+    found = collected(of(rows), at_levels(grid, t))
+    np.testing.assert_allclose(
+        found, obvious(rows, grid, t), rtol=1e-12, atol=150 * grid[-1] / 2**30
+    )
+
+
+def test_blocks_of_items_do_not_matter():
+    users, task = of(random_rows(5)), BoundTask((1, 4, 9, 100), 1.0, 1.0, 1e-3, ZERO)
+    np.testing.assert_allclose(
+        collected(users, task, at_a_time=8), collected(users, task), rtol=1e-14
+    )
+
+
+def test_kept_counts_of_huge_sums():
+    shares = np.array([[0, 2**62], [2**62, 0], [1, 1]])
+    want = [[2.0**30 * 3, 2.0**30 * 50], [2.0**30 * 3] * 2, [6 / 2**32, 53 / 2**32]]
+    np.testing.assert_allclose(kept_counts((3, 50), shares), want, rtol=1e-15)
+
+
+def test_scores_of_nobody():
+    users, task = Users.from_records({"a": {}, "b": {}}), at_levels((1, 5), np.ones(2))
+    assert collected(users, task).tolist() == [0, 0]
+    empty = np.zeros(0, dtype=np.int64)  # what an empty merge looks like
+    zeros = np.zeros(2, dtype=np.int64)
+    assert task.scores(zeros, zeros, empty).tolist() == [0, 0]
+
+
+def test_expected_counts_are_those_of_random_clipping():
+    """E min(1, C / m) N_j: by drawing; four standard errors, false alarm 6e-5 per entry."""
+    row = {"a": 3, "b": 9, "c": 1}
+    tokens = np.repeat([0, 1, 2], [3, 9, 1])
+    rng = np.random.default_rng(0)
+    keys, shares, *_ = size_curves(of([row]).counts, (5,))
+    assert list(keys) == ["a", "b", "c"]
+    kept = kept_counts((5,), shares)[:, 0]
+    draws = np.array([np.bincount(rng.permutation(tokens)[:5], minlength=3) for _ in range(4000)])
+    error = 4 * draws.std(axis=0) / math.sqrt(4000)
+    assert (np.abs(draws.mean(axis=0) - kept) < error).all()
+
+
+# -- ranges --------------------------------------------------------------------------------------
+
+BASE = [{"one": 4}] * 5 + [{"two": 2}] * 6
+"""With t = (12, 20) at C = (2, 4): "one" passes t between the two, "two" falls below it."""
+LEVELS = np.array([12.0, 20.0])
+
+
+def spread(change):
+    return float(change.max() - change.min())
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_ranges_are_attained(adjacency):
+    there = {"two": 2} if adjacency is REPLACE else {}
+    change = obvious([*BASE, {"one": 4}], (2, 4), LEVELS) - obvious([*BASE, there], (2, 4), LEVELS)
+    assert spread(change) == at_levels((2, 4), LEVELS, adjacency).range
+
+
+@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
+def test_a_smaller_range_would_not_do(adjacency):
+    """Two-sided: the mechanism on the worst case needs its whole epsilon."""
+    grid, epsilon = (2, 4), 0.5
+    rate = epsilon / at_levels(grid, LEVELS, adjacency).range
+    there = {"two": 2} if adjacency is REPLACE else {}
+    laws = []
+    for row in ({"one": 4}, there):
+        # many tokens lost make C = 2 rare, where the ratio of probabilities is largest
+        cost = obvious([*BASE, row], grid, LEVELS) + np.array([200.0, 0.0])
+        w = np.exp(-rate * (cost - cost.min()))
+        laws.append(w / w.sum())
+    worst = np.abs(np.log(laws[0] / laws[1])).max()
+    assert 0.99 * epsilon < worst <= epsilon * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_user_changes_more_than_the_range(seed):
+    """Whatever the levels are: random ones, on every pair of small records."""
+    rng = np.random.default_rng(seed)
+    grid = [(1, 2, 4), (2, 4), (1, 3), (1, 2, 3, 4, 5), (3,), (2, 5, 6)][seed]
+    records = [
+        {k: c for k, c in zip("xyz", counts, strict=True) if c}
+        for counts in itertools.product((0, 1, 2, 5), (0, 3), (0, 1, 9))
+    ]
+    for _ in range(12):
+        base = [records[i] for i in rng.integers(len(records), size=rng.integers(0, 9))]
+        t = rng.uniform(0, 25, len(grid))
+        of_base = obvious(base, grid, t)
+        changes = [obvious([*base, r], grid, t) - of_base for r in records]
+        one = max(spread(a) for a in changes)
+        two = max(spread(a - b) for a, b in itertools.combinations(changes, 2))
+        assert one <= at_levels(grid, t).range + 1e-9
+        assert two <= at_levels(grid, t, REPLACE).range + 1e-9
+        # the paper's sensitivity holds too, on each value
+        assert max(np.abs(a).max() for a in changes) <= 2.5 * grid[-1]
+
+
+def test_range_figures():
+    task = replace(TASK, grid=(1, 750, 1500))
+    assert [replace(task, adjacency=a).range for a in (ZERO, ADD, REPLACE)] == [2999, 2999, 3000]
+    assert replace(task, printed=1500).range == 7500  # 2.5 times as much
+
+
+# -- levels --------------------------------------------------------------------------------------
+
+
+def test_levels_of_the_release():
+    task = BoundTask((1, 10, 100), 1.0, 1.0, 1e-6, ZERO)
+    assert task.levels()[1] == 156  # as in the release
+    assert replace(task, adjacency=REPLACE).levels()[1] == 310
+    printed = replace(task, adjacency=REPLACE, printed=100).levels()
+    assert printed[1] == pytest.approx(164.2499, abs=1e-3)  # at this adjacency, too
+    assert replace(task, release_epsilon=INF).levels().tolist() == [0, 0, 0]
+
+
+def test_the_rounding_of_a_score_is_far_below_its_sensitivity():
+    """Against fractions, at the largest counts that 4 million users can send."""
+    rng, grid, n = np.random.default_rng(5), (1, 3, 10, 1500), 1 << 22
+    shares = rng.integers(0, n * SHARE_PARTS // 400, (400, 4))
+    users = rng.multinomial(n, [0.25] * 4)
+    sizes = users * grid[-1]
+    task = BoundTask(grid, 1.0, 0.37, 1e-6, ZERO)
+    t, found = task.levels(), task.scores(users, sizes, shares)
+    error = []
+    for k, c in enumerate(grid):
+        total = Fraction(2 * sum(int(sizes[i]) - int(users[i]) * c for i in range(k, 4)))
+        for row in shares.tolist():
+            h = sum(Fraction(x, SHARE_PARTS) * min(c, g) for x, g in zip(row, grid, strict=True))
+            total += min(h, Fraction(t[k]))
+        error.append(abs(float(Fraction(found[k]) - total)))
+    assert max(error) <= (len(grid) + 1 + 40) * 2.0**-52 * n * grid[-1]
+    assert (75 + 72 + 40) * n <= 2**30  # what docs/privacy.md says of 4 million users
+    assert max(error) < 2.0**-22 * task.range / 2
+
+
+# -- law and privacy -----------------------------------------------------------------------------
+
+
+def zipf(n, d=40, mean=8.0, seed=0):
+    return table_users(zipf_table(n, d, mean, seed))
+
+
+def run(task, users, noise, nodes=1):
+    """Run the part of a script; returns its choice and what it spent."""
+    guarantee = Guarantee(task.epsilon, 0.0, Trust.CENTRAL, task.adjacency)
+    server = Curator(Ledger(guarantee), noise, Journal())
+    script = choose_bound(task, server)
+    query = next(script)
+    summary = InlinePopulation(users.split(nodes), 1).ask(query, 0)
+    query.check_summary(summary)
+    with pytest.raises(StopIteration) as stop:
+        script.send(summary)
+    return stop.value.value, server.ledger.spent()
+
+
+def law(task, users):
+    """The exact law of the implementation: what it draws from."""
+    weights = []
+
+    def exponential(logits):
+        w = np.exp(logits - logits.max())
+        weights.append(w / w.sum())
+        return 0
+
+    noise = SimpleNamespace(exponential=exponential, grade="simulated")
+    choice, spent = run(task, users, lambda i: noise)
+    assert spent.basic_epsilon == task.epsilon
+    assert choice.clip == 1.0
+    return weights[0]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_law_is_the_predicted_one(task):
+    for users in (zipf(60), of([{"a": 300, "お茶": 2}, {"b": 1}, {}]), of([{}, {}])):
+        p = choice_of(task, users)
+        assert p.sum() == pytest.approx(1.0, abs=1e-12)
+        np.testing.assert_allclose(law(task, users), p, rtol=1e-5)
+
+
+RECORDS = [
+    {},
+    {"x": 1},
+    {"new": 20},
+    {"x": 25, "y": 25},
+    {f"n{j}": 1 for j in range(20)},
+    {"x": 7},
+    {"x": 10**9},
+]
+OTHERS = [
+    [],
+    [{"x": 20}] * 3 + [{"y": 2}] * 6,
+    [{"x": 9}] * 9 + [{"y": 1, "z": 4}] * 4,
+    [{f"w{j}": 30} for j in range(12)],
+    [{"x": 4}] * 40 + [{"y": 30}] * 3,
+]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_choice_is_as_private_as_it_says(task):
+    """Exactly, over all outcomes and small neighbouring populations."""
+    worst = 0.0
+    for others in OTHERS:
+        laws = [law(task, of([*others, row])) for row in RECORDS]
+        if task.adjacency is REPLACE:
+            pairs = itertools.permutations(laws, 2)
+        else:
+            pairs = ((a, b) for x in laws[1:] for a, b in ((laws[0], x), (x, laws[0])))
+        worst = max(worst, *(float(np.log(a / b).max()) for a, b in pairs))
+    assert worst <= task.epsilon + 1e-9
+    # not for nothing either: the exact range uses most of the budget, the printed one wastes it
+    if task.printed:
+        assert worst < 0.41 * task.epsilon
+    else:
+        assert worst > 0.25 * task.epsilon
+
+
+def test_the_empty_user_and_nobody_are_the_same():
+    """Add-remove is calibrated as zeroing out: the empty record changes nothing."""
+    for task in TASKS:
+        rows = OTHERS[1]
+        assert np.array_equal(law(task, of(rows)), law(task, of([*rows, {}])))
+        added = replace(task, adjacency=ADD)
+        if task.adjacency is ZERO:
+            assert np.array_equal(law(added, of(rows)), law(task, of(rows)))
+
+
+def test_the_printed_mechanism_is_two_and_a_half_times_as_flat():
+    users = zipf(80)
+    grid = (1, 2, 4, 8, 16, 20)
+    printed = replace(PRINTED, grid=grid, adjacency=REPLACE)
+    p = law(printed, users)
+    # the exact range at 2 / 5 of epsilon has the same weights, if only the levels are the printed
+    score = scores_of(printed, users)
+    w = np.exp(-0.4 * printed.epsilon * (score - score.min()) / (2 * 20))
+    np.testing.assert_allclose(p, w / w.sum(), rtol=1e-6)
+
+
+# -- usefulness ----------------------------------------------------------------------------------
+
+
+def test_without_noise_nothing_is_cut():
+    """The law that protocols without noise are exact: the bound reaches the largest user."""
+    task = replace(TASK, epsilon=INF, release_epsilon=INF, grid=tuple(range(1, 1501)))
+    for rows in ([{"a": 1}], [{}], [{"a": 1, "b": 1}] * 5, [{"a": 999}]):
+        largest = max(1, *(sum(row.values()) for row in rows), 0)
+        choice, _ = run(task, of(rows), lambda i: SimulatedNoise(1, i))
+        assert choice.clip == largest
+        assert choice_of(task, of(rows))[task.grid.index(choice.clip)] == 1.0
+
+
+def test_argmin_where_only_the_choice_is_free():
+    """Choice without noise, release with: the least score, not the largest user."""
+    users = zipf(2000, mean=30.0)
+    task = replace(TASK, epsilon=INF, grid=tuple(range(1, 1001)), release_epsilon=0.1)
+    choice, _ = run(task, users, lambda i: SimulatedNoise(1, i))
+    assert 1 < choice.clip < 300
+    assert choice_of(task, users).max() == 1.0
+
+
+def test_folding_and_nodes_do_not_matter():
+    users = zipf(500)
+    for task in (TASK, PRINTED):
+        choices = {
+            (run(task, users, lambda i: SimulatedNoise(3, i), nodes)[0].clip) for nodes in (1, 2, 7)
+        }
+        assert len(choices) == 1
+
+
+def test_the_end_of_the_grid_is_said():
+    task = replace(TASK, epsilon=INF)
+    choice, _ = run(task, of([{"a": 10**6}] * 300), lambda i: SimulatedNoise(1, i))
+    assert choice.clip == 20.0
+    assert "upper end of its grid, 20" in choice.warnings[0]
+    assert run(task, of([{"a": 3}]), lambda i: SimulatedNoise(1, i))[0].warnings == ()
+
+
+def test_grids():
+    def grid(clip_max, threshold="exact-range"):
+        return UnboundedHistogram(1.0, 1e-6, clip_max=clip_max, threshold=threshold).task.grid
+
+    assert (grid(1), grid(2)) == ((1,), (1, 2))
+    ours = grid(1500)
+    assert (ours[0], ours[-1], len(ours)) == (1, 1500, 68)
+    assert list(ours) == sorted(set(ours))
+    assert max(b / a for a, b in itertools.pairwise(ours) if a > 20) < 1.13
+    assert grid(1500, "paper") == PAPER_GRID == tuple(range(10, 1501, 10))
+    assert len(grid(2**31 - 1)) < 31 * 8

@@ -1,0 +1,124 @@
+"""What histograms add up of users: against slow obvious formulas, in any slices and blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from walked_users import Walked
+
+from fedhist.model.evaluation import Facts, first_pass, measured
+from fedhist.model.protocol import Protocol
+from fedhist.model.query import Summary
+from fedhist.privacy.noise_law import NoiseLaw, excess, expected_l1
+from fedhist.protocols import (
+    BoundedHistogram,
+    ItemHistogram,
+    LocalHistogram,
+)
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
+from server.targets.clipped_totals import whole_and_kept
+
+DOMAIN = Keys.of(["f", "b", "a", "elsewhere", "d"])
+
+
+def random_users(seed: int, n: int = 300) -> Users:
+    """Users of a heavy tail of items, some with none, of a vocabulary that is not the domain."""
+    rng = np.random.default_rng(seed)
+    table = rng.poisson(rng.exponential(1.0, (n, 1)) * [3.0, 0.1, 1.0, 2.0, 0.0, 5.0, 0.4])
+    table[rng.random(n) < 0.2] = 0
+    table[rng.random(n) < 0.02] *= 100
+    user, item = np.nonzero(table)
+    vocabulary = Keys.of(["a", "b", "c", "d", "e", "f", "g"])
+    return Users.from_counts(user_ids(Keys.range(n)), user, item, table[user, item], vocabulary)
+
+
+def table_of(users: Users, domain: Keys) -> np.ndarray:
+    """Every user's counts of the domain: (n, d)."""
+    out = np.zeros((len(users), len(domain)))
+    v = users.counts
+    for u in range(len(users)):
+        for k in range(v.indptr[u], v.indptr[u + 1]):
+            name = v.vocabulary[int(v.item[k])]
+            if name in set(domain):
+                out[u, domain.position(name)] += int(v.count[k])
+    return out
+
+
+def clipped(table: np.ndarray, clip: float, norm: int, grid: float = 0.0) -> np.ndarray:
+    size = np.linalg.norm(table, norm, axis=1, keepdims=True)
+    kept = table * np.minimum(1.0, clip / np.maximum(size, 1e-300))
+    return grid * np.floor(kept / grid * (1 + 2e-15)) if grid else kept
+
+
+def bounded(p: BoundedHistogram, table: np.ndarray) -> float:
+    kept = clipped(table, p.clip, p.norm, p.grid or 0.0).sum(axis=0)
+    bias = np.maximum(table.sum(axis=0) - kept, 0.0)
+    return expected_l1(p.noise, bias, kept if p.nonneg else None)
+
+
+def one_record(p: ItemHistogram, table: np.ndarray) -> float:
+    return expected_l1(p.noise, 0 * table.sum(axis=0), table.sum(axis=0) if p.nonneg else None)
+
+
+def padded(p: LocalHistogram, table: np.ndarray) -> float:
+    """A normal law with the exact mean and variance of each total."""
+    a, b = p.query.channel.noise
+    share = table / np.maximum(table.sum(axis=1, keepdims=True), p.clip)
+    first, second = share.sum(axis=0), np.square(share).sum(axis=0)
+    std = np.maximum(p.clip * np.sqrt(np.maximum(len(table) * a + b * first - second, 0)), 1e-9)
+    bias = np.maximum(table.sum(axis=0) - p.clip * first, 0.0)
+    unit = NoiseLaw("gaussian", 1.0)
+    error = bias + 2 * std * excess(unit, bias / std)
+    return float((error - p.nonneg * std * excess(unit, p.clip * first / std)).sum())
+
+
+CASES: list[tuple[Protocol, Callable[..., float]]] = [
+    (BoundedHistogram(DOMAIN, 1.0, 7.0, 1e-6), bounded),
+    (BoundedHistogram(DOMAIN, 0.5, 9.0, nonneg=False), bounded),
+    (BoundedHistogram(DOMAIN, 0.5, 9.0, grid=0.75), bounded),
+    (BoundedHistogram(DOMAIN, 1.0, 5.0, 1e-6, grid=0.75, adjacency="replace-user"), bounded),
+    (BoundedHistogram(DOMAIN, 1.0, 0.0), bounded),
+    (ItemHistogram(DOMAIN, 0.1), one_record),
+    (ItemHistogram(DOMAIN, 0.1, nonneg=False), one_record),
+    (LocalHistogram(DOMAIN, 1.0, 4), padded),
+    (LocalHistogram(DOMAIN, 2.0, 30, nonneg=False, oracle="unary"), padded),
+]
+
+
+def ways(protocol: Protocol, users: Users) -> Iterator[Facts]:
+    """Measure over all users, 3 and 7 unequal slices, and tiny blocks."""
+    yield measured(protocol, users)
+    measure = first_pass(protocol)
+    assert measure is not None
+    rng = np.random.default_rng(len(users))
+    for n in (3, 7):
+        edges = [0, *np.sort(rng.integers(0, len(users) + 1, n - 1)), len(users)]
+        parts = [measure(users.slice(a, b)) for a, b in pairwise(edges)]
+        yield measured(protocol, users, Summary.merge(parts))
+    yield measured(protocol, Walked(users, 13))
+
+
+@pytest.mark.parametrize(("protocol", "slow"), CASES, ids=lambda x: getattr(x, "name", None))
+def test_against_all_records_at_once(protocol: Protocol, slow: Callable[..., float]) -> None:
+    for users in (random_users(1), random_users(2), random_users(1).slice(0, 0)):
+        table = table_of(users, protocol.domain)  # type: ignore[attr-defined]
+        want = slow(protocol, table)
+        for known in ways(protocol, users):
+            assert np.array_equal(known.truth, table.sum(axis=0))
+            told = known.error
+            near = 5 * told.stderr + 0.01 * want  # simulated; one in a million
+            if len(users) or told.exact:
+                assert told.expected == pytest.approx(want, rel=1e-12, abs=max(near, 1e-12))
+            assert (known.support, known.resolution, known.diagnostics) == (None, 0.0, {})
+            assert known.lower_bounds == ()
+
+
+def test_large_counts_are_added_in_doubles() -> None:
+    users = Users.from_records({"ann": {"a": 2**61, "b": 3}, "bob": {"a": 1}})
+    whole, kept = whole_and_kept(users, Keys.of(["a", "b"]), 2.0, 2)
+    assert whole.tolist() == [2.0**61, 3.0]
+    assert kept.tolist() == pytest.approx([3.0, 2 * 3 / 2**61])

@@ -1,0 +1,135 @@
+"""Keys, then counts: the query, the stages' budgets, failures, a hoarder."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clients.histograms.key_queries import WEIGHT, DistinctKeys, weight_of
+from clients.records.item_rows import pack_records
+from fedhist.base.errors import WireError
+from fedhist.model.query import Report
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from server.histograms.unbounded_histogram import UnboundedHistogram
+from tests.running import result, run, streams, table_users, zipf_table
+
+METHODS = ("keys", "sample")
+BASE = UnboundedHistogram(2.0, 1e-4)
+
+
+def some_users(n=2000, d=60, mean=8.0):
+    return table_users(zipf_table(n, d, mean), Keys.of(f"item-{j:02}" for j in range(d)))
+
+
+# -- the query -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1, 3, 50])
+def test_rows_are_samples_of_distinct_items(limit):
+    users = some_users(300)
+    query = DistinctKeys(limit)
+    report = query.answer(users, streams(users))
+    query.check(report)
+    summary = query.fold(report)
+    query.check_summary(summary)
+    distinct = np.diff(users.counts.indptr)
+    sent = np.minimum(distinct, limit)
+    weights = summary.keyed["weights"].values
+    assert weights.sum() == sum(int(k) * weight_of(int(k)) for k in sent if k)
+    folded = query.answer_folded(users, lambda part: streams(part))
+    assert folded.keyed["weights"].keys == summary.keyed["weights"].keys
+    assert folded.keyed["weights"].values.tolist() == weights.tolist()
+
+
+def test_a_sample_is_uniform():
+    """2000 users of six items who send two: every item within 5 standard deviations, 4e-6."""
+    users = table_users(np.tile([1, 9, 2, 5, 1, 3], (2000, 1)))
+    weights = DistinctKeys(2).answer_folded(users, streams).keyed["weights"].values
+    sent = weights / weight_of(2)
+    assert np.abs(sent - 2000 / 3).max() <= 5 * math.sqrt(2000 * 2 / 9)
+
+
+def test_dishonest_reports_are_refused():
+    users = some_users(20)
+    report = DistinctKeys(50).answer(users, streams(users))
+    with pytest.raises(WireError, match="more than limit = 1"):
+        DistinctKeys(1).check(report)
+    twice = users.counts
+    data, indptr = pack_records(
+        twice.vocabulary, twice.indptr, twice.item, np.full_like(twice.count, 2)
+    )
+    with pytest.raises(WireError):
+        DistinctKeys(50).check(Report(users.ids, ragged={"records": data}, indptr=indptr))
+    summary = DistinctKeys(50).fold(report)
+    part = summary.keyed["weights"]
+    many = replace(summary, keyed={"weights": replace(part, values=part.values + 20 * WEIGHT)})
+    with pytest.raises(WireError):
+        DistinctKeys(50).check_summary(many)
+
+
+# -- the stages ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out-user", "add-remove-user", "replace-user"])
+@pytest.mark.parametrize("discrete", [True, False])
+def test_the_budget_is_spent_exactly(adjacency, discrete):
+    protocol = replace(BASE, adjacency=adjacency, discrete=discrete)
+    estimate, queries, _ = run(protocol, some_users())
+    assert estimate.status == "ok"
+    assert [q.wire_name for q in queries] == ["distinct-keys", "norm-histogram", "clipped-counts"]
+    entries = estimate.ledger.entries
+    assert [e.label for e in entries][:2] == ["keys", "em-slope"]
+    spent = estimate.ledger.spent()
+    assert spent.basic_epsilon == pytest.approx(2.0)
+    assert spent.basic_delta == pytest.approx(1e-4)
+    assert entries[0].release.epsilon == pytest.approx(0.8)
+    assert entries[0].release.delta == 1e-4
+    assert replace(protocol, epsilon_keys=0.5, epsilon_choice=0.25).first.epsilon == 0.5
+    given = replace(protocol, epsilon_choice=0.25).second(Keys.range(3))
+    assert (given.shares.choice_epsilon, given.shares.release_epsilon) == (0.25, 0.95)
+    assert protocol.max_rounds == 3
+
+
+def test_no_key_is_a_failure():
+    users = Users.from_records({f"u{k}": {f"own-{k}": 3} for k in range(30)})
+    for population in (users, Users.from_records({"a": {}, "b": {}})):
+        estimate = result(BASE, population)
+        assert estimate.status == "failed"
+        assert "no item appeared" in estimate.reason
+        assert [e.label for e in estimate.ledger.entries] == ["keys"]
+
+
+def test_a_hoarder_is_not_betrayed():
+    """1,000 items of one user, delta = 0.01: one appears with probability 0.005, exactly.
+
+    400 runs: 12 or more have probability 1e-6; all shared items appear.
+    """
+    rows = {"hoarder": {f"secret-{k}": 1 for k in range(1000)}}
+    rows |= {f"u{k}": {"tea": 2} for k in range(300)}
+    users = Users.from_records(rows)
+    protocol = UnboundedHistogram(1.0, 0.01)
+    seen = [set(result(protocol, users, seed).keys) for seed in range(400)]
+    assert sum(any(k.startswith("secret") for k in keys) for keys in seen) <= 12
+    assert all("tea" in keys for keys in seen)
+
+
+def test_it_beats_one_release():
+    """What the page has measured: a fourth less where records are long, and never much more."""
+    rng = np.random.default_rng(3)
+    sizes = np.minimum((rng.pareto(1.3, 4000) + 1) * 4, 2000).astype(int)
+    p = 1 / np.arange(1, 301)
+    table = rng.multinomial(sizes, p / p.sum())
+    for users in (table_users(table), some_users(4000)):
+        keys, sample = (
+            UnboundedHistogram(1.0, 1e-6, method=m).error(users).expected for m in METHODS
+        )
+        assert keys < 0.8 * sample
+
+
+def test_without_noise_everything_is_exact():
+    users = some_users(50)
+    protocol = UnboundedHistogram(math.inf, 1e-6)
+    estimate = result(protocol, users)
+    assert protocol.loss_of(estimate, users) == pytest.approx(0.0, abs=1e-9)

@@ -1,0 +1,129 @@
+"""The query behind the choice of a contribution bound: sums over the users by size."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clients.bounding.size_curves import SHARE_PARTS
+from clients.histograms.key_queries import SizeCurves
+from clients.records.item_rows import pack_records
+from fedhist.base.errors import WireError
+from fedhist.model.codec import decode_query, encode_fields
+from fedhist.model.query import Keyed, Report, Summary
+from fedhist.privacy.guarantee import Trust
+from fedhist.users.batch import Users
+from tests.running import streams, table_users, zipf_table
+
+
+def of(rows):
+    return Users.from_records({f"u{i}": row for i, row in enumerate(rows)})
+
+
+def zipf(n):
+    return table_users(zipf_table(n, 40, 8.0, 0))
+
+
+QUERY = SizeCurves((1, 3, 10))
+MIXED = of(
+    [{}, {"お茶": 3, "": 1}, {"a\0b": 2**61, "🙂": 1}, {"tea": 1}, {"tea": 9, "お茶": 4}, {"z": 11}]
+)
+
+
+def same(a, b):
+    assert a.n_users == b.n_users
+    for name in ("users", "sizes"):
+        assert a.sums[name].dtype == np.int64
+        assert np.array_equal(a.sums[name], b.sums[name])
+    x, y = a.keyed["shares"], b.keyed["shares"]
+    assert list(x.keys) == list(y.keys)
+    assert x.values.shape == y.values.shape
+    assert np.array_equal(x.values, y.values)
+
+
+@pytest.mark.parametrize("users", [MIXED, of([{}, {}]), MIXED.slice(0, 0), zipf(200)])
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_folding_is_bit_identical(users, size):
+    want = QUERY.answer_folded(users, streams)
+    QUERY.check_summary(want)
+    parts = []
+    for batch in users.blocks(size):
+        report = QUERY.answer(batch, streams(batch))
+        QUERY.check(report)
+        parts.append(QUERY.fold(report))
+        QUERY.check_summary(parts[-1])
+    if parts:
+        merged = Summary.merge(parts)
+        QUERY.check_summary(merged)
+        same(merged, want)
+
+
+def test_the_query_travels():
+    text, arrays = encode_fields(QUERY)
+    assert decode_query(QUERY.wire_name, text, arrays) == QUERY
+
+
+def test_a_row_is_the_user_s_histogram():
+    report = QUERY.answer(MIXED, streams(MIXED))
+    v = MIXED.counts
+    data, indptr = pack_records(v.vocabulary, v.indptr, v.item, v.count)
+    assert np.array_equal(report.ragged["records"], data)
+    assert np.array_equal(report.indptr, indptr)
+    assert QUERY.trust is Trust.CENTRAL
+
+
+def reports():
+    good = QUERY.answer(MIXED, streams(MIXED))
+    data, indptr = good.ragged["records"], good.indptr
+    cut = indptr.copy()
+    cut[1:-1] -= np.minimum(cut[1:-1], 3)
+    huge = data.copy()
+    huge[4:12] = 255
+    yield replace(good, ragged={"records": data, "more": data})
+    yield replace(good, ragged={"rows": data})
+    yield Report(good.ids, {"records": np.zeros(len(good.ids))})
+    yield Report(good.ids)
+    yield replace(good, indptr=cut)
+    yield replace(good, ragged={"records": data.astype(np.int64)})
+    yield replace(good, ragged={"records": huge})
+
+
+@pytest.mark.parametrize("bad", list(reports()))
+def test_malformed_reports_are_refused(bad):
+    with pytest.raises(WireError):
+        QUERY.check(bad)
+
+
+def summaries():
+    good = QUERY.answer_folded(zipf(50), streams)
+    shares = good.keyed["shares"]
+
+    def with_shares(values, keys=shares.keys):
+        return replace(good, keyed={"shares": Keyed(keys, values)})
+
+    yield with_shares(shares.values - 50 * SHARE_PARTS)
+    yield with_shares(shares.values + 40 * SHARE_PARTS)  # each may be, all together not
+    yield with_shares(shares.values[:, :2])
+    yield with_shares(shares.values.astype(np.float64))
+    yield with_shares(np.zeros(0, dtype=np.int64))
+    yield replace(good, keyed={})
+    yield replace(good, n_users=0)
+    yield replace(good, sums={**good.sums, "users": good.sums["users"] + 30})
+    yield replace(good, sums={**good.sums, "users": good.sums["users"] * 0})
+    yield replace(good, sums={**good.sums, "sizes": good.sums["sizes"] + 200})
+    yield replace(good, sums={**good.sums, "sizes": good.sums["sizes"] * 0})
+    yield replace(good, sums={"users": good.sums["users"]})
+
+
+@pytest.mark.parametrize("bad", list(summaries()))
+def test_impossible_summaries_are_refused(bad):
+    with pytest.raises(WireError):
+        QUERY.check_summary(bad)
+
+
+@pytest.mark.parametrize(
+    "grid", [(), (0,), (1, 1), (3, 2), (1.5,), (2**31,), tuple(range(1, 4098))]
+)
+def test_bad_grids_are_refused(grid):
+    with pytest.raises(ValueError, match="threshold"):
+        SizeCurves(grid)

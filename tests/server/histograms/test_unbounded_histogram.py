@@ -1,0 +1,320 @@
+"""Unbounded histogram: the release's law with its random clipping, choices of C, refusals."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clients.histograms.key_queries import RandomClip
+from fedhist.base.errors import FedhistError
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from fedhist.users.streams import SeededStreams
+from server.histograms.unbounded_histogram import PAPER_GRID, UnboundedHistogram
+from server.noise import SecureNoise, SimulatedNoise
+from server.session.session import Session
+from server.session.unknown_keys import key_threshold
+from simulations.experiments.unbounded_domain import choice_of
+
+ZERO, ADD, REPLACE = "zero-out-user", "add-remove-user", "replace-user"
+INF = math.inf
+BASE = UnboundedHistogram(epsilon=1.0, delta=1e-6, clip=10)
+SAMPLE = {"clip": None, "method": "sample"}
+
+
+def run(protocol, users, seed=1, noise=None, seen=None):
+    def ask(query, number):
+        if seen is not None:
+            seen.append(query)
+        return query.answer_folded(users, lambda part: SeededStreams(part.ids, seed, f"{number}"))
+
+    return Session(protocol, noise or (lambda i: SimulatedNoise(seed, i))).run(ask)
+
+
+def zipf_users(n, d=200, seed=0, mean=30):
+    """Users of geometric size; item k has weight 1 / k; every tenth user has an item of its own."""
+    rng = np.random.default_rng(seed)
+    p = 1 / np.arange(1, d + 1)
+    counts = rng.multinomial(rng.geometric(1 / mean, n), p / p.sum())
+    u, j = np.nonzero(counts)
+    c = counts[u, j]
+    own = np.arange(0, n, 10)
+    names = Keys.of([*(f"item-{k:04}" for k in range(d)), *(f"own-{k:06}" for k in own)])
+    return Users.from_counts(
+        np.arange(n, dtype=np.uint64),
+        np.concatenate([u, own]),
+        np.concatenate([j, d + np.arange(len(own))]),
+        np.concatenate([c, np.ones(len(own), dtype=np.int64)]),
+        names,
+    )
+
+
+# -- numbers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "threshold", "scale"),
+    [
+        ({}, 156, 10),
+        ({"adjacency": ADD}, 156, 10),
+        ({"adjacency": REPLACE}, 310, 20),
+        ({"discrete": False}, 155.2495, 10),
+        ({"discrete": False, "adjacency": REPLACE}, 309.499, 20),
+        ({"mode": "paper"}, 164.2495, 10),
+        ({"mode": "paper", "adjacency": REPLACE}, 164.2495, 10),  # as printed, whatever is declared
+    ],
+)
+def test_thresholds_and_scales(change, threshold, scale):
+    law = replace(BASE, **change).release_at(10)
+    assert law.threshold == pytest.approx(threshold, abs=6e-4)
+    assert law.scale == scale
+    assert law.discrete == (change == {} or set(change) == {"adjacency"})
+    assert law.raw_support == (change.get("mode") == "paper")
+    estimate = run(replace(BASE, **change), zipf_users(50))
+    assert estimate.public["threshold"] == law.threshold
+    assert estimate.public["noise_std"] == law.std
+    assert ("n_users" in estimate.public) == (change.get("adjacency") != ADD)
+
+
+def test_the_budget_is_split_eleven_to_one():
+    chosen = replace(BASE, clip=None, method="sample")
+    assert chosen.choice_epsilon == pytest.approx(1 / 11)
+    assert chosen.release_epsilon == pytest.approx(10 / 11)
+    assert chosen.task.epsilon == chosen.choice_epsilon
+    assert chosen.task.release_epsilon == chosen.release_epsilon
+    assert (chosen.max_rounds, replace(chosen, threshold="paper").max_rounds) == (2, 2)
+    given = replace(chosen, epsilon_choice=0.25)
+    assert (given.choice_epsilon, given.release_epsilon) == (0.25, 0.75)
+    assert (BASE.choice_epsilon, BASE.release_epsilon, BASE.max_rounds) == (0.0, 1.0, 1)
+    open_ended = replace(chosen, epsilon=INF)
+    assert (open_ended.choice_epsilon, open_ended.release_epsilon) == (INF, INF)
+
+
+def test_guarantees():
+    for adjacency in (ZERO, ADD, REPLACE):
+        got = replace(BASE, adjacency=adjacency)
+        assert got.guarantee == Guarantee(1.0, 1e-6, Trust.CENTRAL, Adjacency(adjacency))
+        assert got.claimed == got.guarantee
+    paper = replace(BASE, mode="paper")
+    assert paper.guarantee.epsilon == INF
+    assert paper.claimed == Guarantee(1.0, 1e-6, Trust.CENTRAL, Adjacency.REPLACE_USER)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"delta": 0.0}, "delta > 0, got 0"),
+        ({"delta": 1.0}, "delta must lie in"),
+        ({"epsilon": 0.0}, "epsilon must be positive, got 0"),
+        ({"clip": 0}, r"clip must be an integer in \[1, 2147483648\], got 0"),
+        ({"clip": 10.0}, "clip must be a whole number, got 10.0"),
+        ({"clip": None, "clip_max": 0}, "clip_max must be a positive integer, got 0"),
+        ({"clip": None, "threshold": "paper", "clip_max": 9}, "begin at 10: clip_max = 9"),
+        (SAMPLE | {"clip_max": 2**31}, "below 2\\^31, got 2147483648"),
+        ({"threshold": "median"}, 'unknown threshold \'median\': "exact-range" or "paper"'),
+        ({"threshold": "ramp"}, 'is gone: write threshold = "exact-range"'),
+        ({"mode": "printed"}, "mode must be one of default, paper, got"),
+        ({"adjacency": "none"}, "none"),
+        ({"epsilon_choice": 0.1}, "a clip that is given needs no epsilon_choice, got 0.1"),
+        (SAMPLE | {"epsilon_choice": 1.0}, "below epsilon = 1.0, got 1.0"),
+        (SAMPLE | {"epsilon_choice": -1.0}, "epsilon must be positive, got -1"),
+        ({"method": "keys"}, 'clip = 10 is for method = "sample"'),
+        ({"method": "keys", "clip": None, "mode": "paper"}, "mode = 'paper' is for"),
+        ({"method": "keys", "clip": None, "threshold": "paper"}, "threshold = 'paper' is for"),
+        ({"method": "both"}, "method must be one of keys, sample, got 'both'"),
+        ({"epsilon_keys": 0.5}, 'epsilon_keys is for method = "keys", got 0.5'),
+        ({"clip": None, "epsilon_keys": 1.0}, r"lie in \(0, epsilon = 1.0\), got 1.0"),
+        ({"clip": None, "epsilon_keys": 0.0}, r"lie in \(0, epsilon = 1.0\), got 0.0"),
+        ({"clip": None, "epsilon_choice": 0.6}, "leaves nothing of epsilon = 0.6"),
+        ({"clip": None, "most_keys": 0}, "limit must be .*, got 0"),
+    ],
+)
+def test_wrong_configurations_are_refused(change, what):
+    with pytest.raises(ValueError, match=what):
+        replace(BASE, **change)
+
+
+# -- privacy -------------------------------------------------------------------------------------
+
+
+def release_law(count, threshold, b):
+    """Law of one key's release where nobody else has it: absent, or a value."""
+    if count == 0:
+        return {None: 1.0}
+    alpha = math.exp(-1 / b)
+    mass = (1 - alpha) / (1 + alpha)
+    top = threshold + 60  # from here on the ratio to any smaller count is constant
+    law = {v: mass * alpha ** abs(v - count) for v in range(threshold, top)}
+    law["more"] = alpha ** (top - count) / (1 + alpha)
+    law[None] = 1 - sum(law.values())
+    return law
+
+
+def mixture(row, clip, threshold, b):
+    """Law of a single user's release: over its samples, exactly."""
+    m, size = sum(row), min(sum(row), clip)
+    out = {}
+    for kept in itertools.product(*(range(c + 1) for c in row)):
+        if sum(kept) != size:
+            continue
+        weight = math.prod(map(math.comb, row, kept)) / math.comb(m, size)
+        laws = [release_law(k, threshold, b) for k in kept]
+        for outcome in itertools.product(*laws):
+            p = math.prod(law[o] for o, law in zip(outcome, laws, strict=True))
+            out[outcome] = out.get(outcome, 0.0) + weight * p
+    return out
+
+
+def delta_between(one, two, epsilon):
+    return sum(max(0.0, p - math.exp(epsilon) * two.get(o, 0.0)) for o, p in one.items())
+
+
+@pytest.mark.parametrize(("clip", "epsilon", "delta"), [(1, 1.0, 0.05), (2, 1.0, 0.02)])
+@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
+def test_exact_privacy_of_clipping_noise_and_threshold_together(clip, epsilon, delta, adjacency):
+    """One user alone, its coins averaged out; records longer than C, in both directions."""
+    protocol = UnboundedHistogram(epsilon, delta, clip=clip, adjacency=adjacency)
+    law = protocol.release_at(clip)
+    n_keys = 3
+    rows = [r for r in itertools.product(range(3), repeat=n_keys) if sum(r) <= 4]
+    laws = {r: mixture(r, clip, int(law.threshold), law.scale) for r in rows}
+    nobody = (0,) * n_keys
+    worst = 0.0
+    for one, two in itertools.permutations(rows, 2):
+        if adjacency == REPLACE or nobody in (one, two):
+            worst = max(worst, delta_between(laws[one], laws[two], epsilon))
+    assert worst <= delta * (1 + 1e-9)
+    assert worst > 0.5 * delta
+
+
+def one_hoarder(n_items):
+    return Users.from_records(
+        {"hoarder": {f"secret-{k}": 1 for k in range(n_items)}, "other": {"tea": 1}}
+    )
+
+
+def test_as_printed_a_user_of_many_items_is_betrayed():
+    """Raw support: every item that clipping removed gets a chance of its own to appear.
+
+    1,000 items of one user, C = 1, delta = 0.01: each passes with probability delta / (e C), so
+    that one appears with probability 0.975. Corrected, the one item that is sent appears with
+    probability at most 0.01. 300 runs each: at most 12, and at least 270, but for 6e-6.
+    """
+    users = one_hoarder(1000)
+    base = UnboundedHistogram(epsilon=1.0, delta=0.01, clip=1)
+    printed = replace(base, mode="paper")
+    betrayed, kept = 0, 0
+    for seed in range(300):
+        betrayed += any(k.startswith("secret") for k in run(printed, users, seed).keys)
+        kept += any(k.startswith("secret") for k in run(base, users, seed).keys)
+    assert betrayed >= 270
+    assert kept <= 12
+    law = printed.release_at(1)
+    chance = 0.5 * math.exp(-law.threshold / law.scale)  # of an item that nobody sends
+    assert chance == pytest.approx(0.01 / math.e)
+
+
+def test_the_raw_support_is_asked_for_in_mode_paper_only():
+    for mode, raw in (("default", False), ("paper", True)):
+        seen = []
+        run(replace(BASE, mode=mode), zipf_users(20), seen=seen)
+        assert seen == [RandomClip(10, raw)]
+
+
+def test_secure_noise_takes_integers():
+    users = zipf_users(2000)
+    secure = lambda i: SecureNoise()  # noqa: E731
+    for change in ({"discrete": False}, {"mode": "paper"}):
+        estimate = run(replace(BASE, **change), users, noise=secure)
+        assert estimate.status == "refused"
+        assert "integers" in estimate.reason
+        assert run(replace(BASE, epsilon=INF, **change), users, noise=secure).status == "ok"
+    estimate = run(BASE, users, noise=secure)
+    assert estimate.status == "ok"
+    assert estimate.value.dtype == np.int64
+    assert (estimate.value >= 156).all()
+    for method in ("sample", "keys"):
+        chosen = run(replace(BASE, clip=None, method=method, clip_max=100), users, noise=secure)
+        assert chosen.status == "ok"
+
+
+# -- estimates -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+@pytest.mark.parametrize("clip", [3, 20, 1000])
+def test_released_items_are_those_that_reach_the_threshold(discrete, clip):
+    users = zipf_users(3000)
+    protocol = replace(BASE, clip=clip, discrete=discrete)
+    estimate = run(protocol, users)
+    truth = dict(zip(protocol.support(users), protocol.truth(users), strict=True))
+    assert set(estimate.keys) <= truth.keys()
+    assert list(estimate.keys) == sorted(estimate.keys, key=str.encode)
+    assert not any(k.startswith("own") for k in estimate.keys)  # but with probability 3e-4
+    assert (estimate.value >= protocol.release_at(clip).threshold).all()
+    assert (estimate.stderr == protocol.release_at(clip).std).all()
+    assert estimate.value.dtype == (np.int64 if discrete else np.float64)
+    hidden = [n for k, n in truth.items() if k not in set(estimate.keys)]
+    loss = protocol.loss_of(estimate, users)
+    released = sum(abs(v - truth[k]) for k, v in zip(estimate.keys, estimate.value, strict=True))
+    assert loss == pytest.approx(sum(hidden) + released)
+
+
+@pytest.mark.parametrize("threshold", ["exact-range", "paper"])
+@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
+def test_c_is_chosen_from_the_law_that_theory_gives(threshold, adjacency):
+    """The chosen C lies among the grid's, where the exact law of the choice puts its weight."""
+    users = zipf_users(4000)
+    protocol = UnboundedHistogram(
+        4.0, 1e-6, method="sample", clip_max=300, threshold=threshold, adjacency=adjacency
+    )
+    grid, p = np.array(protocol.task.grid), choice_of(protocol.task, users)
+    if threshold == "paper":
+        assert tuple(grid) == tuple(c for c in PAPER_GRID if c <= 300)
+    chosen = [run(protocol, users, seed).public["clip"] for seed in range(20)]
+    likely = set(grid[p > 1e-8])  # 20 draws outside: below 1e-5
+    assert set(chosen) <= likely
+    assert p.sum() == pytest.approx(1.0)
+
+
+def test_choosing_privately_beats_a_bad_guess():
+    users = zipf_users(20_000, mean=60)
+    chosen = UnboundedHistogram(1.0, 1e-6, method="sample")
+    size = chosen.truth(users).sum()
+    loss = {
+        name: np.mean([p.loss_of(run(p, users, seed), users) for seed in range(3)]) / size
+        for name, p in {
+            "chosen": chosen,
+            "one token": replace(chosen, clip=1),
+            "all tokens": replace(chosen, clip=1500),
+        }.items()
+    }
+    assert loss["chosen"] < 0.5 * loss["one token"]
+    assert loss["chosen"] < 0.5 * loss["all tokens"]
+
+
+def test_odd_populations():
+    empty = Users.from_records({"a": {}, "b": {}})
+    for protocol in (BASE, replace(BASE, **SAMPLE), replace(BASE, mode="paper")):
+        estimate = run(protocol, empty)
+        assert estimate.status == "ok"
+        assert len(estimate.keys) == len(estimate.value) == 0
+        assert protocol.loss_of(estimate, empty) == 0.0
+    huge = Users.from_records({f"u{k}": {"\0": 1 << 40, "🍵": 1} for k in range(300)})
+    estimate = run(BASE, huge)
+    assert list(estimate.keys) == ["\0"]
+    assert abs(int(estimate.value[0]) - 3000) < 10 * 20  # noise of scale 10: e^-20
+
+
+def test_a_domain_that_samples_cannot_fill_is_an_error():
+    users = Users.from_samples(np.arange(2, dtype=np.uint64), [0, 1, 2], [0.1, 0.2])
+    with pytest.raises(FedhistError, match="item counts"):
+        run(BASE, users)
+
+
+def test_thresholds_are_those_of_the_library():
+    for clip in (1, 7, 64):
+        assert BASE.release_at(clip).threshold == key_threshold(clip, clip, 1.0, 1e-6)

@@ -1,0 +1,185 @@
+"""Laws of the protocols that vote and then refine, fold by fold, in both modes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clients.localize.queries import BinVotes, ClippedMean
+from fedhist.base.errors import PopulationError
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
+from fedhist.protocols import Density, LocalDistribution, Mean, MeanL2, MeanLinf, SparseMean
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from server.localize.script import FoldProtocol
+from server.modes import TwoModes
+from tests.running import run
+
+
+def by_folds(cls: type[Any]) -> Any:
+    """The example, with a scalar a user."""
+    example = cls.example()
+    if isinstance(example, Mean):
+        return example
+    if isinstance(example, Density):
+        return replace(example, method="folds", basis="fourier")
+    return replace(example, method="folds") if hasattr(example, "method") else example
+
+
+MEANS: list[type[Any]] = [Mean, MeanLinf, MeanL2]
+ALL: list[type[Any]] = [*MEANS, Density, LocalDistribution]
+N_FOLDS = {Mean: 1, MeanLinf: 3, MeanL2: 4, Density: 4, LocalDistribution: 7}
+
+
+@pytest.mark.parametrize(
+    ("cls", "mode"),
+    [
+        (c, m)
+        for c in ALL
+        for m in ("default", "paper")
+        if m == "default" or issubclass(c, TwoModes)
+    ],
+)
+def test_every_user_answers_one_query_about_one_scalar(cls: type[Any], mode: str) -> None:
+    protocol, users = by_folds(cls), cls.example_users()
+    if mode == "paper":
+        protocol = replace(cls.example() if cls is Mean else protocol, mode=mode)
+    estimate, (vote, refine), (voters, reporters) = run(protocol, users)
+    assert protocol.guarantee == Guarantee(2.0, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
+    assert protocol.claimed == protocol.guarantee
+    assert isinstance(vote, BinVotes)
+    assert isinstance(refine, ClippedMean)
+    assert vote.release == refine.release == pure(2.0)
+    assert vote.cohort is not None
+    assert refine.cohort is not None
+    assert vote.cohort.disjoint(refine.cohort)
+    assert vote.cohort.share + refine.cohort.share == pytest.approx(1)
+    assert voters.n_users + reporters.n_users == len(users)
+    assert (estimate.public["n_vote"], estimate.public["n_report"]) == (
+        voters.n_users,
+        reporters.n_users,
+    )
+    assert vote.functional == refine.functional
+    assert vote.functional.n_folds == N_FOLDS[cls]
+    assert vote.fold_salt == refine.fold_salt != protocol.salt
+    if cls in MEANS:
+        # five standard errors in at most three coordinates: false alarm 2e-6
+        assert (np.abs(estimate.value - protocol.truth(users)) < 5 * estimate.stderr).all()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "step"),
+    [
+        (Mean(0.1, 50, 64, -1.0, 1.0), 1),
+        (MeanLinf(0.1, 50, 7, 64), 1),
+        (MeanL2(0.1, 50, 7, 64, method="folds"), 1),
+        (MeanL2(1.0, 64 * 60, 64, 100, method="folds"), 1),
+        (Density(0.5, 300, 100, level=21, basis="fourier", method="folds"), 20),
+        (LocalDistribution(Keys.range(64), 0.5, 500, 100, method="folds"), 63),
+    ],
+    ids=lambda p: getattr(p, "name", ""),
+)
+def test_refusal_names_the_least_n(protocol: FoldProtocol, step: int) -> None:
+    estimate, queries, _ = run(protocol, type(protocol).example_users())
+    assert estimate.status == "refused"
+    assert not queries
+
+    def feasible(n: int) -> bool:
+        at: Any = replace(protocol, n_users=n)  # type: ignore[type-var]
+        return bool(getattr(at, "feasible", at.plan.feasible))
+
+    least = int(estimate.reason.split("at least ")[1].split()[0])
+    assert feasible(least)
+    assert not feasible(least - step)
+
+
+@pytest.mark.parametrize(
+    ("cls", "changes", "move", "mean"),
+    [
+        (MeanLinf, {"low": 10.0, "high": 30.0}, lambda x: 20 + 10 * x, [22.5, 15.0, 20.0]),
+        (MeanL2, {"radius": 10.0}, lambda x: 10 * x, [2.5, -1.25, 0.0]),
+    ],
+)
+def test_other_ranges_are_the_same_problem(
+    cls: type[Any], changes: dict[str, float], move: Callable[[Any], Any], mean: list[float]
+) -> None:
+    """The plan moves with the range; and so does the estimate where no noise is in the way."""
+    unit, wide = by_folds(cls), replace(by_folds(cls), **changes)
+    assert wide.plan.n_bins == unit.plan.n_bins
+    assert wide.plan.half_width == pytest.approx(10 * unit.plan.half_width)
+    assert wide.plan.risk == pytest.approx(100 * unit.plan.risk)
+    users = cls.example_users()
+    moved = Users.from_samples(users.ids, users.reals.indptr, move(users.reals.values))
+    estimate = run(wide, moved).estimate
+    # five standard errors in one of three coordinates: false alarm 2e-6
+    assert (np.abs(estimate.value - mean) < 5 * estimate.stderr).all()
+    assert (estimate.stderr < 0.3).all() or cls is MeanL2
+
+
+@pytest.mark.parametrize("cls", [MeanLinf, MeanL2])
+def test_bad_records_cost_little_and_break_nothing(cls: type[Any]) -> None:
+    """An infinity is an end of a box, and no point of a ball, where a huge sample is one."""
+    clean, protocol = cls.example_users(), by_folds(cls)
+    values, indptr = clean.reals.values.copy(), clean.reals.indptr
+    values[indptr[:10]] = np.nan
+    values[indptr[10], :] = np.inf, -np.inf, np.inf
+    if cls is MeanL2:
+        values[indptr[11], :] = 1e300, -1e300, 1e300
+    users = Users.from_samples(clean.ids, indptr, values)
+    estimate = run(protocol, users).estimate
+    assert estimate.public["n_vote"] + estimate.public["n_report"] == len(users)
+    # 10 of 900 null records move a coordinate by .012 half widths at most: far below an error
+    mean = protocol.truth(clean)
+    assert (np.abs(estimate.value - mean) < 6 * estimate.stderr).all()
+    assert protocol.diagnostics(users) == {"unusable records": 11 if cls is MeanL2 else 10}
+    if cls is MeanLinf:  # an infinity is one sample of 64 at an end of the range
+        assert protocol.truth(users) == pytest.approx(mean, abs=2 / 64 / 890)
+
+
+@pytest.mark.parametrize("cls", [*MEANS, SparseMean, Density])
+def test_resolve_takes_public_numbers(cls: type[Any]) -> None:
+    users = Users.from_records({"ann": [0.1] * 4, "bob": [0.2] * 12, "eve": []})
+    fixed, notes = cls.resolve({"samples_per_user": 5}, users, None)
+    assert (fixed, notes) == ({"samples_per_user": 5, "n_users": 3}, [])
+    asked = {"samples_per_user": "harmonic-mean", "n_users": 9}
+    found, notes = cls.resolve(asked, users, None)
+    assert found == {"samples_per_user": pytest.approx(6.0), "n_users": 9}
+    assert len(notes) == 1
+    for declared in ({"samples_public": True}, asked | {"samples_public": True}):
+        found, notes = cls.resolve(declared, users, None)
+        assert found["samples_per_user"] == pytest.approx(6.0)
+        assert "samples_public" not in found
+        assert notes == []
+    with pytest.raises(PopulationError, match="no user has samples"):
+        cls.resolve({"samples_public": True}, Users.from_records({"eve": [], "ann": []}), None)
+
+
+@pytest.mark.parametrize("cls", [*ALL, SparseMean])
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"epsilon": 0.0}, "got 0.0"),
+        ({"epsilon": -1.0}, "got -1.0"),
+        ({"n_users": 0}, "n_users.*got 0"),
+        ({"samples_per_user": 0.5}, "samples_per_user.*got 0.5"),
+        ({"samples_per_user": "harmonic-mean"}, "got 'harmonic-mean'"),
+        ({"mean_scale": 0.0}, "got 0.0"),
+        ({"mean_scale": -1.0}, "mean_scale.*-1"),
+        ({"kind": "gauss"}, "got 'gauss'"),
+        ({"mode": "papers"}, "got 'papers'"),
+        ({"mode": "paper", "kind": "onebit"}, "got kind 'onebit'"),
+        ({"salt": -1}, "got -1"),
+    ],
+    ids=str,
+)
+def test_bad_parameters(cls: type[Any], changes: dict[str, object], what: str) -> None:
+    if not set(changes) <= set(cls.__dataclass_fields__):
+        with pytest.raises(TypeError, match="unexpected keyword"):
+            replace(cls.example(), **changes)
+        return
+    with pytest.raises(ValueError, match=what):
+        replace(cls.example(), **changes)

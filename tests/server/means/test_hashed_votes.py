@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from vote_laws import scalar_probabilities
+
+from clients.means.queries import HashedVotes
+from fedhist.base.errors import PopulationError, WireError
+from fedhist.model.codec import decode_query, encode_fields, query_digest
+from fedhist.model.query import Report, Summary
+from fedhist.privacy.guarantee import Trust, pure
+from fedhist.users.batch import Users
+from fedhist.users.cohort import Cohort
+from tests.running import streams
+
+
+def query(**changes: object) -> HashedVotes:
+    return replace(HashedVotes(5, 1.0, 0.3, 3, 1.0, hash_salt=4), **changes)
+
+
+KINDS = [query(vote=vote, reach=2.0) for vote in ("sign", "laplace")]
+
+
+def crowd(n: int, row: list[float], first: int = 0) -> Users:
+    """n users with one sample each, all the same."""
+    ids = np.arange(first, first + n, dtype=np.uint64)
+    return Users.from_samples(ids, np.arange(n + 1), np.tile(row, (n, 1)))
+
+
+def signs_at(q: HashedVotes, users: Users, column: int) -> np.ndarray:
+    """Every user's public sign at a column: (n,) int64."""
+    n = len(users)
+    return q.signs.vote_sums(users.ids, np.arange(n + 1), np.full(n, column))
+
+
+ABSURD = np.array(
+    [
+        [1e300] * 5,
+        [-1e300, np.inf, 0.2, -np.inf, 0.0],
+        [np.nan, 0.9, 0.9, 0.9, 0.9],
+        [0.31, -0.5, 0.1, 0.9, -0.7],
+        [0.0] * 5,
+    ]
+)
+
+
+def absurd_users() -> Users:
+    """The last one has no samples at all."""
+    ids = np.arange(6, dtype=np.uint64)
+    return Users.from_samples(ids, [0, 1, 2, 3, 4, 5, 5], ABSURD)
+
+
+# -- privacy ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.7, 1.0, 4.0])
+@pytest.mark.parametrize("vote", ["sign", "laplace"])
+def test_exact_likelihood_ratios_of_all_vote_sets(epsilon: float, vote: str) -> None:
+    """Every vote set under every pattern of four public signs, in integers of 2^-64: the largest
+    ratio is at most e^epsilon, and a promise of 0.98 epsilon would be broken.
+    """
+    q = query(epsilon=epsilon, vote=vote, max_votes=4, reach=2.0)
+    signs = np.array(list(product((-1, 1), repeat=4)))
+    votes = np.array(list(product((-1, 0, 1), repeat=4)))  # signed ones, too
+    sums = signs @ votes.T  # (patterns, vote sets)
+    u = q.scalars(np.unique(sums))
+    assert u.min() == -1
+    assert u.max() == 1
+    # what a record decides is u; the law given u is a mixture of the laws of the lattice's points
+    weights = q.channel.weights(q.channel.inputs()[[0, -1]])
+    law = [[Fraction(int(w), 2**64) for w in row] for row in weights]
+    ratio = max(max(a / b, b / a) for a, b in zip(*law, strict=True))
+    assert ratio <= Fraction(math.exp(epsilon)) * (1 + Fraction(1, 2**52))  # exp rounds too
+    assert ratio > Fraction(math.exp(0.98 * epsilon))
+    # every u that occurs, rounding included, stays between
+    mixed = scalar_probabilities(q.channel, u)
+    assert (mixed.max(axis=0) <= mixed.min(axis=0) * math.exp(epsilon) * (1 + 1e-9)).all()
+    for row in sums:  # under one pattern of signs both ends may not occur, but nothing beyond
+        assert np.isin(q.scalars(row), u).all()
+
+
+def test_what_is_sent_has_the_law_of_the_channel() -> None:
+    """Users with 0, 1, 2 and 3 votes: the frequencies of S and of the report given S.
+
+    Five binomial counts within 5.5 deviations each: false alarm 2e-7.
+    """
+    q = query()
+    n = 40_000
+    for k in range(4):
+        users = crowd(n, [0.9] * k + [0.0] * (5 - k), first=k * n)
+        z = q.answer(users, streams(users, 1)).arrays["reports"]
+        columns = np.tile(np.arange(k), n)
+        sums = q.signs.vote_sums(users.ids, np.arange(n + 1) * k, columns)
+        for sign, p in ((1, 1 / (1 + math.exp(-1))), (0, 0.5), (-1, 1 / (1 + math.e))):
+            here = z[np.sign(sums) == sign]
+            if len(here):
+                spread = math.sqrt(p * (1 - p) * len(here))
+                assert abs(np.count_nonzero(here == 1) - p * len(here)) < 5.5 * spread
+
+
+def test_records_without_data_send_what_an_empty_vote_sends() -> None:
+    users = absurd_users()
+    for q in KINDS:
+        z = q.answer(users, streams(users, 2)).arrays["reports"]
+        nobody = query(vote=q.vote, reach=2.0, threshold=2.0)  # no mean gets there
+        none = nobody.answer(users, streams(users, 2)).arrays["reports"]
+        assert np.array_equal(z[[2, 4, 5]], none[[2, 4, 5]])
+
+
+def test_no_record_leaves_the_range_of_the_channel() -> None:
+    users = absurd_users()
+    sums = query(max_votes=5).signs.vote_sums(users.ids, np.arange(7) * 5, np.tile(np.arange(5), 6))
+    for q in KINDS:
+        assert (np.abs(q.scalars(sums)) <= 1).all()
+        assert q.release == pure(1.0)
+        assert q.trust is Trust.LOCAL
+        assert q.exact
+        z = replace(q, epsilon=math.inf).answer(users, streams(users, 2)).arrays["reports"]
+        assert (np.abs(z) <= 1).all()
+
+
+def test_signed_votes_count_their_signs() -> None:
+    """S is the sum of sign(mean) v_ij over the votes; scores of a coordinate have its sign."""
+    q = query(signed=True, max_votes=3, epsilon=6.0)
+    users = crowd(4000, [0.9, -0.8, 0.1, 0.0, 0.5])
+    indptr, columns = q.votes(users)
+    assert columns[:3].tolist() == [0, ~1, 4]
+    sums = q.signs.vote_sums(users.ids, indptr, columns)
+    v = [signs_at(q, users, j) for j in (0, 1, 4)]
+    assert np.array_equal(sums, v[0] - v[1] + v[2])
+    scores = q.scores(q.fold(q.answer(users, streams(users, 5))))
+    assert np.abs(scores[[0, 4]] - 0.5).max() < 0.08  # gain 1/2 of three votes; 5 deviations
+    assert abs(scores[1] + 0.5) < 0.08
+
+
+# -- messages -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("q", KINDS, ids=lambda q: q.vote)
+def test_rows_do_not_depend_on_the_batch(q: HashedVotes) -> None:
+    users = absurd_users()
+    report = q.answer(users, streams(users, 1))
+    q.check(report)
+    whole = report.arrays["reports"]
+    for i in range(len(users)):
+        one = users.slice(i, i + 1)
+        assert np.array_equal(q.answer(one, streams(one, 1)).arrays["reports"][0], whole[i])
+    none = users.slice(0, 0)
+    q.check_summary(q.fold(q.answer(none, streams(none, 1))))
+
+
+@pytest.mark.parametrize("q", KINDS, ids=lambda q: q.vote)
+def test_fold_is_additive_and_scores_are_means_of_signs_times_reports(q: HashedVotes) -> None:
+    users = crowd(900, [0.9, -0.8, 0.1, 0.0, 0.4])
+    report = q.answer(users, streams(users, 3))
+    whole = q.fold(report)
+    q.check_summary(whole)
+    parts = [q.fold(q.answer(u, streams(u, 3))) for u in (users.slice(0, 11), users.slice(11, 900))]
+    assert np.array_equal(Summary.merge(parts).sums["scores"], whole.sums["scores"])
+    assert whole.sums["scores"].dtype == np.int64
+    folded = q.answer_folded(users, lambda chunk: streams(chunk, 3))
+    assert np.array_equal(folded.sums["scores"], whole.sums["scores"])
+    z = report.arrays["reports"].astype(np.float64)
+    for j in range(5):
+        v = signs_at(q, users, j)
+        assert q.scores(whole)[j] == pytest.approx((v * z).mean(), abs=1e-12)
+
+
+def test_bad_messages_are_refused() -> None:
+    ids = np.arange(3, dtype=np.uint64)
+    sign, laplace = query(), query(vote="laplace")
+    bound = int(laplace.channel.bound)
+    good = np.array([1, -1, 1], dtype=np.int8)
+    sign.check(Report(ids, {"reports": good}))
+    for bad in (
+        {"reports": np.array([1, 0, 1], dtype=np.int8)},
+        {"reports": np.array([1, 2, 1], dtype=np.int8)},
+        {"reports": good.astype(np.int64)},
+        {"reports": good.astype(np.float64)},
+        {"reports": np.stack([good, good], axis=1)},
+        {"votes": good},
+        {"reports": good, "more": good},
+    ):
+        with pytest.raises(WireError):
+            sign.check(Report(ids, bad))
+    with pytest.raises(WireError):
+        laplace.check(Report(ids, {"reports": np.array([0, bound + 1, 0])}))
+    for scores in (np.full(5, 4), np.zeros(4, dtype=np.int64), np.zeros(5)):
+        with pytest.raises(WireError):
+            sign.check_summary(Summary(3, {"scores": scores}))
+
+
+def test_the_wire_keeps_the_query() -> None:
+    for q in KINDS:
+        q = replace(q, cohort=Cohort(3, 0.0, 0.5), max_items=2)
+        text, arrays = encode_fields(q)
+        again = decode_query(q.wire_name, text, arrays)
+        assert again == q
+        assert query_digest(again, 0) == query_digest(q, 0)
+
+
+def test_samples_of_another_dimension_are_refused() -> None:
+    users = crowd(3, [0.1, 0.2])
+    with pytest.raises(PopulationError, match="dimension 5, got 2"):
+        query().answer(users, streams(users, 1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dimension": 0}, "dimension must lie in"),
+        ({"radius": math.inf}, "radius.*inf"),
+        ({"threshold": 0.0}, "threshold must be positive and finite, got 0"),
+        ({"threshold": math.nan}, "got nan"),
+        ({"max_votes": 0}, "max_votes must be positive, got 0"),
+        ({"vote": "count"}, "got 'count'"),
+        ({"reach": -1.0}, "reach must be positive and finite, got -1"),
+        ({"hash_salt": -1}, "hash_salt must lie in"),
+        ({"max_items": -1}, "max_items must lie in .* got -1"),
+        ({"epsilon": 0.0}, "epsilon must be positive, got 0"),
+    ],
+)
+def test_bad_fields(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        query(**changes)

@@ -1,0 +1,169 @@
+"""The sparse mean by whole vectors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedhist
+from clients.centred.queries import RadiusVotes, RankReports
+from fedhist.users.batch import Users
+from server.means.sparse_mean import LOOKS, NOT_LOST, SparseMean
+
+PLACES = [1, 13, 20, 39]
+SIGNS = np.array([1, -1, 1, -1])
+
+
+def population(n: int, d: int, T: int, at: float, seed: int = 1) -> tuple[np.ndarray, Users]:
+    """Users with T samples +-1, kept as one row: their mean."""
+    rng, truth = np.random.default_rng(seed), np.zeros(d)
+    truth[PLACES] = at * SIGNS
+    means = rng.binomial(T, (1 + truth) / 2, (n, d)) * (2 / T) - 1
+    return truth, Users.from_samples(np.arange(n, dtype=np.uint64), np.arange(n + 1), means)
+
+
+def settings(n: int, d: int, T: int, epsilon: float, **more: Any) -> SparseMean:
+    given = {"epsilon": epsilon, "n_users": n, "dimension": d, "samples_per_user": T}
+    return SparseMean(**{**given, "sparsity": 4, **more})
+
+
+def losses(protocol: SparseMean, users: Users, truth: np.ndarray, runs: int) -> np.ndarray:
+    found = [fedhist.run(replace(protocol, salt=k), users, seed=k).value for k in range(runs)]
+    return np.array([np.square(x - truth).sum() for x in found])
+
+
+def test_when_vectors_are_reported() -> None:
+    protocol = settings(5000, 40, 30, 2.0)
+    assert (protocol.procedure, protocol.max_rounds) == ("vectors", 10)
+    for other in ({"dimension": 4097}, {"epsilon": math.inf}, {"sparsity": 40}):
+        assert replace(protocol, **other).procedure != "vectors"
+    assert settings(5000, 40, 30, 2.0, mode="paper").procedure in ("select", "threshold")
+
+
+@pytest.mark.parametrize(
+    ("n", "T", "epsilon", "other"),
+    [(5000, 30, 8.0, "threshold"), (20_000, 1, 4.0, "threshold"), (5000, 4, 2.0, "select")],
+)
+def test_vectors_err_a_third_of_the_papers_procedures(
+    n: int, T: int, epsilon: float, other: str
+) -> None:
+    """Four runs each; on the map of local protocols it is a tenth or less.
+
+    A run of the others has a spread below its mean: false alarm below 1e-3.
+    """
+    truth, users = population(n, 40, T, 0.3)
+    ours = settings(n, 40, T, epsilon)
+    theirs = losses(replace(ours, method=other), users, truth, 4)
+    assert 3 * losses(ours, users, truth, 4).mean() < theirs.mean()
+
+
+def test_estimates_stay_in_the_box() -> None:
+    """Of hardly enough users: without it they went out to 2.3 radii, for a fifth of the error."""
+    _, users = population(570, 40, 30, 0.9)
+    for k in range(6):
+        found = fedhist.run(settings(570, 40, 30, 1.0, salt=k), users, seed=k)
+        assert found.status == "ok"
+        assert np.abs(found.value).max() <= 1.0
+
+
+def test_a_standard_error_is_that_of_fresh_users() -> None:
+    """Mean squared error of what was found over the stated variance: within 40 % in 16 runs.
+
+    64 squares of normals have a spread of 18 %: false alarm 3e-2, of the fixed seeds none.
+    """
+    truth, users = population(5000, 40, 30, 0.3)
+    truth = users.reals.values.mean(axis=0)
+    ratio = []
+    for k in range(16):
+        found = fedhist.run(settings(5000, 40, 30, 2.0, salt=k), users, seed=k)
+        assert found.value is not None
+        assert np.flatnonzero(found.value).tolist() == PLACES
+        error, stated = (found.value - truth)[PLACES], np.asarray(found.stderr)[PLACES]
+        assert np.count_nonzero(found.stderr) == 4
+        ratio.append(np.square(error / stated).mean())
+    assert 0.6 < np.mean(ratio) < 1.4
+
+
+def test_each_user_answers_one_query() -> None:
+    """The looks, the votes and the stages ask disjoint cohorts of one salt, of the same budget."""
+    _, users = population(3000, 40, 30, 0.1)
+    asked = []
+
+    class Watched(SparseMean):
+        """Remembers what it asks."""
+
+        def rounds(self, server: Any) -> Any:
+            script, answer = super().rounds(server), None
+            while True:
+                try:
+                    query = script.send(answer)
+                except StopIteration as stop:
+                    return stop.value
+                asked.append(query)
+                answer = yield query
+
+    fedhist.run(Watched(2.0, 3000, 40, 30, sparsity=4), users, seed=1)
+    assert len(asked) > len(LOOKS)
+    assert {type(q) for q in asked} <= {RankReports, RadiusVotes}
+    ends = sorted((q.cohort.lo, q.cohort.hi) for q in asked)
+    assert {q.cohort.salt for q in asked} == {1}
+    assert all(a[1] <= b[0] for a, b in pairwise(ends))
+    assert {q.epsilon for q in asked} == {2.0}
+    assert len({q.salt for q in asked if isinstance(q, RankReports)}) == 2
+
+
+def test_strong_signals_are_found_by_few_users() -> None:
+    _, users = population(20_000, 40, 30, 0.3)
+    estimate = fedhist.run(settings(20_000, 40, 30, 4.0), users, seed=1)
+    assert estimate.public["share_select"] == LOOKS[0]
+    assert estimate.public["selected"] == 4
+
+
+def test_which_columns_are_refined() -> None:
+    """s sure ones are all; with one of them in doubt there is room for one more."""
+    protocol = settings(5000, 40, 30, 2.0)
+    z = np.zeros(40)
+    z[[3, 5, 7]], z[[9, 11, 13]] = protocol.level + NOT_LOST, (-4.0, 2.0, -1.6)
+    assert protocol.candidates(z).tolist() == [3, 5, 7, 9, 11]
+    z[9] = -9.0
+    assert protocol.candidates(z).tolist() == [3, 5, 7, 9]
+    assert not len(protocol.candidates(np.full(40, 1.4)))
+
+
+def test_no_signal_gives_zero_and_few_users_are_refused() -> None:
+    _, users = population(3000, 40, 30, 0.0)
+    found = [fedhist.run(settings(3000, 40, 30, 2.0), users, seed=k) for k in range(4)]
+    empty = [e for e in found if e.value is not None and not e.value.any()]
+    assert len(empty) >= 3
+    assert all("no coordinate was selected" in " ".join(e.warnings) for e in empty)
+    refused = fedhist.run(settings(60, 40, 30, 0.5), population(60, 40, 30, 0.5)[1], seed=1)
+    assert refused.status == "refused"
+    assert "too few" in refused.reason
+
+
+@pytest.mark.parametrize("method", ["vectors", "select", "threshold"])
+def test_what_signals_that_are_lost_may_cost_is_stated(method: str) -> None:
+    """Signals half as strong as those that may be lost are, within the bound; stronger ones hardly.
+
+    Planned: 1 of 40 is lost. More than 6 of 48 have a probability of 1e-3.
+    """
+    protocol, n = settings(20_000, 40, 30, 2.0, method=method), 20_000
+    assert 0.05 < protocol.missable < 0.5
+    truth, users = population(n, 40, 30, 0.45 * protocol.missable)
+    found = [fedhist.run(replace(protocol, salt=k), users, seed=k) for k in range(12)]
+    values = np.array([e.value for e in found])
+    gone = 4 - np.count_nonzero(values, axis=1)
+    assert (values[:, PLACES] == 0).sum() >= 10
+    stated = np.array([np.square(np.asarray(e.stderr)).sum() for e in found])
+    unseen = np.array([e.public["unseen"] for e in found])
+    assert (unseen >= protocol.missable * np.sqrt(gone) * (1 - 1e-12)).all()
+    off = np.square(values - truth).sum(axis=1)
+    assert 1.3 * stated.mean() < off.mean() < 1.3 * stated.mean() + np.square(unseen).mean()
+    _, users = population(n, 40, 30, 1.1 * protocol.missable)
+    found = [fedhist.run(replace(protocol, salt=k), users, seed=k) for k in range(12)]
+    assert (np.array([e.value for e in found])[:, PLACES] == 0).sum() <= 6

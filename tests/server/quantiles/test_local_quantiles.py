@@ -1,0 +1,378 @@
+"""Quantiles under local privacy: privacy of reports and transcripts, disjoint cohorts, and errors.
+
+Statistical tests have fixed seeds and say how often a correct program would fail under a fresh one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+import fedhist as fh
+from clients.quantiles.queries import RankCells
+from fedhist.base.arrays import Array
+from fedhist.model.query import Query
+from fedhist.model.truths import Truth
+from fedhist.protocols import LocalQuantiles
+from fedhist.users.streams import SeededStreams
+from simulations.runs.options import Options
+from simulations.runs.run import execute
+from tests.server.quantiles.test_quantiles import one_each
+
+QUARTILES = (0.25, 0.5, 0.75)
+
+
+def protocol(**more: Any) -> LocalQuantiles:
+    given: dict[str, Any] = {"epsilon": 1.0, "levels": QUARTILES, "low": 0.0, "high": 1.0}
+    return LocalQuantiles(**(given | {"n_users": 20_000} | more))
+
+
+def numbers(n: int, seed: int = 1) -> fh.Users:
+    return held(np.clip(np.random.default_rng(seed).normal(0.4, 0.1, n), 0, 1))
+
+
+def held(x: Array) -> fh.Users:
+    """One number of each user; NaN for those who hold none."""
+    some = ~np.isnan(x)
+    return fh.Users.from_samples(
+        np.arange(len(x), dtype=np.uint64), np.concatenate(([0], np.cumsum(some))), x[some]
+    )
+
+
+def question(epsilon: float = 1.0, upto: Any = ((1, 3), (2, 2)), **more: Any) -> RankCells:
+    given = {"low": 0.0, "high": 1.0, "n_bins": 5, "of": "samples"}
+    levels = np.array([[0.25, 0.75], [0.5, 0.5]])[: len(upto), : len(upto[0])]
+    return RankCells(**(given | {"epsilon": epsilon, "upto": np.array(upto), "levels": levels}
+                        | more))  # fmt: skip
+
+
+# -- privacy ---------------------------------------------------------------------------------------
+
+
+def law(query: RankCells, group: int, bin_: int | None) -> list[Fraction]:
+    """Probabilities of every report of one group, as drawn; of no bin, by mixing cells."""
+    layers = query.channel.layers
+    m = query.upto.shape[1]
+    rows = layers.weights(np.arange(m + 1)[:, None]).tolist()
+    if bin_ is not None:
+        mixed = {int((query.upto[group] < bin_).sum()): Fraction(1)}
+    else:
+        parts = np.diff([Fraction(0), *map(Fraction, query.levels[group].tolist()), Fraction(1)])
+        mixed = dict(enumerate(parts.tolist()))
+    return [
+        sum((share * rows[cell][y] for cell, share in mixed.items()), Fraction(0)) / 2**64
+        for y in range(m + 2)
+    ]
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 6.0])
+def test_no_record_makes_a_report_likelier_than_e_to_the_epsilon(epsilon: float) -> None:
+    """Every report of every record, the null record too, in fractions; the bound is attained."""
+    query, most = question(epsilon), Fraction(1)
+    assert query.exact
+    for group in range(2):
+        laws = [law(query, group, b) for b in (*range(5), None)]
+        assert all(sum(one) == 1 for one in laws)
+        for one, other in product(laws, laws):
+            most = max(most, *(a / b for a, b in zip(one, other, strict=True)))
+    assert math.log(most) <= epsilon * (1 + 1e-15)
+    assert math.log(most) > 0.999 * epsilon
+    known = query.finite_channel()
+    assert known is not None
+    assert known.worst().log_ratio == pytest.approx(math.log(most))
+
+
+@pytest.mark.parametrize("record", [[0.1], [0.5], [0.9], [], [math.nan, 0.1]])
+def test_reports_are_drawn_by_that_law_on_both_paths(record: list[float]) -> None:
+    """Pearson's test of clients' reports and of summed ones by group; false alarm 1e-6 a test."""
+    query, n = question(1.0), 60_000
+    users = fh.Users.from_samples(
+        np.arange(n, dtype=np.uint64), np.arange(n + 1) * len(record), np.tile(record, n)
+    )
+    bin_ = int(record[0] * 5) if len(record) == 1 else None
+    report = query.answer(users, SeededStreams(users.ids, 4, "test"))
+    query.check(report)
+    by_clients = query.fold(report)
+    for summary in (by_clients, query.draw_summary(users, np.random.default_rng(3))):
+        query.check_summary(summary)
+        for group, counts in enumerate(summary.sums["cell"].tolist()):
+            size = sum(counts)
+            assert abs(size - n / 2) < 1000
+            expected = [size * float(p) for p in law(query, group, bin_)]
+            assert sum((a - b) ** 2 / b for a, b in zip(counts[:-1], expected, strict=False)) < (
+                chi2.isf(1e-6, len(counts) - 2)
+            )
+    blocks = query.answer_folded(users, lambda chunk: SeededStreams(chunk.ids, 4, "test"))
+    assert (blocks.sums["cell"] == by_clients.sums["cell"]).all()
+
+
+def test_no_neighbours_differ_in_a_transcript() -> None:
+    """All 2^4 transcripts of four users on four bins, by the script itself, for all 5^4 data.
+
+    A transcript is what all users report; its probability multiplies theirs, each by the law of
+    the one query that it was asked, which earlier reports have chosen.
+    """
+    ours = protocol(levels=(0.5,), n_users=4, n_bins=4, epsilon=2.0, salt=7)
+    ids = np.array([3, 1, 4, 159], dtype=np.uint64)
+    object.__setattr__(ours, "n_users", 10**6)  # a plan for many, on a few
+    asked_about, total = set(), np.zeros((5,) * 4, dtype=object)
+    logs = []
+    for reports in product((0, 1), repeat=4):
+        script, summary = ours.rounds(None), None  # type: ignore[arg-type]
+        of_user: dict[int, RankCells] = {}
+        for _ in range(ours.max_rounds + 1):
+            try:
+                query: Any = script.send(summary)  # type: ignore[arg-type]
+            except StopIteration:
+                break
+            inside = query.cohort.contains(ids)
+            for u in np.flatnonzero(inside).tolist():
+                assert u not in of_user
+                of_user[u] = query
+            sent = fh.Report(ids[inside], {"cell": np.array(reports, np.uint32)[inside]})
+            summary = query.fold(sent)
+        assert len(of_user) == 4
+        asked_about.add(tuple(int(of_user[u].upto[0, 0]) for u in range(4)))
+        each = [
+            [law(of_user[u], 0, b)[y] for b in (*range(4), None)] for u, y in enumerate(reports)
+        ]
+        probability = np.ones((), dtype=object)
+        for row in each:
+            probability = np.multiply.outer(probability, np.array(row, dtype=object))
+        total = total + probability
+        logs.append(np.log(probability.astype(float)))
+    assert len(asked_about) > 2  # later questions follow earlier answers
+    assert abs(total.astype(float) - 1).max() < 1e-12  # the law of every data set, whole
+    most = max(
+        float(np.abs(np.diff(np.moveaxis(log, u, 0)[[a, b]], axis=0)).max())
+        for log in logs
+        for u in range(4)
+        for a, b in product(range(5), range(5))
+    )
+    assert 0.999 * 2 < most <= 2 * (1 + 1e-12)
+
+
+def test_every_user_answers_once() -> None:
+    asked: list[Query] = []
+    ours, users = protocol(n_users=4000), numbers(4000)
+    outcome = execute(ours, users, Options(seed=1, watch=asked.append))
+    assert outcome.estimate.status == "ok"
+    assert len(asked) == ours.max_rounds
+    inside = np.sum([q.cohort.contains(users.ids) for q in asked if q.cohort], axis=0)
+    assert (inside == 1).all()
+    assert all(a.cohort.disjoint(b.cohort) for a, b in pairwise(asked) if a.cohort and b.cohort)
+    assert outcome.estimate.public["n_report"] == 4000
+
+
+# -- what is estimated -----------------------------------------------------------------------------
+
+
+def test_samples_means_and_pooled_samples_have_other_medians() -> None:
+    """4,000 users with [0.1, 0.1, 0.9], 400 with a hundred times 0.9: pooled, the median is 0.9."""
+    records = [[0.1, 0.1, 0.9]] * 4000 + [[0.9] * 100] * 400
+    users = one_each(*records)
+    assert np.median(users.reals.values) == 0.9
+    wanted = (
+        ("samples", 0.1, Truth.AVERAGE_OF_USERS),
+        ("user-means", 1.1 / 3, Truth.OWN_MEANS),
+    )
+    for of, median, truth in wanted:
+        ours = protocol(of=of, levels=(0.5,), epsilon=4.0, n_users=4400, n_bins=64)
+        assert ours.truth(users) == pytest.approx([median])
+        assert ours.estimates is truth
+        estimate = fh.run(ours, users, seed=1)
+        assert estimate.value == pytest.approx([median], abs=1 / 64)
+
+
+@pytest.mark.parametrize("of", ["samples", "user-means"])
+def test_without_noise_only_the_draw_is_left(of: str) -> None:
+    for K in (2, 13, 100):
+        ours = protocol(of=of, epsilon=math.inf, n_users=3000, n_bins=K)
+        users = numbers(3000)
+        assert ours.loss_of(fh.run(ours, users, seed=1), users) <= ours.resolution(users)
+
+
+def test_integers_are_answered_by_integers() -> None:
+    """Scores 1 to 5 in bins of width 1: right in 50 of 50 runs, where a turn is 0.05 away."""
+    rng = np.random.default_rng(1)
+    users = held(rng.choice([1.0, 2, 3, 4, 5], 20_000, p=[0.1, 0.2, 0.4, 0.2, 0.1]))
+    ours = protocol(epsilon=2.0, low=0.5, high=5.5, n_bins=5)
+    for seed in range(50):
+        outcome = execute(ours, users, Options(seed=seed, clients="aggregate"))
+        assert outcome.estimate.value is not None
+        assert outcome.estimate.value.tolist() == [2, 3, 4]
+
+
+def test_users_without_numbers_draw_no_quantile_towards_the_median() -> None:
+    """A fifth has none, or NaN: ten levels off the median as exact as of the others alone.
+
+    A fair coin in their place is off by 0.08 at levels .1 and .9. Mean of 30 runs; their standard
+    error is 0.001, false alarm below 1e-6.
+    """
+    rng = np.random.default_rng(3)
+    x = rng.random(20_000)
+    without = np.where(np.arange(20_000) % 5 == 0, np.nan, x)
+    ours = protocol(levels=(0.1, 0.9), epsilon=2.0)
+    assert ours.diagnostics(held(without)) == {"unusable records": 4000.0}
+    losses = [
+        np.mean(
+            [
+                ours.loss_of(
+                    execute(ours, users, Options(seed=s, clients="aggregate")).estimate, users
+                )
+                for s in range(30)
+            ]
+        )
+        for users in (held(x), held(without))
+    ]
+    assert losses[1] < 1.6 * losses[0] < 0.02
+
+
+def test_empty_records_and_empty_cohorts_are_no_error() -> None:
+    for users in (one_each(*[[]] * 50), numbers(3)):
+        assert fh.run(protocol(), users, seed=1).status == "ok"
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def test_messages_and_settings_are_checked() -> None:
+    ids, query = np.arange(1, dtype=np.uint64), question()
+    with pytest.raises(fh.WireError):
+        query.check(fh.Report(ids, {"cell": np.array([4], dtype=np.uint32)}))
+    for total in ([[1, 0, 0, 0], [1, 0, 0, 0]], [[1, 0, 0, 0]], [[-1, 1, 1, 0], [0, 0, 0, 0]]):
+        with pytest.raises(fh.WireError):
+            query.check_summary(fh.Summary(1, {"cell": np.array(total)}))
+    for bad in ([[4, 4]], [[-1, 2]], [[3, 1]], np.zeros((1, 0), int), [[0.5, 1]], [1, 2]):
+        with pytest.raises(ValueError, match="upto"):
+            replace(query, upto=np.array(bad))
+    for low in ([[0.1, 1.5]], [[-0.1, 0.5]], [[0.5, 0.1]], [[math.nan, 0.5]]):
+        with pytest.raises(ValueError, match="levels"):
+            replace(query, upto=np.array([[1, 2]]), levels=np.array(low))
+    for name, value in (("of", "items"), ("n_bins", 1), ("low", 1.0), ("epsilon", 0.0)):
+        with pytest.raises(ValueError, match=str(value)):
+            replace(query, **{name: value})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="one method"):
+        LocalQuantiles(**{**vars(protocol()), "kind": "votes"})
+    with pytest.raises(ValueError, match="at most 1024 levels"):
+        protocol(levels=tuple((np.arange(1025) + 1) / 1026))
+
+
+def test_ranks_are_as_sure_as_there_were_answers() -> None:
+    """20,000 were planned and 200 answered."""
+    estimate = fh.run(protocol(), numbers(200), seed=1)
+    assert estimate.public["n_report"] == 200
+    expected = math.sqrt(protocol().variances.max() / 200)
+    assert estimate.public["rank_stderr"] == pytest.approx(expected)
+    assert estimate.warnings
+
+
+def test_a_budget_next_to_nothing_asks_nobody() -> None:
+    for epsilon in (1e-6, 5e-324):
+        assert fh.run(protocol(epsilon=epsilon), numbers(30), seed=1).status == "refused"
+
+
+def test_too_few_users_are_not_asked() -> None:
+    """The figures of the specification: a standard error of a quarter, and of a tenth."""
+    for epsilon, tenth in ((0.5, 1251), (1.0, 277), (2.0, 67), (4.0, 29)):
+        ours = protocol(epsilon=epsilon)
+        assert math.ceil(ours.variances.max() / 0.1**2) == tenth
+        assert ours.least_users == math.ceil(ours.variances.max() * 16)
+        few = replace(ours, n_users=ours.least_users - 1)
+        refused = fh.run(few, numbers(30), seed=1)
+        assert (refused.status, f"{ours.least_users} at least" in refused.reason) == (
+            "refused", True,
+        )  # fmt: skip
+        (warning,) = fh.run(ours, numbers(tenth - 1), seed=1).warnings
+        assert "0.10" in warning
+        assert fh.run(ours, numbers(tenth), seed=1).warnings == ()
+
+
+# -- error -----------------------------------------------------------------------------------------
+
+
+def laws(K: int) -> dict[str, Array]:
+    c, five = np.arange(K), np.zeros(K)
+    five[[K // 10, K // 5, K // 2, K * 7 // 10, K * 9 // 10]] = 0.1, 0.2, 0.4, 0.2, 0.1
+    return {
+        "even": np.full(K, 1 / K),
+        "integers": np.where(c == 0, 0.37, 0.126 * 0.8 ** (c - 1.0)),
+        "five": five,
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "n", "epsilon", "most"),
+    [("even", 2000, 1.0, 0.046), ("five", 2000, 1.0, 0.098), ("even", 20_000, 0.5, 0.034),
+     ("even", 20_000, 4.0, 0.0047), ("integers", 20_000, 2.0, 0.0017)],
+)  # fmt: skip
+def test_the_errors_that_are_promised(data: str, n: int, epsilon: float, most: float) -> None:
+    """Quartiles over 1,024 bins, as the specification measured: within 15% of it, 40 runs.
+
+    5 standard errors of the runs' mean are allowed. False alarm about 1e-6.
+    """
+    K = 1024
+    p = laws(K)[data]
+    ours, losses = protocol(epsilon=epsilon, n_bins=K, n_users=n), []
+    for seed in range(40):
+        x = np.random.default_rng(seed).choice(K, n, p=p / p.sum())
+        users = held((x + 0.5) / K)
+        estimate = execute(ours, users, Options(seed=seed, clients="aggregate")).estimate
+        losses.append(ours.loss_of(estimate, users))
+    assert np.mean(losses) <= 1.15 * most + 5 * np.std(losses) / math.sqrt(40)
+
+
+@pytest.mark.parametrize(
+    ("data", "n", "epsilon"),
+    [
+        ("even", 1000, 1.0),
+        ("even", 2000, 4.0),
+        ("five", 1000, 1.0),
+        ("integers", 2000, 4.0),
+        pytest.param("even", 20_000, 1.0, marks=pytest.mark.slow),
+    ],
+)
+def test_stated_intervals_hold_nine_times_of_ten(data: str, n: int, epsilon: float) -> None:
+    """value +- 1.96 stderr has a true quantile: in 90% of 60 runs and three levels, less 4 standard
+    errors of that count. They are no wider than eight times the error, or a bin.
+    """
+    K, q = 1024, np.array(QUARTILES)
+    p = laws(K)[data]
+    ours, inside, wide, off = protocol(epsilon=epsilon, n_bins=K, n_users=n), [], [], []
+    for seed in range(60):
+        x = np.random.default_rng(seed).choice(K, n, p=p / p.sum())
+        users = held((x + 0.5) / K)
+        estimate = execute(ours, users, Options(seed=seed, clients="aggregate")).estimate
+        assert estimate.value is not None
+        assert estimate.stderr is not None
+        half, away = 1.96 * estimate.stderr, np.abs(estimate.value - ours.truth(users))
+        inside.append(away <= half + 1e-9)
+        wide.append(half)
+        off.append(away)
+        assert estimate.public["rank_stderr"] == pytest.approx(math.sqrt(ours.variances.max() / n))
+    assert np.mean(inside) >= 0.9 - 4 * math.sqrt(0.09 / len(np.ravel(inside)))
+    assert np.mean(wide) <= 8 * np.mean(off) + 3 / K
+    assert len(q) == len(inside[0])
+
+
+def test_errors_are_predicted() -> None:
+    """30 simulated runs on each of three populations: within a factor 1.5 of 40 others' mean."""
+    ours = protocol(epsilon=2.0, n_users=4000, n_bins=128, of="user-means")
+    expected, losses = [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        x = (rng.normal(0.4, 0.1, (4000, 1)) + rng.normal(0, 0.05, (4000, 8))).ravel()
+        users = fh.Users.from_samples(np.arange(4000, dtype=np.uint64), np.arange(4001) * 8, x)
+        outcome = execute(ours, users, Options(seed=seed, clients="aggregate"))
+        losses.append(ours.loss_of(outcome.estimate, users))
+        if seed < 3:
+            expected.append(ours.error(users).expected)
+            assert ours.error(users).kind == "simulated"
+    assert 1 / 1.5 <= np.mean(losses) / np.mean(expected) <= 1.5

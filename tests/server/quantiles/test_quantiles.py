@@ -1,0 +1,350 @@
+"""Quantiles by the exponential mechanism: privacy by enumeration, exactness, and predicted errors.
+
+Statistical tests have fixed seeds and say how often a correct program would fail under a fresh one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations_with_replacement, pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+import fedhist as fh
+from clients.quantiles.queries import STEPS, BinShares
+from fedhist.base.arrays import Array
+from fedhist.privacy.guarantee import zcdp_rho
+from fedhist.protocols import Quantiles
+from server.quantiles.quantiles import ADJACENCIES
+
+LEVELS = (0.02, 0.3, 0.5, 0.9)
+REPLACE, ZERO_OUT, ADD_REMOVE = "replace-user", "zero-out-user", "add-remove-user"
+
+
+class Watching:
+    """A Curator that keeps what is asked of it, and the exact law of what it would draw."""
+
+    law: Array
+
+    def exponential_rows(self, scores: Array, **how: Any) -> Array:
+        self.asked = how
+        weight = np.exp(scores * how["epsilon_each"] / (2 * how["sensitivity"]))
+        self.law = weight / weight.sum(axis=1, keepdims=True)
+        return np.zeros(len(scores), dtype=np.int64)
+
+
+def law_of(protocol: Quantiles, shares: Array, n_users: int = 9) -> Array:
+    """Exact probabilities of every bin for each level, by the script itself: (J, K)."""
+    server: Any = Watching()
+    script = protocol.rounds(server)
+    next(script)
+    with pytest.raises(StopIteration):
+        script.send(fh.Summary(n_users, {"shares": np.asarray(shares, dtype=np.int64)}))
+    assert server.asked["changed"] == len(protocol.levels)
+    assert server.asked["epsilon_each"] == protocol.mechanism.epsilon_each
+    return server.law
+
+
+def protocol(adjacency: str = REPLACE, **more: Any) -> Quantiles:
+    given = {
+        "epsilon": 4.0,
+        "levels": LEVELS,
+        "low": 0.0,
+        "high": 1.0,
+        "n_users": 10**6,
+        "kind": "em",
+    }
+    return Quantiles(**(given | {"n_bins": 3, "adjacency": adjacency} | more))
+
+
+def one_each(*records: list[float]) -> fh.Users:
+    return fh.Users.from_samples(
+        np.arange(len(records), dtype=np.uint64),
+        np.cumsum([0, *map(len, records)]),
+        [x for r in records for x in r],
+    )
+
+
+def rows(query: BinShares, *records: list[float]) -> Array:
+    """What users send who hold these records."""
+    nothing: Any = None
+    return query.answer(one_each(*records), nothing).arrays["shares"].astype(np.int64)
+
+
+# -- privacy ---------------------------------------------------------------------------------------
+
+MIDDLES = (1 / 6, 3 / 6, 5 / 6)
+RECORDS = [[], [math.nan], *([x] for x in MIDDLES)]
+RECORDS += [list(pair) for pair in combinations_with_replacement(MIDDLES, 2)]
+
+
+def neighbours(of: str, adjacency: str) -> Iterator[tuple[Array, Array]]:
+    """All pairs of neighbouring sums of up to four users, on three bins."""
+    known = np.unique(rows(protocol(of=of).grid, *RECORDS), axis=0)
+    for others in range(4):
+        for held in combinations_with_replacement(known, others):
+            rest = np.sum(held, axis=0, dtype=np.int64) if held else np.zeros(3, dtype=np.int64)
+            for a, b in product(known, known):
+                if adjacency == REPLACE or not b.any():  # removed, or emptied: a null record's row
+                    yield rest + a, rest + b
+
+
+@pytest.mark.parametrize("of", ["samples", "user-means"])
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_no_neighbours_of_tiny_populations_are_told_apart(of: str, adjacency: str) -> None:
+    """Every event of every level, by exact enumeration; the levels are drawn independently."""
+    ours = protocol(adjacency, of=of)
+    laws: dict[bytes, Array] = {}
+    most = np.zeros(len(LEVELS))
+    for a, b in neighbours(of, adjacency):
+        for shares in (a, b):
+            if shares.tobytes() not in laws:
+                laws[shares.tobytes()] = law_of(ours, shares)
+        ratios = np.abs(np.log(laws[a.tobytes()] / laws[b.tobytes()]))
+        most = np.maximum(most, ratios.max(axis=1))
+    assert len(laws) > 30
+    assert (most <= ours.mechanism.epsilon_each * (1 + 1e-12)).all()
+    assert (most > 0.3 * ours.mechanism.epsilon_each).all()
+
+
+PLACES = ((0, -1), (-1, 0), (0, None), (-1, None))
+"""Where a record goes from the lowest or the highest bin; None: nowhere."""
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize(
+    "q", [pytest.param(q, marks=() if q in (0.02, 0.9) else pytest.mark.slow) for q in LEVELS]
+)
+def test_no_smaller_epsilon_holds(adjacency: str, q: float) -> None:
+    """Over many bins, most of them empty, one user shows for 0.97 of epsilon and never for more."""
+    K, most = 2000, 0.0
+    ours = protocol(adjacency, levels=(q,), n_bins=K, epsilon=1.0)
+    for low, middle, high in product(range(1, 60), (0, 1, 2), range(1, 60)):
+        if abs(q * (low + middle + high) - low) > 2:
+            continue
+        for place in (1, K - 2):  # the empty bins lie above it, or below
+            shares = np.zeros(K, dtype=np.int64)
+            shares[[0, place, -1]] = low, middle, high
+            for a, b in PLACES:
+                if (b is None) == (adjacency == REPLACE):
+                    continue
+                other = shares.copy()
+                other[a] -= 1
+                if b is not None:
+                    other[b] += 1
+                one, two = (law_of(ours, x * STEPS) for x in (shares, other))
+                most = max(most, float(np.abs(np.log(one / two)).max()))
+    assert 0.97 < most <= 1 + 1e-12
+
+
+def test_n_itself_is_private_and_its_rank_moves() -> None:
+    """Without the highest record q n falls by q: the scores of all lower bins move by q."""
+    ours = protocol(ADD_REMOVE, levels=(0.9,))
+    more, fewer = np.array([9, 0, 2]) * STEPS, np.array([9, 0, 1]) * STEPS
+    moved = ours.mechanism.scores(more) - ours.mechanism.scores(fewer)
+    assert np.abs(moved).max() == pytest.approx(0.9)
+    assert ours.mechanism.sensitivities.tolist() == [0.9]
+    assert replace(ours, adjacency=REPLACE).mechanism.sensitivities.tolist() == [1.0]
+
+
+def test_what_the_levels_cost() -> None:
+    """At (1, 1e-6) zCDP is better for 9 levels and more; the ledger says the same."""
+    for J in (1, 3, 9, 31):
+        many = tuple(np.arange(1, J + 1) / (J + 1))
+        ours = protocol(levels=many, epsilon=1.0, delta=1e-6, n_bins=16)
+        rho = zcdp_rho(1.0, 1e-6)
+        assert ours.mechanism.epsilon_each == pytest.approx(max(1 / J, math.sqrt(8 * rho / J)))
+        ledger = fh.run(ours, one_each(*[[0.5]] * 30), seed=1).ledger
+        assert ledger is not None
+        assert ledger.spent(1e-6).epsilon == pytest.approx(1.0)
+
+
+def test_bins_are_drawn_by_the_law() -> None:
+    """Pearson's test over 2,000 seeds; false alarm 1e-6."""
+    ours, records = protocol(levels=(0.4,), epsilon=1.0), [[x] for x in (*[0.1] * 4, 0.5, 0.9)]
+    expected = 2000 * law_of(ours, rows(ours.grid, *records).sum(axis=0))[0]
+    users = one_each(*records)
+    values = [float(fh.run(ours, users, seed=s).value[0]) for s in range(2000)]
+    found = np.array([values.count(x) for x in ours.grid.midpoints])
+    assert found.sum() == 2000
+    assert float(((found - expected) ** 2 / expected).sum()) < chi2.isf(1e-6, 2)
+
+
+# -- what is estimated -----------------------------------------------------------------------------
+
+
+def test_samples_users_and_means_have_other_medians() -> None:
+    """Five users with [0.1, 0.1, 0.9], one with a hundred times 0.9: pooled, the median is 0.9."""
+    users = one_each(*[[0.1, 0.1, 0.9]] * 5, [0.9] * 100)
+    assert np.median(users.reals.values) == 0.9
+    for of, median in (("samples", 0.1), ("user-means", 1.1 / 3)):
+        ours = protocol(of=of, levels=(0.5,), epsilon=math.inf, n_bins=1000)
+        assert ours.truth(users) == pytest.approx([median])
+        assert fh.run(ours, users, seed=1).value == pytest.approx([median], abs=1e-3)
+
+
+@pytest.mark.parametrize("of", ["samples", "user-means"])
+def test_exact_but_for_the_bins_without_noise(of: str) -> None:
+    rng = np.random.default_rng(4)
+    users = one_each(*[list(rng.normal(0.4, 0.3, m)) for m in rng.integers(0, 9, 300)])
+    for K in (2, 16, 128):
+        ours = protocol(of=of, epsilon=math.inf, n_bins=K)
+        estimate = fh.run(ours, users, seed=1)
+        assert ours.loss_of(estimate, users) <= ours.resolution(users)
+        inside = np.clip(ours.truth(users), 0, 1)
+        assert np.abs(estimate.value - inside).max() <= 0.5 / K + 1e-9
+
+
+def test_the_rank_error_is_that_of_a_slow_count() -> None:
+    ours, users = Quantiles.example(), Quantiles.example_users()
+    value = np.array([0.1, 0.4, 0.400001])
+    held = [users.slice(u, u + 1).reals.values[:, 0] for u in range(len(users))]
+    held = [x for x in held if len(x) and not np.isnan(x).any()]
+    slow = 0.0
+    for q, v in zip(ours.levels, value, strict=True):
+        below, upto = (np.mean([np.mean(f(x, v)) for x in held]) for f in (np.less, np.less_equal))
+        slow = max(slow, below - q, q - upto)
+    assert ours.loss_of(fh.Estimate.ok(value), users) == pytest.approx(slow)
+
+
+def test_invalid_records_are_null_and_others_keep_their_weight() -> None:
+    query = protocol().grid
+    sent = rows(query, [], [0.1, math.nan], [0.1, 0.5, 0.5], [math.inf, -math.inf], [7.0])
+    assert sent.sum(axis=1).tolist() == [0, 0, STEPS, STEPS, STEPS]
+    law = np.array([[1 / 3, 2 / 3, 0], [0.5, 0, 0.5], [0, 0, 1]])
+    assert sent[2:] / STEPS == pytest.approx(law, abs=1 / STEPS)
+    nobody = one_each([], [math.nan])
+    assert fh.run(protocol(), nobody, seed=1).status == "ok"  # whether anybody counts is private
+    assert protocol().diagnostics(nobody) == {"unusable records": 2.0}
+    with pytest.raises(fh.PopulationError, match="no user has usable samples"):
+        protocol().truth(nobody)
+
+
+def test_users_of_another_kind_are_an_error_that_says_so() -> None:
+    counts = fh.Users.from_records({"a": {"tea": 1}})
+    pairs = fh.Users.from_samples([1], [0, 1], np.zeros((1, 2)))
+    for users, message in ((counts, "these hold item counts"), (pairs, "dimension 1, got 2")):
+        with pytest.raises(fh.PopulationError, match=message):
+            fh.run(protocol(), users, seed=1)
+
+
+@pytest.mark.parametrize("of", ["samples", "user-means"])
+def test_messages_are_checked(of: str) -> None:
+    query, ids = protocol(of=of).grid, np.arange(1, dtype=np.uint64)
+    for row in ([STEPS, 1, 0], [1, 0, 0], [-1, 1, STEPS], [STEPS] * 2, [STEPS, STEPS, 0]):
+        with pytest.raises(fh.WireError):
+            query.check(fh.Report(ids, {"shares": np.array([row], dtype=np.int32)}))
+    split = fh.Report(ids, {"shares": np.array([[STEPS - 1, 1, 0]], dtype=np.int32)})
+    if of == "samples":
+        query.check(split)
+    else:
+        with pytest.raises(fh.WireError, match="one bin"):
+            query.check(split)
+    for total in ([STEPS, STEPS, 0], [5, 0, 0]):
+        with pytest.raises(fh.WireError):
+            query.check_summary(fh.Summary(1, {"shares": np.array(total)}))
+
+
+# -- error -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("J", "most"), [(1, 0.0001), (3, 0.0024), (9, 0.0158), (31, 0.050)])
+@pytest.mark.parametrize("of", ["samples", "user-means"])
+def test_the_errors_that_are_promised(of: str, J: int, most: float) -> None:
+    """n = 2,000, K = 256, (1, 1e-6), normal in the middles of the bins: within 15% of the promise,
+    which has four places, on average over 30 populations.
+
+    One run on each of them; 5 standard errors of their mean are allowed. False alarm about 1e-6.
+    """
+    levels = tuple(np.arange(1, J + 1) / (J + 1))
+    ours = protocol(of=of, levels=levels, epsilon=1.0, delta=1e-6, n_users=2000, n_bins=256)
+    losses = []
+    for seed in range(30):
+        at = np.clip(np.random.default_rng(seed).normal(128, 25.6, 2000), 0, 255).astype(int)
+        users = one_each(*ours.grid.midpoints[at][:, None].tolist())
+        losses.append(ours.loss_of(fh.run(ours, users, seed=seed), users))
+    half = 5 * np.std(losses) / math.sqrt(30) + 1e-4
+    assert np.mean(losses) <= 1.15 * most + 5e-5 + half
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"levels": ()}, r"levels must increase .*\(\)"),
+    ({"levels": (0.5, 0.5)}, "levels must increase"),
+    ({"levels": (0.0, 0.5)}, "levels must increase"),
+    ({"low": 1.0}, r"low < high, got \[1.0, 1.0\]"),
+    ({"low": -1e308, "high": 1e308}, "need finite low < high"),
+    ({"n_bins": 1}, "n_bins must be an integer"),
+    ({"of": "items"}, "got 'items'"),
+    ({"adjacency": "replace-item"}, "got 'replace-item'"),
+    ({"kind": "forest"}, "got 'forest'"),
+])  # fmt: skip
+def test_bad_settings(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(protocol(), **changes)
+
+
+def test_too_few_users_are_not_asked() -> None:
+    ours = protocol(epsilon=1.0, levels=(0.5,), n_bins=256)
+    assert ours.mechanism.least_users == math.ceil(8 * math.log(25600)) == 82
+    few, enough = replace(ours, n_users=81), replace(ours, n_users=82)
+    for adjacency in ADJACENCIES:  # whether anybody is asked says n: null-safe only if n is hidden
+        hides = [replace(p, adjacency=adjacency).null_safe for p in (few, enough)]
+        assert hides == [adjacency == ADD_REMOVE] * 2
+    refused = fh.run(few, one_each([0.5]), seed=1)
+    assert (refused.status, "82 at least" in refused.reason) == ("refused", True)
+    assert fh.run(replace(ours, n_users=82), one_each([0.5]), seed=1).status == "ok"
+
+
+@pytest.mark.parametrize("levels", [(0.5,), LEVELS])
+def test_a_budget_next_to_nothing_asks_nobody(levels: tuple[float, ...]) -> None:
+    ours = protocol(epsilon=5e-324, levels=levels)
+    assert fh.run(ours, one_each([0.5]), seed=1).status == "refused"
+
+
+def test_the_number_of_users_is_noted_where_it_is_private() -> None:
+    users = one_each([0.1], [0.2])
+    for adjacency, notes in ((ADD_REMOVE, 1), (ZERO_OUT, 0)):
+        found, seen = Quantiles.resolve({"adjacency": adjacency}, users, None)
+        assert (found["n_users"], len(seen)) == (2, notes)
+    assert Quantiles.resolve({"n_users": 7, "adjacency": ADD_REMOVE}, users, None)[1] == []
+
+
+def test_the_rounding_of_a_rank_score_is_far_below_its_sensitivity() -> None:
+    """Against fractions, for 2^28 users: less than n 2^-50, and that is at most 2^-22."""
+    n, rng = 1 << 28, np.random.default_rng(4)
+    made = protocol(ADD_REMOVE, levels=(0.1, 0.3, 0.7))
+    levels: Any = made.mechanism
+    shares = np.diff(np.sort(rng.integers(0, n * STEPS, 40)), prepend=0, append=n * STEPS)
+    found = levels.scores(shares) / levels.sensitivities[:, None]
+    upto = [Fraction(int(x), STEPS) for x in np.cumsum(shares)]
+    for q, row in zip(made.levels, found.tolist(), strict=True):
+        rank, unit = Fraction(q) * n, max(Fraction(q), 1 - Fraction(q))
+        for below, above, score in zip([Fraction(0), *upto], upto, row, strict=False):
+            exact = -max(below - rank, rank - above) / unit
+            assert abs(Fraction(score) - exact) <= n * Fraction(1, 2**50) <= Fraction(1, 2**22)
+
+
+def test_folded_blocks_are_the_sum_of_rows() -> None:
+    """Of users who hold none to many numbers: a slow count of their steps."""
+    rng = np.random.default_rng(5)
+    records = [list(rng.choice([0.1, 0.5, 0.9, math.nan], m, p=[0.4, 0.3, 0.29, 0.01]))
+               for m in rng.integers(0, 40, 300)]  # fmt: skip
+    query, nothing = protocol().grid, object()
+    sent = rows(query, *records)
+    for record, row in zip(records, sent.tolist(), strict=True):
+        if not record or np.isnan(record).any():
+            assert row == [0, 0, 0]
+            continue
+        ends = [0, *(sum(x <= end for x in record) for end in (0.1, 0.5, 0.9))]
+        slow = [b * STEPS // len(record) - a * STEPS // len(record)
+                for a, b in pairwise(ends)]  # fmt: skip
+        assert row == slow
+    folded = query.answer_folded(one_each(*records), nothing)  # type: ignore[arg-type]
+    assert folded.sums["shares"].tolist() == sent.sum(axis=0).tolist()
+    query.check_summary(folded)

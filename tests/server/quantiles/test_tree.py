@@ -1,0 +1,186 @@
+"""The curve of quantiles: sensitivities on tiny populations, exactness, and predicted errors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedhist as fh
+from clients.quantiles.queries import OF, STEPS
+from fedhist.base.arrays import Array
+from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
+from fedhist.protocols import Quantiles
+from server.quantiles.quantiles import ADJACENCIES, ExponentialLevels, NoisyCurve
+from tests.server.quantiles.test_quantiles import neighbours, one_each
+
+LEVELS = tuple((np.arange(9) + 1) / 10)
+
+
+def protocol(**more: Any) -> Quantiles:
+    given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "levels": LEVELS, "kind": "tree"}
+    return Quantiles(**(given | {"low": 0.0, "high": 1.0, "n_users": 10**6} | more))
+
+
+class Watching:
+    """A Curator that keeps what is asked of it, and adds nothing."""
+
+    def __init__(self, grade: str = "secure") -> None:
+        self.grade, self.released = grade, np.zeros(0)
+
+    def _keep(self, value: Array, **how: Any) -> Array:
+        self.released, self.how = np.asarray(value).copy(), how
+        return self.released
+
+    gaussian = discrete_gaussian = discrete_laplace = _keep
+
+
+def released(curve: NoisyCurve, shares: Array) -> Watching:
+    server = Watching()
+    curve.draw(shares, server)  # type: ignore[arg-type]
+    return server
+
+
+@pytest.mark.parametrize("of", OF)
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_no_neighbours_of_tiny_populations_differ_by_more(
+    of: str, adjacency: str, delta: float
+) -> None:
+    """All pairs of neighbouring sums of up to four users on three bins; the bound is attained."""
+    curve = NoisyCurve(1.0, delta, np.array(LEVELS), 3, Adjacency(adjacency))
+    most, known = 0.0, dict[bytes, Array]()
+    for a, b in neighbours(of, adjacency):
+        for shares in (a, b):
+            if shares.tobytes() not in known:
+                server = released(curve, shares)
+                assert server.released.dtype == np.int64
+                known[shares.tobytes()] = server.released
+        step = (known[a.tobytes()] - known[b.tobytes()]).astype(float)
+        most = max(most, float(np.linalg.norm(step, ord=2 if curve.gaussian else 1)))
+    declared = server.how["l2_sensitivity" if curve.gaussian else "l1_sensitivity"]
+    assert most <= declared * (1 + 1e-12)
+    assert most == pytest.approx(declared)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_integers_hold_as_many_users_as_are_let_in(delta: float) -> None:
+    """The sums of 2^32 users in one bin, the worst case, encode exactly."""
+    n, shares = 1 << 32, np.zeros(2048, dtype=np.int64)
+    shares[0] = n * STEPS
+    curve = NoisyCurve(1.0, delta, np.array(LEVELS), 2048, Adjacency.REPLACE_USER)
+    unit = 4096 if delta else 1
+    assert released(curve, shares).released[0] == n * STEPS * unit
+    script = protocol(n_bins=2048).rounds(Watching())  # type: ignore[arg-type]
+    next(script)
+    with pytest.raises(StopIteration) as end:
+        script.send(fh.Summary(n + 1, {"shares": shares}))
+    assert end.value.value.status == "failed"
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("of", OF)
+def test_exact_but_for_the_bins_without_noise(of: str, delta: float) -> None:
+    rng = np.random.default_rng(4)
+    users = one_each(*[list(rng.normal(0.4, 0.3, m)) for m in rng.integers(0, 9, 300)])
+    for K in (2, 16, 100):
+        ours = protocol(of=of, epsilon=math.inf, n_bins=K, delta=delta)
+        estimate = fh.run(ours, users, seed=1)
+        assert ours.loss_of(estimate, users) <= ours.resolution(users)
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_the_noise_on_the_curve_is_as_planned(adjacency: str, delta: float) -> None:
+    """Standard deviation of the last running sum over 4,000 draws; false alarm below 1e-6."""
+    curve = NoisyCurve(0.7, delta, np.array(LEVELS), 64, Adjacency(adjacency))
+    server, rng = Watching("simulated"), np.random.default_rng(1)
+
+    def noisy(value: Array, **how: Any) -> Array:
+        if "l2_sensitivity" in how:
+            size = how["l2_sensitivity"] * gaussian_multiplier(0.7, delta)
+            return np.asarray(value + rng.normal(0, size, len(value)))
+        return np.asarray(value + rng.laplace(0, how["l1_sensitivity"] / 0.7, len(value)))
+
+    server.gaussian = server.discrete_laplace = noisy  # type: ignore[method-assign]
+    none: Any = np.zeros(64, dtype=np.int64)
+    ends = [curve.released(none, server)[-1] / STEPS for _ in range(4000)]  # type: ignore[arg-type]
+    assert float(np.std(ends)) == pytest.approx(curve.end_std, rel=0.07)
+
+
+@pytest.mark.parametrize("how", ["secure", "simulated"])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_both_grades_release_all_levels_at_once(how: str, delta: float) -> None:
+    ours = protocol(delta=delta, n_users=400)
+    users = one_each(*[[x] for x in np.random.default_rng(1).random(400)])
+    estimate = fh.run(ours, users, seed=None if how == "secure" else 3, noise=how)
+    assert estimate.status == "ok"
+    assert (np.diff(np.asarray(estimate.value)) >= 0).all()
+    ledger: Any = estimate.ledger
+    assert ledger.spent(delta).epsilon == pytest.approx(1.0, rel=1e-6)
+
+
+def test_too_few_users_and_tiny_budgets_are_refused() -> None:
+    ours = protocol(n_users=40)
+    assert fh.run(ours, one_each([0.5]), seed=1).status == "refused"
+    for delta in (0.0, 1e-6):
+        tiny = replace(ours, epsilon=1e-9, delta=delta)
+        assert fh.run(tiny, one_each([0.5]), seed=1).status == "refused"
+
+
+@pytest.mark.parametrize(
+    ("n", "K", "epsilon", "J", "most"),
+    [
+        (2000, 256, 1.0, 9, 0.0094),
+        (2000, 256, 1.0, 31, 0.0126),
+        pytest.param(10_000, 1024, 0.5, 9, 0.0044, marks=pytest.mark.slow),
+    ],
+)
+def test_the_errors_that_are_promised(n: int, K: int, epsilon: float, J: int, most: float) -> None:
+    """Normal in the middles of the bins, as measured before: within 15% of it, 30 populations.
+
+    5 standard errors of the runs' mean are allowed. False alarm about 1e-6.
+    """
+    levels = tuple(np.arange(1, J + 1) / (J + 1))
+    ours = protocol(levels=levels, epsilon=epsilon, n_users=n, n_bins=K, kind="auto")
+    assert isinstance(ours.mechanism, NoisyCurve)
+    losses = []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        at = np.clip(rng.normal(K / 2, K / 10, n), 0, K - 1).astype(int)
+        users = one_each(*ours.grid.midpoints[at][:, None].tolist())
+        losses.append(ours.loss_of(fh.run(ours, users, seed=seed), users))
+    half = 5 * np.std(losses) / math.sqrt(30)
+    assert np.mean(losses) <= 1.15 * most + half
+
+
+def test_few_levels_are_drawn_and_many_read_off_a_curve() -> None:
+    """At the rule's border the kinds are within a factor 2, at 1 and 13 levels it is clear."""
+    rng = np.random.default_rng(2)
+    users = one_each(*rng.random(2000)[:, None].tolist())
+    for delta in (0.0, 1e-6):
+        for J, made in ((4, ExponentialLevels), (5, NoisyCurve)):
+            levels = tuple(np.arange(1, J + 1) / (J + 1))
+            ours = protocol(kind="auto", n_users=2000, levels=levels, delta=delta)
+            assert isinstance(ours.mechanism, made)
+        ratios = []
+        for J in (1, 4, 5, 13):
+            levels = tuple(np.arange(1, J + 1) / (J + 1))
+            em, tree = (
+                np.mean(
+                    [
+                        ours.loss_of(fh.run(ours, users, seed=s), users)
+                        for s in range(15)
+                        for ours in [protocol(kind=kind, n_users=2000, levels=levels, delta=delta)]
+                    ]
+                )
+                for kind in ("em", "tree")
+            )
+            ratios.append(em / tree)
+        assert ratios[0] < 0.5
+        assert ratios[1] < 1.5
+        assert ratios[2] > 0.7
+        assert ratios[3] > 1.5

@@ -1,0 +1,454 @@
+"""User-level descent: exact sensitivities, spent budgets, honest predictions, refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clients.regression.queries import NAME, NORM_STEPS, UserGradients
+from fedhist.base.errors import PopulationError, WireError
+from fedhist.model.query import Query, Report, Summary
+from fedhist.privacy.guarantee import gaussian_multiplier
+from fedhist.privacy.ledger import Ledger
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams
+from server.few_users.plan import bucket_params
+from server.noise import SimulatedNoise
+from server.regression.plan import gradient_std
+from server.regression.user_level_erm import UserLevelErm
+from server.session.curator import Curator, NoiseSource
+from server.session.journal import Journal
+from server.session.session import Session
+from simulations.populations import population
+from tests.running import result as run
+
+EXTREMES = (-1e9, -3.0, -0.2, 0.0, 0.7, 5.0, 1e9, math.nan, math.inf)
+
+
+def answers(query: UserGradients, users: Users) -> np.ndarray:
+    report = query.answer(users, SeededStreams(users.ids, 0, "test"))
+    query.check(report)
+    return report.arrays[NAME]
+
+
+@lru_cache
+def linear(n: int = 2000, m: int = 20, d: int = 4, **more: Any) -> Users:
+    spec = {"n_users": n, "samples_per_user": m, "dimension": d, "noise": 0.5, **more}
+    return population("regression", **spec).load().users
+
+
+BASE = UserLevelErm(
+    epsilon=1.0,
+    delta=1e-6,
+    n_users=2000,
+    dimension=4,
+    radius=3.0,
+    gradient_bound=2.5,
+    spread=0.3,
+    smoothness=1.1,
+    strong_convexity=0.9,
+    steps=8,
+)
+
+
+# -- exact privacy ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["least-squares", "logistic"])
+@pytest.mark.parametrize("discrete", [False, True])
+def test_sensitivity_is_attained_and_never_passed(model: str, discrete: bool) -> None:
+    """All pairs of 6,561 records and the empty one, in two dimensions, at several points.
+
+    Two users with opposite gradients are 2 clip apart, up to the margin and the rounding to steps.
+    """
+    grid = [r for r in itertools.product(EXTREMES, repeat=3) if not math.isnan(r[0])]
+    labels = [(*x, y) for x in itertools.product(EXTREMES, repeat=2) for y in (-1.0, 1.0, 2.0)]
+    records = np.array(labels if model == "logistic" else grid)
+    indptr = np.append(np.arange(len(records) + 1), len(records))  # the last user has no samples
+    users = Users.from_samples(np.arange(1, len(indptr)), indptr, records)
+    rng = np.random.default_rng(1)
+    largest = 0.0
+    for scale in (0.0, 0.3, 4.0):
+        query = UserGradients(model, scale * rng.normal(size=2), rng.normal(size=2), 0.9, discrete)
+        rows = answers(query, users).astype(np.float64)
+        gaps = np.linalg.norm(rows[:, None] - rows[None], axis=2)
+        assert gaps.max() <= query.l2_sensitivity
+        largest = max(largest, gaps.max() / query.l2_sensitivity)
+    assert largest > (1 - 1e-5 if model == "least-squares" else 0.97)
+
+
+class Recorder(NoiseSource):
+    """Draws no noise and keeps the sizes that were asked for."""
+
+    grade = "simulated"
+
+    def __init__(self) -> None:
+        self.stds: list[float] = []
+
+    def gaussian(self, shape: Any, std: float) -> Any:
+        self.stds.append(std)
+        return np.zeros(shape)
+
+    def discrete_gaussian(self, shape: Any, std: float) -> Any:
+        self.stds.append(std)
+        return np.zeros(shape, dtype=np.int64)
+
+    def laplace(self, shape: Any, scale: float) -> Any:
+        raise NotImplementedError
+
+    discrete_laplace = laplace
+
+    def exponential(self, logits: Any) -> int:
+        raise NotImplementedError
+
+    def generator(self) -> np.random.Generator:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+def test_noise_of_every_round_fits_its_clip(discrete: bool) -> None:
+    """T noises of 2 clip sqrt(T) multipliers: sum of (sensitivity / std)^2 is one release's."""
+    protocol = replace(BASE, discrete=discrete)
+    recorder, users = Recorder(), linear()
+    curator = Curator(Ledger(protocol.guarantee), lambda i: recorder, Journal())
+    script, clips = protocol.rounds(curator), []
+    query: Query = next(script)
+    for t in range(protocol.steps):
+        assert isinstance(query, UserGradients)
+        clips.append(query.most)
+        summary = query.fold(query.answer(users, SeededStreams(users.ids, 0, "t")))
+        if t < protocol.steps - 1:
+            query = script.send(summary)
+    with pytest.raises(StopIteration) as end:
+        script.send(summary)
+    assert end.value.value.status == "ok"
+    assert len(recorder.stds) == protocol.steps == len(clips)
+    spent = sum((2 * c / s) ** 2 for c, s in zip(clips, recorder.stds, strict=True))
+    assert spent**-0.5 == pytest.approx(gaussian_multiplier(1.0, 1e-6))
+    if discrete:
+        assert set(clips) == {NORM_STEPS}
+    else:
+        assert clips[0] == 2.5
+        assert 0.6 <= clips[-1] < 0.7
+    (entry,) = curator.ledger.entries
+    assert (entry.release.epsilon, entry.release.delta) == (1.0, 1e-6)
+
+
+def test_few_users_budget_is_spent_exactly() -> None:
+    """Three draws of epsilon / 3, which is more than sqrt(8 rho / 3) here, and delta / 6 each."""
+    protocol = few_users(lam=1.0)
+    estimate = run(protocol, few_population())
+    assert estimate.ledger is not None
+    assert len(estimate.ledger.entries) == protocol.steps
+    spent = estimate.ledger.spent(1e-6)
+    assert spent.epsilon == pytest.approx(4.0)
+    assert spent.slack == pytest.approx(5e-7)
+
+
+def test_many_draws_share_a_concentrated_budget() -> None:
+    """A hundred draws are charged as zCDP: their epsilons add up to 4 times the budget."""
+    balls = replace(few_users(), steps=100).balls
+    assert balls is not None
+    ledger = Ledger(few_users().guarantee)
+    for _ in range(100):
+        ledger.charge("draw", bucket_params(500, balls.epsilon, balls.delta, 0.6).release)
+    assert 100 * balls.epsilon > 4 * 3.5
+    assert 0.9999 * 4.0 < ledger.spent().epsilon <= 4.0 * (1 + 1e-9)
+
+
+# -- what a query accepts --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+def test_dishonest_messages_are_refused(discrete: bool) -> None:
+    query = UserGradients("logistic", np.zeros(2), np.zeros(2), 1.0, discrete)
+    unit, dtype = (NORM_STEPS, np.int64) if discrete else (1.0, np.float64)
+    ids = np.arange(3, dtype=np.uint64)
+    fine = (np.array([[1, 0], [0, -1], [0.6, 0.7]]) * unit).astype(dtype)
+    query.check(Report(ids, {NAME: fine}))
+    query.check_summary(query.fold(Report(ids, {NAME: fine})))
+    outside = (np.array([[1, 0], [0, -1], [0.8, 0.7]]) * unit).astype(dtype)  # norm 1.06
+    with pytest.raises(WireError, match="norm"):
+        query.check(Report(ids, {NAME: outside}))
+    for bad in (fine[:, :1], fine.astype(np.float32 if discrete else np.int32)):
+        with pytest.raises(WireError):
+            query.check(Report(ids, {NAME: bad}))
+    with pytest.raises(WireError, match="norm"):  # every entry could come from three users
+        query.check_summary(Summary(3, {NAME: np.full(2, dtype(2.9 * unit))}))
+
+
+def test_rows_are_checked_for_their_norm() -> None:
+    query = UserGradients("logistic", np.zeros(2), np.zeros(2), 1.0, keep_rows=True)
+    ids = np.arange(2, dtype=np.uint64)
+    query.check_summary(Summary(2, rows={NAME: np.array([[1.0, 0], [0, 1]])}, ids=ids))
+    with pytest.raises(WireError, match="norm"):
+        query.check_summary(Summary(2, rows={NAME: np.array([[1.0, 0], [0.9, 0.9]])}, ids=ids))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "probit"},
+        {"theta": np.array([1.0, math.nan])},
+        {"theta": np.array([1, 2])},
+        {"centre": np.zeros(3)},
+        {"clip": 0.0},
+        {"clip": math.nan},
+        {"clip": math.inf, "discrete": True},
+        {"keep_rows": True, "discrete": True},
+    ],
+)
+def test_query_refuses(change: dict[str, Any]) -> None:
+    fields = {"model": "logistic", "theta": np.zeros(2), "centre": np.zeros(2), "clip": 1.0}
+    with pytest.raises(ValueError, match=next(iter(change))):
+        UserGradients(**{**fields, **change})
+
+
+def test_query_keeps_its_own_copies() -> None:
+    """A script may go on with its arrays; the question that was sent stays what it is."""
+    theta = np.zeros(2)
+    query = UserGradients("logistic", theta, theta, 1.0)
+    theta[0] = 7.0
+    assert query.theta.tolist() == [0.0, 0.0]
+    with pytest.raises(ValueError, match="read-only"):
+        query.theta[0] = 1.0
+
+
+def test_samples_of_another_dimension() -> None:
+    with pytest.raises(PopulationError, match="4 features and a response, got 4 columns"):
+        run(BASE, linear(d=3))
+
+
+# -- the estimate ----------------------------------------------------------------------------------
+
+
+def test_excess_risk_of_the_fixed_oracle() -> None:
+    """Against the covariance of all iterates, propagated as one linear map.
+
+    60 runs; their mean has a standard error of 9%, and 5 of them are allowed: 1e-6.
+    """
+    users, protocol = linear(), replace(BASE, oracle="fixed")
+    risk, best = protocol.risk(users), protocol.truth(users)
+    losses = [risk.value(np.asarray(run(protocol, users, s).value)) for s in range(60)]
+    excess = np.array(losses) - risk.value(best)
+    d, steps, step = len(best), protocol.steps, protocol.learning_rate
+    a, std = risk.hessian(best), gradient_std(2.5, protocol.multiplier, 8, 2000)
+    shrink, error, noise = np.eye(d) - step * a, -best, np.zeros((d, d * steps))
+    for t in range(steps):
+        error, noise = shrink @ error, shrink @ noise
+        noise[:, d * t : d * (t + 1)] -= step * std * np.eye(d)
+    expected = error @ a @ error / 2 + np.trace(noise.T @ a @ noise) / 2
+    assert excess.std() / excess.mean() / math.sqrt(60) < 0.1
+    assert excess.mean() == pytest.approx(expected, rel=0.45)
+    told = protocol.error(users)
+    assert (told.loss, told.kind) == ("excess risk", "simulated")
+    assert abs(told.expected - expected) < 5 * told.stderr
+
+
+def test_a_tracked_centre_pays_for_the_spread_only() -> None:
+    """Clipping at 0 by the gradients' bound: the noise is G / (2 r) = 4.2 times as large.
+
+    The excess risk is about its square, 17 times; 40 runs each, a ratio's standard error is 16%.
+    """
+    users, excess = linear(), {}
+    risk, best = BASE.risk(users), BASE.truth(users)
+    for oracle in ("tracked", "fixed"):
+        protocol = replace(BASE, oracle=oracle)
+        values = [risk.value(np.asarray(run(protocol, users, s).value)) for s in range(40)]
+        excess[oracle] = np.mean(values) - risk.value(best)
+    assert 8 < excess["fixed"] / excess["tracked"] < 20
+    tail = run(BASE, users).public
+    assert tail["clip"] == pytest.approx(2 * BASE.spread, rel=0.2)
+
+
+def test_clipping_outliers_keeps_the_estimate() -> None:
+    """A hundred of 2,000 users with responses of 10^6 move it little; without clipping, wildly."""
+    users = linear()
+    values = users.reals.values.copy()
+    values[: 100 * 20, -1] = 1e6
+    spoiled = Users.from_samples(users.ids, users.reals.indptr, values)
+    assert BASE.loss_of(run(BASE, spoiled), users) < 0.05
+    assert BASE.loss_of(run(replace(BASE, epsilon=math.inf), spoiled), users) > 1.0
+
+
+def test_average_and_last_iterate_without_noise() -> None:
+    """The average of the iterates of plain descent, written out."""
+    users = linear(200)
+    protocol = replace(BASE, epsilon=math.inf, n_users=200, steps=3, iterate="average", ridge=0.2)
+    risk, theta, found = protocol.risk(users), np.zeros(4), []
+    for _ in range(3):
+        theta = theta - 2 / (1.1 + 0.9 + 0.4) * risk.gradient(theta)
+        found.append(theta)
+    assert run(protocol, users).value == pytest.approx(np.mean(found, axis=0))
+    assert run(replace(protocol, iterate="last"), users).value == pytest.approx(found[-1])
+    predicted = protocol.error(users).expected
+    assert protocol.loss_of(run(protocol, users), users) == pytest.approx(predicted, rel=1e-9)
+
+
+def test_estimate_stays_in_the_ball() -> None:
+    """Also where the noise is larger than the ball."""
+    protocol = replace(BASE, radius=0.2, epsilon=0.05, delta=1e-9, n_users=50_000)
+    value = run(protocol, linear(300)).value
+    assert value is not None
+    assert np.linalg.norm(value) <= 0.2 * (1 + 1e-12)
+
+
+def test_unusable_users_change_nothing_where_the_centre_follows() -> None:
+    """Every third user empty or spoiled: without noise the others' minimiser comes back."""
+    users = linear(300)
+    values = users.reals.values.copy()
+    values[:: 20 * 3, 0] = math.nan
+    spoiled = Users.from_samples(users.ids, users.reals.indptr, values)
+    protocol = replace(BASE, epsilon=math.inf, n_users=300, ridge=0.3, steps=60)
+    assert run(protocol, spoiled).value == pytest.approx(protocol.truth(spoiled), abs=1e-8)
+    assert np.abs(protocol.truth(spoiled) - protocol.truth(users)).max() > 1e-4
+
+
+# -- few users -------------------------------------------------------------------------------------
+
+
+def few_users(**change: Any) -> UserLevelErm:
+    fields: dict[str, Any] = {
+        "epsilon": 4.0,
+        "n_users": 80,
+        "dimension": 20,
+        "oracle": "few-users",
+        "radius": 5.0,
+        "gradient_bound": 5.0,
+        "spread": 0.3,
+        "steps": 3,
+        "step": 0.9,
+    }
+    return replace(BASE, **{**fields, **change})
+
+
+@lru_cache
+def few_population() -> Users:
+    """Gradients at 0 are 3.1 long, and 3.1 sqrt(d / m) = 0.28 from each other."""
+    return linear(80, m=2500, d=20, theta=0.7)
+
+
+def test_few_users_get_within_the_error_of_a_draw() -> None:
+    """A draw is lam r sqrt(d) = 0.67 off, where the gradient at the start is 3.1 long."""
+    protocol, users = few_users(), few_population()
+    assert protocol.least_users <= 80
+    assert protocol.balls is not None
+    assert protocol.balls.radius == pytest.approx(0.67, abs=0.01)
+    risk, best = protocol.risk(users), protocol.truth(users)
+    excess = []
+    for seed in range(2):
+        estimate = run(protocol, users, seed)
+        assert estimate.status == "ok"
+        assert estimate.public["failed_steps"] == 0
+        excess.append(protocol.loss_of(estimate, users, best))
+    assert max(excess) < (risk.value(np.zeros(20)) - risk.value(best)) / 8
+
+
+def test_a_draw_that_finds_no_gradient_fails() -> None:
+    """Users who have nothing in common: buckets, and no value; with leave, they are skipped."""
+    protocol = few_users(spread=1e-3, lam=1.0)
+    strangers = linear(80, m=3, d=20, user_spread=2.0)
+    failed = run(protocol, strangers)
+    assert failed.status == "failed"
+    assert "1 steps drew no gradient; 0 of 3 may" in failed.reason
+    skipped = run(replace(protocol, max_failed=0.99), strangers)
+    assert skipped.status == "failed"
+    assert "3 steps drew no gradient" in skipped.reason
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+def test_too_few_users_are_refused_before_anything_is_spent() -> None:
+    for protocol in (replace(BASE, n_users=40), few_users(epsilon=1.0)):
+        estimate = run(protocol, linear(40))
+        assert estimate.status == "refused"
+        assert f"at least {protocol.least_users} are needed" in estimate.reason
+        assert estimate.ledger is not None
+        assert not estimate.ledger.entries
+        enough = replace(protocol, n_users=protocol.least_users)
+        assert enough.n_users == enough.least_users
+
+
+def test_secure_noise_needs_integers() -> None:
+    class Secure(SimulatedNoise):
+        grade = "secure"
+
+    for discrete in (False, True):
+        protocol = replace(BASE, discrete=discrete)
+        session = Session(protocol, lambda i: Secure(0, i))
+        assert (session.query is None) == (not discrete)
+
+
+def test_a_lost_centre_is_announced() -> None:
+    assert run(BASE, linear()).warnings == ()
+    (warning,) = run(replace(BASE, n_users=60), linear(60)).warnings
+    assert "more than spread = 0.3" in warning
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"radius": 0.0},
+        {"radius": -1.0},
+        {"radius": math.nan},
+        {"gradient_bound": 0.0},
+        {"spread": math.inf},
+        {"strong_convexity": 2.0},
+        {"ridge": -0.1},
+        {"step": 0.0},
+        {"steps": 0},
+        {"dimension": 0},
+        {"dimension": 2**31},
+        {"n_users": 1.5},
+        {"delta": 0.0},
+        {"model": "probit"},
+        {"oracle": "sgd"},
+        {"iterate": "best"},
+        {"max_failed": 1.0},
+        {"curvature": 1.2},
+        {"kappa": 0.5},
+        {"kappa": 1.0},
+        {"lam": 0.0},
+        {"epsilon": -1.0},
+        {"spread": -1.0},
+        {"smoothness": math.inf},
+        {"curvature": -0.1},
+        {"discrete": True, "oracle": "few-users"},
+    ],
+)
+def test_refuses(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(change))):
+        dataclasses.replace(BASE, **change)
+
+
+def test_resolve_takes_public_shapes() -> None:
+    got, told = UserLevelErm.resolve({"epsilon": 1.0}, linear(50, d=7), None)
+    assert (got["n_users"], got["dimension"], told) == (50, 7, [])
+
+
+@pytest.mark.parametrize("more", [{}, {"discrete": True}, {"keep_rows": True}])
+def test_prepared_sums_are_those_of_the_answers(more: dict[str, Any]) -> None:
+    """Up to rounding, where records are of one sample, of none and of a NaN as well."""
+    values = np.random.default_rng(4).normal(size=(300, 4))
+    values[7, 2] = np.nan
+    users = Users.from_samples(np.arange(102), np.r_[0, 0, 1, 3:301:3], values)
+    query = UserGradients("least-squares", np.ones(3), np.full(3, 0.5), 0.8, **more)
+    law = query.summary_law(users, {})
+    assert law is not None
+    told = law(np.random.default_rng(0))
+    wanted = query.draw_summary(users, np.random.default_rng(0))
+    query.check_summary(told)
+    if query.keep_rows:
+        assert np.array_equal(told.ids, wanted.ids)
+        assert np.allclose(told.rows[NAME], wanted.rows[NAME], atol=1e-12)
+    else:
+        assert np.allclose(told.sums[NAME], wanted.sums[NAME], atol=9 if query.discrete else 1e-10)
+    assert UserGradients("logistic", np.ones(3), np.ones(3), 0.8).summary_law(users, {}) is None

@@ -1,0 +1,560 @@
+"""The Curator: charges before it draws, journals, never draws twice; its mechanisms' exact laws."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedhist.base.errors import BudgetExceeded, FedhistError
+from fedhist.model.query import Keyed
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, gaussian_multiplier, zcdp_rho
+from fedhist.privacy.ledger import Ledger
+from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
+from server.noise import SimulatedNoise
+from server.session.curator import Curator, NoiseSource
+from server.session.journal import Journal
+from server.session.unknown_keys import key_threshold, laplace_key_threshold, printed_key_threshold
+from tests.running import recorded
+
+
+class Recorded(NoiseSource):
+    """Noise of fixed values, remembering what was asked for."""
+
+    grade = "simulated"
+
+    def __init__(self, value: float = 0.0) -> None:
+        self.value, self.calls = value, list[tuple[str, Any]]()
+
+    def _give(self, kind: str, shape: tuple[int, ...], scale: float, dtype: type) -> Any:
+        self.calls.append((kind, scale))
+        return np.full(shape, self.value, dtype)
+
+    def laplace(self, shape: tuple[int, ...], scale: float) -> Any:
+        return self._give("laplace", shape, scale, float)
+
+    def gaussian(self, shape: tuple[int, ...], std: float) -> Any:
+        return self._give("gaussian", shape, std, float)
+
+    def discrete_laplace(self, shape: tuple[int, ...], scale: float) -> Any:
+        return self._give("discrete_laplace", shape, scale, np.int64)
+
+    def discrete_gaussian(self, shape: tuple[int, ...], std: float) -> Any:
+        return self._give("discrete_gaussian", shape, std, np.int64)
+
+    def exponential(self, logits: Any) -> int:
+        self.calls.append(("exponential", logits))
+        return int(np.argmax(logits))
+
+
+class Broken(Recorded):
+    """Fails instead of drawing."""
+
+    def _give(self, kind: str, shape: tuple[int, ...], scale: float, dtype: type) -> Any:
+        raise OSError("no entropy")
+
+    def exponential(self, logits: Any) -> int:
+        raise OSError("no entropy")
+
+
+def guarantee(epsilon: float = 1.0, delta: float = 1e-6) -> Guarantee:
+    return Guarantee(epsilon, delta, Trust.CENTRAL, Adjacency.ZERO_OUT_USER)
+
+
+def curator(
+    noise: NoiseSource, epsilon: float = 1.0, delta: float = 1e-6, journal: Journal | None = None
+) -> Curator:
+    return Curator(Ledger(guarantee(epsilon, delta)), lambda i: noise, journal or Journal())
+
+
+PART = Keyed(Keys.of(["a", "b"]), np.array([400, 500]))
+RELEASES: dict[str, Callable[[Curator], Any]] = {
+    "laplace": lambda c: c.laplace([1.0, 2.0], l1_sensitivity=2.0, epsilon=1.0),
+    "gaussian": lambda c: c.gaussian([1.0, 2.0], l2_sensitivity=2.0, epsilon=1.0, delta=1e-6),
+    "gaussian_zcdp": lambda c: c.gaussian_zcdp(
+        [1.0, 2.0], l2_sensitivity=2.0, rho=zcdp_rho(1.0, 1e-6)
+    ),
+    "discrete_laplace": lambda c: c.discrete_laplace([1, 2], l1_sensitivity=2.0, epsilon=1.0),
+    "discrete_gaussian": lambda c: c.discrete_gaussian(
+        [1, 2], l2_sensitivity=2.0, epsilon=1.0, delta=1e-6
+    ),
+    "exponential": lambda c: c.exponential([1.0, 2.0], sensitivity=2.0, epsilon=1.0),
+    "threshold": lambda c: (
+        c.threshold(PART, contribution=2, l1_sensitivity=2, epsilon=1.0, delta=1e-6).values
+    ),
+}
+SCALES = {
+    "laplace": ("laplace", 2.0),
+    "gaussian": ("gaussian", 2 * gaussian_multiplier(1.0, 1e-6)),
+    "gaussian_zcdp": ("gaussian", 2 * math.sqrt(0.5 / zcdp_rho(1.0, 1e-6))),
+    "discrete_laplace": ("discrete_laplace", 2.0),
+    "discrete_gaussian": (
+        "discrete_gaussian",
+        math.hypot(2 * gaussian_multiplier(1.0, 1e-6), 2.0),
+    ),
+    "threshold": ("discrete_laplace", 2.0),
+}
+each_release = pytest.mark.parametrize("name", RELEASES)
+
+
+@each_release
+def test_draws_with_the_right_scale_and_spends_it_all(name: str) -> None:
+    noise = Recorded(7)
+    server = curator(noise)
+    value = RELEASES[name](server)
+    assert server.ledger.spent().epsilon == pytest.approx(1.0, rel=1e-6)
+    ((kind, scale),) = noise.calls
+    if name == "exponential":
+        assert np.allclose(scale, [-0.25, 0.0])  # epsilon (s - max s) / (2 sensitivity)
+        assert value == 1
+        return
+    assert (kind, scale) == (SCALES[name][0], pytest.approx(SCALES[name][1]))
+    base = [400, 500] if name == "threshold" else [1, 2]
+    assert value.tolist() == [base[0] + 7, base[1] + 7]
+    assert value.dtype == (np.float64 if kind in ("laplace", "gaussian") else np.int64)
+
+
+@each_release
+def test_charges_before_it_draws(name: str) -> None:
+    """A noise source that fails leaves the charge: what may have leaked is paid for."""
+    journal = Journal()
+    server = curator(Broken(), journal=journal)
+    with pytest.raises(OSError, match="no entropy"):
+        RELEASES[name](server)
+    assert server.ledger.spent().epsilon == pytest.approx(1.0, rel=1e-6)
+    assert journal.find("release", 0) is None
+
+
+@each_release
+def test_a_refusal_draws_nothing(name: str) -> None:
+    noise, journal = Recorded(), Journal()
+    server = curator(noise, epsilon=0.99, journal=journal)
+    with pytest.raises(BudgetExceeded, match=r"0\.99"):
+        RELEASES[name](server)
+    assert noise.calls == []
+    assert server.ledger.entries == ()
+    assert journal.find("release", 0) is None
+
+
+@each_release
+def test_never_draws_twice(name: str) -> None:
+    journal = Journal()
+    first = RELEASES[name](curator(Recorded(3), journal=journal))
+    noise = Recorded(99)
+    again = curator(noise, journal=journal)
+    second = RELEASES[name](again)
+    assert np.array_equal(first, second)
+    assert np.asarray(first).dtype == np.asarray(second).dtype
+    assert noise.calls == []
+    assert again.ledger.spent().epsilon == pytest.approx(1.0, rel=1e-6)  # charged all the same
+
+
+def test_a_journal_of_another_script_is_refused() -> None:
+    journal = Journal()
+    RELEASES["laplace"](curator(Recorded(), journal=journal))
+    with pytest.raises(FedhistError, match="another run"):
+        RELEASES["exponential"](curator(Recorded(), journal=journal))
+
+
+@each_release
+def test_without_noise(name: str) -> None:
+    noise = Broken()
+    server = curator(noise, epsilon=math.inf)
+    inf = math.inf
+    exact: dict[str, Callable[[], Any]] = {
+        "laplace": lambda: server.laplace([1.5], l1_sensitivity=2.0, epsilon=inf),
+        "gaussian": lambda: server.gaussian([1.5], l2_sensitivity=2.0, epsilon=inf, delta=1e-6),
+        "gaussian_zcdp": lambda: server.gaussian_zcdp([1.5], l2_sensitivity=2.0, rho=inf),
+        "discrete_laplace": lambda: server.discrete_laplace([1], l1_sensitivity=2.0, epsilon=inf),
+        "discrete_gaussian": lambda: server.discrete_gaussian(
+            [1], l2_sensitivity=2.0, epsilon=inf, delta=1e-6
+        ),
+        "exponential": lambda: server.exponential([0.0, 3.0], sensitivity=1.0, epsilon=inf),
+        "threshold": lambda: (
+            server.threshold(
+                Keyed(Keys.of(["a", "b", "z"]), np.array([1, 2, 0])),
+                contribution=2,
+                l1_sensitivity=2,
+                epsilon=inf,
+                delta=1e-6,
+            ).values
+        ),
+    }
+    expected = {"laplace": [1.5], "gaussian": [1.5], "gaussian_zcdp": [1.5], "threshold": [1, 2]}
+    wanted = 1 if name == "exponential" else expected.get(name, [1])
+    assert np.array_equal(exact[name](), wanted)
+    assert math.isinf(server.ledger.spent().epsilon)
+
+
+def test_charges_the_cohort_in_hand() -> None:
+    server = curator(Recorded())
+    for lo in (0.0, 0.5):
+        server.cohort = Cohort(1, lo, lo + 0.5)
+        RELEASES["laplace"](server)
+    assert server.ledger.spent().epsilon == 1.0
+    server.cohort = None
+    with pytest.raises(BudgetExceeded):
+        RELEASES["laplace"](server)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan])
+def test_bad_epsilon(bad: float) -> None:
+    server = curator(Recorded(), epsilon=math.inf)
+    calls: list[Callable[[], Any]] = [
+        lambda: server.laplace([1.0], l1_sensitivity=1, epsilon=bad),
+        lambda: server.gaussian([1.0], l2_sensitivity=1, epsilon=bad, delta=1e-6),
+        lambda: server.gaussian_zcdp([1.0], l2_sensitivity=1, rho=bad),
+        lambda: server.discrete_laplace([1], l1_sensitivity=1, epsilon=bad),
+        lambda: server.discrete_gaussian([1], l2_sensitivity=1, epsilon=bad, delta=1e-6),
+        lambda: server.exponential([1.0], sensitivity=1, epsilon=bad),
+        lambda: server.threshold(PART, contribution=1, l1_sensitivity=1, epsilon=bad, delta=1e-6),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=f"got {bad}"):
+            call()
+    assert server.ledger.entries == ()
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+def test_bad_sensitivity(bad: float) -> None:
+    server = curator(Recorded(), epsilon=10)
+    for call in (
+        lambda: server.laplace([1.0], l1_sensitivity=bad, epsilon=1),
+        lambda: server.gaussian([1.0], l2_sensitivity=bad, epsilon=1, delta=1e-6),
+        lambda: server.gaussian_zcdp([1.0], l2_sensitivity=bad, rho=1e-3),
+        lambda: server.discrete_laplace([1], l1_sensitivity=bad, epsilon=1),
+        lambda: server.discrete_gaussian([1], l2_sensitivity=bad, epsilon=1, delta=1e-6),
+        lambda: server.exponential([1.0], sensitivity=bad, epsilon=1),
+    ):
+        with pytest.raises(ValueError, match=f"got {bad}"):
+            call()
+    assert server.ledger.entries == ()
+
+
+def test_real_values_are_refused_by_the_integer_mechanisms() -> None:
+    server = curator(Recorded())
+    with pytest.raises(ValueError, match="takes integers, got dtype float64"):
+        server.discrete_laplace([1.5], l1_sensitivity=1, epsilon=1)
+    with pytest.raises(ValueError, match="takes integers"):
+        server.discrete_gaussian([1.5], l2_sensitivity=1, epsilon=1, delta=1e-6)
+    with pytest.raises(ValueError, match="l1_sensitivity must be"):
+        server.threshold(PART, contribution=2, l1_sensitivity=3, epsilon=1, delta=1e-6)
+    for scores in ([], [[1.0]], [math.nan], [math.inf]):
+        with pytest.raises(ValueError, match="finite vector"):
+            server.exponential(scores, sensitivity=1, epsilon=1)
+
+
+# -- the law of the threshold release, exactly -----------------------------------------------------
+
+
+def test_published_thresholds() -> None:
+    assert key_threshold(10, 10, 1.0, 1e-6) == 156
+    assert key_threshold(10, 20, 1.0, 1e-6) == 310
+    assert key_threshold(10, 20, 1.0, 0.5e-6) == 324  # what halving delta would cost
+    assert printed_key_threshold(10, 1.0, 1e-6) == pytest.approx(164.25, abs=0.005)
+    # zeroing out: max(C + b ln(1 / 2 delta), 1 + b ln(C / 2 delta)); b doubles under replacement
+    for c, b, sensitivity in ((10, 10.0, 10), (10, 20.0, 20), (1, 1.0, 1), (3, 3.0, 3)):
+        one, many = c - b * math.log(2e-6), 1 + b * math.log(c / 2e-6)
+        assert laplace_key_threshold(c, sensitivity, 1.0, 1e-6) == pytest.approx(max(one, many))
+    for at in (key_threshold, laplace_key_threshold):
+        assert at(10, 20, math.inf, 1e-6) == 1
+        with pytest.raises(ValueError, match="delta > 0, got 0"):
+            at(10, 10, 1.0, 0.0)
+    assert printed_key_threshold(10, math.inf, 1e-6) == 1
+
+
+def test_the_printed_threshold_is_never_lower_than_the_exact_one() -> None:
+    """Zeroing out: it adds up two worst cases, C keys of 1 and one key of C."""
+    for c in (1, 2, 5, 10, 100, 1500):
+        for epsilon in (0.1, 1.0, 5.0):
+            exact = laplace_key_threshold(c, c, epsilon, 1e-6)
+            assert printed_key_threshold(c, epsilon, 1e-6) >= exact - 1e-9
+    assert printed_key_threshold(10, 1.0, 1e-6) - laplace_key_threshold(
+        10, 10, 1.0, 1e-6
+    ) == pytest.approx(9.0)  # C - 1
+
+
+def test_threshold_release_keeps_what_reaches_the_threshold() -> None:
+    t = key_threshold(2, 2, 1.0, 1e-6)
+    counts = np.array([t - 5, t - 6, 0, t + 9])
+    part = Keyed(Keys.of(["b", "é", "none", ""]), counts)
+    for noise, kept in ((5, ["b", ""]), (6, ["b", "é", ""]), (4, [""])):
+        server = curator(Recorded(noise))
+        got = server.threshold(part, contribution=2, l1_sensitivity=2, epsilon=1.0, delta=1e-6)
+        assert list(got.keys) == kept
+        wanted = dict(zip(part.keys, counts + noise, strict=True))
+        assert got.values.tolist() == [wanted[k] for k in kept]
+
+
+def test_threshold_draws_on_the_support_only() -> None:
+    """A key with count zero gets no noise: it can never appear."""
+    part = Keyed(Keys.of(["none"]), np.array([0]))
+    server = curator(Recorded(10**6))
+    got = server.threshold(part, contribution=1, l1_sensitivity=1, epsilon=1.0, delta=1e-6)
+    assert len(got.keys) == 0
+
+
+def test_threshold_release_with_real_noise_gives_real_values() -> None:
+    t = laplace_key_threshold(2, 2, 1.0, 1e-6)
+    part = Keyed(Keys.of(["b", "é", "none"]), np.array([math.ceil(t), math.floor(t), 0]))
+    noise = Recorded(0.25)
+    journal = Journal()
+    release: dict[str, Any] = dict(
+        contribution=2, l1_sensitivity=2, epsilon=1.0, delta=1e-6, noise="laplace"
+    )
+    got = curator(noise, journal=journal).threshold(part, **release)
+    assert noise.calls == [("laplace", 2.0)]
+    assert list(got.keys) == ["b"] if math.floor(t) + 0.25 < t else ["b", "é"]
+    assert got.values.dtype == np.float64
+    assert got.values[0] == math.ceil(t) + 0.25
+    again = curator(Broken(), journal=journal).threshold(part, **release)  # from the journal
+    assert list(again.keys) == list(got.keys)
+    assert np.array_equal(again.values, got.values)
+    with pytest.raises(ValueError, match="noise must be one of discrete, laplace, got 'gaussian'"):
+        curator(noise).threshold(part, **{**release, "noise": "gaussian"})
+
+
+def test_the_printed_release_is_charged_as_not_private() -> None:
+    """It puts noise on keys that nobody sent: one of them may appear."""
+    part = Keyed(Keys.of(["sent", "clipped away"]), np.array([1, 0]))
+    release: dict[str, Any] = dict(
+        contribution=2, l1_sensitivity=2, epsilon=1.0, delta=1e-6, noise="laplace", as_printed=True
+    )
+    server = curator(Recorded(1000.0), epsilon=math.inf)
+    got = server.threshold(part, **release)
+    assert list(got.keys) == ["sent", "clipped away"]
+    assert got.values.tolist() == [1001.0, 1000.0]
+    assert math.isinf(server.ledger.spent().epsilon)
+    with pytest.raises(BudgetExceeded):
+        curator(Recorded(), epsilon=100.0).threshold(part, **release)
+    for noise, kept in ((0.001, 1), (-0.001, 0)):  # the count of "sent" is 1 more
+        t = printed_key_threshold(2, 1.0, 1e-6)
+        server = curator(Recorded(t - 1 + noise), epsilon=math.inf)
+        assert len(server.threshold(part, **release).keys) == kept
+
+
+Law = dict[Any, float]
+STEP = 0.5
+"""Width of the cells of real-valued outcomes, where the likelihood ratio is not constant."""
+
+
+def real_outcome_law(count: int, other: int, threshold: float, b: float) -> Law:
+    """The same with real-valued noise; values between threshold and the larger count in cells.
+
+    Cells give a lower bound on delta; it is exact where the counts lie below the threshold.
+    """
+    if count == 0:
+        return {"absent": 1.0}
+
+    def below(x: float) -> float:
+        """P(noise < x)."""
+        return 0.5 * math.exp(x / b) if x < 0 else 1 - 0.5 * math.exp(-x / b)
+
+    top = max(count, other, threshold)
+    edges = [threshold + STEP * k for k in range(math.ceil((top - threshold) / STEP))] + [top]
+    law: Law = {"absent": below(threshold - count), "large": 1 - below(top - count)}
+    law |= {x: below(y - count) - below(x - count) for x, y in itertools.pairwise(edges)}
+    assert sum(law.values()) == pytest.approx(1.0, abs=1e-12)
+    return law
+
+
+def outcome_law(count: int, other: int, threshold: int, b: float) -> Law:
+    """Law of one key's release at a count; values from the larger count on are one outcome.
+
+    There the likelihood ratio to the law at the other count is constant.
+    """
+    if count == 0:
+        return {"absent": 1.0}
+    alpha = math.exp(-1 / b)
+
+    def at_least(k: int) -> float:
+        """P(noise >= k)."""
+        return alpha**k / (1 + alpha) if k >= 1 else 1 - alpha ** (1 - k) / (1 + alpha)
+
+    top = max(count, other, threshold)
+    law: Law = {"absent": 1 - at_least(threshold - count), "large": at_least(top - count)}
+    law |= {v: (1 - alpha) / (1 + alpha) * alpha ** abs(v - count) for v in range(threshold, top)}
+    assert sum(law.values()) == pytest.approx(1.0, abs=1e-12)
+    return law
+
+
+def exact_delta(
+    one: list[int], two: list[int], epsilon: float, threshold: float, b: float
+) -> float:
+    """Sum over outcomes of max(0, P - e^epsilon Q), by enumeration."""
+    of: Callable[..., Law] = outcome_law if isinstance(threshold, int) else real_outcome_law
+    laws = [(of(x, y, threshold, b), of(y, x, threshold, b)) for x, y in zip(one, two, strict=True)]
+    delta = 0.0
+    for outcome in itertools.product(*(p.keys() for p, _ in laws)):
+        p = math.prod(law[o] for o, (law, _) in zip(outcome, laws, strict=True))
+        q = math.prod(law.get(o, 0.0) for o, (_, law) in zip(outcome, laws, strict=True))
+        delta += max(0.0, p - math.exp(epsilon) * q)
+    return delta
+
+
+def records(total: int, keys: int) -> Iterator[tuple[int, ...]]:
+    """All records of at most ``total`` over so many keys."""
+    for x in itertools.product(range(total + 1), repeat=keys):
+        if sum(x) <= total:
+            yield x
+
+
+CASES = [(1, 1.0), (2, 0.5), (2, 2.0), (3, 1.0)]
+
+
+def on_backgrounds(*records: tuple[int, ...], counts: Any) -> Iterator[list[list[int]]]:
+    """Totals by key where the user has either record and the others have these counts of each.
+
+    Keys are interchangeable: of the arrangements that differ in their order one is taken.
+    """
+    for others in itertools.product(sorted(counts), repeat=len(records[0])):
+        cells = list(zip(*records, others, strict=True))
+        if cells == sorted(cells):
+            yield [[a + o for a, o in zip(x, others, strict=True)] for x in records]
+
+
+real_noise = pytest.mark.parametrize("real", [False, True])
+
+
+@pytest.mark.parametrize(("contribution", "epsilon"), CASES)
+@pytest.mark.parametrize("delta", [1e-4, 0.05, 0.3])
+@real_noise
+def test_threshold_release_zero_out(
+    contribution: int, epsilon: float, delta: float, real: bool
+) -> None:
+    """(epsilon, delta)-DP over every record and background, in both directions; tight in t.
+
+    Backgrounds: nobody, one user, and counts about the threshold. With real noise nearly no less
+    than delta: the threshold is not rounded.
+    """
+    c, b = contribution, contribution / epsilon
+    t = (laplace_key_threshold if real else key_threshold)(c, c, epsilon, delta)
+    worst = worst_below = 0.0
+    counts = {0, 1, math.ceil(t)} if real else {0, 1, max(int(t) - 1, 1), int(t) + 1}
+    for x in records(c, c):
+        for pair in on_backgrounds(x, (0,) * c, counts=counts):
+            for p, q in (pair, pair[::-1]):
+                worst = max(worst, exact_delta(p, q, epsilon, t, b))
+                if not real and pair[1] == [0] * c:
+                    worst_below = max(worst_below, exact_delta(p, q, epsilon, t - 1, b))
+    assert worst <= delta * (1 + 1e-9)
+    if real and t >= c:
+        assert worst > delta * (1 - delta)
+    if not real and t - 1 > c:  # the union bound over keys costs a little where delta is large
+        assert worst_below > delta * (1 - delta)
+
+
+@pytest.mark.parametrize(("contribution", "epsilon"), CASES[:3])
+@pytest.mark.parametrize("delta", [1e-4, 0.05, 0.3, 0.6])
+@real_noise
+def test_threshold_release_replace(
+    contribution: int, epsilon: float, delta: float, real: bool
+) -> None:
+    """(epsilon, delta)-DP where a user's record is replaced by any other: delta is not halved.
+
+    With real noise nearly all of it is used.
+    """
+    c, b = contribution, 2 * contribution / epsilon
+    t = (laplace_key_threshold if real else key_threshold)(c, 2 * c, epsilon, delta)
+    near = max(math.ceil(t) - 1, 1)
+    counts = {0, 1, near, near + 1} if c == 1 and not real else {0, near}
+    worst = 0.0
+    for x, y in itertools.product(records(c, 2 * c), repeat=2):
+        for one, two in on_backgrounds(x, y, counts=counts):
+            worst = max(worst, exact_delta(one, two, epsilon, t, b))
+    assert worst <= delta * (1 + 1e-9)
+    if not real:
+        assert worst > 0.3 * delta
+    elif t >= c:
+        assert worst > delta * (1 - delta)
+
+
+def test_replacement_need_not_halve_delta() -> None:
+    """C = 3, epsilon = 1, delta = 0.01: new keys on both sides, and shared keys."""
+    c, epsilon, delta = 3, 1.0, 0.01
+    t, b = key_threshold(c, 2 * c, epsilon, delta), 2 * c / epsilon
+    worst = 0.0
+    for x, y in itertools.product(records(c, c), repeat=2):
+        own = [*x, *(0 for _ in y)], [*(0 for _ in x), *y]  # disjoint: new keys on both sides
+        worst = max(worst, exact_delta(*own, epsilon, t, b))
+        near = [a + t - 1 for a in x], [a + t - 1 for a in y]  # shared keys about the threshold
+        worst = max(worst, exact_delta(*near, epsilon, t, b))
+    assert 0.85 * delta < worst <= delta
+
+
+def test_thresholds_of_real_noise() -> None:
+    """With the seeded source: 400 keys of one user at delta = 0.5, C = 400: P(any) <= 0.5.
+
+    200 draws; binomial(200, 0.5) passes 135 with probability below 1e-6.
+    """
+    part = Keyed(Keys.range(400), np.ones(400, dtype=np.int64))
+    seen = 0
+    for seed in range(200):
+        server = Curator(
+            Ledger(guarantee(1.0, 0.5)), lambda i, s=seed: SimulatedNoise(s, i), Journal()
+        )
+        got = server.threshold(part, contribution=400, l1_sensitivity=400, epsilon=1.0, delta=0.5)
+        seen += len(got.keys) > 0
+    assert 50 < seen <= 135
+
+
+def test_a_gaussian_series_is_paid_for_once_and_ends() -> None:
+    server = Curator(Ledger(guarantee()), lambda i: SimulatedNoise(5, i), Journal())
+    release = server.gaussian_series(3, epsilon=1.0, delta=1e-6)
+    values = [release(np.zeros(20_000), 2.0) for _ in range(3)]
+    # standard error of a std over 20,000 draws: 0.5%; 5 of them fail with probability 6e-7 each
+    std = 2.0 * math.sqrt(3) * gaussian_multiplier(1.0, 1e-6)
+    for v in values:
+        assert v.std() == pytest.approx(std, rel=0.025)
+    assert not np.array_equal(values[0], values[1])
+    assert server.ledger.spent().epsilon == pytest.approx(1.0, rel=1e-9)
+    with pytest.raises(BudgetExceeded, match="3 releases"):
+        release(np.zeros(1), 1.0)
+    with pytest.raises(ValueError, match="got 0"):
+        server.gaussian_series(0, epsilon=1.0, delta=1e-6)
+
+
+def test_a_gaussian_series_with_shares() -> None:
+    """1 / std^2 add up to those of one release; the wrong number or sum of shares is refused."""
+    server = Curator(Ledger(guarantee()), lambda i: SimulatedNoise(5, i), Journal())
+    z = gaussian_multiplier(1.0, 1e-6)
+    release = server.gaussian_series(2, epsilon=1.0, delta=1e-6, shares=(0.25, 0.75))
+    many = np.zeros(40_000)
+    # a standard deviation of 40,000 normals is within 2 %: 5.6 standard errors
+    assert release(many, 1.0).std() == pytest.approx(z / 0.5, rel=0.02)
+    assert release(many, 1.0).std() == pytest.approx(z / math.sqrt(0.75), rel=0.02)
+    for shares in ((1.0,), (0.5, 0.6), (0.0, 1.0)):  # before anything is charged
+        with pytest.raises(ValueError, match="shares"):
+            server.gaussian_series(2, epsilon=1.0, delta=1e-6, shares=shares)
+
+
+def test_a_discrete_gaussian_series_is_one_of_the_two_in_all_its_rounds() -> None:
+    """Integers that move by 3: rounded Gaussians. By a small part of a step: zCDP, to the end."""
+    z, zcdp = gaussian_multiplier(1.0, 1e-6), math.sqrt(0.5 / zcdp_rho(1.0, 1e-6))
+    for sizes, wanted in (
+        ((3.0, 0.1), [math.hypot(6 * z, 2), math.hypot(0.2 * z, 2)]),
+        ((0.1, 3.0), [0.2 * zcdp, 6 * zcdp]),
+        ((0.0, 3.0), [0.0, math.hypot(6 * z, 2)]),
+    ):
+        noise, drawn = recorded("discrete_gaussian")
+        server = Curator(Ledger(guarantee()), noise, Journal())
+        release = server.gaussian_series(4, epsilon=1.0, delta=1e-6, discrete=True)
+        for size in sizes:
+            release(np.zeros(3, dtype=np.int64), size)
+        assert [z for _, z in drawn] == pytest.approx([w for w in wanted if w], rel=1e-12)
+        assert server.ledger.spent().epsilon <= 1.0 + 1e-9
+
+
+def test_a_discrete_gaussian_series_costs_its_budget() -> None:
+    server = Curator(Ledger(guarantee()), lambda i: SimulatedNoise(5, i), Journal())
+    release = server.gaussian_series(4, epsilon=1.0, delta=1e-6, discrete=True)
+    value = release(np.zeros(20_000, dtype=np.int64), 3.0)
+    assert value.dtype == np.int64
+    std = math.hypot(3.0 * 2 * gaussian_multiplier(1.0, 1e-6), 2.0)
+    assert value.std() == pytest.approx(std, rel=0.025)
+    assert server.ledger.spent().epsilon <= 1.0 + 1e-9

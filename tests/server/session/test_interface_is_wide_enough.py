@@ -1,0 +1,205 @@
+"""Three throw-away protocols that use the interface hard; see tests/throwaway.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import fedhist
+from fedhist.model.protocol import EXIT_CODES
+from fedhist.privacy.guarantee import zcdp_epsilon, zcdp_rho
+from fedhist.users.batch import Users
+from server.session.unknown_keys import key_threshold
+from simulations.runs.options import Options
+from simulations.runs.run import execute
+
+PLUGIN = str(Path(__file__).resolve().parents[2] / "throwaway.py")
+
+
+# -- (a) a private choice, then a release over string keys -----------------------------------------
+
+
+def test_choice_then_string_keys(throwaway: ModuleType) -> None:
+    """Discrete Laplace noise of scale b on each of six keys: P(any |noise| > 20 b) < 2e-8."""
+    protocol = throwaway.ChosenKeys.example()
+    users = throwaway.ChosenKeys.example_users()
+    estimate = fedhist.run(protocol, users, seed=1)
+    assert estimate.status == "ok"
+    most = int(estimate.public["most"])
+    assert most in (8, 16)  # 50 of 300 users hold 5 items, nobody more: P(4) < e^-25
+    released = dict(zip(estimate.keys, estimate.value, strict=True))
+    # every frequent string comes back, in any script; the one that a single user holds does not
+    assert set(released) == {"", "مرحبا", "héllo", "日本語", "🙂", "plain"}
+    truth = dict(zip(_occurring(users), protocol.truth(users), strict=True))
+    for key, count in released.items():
+        assert abs(count - truth[key]) <= 20 * most / (0.75 * protocol.epsilon)
+        assert count >= key_threshold(most, most, 3.0, 1e-6)
+    assert list(estimate.keys) == sorted(released, key=str.encode)
+
+
+def _occurring(users: Users) -> list[str]:
+    words = list(users.vocabulary)
+    seen = {words[int(i)] for i in users.counts.item}
+    return sorted(seen, key=str.encode)
+
+
+def test_choice_and_release_compose(throwaway: ModuleType) -> None:
+    protocol = throwaway.ChosenKeys.example()
+    ledger = fedhist.run(protocol, throwaway.ChosenKeys.example_users(), seed=1).ledger
+    assert [e.label for e in ledger.entries] == ["exponential", "threshold"]
+    assert [e.release.epsilon for e in ledger.entries] == [1.0, 3.0]
+    total = ledger.spent()
+    assert (total.epsilon, total.basic_delta) == (4.0, 1e-6)
+    assert total.how == "basic composition"
+
+
+def test_rare_key_is_released_as_often_as_delta_says(throwaway: ModuleType) -> None:
+    """With delta = 0.2 the key of one user appears with probability at most 0.2.
+
+    200 runs; binomial(200, 0.2) exceeds 66 with probability below 1e-5. The key is a multiplier of
+    the same law the brute-force test of the threshold checks exactly.
+    """
+    users = Users.from_records({f"u{k}": {"mine": 1} if k == 0 else {} for k in range(20)})
+    protocol = throwaway.ChosenKeys(epsilon=1.0, delta=0.2, grid=(1,))
+    seen = sum(len(fedhist.run(protocol, users, seed=s).value) for s in range(200))
+    assert 0 < seen <= 66
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("one_ray")
+def test_choice_then_string_keys_on_ray(throwaway: ModuleType) -> None:
+    protocol = throwaway.ChosenKeys.example()
+    users = throwaway.ChosenKeys.example_users()
+    for fold in (True, False):
+        outcomes = [
+            execute(
+                protocol,
+                users,
+                Options(seed=3, runtime=r, nodes=n, workers=2, plugins=[PLUGIN], fold=fold),
+            )
+            for r, n in (("inline", 1), ("ray", 60))
+        ]
+        a, b = (o.estimate for o in outcomes)
+        assert list(a.keys) == list(b.keys)
+        assert np.array_equal(a.value, b.value)
+
+
+# -- (b) every user's row --------------------------------------------------------------------------
+
+
+def test_rows_give_the_median(throwaway: ModuleType) -> None:
+    """The score of a cell k users away falls by k epsilon / 4 in the exponent; three cells away
+    there are over 40 users at this spread, so P(more than three cells off) < 20 e^-20."""
+    protocol = throwaway.PrivateMedian.example()
+    users = throwaway.PrivateMedian.example_users()
+    for nodes in (1, 13, 201):
+        estimate = fedhist.run(protocol, users, seed=5, nodes=nodes)
+        assert estimate.status == "ok"
+        assert protocol.loss(estimate.value, protocol.truth(users)) <= 0.3 + 1e-9
+    assert [e.release.epsilon for e in estimate.ledger.entries] == [1.0, 1.0]
+    assert estimate.ledger.spent().epsilon == 2.0
+
+
+def test_too_few_users_are_refused_before_anything_is_asked(throwaway: ModuleType) -> None:
+    protocol = throwaway.PrivateMedian(epsilon=0.1, n_users=159)
+    asked = []
+    session_users = throwaway.PrivateMedian.example_users()
+    outcome = execute(protocol, session_users, Options(seed=1, progress=lambda *a: asked.append(a)))
+    estimate = outcome.estimate
+    assert estimate.status == "refused"
+    assert estimate.value is None
+    assert "at least 160 are needed" in estimate.reason
+    assert asked == []
+    assert estimate.ledger.entries == ()
+    assert estimate.ledger.spent().epsilon == 0.0
+    assert EXIT_CODES[estimate.status] == 3
+
+
+def test_may_fail_after_spending(throwaway: ModuleType) -> None:
+    """All users are at the two ends: 0 are near the middle; P(noise >= 40 at b = 1) < 1e-17."""
+    n = 201
+    values = np.where(np.arange(n) % 2, -0.99, 0.99)
+    users = Users.from_samples(np.arange(n, dtype=np.uint64), np.arange(n + 1), values)
+    # the median lies at an end, so ask that nearly everybody is near it
+    protocol = dataclasses.replace(throwaway.PrivateMedian.example(), least_share=0.8)
+    estimate = fedhist.run(protocol, users, seed=2)
+    assert estimate.status == "failed"
+    assert estimate.value is None
+    assert estimate.reason
+    assert estimate.ledger.spent().epsilon == 2.0
+    assert EXIT_CODES[estimate.status] == 4
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("one_ray")
+def test_rows_on_ray(throwaway: ModuleType) -> None:
+    protocol = throwaway.PrivateMedian.example()
+    users = throwaway.PrivateMedian.example_users()
+    here = execute(protocol, users, Options(seed=3, nodes=50)).estimate
+    options = Options(seed=3, runtime="ray", nodes=50, workers=2, plugins=[PLUGIN])
+    there = execute(protocol, users, options).estimate
+    assert np.array_equal(here.value, there.value)
+    assert here.public == there.public
+
+
+# -- (c) ten rounds --------------------------------------------------------------------------------
+
+
+def test_descent_reaches_the_mean(throwaway: ModuleType) -> None:
+    """100 runs: the mean squared error over its prediction is chi^2(200) / 200.
+
+    Outside [0.62, 1.5] with probability below 2e-5; a prediction 1.7 times off would be seen.
+    """
+    protocol = throwaway.Descent.example()
+    users = throwaway.Descent.example_users()
+    truth = protocol.truth(users)
+    losses = [protocol.loss(fedhist.run(protocol, users, seed=s).value, truth) for s in range(100)]
+    ratio = float(np.mean(losses)) / protocol.error(users).expected
+    assert 0.62 < ratio < 1.5
+
+
+def test_only_zcdp_makes_ten_rounds_fit(throwaway: ModuleType) -> None:
+    protocol = throwaway.Descent.example()
+    ledger = fedhist.run(protocol, throwaway.Descent.example_users(), seed=1).ledger
+    assert len(ledger.entries) == 10
+    rho = zcdp_rho(1.0, 1e-6)
+    assert sum(e.release.rho for e in ledger.entries) == pytest.approx(rho, rel=1e-12)
+    total = ledger.spent()
+    assert total.how == "zCDP composition"
+    assert math.isinf(total.basic_epsilon)
+    assert total.epsilon == pytest.approx(1.0, rel=1e-6)
+    assert total.epsilon == pytest.approx(zcdp_epsilon(rho, 1e-6), rel=1e-9)
+
+
+def test_an_eleventh_round_is_refused(throwaway: ModuleType) -> None:
+    """A script that asks for more than its budget ends in BudgetExceeded; nothing is drawn."""
+
+    class Greedy(throwaway.Descent):
+        def rounds(self, server):
+            got = yield throwaway.ClippedGradient(np.zeros(2), 4.0)
+            rho = zcdp_rho(self.epsilon, self.delta) / 10
+            for k in range(11):
+                server.gaussian_zcdp(
+                    got.sums["gradient"], l2_sensitivity=8.0, rho=rho, label=f"gradient {k}"
+                )
+            raise AssertionError("the eleventh release was made")
+
+    with pytest.raises(fedhist.BudgetExceeded, match=r"'gradient 10'"):
+        fedhist.run(Greedy(epsilon=1.0, delta=1e-6), throwaway.Descent.example_users(), seed=1)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("one_ray")
+def test_descent_on_ray(throwaway: ModuleType) -> None:
+    """Bit-identical for one packing, with any number of workers."""
+    protocol = throwaway.Descent.example()
+    users = throwaway.Descent.example_users()
+    here = execute(protocol, users, Options(seed=3, nodes=40)).estimate
+    for workers in (1, 2):
+        options = Options(seed=3, runtime="ray", nodes=40, workers=workers, plugins=[PLUGIN])
+        assert np.array_equal(here.value, execute(protocol, users, options).estimate.value)

@@ -1,0 +1,121 @@
+"""Norm histograms and private quantiles: obvious versions, exact sensitivities, exact privacy."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from clients.answers import streams
+from clients.histograms.contributions import (
+    NORM_STEPS,
+    NormHistogram,
+)
+from fedhist.base.errors import WireError
+from fedhist.model.query import Report, Summary
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+
+NAMES = ["お茶", "tea", "rye", "maté"]
+
+
+def population(rows):
+    return Users.from_records(
+        {f"u{i}": dict(zip(NAMES, r, strict=False)) for i, r in enumerate(rows)}
+    )
+
+
+def dense(users, domain):
+    out = []
+    c = users.counts
+    for a, b in itertools.pairwise(c.indptr):
+        row = {c.vocabulary[int(j)]: int(k) for j, k in zip(c.item[a:b], c.count[a:b], strict=True)}
+        out.append([k for name, k in row.items() if domain is None or name in domain])
+    return out
+
+
+ROWS = [
+    (0, 0, 0, 0),
+    (3, 4, 0, 0),
+    (1, 1, 1, 1),
+    (0, 0, 9, 0),
+    (2**32, 1, 0, 5),
+    (0, 2, 0, 0),
+    (7, 0, 0, 24),
+]
+
+
+@pytest.mark.parametrize("domain", [None, Keys.of(["tea", "maté", "absent"])])
+@pytest.mark.parametrize(("norm", "radius"), [(1, 0.0), (2, 0.0), (2, 1.3), (2, 2.0), (1, 1.0)])
+def test_bins_and_weights(domain, norm, radius):
+    users = population(ROWS)
+    query = NormHistogram(domain, (1.0, 2.0, 4.5, 5.0, 25.0), norm, radius)
+    weight = np.zeros(5, dtype=np.int64)
+    for row in dense(users, domain):
+        size = math.sqrt(sum(k * k for k in row)) if norm == 2 else float(sum(row))
+        below = [k for k, e in enumerate(query.edges) if size > e]
+        if below:
+            slope = sum(row) / size
+            weight[below[-1]] += math.floor(min(slope / radius, 1.0) * NORM_STEPS) if radius else 1
+    summary = query.answer_folded(users, lambda u: streams(u, 1, 2))
+    assert summary.sums["weight"].tolist() == weight.tolist()
+    assert query.tails(summary).tolist() == [int(weight[k:].sum()) for k in range(5)]
+    report = query.answer(users, streams(users, 1, 2))
+    query.check(report)
+    query.check_summary(summary)
+    assert np.array_equal(query.fold(report).sums["weight"], weight)
+
+
+@pytest.mark.parametrize("radius", [0.0, 1.2, 1.6])
+def test_every_tail_changes_by_at_most_the_largest_weight(radius):
+    # one user's rows over a small cube: zeroed out, and replaced by any other
+    rows = list(itertools.product(range(4), repeat=3))
+    query = NormHistogram(None, (0.5, 1.0, 1.5, 2.5, 3.5), 2, radius)
+    tails = np.array(
+        [
+            query.tails(query.answer_folded(population([r]), lambda u: streams(u, 1, 2)))
+            for r in rows
+        ]
+    )
+    apart = np.abs(tails[:, None] - tails[None]).max()
+    assert apart == query.most  # never more, and attained: a row against the empty one
+    assert query.unit * query.most == (radius or 1.0)
+
+
+def test_messages_that_are_not_honest():
+    query = NormHistogram(None, (1.0, 2.0), 2, 1.0)
+    ids = np.arange(2, dtype=np.uint64)
+
+    def report(bins, weight):
+        return Report(ids, {"bin": np.array(bins, np.int32), "weight": np.array(weight)})
+
+    query.check(report([0, 2], [0, NORM_STEPS]))
+    for bins, weight, why in (
+        ([0, 3], [0, 1], "outside"),
+        ([0, 1], [0, NORM_STEPS + 1], "outside"),
+        ([0, 1], [5, 1], "in no bin has weight 5"),
+        ([0, 1], [0, -1], "outside"),
+    ):
+        with pytest.raises(WireError, match=why):
+            query.check(report(bins, weight))
+    with pytest.raises(WireError, match="weight 0"):
+        NormHistogram(None, (1.0,), 1).check(report([1, 1], [1, 0]))
+    with pytest.raises(WireError, match="adds up to"):
+        query.check_summary(Summary(2, {"weight": np.array([2 * NORM_STEPS, 1])}))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"edges": ()},
+        {"edges": (2.0, 1.0)},
+        {"edges": (-1.0,)},
+        {"edges": (math.nan,)},
+        {"norm": 3},
+        {"radius": -1.0},
+        {"domain": Keys.of([])},
+    ],
+)
+def test_wrong_parameters(wrong):
+    with pytest.raises(ValueError, match=r"got"):
+        NormHistogram(**({"domain": None, "edges": (1.0,), "norm": 1} | wrong))

@@ -1,0 +1,120 @@
+"""What evaluation knows of shares adds up: the same for any slices and blocks, and slowly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from walked_users import Walked
+
+from fedhist.model.evaluation import Facts, first_pass, measured
+from fedhist.model.query import Summary
+from fedhist.model.trees import Tree
+from fedhist.protocols import (
+    Distribution,
+    FewUsersDistribution,
+    LocalDistribution,
+    RaggedDistribution,
+)
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys, user_ids
+from server.targets.domains import DistributionTarget, holding
+from server.targets.lower_bounds import sizes_of
+from server.targets.sample_sizes import Held, samples_held
+from tests.running import count_table
+
+N, K = 420, 6
+DOMAIN = Keys.of([f"i{j}" for j in range(K)])
+
+
+def crowd(sizes: list[int], seed: int) -> Users:
+    """Dirichlet users; some hold nothing, and two items are outside the domain."""
+    rng = np.random.default_rng(seed)
+    held = rng.choice(sizes, N) * (rng.random(N) > 0.05)
+    shares = rng.dirichlet(np.full(K + 2, 0.8), N)
+    counts = np.array([rng.multinomial(m, p) for m, p in zip(held, shares, strict=True)])
+    counts[5, :K] = 0  # only others
+    user, item = np.nonzero(counts)
+    names = Keys.of([f"i{j}" for j in range(K + 2)])
+    return Users.from_counts(user_ids(Keys.range(N)), user, item, counts[user, item], names)
+
+
+PEOPLE = crowd([1, 3, 20, 64, 5000], 1)
+CENTRAL: dict[str, Any] = {"epsilon": 6.0, "delta": 1e-6, "n_users": N}
+PROTOCOLS: dict[str, DistributionTarget] = {
+    **{f"distribution {m}": Distribution(DOMAIN, samples_per_user=20, mechanism=m, **CENTRAL)
+       for m in ("auto", "laplace", "presence", "ks", "sparse", "centred")},
+    **{f"ragged {m}": RaggedDistribution(DOMAIN, m_max=256, mechanism=m, **CENTRAL)
+       for m in ("auto", "frequencies", "centred", "presence", "ks")},
+    "ragged, of one law": RaggedDistribution(DOMAIN, assume="same-distribution", **CENTRAL),
+    "ragged as printed": RaggedDistribution(DOMAIN, m_max=64, mode="paper", **CENTRAL),
+    **{f"local {m}": LocalDistribution(DOMAIN, 6.0, N, 20, method=m) for m in ("centred", "folds")},
+    "few users": FewUsersDistribution(domain=DOMAIN, samples_per_user=20, **CENTRAL),
+    "few users, noise": FewUsersDistribution(
+        domain=DOMAIN, samples_per_user=20, method="large-n", **CENTRAL
+    ),
+}  # fmt: skip
+
+
+def parts(known: Facts) -> list[float]:
+    bounds = [b.value for b in known.lower_bounds]
+    noted = [*known.diagnostics.values(), known.resolution]
+    return [*known.truth.tolist(), *bounds, *noted]
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_any_slices_and_blocks_tell_the_same(name: str) -> None:
+    protocol = PROTOCOLS[name]
+    found = parts(whole := measured(protocol, PEOPLE))
+    assert found == pytest.approx(parts(measured(protocol, Walked(PEOPLE, 37))), rel=1e-12)
+    assert found[:K] == protocol.truth(PEOPLE).tolist()
+    measure = first_pass(protocol)
+    for cuts in ([N], [1, 7, N], [3, 50, 51, 200, 201, 419, N]):
+        tree = Tree()
+        for i, (a, b) in enumerate(zip([0, *cuts[:-1]], cuts, strict=True)):
+            tree.add(i, measure(PEOPLE.slice(a, b)))
+        other = measured(protocol, PEOPLE, tree.total())
+        assert other.truth == pytest.approx(whole.truth, rel=1e-12)
+        assert holding(other) == holding(_facts(PEOPLE))
+
+
+def _facts(users: Users) -> Facts:
+    return measured(PROTOCOLS["local folds"], users)
+
+
+def test_the_sums_by_slow_formulas() -> None:
+    counts = count_table(PEOPLE, DOMAIN)
+    sizes, known = counts.sum(axis=1), _facts(PEOPLE)
+    some = counts[sizes > 0] / sizes[sizes > 0][:, None]
+    assert known.truth == pytest.approx(some.mean(axis=0), rel=1e-12)
+    assert known.diagnostics == {"users without items in the domain": np.count_nonzero(sizes == 0)}
+
+
+def test_nobody_and_nothing() -> None:
+    empty = Users.from_counts(np.arange(3), [0], [K], [2], Keys.of([*DOMAIN, "other"]))
+    assert _facts(empty).truth.tolist() == [0.0] * K
+    assert _facts(PEOPLE.none).truth.tolist() == [0.0] * K
+
+
+def test_numbers_of_samples_are_counted_exactly_up_to_4096() -> None:
+    held = samples_held(PEOPLE)
+    items, users = np.unique(held[held > 0], return_counts=True)
+    found = sizes_of(Held.of(PEOPLE), 0.0)
+    assert (found.items.tolist(), found.users.tolist()) == (items.tolist(), users.tolist())
+    rng = np.random.default_rng(3)
+    many = Users.from_counts(
+        np.arange(200), np.arange(200), np.zeros(200), rng.integers(4000, 10**6, 200), DOMAIN
+    )
+    wide, exact = Held.of(many).some, samples_held(many)
+    assert wide[1].sum() == 200
+    assert wide[0] @ wide[1] == pytest.approx(exact.sum(), rel=1e-4)
+    cell = np.abs(np.log2(exact[:, None] / wide[0])).min(axis=1)
+    assert cell.max() < 1 / 64
+
+
+def test_counts_of_blocks_add_up() -> None:
+    blocks = [Summary(len(b), Held.sums(b)) for b in PEOPLE.blocks(41)]
+    found, whole = Held.read(Summary.merge(blocks)), Held.of(PEOPLE)
+    assert (found.n_users, found.users.tolist()) == (N, whole.users.tolist())
+    assert found.samples == pytest.approx(whole.samples, rel=1e-12)
