@@ -176,6 +176,8 @@ class Protocol(ABC, metaclass=PlainArguments):
     needs_server : str
         Of a protocol without the field ``trust``: why the server must see what no sum of the nodes'
         noisy numbers shows it, in words.
+    biased : str
+        Of a protocol with standard errors whose mean is not the truth: why, in words.
     revision : int
         Of the law of its estimates; raised whenever the same fields give others than they did.
     batch : int
@@ -192,6 +194,7 @@ class Protocol(ABC, metaclass=PlainArguments):
     loss_name: ClassVar[str] = "loss"
     display: ClassVar[Display | None] = None
     needs_server: ClassVar[str] = ""
+    biased: ClassVar[str] = ""
     revision: ClassVar[int] = 0
     batch: ClassVar[int] = CHUNK
     invents: ClassVar[bool] = False
@@ -246,6 +249,11 @@ class Protocol(ABC, metaclass=PlainArguments):
         :mod:`fedhist.privacy.adjacency`. Default, and always right: False.
         """
         return False
+
+    @property
+    def unspent(self) -> str:
+        """Why a run may leave more than .01 of its budget, in words; by default it may not."""
+        return ""
 
     @property
     def claimed(self) -> Guarantee:

@@ -1,0 +1,471 @@
+"""Laws of the budget: what is spent, what pays for which noise, and how far a user reaches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedhist.base.arrays import Floats
+from fedhist.model.aggregated import Aggregated
+from fedhist.model.codec import query_digest
+from fedhist.privacy.adjacency import USER_LEVEL
+from fedhist.privacy.guarantee import Adjacency, Release, Trust, zcdp_epsilon
+from server.noise import SimulatedNoise
+from server.session.weighted_keys import WEIGHT
+from simulations.contract.law import (
+    ANY_NODES,
+    EVERYBODY,
+    SERVER_TRUSTED,
+    demand,
+    demand_same_estimate,
+    law,
+    passes_over,
+)
+from simulations.contract.subject import (
+    ABSENT,
+    SEED,
+    Subject,
+    inner,
+    pairs,
+    under_adjacencies,
+)
+from simulations.contract.watching import Act
+
+ROUNDING = 1 + 1e-6
+FALSE_ALARM = 1e-9
+"""Probability that correct noise fails one of the laws' statistical tests under another seed."""
+DRAWS = 4096
+
+
+# -- what is spent --------------------------------------------------------------------------------
+
+
+@law(EVERYBODY)
+def spends_what_it_declares(subject: Subject) -> None:
+    """The ledger holds at most the guarantee, and .99 of it at least.
+
+    By basic composition or by zCDP, whichever is the larger within the guarantee: the one that the
+    budget is planned in. A protocol whose run may leave more says why in ``unspent``; a reference
+    run, of infinite epsilon, has no budget.
+    """
+    promised, ledger = subject.protocol.guarantee, subject.estimate.ledger
+    if ledger is None:
+        raise AssertionError("The estimate has no ledger.")
+    if not promised.private:
+        passes_over("It is a reference that spends without end.")
+    total = ledger.spent(promised.delta)
+    budget = promised.epsilon
+    demand(total.epsilon <= budget * (1 + 1e-9), f"It spends {total.epsilon:g} of {budget:g}.")
+    sums = [total.epsilon]
+    if total.basic_delta <= promised.delta * (1 + 1e-9):
+        sums.append(total.basic_epsilon)
+    if promised.delta > total.slack and math.isfinite(total.rho):
+        sums.append(zcdp_epsilon(total.rho, promised.delta - total.slack))
+    most = max(x for x in sums if x <= budget * (1 + 1e-9))
+    if not subject.protocol.unspent:
+        demand(most >= 0.99 * budget, f"It spends {most:g} of {budget:g}, and not why.")
+    if promised.trust is Trust.AGGREGATE:
+        demand(ledger.aggregation == "ideal (simulated)", f"It adds up by {ledger.aggregation!r}.")
+
+
+@law(ANY_NODES)
+def local_scripts_ask_local_queries(subject: Subject) -> None:
+    """What asks users for a private answer costs them something, and what asks for more does not.
+
+    A local protocol asks nothing that needs a trusted server.
+    """
+    local = subject.protocol.guarantee.trust is Trust.LOCAL
+    for query, _ in subject.queries:
+        own = query.trust is Trust.LOCAL
+        demand(own or not local, f"{query.label!r} needs {query.trust.value} trust.")
+        costs = query.trust is not Trust.CENTRAL
+        demand((query.release.epsilon > 0) == costs, f"{query.label!r} costs {query.release}.")
+
+
+# -- what pays for which noise --------------------------------------------------------------------
+
+
+@law(SERVER_TRUSTED)
+def noise_is_what_the_charge_pays_for(subject: Subject) -> None:
+    """Every draw has the size that its sensitivity and its charge call for, by dp-accounting.
+
+    A value leaves with one draw for all its entries, under a number of its own, and one charge.
+    """
+    numbers = [d.index for act in subject.watched.acts for d in act.draws[:1]]
+    demand(len(numbers) == len(set(numbers)), f"Draws share numbers: {numbers}.")
+    paid: dict[int, list[Act]] = {}
+    for act in subject.watched.acts:
+        if act.method == "series_release":
+            demand(not act.charges, f"{act.label} is charged for a second time.")
+            paid.setdefault(id(act.told["series"]), []).append(act)
+            _check_values(act)
+            continue
+        demand(len(act.charges) == 1, f"{act.label} has {len(act.charges)} charges, not one.")
+        if act.method not in _CHECKS:
+            continue
+        cost = act.charges[0].release
+        if math.isfinite(cost.epsilon) or math.isfinite(cost.rho):
+            _CHECKS[act.method](act, cost)
+    for act in subject.watched.acts:
+        if act.method == "gaussian_series":
+            releases = paid.get(id(act), [])
+            rounds = act.told["rounds"]
+            demand(len(releases) <= rounds, f"{act.label} pays for {rounds}: {len(releases)} left.")
+            if math.isfinite(act.charges[0].release.epsilon):
+                _check_gaussian(releases, act.charges[0].release)
+
+
+def _check_values(act: Act) -> None:
+    """Demand one draw, for every entry, which is what the released value differs by."""
+    exact = np.asarray(act.exact)
+    size = next(v for k, v in act.told.items() if k.endswith("_sensitivity"))
+    if not size:
+        return
+    demand(len(act.draws) == 1, f"{act.label} draws {len(act.draws)} times.")
+    drawn = np.asarray(act.draws[0].values)
+    demand(drawn.shape == exact.shape, f"{act.label}: noise {drawn.shape}, values {exact.shape}.")
+    demand(np.array_equal(act.given, exact + drawn), f"{act.label} is not its value and its noise.")
+
+
+def _check_laplace(act: Act, cost: Release) -> None:
+    _check_values(act)
+    _check_pure(act, act.told["l1_sensitivity"], cost)
+
+
+def _check_pure(act: Act, sensitivity: float, cost: Release) -> None:
+    for draw in act.draws:
+        epsilon = sensitivity / draw.size
+        _demand_paid(act, Release(epsilon, 0.0, epsilon**2 / 2), cost)
+
+
+def _check_noisy(act: Act, cost: Release) -> None:
+    _check_values(act)
+    _check_gaussian([act], cost)
+
+
+def _check_gaussian(acts: Sequence[Act], cost: Release) -> None:
+    """Add up what Gaussian draws cost: squares of the sensitivity over the std.
+
+    A discrete Gaussian is its zCDP's, or a continuous one of two steps less, rounded.
+    """
+    shifts = [_shifts(act, rounded=False) for act in acts]
+    rounded = [_shifts(act, rounded=True) for act in acts]
+    rho = math.fsum(shifts) / 2
+    told = ", ".join({act.label for act in acts})
+    demand(rho <= cost.rho * ROUNDING, f"{told} costs rho = {rho:g}, and is charged {cost.rho:g}.")
+    if not math.isfinite(cost.epsilon):
+        return
+    delta = gaussian_delta(math.sqrt(math.fsum(rounded)), cost.epsilon)
+    discrete = any(d.kind == "discrete_gaussian" for act in acts for d in act.draws)
+    if discrete and delta > cost.delta * ROUNDING:
+        delta = zcdp_delta(rho, cost.epsilon)
+    demand(
+        delta <= cost.delta * (1 + 1e-3),
+        f"{told} has delta = {delta:.3g} at epsilon = {cost.epsilon:g}, charged {cost.delta:g}.",
+    )
+
+
+def _shifts(act: Act, *, rounded: bool) -> float:
+    """Square how far one user moves a release, in stds."""
+    size = act.told.get("l2_sensitivity", 0.0)
+    total = 0.0
+    for draw in act.draws if size else ():
+        less = 4.0 if rounded and draw.kind == "discrete_gaussian" else 0.0
+        total += size**2 / (draw.size**2 - less) if draw.size**2 > less else math.inf
+    return total
+
+
+def _check_exponential(act: Act, cost: Release) -> None:
+    """Demand logits that are the scores times epsilon over twice the sensitivity."""
+    scores = np.atleast_2d(act.exact)
+    each = act.told.get("epsilon_each", act.told.get("epsilon"))
+    changed = act.told.get("changed", 1)
+    logits = np.concatenate([np.atleast_2d(d.size) for d in act.draws]) if act.draws else None
+    demand(logits is not None, f"{act.label} draws nothing.")
+    wanted = (scores - scores.max(axis=1, keepdims=True)) * each / (2 * act.told["sensitivity"])
+    demand(
+        np.shape(logits) == wanted.shape and np.allclose(logits, wanted, rtol=1e-9, atol=1e-12),
+        f"{act.label} weighs its scores otherwise than epsilon = {each:g} says.",
+    )
+    _demand_paid(act, Release(changed * each, 0.0, changed * each**2 / 8), cost)
+
+
+def _check_threshold(act: Act, cost: Release) -> None:
+    _check_pure(act, act.told["l1_sensitivity"], cost)
+
+
+def _check_keys(act: Act, cost: Release) -> None:
+    size = WEIGHT * (math.sqrt(2) if act.told["how"].replaced else 1.0)
+    for draw in act.draws:
+        steps = 4.0 if draw.kind == "discrete_gaussian" else 0.0
+        delta = gaussian_delta(size / math.sqrt(draw.size**2 - steps), cost.epsilon)
+        demand(delta <= cost.delta, f"{act.label} has delta = {delta:.3g} of {cost.delta:g}.")
+
+
+def _check_sampler(act: Act, cost: Release) -> None:
+    demand(cost == act.exact.release, f"{act.label} is charged {cost}, not {act.exact.release}.")
+
+
+def _demand_paid(act: Act, needed: Release, cost: Release) -> None:
+    for name in ("epsilon", "rho"):
+        one, other = getattr(needed, name), getattr(cost, name)
+        demand(one <= other * ROUNDING, f"{act.label} costs {name} = {one:g}, charged {other:g}.")
+
+
+_CHECKS: dict[str, Callable[[Act, Release], None]] = {
+    "laplace": _check_laplace,
+    "discrete_laplace": _check_laplace,
+    "gaussian": _check_noisy,
+    "discrete_gaussian": _check_noisy,
+    "gaussian_zcdp": _check_noisy,
+    "exponential": _check_exponential,
+    "exponential_rows": _check_exponential,
+    "threshold": _check_threshold,
+    "keys": _check_keys,
+    "sample": _check_sampler,
+}
+
+
+def gaussian_delta(shift: float, epsilon: float) -> float:
+    """Return delta of a Gaussian that one user shifts by so many stds, by dp-accounting."""
+    from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
+
+    if shift == 0:
+        return 0.0
+    if math.isinf(shift):
+        return 1.0
+    loss = GaussianPrivacyLoss(standard_deviation=1.0, sensitivity=shift)
+    return float(loss.get_delta_for_epsilon(epsilon))
+
+
+def zcdp_delta(rho: float, epsilon: float) -> float:
+    """Return delta of rho-zCDP, by dp-accounting's conversion over many orders."""
+    from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
+
+    orders = 1 + np.geomspace(1e-3, 1e4, 2000)
+    return float(compute_delta(orders, rho * orders, epsilon)[0])
+
+
+# -- whether the noise is as large as was asked ---------------------------------------------------
+
+
+@law(SERVER_TRUSTED)
+def draws_have_the_size_that_is_asked_for(subject: Subject) -> None:
+    """4,096 more draws of each size agree with it in their mean square, or mean absolute value.
+
+    False alarm: 1e-9 for each size, by the normal limit.
+    """
+    sizes = {
+        (d.kind, float(d.size))
+        for act in subject.watched.acts
+        for d in act.draws
+        if d.kind in MOMENTS and d.size
+    }
+    for number, (kind, size) in enumerate(sorted(sizes)):
+        source = SimulatedNoise(SEED, (1 << 40) + number)
+        _check_draws(kind, size, getattr(source, kind)((DRAWS,), size))
+
+
+def _check_draws(kind: str, size: float, draws: Any) -> None:
+    """Compare the mean of |x| with that of the law: at most 6.1 standard errors off."""
+    from scipy.stats import norm
+
+    mean, second = MOMENTS[kind](size)
+    away = (np.abs(np.asarray(draws, np.float64)).mean() - mean) / math.sqrt(
+        max(second - mean**2, 1e-300) / len(draws)
+    )
+    limit = norm.isf(FALSE_ALARM / 2)
+    demand(
+        abs(away) <= limit,
+        f"Draws of {kind} of size {size:g} are {away:+.1f} standard errors off in mean size.",
+    )
+
+
+def _of_integers(weight: Callable[[Floats], Floats], reach: int) -> tuple[float, float]:
+    k = np.arange(reach, dtype=np.float64)
+    p = weight(k)
+    p = p / (p[0] + 2 * p[1:].sum())
+    return float(2 * (k * p).sum()), float(2 * (k * k * p).sum())
+
+
+def _laplace(b: float) -> tuple[float, float]:
+    return b, 2 * b * b
+
+
+def _gaussian(s: float) -> tuple[float, float]:
+    return s * math.sqrt(2 / math.pi), s * s
+
+
+def _discrete_laplace(b: float) -> tuple[float, float]:
+    if b > 1000:  # alike to 1 / b^2
+        return _laplace(b)
+    return _of_integers(lambda k: np.exp(-k / b), math.ceil(60 * b) + 2)
+
+
+def _discrete_gaussian(s: float) -> tuple[float, float]:
+    if s > 1000:
+        return _gaussian(s)
+    return _of_integers(lambda k: np.exp(-((k / s) ** 2) / 2), math.ceil(40 * s) + 2)
+
+
+MOMENTS: dict[str, Callable[[float], tuple[float, float]]] = {
+    "laplace": _laplace,
+    "gaussian": _gaussian,
+    "discrete_laplace": _discrete_laplace,
+    "discrete_gaussian": _discrete_gaussian,
+}
+"""Mean absolute value and mean square of each kind of noise, from its density."""
+
+
+# -- how far a user reaches -----------------------------------------------------------------------
+
+
+@law(SERVER_TRUSTED)
+def a_user_moves_a_release_by_its_sensitivity_at_most(subject: Subject) -> None:
+    """With another record of one user, and the same released before, no exact value moves further.
+
+    Records are emptied, removed, and replaced by extreme ones of many kinds, under every adjacency
+    that the protocol takes; ``moves``, where a release states them, bound the same.
+    """
+    if not subject.protocol.guarantee.private:
+        passes_over("It is a reference that is not private.")
+    for variant in [subject.protocol, *under_adjacencies(subject.protocol)]:
+        one = subject if variant is subject.protocol else Subject(variant, subject.users)
+        if not variant.guarantee.private or variant.guarantee.trust is not Trust.CENTRAL:
+            continue
+        for runs in one.others:
+            for number, act in enumerate(one.watched.acts):
+                exact = {name: w.acts[number].exact for name, w in runs.items()}
+                _check_moves(variant.guarantee.adjacency, act, exact)
+
+
+def _check_moves(adjacency: Adjacency, act: Act, exact: dict[str, Any]) -> None:
+    declared = _declared(act)
+    if declared is None:
+        return
+    moves = act.told.get("moves")
+    limits = {adjacency: declared}
+    if moves is not None and 0 < moves.under(adjacency) < math.inf:
+        unit = declared / moves.under(adjacency)  # moves have a unit of their own
+        limits |= {a: unit * moves.under(a) for a in USER_LEVEL}
+    for under, limit in limits.items():
+        for a, b in pairs(list(exact), under):
+            away, rows = _distance(act, exact[a], exact[b])
+            demand(
+                away <= limit * ROUNDING + 1e-12,
+                f"{act.label} moves by {away:g} between {a} and {b}, more than its sensitivity "
+                f"{limit:g} ({under.value}).",
+            )
+            most = act.told.get("changed")
+            if most is not None and under is adjacency:
+                demand(rows <= most, f"{act.label}: {rows} rows change, of {most} ({a}, {b}).")
+
+
+def _declared(act: Act) -> float | None:
+    """Return the sensitivity that a release is told; None for those that are told none."""
+    if act.method == "keys":
+        return WEIGHT * (math.sqrt(2) if act.told["how"].replaced else 1.0)
+    for name in ("l1_sensitivity", "l2_sensitivity", "sensitivity"):
+        if name in act.told:
+            return float(act.told[name])
+    return None
+
+
+def _distance(act: Act, a: Any, b: Any) -> tuple[float, int]:
+    """Measure two exact values in the release's norm; with the number of rows that differ.
+
+    Of scores half the range of their changes: what an exponential mechanism's law is moved by.
+    """
+    if act.method in ("threshold", "keys"):
+        one, other = (dict(zip(x.keys, x.values.tolist(), strict=True)) for x in (a, b))
+        difference = np.array([one.get(k, 0) - other.get(k, 0) for k in {*one, *other}], np.float64)
+    else:
+        difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
+    if not difference.size:
+        return 0.0, 0
+    if not np.isfinite(difference).all():
+        return math.inf, len(difference)
+    if act.method in ("exponential", "exponential_rows"):
+        rows = np.atleast_2d(difference)
+        ranges = rows.max(axis=1) - rows.min(axis=1)
+        return float(ranges.max()) / 2, int((ranges > 0).sum())
+    order = 1 if "l1_sensitivity" in act.told else 2
+    return float(np.linalg.norm(difference.ravel(), order)), 0
+
+
+@law(SERVER_TRUSTED)
+def data_leave_by_releases_alone(subject: Subject) -> None:
+    """Given the same releases, another record of one user changes no question and no estimate."""
+    if not subject.protocol.guarantee.private:
+        passes_over("It is a reference that is not private.")
+    base = subject.watched
+    asked = [query_digest(q, i) for i, (q, _) in enumerate(base.asked)]
+    for runs in subject.others:
+        for name, run in runs.items():
+            if name == ABSENT and subject.protocol.guarantee.adjacency in _PUBLIC_N:
+                continue
+            told = f"With {name} as a user's record"
+            labels = [[act.label for act in w.acts] for w in (base, run)]
+            demand(labels[0] == labels[1], f"{told} other values are released: {labels}.")
+            digests = [query_digest(q, i) for i, (q, _) in enumerate(run.asked)]
+            demand(digests == asked, f"{told} other questions are asked.")
+            demand_same_estimate(run.estimate, base.estimate, told)
+            demand(run.estimate.public == base.estimate.public, f"{told} other numbers are public.")
+
+
+_PUBLIC_N = (Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER, Adjacency.REPLACE_ITEM)
+
+
+@law(EVERYBODY)
+def integer_sums_move_by_their_stated_sensitivity_at_most(subject: Subject) -> None:
+    """No record moves a query's integer sums further than ``integer_sensitivity`` says.
+
+    In either norm and under every adjacency for which the query states one; where the nodes add
+    the noise, it is sized by that.
+    """
+    for query, number in subject.queries:
+        asked = inner(query)
+        limits = _stated(asked)
+        if not limits:
+            continue
+        for row in subject.rows:
+            sums = {
+                name: _flat(
+                    asked.fold(subject.answer(asked, one.select(asked.cohort), number)).sums
+                )
+                for name, one in subject.records(row).items()
+            }
+            sums[ABSENT] = np.zeros_like(next(iter(sums.values())))
+            for (norm, adjacency), limit in limits.items():
+                for a, b in pairs(list(sums), adjacency):
+                    away = float(np.linalg.norm(sums[a] - sums[b], norm))
+                    demand(
+                        away <= limit * ROUNDING,
+                        f"{asked.label!r} moves by {away:g} in l{norm} between {a} and {b}, more "
+                        f"than {limit:g} ({adjacency.value}).",
+                    )
+        if isinstance(query, Aggregated):
+            demand(
+                query.sensitivity >= limits[query.share.norm, query.adjacency] / ROUNDING,
+                f"Shares are sized for {query.sensitivity:g}.",
+            )
+
+
+def _stated(query: Any) -> dict[tuple[int, Adjacency], float]:
+    """Collect what a query states, by norm and adjacency of users."""
+    limits = {}
+    for norm in (1, 2):
+        for adjacency in USER_LEVEL:
+            try:
+                limits[norm, adjacency] = float(query.integer_sensitivity(norm, adjacency))
+            except ValueError:
+                continue
+    return limits
+
+
+def _flat(sums: Any) -> Floats:
+    parts: Iterable[Any] = (np.ravel(sums[name]) for name in sorted(sums))
+    return np.concatenate([*parts, np.zeros(0)]).astype(np.float64)

@@ -1,0 +1,240 @@
+"""Laws of the wire: what is asked and answered arrives, and what nobody honest sends is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any, get_type_hints
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from clients.guard import SIMULATED_OWNER
+from clients.node import Node
+from clients.store import ContextStore
+from fedhist.base.errors import WireError
+from fedhist.flower.host import NodeSetup
+from fedhist.flower.wire import (
+    decode_answer,
+    decode_question,
+    encode_answer,
+    encode_question,
+    pack_array,
+    unpack_array,
+)
+from fedhist.model.codec import decode_query, encode_fields, query_digest
+from fedhist.model.query import Query, Report, Summary
+from fedhist.users.batch import Users
+from fedhist.users.streams import SeededStreams
+from simulations.contract.law import (
+    ANY_NODES,
+    EVERYBODY,
+    demand,
+    demand_same_arrays,
+    demand_same_summary,
+    law,
+    refused,
+)
+from simulations.contract.reports import Blocks
+from simulations.contract.subject import SEED, Subject
+from simulations.runtimes.flower_internals import act_as_server
+
+
+def travel(record: RecordDict) -> RecordDict:
+    """Send a record as Flower does: to protobuf bytes and back."""
+    head = ConfigRecord(dict(record["fedhist"]))
+    arrays = ArrayRecord(
+        {
+            k: Array(a.dtype, tuple(a.shape), a.stype, bytes(a.data))
+            for k, a in record["fedhist.arrays"].items()
+        }
+    )
+    return RecordDict({"fedhist": head, "fedhist.arrays": arrays})
+
+
+@law(ANY_NODES)
+def a_query_survives_the_wire(subject: Subject) -> None:
+    """It arrives with the same fields and digest, and is answered the same.
+
+    Two rounds have two digests.
+    """
+    for query, number in subject.queries:
+        for fold in (True, False):
+            question = decode_question(travel(encode_question(query, number, fold=fold)))
+            got = question.round_index, question.fold
+            demand(got == (number, fold), f"Round {number} arrives as {got}.")
+            demand(
+                type(question.query) is type(query), f"{query.label!r} arrives as another class."
+            )
+            text, arrays = encode_fields(query)
+            text2, arrays2 = encode_fields(question.query)
+            demand(text == text2, f"Fields {text} arrive as {text2}.")
+            demand_same_arrays(arrays, arrays2, "The fields")
+            digests = {
+                question.digest,
+                query_digest(query, number),
+                query_digest(question.query, number),
+            }
+            demand(len(digests) == 1, f"{query.label!r} arrives with another digest.")
+            demand(query_digest(query, number + 1) not in digests, "Two rounds have one digest.")
+        sample = subject.users.select(query.cohort)
+        here = subject.answer(query, sample, number)
+        there = subject.answer(question.query, sample, number)
+        demand_same_arrays(dict(here.arrays), dict(there.arrays), "The answer")
+        demand_same_arrays(dict(here.ragged), dict(there.ragged), "The answer")
+
+
+@law(ANY_NODES)
+def an_answer_survives_the_wire(subject: Subject) -> None:
+    """A summary and a report arrive with the same bits, with their node and question."""
+    for query, number, summary in subject.asked:
+        digest = query_digest(query, number)
+        got = decode_answer(travel(encode_answer(summary, 3, digest)))
+        demand((got.node, got.digest) == (3, digest), "A summary arrives from elsewhere.")
+        demand(isinstance(got.body, Summary), f"A summary arrives as {type(got.body)}.")
+        demand_same_summary(got.body, summary, "The summary")  # type: ignore[arg-type]
+        report = subject.answer(query, subject.users.select(query.cohort), number)
+        body: Any = decode_answer(travel(encode_answer(report, 4, digest))).body
+        demand(isinstance(body, Report), f"A report arrives as {type(body)}.")
+        demand_same_arrays(dict(body.arrays), dict(report.arrays), "The report")
+        demand_same_arrays(dict(body.ragged), dict(report.ragged), "The report")
+        demand_same_summary(query.fold(body), query.fold(report), "The report's fold")
+        for name, a in {**report.arrays, **report.ragged}.items():
+            same = np.array_equal(unpack_array(name, pack_array(a)), a)
+            demand(same, f"{name!r} is packed into something else.")
+
+
+@law(ANY_NODES, once=True)
+def a_query_holds_no_seed_and_no_users(subject: Subject) -> None:
+    """What is in a query is public and frozen; the first one does not depend on the seed."""
+    first = subject.walk(seed=1)[1]
+    other = subject.walk(seed=2)[1]
+    text, arrays = encode_fields(first[0][0])
+    text2, arrays2 = encode_fields(other[0][0])
+    demand(text == text2, f"Two seeds ask {text} and {text2}.")
+    demand_same_arrays(arrays, arrays2, "Two seeds")
+    for query, _, _ in first:
+        asked: Any = query
+        demand(dataclasses.is_dataclass(query), f"{query.label!r} is no dataclass.")
+        for f in dataclasses.fields(asked):
+            demand("seed" not in f.name, f"{query.label!r} has the field {f.name!r}.")
+            private = isinstance(getattr(query, f.name), Users | SeededStreams)
+            demand(not private, f"{query.label!r} holds private data in {f.name!r}.")
+        with refused(dataclasses.FrozenInstanceError, f"A new value in {query.label!r}"):
+            setattr(query, dataclasses.fields(asked)[0].name, None)
+
+
+@law(ANY_NODES, once=True)
+def fields_of_another_type_are_refused(subject: Subject) -> None:
+    """A message whose field has a value of another type, or none, is a WireError."""
+    for query, _ in subject.queries[:2]:
+        text, arrays = encode_fields(query)
+        scalars = json.loads(text)
+        types = get_type_hints(type(query))
+        for name in scalars:
+            for bad in ("text", [1], {"a": 1}, {"tuple": [1, "x"]}, {"array": "float64"}, 10**400):
+                both_integers = isinstance(bad, int) and isinstance(scalars[name], int)
+                free_text = isinstance(bad, str) and types[name] is str
+                if bad == scalars[name] or both_integers or free_text:
+                    continue
+                with refused(WireError, f"{name} = {str(bad)[:20]}"):
+                    decode_query(query.wire_name, json.dumps(scalars | {name: bad}), arrays)
+            without = {k: v for k, v in scalars.items() if k != name}
+            with refused(WireError, f"{query.label!r} without {name}"):
+                decode_query(query.wire_name, json.dumps(without), arrays)
+            with refused(WireError, f"{query.label!r} with an array more"):
+                decode_query(query.wire_name, text, arrays | {"more": np.zeros(3)})
+
+
+@law(ANY_NODES)
+def what_nobody_honest_sends_is_refused(subject: Subject) -> None:
+    """Summaries of other parts, shapes, types or sizes, or that are not finite, are a WireError."""
+    for query, _, summary in subject.asked[:2]:
+        query.check_summary(summary)
+        for what, bad in corruptions(query, summary):
+            with refused(WireError, f"{query.label!r} with {what}"):
+                query.check_summary(bad)
+
+
+def corruptions(query: Query, summary: Summary) -> list[tuple[str, Summary]]:
+    """Return summaries that no honest population of that size can send, each with what it is."""
+    bad: list[tuple[str, Summary]] = []
+    swap = dataclasses.replace
+    limits = query.bounds(summary.n_users)
+    for name, a in summary.sums.items():
+        others = {k: v for k, v in summary.sums.items() if k != name}
+        huge = a.copy()
+        huge.flat[0] = 2**62 if a.dtype.kind in "iu" else 1e300
+        bad.append((f"no {name}", swap(summary, sums=others)))
+        if math.isfinite(limits[name].high):  # a sum of Laplace reports has no bound
+            bad.append((f"huge {name}", swap(summary, sums={**others, name: huge})))
+        changed = {
+            "an axis more": a[None],
+            "twice as long": np.concatenate([a, a]),
+            "as text": a.astype(str),
+            "as objects": a.astype(object),
+            "as complex numbers": a.astype(complex),
+            "of another type": a.astype(np.int64 if a.dtype.kind == "f" else np.float64),
+        }
+        bad += [
+            (f"{name} {w}", swap(summary, sums={**others, name: b})) for w, b in changed.items()
+        ]
+        bad.append(("a sum more", swap(summary, sums={**summary.sums, "more": a})))
+        if np.any(a):
+            bad.append((f"{name} of no users", swap(summary, n_users=0)))
+        for x in (np.nan, np.inf, -np.inf) if a.dtype.kind == "f" else ():
+            broken = a.copy()
+            broken.flat[-1] = x
+            bad.append((f"{name} with {x}", swap(summary, sums={**others, name: broken})))
+        n = summary.n_users
+        rows, ids = {name: np.resize(a, (n, *a.shape[1:]))}, np.arange(n, dtype=np.uint64)
+        hidden = swap(summary, sums={name: huge}, rows=rows, ids=ids)
+        bad.append((f"{name} in another part as well", hidden))
+    for name, part in summary.keyed.items():
+        bad.append((f"no {name}", swap(summary, keyed={})))
+        for what, values in (
+            ("huge", part.values + 2**60),
+            ("negative", -part.values),
+            ("of another type", part.values * 1.0),
+        ):
+            changed_part = {name: swap(part, values=values)}
+            bad.append((f"{what} {name}", swap(summary, keyed=changed_part)))
+        moved = swap(summary, keyed={}, sums={name: part.values})
+        bad.append((f"{name} in another part", moved))
+    for name, a in summary.rows.items():
+        broken = a.copy()
+        broken[0] = np.nan
+        for what, rows in (
+            ("a row of NaN", {name: broken}),
+            ("huge rows", {name: a + 1e9}),
+            ("rows more", {name: a, "more": a}),
+        ):
+            bad.append((what, swap(summary, rows=rows)))
+        bad.append(("no rows", swap(summary, rows={}, ids=None)))
+    return bad
+
+
+@law(EVERYBODY, once=True)
+def a_node_answers_by_blocks_as_at_once(subject: Subject) -> None:
+    """A Flower node sends the same bits, whether its users are in memory or come by blocks."""
+    act_as_server(run_id=1)
+    size = max(2, len(subject.users) // 23)
+    for fold in (True, False)[: 1 if subject.nodes > 1 else 2]:
+        for query, number in subject.queries:
+            record = encode_question(query, number, fold=fold)
+            bodies = []
+            for users in (subject.users, Blocks(subject.users, size)):
+                node = Node(NodeSetup(users, 1, SEED, SIMULATED_OWNER))
+                body = decode_answer(node.answer(record, ContextStore(RecordDict()))).body
+                demand(not isinstance(body, str), f"The node refuses: {body}")
+                bodies.append(body)
+            _demand_same_body(*bodies, exact=not fold or subject.integers)
+
+
+def _demand_same_body(a: Any, b: Any, *, exact: bool) -> None:
+    if isinstance(a, Summary):
+        demand_same_summary(b, a, "By blocks", exact=exact)
+        return
+    for x, y in ((a.arrays, b.arrays), (a.ragged, b.ragged), ({"ids": a.ids}, {"ids": b.ids})):
+        demand_same_arrays(dict(x), dict(y), "By blocks")

@@ -1,0 +1,168 @@
+"""Laws of the journal: wherever a run stops, it goes on, and nothing is drawn or asked twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fedhist.base.chained_log import Line
+from fedhist.base.errors import FedhistError
+from fedhist.model.codec import query_digest
+from fedhist.model.protocol import Estimate
+from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.noise_source import NoiseSource
+from server.session.journal import LOG, Journal
+from server.session.session import Session
+from simulations.contract.law import (
+    ANY_NODES,
+    demand,
+    demand_same_estimate,
+    law,
+    passes_over,
+    refused,
+)
+from simulations.contract.subject import SEED, Subject, noise
+from simulations.contract.watching import WatchedNoise
+from simulations.runtimes.inline import InlinePopulation
+
+MOST_CUTS = 8
+
+
+class CountedNoise:
+    """The noise of a run, and the numbers of the draws that were made."""
+
+    grade = "simulated"
+
+    def __init__(self) -> None:
+        self.drawn: list[int] = []
+
+    def __call__(self, index: int) -> NoiseSource:
+        return WatchedNoise(index, SEED, lambda draw: self.drawn.append(draw.index))
+
+
+class CopiedJournal(Journal):
+    """A journal whose folder is copied around each of its writes: what a kill leaves."""
+
+    def __init__(self, folder: Path, copies: Path) -> None:
+        self.copies, self.left = copies, [copies]
+        super().__init__(folder)
+
+    def _copy(self) -> None:
+        if self._folder is not None:
+            self.left.append(self.copies / str(len(self.left)))
+            shutil.copytree(self._folder, self.left[-1])
+
+    def append(self, line: Line) -> None:
+        self._copy()
+        super().append(line)
+        self._copy()
+
+    def drop_exact(self, index: int) -> None:
+        super().drop_exact(index)
+        self._copy()
+
+
+def journalled_run(
+    subject: Subject, journal: Journal, folder: Path
+) -> tuple[Estimate, list[tuple[int, str]]]:
+    """Run with a journal in a folder, and return what was asked as well."""
+    session = Session(subject.protocol, noise(), journal)
+    population = InlinePopulation([subject.users], SEED)
+    asked = []
+    while session.query is not None:
+        asked.append((session.round_index, query_digest(session.query, session.round_index)))
+        session.advance(population.ask(session.query, session.round_index))
+        left = list(folder.glob("exact-*"))
+        demand(not left, f"Exact sums are left on disk after round {session.round_index}.")
+    if session.estimate is None:
+        raise AssertionError("The script returns no estimate.")
+    return session.estimate, asked
+
+
+def released(lines: list[bytes]) -> set[int]:
+    """Return the numbers of the releases in some lines of a journal."""
+    return {x["index"] for x in map(json.loads, lines) if x["kind"] == "release"}
+
+
+def lines_of(folder: Path) -> list[bytes]:
+    """Read the whole lines of a journal."""
+    whole, end, _ = (folder / LOG).read_bytes().rpartition(b"\n")
+    return (whole + end).splitlines(keepends=True)
+
+
+@law(ANY_NODES)
+def a_run_goes_on_from_any_line_of_its_journal(subject: Subject) -> None:
+    """Cut behind a line, or within one, it asks and ends the same, and draws nothing twice.
+
+    At eight places at most, and behind the last line.
+    """
+    with TemporaryDirectory() as place:
+        folder, cut = Path(place) / "whole", Path(place) / "cut"
+        estimate, asked = journalled_run(subject, Journal(folder), folder)
+        modes = {f.stat().st_mode & 0o777 for f in folder.iterdir()}
+        demand(modes == {0o600}, f"Files of the journal have modes {sorted(map(oct, modes))}.")
+        lines = lines_of(folder)
+        step = max(1, len(lines) // MOST_CUTS)
+        for k in sorted({*range(0, len(lines), step), len(lines)}):
+            for torn in (b"", b'{"kind": "rel') if k // step % 4 == 2 else (b"",):
+                shutil.rmtree(cut, ignore_errors=True)
+                cut.mkdir()
+                (cut / LOG).write_bytes(b"".join(lines[:k]) + torn)
+                last = json.loads(lines[k - 1])["chain"] if k else ""
+                (cut / "tally.json").write_text(json.dumps({"entries": k, "chain": last}))
+                _go_on(subject, cut, estimate, asked, released(lines[:k]), f"Cut at line {k}")
+                same = released(lines_of(cut)) == released(lines)
+                demand(same, f"Cut at line {k} it releases other values.")
+
+
+@law(ANY_NODES, once=True)
+def a_run_goes_on_wherever_it_was_killed(subject: Subject) -> None:
+    """From what is on disk around each write, exact sums included, it ends the same."""
+    with TemporaryDirectory() as place:
+        folder, copies = Path(place) / "run", Path(place)
+        journal = CopiedJournal(folder, copies)
+        estimate, asked = journalled_run(subject, journal, folder)
+        left = [c for c in journal.left[1:] if (c / LOG).exists()]
+        exact = [f for c in left for f in c.glob("exact-*.json")]
+        central = subject.protocol.guarantee.trust is Trust.CENTRAL
+        demand(bool(exact) == central, f"Exact sums are on disk {len(exact)} times.")
+        demand(all(f.stat().st_mode & 0o777 == 0o600 for f in exact), "Exact sums can be read.")
+        for number, copy in enumerate(left):
+            _go_on(subject, copy, estimate, asked, released(lines_of(copy)), f"Killed {number}")
+
+
+@law(ANY_NODES, once=True)
+def a_journal_of_another_configuration_is_refused(subject: Subject) -> None:
+    """Another epsilon does not continue a run: its queries or releases would mix."""
+    if "epsilon" not in subject.fields or not subject.protocol.guarantee.private:
+        passes_over("It has no other epsilon.")
+    with TemporaryDirectory() as place:
+        folder = Path(place) / "run"
+        journalled_run(subject, Journal(folder), folder)
+        other = subject.replaced(epsilon=subject.made.epsilon * 2)
+        with refused(FedhistError, "Another epsilon", "another"):
+            Session.replay(other, noise(), str(folder))
+
+
+def _go_on(
+    subject: Subject,
+    folder: Path,
+    estimate: Estimate,
+    asked: list[tuple[int, str]],
+    before: set[int],
+    told: str,
+) -> None:
+    """Demand that a run goes on from a folder to the same end, and draws nothing again."""
+    counted = CountedNoise()
+    session = Session.replay(subject.protocol, counted, str(folder))
+    if session.query is not None:
+        here = session.round_index, query_digest(session.query, session.round_index)
+        demand(here == asked[session.round_index], f"{told} it asks another question.")
+    again = session.run(InlinePopulation([subject.users], SEED).ask)
+    demand_same_estimate(again, estimate, told)
+    twice = before & set(counted.drawn)
+    demand(not twice, f"{told} it draws the releases {sorted(twice)} again.")
+    demand(len(counted.drawn) == len(set(counted.drawn)), f"{told} it draws a number twice.")
+    demand(not list(folder.glob("exact-*")), f"{told} exact sums are left on disk.")

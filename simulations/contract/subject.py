@@ -1,0 +1,246 @@
+"""A protocol that is held to the laws, with its users and its runs, each made once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from clients.answers import streams
+from fedhist.model.aggregated import Aggregated
+from fedhist.model.codec import query_digest
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Query, Report, Summary
+from fedhist.privacy.guarantee import Adjacency
+from fedhist.users.batch import Users
+from fedhist.users.shards import Shard
+from server.noise import SimulatedNoise
+from server.session.curator import Noise
+from server.session.session import Session
+from simulations.contract.neighbours import EMPTY, extreme_records
+from simulations.contract.watching import Watch, watch
+from simulations.runs.trust import parties
+from simulations.runtimes.inline import InlinePopulation
+
+SEED = 20
+"""Of every run, unless a law says otherwise."""
+
+ABSENT = "absent"
+Asked = list[tuple[Query, int, Summary]]
+"""What was asked, in which round, and what was answered."""
+
+
+def noise(seed: int = SEED) -> Noise:
+    """Seed the noise of a run."""
+    return lambda index: SimulatedNoise(seed, index)
+
+
+class Subject:
+    """A protocol and users to run it on.
+
+    Parameters
+    ----------
+    protocol : Protocol
+    users : Users
+    """
+
+    def __init__(self, protocol: Protocol, users: Users) -> None:
+        self.protocol, self.users = protocol, users
+
+    @property
+    def fields(self) -> set[str]:
+        """Names of the fields that the protocol is made with."""
+        return {f.name for f in dataclasses.fields(self.made) if f.init}
+
+    @property
+    def made(self) -> Any:
+        """The protocol, for what types do not say of all protocols."""
+        return self.protocol
+
+    @property
+    def nodes(self) -> int:
+        """Fewest nodes that can be asked: one, or the parties of aggregate trust."""
+        return parties(self.protocol) or 1
+
+    def replaced(self, **changes: Any) -> Any:
+        """Return the protocol with other fields."""
+        return dataclasses.replace(self.made, **changes)
+
+    # -- runs ------------------------------------------------------------------------------------
+
+    def walk(
+        self,
+        protocol: Protocol | None = None,
+        *,
+        nodes: int | None = None,
+        seed: int = SEED,
+        fold: bool = True,
+        users: Shard | None = None,
+    ) -> tuple[Estimate, Asked]:
+        """Run the protocol, or one like it, and keep what was asked and answered."""
+        own = self.protocol if protocol is None else protocol
+        parts = (self.users if users is None else users).split(nodes or parties(own) or 1)
+        session, population = Session(own, noise(seed)), InlinePopulation(parts, seed, fold=fold)
+        asked: Asked = []
+        while session.query is not None:
+            query, number = session.query, session.round_index
+            summary = population.ask(query, number)
+            asked.append((query, number, Summary.merge([summary])))  # the session wipes its own
+            session.advance(summary)
+        if session.estimate is None:
+            raise AssertionError("the script returns no estimate")
+        return session.estimate, asked
+
+    @cached_property
+    def _walked(self) -> tuple[Estimate, Asked]:
+        return self.walk()
+
+    @property
+    def estimate(self) -> Estimate:
+        """The estimate of the run on fewest nodes."""
+        return self._walked[0]
+
+    @property
+    def asked(self) -> Asked:
+        """What that run asked, and a copy of what was answered."""
+        return [(q, i, Summary.merge([s])) for q, i, s in self._walked[1]]
+
+    @property
+    def queries(self) -> list[tuple[Query, int]]:
+        """What that run asked, and in which round."""
+        return [(q, i) for q, i, _ in self._walked[1]]
+
+    def answer(self, query: Query, users: Users, number: int, seed: int = SEED) -> Report:
+        """Answer a query for some users."""
+        return query.answer(users, streams(users, seed, query_digest(query, number)))
+
+    @cached_property
+    def integers(self) -> bool:
+        """Whether all that nodes send is integers: then the packing changes no bit."""
+        return all(map(whole_numbers, (s for _, _, s in self._walked[1])))
+
+    # -- one user's record -----------------------------------------------------------------------
+
+    @cached_property
+    def watched(self) -> Watch:
+        """A run whose Curator is watched; for protocols that trust the server."""
+        return watch(self.protocol, InlinePopulation([self.users], SEED).ask, SEED)
+
+    @cached_property
+    def rows(self) -> tuple[int, ...]:
+        """Two users whose records are changed."""
+        n = len(self.users)
+        return tuple(sorted({n // 3, min(n - 1, 2 * n // 3 + 1)}))
+
+    def records(self, row: int) -> dict[str, Users]:
+        """Return what the record of the user of a row may become under the guarantee."""
+        return extreme_records(self.users, row, self.protocol.guarantee.adjacency)
+
+    @cached_property
+    def others(self) -> list[dict[str, Watch]]:
+        """Runs in which one user's record is another, and what is released the same.
+
+        By user, and by name of the record. Where adding a user is covered, one without the user.
+        """
+        runs = []
+        for row in self.rows:
+            rest = self.users.take(np.delete(np.arange(len(self.users)), row))
+            ask_rest = remembering(InlinePopulation([rest], SEED).ask)
+            runs.append(
+                {
+                    name: watch(self.protocol, _both(ask_rest, one), SEED, self.watched.journal)
+                    for name, one in self.records(row).items()
+                }
+            )
+            if self.protocol.null_safe:
+                runs[-1][ABSENT] = watch(self.protocol, ask_rest, SEED, self.watched.journal)
+        return runs
+
+
+def _both(ask: Callable[[Query, int], Summary], one: Users) -> Callable[[Query, int], Summary]:
+    """Ask some users and one more."""
+    other = InlinePopulation([one], SEED).ask
+    return lambda query, number: Summary.merge([ask(query, number), other(query, number)])
+
+
+def remembering(ask: Callable[[Query, int], Summary]) -> Callable[[Query, int], Summary]:
+    """Ask the same question once."""
+    known: dict[str, Summary] = {}
+
+    def asked(query: Query, number: int) -> Summary:
+        digest = query_digest(query, number)
+        if digest not in known:
+            known[digest] = ask(query, number)
+        return Summary.merge([known[digest]])
+
+    return asked
+
+
+def pairs(names: list[str], adjacency: Adjacency) -> Iterator[tuple[str, str]]:
+    """Go through the pairs of records that an adjacency calls neighbours."""
+    for i, one in enumerate(names):
+        for other in names[:i]:
+            both = {one, other}
+            if adjacency is Adjacency.ADD_REMOVE_USER:
+                fits = ABSENT in both
+            elif adjacency is Adjacency.ZERO_OUT_USER:
+                fits = EMPTY in both and ABSENT not in both
+            else:
+                fits = ABSENT not in both
+            if fits:
+                yield one, other
+
+
+def whole_numbers(summary: Summary) -> bool:
+    """Whether a summary holds integers only."""
+    keyed = (k.values for k in summary.keyed.values())
+    return all(
+        a.dtype.kind in "iub" for a in [*summary.sums.values(), *keyed, *summary.rows.values()]
+    )
+
+
+def under_adjacencies(protocol: Protocol) -> list[Protocol]:
+    """Return the protocol under every adjacency that it takes, with n public and private."""
+    made: Any = protocol
+    names = {f.name for f in dataclasses.fields(made)}
+    variants: list[Protocol] = []
+    for adjacency in Adjacency:
+        for more in ({}, {"n_users": None}):
+            with suppress(ValueError, TypeError):
+                if names >= {"adjacency", *more}:
+                    changes: dict[str, Any] = {"adjacency": adjacency.value, **more}
+                    variant = dataclasses.replace(made, **changes)
+                    variants += [variant] if variant.guarantee else []
+    return variants
+
+
+_subjects: OrderedDict[tuple[int, int], Subject] = OrderedDict()
+_users: OrderedDict[type, Users] = OrderedDict()
+MOST_SUBJECTS = 4
+
+
+def subject_of(protocol: Protocol, users: Users | None = None) -> Subject:
+    """Return the subject of a protocol and users; that of the last few is the same again."""
+    cls = type(protocol)
+    if users is None:
+        if cls not in _users:
+            _users[cls] = cls.example_users()
+            while len(_users) > MOST_SUBJECTS:
+                _users.popitem(last=False)
+        users = _users[cls]
+    key = id(protocol), id(users)
+    if key not in _subjects:
+        _subjects[key] = Subject(protocol, users)  # which keeps both, so that no id is used again
+        while len(_subjects) > MOST_SUBJECTS:
+            _subjects.popitem(last=False)
+    return _subjects[key]
+
+
+def inner(query: Query) -> Query:
+    """Return the question that users answer, without what is put around it."""
+    return query.query if isinstance(query, Aggregated) else query
