@@ -365,3 +365,14 @@ def test_floating_point_noise_stays_in_the_simulation(
     monkeypatch.setattr(ClippedMean, "exact", False)
     assert Guard(policy_of(SIMULATED_OWNER)).admit(ask(query), IDS) is not None
     assert "floating-point" in refusal(guard, query)
+
+
+@pytest.mark.parametrize("least", [1, 2, 20])
+def test_fewest_users_that_a_central_query_may_single_out(least: int) -> None:
+    """So many are answered for, one fewer is refused; all of a small node may be asked."""
+    guard = Guard(Policy(trust="central", min_users=least))
+    few, enough = IDS[: least - 1], IDS[:least]
+    assert guard.admit(ask(COUNTS), enough, len(IDS)) is not None
+    with pytest.raises(Refusal, match=f"fewer than {least} users"):
+        guard.admit(ask(COUNTS, 1), few, len(IDS))
+    assert guard.admit(ask(COUNTS, 2), few, len(few)) is not None

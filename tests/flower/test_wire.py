@@ -484,3 +484,24 @@ def test_nothing_is_imported_because_a_message_names_it() -> None:
         "unknown part of a query",
     ]
     assert modules == "0"
+
+
+def test_a_header_of_an_array_is_at_most_256_bytes() -> None:
+    """A longer one would be parsed by Python's own parser, and kept: it is refused unread."""
+    description = "{'descr': '<f8', 'fortran_order': False, 'shape': (0,), }"
+    for room, taken in ((256, True), (257, False), (65_000, False)):
+        data = npy(description.ljust(room - 11))
+        assert len(data) == room
+        packed = Array("float64", (0,), "numpy.ndarray", data)
+        if taken:
+            assert unpack_array("x", packed).shape == (0,)
+        else:
+            with pytest.raises(WireError, match=f"header of {room} bytes"):
+                unpack_array("x", packed)
+
+
+def test_a_name_of_an_array_is_at_most_256_letters() -> None:
+    packed = pack_array(np.zeros(1))
+    assert unpack_array("x" * 256, packed).shape == (1,)
+    with pytest.raises(WireError, match="array 'x{256}'"):
+        unpack_array("x" * 257, packed)

@@ -18,7 +18,7 @@ from ray import cloudpickle
 
 from clients.histograms.queries import ClippedCounts
 from clients.records.functionals import Coordinates
-from fedhist import Estimate, Keys, MissingReplies, PopulationError, Protocol, Users
+from fedhist import Estimate, Keys, MissingReplies, PopulationError, Protocol, Summary, Users
 from fedhist.base.errors import BatchWithheld
 from fedhist.flower.wire import MESSAGE_TYPE, decode_answer, encode_question
 from fedhist.model.evaluation import first_pass, walked
@@ -48,6 +48,7 @@ from simulations.runs.run import execute, open_session
 from simulations.runtimes import ray_grid
 from simulations.runtimes.ray_grid import RayGrid
 from simulations.runtimes.ray_start import AHEAD, window
+from simulations.runtimes.ray_tasks import on_ray
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("one_ray")]
 PLUGIN = str(Path(__file__).with_name("faulty.py"))
@@ -430,3 +431,25 @@ def test_a_run_in_which_nothing_comes_ends_and_says_who_is_missing(shoppers: Use
     options = Options(seed=1, nodes=40, runtime="ray", workers=2, plugins=[slow], timeout=0.01)
     with pytest.raises(MissingReplies, match=r"for 0\.01 s from nodes 0, 1, .* 2 CPUs"):
         execute(protocol, users, options)
+
+
+def test_every_node_replies_to_its_message_once(shoppers: Users) -> None:
+    """Over many tasks no reply is lost and none comes twice, and no user is missing."""
+    query = Session(cases(shoppers, shoppers)[0][1], lambda _: SimulatedNoise(1, 0)).query
+    assert query is not None
+    record = encode_question(query, 0)
+    with RayGrid(shoppers, N, 5, workers=2) as grid:
+        sent = [Message(record, node, MESSAGE_TYPE) for node in grid.get_node_ids()]
+        replies = list(grid.send_and_receive(sent))
+    assert sorted(m.metadata.reply_to_message_id for m in replies) == sorted(
+        m.metadata.message_id for m in sent
+    )
+    answers = [decode_answer(m.content) for m in replies]
+    assert sorted(a.node for a in answers) == list(range(N))
+    assert sum(a.body.n_users for a in answers if isinstance(a.body, Summary)) == len(shoppers)
+
+
+def test_every_task_ends_once() -> None:
+    """More tasks than workers: each has its own result."""
+    results = dict(on_ray(str, range(20), 2, None))
+    assert results == {task: str(task) for task in range(20)}

@@ -8,8 +8,9 @@ from itertools import combinations, product
 
 import pytest
 
+from fedhist.secagg import node
 from fedhist.secagg.shamir import PRIME, SHARE, combine, draw, split, weights
-from tests.secagg.attempts import entropy
+from tests.secagg.attempts import Play, entropy, terms_of
 
 
 @pytest.mark.parametrize(("prime", "t", "points"), [(5, 2, (1, 2, 4)), (7, 3, (1, 3, 4, 6))])
@@ -68,3 +69,36 @@ def test_no_share_is_the_secret_or_comes_twice(points: tuple[int, int]) -> None:
         split(1, [5], points)
     with pytest.raises(ValueError, match="points must be distinct"):
         weights(points)
+
+
+@pytest.mark.parametrize("t", [2, 3, 6])
+def test_t_shares_restore_and_fewer_do_not(t: int) -> None:
+    """Any t of the shares, and no t - 1 of them, in the field that is used."""
+    secret, points = 0x5EC12E7, list(range(1, t + 3))
+    shares = split(secret, draw(t - 1, entropy(f"{t} shares")), points)
+    for size in (t, t - 1):
+        for some in combinations(range(len(points)), size):
+            restored = combine([shares[i] for i in some], weights([points[i] for i in some]))
+            assert (restored == secret) == (size == t)
+
+
+def test_a_node_shares_its_secrets_by_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fewer holders than the terms say have of a node is not its secret."""
+    shared = []
+
+    def noted(secret: int, coefficients: list[int], points: list[int]) -> list[int]:
+        shares = split(secret, coefficients, points)
+        shared.append((secret, dict(zip(points, shares, strict=True))))
+        return shares
+
+    monkeypatch.setattr(node, "split", noted)
+    play = Play(terms_of(8, 1, 1))
+    play.until("shares")
+    t = play.terms.plan.threshold
+    assert len(shared) == 2 * play.terms.parties
+    for secret, shares in shared:
+        assert len(shares) >= t
+        for size in (t, t - 1):
+            points = sorted(shares)[:size]
+            restored = combine([shares[x] for x in points], weights(points))
+            assert (restored == secret) == (size == t)
