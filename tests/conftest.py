@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import gc
-import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -117,23 +116,11 @@ def throwaway_module() -> ModuleType:
     return next(m for m in sys.modules.values() if getattr(m, "__file__", None) == str(THROWAWAY))
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--plugin FILE``: the laws of tests/contract for the protocols of that file alone."""
-    parser.addoption("--plugin", metavar="FILE", help="hold this file's protocols to the contract")
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run every test that takes a ``protocol_name`` over the whole registry, or over a plugin."""
+    """Run every test that takes a ``protocol_name`` over the whole registry."""
     if "protocol_name" in metafunc.fixturenames:
         throwaway_module()
-        file = metafunc.config.getoption("plugin")
-        if file is None:
-            names = protocols().keys()
-        else:
-            load_plugin(Path(file))
-            path = str(Path(file).resolve())
-            names = {n for n, c in protocols().items() if inspect.getfile(c) == path}
-        metafunc.parametrize("protocol_name", sorted(names))
+        metafunc.parametrize("protocol_name", sorted(protocols()))
 
 
 @pytest.fixture(scope="session")

@@ -359,6 +359,7 @@ class ClippedGradient(Query):
         for u, (a, b) in enumerate(pairwise(s.indptr)):
             if b > a:
                 g[u] = self.position - s.values[a:b].mean(axis=0)
+        g[~np.isfinite(g).all(axis=1)] = 0.0
         norm = np.linalg.norm(g, axis=1)
         g *= np.minimum(1.0, self.radius / np.maximum(norm, 1e-300))[:, None]
         return Report(users.ids, {"gradient": g})

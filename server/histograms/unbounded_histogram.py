@@ -141,6 +141,7 @@ class UnboundedHistogram(TwoModes, UnboundedCounts, Central):
     name: ClassVar[str] = "unbounded-histogram"
     paper: ClassVar[str] = "Liu et al., ICML 2023, Algorithms 3 and 4"
     revision: ClassVar[int] = 6
+    biased: ClassVar[str] = "an item that few users hold is not released"
     needs_server: ClassVar[str] = "which items there are is decided on exact counts by key"
     raw_support: ClassVar[bool] = False
     way_out: ClassVar[str] = "set discrete = true"

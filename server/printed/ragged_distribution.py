@@ -167,6 +167,10 @@ class RaggedDistributionAsPrinted(AsPrinted, RaggedDistribution):
         super().__post_init__()
 
     @property
+    def unspent(self) -> str:
+        return "the guarantee is for the size that costs most, and the size is found in private"
+
+    @property
     def least_users(self) -> float:
         """Fewest users for which m-hat can be found: 8 B."""
         return 8 * dyadic_slack(self.median_task)

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from clients.histograms.key_queries import WEIGHT
 from fedhist.base.arrays import Floats
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.codec import query_digest
+from fedhist.model.query import Query
 from fedhist.privacy.adjacency import USER_LEVEL
 from fedhist.privacy.guarantee import Adjacency, Release, Trust, zcdp_epsilon
 from server.noise import SimulatedNoise
-from server.session.weighted_keys import WEIGHT
 from simulations.contract.law import (
     ANY_NODES,
     EVERYBODY,
@@ -183,8 +184,8 @@ def _check_exponential(act: Act, cost: Release) -> None:
     scores = np.atleast_2d(act.exact)
     each = act.told.get("epsilon_each", act.told.get("epsilon"))
     changed = act.told.get("changed", 1)
-    logits = np.concatenate([np.atleast_2d(d.size) for d in act.draws]) if act.draws else None
-    demand(logits is not None, f"{act.label} draws nothing.")
+    demand(act.draws, f"{act.label} draws nothing.")
+    logits = np.concatenate([np.atleast_2d(d.size) for d in act.draws])
     wanted = (scores - scores.max(axis=1, keepdims=True)) * each / (2 * act.told["sensitivity"])
     demand(
         np.shape(logits) == wanted.shape and np.allclose(logits, wanted, rtol=1e-9, atol=1e-12),
@@ -428,7 +429,7 @@ def integer_sums_move_by_their_stated_sensitivity_at_most(subject: Subject) -> N
     """
     for query, number in subject.queries:
         asked = inner(query)
-        limits = _stated(asked)
+        limits = _stated(asked, subject.protocol.guarantee.adjacency)
         if not limits:
             continue
         for row in subject.rows:
@@ -454,11 +455,11 @@ def integer_sums_move_by_their_stated_sensitivity_at_most(subject: Subject) -> N
             )
 
 
-def _stated(query: Any) -> dict[tuple[int, Adjacency], float]:
-    """Collect what a query states, by norm and adjacency of users."""
+def _stated(query: Query, declared: Adjacency) -> dict[tuple[int, Adjacency], float]:
+    """Collect what a query states, by norm and adjacency of the unit that is declared."""
     limits = {}
     for norm in (1, 2):
-        for adjacency in USER_LEVEL:
+        for adjacency in USER_LEVEL if declared in USER_LEVEL else (declared,):
             try:
                 limits[norm, adjacency] = float(query.integer_sensitivity(norm, adjacency))
             except ValueError:

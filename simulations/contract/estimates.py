@@ -209,25 +209,28 @@ def _check_mean(x: Floats, stated: Floats, truth: Floats, allowed: float) -> Non
 def standard_errors_cover_the_noise(subject: Subject) -> None:
     """Drawing the last release anew spreads the estimate no more than its ``stderr`` says.
 
-    Of 64 draws or more, 300 numbers in all, whose squared deviations add up to a chi-square. False
-    alarm: 1e-7, for entries with Gaussian noise of their own; Laplace noise has a wider limit.
+    Of 64 draws or more, 300 numbers in all, whose squared deviations add up to a chi-square; of
+    entries that move together to one of fewer degrees. False alarm: 1e-7 for Gaussian noise;
+    Laplace noise has a wider limit.
     """
     if subject.estimate.stderr is None:
         passes_over("Its estimate states no standard errors.")
     plain = subject.replaced(**{k: False for k in POSTPROCESSED if k in subject.fields})
     ask = remembering(InlinePopulation([subject.users], 1).ask)
     base = watch(plain, ask, 1)
-    entries = max(1, np.size(base.estimate.value))
-    draws = max(64, math.ceil(300 / entries))
+    first, stderr = base.estimate.value, base.estimate.stderr
+    if first is None or stderr is None:
+        passes_over(f"The estimate is {base.estimate.status}.")
+    draws = max(64, math.ceil(300 / max(1, first.size)))
     values = []
     for seed in range(2, draws + 2):
         estimate = watch(plain, ask, seed, base.but_the_last_release()).estimate
-        if estimate.value is not None and np.shape(estimate.value) == np.shape(base.estimate.value):
+        if estimate.value is not None and estimate.value.shape == first.shape:
             values.append(estimate.value)
-    if len(values) < draws // 2 or base.estimate.stderr is None:
+    if len(values) < draws // 2:
         passes_over("Which keys come out is noise as well.")
     x = np.array(values, np.float64).reshape(len(values), -1)
-    stated = np.ravel(base.estimate.stderr)
+    stated = stderr.ravel()
     _check_spread(x[:, stated > 0], stated[stated > 0], base.acts[-1].method)
 
 
@@ -236,8 +239,9 @@ def _check_spread(x: Floats, stated: Floats, method: str) -> None:
 
     if not x.size:
         return
-    degrees = (len(x) - 1) * x.shape[1]
-    ratio = float((x.var(axis=0, ddof=1) / stated**2).mean())
+    moved = np.cov(x / stated, rowvar=False).reshape(x.shape[1], x.shape[1])
+    ratio = float(np.trace(moved)) / len(moved)
+    degrees = (len(x) - 1) * np.trace(moved) ** 2 / max(float((moved**2).sum()), 1e-300)
     limit = chi2.isf(FALSE_ALARM, degrees) / degrees
     if "laplace" in method:  # a square's variance is 5 in place of 2
         limit = 1 + math.sqrt(2.5) * (limit - 1)

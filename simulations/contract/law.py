@@ -168,7 +168,8 @@ def demand_same_summary(a: Summary, b: Summary, what: str, *, exact: bool = True
             demand(part == "keyed" or x.dtype == y.dtype, f"{what}: {name} is {x.dtype}, {y.dtype}")
             demand(_same(x, y, exact), f"{what}: {name} is {x} and {y}")
     if a.rows:
-        demand(np.array_equal(a.ids, b.ids), f"{what}: the rows are other users'")
+        ids: Any = a.ids
+        demand(np.array_equal(ids, b.ids), f"{what}: the rows are other users'")  # type: ignore[arg-type]
 
 
 def _same(x: Any, y: Any, exact: bool) -> bool:

@@ -16,6 +16,8 @@ from clients.store import ContextStore
 from fedhist.base.errors import WireError
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import (
+    ARRAYS,
+    HEAD,
     decode_answer,
     decode_question,
     encode_answer,
@@ -43,14 +45,9 @@ from simulations.runtimes.flower_internals import act_as_server
 
 def travel(record: RecordDict) -> RecordDict:
     """Send a record as Flower does: to protobuf bytes and back."""
-    head = ConfigRecord(dict(record["fedhist"]))
-    arrays = ArrayRecord(
-        {
-            k: Array(a.dtype, tuple(a.shape), a.stype, bytes(a.data))
-            for k, a in record["fedhist.arrays"].items()
-        }
-    )
-    return RecordDict({"fedhist": head, "fedhist.arrays": arrays})
+    head, arrays = record.config_records[HEAD], record.array_records[ARRAYS]
+    copies = {k: Array(a.dtype, tuple(a.shape), a.stype, bytes(a.data)) for k, a in arrays.items()}
+    return RecordDict({HEAD: ConfigRecord(dict(head)), ARRAYS: ArrayRecord(copies)})
 
 
 @law(ANY_NODES)

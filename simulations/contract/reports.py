@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -150,7 +151,14 @@ def every_purpose_has_its_own_words(subject: Subject) -> None:
         asked, digest = inner(query), query_digest(query, number)
         chosen = users.select(asked.cohort)
         asked.answer(chosen, NotedStreams.noted(chosen, digest))
-        asked.answer_folded(chosen, lambda some, d=digest: NotedStreams.noted(some, d))
+        asked.answer_folded(chosen, partial(NotedStreams.noted, context=digest))
+
+
+@law(EVERYBODY)
+def exact_reports_are_integers(subject: Subject) -> None:
+    """What is asked with ``exact = True`` is answered by integers: real clients send no others."""
+    for query, _, summary in subject.asked:
+        demand(not query.exact or whole_numbers(summary), f"{query.label!r} sends reals.")
 
 
 # -- sums and packing -----------------------------------------------------------------------------
@@ -182,7 +190,7 @@ def nobody_adds_nothing(subject: Subject) -> None:
         digest = query_digest(query, number)
         ways = [
             query.fold(subject.answer(query, nobody, number)),
-            query.answer_folded(nobody, lambda u, d=digest: streams(u, SEED, d)),
+            query.answer_folded(nobody, partial(streams, seed=SEED, digest=digest)),
         ]
         if query.trust is Trust.CENTRAL or type(query).draw_summary is not Query.draw_summary:
             ways.append(query.draw_summary(nobody, np.random.default_rng(SEED)))
@@ -199,7 +207,7 @@ def answering_and_folding_at_once_is_the_same(subject: Subject) -> None:
     for query, number in subject.queries[:2]:
         digest = query_digest(query, number)
         for users in (many, small, small.none):
-            fused = query.answer_folded(users, lambda b, d=digest: streams(b, SEED, d))
+            fused = query.answer_folded(users, partial(streams, seed=SEED, digest=digest))
             chunks = list(users.blocks(CHUNK)) or [users]
             parts = [query.fold(subject.answer(query, c, number)) for c in chunks]
             demand_same_summary(fused, Summary.merge(parts), f"{len(users)} users at once")

@@ -24,7 +24,7 @@ from server.session.curator import Noise
 from server.session.session import Session
 from simulations.contract.neighbours import EMPTY, extreme_records
 from simulations.contract.watching import Watch, watch
-from simulations.runs.trust import parties
+from simulations.runs.run import parties
 from simulations.runtimes.inline import InlinePopulation
 
 SEED = 20

@@ -5,22 +5,24 @@ from __future__ import annotations
 import dataclasses
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from fedhist.model.protocol import Protocol
-from fedhist.model.registry import parameters, protocol_class
+from fedhist.model.registry import load_plugin, own_protocols, parameters, protocol_class, protocols
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.users.keys import Keys
 
+THROWAWAY = Path(__file__).resolve().parents[1] / "throwaway.py"
 WHO = Aggregation(10)
 GRIDS: tuple[dict[str, Any], ...] = ({}, {"discrete": True}, {"grid": 1 / 64})
 """What makes a configuration's sums integers, one of them for each protocol."""
 
 
-def shuffled(n_users: int, epsilon: float = 1.5, **how: Any) -> dict[str, Any]:
-    """A configuration under shuffle trust: a local epsilon, and what it is worth among others."""
-    return {"epsilon": epsilon, "trust": Shuffling(1.2, 0.01, n_users, tau=0.0), **how}
+def shuffled(n_users: int, **how: Any) -> dict[str, Any]:
+    """Configure shuffle trust: so many users, and the largest local epsilon that they hide."""
+    return {"trust": Shuffling(1.2, 0.01, n_users, tau=0.0), **how}
 
 
 # further configurations of protocols that have several: tested beside the example, never instead
@@ -92,6 +94,7 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"epsilon": 40.0, "adjacency": "add-remove-user", "delta": 1e-6},
         {"epsilon": 3.5, "discrete": True},
     ],
+    "heavy-hitters": [{"of": "named"}, {"code": "bytes", "level_bits": 8}],
     "local-distribution": [
         {"method": "folds", "kind": "onebit", "project": False},
         {"domain": Keys.of(["rye", "tea"]), "project": False},
@@ -104,7 +107,7 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"oracle": "hadamard", "nonneg": False},
         {"oracle": "projective"},
         {"oracle": "subset"},
-        shuffled(300, 2.0, oracle="krr"),
+        shuffled(300, oracle="krr"),
     ],
     "mean-l2": [
         {"method": "folds"},
@@ -169,7 +172,25 @@ MORE: dict[str, list[dict[str, Any]]] = {
 def configured(name: str) -> tuple[Protocol, ...]:
     """Return the example of a protocol, and its further configurations."""
     example: Any = protocol_class(name).example()
-    return (example, *(dataclasses.replace(example, **c) for c in MORE.get(name, [])))
+    return (example, *(changed(example, more) for more in MORE.get(name, [])))
+
+
+def changed(example: Any, more: dict[str, Any]) -> Protocol:
+    """Return an example with other fields; under shuffle trust with a planned epsilon."""
+    if not isinstance(more.get("trust"), Shuffling):
+        return dataclasses.replace(example, **more)
+    given = {f.name: getattr(example, f.name) for f in dataclasses.fields(example) if f.init}
+    given |= more
+    trust = given.pop("trust")
+    del given["epsilon"]
+    return type(example).shuffled(trust, **given)
+
+
+def named() -> list[Protocol]:
+    """Return all configurations of our protocols and of the throw-away ones."""
+    load_plugin(THROWAWAY)
+    own = [p for name in own_protocols() for p in configured(name)]
+    return [*own, *(c.example() for n, c in protocols().items() if n.startswith("throwaway-"))]
 
 
 def has_shares(name: str) -> bool:

@@ -503,5 +503,5 @@ def test_a_header_of_an_array_is_at_most_256_bytes() -> None:
 def test_a_name_of_an_array_is_at_most_256_letters() -> None:
     packed = pack_array(np.zeros(1))
     assert unpack_array("x" * 256, packed).shape == (1,)
-    with pytest.raises(WireError, match="array 'x{256}'"):
+    with pytest.raises(WireError, match=r"array 'x{256}'"):
         unpack_array("x" * 257, packed)

@@ -1,8 +1,4 @@
-"""Every protocol over users who are made block by block: the same answers, and no more in memory.
-
-A node's answer is a function of (query, users, seed). Integer sums are those of any number of nodes
-and any blocks; real ones those of the same nodes and blocks.
-"""
+"""Users who are made block by block: the same answers, and no more than a block in memory."""
 
 from __future__ import annotations
 
@@ -11,23 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.app import RecordDict
 from walked_users import Walked
 
 import fedhist
 from clients.answers import fold_node, streams
-from clients.guard import SIMULATED_OWNER
 from clients.histograms.queries import ClippedCounts
-from clients.node import Node
-from clients.store import ContextStore
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import digest64
-from fedhist.flower.host import NodeSetup
-from fedhist.flower.wire import decode_answer, encode_question
 from fedhist.model.codec import query_digest
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Report, Summary
-from fedhist.model.registry import protocol_class
 from fedhist.protocols import BoundedHistogram, LocalHistogram
 from fedhist.users import shards
 from fedhist.users.batch import Users
@@ -38,7 +27,7 @@ from server.noise import SimulatedNoise
 from server.session.session import Session
 from simulations import adversaries
 from simulations.runs.options import Options
-from simulations.runs.run import execute, parties
+from simulations.runs.run import execute
 from simulations.runtimes import inline
 from simulations.runtimes.inline import InlinePopulation
 from tests.faults.intake.hostile import Adversary, HostileGrid
@@ -90,34 +79,6 @@ def equal(a: Summary | Report, b: Summary | Report) -> bool:
         one.keys() == other.keys() and all(np.array_equal(v, other[k]) for k, v in one.items())
         for one, other in zip(*parts, strict=True)
     )
-
-
-def test_blocks_of_any_size_on_any_nodes(protocol_name: str) -> None:
-    """And users in any order: those of a plan are not sorted by id."""
-    cls = protocol_class(protocol_name)
-    protocol, users = cls.example(), cls.example_users()
-    many, size = parties(protocol), max(2, len(users) // 23)
-    want, integers, _ = asked(protocol, users.split(many or 1))
-    for n_nodes in {many} if many else {1, 7} if integers else {1}:
-        found = asked(protocol, Walked(mixed(users), size).split(n_nodes))[0]
-        same(found, want, exact=integers)
-    if not (many or integers):
-        want = asked(protocol, users.split(3))[0]
-    same(asked(protocol, Walked(users).split(many or 3))[0], want)
-
-
-def test_a_node_answers_by_blocks_as_at_once(protocol_name: str, flower_task: None) -> None:
-    cls = protocol_class(protocol_name)
-    protocol, users = cls.example(), cls.example_users()
-    queries = asked(protocol, users.split(parties(protocol) or 1))[2]
-    for fold in (True, False)[: 1 if parties(protocol) else 2]:
-        for number, query in enumerate(queries):
-            record = encode_question(query, number, fold=fold)
-            nodes = [NodeSetup(some, 1, SEED, SIMULATED_OWNER) for some in (users, Walked(users))]
-            one, other = (Node(n).answer(record, ContextStore(RecordDict())) for n in nodes)
-            found, want = decode_answer(other).body, decode_answer(one).body
-            assert not isinstance(want, str)
-            assert equal(found, want)
 
 
 def mixed(users: Users) -> Users:
