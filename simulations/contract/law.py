@@ -135,12 +135,12 @@ def refused(error: type[Exception], what: str, *words: str) -> Iterator[None]:
 
 def demand_same_arrays(a: dict[str, Any], b: dict[str, Any], what: str) -> None:
     """Demand the same names, types and bits."""
-    demand(a.keys() == b.keys(), f"{what}: {sorted(a)} and {sorted(b)}")
+    if a.keys() != b.keys():
+        raise AssertionError(f"{what}: {sorted(a)} and {sorted(b)}")
     for name in a:
-        demand(
-            a[name].dtype == b[name].dtype, f"{what}: {name} is {a[name].dtype}, {b[name].dtype}"
-        )
-        demand(np.array_equal(a[name], b[name]), f"{what}: {name} is {a[name]} and {b[name]}")
+        x, y = a[name], b[name]
+        if x.dtype != y.dtype or not np.array_equal(x, y):
+            raise AssertionError(f"{what}: {name} is {x} and {y}, {x.dtype} and {y.dtype}")
 
 
 def demand_same_estimate(a: Estimate, b: Estimate, what: str, *, exact: bool = True) -> None:
@@ -149,9 +149,9 @@ def demand_same_estimate(a: Estimate, b: Estimate, what: str, *, exact: bool = T
     demand(one == other, f"{what}: {one} and {other}")
     for name in ("value", "stderr"):
         x, y = getattr(a, name), getattr(b, name)
-        demand((x is None) == (y is None), f"{what}: {name} is {x} and {y}")
-        if x is not None and y is not None:
-            demand(_same(x, y, exact), f"{what}: {name} is {x} and {y}")
+        demand((x is None) == (y is None), f"{what}: one of two has a {name}")
+        if x is not None and not _same(x, y, exact):
+            raise AssertionError(f"{what}: {name} is {x} and {y}")
 
 
 def demand_same_summary(a: Summary, b: Summary, what: str, *, exact: bool = True) -> None:
@@ -166,7 +166,8 @@ def demand_same_summary(a: Summary, b: Summary, what: str, *, exact: bool = True
                 demand(list(x.keys) == list(y.keys), f"{what}: {name} has other keys")
                 x, y = x.values, y.values
             demand(part == "keyed" or x.dtype == y.dtype, f"{what}: {name} is {x.dtype}, {y.dtype}")
-            demand(_same(x, y, exact), f"{what}: {name} is {x} and {y}")
+            if not _same(x, y, exact):
+                raise AssertionError(f"{what}: {name} is {x} and {y}")
     if a.rows:
         ids: Any = a.ids
         demand(np.array_equal(ids, b.ids), f"{what}: the rows are other users'")  # type: ignore[arg-type]

@@ -154,13 +154,6 @@ def every_purpose_has_its_own_words(subject: Subject) -> None:
         asked.answer_folded(chosen, partial(NotedStreams.noted, context=digest))
 
 
-@law(EVERYBODY)
-def exact_reports_are_integers(subject: Subject) -> None:
-    """What is asked with ``exact = True`` is answered by integers: real clients send no others."""
-    for query, _, summary in subject.asked:
-        demand(not query.exact or whole_numbers(summary), f"{query.label!r} sends reals.")
-
-
 # -- sums and packing -----------------------------------------------------------------------------
 
 
