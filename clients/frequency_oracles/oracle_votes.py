@@ -45,6 +45,7 @@ class OracleVotes(LocalQuery):
     """
 
     exact = True
+    spare: ClassVar[tuple[str, ...]] = ("others 0", "one-item")
     sent: ClassVar[str]
 
     @property

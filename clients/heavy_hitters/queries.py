@@ -166,6 +166,7 @@ class HoldsCode(FoldReports):
     """
 
     wire_name: ClassVar[str] = "holds-code"
+    spare: ClassVar[tuple[str, ...]] = ("round",)  # a bit is an end of the range
     codes: Bytes
     n_bits: int
     code: Code

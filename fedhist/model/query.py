@@ -206,10 +206,13 @@ class Query(metaclass=PlainArguments):
     trust : Trust
         LOCAL if ``answer`` is itself a randomizer; CENTRAL if the server must be trusted. The
         levels between are those of queries around a query (:mod:`fedhist.model.aggregated`).
+    spare : tuple of str
+        Substreams of which words may be left over: drawn for rejections, or for long records.
     """
 
     wire_name: ClassVar[str]
     trust: ClassVar[Trust]
+    spare: ClassVar[tuple[str, ...]] = ()
     cohort: Cohort | None = None
     parties: int | None = None
     """Nodes that must be asked, neither more nor fewer; None: any number."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from clients.answers import streams
 from fedhist.base.arrays import Words
+from fedhist.base.hashing import mix64
 from fedhist.model.codec import query_digest
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import CHUNK, Query, Summary
@@ -100,22 +101,30 @@ def larger_record(users: Users, row: int) -> Users:
 
 
 class NotedStreams(SeededStreams):
-    """Streams that note who has drawn from which substream, and refuse a second time."""
+    """Streams that note who has drawn from which substream, and refuse a second time.
+
+    ``columns`` notes how many words were drawn where; those of ``changed`` are others than usual.
+    """
 
     path = ""
+    changed: tuple[str, int] | None = None
     drawn: dict[str, set[int]]
+    columns: dict[str, int]
 
     @classmethod
-    def noted(cls, users: Users, context: str) -> NotedStreams:
+    def noted(
+        cls, users: Users, context: str, changed: tuple[str, int] | None = None
+    ) -> NotedStreams:
         """Begin to note for a batch of users."""
         streams = cls(users.ids, SEED, context)
-        streams.drawn = {}
+        streams.drawn, streams.columns, streams.changed = {}, {}, changed
         return streams
 
     def _like(self, other: SeededStreams, path: str) -> NotedStreams:
         made = NotedStreams.__new__(NotedStreams)
         made._ids, made._root, made.n_users = other._ids, other._root, other.n_users
         made.path, made.drawn = path, self.drawn
+        made.columns, made.changed = self.columns, self.changed
         return made
 
     def substream(self, purpose: str) -> SeededStreams:
@@ -140,7 +149,11 @@ class NotedStreams(SeededStreams):
 
     def words(self, n_draws: int) -> Words:
         self._note()
-        return super().words(n_draws)
+        words = super().words(n_draws)
+        self.columns[self.path] = n_draws
+        if self.changed is not None and self.changed[0] == self.path:
+            words[:, self.changed[1]] = mix64(words[:, self.changed[1]])
+        return words
 
 
 @law(EVERYBODY)
@@ -152,6 +165,43 @@ def every_purpose_has_its_own_words(subject: Subject) -> None:
         chosen = users.select(asked.cohort)
         asked.answer(chosen, NotedStreams.noted(chosen, digest))
         asked.answer_folded(chosen, partial(NotedStreams.noted, context=digest))
+
+
+@law(EVERYBODY)
+def every_word_that_is_drawn_is_used(subject: Subject) -> None:
+    """Another word changes somebody's report: what it is for has not been drawn from another.
+
+    Of the first two words of each substream, in one question of the run, for users of the example
+    or of extreme records; but for the substreams that a query calls ``spare``.
+    """
+    users = subject.users
+    far = [repeat_users(one, 8) for one in subject.records(subject.rows[0]).values()]
+    far.append(larger_record(users, min(5, len(users) - 1)))
+    used: dict[tuple[str, str, int], bool] = {}
+    for query, number in subject.queries:
+        asked, digest = inner(query), query_digest(query, number)
+        batches = [users.select(asked.cohort), *far]
+        for path, column in _drawn(asked, batches[0], digest):
+            name = asked.wire_name, path, column
+            if path.removeprefix("/") not in asked.spare and not used.get(name):
+                used[name] = any(_differs(asked, u, digest, (path, column)) for u in batches)
+    for (query_name, path, column), is_used in used.items():
+        demand(is_used, f"Word {column} of {path!r} changes no report of {query_name!r}.")
+
+
+def _drawn(query: Query, users: Users, digest: str) -> list[tuple[str, int]]:
+    streams = NotedStreams.noted(users, digest)
+    query.answer(users, streams)
+    return [(path, i) for path, n in streams.columns.items() for i in range(min(n, 2))]
+
+
+def _differs(query: Query, users: Users, digest: str, changed: tuple[str, int]) -> bool:
+    one, other = (
+        query.answer(users, NotedStreams.noted(users, digest, words)) for words in (None, changed)
+    )
+    pairs = [*zip(one.arrays.values(), other.arrays.values(), strict=True)]
+    pairs += zip(one.ragged.values(), other.ragged.values(), strict=True)
+    return not all(np.array_equal(a, b) for a, b in pairs)
 
 
 # -- sums and packing -----------------------------------------------------------------------------
