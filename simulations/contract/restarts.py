@@ -27,7 +27,7 @@ from simulations.contract.subject import SEED, Subject, noise
 from simulations.contract.watching import WatchedNoise
 from simulations.runtimes.inline import InlinePopulation
 
-MOST_CUTS, MOST_KILLS = 5, 16
+MOST_CUTS, MOST_KILLS = 3, 12
 
 
 class CountedNoise:
@@ -95,7 +95,7 @@ def lines_of(folder: Path) -> list[bytes]:
 def a_run_goes_on_from_any_line_of_its_journal(subject: Subject) -> None:
     """Cut behind a line, or within one, it asks and ends the same, and draws nothing twice.
 
-    At five places or a few more, and behind the last line.
+    At three places or a few more, and behind the last line.
     """
     with TemporaryDirectory() as place:
         folder, cut = Path(place) / "whole", Path(place) / "cut"
@@ -120,7 +120,7 @@ def a_run_goes_on_from_any_line_of_its_journal(subject: Subject) -> None:
 def a_run_goes_on_wherever_it_was_killed(subject: Subject) -> None:
     """From what is on disk before each write, exact sums included, it ends the same.
 
-    Before sixteen writes at most, evenly spread.
+    Before twelve writes at most, evenly spread.
     """
     with TemporaryDirectory() as place:
         folder, copies = Path(place) / "run", Path(place)
