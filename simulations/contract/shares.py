@@ -243,7 +243,7 @@ def what_nodes_have_answered_is_not_asked_again(subject: Subject) -> None:
         demand(rest.times == len(asked) - stop, f"It asks {rest.times} times behind {stop}.")
 
 
-@law(NODES_ADD_NOISE)
+@law(NODES_ADD_NOISE, once=True)
 def noise_is_what_more_shares_than_needed_make(subject: Subject) -> None:
     """The predicted error exceeds that for nobody who drops out or colludes, by N / M at most.
 
