@@ -285,7 +285,7 @@ except SystemExit as end:
     assert end.code == 0, end.code
 print({others} & set(sys.modules))
 print(sorted(m for m in sys.modules if m.startswith("simulations.adversaries.hostile")))
-print(sorted(m for m in sys.modules if m.startswith("server.means")))
+print(sorted(m for m in sys.modules if m.startswith("server.means.")))
 """
     result = python(code, tmp_path)
     assert result.returncode == 0, result.stderr
