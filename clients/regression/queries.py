@@ -144,7 +144,8 @@ class UserGradients(Query):
         def law(rng: np.random.Generator) -> Summary:
             parts = []
             for ids, products in kept[key]:
-                slopes = products.reshape(-1, d + 1) @ np.append(self.theta, -1.0)
+                with np.errstate(invalid="ignore"):  # unusable records, zeroed after
+                    slopes = products.reshape(-1, d + 1) @ np.append(self.theta, -1.0)
                 rows = slopes.reshape(-1, d) - self.centre
                 rows[~np.isfinite(rows).all(axis=1)] = 0.0
                 rows = shorten(rows, self.clip * (1 - 2.0**-30))
