@@ -179,6 +179,33 @@ def _losses(name: str, file: str, *overrides: str, runs: int = 20) -> np.ndarray
     return np.array(out)
 
 
+NAIVE = """
+[run]
+nodes = 943
+seed = 1
+[protocol]
+name = "naive-mean"
+epsilon = 2.0
+low = 1.0
+high = 5.0
+[population]
+kind = "samples"
+user = "userId"
+value = "rating"
+"""
+
+
+@real_data
+def test_movielens_gains_by_localizing(tmp_path: Path) -> None:
+    """Ratios of root mean squared errors near .5, .65 and .5; 40 runs know them within a tenth."""
+    (tmp_path / "naive.toml").write_text(NAIVE)
+    for epsilon in (1, 2, 4):
+        file, budget = "movielens_100k.tsv", f"protocol.epsilon={epsilon}"
+        two = _losses("movielens", file, budget, runs=40).mean()
+        naive = _losses(str(tmp_path / "naive.toml"), file, budget, runs=40).mean()
+        assert math.sqrt(two / naive) < 0.85
+
+
 def test_rates_by_hand() -> None:
     """n = 1000, T = 10, epsilon = 1/2: n epsilon^2 = 250."""
     assert tables.rate_box(1000, 10, 0.5, 4) == pytest.approx(16 / 2500)
