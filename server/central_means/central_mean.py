@@ -54,7 +54,7 @@ from server.central_means.localizing import (
 )
 from server.targets.central_bounds import central_mean_bounds
 from server.targets.mean_target import MeanTarget
-from server.targets.sample_sizes import PlannedUsers
+from server.targets.sample_sizes import PlannedUsers, surely_fewer
 from server.trust.central import Central, add_noise
 
 if TYPE_CHECKING:
@@ -249,9 +249,8 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
             if self.hidden:
                 by = max(by, 1.0)
                 public = {"users, with noise": by}
-            elif by < n - 3 * apart:
-                by = max(by, 3 * apart)
-                public["users with data, with noise"] = by
+            elif fewer := surely_fewer(by, n, apart):
+                by = public["users with data, with noise"] = fewer
             else:
                 by, apart = float(n), 0.0
         else:

@@ -36,7 +36,7 @@ from fedhist.privacy.noise_law import noise_per_sensitivity
 from server.densities.density_target import DensityTarget
 from server.densities.plan import best_level
 from server.densities.series import GRID
-from server.targets.sample_sizes import PlannedSizes
+from server.targets.sample_sizes import PlannedSizes, surely_fewer
 from server.trust.central import Central, add_noise
 
 if TYPE_CHECKING:
@@ -207,9 +207,10 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
             moves=Moves.of(lambda a: self.query.sensitivity(a, 2 if self.delta else 1)),
         )
         public = {"n_users": float(n), "level": float(self.terms)}
-        by, sure = float(n), 3 * self.noise_std
-        if self.query.counted and (held := float(noisy[-1]) / MEAN_STEPS) < n - sure:
-            by = public["users with data, with noise"] = max(held, sure, 1.0)
+        by = float(n)
+        held = float(noisy[-1]) / MEAN_STEPS
+        if self.query.counted and (fewer := surely_fewer(held, n, self.noise_std)):
+            by = public["users with data, with noise"] = max(fewer, 1.0)
         theta = noisy[:k] * (math.sqrt(2) / MEAN_STEPS / by)
         stderr = np.full(k, math.sqrt(2) * self.noise_std / by)
         public["predicted_ise"] = self.tail + self._variance(self.terms, self.noise_std, by)

@@ -142,3 +142,14 @@ class PlannedSizes(Protocol):
     ) -> tuple[dict[str, Any], list[str]]:
         """Take n_users from the population, and samples_per_user too where that is asked for."""
         return resolve_sizes(parameters, users)
+
+
+def surely_fewer(noisy: float, n_users: int, std: float) -> float | None:
+    """Return a noisy number of users with data where it is surely below n: else n divides better.
+
+    Surely is three standard deviations of its noise, which are also the least it is taken for.
+
+    >>> surely_fewer(700.0, 1000, 10.0), surely_fewer(980.0, 1000, 10.0), surely_fewer(0.0, 50, 9.0)
+    (700.0, None, 27.0)
+    """
+    return max(noisy, 3 * std) if noisy < n_users - 3 * std else None
