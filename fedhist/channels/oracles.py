@@ -418,23 +418,23 @@ def best_projective(epsilon: float, n_symbols: int) -> ProjectiveOracle:
         p, q = ((space.chosen * low + c * (1 - low)) / whole for c in (space.chosen, space.overlap))
         return summed_variance(p, q, n_symbols)
 
-    found = spaces(n_symbols + 1)
-    if not found:
+    options = spaces(n_symbols + 1)
+    if not options:
         raise ValueError(f"the symbols must be at most {MOST_DECODED}, got {n_symbols}")
-    return ProjectiveOracle(epsilon, n_symbols, min(found, key=v))
+    return ProjectiveOracle(epsilon, n_symbols, min(options, key=v))
 
 
 @lru_cache(maxsize=16)
 def spaces(n_points: int) -> tuple[ProjectiveSpace, ...]:
     """List, for every prime q, the smallest space that has so many points and can be decoded."""
-    found = []
+    listed = []
     for q in _primes(math.isqrt(MOST_CELLS)):
         t = 3
         while q ** (t - 1) <= MOST_CELLS and (q**t - 1) // (q - 1) < n_points:
             t += 1
         if q ** (t - 1) <= MOST_CELLS:
-            found.append(ProjectiveSpace(q, t))
-    return tuple(found)
+            listed.append(ProjectiveSpace(q, t))
+    return tuple(listed)
 
 
 @lru_cache(maxsize=1)

@@ -100,8 +100,8 @@ def poisoned(users: Users, chosen: NDArray[np.bool_], target: float | str) -> Us
     indptr = _starts(new)
     item = np.full(int(indptr[-1]), position, dtype=items.item.dtype)
     count = np.full(int(indptr[-1]), PROMOTION, dtype=items.count.dtype)
-    old, kept = np.repeat(~chosen, sizes), np.repeat(~chosen, new)
-    item[kept], count[kept] = items.item[old], items.count[old]
+    old, untouched = np.repeat(~chosen, sizes), np.repeat(~chosen, new)
+    item[untouched], count[untouched] = items.item[old], items.count[old]
     return Users(users.ids, items=Items(items.vocabulary, indptr, item, count))
 
 

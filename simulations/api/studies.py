@@ -135,10 +135,10 @@ class Study:
         for key, value in keys.items():
             if value is None:
                 continue
-            found = plain(key, value)
-            if key == "protocols" and isinstance(found, list):
-                found = [{"name": v} if isinstance(v, str) else v for v in found]
-            own[key] = found
+            entry = plain(key, value)
+            if key == "protocols" and isinstance(entry, list):
+                entry = [{"name": v} if isinstance(v, str) else v for v in entry]
+            own[key] = entry
         return tables | {part: own}
 
 
@@ -202,10 +202,10 @@ def _split(
     """Open a function's study with what is shared, and return the keys of its own tables."""
     checked(f"fedhist.{part}", given, SHARED, [f.name for t in own for f in fields(t)])
     shared = {k: v for k, v in given.items() if k in SHARED}
-    found = opened(study, part).given(**shared)
-    if "population" not in found.tables:
+    whole = opened(study, part).given(**shared)
+    if "population" not in whole.tables:
         raise TypeError(f"fedhist.{part} needs data: data=..., or population={{...}}")
-    return found, {k: v for k, v in given.items() if k not in SHARED}
+    return whole, {k: v for k, v in given.items() if k not in SHARED}
 
 
 @takes(CompareTable, SweepTable)
@@ -272,11 +272,11 @@ def compare(
     if not isinstance(axes, Mapping | None):
         example = '{"protocol.epsilon": [0.5, 1, 2]}'
         raise TypeError(f"axes must be a mapping such as {example}, got {short(axes)}")
-    found, keys = _split("compare", study, given, CompareTable, SweepTable)
-    ranked = "compare" in found.tables or ("sweep" not in found.tables and "epsilon" in keys)
+    whole, keys = _split("compare", study, given, CompareTable, SweepTable)
+    ranked = "compare" in whole.tables or ("sweep" not in whole.tables and "epsilon" in keys)
     part = CompareTable if ranked else SweepTable
     checked("fedhist.compare", keys, [f.name for f in fields(part)])
-    tables = found._with(part.table, keys)
+    tables = whole._with(part.table, keys)
     if axes:
         tables["sweep"] = {**tables.get("sweep", {}), **plain("axes", axes)}
     if workers != 0 and tables["population"].get("kind") == Memory.kind:
@@ -284,8 +284,8 @@ def compare(
             f"data in memory are studied in this process: workers must be 0, got {workers!r} "
             "(write the data to a file, and give its path, for Ray)"
         )
-    with reading(found._told), _bar(progress) as tell:
-        loaded = study_of(tables, found._told, found.name)
+    with reading(whole._told), _bar(progress) as tell:
+        loaded = study_of(tables, whole._told, whole.name)
         return run_study(loaded, out, workers=workers, force=force, progress=tell)
 
 
@@ -353,11 +353,11 @@ def decide(
     from simulations.studies.decide.decision import decide as answer
     from simulations.studies.decide.decision import profile_for
 
-    found, keys = _split("decide", study, given, DecideTable)
+    whole, keys = _split("decide", study, given, DecideTable)
     if profile and not {"error", "epsilon"} & keys.keys():
-        keys["epsilon"] = found.tables.get("decide", {}).get("epsilon", 1.0)
-    with reading(found._told):
-        question = question_of(found._with("decide", keys), found._told, found.name)
+        keys["epsilon"] = whole.tables.get("decide", {}).get("epsilon", 1.0)
+    with reading(whole._told):
+        question = question_of(whole._with("decide", keys), whole._told, whole.name)
     if profile:
         return profile_for(question)
     with _bar(progress) as tell:

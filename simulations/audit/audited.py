@@ -64,8 +64,8 @@ class Audited(Shown):
 
     def document(self) -> dict[str, Any]:
         """Return what was found as plain data."""
-        found = [plain(asdict(f)) for f in self.findings]
-        return {"kind": self.kind, "alpha": self.alpha, "findings": found}
+        findings = [plain(asdict(f)) for f in self.findings]
+        return {"kind": self.kind, "alpha": self.alpha, "findings": findings}
 
     def draw(self, figure: Figure) -> None:
         """Draw, for every finding with a curve, the largest delta claimed and the least proved."""

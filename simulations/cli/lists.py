@@ -104,8 +104,8 @@ def starts_of(cls: type[Protocol]) -> tuple[str, list[str]]:
     from simulations.config.named_files import builtin_names
     from simulations.runs.config import configs_of
 
-    if found := configs_of(cls.name):
-        return "configurations", found
+    if configurations := configs_of(cls.name):
+        return "configurations", configurations
     words = f'"{cls.name}"', f'target = "{cls.target}"'
     named = builtin_names("studies")
     return "studies", [n for n in named if any(w in study_file(n) for w in words)]

@@ -243,11 +243,11 @@ class DataFile:
                     f"--{name} is of items, --value of real samples: give one of the two"
                 )
         kind = "samples" if self.value is not None else "events"
-        found = {"path": str(self.path), **given}
+        keys = {"path": str(self.path), **given}
         return [
             "run.nodes=0",  # the configuration's number of nodes belongs to its own population
             f"population.kind={toml_value(kind)}",
-            *(f"population.{k}={toml_value(v)}" for k, v in found.items()),
+            *(f"population.{k}={toml_value(v)}" for k, v in keys.items()),
             *loaded,
         ]
 

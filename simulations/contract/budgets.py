@@ -200,7 +200,7 @@ def _check_threshold(act: Act, cost: Release) -> None:
 
 
 def _check_keys(act: Act, cost: Release) -> None:
-    size = WEIGHT * (math.sqrt(2) if act.told["how"].replaced else 1.0)
+    size = _key_weight(act)
     for draw in act.draws:
         steps = 4.0 if draw.kind == "discrete_gaussian" else 0.0
         delta = gaussian_delta(size / math.sqrt(draw.size**2 - steps), cost.epsilon)
@@ -381,10 +381,15 @@ def _check_moves(adjacency: Adjacency, act: Act, exact: dict[str, Any]) -> None:
                 demand(rows <= most, f"{act.label}: {rows} rows change, of {most} ({a}, {b}).")
 
 
+def _key_weight(act: Act) -> float:
+    """Return how far one user moves the weights of keys, in l2."""
+    return WEIGHT * (math.sqrt(2) if act.told["how"].replaced else 1.0)
+
+
 def _declared(act: Act) -> float | None:
     """Return the sensitivity that a release is told; None for those that are told none."""
     if act.method == "keys":
-        return WEIGHT * (math.sqrt(2) if act.told["how"].replaced else 1.0)
+        return _key_weight(act)
     for name in ("l1_sensitivity", "l2_sensitivity", "sensitivity"):
         if name in act.told:
             return float(act.told[name])

@@ -17,9 +17,9 @@ SMALL, LARGE = "(a) small m", "(b) larger m"
 THEOREM = "Theorem 5"
 
 
-def run(found: Findings) -> None:
+def run(findings: Findings) -> None:
     """Compute both panels exactly, and the constants of Theorem 5 over a grid of laws."""
-    s = found.settings
+    s = findings.settings
     small = np.arange(1, s.small + 1)
     large = np.unique(np.rint(np.geomspace(s.large[0], s.large[1], s.points)).astype(np.int64))
     for panel, ms, power in ((SMALL, small, 1.0), (LARGE, large, 0.5)):
@@ -29,13 +29,13 @@ def run(found: Findings) -> None:
         line = np.polyval(np.polyfit(x, distance, 1), x)
         off = float(np.abs(line - distance).max() / distance.max())
         where = f"{panel}: m = {ms[0]:,} to {ms[-1]:,}"
-        found.check(panel, "log-log slope", exponent)
-        found.check(panel, "largest distance from the straight line / largest l1", off)
-        found.draw(where, "l1 distance, exact", ms, distance, style="-")
-        found.draw(where, "best line in m (a), in sqrt(m) (b)", ms, line, style="--")
-        found.draw(where, "power law", ms, factor * ms**exponent, style=":")
+        findings.check(panel, "log-log slope", exponent)
+        findings.check(panel, "largest distance from the straight line / largest l1", off)
+        findings.draw(where, "l1 distance, exact", ms, distance, style="-")
+        findings.draw(where, "best line in m (a), in sqrt(m) (b)", ms, line, style="--")
+        findings.draw(where, "power law", ms, factor * ms**exponent, style=":")
     for name, ratio in zip(("smallest", "largest"), constants(s.sizes, s.laws), strict=True):
-        found.check(THEOREM, f"{name} l1 / min(...)", ratio)
+        findings.check(THEOREM, f"{name} l1 / min(...)", ratio)
 
 
 def l1_distance(m: int, p: float, q: float) -> float:

@@ -41,10 +41,10 @@ NO_BIAS = 1e-8
 QUANTILES = (np.arange(200) + 0.5) / 200
 
 
-def run(found: Findings) -> None:
+def run(findings: Findings) -> None:
     """Evaluate the four theorems, and run the example."""
     for part in (_unknown_items, _gaps, _example, _biases):
-        part(found)
+        part(findings)
 
 
 # -- unknown items
@@ -62,25 +62,25 @@ class Clipped:
     lost: float
 
 
-def theorem_b1(found: Clipped, clip: int, epsilon: float, threshold: float) -> float:
+def theorem_b1(findings: Clipped, clip: int, epsilon: float, threshold: float) -> float:
     """Return the expression that the expected error is Theta of, given what clipping kept.
 
     >>> one = Clipped(np.array([9.0]), np.array([10.0]), 1.0)
     >>> round(theorem_b1(one, 2, 1.0, 5.0), 4)
     3.406
     """
-    b, h, truth = clip / epsilon, found.kept, found.truth
+    b, h, truth = clip / epsilon, findings.kept, findings.truth
     gap = np.exp(-np.abs(h - threshold) / b)
     above = b + gap * (threshold - b)
     below = h + truth + gap * (np.abs(truth - threshold) - truth + b)
-    return float(np.where(h > threshold, above, below).sum()) + found.lost
+    return float(np.where(h > threshold, above, below).sum()) + findings.lost
 
 
-def _unknown_items(found: Findings) -> None:
+def _unknown_items(findings: Findings) -> None:
     """Judge Theorem B.1 and the lower side of Theorem 5.2 at every C and budget."""
-    s = found.settings
+    s = findings.settings
     ratios, lower = list[float](), list[float]()
-    seed = digest64("clipping-theorems", found.seed) >> 1
+    seed = digest64("clipping-theorems", findings.seed) >> 1
     for tail, kind in ((1.5, "sizes of tail 1.5"), (math.inf, "users alike")):
         people = Zipf(n_users=s.users, d=s.items, mean_items=20.0, tail=tail, seed=seed)
         users = people.load().users
@@ -104,11 +104,11 @@ def _unknown_items(found: Findings) -> None:
                 least = one.lost / 2 + float(np.minimum(one.kept, t).sum()) / factor
                 lower.append(exact / least)
             where = "exact loss / expression of Theorem B.1"
-            found.draw(where, f"epsilon = {e:g}, {kind}", s.clips, own, log="x")
+            findings.draw(where, f"epsilon = {e:g}, {kind}", s.clips, own, log="x")
             ratios += own
-    found.check(B1, "least exact loss / expression", min(ratios))
-    found.check(B1, "largest exact loss / expression", max(ratios))
-    found.check(LOWER, "least exact loss / bound", min(lower))
+    findings.check(B1, "least exact loss / expression", min(ratios))
+    findings.check(B1, "largest exact loss / expression", max(ratios))
+    findings.check(LOWER, "least exact loss / bound", min(lower))
 
 
 # -- debiasing
@@ -182,11 +182,11 @@ def _laws(mean: float) -> Iterator[tuple[str, Rates]]:
         yield "Pareto", Rates(mean * rate / (rate @ even), even)
 
 
-def _gaps(found: Findings) -> None:
+def _gaps(findings: Findings) -> None:
     """Judge the promised gap of Theorem C.2, where its assumptions hold."""
     least, held, every = math.inf, 0, 0
-    for clip in found.settings.debiased_clips:
-        for mean in found.settings.means:
+    for clip in findings.settings.debiased_clips:
+        for mean in findings.settings.means:
             for _, rates in _laws(mean):
                 every += 1
                 promised = theorem_c2(rates, clip)
@@ -194,31 +194,31 @@ def _gaps(found: Findings) -> None:
                     held += 1
                     over = gap_without_noise(rates, clip) - promised
                     least = min(least, over / (mean - rates.clipped(clip)) ** 2)
-    found.check(C2, "least (gap - promised) / squared bias of clipping", least)
-    found.show(C2, "laws of rates that it is about", held)
-    found.show(C2, "laws of rates in all", every)
+    findings.check(C2, "least (gap - promised) / squared bias of clipping", least)
+    findings.show(C2, "laws of rates that it is about", held)
+    findings.show(C2, "laws of rates in all", every)
     spreads = np.linspace(0.0, 1.0, 41)
     laws = [Rates(np.array([1 - s, 1 + s]), np.full(2, 0.5)) for s in spreads]
     panel = "rates 1 - x and 1 + x, C = 2: squared errors, n without end"
     gaps = [gap_without_noise(r, 2) for r in laws]
-    found.draw(panel, "clipping less debiasing", spreads, gaps, style="-")
+    findings.draw(panel, "clipping less debiasing", spreads, gaps, style="-")
     theirs = [theorem_c2(r, 2) or math.nan for r in laws]
-    found.draw(panel, "Theorem C.2", spreads, theirs, style="--")
+    findings.draw(panel, "Theorem C.2", spreads, theirs, style="--")
 
 
-def _example(found: Findings) -> None:
+def _example(findings: Findings) -> None:
     """Judge the paper's example, C = 2 and rates 0 and 2, in its numbers and in real runs."""
-    clip, n, runs = 2, found.settings.runs_users, found.settings.runs
+    clip, n, runs = 2, findings.settings.runs_users, findings.settings.runs
     rates = Rates(np.array([0.0, 2.0]), np.array([0.5, 0.5]))
     gamma_c = 1 / (1 - float(gammainc(clip, 1.0)))
     one = float(clipped_mean(1.0, clip))
-    found.check(EXAMPLE, "h(2) / 2", rates.clipped(clip))
-    found.check(EXAMPLE, "h_min", one - (1 - one) / (gamma_c - 1))
-    found.check(EXAMPLE, "first term of (18)", theorem_c2(rates, clip) or math.nan)
+    findings.check(EXAMPLE, "h(2) / 2", rates.clipped(clip))
+    findings.check(EXAMPLE, "h_min", one - (1 - one) / (gamma_c - 1))
+    findings.check(EXAMPLE, "first term of (18)", theorem_c2(rates, clip) or math.nan)
     errors = np.empty((2, runs))
     domain = Keys.of(["item"])
     for r in range(runs):
-        tag = digest64("clipping-theorems", found.seed, "example", r) >> 1
+        tag = digest64("clipping-theorems", findings.seed, "example", r) >> 1
         counts = np.random.default_rng(tag).poisson(np.repeat(rates.rate, n // 2))
         some = np.flatnonzero(counts)
         ids = np.arange(len(counts), dtype=np.uint64)
@@ -231,7 +231,7 @@ def _example(found: Findings) -> None:
             errors[k, r] = (float(value[0]) / len(counts) - rates.mean) ** 2
     limit = gap_without_noise(rates, clip)
     measured = mean_and_error((errors[0] - errors[1]) / limit)
-    found.check(EXAMPLE, "measured gap / gap for n without end", *measured)
+    findings.check(EXAMPLE, "measured gap / gap for n without end", *measured)
 
 
 def theorem_c3(rates: Rates, clip: int) -> tuple[float, float]:
@@ -251,13 +251,13 @@ def theorem_c3(rates: Rates, clip: int) -> tuple[float, float]:
     return printed, low + float((beyond * high) @ share)
 
 
-def _biases(found: Findings) -> None:
+def _biases(findings: Findings) -> None:
     """Judge Theorem C.3, as corrected, on laws whose mean is (C - 1) / 2 at most."""
     worst = {"as printed": 0.0, "as corrected": 0.0}
-    clips = [c for c in found.settings.debiased_clips if c >= 3]
+    clips = [c for c in findings.settings.debiased_clips if c >= 3]
     drawn: dict[str, list[tuple[float, float]]] = {}
     for clip in clips:
-        for mean in found.settings.means:
+        for mean in findings.settings.means:
             if mean > (clip - 1) / 2:
                 continue
             for law, rates in _laws(mean):
@@ -269,8 +269,8 @@ def _biases(found: Findings) -> None:
                 worst["as corrected"] = max(worst["as corrected"], bias / corrected)
                 drawn.setdefault(law, []).append((clip, bias / corrected))
     for which, ratio in worst.items():
-        found.check(C3, f"largest bias / bound, {which}", ratio)
+        findings.check(C3, f"largest bias / bound, {which}", ratio)
     for law, points in drawn.items():
         at, ratio = np.array(points).T
-        found.draw("bias of clipping / Theorem C.3 as corrected", law, at, ratio, style=" ",
+        findings.draw("bias of clipping / Theorem C.3 as corrected", law, at, ratio, style=" ",
                    marker="o", log="x")  # fmt: skip

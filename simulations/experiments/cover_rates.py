@@ -94,57 +94,57 @@ class Task:
         return self.protocol.lower_bounds(users)[0].value
 
 
-def run(found: Findings) -> None:
+def run(findings: Findings) -> None:
     """Measure the four sets."""
-    s = found.settings
+    s = findings.settings
     for geometry, name in BALLS:
-        _exponential(found, name, s.n, [Task(geometry, s.epsilon, 1, d) for d in s.d])
+        _exponential(findings, name, s.n, [Task(geometry, s.epsilon, 1, d) for d in s.d])
     sparse = [Task("sparse", s.epsilon, 1, d, sparsity=s.s) for d in s.sparse_d]
-    _exponential(found, SPARSE, s.sparse_n, sparse)
-    _sobolev(found, Task("sobolev", s.epsilon, 1, s.sobolev_d, smoothness=s.smoothness))
+    _exponential(findings, SPARSE, s.sparse_n, sparse)
+    _sobolev(findings, Task("sobolev", s.epsilon, 1, s.sobolev_d, smoothness=s.smoothness))
 
 
 def _measure(
-    found: Findings, panel: str, label: str, tasks: Sequence[Task], **axes: Any
+    findings: Findings, panel: str, label: str, tasks: Sequence[Task], **axes: Any
 ) -> tuple[Floats, Floats]:
     """Measure and draw one line: mean errors and planned risks; judge the lower bound."""
     ns = [t.n for t in tasks]
-    measured = [mean_and_error(t.losses(found.seed, found.settings.runs)) for t in tasks]
+    measured = [mean_and_error(t.losses(findings.seed, findings.settings.runs)) for t in tasks]
     planned = np.array([t.protocol.plan.risk for t in tasks])
-    found.draw_means(panel, label, ns, measured, "", " ", **axes)
-    found.draw(panel, f"planned, {label}", ns, planned, style="--", **axes)
+    findings.draw_means(panel, label, ns, measured, "", " ", **axes)
+    findings.draw(panel, f"planned, {label}", ns, planned, style="--", **axes)
     mean, low = np.array([m for m, _ in measured]), np.array([t.at_least for t in tasks])
     if (low > 0).any():
         of = f"{tasks[0].geometry}, d = {tasks[0].d}"
         above = float((mean[low > 0] / low[low > 0]).min())
-        found.check(EXPLICIT, f"least measured / lower bound, {of}", above)
+        findings.check(EXPLICIT, f"least measured / lower bound, {of}", above)
     return mean, planned
 
 
-def _exponential(found: Findings, name: str, ns: Sequence[int], bases: Sequence[Task]) -> None:
+def _exponential(findings: Findings, name: str, ns: Sequence[int], bases: Sequence[Task]) -> None:
     """Judge how ln MSE falls in n, for several d, where the plan asks anybody."""
     speeds = []
     for base in bases:
         tasks, label = [replace(base, n=n) for n in ns], f"d = {base.d}"
-        mean, planned = _measure(found, name, label, tasks)
+        mean, planned = _measure(findings, name, label, tasks)
         able = np.array([t.protocol.plan.feasible for t in tasks])  # elsewhere it refuses
         at = np.array(ns)[able]
         slope, plan = (log_slope(at, y[able])[0] for y in (mean, planned))
-        found.check(name, f"slope of ln MSE in n / planned, {label}", slope / plan)
-        found.check(name, f"most measured / planned, {label}", float((mean / planned).max()))
+        findings.check(name, f"slope of ln MSE in n / planned, {label}", slope / plan)
+        findings.check(name, f"most measured / planned, {label}", float((mean / planned).max()))
         size = base.sparsity or base.d
         speeds.append(slope * (size + 2) / 2)
     quantity = "decay times (k + 2) / 2, largest over least of all d"
-    found.check(name, quantity, max(speeds, key=abs) / min(speeds, key=abs))
+    findings.check(name, quantity, max(speeds, key=abs) / min(speeds, key=abs))
 
 
-def _sobolev(found: Findings, base: Task) -> None:
+def _sobolev(findings: Findings, base: Task) -> None:
     """Judge the power of n."""
-    ns = found.settings.sobolev_n
+    ns = findings.settings.sobolev_n
     tasks, label = [replace(base, n=n) for n in ns], f"beta = {base.smoothness:g}"
-    mean, planned = _measure(found, SOBOLEV, label, tasks, log="xy")
+    mean, planned = _measure(findings, SOBOLEV, label, tasks, log="xy")
     rate = planned[-1] * (np.array(ns) / ns[-1]) ** (-2 * base.smoothness)
-    found.draw(SOBOLEV, "n^(-2 beta), through the last", ns, rate, style=":")
+    findings.draw(SOBOLEV, "n^(-2 beta), through the last", ns, rate, style=":")
     slope, plan = (log_slope(np.log(ns), y)[0] for y in (mean, planned))
-    found.check(SOBOLEV, "log-log slope in n less the planned one", slope - plan)
-    found.check(SOBOLEV, "log-log slope in n", slope)
+    findings.check(SOBOLEV, "log-log slope in n less the planned one", slope - plan)
+    findings.check(SOBOLEV, "log-log slope in n", slope)

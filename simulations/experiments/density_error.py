@@ -95,9 +95,9 @@ def rough(degree: int, energy: float) -> Floats:
     return theta
 
 
-def run(found: Findings) -> None:
+def run(findings: Findings) -> None:
     """Measure the error against T for several n."""
-    s = found.settings
+    s = findings.settings
     theta = rough(s.degree, s.energy)
     if SeriesUsers(1, 1, theta).density.on_grid(1 << 12).min() < 0:
         raise ValueError(f"energy must leave the density positive, got {s.energy}")
@@ -105,29 +105,29 @@ def run(found: Findings) -> None:
     panel, rows, theories = "against T: marks measured, lines theory", [], []
     for n, runs in zip(s.n, s.repeats, strict=True):
         tasks = [Task(s.epsilon, n, T, s.smoothness, s.radius) for T in s.T]
-        row = [mean_and_error(t.losses(theta, s.cells, found.seed, runs)) for t in tasks]
+        row = [mean_and_error(t.losses(theta, s.cells, findings.seed, runs)) for t in tasks]
         rows.append(row)
         theories.append([t.predicted(theta) for t in tasks])
-        found.draw_means(panel, f"n = {n:,}", s.T, row, style=" ")
-        found.draw(panel, "predicted", s.T, theories[-1], style="-")
-        found.check(PLATEAU, f"ISE at the largest T, n = {n:,}", *row[-1])
+        findings.draw_means(panel, f"n = {n:,}", s.T, row, style=" ")
+        findings.draw(panel, "predicted", s.T, theories[-1], style="-")
+        findings.check(PLATEAU, f"ISE at the largest T, n = {n:,}", *row[-1])
     y, predicted = np.array([[m for m, _ in row] for row in rows]), np.array(theories)
     flat = ns <= s.plateau_n
     quantity = "log-log slope in n of the ISE at the largest T"
-    found.check(PLATEAU, quantity, power_law(ns[flat], y[flat, -1])[0])
-    found.check(PLATEAU, "the same, predicted", power_law(ns[flat], predicted[flat, -1])[0])
+    findings.check(PLATEAU, quantity, power_law(ns[flat], y[flat, -1])[0])
+    findings.check(PLATEAU, "the same, predicted", power_law(ns[flat], predicted[flat, -1])[0])
     some = (x >= s.rate_from) & (x <= s.rate_to)
     for what, v in (
         ("log-log slope in T at the most users", y),
         ("the same, predicted", predicted),
     ):
-        found.check(RATE, what, power_law(x[some], v[-1, some])[0])
+        findings.check(RATE, what, power_law(x[some], v[-1, some])[0])
     largest = largest_ratio([m for row in rows for m in row], predicted.ravel())
-    found.check(RATE, "largest measured / predicted, - 2 stderr", largest)
+    findings.check(RATE, "largest measured / predicted, - 2 stderr", largest)
     items = np.array([t.item_level(theta, t.n * t.T) for t in tasks])
     naive = tasks[0].item_level(theta, s.n[-1])
-    found.check(RATE, "naive / measured at the largest T", float(naive / y[-1, -1]))
-    found.check(RATE, "measured / item level at the largest T", float(y[-1, -1] / items[-1]))
+    findings.check(RATE, "naive / measured at the largest T", float(naive / y[-1, -1]))
+    findings.check(RATE, "measured / item level at the largest T", float(y[-1, -1] / items[-1]))
     most = f"n = {s.n[-1]:,}"
-    found.draw(panel, f"item level, {most}", s.T, items, style="-.")
-    found.draw(panel, f"naive, one sample a user, {most}", s.T, naive, style=":")
+    findings.draw(panel, f"item level, {most}", s.T, items, style="-.")
+    findings.draw(panel, f"naive, one sample a user, {most}", s.T, naive, style=":")

@@ -121,15 +121,15 @@ class Point:
         return out, protocol.error(users).expected
 
 
-def run(found: Findings) -> None:
+def run(findings: Findings) -> None:
     """Judge users, then measure excess risks."""
     for part in (_users, _clipped, _few):
-        part(found)
+        part(findings)
 
 
-def _users(found: Findings) -> None:
+def _users(findings: Findings) -> None:
     """Judge how many users the two oracles ask for, from public numbers."""
-    s = found.settings
+    s = findings.settings
     eps, delta, steps, ds = s.epsilon, s.delta, s.map_steps, s.map_dimensions
     d, T = ds[-1], steps[-1]
     z = gaussian_multiplier(eps, delta)
@@ -144,76 +144,83 @@ def _users(found: Findings) -> None:
         return float(few_n_min(*split_strongly(eps, delta, T), failure=0.01 / T))
 
     by_d = [few(T, x) for x in ds]
-    found.check(USERS, "few users: most / fewest over d", max(by_d) / min(by_d))
+    findings.check(USERS, "few users: most / fewest over d", max(by_d) / min(by_d))
     saved = composed(T, d) / few(T, d)
-    found.check(USERS, "few users by strong composition / by ours, largest T", saved)
-    found.check(USERS, "clipped: log-log slope in d", power_law(ds, [clipped(T, x) for x in ds])[0])
-    found.check(USERS, "clipped / few users, largest d and T", clipped(T, d) / few(T, d))
+    findings.check(USERS, "few users by strong composition / by ours, largest T", saved)
+    findings.check(
+        USERS, "clipped: log-log slope in d", power_law(ds, [clipped(T, x) for x in ds])[0]
+    )
+    findings.check(USERS, "clipped / few users, largest d and T", clipped(T, d) / few(T, d))
     panel, axes = f"users that are needed, d = {d:,}, against T", {"y_label": "users"}
     for name, needed in (("few users", few), ("clipped", clipped), ("Theorem 12", composed)):
         y = [needed(t, d) for t in steps]
         if needed is not composed:
-            found.check(USERS, f"{name}: log-log slope in T", power_law(steps, y)[0])
-        found.draw(panel, name, steps, y, style="-", **axes)
+            findings.check(USERS, f"{name}: log-log slope in T", power_law(steps, y)[0])
+        findings.draw(panel, name, steps, y, style="-", **axes)
     one = Problem(eps, 1, d, 20, 5.0, 6.0, 1.2, SPREAD)
     for label, sparing in (("Theorem 29, order", False), ("Theorem 30, order", True)):
         rate = [erm_users(one, t, sparing) or math.nan for t in steps]
-        found.draw(panel, label, steps, rate, style="--")
+        findings.draw(panel, label, steps, rate, style="--")
 
 
-def _clipped(found: Findings) -> None:
+def _clipped(findings: Findings) -> None:
     """Measure the excess of clipped gradients against users and samples, of both risks."""
-    s = found.settings
+    s = findings.settings
     base = Point(s.epsilon, s.delta, s.users, s.samples, s.dimension, s.steps)
     by_users = [replace(base, n_users=n) for n in s.n]
     by_samples = [replace(base, samples=m) for m in s.m]
-    first = _excess(found, EXCESS, "users", s.n, by_users, s.runs)
-    second = _excess(found, EXCESS, "samples", s.m, by_samples, s.runs)
+    first = _excess(findings, EXCESS, "users", s.n, by_users, s.runs)
+    second = _excess(findings, EXCESS, "samples", s.m, by_samples, s.runs)
     ratios = [float(losses[0].mean()) / predicted for losses, predicted in (*first, *second)]
-    found.check(EXCESS, "measured / predicted, mean", float(np.mean(ratios)))
-    _population(found, by_users, [losses[1] for losses, _ in first])
+    findings.check(EXCESS, "measured / predicted, mean", float(np.mean(ratios)))
+    _population(findings, by_users, [losses[1] for losses, _ in first])
 
 
-def _population(found: Findings, points: Sequence[Point], risks: Sequence[Floats]) -> None:
+def _population(findings: Findings, points: Sequence[Point], risks: Sequence[Floats]) -> None:
     """Judge the population risk, where there are users enough for the theorems."""
-    s, panel = found.settings, "excess population risk against users"
+    s, panel = findings.settings, "excess population risk against users"
     rates = [sco_rate(p.problem()) or math.nan for p in points]
     measured = [mean_and_error(x) for x in risks]
     ratio = np.array([m for m, _ in measured]) / rates
-    found.check(POPULATION, "largest measured / rate", np.nanmax(ratio))
-    found.draw(panel, "order of Theorems 31 and 32", s.n, rates, style="--")
-    found.draw_means(panel, "measured", s.n, measured, "x", " ")
+    findings.check(POPULATION, "largest measured / rate", np.nanmax(ratio))
+    findings.draw(panel, "order of Theorems 31 and 32", s.n, rates, style="--")
+    findings.draw_means(panel, "measured", s.n, measured, "x", " ")
     of_d = [replace(points[0], dimension=d).problem() for d in s.map_dimensions]
     many, few = ([sco_users(p, sparing) or math.nan for p in of_d] for sparing in (False, True))
     panel, axes = "users of Theorems 31 and 32, constants of 1, against d", {"y_label": "users"}
-    found.draw(panel, "Theorem 31", s.map_dimensions, many, style="-", **axes)
-    found.draw(panel, "Theorem 32", s.map_dimensions, few, style="--", **axes)
-    found.check(POPULATION, "users of Theorem 31 / of Theorem 32, largest d", many[-1] / few[-1])
+    findings.draw(panel, "Theorem 31", s.map_dimensions, many, style="-", **axes)
+    findings.draw(panel, "Theorem 32", s.map_dimensions, few, style="--", **axes)
+    findings.check(POPULATION, "users of Theorem 31 / of Theorem 32, largest d", many[-1] / few[-1])
 
 
-def _few(found: Findings) -> None:
+def _few(findings: Findings) -> None:
     """Measure draws near most gradients, against samples."""
-    s = found.settings
+    s = findings.settings
     points = [
         Point(s.few_epsilon, s.delta, s.few_users, m, s.few_dimension, 3, few=True) for m in s.few_m
     ]
-    every = _excess(found, FEW, "samples", s.few_m, points, s.few_runs)
+    every = _excess(findings, FEW, "samples", s.few_m, points, s.few_runs)
     worst = max((float(losses[0].mean() / q) for losses, q in every), key=lambda x: abs(x - 1))
-    found.check(FEW, "measured / predicted, farthest from 1", worst)
+    findings.check(FEW, "measured / predicted, farthest from 1", worst)
 
 
 def _excess(
-    found: Findings, setting: str, what: str, at: Sequence[int], points: Sequence[Point], runs: int
+    findings: Findings,
+    setting: str,
+    what: str,
+    at: Sequence[int],
+    points: Sequence[Point],
+    runs: int,
 ) -> list[tuple[Floats, float]]:
     """Measure points of one line, judge its slope and draw it."""
-    every = [p.measure(found.seed, runs) for p in points]
+    every = [p.measure(findings.seed, runs) for p in points]
     panel = f"{setting}: excess risk against {what}"
     measured = [mean_and_error(losses[0]) for losses, _ in every]
     slope = power_law(at, [m for m, _ in measured])[0]
-    found.check(setting, f"log-log slope in {what}", slope)
-    found.draw(panel, "predicted", at, [q for _, q in every], style="-")
-    found.draw_means(panel, "measured", at, measured, "x", " ")
+    findings.check(setting, f"log-log slope in {what}", slope)
+    findings.draw(panel, "predicted", at, [q for _, q in every], style="-")
+    findings.draw_means(panel, "measured", at, measured, "x", " ")
     rates = [erm_rate(p.problem(), p.steps) or math.nan for p in points]
     if not np.isnan(rates).any():
-        found.draw(panel, "order of Theorem 29", at, rates, style="--")
+        findings.draw(panel, "order of Theorem 29", at, rates, style="--")
     return every

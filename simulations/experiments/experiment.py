@@ -314,17 +314,25 @@ class Experiment:
 
     def run(self, request: Request) -> Result:
         """Measure, and judge what was measured."""
-        found = Findings(request, self.users)
+        findings = Findings(request, self.users)
         module = f"simulations.experiments.{self.name.replace('-', '_')}"
-        importlib.import_module(module).run(found)
+        importlib.import_module(module).run(findings)
         notes, not_judged = (
             tuple(text.format_map(request.settings) for text in texts)
             for texts in (self.notes, self.not_judged)
         )
         return Result(
-            self.title, self.paper, tuple(found.checks), tuple(found.curves), self.x, self.y,
-            self.log, (*notes, *found.notes), (*not_judged, *found.not_judged), found.users,
-        )  # fmt: skip
+            self.title,
+            self.paper,
+            tuple(findings.checks),
+            tuple(findings.curves),
+            self.x,
+            self.y,
+            self.log,
+            (*notes, *findings.notes),
+            (*not_judged, *findings.not_judged),
+            findings.users,
+        )
 
     @property
     def without_file(self) -> list[str]:

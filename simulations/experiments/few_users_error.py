@@ -110,30 +110,32 @@ class Errors:
         return float(self.measured.max()) / self.plan.error if len(self.measured) else math.nan
 
 
-def run(found: Findings) -> None:
+def run(findings: Findings) -> None:
     """Measure the panels, and count the users that are needed."""
-    every = [e for part in (_against_d, _against_n, _corrupted) for e in part(found)]
+    every = [e for part in (_against_d, _against_n, _corrupted) for e in part(findings)]
     failed = sum(e.failed for e in every)
     total = failed + sum(len(e.measured) for e in every)
-    found.check("all panels", "share of runs without a value", failed / total)
-    found.note(
+    findings.check("all panels", "share of runs without a value", failed / total)
+    findings.note(
         f"{failed} of {total} runs returned no value (a garbage bucket): they are left out of the "
         "errors, their budget is spent"
     )
-    _needed(found)
-    interval_error.judge(found)
+    _needed(findings)
+    interval_error.judge(findings)
 
 
-def measure(found: Findings, task: Task, n_users: int, dimension: int, far: float = 0.0) -> Errors:
+def measure(
+    findings: Findings, task: Task, n_users: int, dimension: int, far: float = 0.0
+) -> Errors:
     """Run the protocol on users drawn anew each time, a share of them corrupted.
 
     The corrupted users all hold the same point, opposite mu at distance ``far`` r from 0.
     """
-    s, r, protocol = found.settings, task.radius, task.protocol(n_users, dimension)
+    s, r, protocol = findings.settings, task.radius, task.protocol(n_users, dimension)
     bad = math.floor(task.wishes.get("corrupted", 0.0) * n_users + 1e-9)
     measured, ordinary, failed = [], [], 0
     for k in range(s.repeats):
-        tag = digest64("few-users-error", found.seed, str(task), n_users, dimension, str(far), k)
+        tag = digest64("few-users-error", findings.seed, str(task), n_users, dimension, str(far), k)
         rng = np.random.default_rng(tag)
         mu = rng.normal(size=dimension)
         mu *= s.shift * r / np.linalg.norm(mu)
@@ -164,61 +166,61 @@ def finite_dimension(plan: FewUsersPlan) -> float:
     return plan.error * math.sqrt(max(0.0, 1 - lost / (lam**2 * d)))
 
 
-def _against_d(found: Findings) -> list[Errors]:
-    s, task = found.settings, Task.of(found.settings, method="ball")
-    errors = [measure(found, task, s.ball_users, d) for d in s.dimensions]
+def _against_d(findings: Findings) -> list[Errors]:
+    s, task = findings.settings, Task.of(findings.settings, method="ball")
+    errors = [measure(findings, task, s.ball_users, d) for d in s.dimensions]
     away = float(np.max([e.off for e in errors]))
     off = float(np.max([abs(e.mean / finite_dimension(e.plan) - 1) for e in errors]))
-    found.check(AGAINST_D, "largest |measured / (lam r sqrt(d)) - 1|", away)
-    found.check(AGAINST_D, "the same with the term in 1 / d", off)
+    findings.check(AGAINST_D, "largest |measured / (lam r sqrt(d)) - 1|", away)
+    findings.check(AGAINST_D, "the same with the term in 1 / d", off)
     slope = power_law(s.dimensions, [e.mean for e in errors])[0]
-    found.check(AGAINST_D, "log-log slope in d", slope)
-    _draw(found, f"against d: one ball, n = {s.ball_users}", s.dimensions, errors, "dimension d")
+    findings.check(AGAINST_D, "log-log slope in d", slope)
+    _draw(findings, f"against d: one ball, n = {s.ball_users}", s.dimensions, errors, "dimension d")
     return errors
 
 
-def _against_n(found: Findings) -> list[Errors]:
-    s = found.settings
+def _against_n(findings: Findings) -> list[Errors]:
+    s = findings.settings
     task = Task.of(s, method="auto", n_rounds=s.rounds)
-    errors = [measure(found, task, n, s.dimension) for n in s.n_users]
+    errors = [measure(findings, task, n, s.dimension) for n in s.n_users]
     for method in ("ball", "blocks", "large-n"):
         some = [e.off for e in errors if e.plan.method == method]
         if some:
             what = f"{method}: largest |measured / predicted - 1|"
-            found.check(AGAINST_N, what, float(np.max(some)))
+            findings.check(AGAINST_N, what, float(np.max(some)))
     gained = errors[0].mean / errors[-1].mean
-    found.check(AGAINST_N, "error at the fewest / at the most users", gained)
+    findings.check(AGAINST_N, "error at the fewest / at the most users", gained)
     where = f"against n: automatic choice, d = {s.dimension}"
-    _draw(found, where, s.n_users, errors, "users n")
-    found.draw(where, "no privacy, r / sqrt(n)", s.n_users, 1 / np.sqrt(s.n_users), style="--")
+    _draw(findings, where, s.n_users, errors, "users n")
+    findings.draw(where, "no privacy, r / sqrt(n)", s.n_users, 1 / np.sqrt(s.n_users), style="--")
     return errors
 
 
-def _corrupted(found: Findings) -> list[Errors]:
-    s, every = found.settings, list[Errors]()
+def _corrupted(findings: Findings) -> list[Errors]:
+    s, every = findings.settings, list[Errors]()
     wishes = {"method": "ball", "kappa": s.kappa, "lam": s.lam}
     tasks = [Task.of(s, **wishes, corrupted=share) for share in s.corrupted]
     at = np.maximum(100 * np.array(s.corrupted), 1.0)
     for far in s.far:
-        errors = [measure(found, task, s.robust_users, s.dimension, far) for task in tasks]
+        errors = [measure(findings, task, s.robust_users, s.dimension, far) for task in tasks]
         where = f"corrupted users at {far:g} r: one ball, n = {s.robust_users}, d = {s.dimension}"
-        _draw(found, where, at, errors, "corrupted users, percent")
+        _draw(findings, where, at, errors, "corrupted users, percent")
         ordinary = np.array([e.ordinary for e in errors]) / s.radius
-        found.draw(where, "ordinary average, no privacy", at, ordinary, marker="^")
+        findings.draw(where, "ordinary average, no privacy", at, ordinary, marker="^")
         every += errors
     worst = float(np.max([e.worst for e in every]))  # np.max keeps a NaN: it fails
     lost = float(np.max([e.ordinary / e.mean for e in every]))
-    found.check(CORRUPTED, "largest measured / predicted error", worst)
-    found.check(CORRUPTED, "largest ordinary average / measured", lost)
+    findings.check(CORRUPTED, "largest measured / predicted error", worst)
+    findings.check(CORRUPTED, "largest ordinary average / measured", lost)
     return every
 
 
 def _draw(
-    found: Findings, where: str, x: ArrayLike, errors: Sequence[Errors], x_label: str
+    findings: Findings, where: str, x: ArrayLike, errors: Sequence[Errors], x_label: str
 ) -> None:
     """Draw predictions as a line, means of real runs as crosses."""
-    r = found.settings.radius
-    found.draw(
+    r = findings.settings.radius
+    findings.draw(
         where,
         "predicted",
         x,
@@ -230,38 +232,38 @@ def _draw(
     mean = np.array([errors[k].mean for k in some]) / r
     spread = np.array([errors[k].measured.std() for k in some]) / r
     at = np.asarray(x)[some]
-    found.draw(where, "real runs (bars: their spread)", at, mean, spread, "x", "none")
+    findings.draw(where, "real runs (bars: their spread)", at, mean, spread, "x", "none")
 
 
 # -- users that are needed
 
 
-def _needed(found: Findings) -> None:
+def _needed(findings: Findings) -> None:
     """Judge how the users that are needed grow; public numbers decide, and nobody is asked."""
-    s = found.settings
+    s = findings.settings
     public = s.epsilon, s.delta, s.map_radius, s.map_box
     ds, ks, panel = s.map_dimensions, s.blocks, "users that are needed, against d"
     axes = {"x_label": "dimension d", "y_label": "users"}
     ball = [Task(*public, {"method": "ball"}).needed(d) for d in ds]
     large = [Task(*public, {"method": "large-n"}).needed(d) for d in ds]
     blocks = [Task(*public, {"method": "blocks", "n_blocks": k}).needed(max(ds)) for k in ks]
-    found.check(NEEDED, "one ball, d >= 16: most / fewest", max(ball) / min(ball))
+    findings.check(NEEDED, "one ball, d >= 16: most / fewest", max(ball) / min(ball))
     for what, least in (
         ("Lemma 9", lemma_9_users(s.epsilon, s.delta)),
         ("users that the proof of Lemma 9 excludes", least_users_of_any(s.epsilon, s.delta)),
     ):
-        found.check(NEEDED, f"one ball / {what}", max(ball) / least)
-        found.draw(panel, what, ds, least, style="--")
-    found.check(NEEDED, "one ball: n", max(ball))
+        findings.check(NEEDED, f"one ball / {what}", max(ball) / least)
+        findings.draw(panel, what, ds, least, style="--")
+    findings.check(NEEDED, "one ball: n", max(ball))
     for k, n in zip(ks, blocks, strict=True):
-        found.check(NEEDED, f"{k} blocks: n", n)
+        findings.check(NEEDED, f"{k} blocks: n", n)
     for d, n in zip(ds, large, strict=True):
-        found.check(NEEDED, f"large n, d = {d:,}: n", n)
-    found.check(NEEDED, "blocks: log-log slope in K", power_law(ks, blocks)[0])
-    found.check(NEEDED, "large n: log-log slope in d", power_law(ds, large)[0])
-    found.draw(panel, "one ball", ds, ball, marker="s", **axes)
-    found.draw(panel, "large n (medians and clip)", ds, large, marker="o")
-    found.draw(
+        findings.check(NEEDED, f"large n, d = {d:,}: n", n)
+    findings.check(NEEDED, "blocks: log-log slope in K", power_law(ks, blocks)[0])
+    findings.check(NEEDED, "large n: log-log slope in d", power_law(ds, large)[0])
+    findings.draw(panel, "one ball", ds, ball, marker="s", **axes)
+    findings.draw(panel, "large n (medians and clip)", ds, large, marker="o")
+    findings.draw(
         f"{panel[:-1]}K, d = {max(ds):,}", "blocks", ks, blocks, x_label="blocks K", y_label="users"
     )
 

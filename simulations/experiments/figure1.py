@@ -7,26 +7,26 @@ import numpy as np
 from simulations.experiments.experiment import Findings
 
 
-def run(found: Findings) -> None:
+def run(findings: Findings) -> None:
     """Sort the users by their number of distinct items, s_i. NOT PRIVATE."""
-    s, loaded = found.settings, found.load()
+    s, loaded = findings.settings, findings.load()
     distinct = np.sort(np.diff(loaded.users.counts.indptr))[::-1]
     some = distinct[distinct > 0]
     if not len(some):
         raise ValueError(f"{loaded.title}: no user has any item")
     setting = "users with at least one item"
     share = float((some < s.below).mean())
-    found.check(setting, f"share with fewer than {s.below} distinct items", share)
+    findings.check(setting, f"share with fewer than {s.below} distinct items", share)
     for q in (50, 90, 99, 100):
-        found.show(setting, f"{q:g} % quantile of distinct items", np.percentile(some, q))
+        findings.show(setting, f"{q:g} % quantile of distinct items", np.percentile(some, q))
     shown = rank_points(len(some), s.points)
     rank = shown + 1.0
-    found.draw(loaded.title, "distinct items", rank, some[shown], style="-")
-    found.draw(loaded.title, f"{s.below} items", rank[[0, -1]], s.below, style="--")
+    findings.draw(loaded.title, "distinct items", rank, some[shown], style="-")
+    findings.draw(loaded.title, f"{s.below} items", rank[[0, -1]], s.below, style="--")
     if len(some) < len(distinct):
-        found.note(f"{len(distinct) - len(some):,} users without any item are left out")
+        findings.note(f"{len(distinct) - len(some):,} users without any item are left out")
     if some[0] < s.below:
-        found.note(f"no user has {s.below} distinct items or more: here the claim cannot fail")
+        findings.note(f"no user has {s.below} distinct items or more: here the claim cannot fail")
 
 
 def rank_points(n: int, most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -14,40 +14,40 @@ from simulations.experiments.single_items import COLUMNS, Pair, compare, protoco
 DEFAULT = "debiasing, our choice of C"
 
 
-def run(found: Findings) -> None:
+def run(findings: Findings) -> None:
     """Sweep the concentration of the users' rates. NOT PRIVATE."""
-    s = found.settings
+    s = findings.settings
     alphas = sorted(s.alphas)
-    points = [_pairs(found, alpha) for alpha in alphas]
+    points = [_pairs(findings, alpha) for alpha in alphas]
     mean = np.array([np.mean([(p.clipping, p.debiasing) for p in some], axis=0)
                      for some, _ in points])  # fmt: skip
     ours = [own for _, own in points]
     ratio = mean[:, 1] / mean[:, 0]
     least, most = alphas[0], alphas[-1]
-    found.check(f"alpha = {most:g}", "debiasing / clipping", ratio[-1])
-    found.check("all alpha", "largest debiasing / clipping", ratio.max())
-    found.check(f"alpha = {most:g} to {least:g}", "quotient of the two", ratio[-1] / ratio[0])
+    findings.check(f"alpha = {most:g}", "debiasing / clipping", ratio[-1])
+    findings.check("all alpha", "largest debiasing / clipping", ratio.max())
+    findings.check(f"alpha = {most:g} to {least:g}", "quotient of the two", ratio[-1] / ratio[0])
     for k, (alpha, (some, own)) in enumerate(zip(alphas, points, strict=True)):
         setting = f"alpha = {alpha:g}"
-        found.show(setting, "clipping", mean[k, 0])
-        found.show(setting, "debiasing", mean[k, 1])
-        found.show(setting, DEFAULT, own)
+        findings.show(setting, "clipping", mean[k, 0])
+        findings.show(setting, "debiasing", mean[k, 1])
+        findings.show(setting, DEFAULT, own)
         clips = np.concatenate([p.clips for p in some])
-        found.show(setting, "median C", float(np.median(clips)))
+        findings.show(setting, "median C", float(np.median(clips)))
     for k, name in enumerate(COLUMNS):  # exact expectations are lines, means of real runs crosses
-        found.draw("one item", name, alphas, mean[:, k], marker="o")
+        findings.draw("one item", name, alphas, mean[:, k], marker="o")
         real = [mean_and_error(np.concatenate([p.runs[k] for p in some])) for some, _ in points]
-        found.draw_means("one item", f"{name}, real runs", alphas, real, "x", "none")
-    found.draw("one item", DEFAULT, alphas, ours, marker="s")
-    found.users = found.users.rsplit(",", 1)[0]
+        findings.draw_means("one item", f"{name}, real runs", alphas, real, "x", "none")
+    findings.draw("one item", DEFAULT, alphas, ours, marker="s")
+    findings.users = findings.users.rsplit(",", 1)[0]
 
 
-def _pairs(found: Findings, alpha: float) -> tuple[list[Pair], float]:
+def _pairs(findings: Findings, alpha: float) -> tuple[list[Pair], float]:
     """Measure several populations of one concentration; the mean error of our default as well."""
-    s, pairs, ours = found.settings, [], []
+    s, pairs, ours = findings.settings, [], []
     for k in range(s.populations):
-        seed = digest64("figure4", found.seed, f"{alpha:g}", k)
-        users = found.load(alpha=alpha, seed=seed).users
+        seed = digest64("figure4", findings.seed, f"{alpha:g}", k)
+        users = findings.load(alpha=alpha, seed=seed).users
         protocol = protocol_for(users, s)
         pairs.append(compare(protocol, users, s.runs, seed))
         known = measured(replace(protocol, choice="excess"), users)

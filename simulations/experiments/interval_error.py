@@ -42,27 +42,31 @@ def theorem_24(n_users: int, epsilon: float, tau: float, width: float, times: fl
     return min(1.0, math.exp(-times) + math.exp(min(far, 0.0)))
 
 
-def judge(found: Findings) -> None:
+def judge(findings: Findings) -> None:
     """Measure errors against users, and their tail at the first number of them."""
-    s = found.settings.interval
+    s = findings.settings.interval
     eps, tau, ns, times = s["epsilon"], s["tau"], s["n"], s["times"]
-    errors = [_errors(found.seed, s, n) for n in ns]
+    errors = [_errors(findings.seed, s, n) for n in ns]
     unit = 8 * tau / (ns[0] * eps)
     beyond = np.array([float(np.mean(errors[0] >= t * unit)) for t in times])
     bound = np.array([theorem_24(ns[0], eps, tau, s["width"], t) for t in times])
     # three standard errors of a share that is as large as the theorem allows
     room = bound + 3 * np.sqrt(bound * (1 - bound) / s["runs"])
-    found.check(TAIL, "largest share beyond / (bound + 3 standard errors)", (beyond / room).max())
+    findings.check(
+        TAIL, "largest share beyond / (bound + 3 standard errors)", (beyond / room).max()
+    )
     panel, axes = TAIL, {"log": "y", "x_label": "T", "y_label": "share of runs beyond T"}
-    found.draw(panel, "measured", times, beyond, marker="x", style=" ", **axes)
-    found.draw(panel, "Theorem 24", times, bound, style="--", **axes)
+    findings.draw(panel, "measured", times, beyond, marker="x", style=" ", **axes)
+    findings.draw(panel, "Theorem 24", times, bound, style="--", **axes)
     means = [mean_and_error(e) for e in errors]
     panel, axes = RATE, {"x_label": "users n", "y_label": "mean error"}
-    found.draw_means(panel, "measured", ns, means, "x", " ", **axes)
-    found.draw(panel, "Theorem 24, T = 1", ns, 8 * tau / (np.array(ns) * eps), style="--", **axes)
-    found.check(RATE, "log-log slope in users", power_law(ns, [m for m, _ in means])[0])
+    findings.draw_means(panel, "measured", ns, means, "x", " ", **axes)
+    findings.draw(
+        panel, "Theorem 24, T = 1", ns, 8 * tau / (np.array(ns) * eps), style="--", **axes
+    )
+    findings.check(RATE, "log-log slope in users", power_law(ns, [m for m, _ in means])[0])
     most = max(m * n * eps / tau for (m, _), n in zip(means, ns, strict=True))
-    found.check(RATE, "n epsilon times the mean error / tau, largest", most)
+    findings.check(RATE, "n epsilon times the mean error / tau, largest", most)
 
 
 def _errors(seed: int, settings: Mapping[str, Any], n: int) -> Floats:

@@ -35,9 +35,9 @@ SAFE = 1e-3
 """Planned probability of a failed vote that is called safe."""
 
 
-def run(found: Findings) -> None:
+def run(findings: Findings) -> None:
     """Measure the three panels."""
-    m = Dimensions(found)
+    m = Dimensions(findings)
     for part in (m.against_dimension, m.against_users, m.edge):
         part()
 
@@ -81,9 +81,9 @@ class Dimensions(Grid):
             risk = np.array([self.risk(g, n, d) for n, d in points])
             naive = np.array([naive_mse(s.epsilon, n, d, geometry=g) for n, d in points])
             self.draw_errors(panel, f"mean-{g}: measured", x, errors, marker)
-            self.found.draw(panel, f"mean-{g}: planned risk", x, risk, style="--")
-            self.found.draw(panel, f"{g}: item level", x, naive / s.samples, style=":")
-            self.found.draw(panel, f"{g}: naive", x, naive, style="-.")
+            self.findings.draw(panel, f"mean-{g}: planned risk", x, risk, style="--")
+            self.findings.draw(panel, f"{g}: item level", x, naive / s.samples, style=":")
+            self.findings.draw(panel, f"{g}: naive", x, naive, style="-.")
             yield g, errors, risk, naive / s.samples
 
     def against_dimension(self) -> None:
@@ -91,12 +91,12 @@ class Dimensions(Grid):
         s, ds, n = self.settings, self.settings.dimensions, self.settings.users
         panel = f"against d: n = {n:,}, T = {s.samples:,}"
         for g, errors, risk, item in self.line(panel, ds, [(n, d) for d in ds]):
-            self.found.check(AGAINST_D, f"mean-{g}: log-log slope in d", *_slope(ds, errors))
+            self.findings.check(AGAINST_D, f"mean-{g}: log-log slope in d", *_slope(ds, errors))
             measured = np.array([e.mean for e in errors])
             for what, by in (("planned risk", risk), ("item level", item)):
                 ratio = measured / by
-                self.found.check(AGAINST_D, f"mean-{g}: least MSE / {what}", ratio.min())
-                self.found.check(AGAINST_D, f"mean-{g}: most MSE / {what}", ratio.max())
+                self.findings.check(AGAINST_D, f"mean-{g}: least MSE / {what}", ratio.min())
+                self.findings.check(AGAINST_D, f"mean-{g}: most MSE / {what}", ratio.max())
 
     def against_users(self) -> None:
         """Judge the slopes in n."""
@@ -104,10 +104,10 @@ class Dimensions(Grid):
         panel = f"against n: d = {d}, T = {s.samples:,}"
         for g, errors, risk, _ in self.line(panel, ns, [(n, d) for n in ns]):
             slope, stderr = _slope(ns, errors)
-            self.found.check(AGAINST_N, f"mean-{g}: log-log slope in n", slope, stderr)
+            self.findings.check(AGAINST_N, f"mean-{g}: log-log slope in n", slope, stderr)
             quantity = f"mean-{g}: the slope less the planned one"
             planned = log_slope(np.log(ns), risk)[0]
-            self.found.check(AGAINST_N, quantity, slope - planned, stderr)
+            self.findings.check(AGAINST_N, quantity, slope - planned, stderr)
 
     def edge(self) -> None:
         """Judge the localisation term, of the coordinates whose vote succeeded."""
@@ -119,9 +119,9 @@ class Dimensions(Grid):
         relative = np.array([_relative(e) for e in errors])
         some = (x >= s.edge[0]) & (x <= s.edge[1])
         slope = log_slope(x[some], y[some], relative[some])
-        self.found.check(EDGE, "mean-linf: slope of ln MSE in n / d", *slope)
+        self.findings.check(EDGE, "mean-linf: slope of ln MSE in n / d", *slope)
         missed = float(np.mean([e.missed for e in errors], where=some))
-        self.found.check(EDGE, "share of coordinates whose vote failed", missed)
+        self.findings.check(EDGE, "share of coordinates whose vote failed", missed)
 
         def plan(n: int) -> tuple[int, float]:
             one = plan_univariate(n, 1 / 32, 1.0, s.epsilon)
@@ -129,12 +129,12 @@ class Dimensions(Grid):
 
         votes = next(n for n in range(1, 1 << 20) if plan(n)[0] > 1)
         safe = next(n for n in range(votes, 1 << 20) if plan(n)[1] < SAFE)
-        self.found.check(EDGE, "least n / d of a plan with a vote", votes)
-        self.found.check(EDGE, "least n / d of a planned failure below 1e-3", safe)
+        self.findings.check(EDGE, "least n / d of a plan with a vote", votes)
+        self.findings.check(EDGE, "least n / d of a planned failure below 1e-3", safe)
         panel = f"the edge, against n / d: d = {d}, T = {T:,}"
-        self.found.draw(panel, "mean-linf: votes that succeeded", x, y, y * relative, "D")
+        self.findings.draw(panel, "mean-linf: votes that succeeded", x, y, y * relative, "D")
         risk = [d * p.plan.risk for p in protocols]
-        self.found.draw(panel, "mean-linf: planned risk", x, risk, style="--")
+        self.findings.draw(panel, "mean-linf: planned risk", x, risk, style="--")
 
 
 def _slope(x: Sequence[int], errors: Sequence[Errors]) -> tuple[float, float]:

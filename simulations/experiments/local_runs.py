@@ -26,8 +26,8 @@ Population = Callable[[np.random.Generator], tuple[Users, Floats]]
 class Grid:
     """A grid of sizes at one budget and one spread of means, each point measured once."""
 
-    def __init__(self, found: Findings) -> None:
-        self.found, self.settings = found, found.settings
+    def __init__(self, findings: Findings) -> None:
+        self.findings, self.settings = findings, findings.settings
         if self.settings.spread > 1:  # of the largest coordinate possible
             raise ValueError(f"spread must be at most 1, got {self.settings.spread}")
         self._known: dict[tuple[object, ...], Errors] = {}
@@ -44,7 +44,7 @@ class Grid:
         point = protocol, *key
         if point not in self._known:
             self._known[point] = measure(
-                protocol, population, repeats, self.found.seed, *key, reach=reach
+                protocol, population, repeats, self.findings.seed, *key, reach=reach
             )
         return self._known[point]
 
@@ -53,7 +53,7 @@ class Grid:
     ) -> None:
         """Draw mean squared errors with their standard errors."""
         means = [(e.mean, e.stderr) for e in errors]
-        self.found.draw_means(panel, label, x, means, marker)
+        self.findings.draw_means(panel, label, x, means, marker)
 
 
 def naive_mse(
@@ -136,7 +136,7 @@ def measure(
     return Errors(np.array(each), reach)
 
 
-def largest_ratio(found: Sequence[tuple[float, float | None]], theory: ArrayLike) -> float:
+def largest_ratio(findings: Sequence[tuple[float, float | None]], theory: ArrayLike) -> float:
     """Return the largest measured / predicted, each less two of its standard errors.
 
     The largest of many noisy ratios is above 1 even where no expectation is.
@@ -144,7 +144,7 @@ def largest_ratio(found: Sequence[tuple[float, float | None]], theory: ArrayLike
     >>> largest_ratio([(1.0, 0.1), (3.0, 1.0)], [1.0, 2.0])
     0.8
     """
-    low = np.array([mean - 2 * (stderr or 0.0) for mean, stderr in found])
+    low = np.array([mean - 2 * (stderr or 0.0) for mean, stderr in findings])
     return float((low / np.asarray(theory)).max())
 
 

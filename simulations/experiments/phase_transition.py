@@ -29,9 +29,9 @@ PRINTED = "the paper's mode"
 CHANNELS = ("laplace", "onebit", "piecewise")
 
 
-def run(found: Findings) -> None:
+def run(findings: Findings) -> None:
     """Measure the three panels."""
-    p = Phases(found)
+    p = Phases(findings)
     for part in (p.against_samples, p.channels, p.plateau, p.bend):
         part()
 
@@ -73,11 +73,11 @@ class Phases(Grid):
         for n in s.n_users:
             self.draw_errors(panel, f"n = {n:,}", s.samples, self.row(n, s.samples))
             risk = self.risk([(n, T) for T in s.samples])
-            self.found.draw(panel, "planned risk", s.samples, risk, style="--")
+            self.findings.draw(panel, "planned risk", s.samples, risk, style="--")
         Ts = s.steady_samples
         slopes = [_slope(Ts, self.row(n, Ts)) for n in s.steady_users]
-        self.found.check(STEADY, "auto: steepest log-log slope in T, over n", *min(slopes))
-        self.found.check(STEADY, "auto: flattest log-log slope in T, over n", *max(slopes))
+        self.findings.check(STEADY, "auto: steepest log-log slope in T, over n", *min(slopes))
+        self.findings.check(STEADY, "auto: flattest log-log slope in T, over n", *max(slopes))
 
     def channels(self) -> None:
         """Judge the constants before the plateau, and the paper's mode; draw all of one n."""
@@ -89,19 +89,19 @@ class Phases(Grid):
             mean = np.array([users * at * [e.mean for e in row] for users, row in rows])
             stderr = np.array([users * at * [e.stderr for e in row] for users, row in rows])
             least, most = (mean + 2 * stderr).min(), (mean - 2 * stderr).max()
-            self.found.check(STEADY, f"{kind}: least n T MSE, + 2 stderr", least)
-            self.found.check(STEADY, f"{kind}: most n T MSE, - 2 stderr", most)
-            self.found.check(STEADY, f"{kind}: average n T MSE", float(mean.mean()))
+            self.findings.check(STEADY, f"{kind}: least n T MSE, + 2 stderr", least)
+            self.findings.check(STEADY, f"{kind}: most n T MSE, - 2 stderr", most)
+            self.findings.check(STEADY, f"{kind}: average n T MSE", float(mean.mean()))
             self.draw_errors(panel, kind, Ts, self.row(n, Ts, kind), marker)
         self.draw_errors(panel, PRINTED, Ts, self.row(n, Ts, mode="paper"), "X")
         slope = _slope(Ts, self.row(s.paper_users, Ts, mode="paper"))
-        self.found.check(PRINTED, "log-log slope in T", *slope)
+        self.findings.check(PRINTED, "log-log slope in T", *slope)
         bit = naive_mse(s.epsilon, n)
         # a sample +-1 has variance 1 at most; a bit is as spread as it can be
         laplace = naive_mse(s.epsilon, n, kind="laplace", item_variance=1.0)
-        self.found.draw(panel, "naive: one sample, formula", at, bit, style="-.")
-        self.found.draw(panel, "item level, Laplace, formula", at, laplace / at, style=":")
-        self.found.draw(panel, "item level, one bit, formula", at, bit / at, style="--")
+        self.findings.draw(panel, "naive: one sample, formula", at, bit, style="-.")
+        self.findings.draw(panel, "item level, Laplace, formula", at, laplace / at, style=":")
+        self.findings.draw(panel, "item level, one bit, formula", at, bit / at, style="--")
 
     def plateau(self) -> None:
         """Judge how the plateau falls with n, of the runs whose vote succeeded."""
@@ -110,17 +110,17 @@ class Phases(Grid):
         flat, risk = np.array([e.localized for e in errors]), self.risk([(n, T) for n in ns])
         relative = math.sqrt(2 / s.repeats)  # of a mean of squared Gaussians
         slope = log_slope(ns, flat, np.full(len(ns), relative))
-        self.found.check(FLAT, "slope of ln MSE in n", *slope)
-        self.found.check(FLAT, "slope of the plans' ln risk in n", log_slope(ns, risk)[0])
+        self.findings.check(FLAT, "slope of ln MSE in n", *slope)
+        self.findings.check(FLAT, "slope of the plans' ln risk in n", log_slope(ns, risk)[0])
         ratio = float(np.exp(np.log(flat / risk).mean()))
-        self.found.check(FLAT, "MSE / planned risk, geometric mean", ratio)
+        self.findings.check(FLAT, "MSE / planned risk, geometric mean", ratio)
         missed = float(np.mean([e.missed for e in errors]))
-        self.found.check(FLAT, "share of runs whose vote failed", missed)
+        self.findings.check(FLAT, "share of runs whose vote failed", missed)
         panel, axes = f"the plateau, T = {T:.1g}, against n", {"x_label": "n, users"}
-        self.found.draw(
+        self.findings.draw(
             panel, "runs whose vote succeeded", ns, flat, flat * relative, "x", " ", **axes
         )
-        self.found.draw(panel, "planned risk", ns, risk, style="--", **axes)
+        self.findings.draw(panel, "planned risk", ns, risk, style="--", **axes)
 
     def bend(self) -> None:
         """Judge where the line of slope -1 meets the plateau."""
@@ -132,8 +132,8 @@ class Phases(Grid):
             constant = np.mean([n * T * e.mean for T, e in zip(Ts, self.row(n, Ts), strict=True)])
             flat = self.errors(self.mean(n, flat_at), flat_at).localized
             at.append(float(constant) / (n * flat) / cap)
-        self.found.check(BEND, "least T of the bend / N^2", min(at))
-        self.found.check(BEND, "most T of the bend / N^2", max(at))
+        self.findings.check(BEND, "least T of the bend / N^2", min(at))
+        self.findings.check(BEND, "most T of the bend / N^2", max(at))
 
 
 def _slope(Ts: Sequence[int], errors: Sequence[Errors]) -> tuple[float, float]:

@@ -95,12 +95,12 @@ class Crowd:
         )
 
 
-def run(found: Findings) -> None:
+def run(findings: Findings) -> None:
     """Measure the three parts."""
-    s = found.settings
-    _sizes(found)
-    _errors(found, DENSE, "ks", s.dense_users, s.dense_symbols, s.dense_medians)
-    _errors(found, SPARSE, "presence", s.sparse_users, s.sparse_symbols, s.sparse_medians)
+    s = findings.settings
+    _sizes(findings)
+    _errors(findings, DENSE, "ks", s.dense_users, s.dense_symbols, s.dense_medians)
+    _errors(findings, SPARSE, "presence", s.sparse_users, s.sparse_symbols, s.sparse_medians)
 
 
 def lemma_10_users(m_max: int, epsilon: float, beta: float) -> float:
@@ -122,11 +122,11 @@ def lemma_10_holds(
     return near and size >= half and kept >= s / 4 and users >= 3 * s / 8
 
 
-def _sizes(found: Findings) -> None:
+def _sizes(findings: Findings) -> None:
     """Judge how often Lemma 10 holds, with the paper's rule and with ours."""
-    s = found.settings
+    s = findings.settings
     crowd = Crowd(s.size_users, s.median, s.m_max, s.dense_symbols)
-    seed = digest64("ragged-users", found.seed, "sizes") >> 1
+    seed = digest64("ragged-users", findings.seed, "sizes") >> 1
     users, sizes = crowd.draw(seed)
     least = {}
     for rule, mode in (("dyadic", "paper"), ("em", "default")):
@@ -137,37 +137,37 @@ def _sizes(found: Findings) -> None:
             estimate.needed(rule)
             size, kept = int(estimate.public["size"]), estimate.public["users"]
             holds.append(lemma_10_holds(sizes, size, kept, s.m_max, eps, s.beta))
-        found.check(LEMMA_10, f"share of runs in which it holds, {rule}", float(np.mean(holds)))
+        findings.check(LEMMA_10, f"share of runs in which it holds, {rule}", float(np.mean(holds)))
         if rule == "dyadic":
             over = crowd.n_users / lemma_10_users(s.m_max, eps, s.beta)
-            found.check(LEMMA_10, "users / users that it asks for", over)
+            findings.check(LEMMA_10, "users / users that it asks for", over)
         least[rule] = protocol.least_users * eps  # the two have other budgets
     saved = least["dyadic"] / least["em"]
-    found.check(LEMMA_10, "fewest users of the paper's rule / of ours", saved)
+    findings.check(LEMMA_10, "fewest users of the paper's rule / of ours", saved)
 
 
 def _errors(
-    found: Findings, setting: str, mechanism: str, n_users: int, k: int, medians: list[int]
+    findings: Findings, setting: str, mechanism: str, n_users: int, k: int, medians: list[int]
 ) -> None:
     """Measure the l1 error from p, of users who differ in size and of users who do not."""
-    s, panel = found.settings, f"{setting}: l1 error against the median size"
+    s, panel = findings.settings, f"{setting}: l1 error against the median size"
     losses = np.empty((2, len(medians), s.repeats))
     for i, median in enumerate(medians):
         crowd = Crowd(n_users, median, s.m_max, k)
         protocols = crowd.protocol(mechanism, s), crowd.alike(mechanism, s)
         for r in range(s.repeats):
-            seed = digest64("ragged-users", found.seed, setting, median, r) >> 1
+            seed = digest64("ragged-users", findings.seed, setting, median, r) >> 1
             for at, protocol in enumerate(protocols):
                 users = crowd.draw(seed, alike=bool(at))[0]
                 estimate = execute(protocol, users, Options(seed=seed)).estimate
                 losses[at, i, r] = float(np.abs(estimate.needed(setting) - crowd.p).sum())
     for at, label in enumerate(("sizes differ", "all users have the median")):
-        found.draw_means(panel, label, medians, [mean_and_error(x) for x in losses[at]])
+        findings.draw_means(panel, label, medians, [mean_and_error(x) for x in losses[at]])
     rate = k * math.sqrt(math.log(1 / s.delta)) / (np.sqrt(medians) * s.epsilon * n_users)
     label = "privacy's part of the theorem, constants of 1"
-    found.draw(panel, label, medians, rate, style="--")
+    findings.draw(panel, label, medians, rate, style="--")
     means = losses.mean(axis=2)
-    found.check(setting, "log-log slope in the median size", power_law(medians, means[0])[0])
+    findings.check(setting, "log-log slope in the median size", power_law(medians, means[0])[0])
     ratio = means[0] / means[1]
-    found.check(setting, "least error / error where all have the median", float(ratio.min()))
-    found.check(setting, "largest error / error where all have the median", float(ratio.max()))
+    findings.check(setting, "least error / error where all have the median", float(ratio.min()))
+    findings.check(setting, "largest error / error where all have the median", float(ratio.max()))

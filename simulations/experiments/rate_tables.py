@@ -38,46 +38,49 @@ Rate = Callable[[float], float]
 STYLES = (":", "-.", "--", "-")
 
 
-def run(found: Findings) -> None:
+def run(findings: Findings) -> None:
     """Measure the four tables, and the ratios of Figure 1."""
     for part in (_box, _ball, _sparse, _density):
-        part(found)
+        part(findings)
 
 
 def _table(
-    found: Findings, name: str, Ts: Sequence[int], measured: Sequence[Measured],
+    findings: Findings, name: str, Ts: Sequence[int], measured: Sequence[Measured],
     rates: Mapping[str, Rate],
 ) -> Floats:  # fmt: skip
     """Draw a table's rates with the measured points; judge slope and constants."""
-    s, at, grid = found.settings, np.array(Ts), np.geomspace(Ts[0], Ts[-1], 60)
+    s, at, grid = findings.settings, np.array(Ts), np.geomspace(Ts[0], Ts[-1], 60)
     for (label, rate), style in zip(rates.items(), STYLES, strict=False):
-        found.draw(name, label, grid, [rate(float(T)) for T in grid], style=style)
-    found.draw_means(name, "measured, user level", Ts, measured, "o", " ")
+        findings.draw(name, label, grid, [rate(float(T)) for T in grid], style=style)
+    findings.draw_means(name, "measured, user level", Ts, measured, "o", " ")
     mean = np.array([m for m, _ in measured])
     some = (at >= s.slope_from) & (at <= s.slope_to)
-    found.check(name, "log-log slope in T", power_law(at[some], mean[some])[0])
+    findings.check(name, "log-log slope in T", power_law(at[some], mean[some])[0])
     ratio = mean / np.array([rates[USER](float(T)) for T in Ts])
     ratio = ratio[at <= s.slope_to]  # the plateau's constant c is not named
-    found.check(name, "least measured / rate", float(ratio.min()))
-    found.check(name, "most measured / rate", float(ratio.max()))
+    findings.check(name, "least measured / rate", float(ratio.min()))
+    findings.check(name, "most measured / rate", float(ratio.max()))
     return mean
 
 
 def _figure(
-    found: Findings, label: str, Ts: Sequence[int], mean: Floats, item: Floats,
+    findings: Findings, label: str, Ts: Sequence[int], mean: Floats, item: Floats,
     rates: Mapping[str, Rate],
 ) -> None:  # fmt: skip
     """Draw item level over user level: the rates' ratio, and that of the measured constants."""
     ratio, grid = item / mean, np.geomspace(Ts[0], Ts[-1], 60)
     theory = [rates[ITEM](float(T)) / rates[USER](float(T)) for T in grid]
-    found.draw(FIGURE, f"{label}, measured", Ts, ratio, marker="o", style=" ")
-    found.draw(FIGURE, f"{label}, rates", grid, theory, style="--")
-    found.check(FIGURE, f"{label}: most item level / measured", float(ratio.max()))
-    found.check(FIGURE, f"{label}: item level / measured at the largest T", ratio[-1])
+    findings.draw(FIGURE, f"{label}, measured", Ts, ratio, marker="o", style=" ")
+    findings.draw(FIGURE, f"{label}, rates", grid, theory, style="--")
+    findings.check(FIGURE, f"{label}: most item level / measured", float(ratio.max()))
+    findings.check(FIGURE, f"{label}: item level / measured at the largest T", ratio[-1])
 
 
 def _means(
-    found: Findings, protocols: Sequence[MeanLinf | MeanL2], make: Callable[..., Users], most: float
+    findings: Findings,
+    protocols: Sequence[MeanLinf | MeanL2],
+    make: Callable[..., Users],
+    most: float,
 ) -> list[Measured]:
     """Measure means drawn anew, uniform up to ``most`` in every coordinate."""
     measured = list[Measured]()
@@ -87,48 +90,49 @@ def _means(
             theta = rng.uniform(-most, most, p.dimension)
             return make(p.n_users, p.samples_per_user, theta, rng), theta
 
-        errors = measure(p, users, found.settings.repeats, found.seed)
+        errors = measure(p, users, findings.settings.repeats, findings.seed)
         measured.append((errors.mean, errors.stderr))
     return measured
 
 
-def _box(found: Findings) -> None:
+def _box(findings: Findings) -> None:
     """Measure means in a box, for which user level is never better than item level."""
-    s = found.settings
+    s = findings.settings
     n, d, e, Ts = s.box_n, s.box_d, s.epsilon, s.box_T
-    measured = _means(found, [MeanLinf(e, n, d, T) for T in Ts], box_means, 0.8)
+    measured = _means(findings, [MeanLinf(e, n, d, T) for T in Ts], box_means, 0.8)
     rates: dict[str, Rate] = {
         "without privacy": lambda T: d / (n * T),
         "user level, central": lambda T: d / (n * T) + d * d / (n * n * T * e**2),
         ITEM: lambda T: d * d / (n * T * e**2),
         USER: lambda T: rate_box(n, T, e, d),
     }
-    mean = _table(found, BOX, Ts, measured, rates)
-    _figure(found, "box", Ts, mean, np.array([naive_mse(e, n * T, d) for T in Ts]), rates)
+    mean = _table(findings, BOX, Ts, measured, rates)
+    _figure(findings, "box", Ts, mean, np.array([naive_mse(e, n * T, d) for T in Ts]), rates)
 
 
-def _ball(found: Findings) -> None:
+def _ball(findings: Findings) -> None:
     """Measure means in a ball, whose error is linear in d."""
-    s = found.settings
+    s = findings.settings
     n, d, e, Ts = s.ball_n, s.ball_d, s.epsilon, s.T
     protocols = [MeanL2(e, n, d, T) for T in Ts]
-    measured = _means(found, protocols, ball_means, 0.5 / math.sqrt(d))
+    measured = _means(findings, protocols, ball_means, 0.5 / math.sqrt(d))
     rates: dict[str, Rate] = {
         "without privacy": lambda T: 1 / (n * T),
         ITEM: lambda T: d / (n * T * e**2),
         USER: lambda T: rate_ball(n, T, e, d),
     }
-    _table(found, BALL, Ts, measured, rates)
+    _table(findings, BALL, Ts, measured, rates)
 
 
-def _sparse(found: Findings) -> None:
+def _sparse(findings: Findings) -> None:
     """Measure sparse means, for which user level beats item level."""
-    settings, e = found.settings, found.settings.epsilon
+    settings, e = findings.settings, findings.settings.epsilon
     n, d, s, Ts = settings.sparse_n, settings.sparse_d, settings.s, settings.sparse_T
     tasks = [Task(e, n, T, d, s, settings.amplitude) for T in Ts]
     nothing = tasks[0].nothing
     measured = [
-        mean_and_error(t.losses(t.protocol(), found.seed, "rates", settings.repeats)) for t in tasks
+        mean_and_error(t.losses(t.protocol(), findings.seed, "rates", settings.repeats))
+        for t in tasks
     ]
     rates: dict[str, Rate] = {
         "without privacy": lambda T: s * math.log(math.e * d / s) / (n * T),
@@ -138,18 +142,18 @@ def _sparse(found: Findings) -> None:
             nothing, s * math.log(d) / T + s * s * math.log(n * e**2 * T) / (n * T * e**2)
         ),
     }
-    mean = _table(found, SPARSE, Ts, measured, rates)
+    mean = _table(findings, SPARSE, Ts, measured, rates)
     items = np.array([min(nothing, t.item_level) for t in tasks])
-    _figure(found, "sparse", Ts, mean, items, rates)
+    _figure(findings, "sparse", Ts, mean, items, rates)
 
 
-def _density(found: Findings) -> None:
+def _density(findings: Findings) -> None:
     """Measure densities, whose rates are powers with the smoothness in them."""
-    s = found.settings
+    s = findings.settings
     n, e, b, Ts = s.density_n, s.epsilon, s.smoothness, s.density_T
     protocols = [Density(e, n, T, smoothness=b) for T in Ts]
     measured = [
-        mean_and_error(_density_losses(p, n, T, s.density_repeats, found.seed))
+        mean_and_error(_density_losses(p, n, T, s.density_repeats, findings.seed))
         for p, T in zip(protocols, Ts, strict=True)
     ]
     rates: dict[str, Rate] = {
@@ -160,7 +164,7 @@ def _density(found: Findings) -> None:
             (n * T) ** (-2 * b / (2 * b + 1)) + (n * T * e) ** (-2 * b / (b + 1))
         ),
     }
-    _table(found, DENSITY, Ts, measured, rates)
+    _table(findings, DENSITY, Ts, measured, rates)
 
 
 def _density_losses(protocol: Protocol, n: int, T: int, repeats: int, seed: int) -> Floats:

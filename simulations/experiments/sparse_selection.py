@@ -96,16 +96,16 @@ class Task:
         return (self.d / math.tanh(self.epsilon / 2)) ** 2 / self.n
 
 
-def run(found: Findings) -> None:
+def run(findings: Findings) -> None:
     """Measure the two procedures of Theorem 8."""
-    _selection(found)
-    _thresholding(found)
+    _selection(findings)
+    _thresholding(findings)
 
 
-def _selection(found: Findings) -> None:
+def _selection(findings: Findings) -> None:
     """Judge how the error of selection moves with d, beside folds of users for each coordinate."""
-    s = found.settings
-    base, seed = Task(s.epsilon, d=1, **s.selection), found.seed
+    s = findings.settings
+    base, seed = Task(s.epsilon, d=1, **s.selection), findings.seed
     runs = s.selection_runs
     tasks = [replace(base, d=d) for d in s.dimensions]
     theory = [t.predicted for t in tasks]
@@ -119,38 +119,38 @@ def _selection(found: Findings) -> None:
     where = f"{SELECT}: n = {base.n:,}, T = {base.T}, s = {base.s}, +-{base.amplitude:g}"
     every = np.unique([*s.dimensions, *s.fold_dimensions])
     items = [replace(base, d=int(d)).item_level for d in every]
-    found.draw_means(where, "sparse-mean, select", s.dimensions, ours, "o")
-    found.draw(where, "its prediction", s.dimensions, theory, style="--")
-    found.draw_means(where, "mean-linf", s.fold_dimensions, linf, "s")
-    found.draw(where, "item level: n T users of 1 sample", every, items, style="-.")
-    found.draw(where, "nothing, 0", every, base.nothing, style=":")
+    findings.draw_means(where, "sparse-mean, select", s.dimensions, ours, "o")
+    findings.draw(where, "its prediction", s.dimensions, theory, style="--")
+    findings.draw_means(where, "mean-linf", s.fold_dimensions, linf, "s")
+    findings.draw(where, "item level: n T users of 1 sample", every, items, style="-.")
+    findings.draw(where, "nothing, 0", every, base.nothing, style=":")
     for d, measured in zip(s.dimensions, ours, strict=True):
-        found.check(SELECT, f"SSE at d = {d:,}", *measured)
+        findings.check(SELECT, f"SSE at d = {d:,}", *measured)
     lost = [m for t, (m, _) in zip(folds, linf, strict=True) if t.d > base.n / 40]
     mean = [m for m, _ in ours]
-    found.check(SELECT, "log-log slope in d", power_law(s.dimensions, mean)[0])
+    findings.check(SELECT, "log-log slope in d", power_law(s.dimensions, mean)[0])
     largest = largest_ratio(ours, theory)
-    found.check(SELECT, "largest measured / predicted, - 2 stderr", largest)
+    findings.check(SELECT, "largest measured / predicted, - 2 stderr", largest)
     better = tasks[-1].item_level / mean[-1]
-    found.check(SELECT, "item level / sparse-mean at the largest d", better)
+    findings.check(SELECT, "item level / sparse-mean at the largest d", better)
     least = min(lost, default=math.nan) / base.nothing
-    found.check(SELECT, "mean-linf / nothing, least for d > n / 40", least)
-    found.check(SELECT, "naive / nothing at the least d", tasks[0].naive / base.nothing)
+    findings.check(SELECT, "mean-linf / nothing, least for d > n / 40", least)
+    findings.check(SELECT, "naive / nothing at the least d", tasks[0].naive / base.nothing)
 
 
-def _thresholding(found: Findings) -> None:
+def _thresholding(findings: Findings) -> None:
     """Judge how the error of thresholding moves with n, T and d.
 
     It estimates all d coordinates in folds and drops what noise explains: its error has the factor
     d, and none that asks a user to see a signal in its own samples.
     """
-    s = found.settings
+    s = findings.settings
     base = Task(s.epsilon, **s.threshold)
 
     def errors(tasks: Sequence[Task]) -> list[tuple[float, float | None]]:
         runs = s.threshold_runs
         return [
-            mean_and_error(t.losses(t.protocol(method=THRESHOLD), found.seed, THRESHOLD, runs))
+            mean_and_error(t.losses(t.protocol(method=THRESHOLD), findings.seed, THRESHOLD, runs))
             for t in tasks
         ]
 
@@ -162,13 +162,13 @@ def _thresholding(found: Findings) -> None:
         theory = [t.s * t.protocol(method=THRESHOLD).plan.risk for t in tasks]
         mean = np.array([m for m, _ in sse])
         panel, axes = f"{SECOND}, against {axis}, {words}", {"x_label": f"{axis}, {words}"}
-        found.draw_means(panel, "thresholding", x, sse, "o", " ", **axes)
-        found.draw(panel, "predicted", x, theory, style="--", **axes)
+        findings.draw_means(panel, "thresholding", x, sse, "o", " ", **axes)
+        findings.draw(panel, "predicted", x, theory, style="--", **axes)
         rate = mean[0] * (np.array(x) / x[0]) ** float(wanted)
-        found.draw(panel, f"{axis}^{wanted}, through the first", x, rate, style=":", **axes)
+        findings.draw(panel, f"{axis}^{wanted}, through the first", x, rate, style=":", **axes)
         slope = power_law(x, mean)[0]
-        found.check(SECOND, f"log-log slope in {axis}", slope)
+        findings.check(SECOND, f"log-log slope in {axis}", slope)
         less = slope - power_law(x, theory)[0]
-        found.check(SECOND, f"slope in {axis} less the predicted one", less)
+        findings.check(SECOND, f"slope in {axis} less the predicted one", less)
     lost = errors([replace(base, n=s.few_n)])[0][0] / base.nothing
-    found.check(SECOND, "thresholding / nothing, with few users for d folds", lost)
+    findings.check(SECOND, "thresholding / nothing, with few users for d folds", lost)

@@ -34,27 +34,27 @@ PROVEN = 12.0
 """Constant of the paper's Corollary B.5: V <= 12 ln(C_m / 2 delta) times the expected loss."""
 
 
-def run(found: Findings) -> None:
+def run(findings: Findings) -> None:
     """Measure table and figure.
 
     The paper prints one run of the private choice: its number is judged by the law of one run, for
     which choice, sampling and noise are drawn many times. The expected loss is shown as well: the
     average over the exact probabilities of the choice.
     """
-    s = found.settings
+    s = findings.settings
     if s.clip_step > s.clip_max:
         raise ValueError(f"clip_step must be at most clip_max, got {s.clip_step}")
-    for case in cases(found):
-        row = Row.of(found, case)
-        if found.request.population != SYNTHETIC and len(case.users) < s.whole_file:
-            found.only_shown()
-            found.not_judged.append(
+    for case in cases(findings):
+        row = Row.of(findings, case)
+        if findings.request.population != SYNTHETIC and len(case.users) < s.whole_file:
+            findings.only_shown()
+            findings.not_judged.append(
                 f"{case.name}: the printed numbers are of the whole file, and this part has "
                 f"{len(case.users):,} users"
             )
-        row.judge_table(found)
-        row.judge_bound(found)
-        row.draw(found)
+        row.judge_table(findings)
+        row.judge_bound(findings)
+        row.draw(findings)
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,10 @@ class Row:
     quantiles: dict[str, tuple[int, Floats]]
 
     @classmethod
-    def of(cls, found: Findings, case: Case) -> Row:
+    def of(cls, findings: Findings, case: Case) -> Row:
         """Sample the users at all thresholds and evaluate both algorithms."""
-        s, releases = found.settings, case.releases()
-        rng = np.random.default_rng(digest64("table1", found.seed, case.name))
+        s, releases = findings.settings, case.releases()
+        rng = np.random.default_rng(digest64("table1", findings.seed, case.name))
         tasks = [r.task(s.epsilon_choice, s.clip_max, s.clip_step) for r in releases]
         levels = np.quantile(margins(case.users)[0], (0.5, 0.9), method="inverted_cdf")
         clips: Counts = np.maximum(levels, 1).astype(np.int64)
@@ -129,50 +129,50 @@ class Row:
         quantiles = dict(zip((MEDIAN, Q90), zip(clips.tolist(), losses, strict=True), strict=True))
         return cls(case, paper, ours, quantiles)
 
-    def judge_table(self, found: Findings) -> None:
+    def judge_table(self, findings: Findings) -> None:
         """Judge the paper's four numbers, and its claims for ours."""
         name, paper, ours = self.case.name, self.paper, self.ours
-        self._printed(found, BEST, paper.best[1])
-        self._printed(found, PRIVATE, paper.expected)
+        self._printed(findings, BEST, paper.best[1])
+        self._printed(findings, PRIVATE, paper.expected)
         for quantity, (_, losses) in self.quantiles.items():
-            self._printed(found, quantity, losses)
+            self._printed(findings, quantity, losses)
         one, best = paper.expected.mean(), paper.best[1].mean()
-        found.show(name, f"{PRIVATE} / {BEST}", one / best)
+        findings.show(name, f"{PRIVATE} / {BEST}", one / best)
         baseline = min(losses.mean() for _, losses in self.quantiles.values())
-        found.check(name, "private C* / better quantile", one / baseline)
-        found.check(name, f"{BEST}, ours / paper's", ours.best[1].mean() / best)
-        found.check(name, f"{PRIVATE}, ours / paper's", ours.expected.mean() / one)
+        findings.check(name, "private C* / better quantile", one / baseline)
+        findings.check(name, f"{BEST}, ours / paper's", ours.best[1].mean() / best)
+        findings.check(name, f"{PRIVATE}, ours / paper's", ours.expected.mean() / one)
         clips = ", ".join(f"{q} {c}" for q, (c, _) in self.quantiles.items())
-        found.note(
+        findings.note(
             f"{name}: epsilon {self.case.epsilon:g}; best C {paper.best[0]}, private C* on average "
             f"{paper.clip:.0f} (ours {ours.clip:.0f}), {clips}; 95 % of the runs with private C* "
             f"lose {paper.spread}; of ours {ours.spread}"
         )
 
-    def _printed(self, found: Findings, quantity: str, losses: Floats) -> None:
+    def _printed(self, findings: Findings, quantity: str, losses: Floats) -> None:
         """Compare with a printed number; one of a single run with the law of one run."""
         name, measured = self.case.name, mean_and_error(losses)
-        check = found.request.judge(self.case.setting, quantity, *measured)
+        check = findings.request.judge(self.case.setting, quantity, *measured)
         if check is None:
-            found.show(name, quantity, *measured)
+            findings.show(name, quantity, *measured)
             return
         as_printed = self.case.reading == AS_PRINTED
-        cause = found.settings.cause_as_printed if as_printed else check.cause
-        found.checks.append(replace(check, setting=name, cause=cause))
+        cause = findings.settings.cause_as_printed if as_printed else check.cause
+        findings.checks.append(replace(check, setting=name, cause=cause))
         if quantity == PRIVATE:
             share = float((self.paper.runs <= (check.paper or 0.0)).mean())
-            found.check(name, ONE_RUN, share)
-            found.checks[-1] = replace(found.checks[-1], cause=cause)
+            findings.check(name, ONE_RUN, share)
+            findings.checks[-1] = replace(findings.checks[-1], cause=cause)
 
-    def judge_bound(self, found: Findings) -> None:
+    def judge_bound(self, findings: Findings) -> None:
         """Judge V against the expected loss at every C, as Figure 3 shows them."""
         ratio = self.bound / self.paper.losses.mean(axis=0)
-        room = self.case.epsilon + math.log(found.settings.clip_max / (2 * self.case.delta))
-        found.check(self.case.name, "smallest V / loss", ratio.min())
+        room = self.case.epsilon + math.log(findings.settings.clip_max / (2 * self.case.delta))
+        findings.check(self.case.name, "smallest V / loss", ratio.min())
         largest = float(ratio.max() / room)
-        found.check(self.case.name, "largest V / loss / 12 log, proven", largest / PROVEN)
-        found.check(self.case.name, "largest V / loss / log", largest)
-        found.show(self.case.name, "largest V / loss", ratio.max())
+        findings.check(self.case.name, "largest V / loss / 12 log, proven", largest / PROVEN)
+        findings.check(self.case.name, "largest V / loss / log", largest)
+        findings.show(self.case.name, "largest V / loss", ratio.max())
 
     @property
     def bound(self) -> Floats:
@@ -180,15 +180,17 @@ class Row:
         users = self.case.users
         return np.asarray(scores_of(self.paper.task, users) / margins(users)[0].sum())
 
-    def draw(self, found: Findings) -> None:
+    def draw(self, findings: Findings) -> None:
         """Draw loss and bound at every threshold of the grid, and where the choices fall."""
         panel = self.case.name
         for label, one, style, marker in (
             ("paper's algorithm", self.paper, "-", "D"),
             ("ours", self.ours, "--", "s"),
         ):
-            found.draw(panel, label, one.task.grid, one.losses.mean(axis=0), style=style)
-            found.draw(panel, f"private C*, {label}", [one.clip], one.expected.mean(), None, marker)
-        found.draw(panel, "V (paper's bound)", self.paper.task.grid, self.bound, style=":")
+            findings.draw(panel, label, one.task.grid, one.losses.mean(axis=0), style=style)
+            findings.draw(
+                panel, f"private C*, {label}", [one.clip], one.expected.mean(), None, marker
+            )
+        findings.draw(panel, "V (paper's bound)", self.paper.task.grid, self.bound, style=":")
         for (quantity, (c, x)), marker in zip(self.quantiles.items(), "^v", strict=True):
-            found.draw(panel, quantity, [c], x.mean(), marker=marker)
+            findings.draw(panel, quantity, [c], x.mean(), marker=marker)

@@ -18,50 +18,50 @@ EQUAL = 1e-3
 RANKS = ("most frequent item", "second item", "third item")
 
 
-def run(found: Findings) -> None:
+def run(findings: Findings) -> None:
     """Estimate the total of each word by itself. NOT PRIVATE."""
-    s, users = found.settings, found.load().users
+    s, users = findings.settings, findings.load().users
     words = names = list(s.words)
-    if found.request.population == "sentiment140":
+    if findings.request.population == "sentiment140":
         missing = [w for w in words if users.vocabulary.position(w) < 0]
         if missing:
-            raise ValueError(f"{found.users}: nobody uses the word {missing[0]!r}")
+            raise ValueError(f"{findings.users}: nobody uses the word {missing[0]!r}")
         if len(users) < s.whole_file:
-            found.only_shown()
-            found.not_judged.append(
+            findings.only_shown()
+            findings.not_judged.append(
                 "the printed numbers: they are of the whole file, and this part has "
                 f"{len(users):,} users"
             )
     else:
         words = most_used(users, len(RANKS))
         names = list(RANKS[: len(words)])
-        found.note("NOT PRIVATE: the items are the most frequent ones, by all users' data")
+        findings.note("NOT PRIVATE: the items are the most frequent ones, by all users' data")
     clips = s.clips or [0] * len(words)
     if len(clips) != len(words):
         raise ValueError(f"clips must name one C per word ({len(words)}), got {clips}")
     for name, word, clip in zip(names, words, clips, strict=True):
-        _measure(found, name, only(users, word), clip)
+        _measure(findings, name, only(users, word), clip)
 
 
-def _measure(found: Findings, name: str, mine: Users, clip: int) -> None:
-    s = found.settings
+def _measure(findings: Findings, name: str, mine: Users, clip: int) -> None:
+    s = findings.settings
     protocol = protocol_for(mine, s, clip)
-    pair = compare(protocol, mine, s.runs, found.seed)
-    found.check(name, "clipping", pair.clipping)
-    found.check(name, "debiasing", pair.debiasing)
-    found.check(name, "debiasing / clipping", pair.ratio)
-    found.show(name, "median C", np.median(pair.clips))
-    found.show(name, "true total", protocol.truth(mine)[0])
+    pair = compare(protocol, mine, s.runs, findings.seed)
+    findings.check(name, "clipping", pair.clipping)
+    findings.check(name, "debiasing", pair.debiasing)
+    findings.check(name, "debiasing / clipping", pair.ratio)
+    findings.show(name, "median C", np.median(pair.clips))
+    findings.show(name, "true total", protocol.truth(mine)[0])
     if abs(pair.ratio - 1) < EQUAL:
-        found.note(
+        findings.note(
             f"{name}: C lies so far above the mean count that debiasing, which inverts the "
             "clipping of Poisson counts, changes nothing: the two columns cannot differ here"
         )
     at, errors = errors_by_clip(mine, s)
     for label, y in zip(COLUMNS, errors, strict=True):
-        found.draw(name, label, at, y)
+        findings.draw(name, label, at, y)
         best = int(np.argmin(y))
-        found.show(name, f"{label}, least over C (C = {at[best]:g})", y[best])
+        findings.show(name, f"{label}, least over C (C = {at[best]:g})", y[best])
 
 
 def most_used(users: Users, most: int) -> list[str]:

@@ -219,11 +219,11 @@ class Case:
         return Release(self.epsilon, self.delta, True), Release(self.epsilon, self.delta, False)
 
 
-def cases(found: Findings) -> Iterator[Case]:
+def cases(findings: Findings) -> Iterator[Case]:
     """Make the paper's synthetic populations under every reading, or load one from a file."""
-    s, request = found.settings, found.request
+    s, request = findings.settings, findings.request
     if request.population != SYNTHETIC:
-        yield from _loaded(found)
+        yield from _loaded(findings)
         return
     for kind, d, (name, reading) in product(s.kinds, s.d, s.readings.items()):
         if kind not in NAMES:
@@ -235,15 +235,15 @@ def cases(found: Findings) -> Iterator[Case]:
         yield Case(f"{NAMES[kind]}, d = {d}", name, loaded.users, reading["epsilon"])
 
 
-def _loaded(found: Findings) -> Iterator[Case]:
+def _loaded(findings: Findings) -> Iterator[Case]:
     """Load a population once and restrict it to its top d items, for each d."""
-    users, population = found.load().users, found.request.population
-    found.note(
+    users, population = findings.load().users, findings.request.population
+    findings.note(
         "NOT PRIVATE: the support is the most frequent items, chosen by looking at all users' data "
         "as in the paper; the algorithms do not know it"
     )
-    epsilon = found.settings.readings[AS_PRINTED]["epsilon"]
-    for d in found.settings.d_files:
+    epsilon = findings.settings.readings[AS_PRINTED]["epsilon"]
+    for d in findings.settings.d_files:
         left = on_support(users, most_frequent(users, d))
         yield Case(f"{NAMES[population]}, d = {d}", "", left, epsilon)
 

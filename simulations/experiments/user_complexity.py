@@ -70,17 +70,19 @@ class Regime:
 
         ``inf`` where no number suffices.
         """
-        found = MECHANISMS[mechanism]
+        findings = MECHANISMS[mechanism]
 
         def error(n_users: int) -> float:
-            return found.error(self.protocol(mechanism, m, n_users).task)
+            return findings.error(self.protocol(mechanism, m, n_users).task)
 
         target = self.alpha if alpha is None else alpha
         n = first_true(lambda s: error(s) <= target, 1 << 24)
         if n is None:
             return math.inf
-        while n < found.floor(self.protocol(mechanism, m, n).task):  # a floor may grow with log n
-            n = math.ceil(found.floor(self.protocol(mechanism, m, n).task))
+        while n < findings.floor(
+            self.protocol(mechanism, m, n).task
+        ):  # a floor may grow with log n
+            n = math.ceil(findings.floor(self.protocol(mechanism, m, n).task))
         return float(n)
 
     def better(self, mechanism: str, m: int) -> bool:
@@ -105,17 +107,19 @@ class Regime:
         return np.array(out)
 
 
-def run(found: Findings) -> None:
+def run(findings: Findings) -> None:
     """Draw both regimes and judge where the lines cross."""
-    s = found.settings
+    s = findings.settings
     for name in s.mechanisms:
         if name not in MECHANISMS:
             raise ValueError(f"no mechanism {name!r}{nearest(name, sorted(MECHANISMS))}")
     for name, spec in s.regimes.items():
         domain = Keys.of(f"{j:05d}" for j in range(spec["k"]))
-        lines = Lines.of(found, Regime(name, domain, spec["alpha"], s.epsilon, s.delta), spec["m"])
-        lines.judge(found)
-        lines.draw(found)
+        lines = Lines.of(
+            findings, Regime(name, domain, spec["alpha"], s.epsilon, s.delta), spec["m"]
+        )
+        lines.judge(findings)
+        lines.draw(findings)
 
 
 @dataclass(frozen=True)
@@ -132,61 +136,61 @@ class Lines:
     measured: Mapping[str, Floats]
 
     @classmethod
-    def of(cls, found: Findings, regime: Regime, ms: Sequence[int]) -> Lines:
+    def of(cls, findings: Findings, regime: Regime, ms: Sequence[int]) -> Lines:
         """Predict, and measure what does not need too many items."""
-        s = found.settings
+        s = findings.settings
         predicted = {x: np.array([regime.needed(x, m) for m in ms]) for x in s.mechanisms}
         measured = {x: np.full(len(ms), np.nan) for x in s.mechanisms}
         for x, users in predicted.items():
             for i, (m, n) in enumerate(zip(ms, users, strict=True)):
                 if n * m * FACTORS[-1] <= s.most_items:
-                    measured[x][i] = measure(regime, x, m, int(n), s.repeats, found.seed)
+                    measured[x][i] = measure(regime, x, m, int(n), s.repeats, findings.seed)
         return cls(regime, ms, predicted, measured)
 
-    def judge(self, found: Findings) -> None:
+    def judge(self, findings: Findings) -> None:
         """Judge crossovers, slopes and what was measured."""
         name, where, k = self.regime.name, self.regime, len(self.regime.domain)
         for x in OVERTAKE:
             quantity = f"{x}: fewer users than laplace from m, "
-            if found.request.judge(name, quantity + "predicted", 0.0) is None:
+            if findings.request.judge(name, quantity + "predicted", 0.0) is None:
                 continue
             earlier = overtakes(partial(where.better, x))
             crossed = crossing(self.at, self.measured[x], self.measured[LAPLACE])
-            found.check(name, quantity + "predicted", earlier)
-            found.check(name, quantity + "measured", crossed)
+            findings.check(name, quantity + "predicted", earlier)
+            findings.check(name, quantity + "measured", crossed)
         if sum(m >= k for m in self.at) > 2:
             for x in (LAPLACE, SELECTION):
                 ends = power_law([self.at[-3], self.at[-1]], self.predicted[x][[-3, -1]])
-                found.check(name, f"{x}: log-log slope at the largest m", ends[0])
+                findings.check(name, f"{x}: log-log slope at the largest m", ends[0])
         for x, y in self.measured.items():
             ratio = (y / self.predicted[x])[~np.isnan(y)]
             if len(ratio):
                 mean = float(np.exp(np.log(ratio).mean()))
-                found.check(name, f"{x}: users measured / predicted", mean)
+                findings.check(name, f"{x}: users measured / predicted", mean)
         plain = [users_for_sampling(k, m, where.alpha) for m in self.at]
         over = min(float(np.min(y / plain)) for y in self.predicted.values())
-        found.check(name, "fewest users / users without privacy", over)
+        findings.check(name, "fewest users / users without privacy", over)
 
-    def draw(self, found: Findings) -> None:
+    def draw(self, findings: Findings) -> None:
         """Draw the mechanisms, what was measured, and the lower bounds."""
         r, title, at = self.regime, self.regime.title, np.array(self.at)
         k = len(r.domain)
         for x, y in self.predicted.items():
             some = np.isfinite(y) & (y <= 30 * self.predicted[LAPLACE])
-            found.draw(title, x, at[some], y[some], style="-")
+            findings.draw(title, x, at[some], y[some], style="-")
         # eight mechanisms later, where the report's eight colours begin again
         for x, y in self.measured.items():
             some = ~np.isnan(y)
-            found.draw(title, f"{x}, measured", at[some], y[some], marker="x", style=" ")
+            findings.draw(title, f"{x}, measured", at[some], y[some], marker="x", style=" ")
         plain = [users_for_sampling(k, m, r.alpha) for m in self.at]
         counts = 1e3 * users_for_counts(k, r.alpha, r.epsilon, r.delta)
         pure = [1e3 * users_for_pure(k, m, r.alpha, r.epsilon) for m in self.at]
         order = [users_of_theorem_7(k, m, r.alpha, r.epsilon, r.delta) for m in self.at]
-        found.draw(title, "without privacy", at, plain, style="--")
-        found.draw(title, "Theorem 1 x 1000", at, counts, style="--")
-        found.draw(title, "Theorem 3 x 1000", at, pure, style="--")
+        findings.draw(title, "without privacy", at, plain, style="--")
+        findings.draw(title, "Theorem 1 x 1000", at, counts, style="--")
+        findings.draw(title, "Theorem 3 x 1000", at, pure, style="--")
         if not np.isnan(order).all():
-            found.draw(title, "Theorem 7, constants of 1", at, order, style=":")
+            findings.draw(title, "Theorem 7, constants of 1", at, order, style=":")
 
 
 def users_for_sampling(k: int, m: int, alpha: float) -> float:

@@ -245,11 +245,11 @@ def _draw_items(series: _Series, estimate: Estimate, display: Display) -> None:
 
 def _draw_found(series: _Series, x: Array, order: Array, public: Mapping[str, float]) -> None:
     """Draw the items that were found, the truth of all, the threshold, and what may be missed."""
-    found, axes, n = series.value[order] > 0, series.axes, public["n_report"]
-    if series.truth is not None and not found.all():
+    named, axes, n = series.value[order] > 0, series.axes, public["n_report"]
+    if series.truth is not None and not named.all():
         axes.plot(x, series.truth[order], "-", color=BLACK, lw=1.5, label=TRUTH)
         series.truth = None
-    series.draw_at(x[found], order[found])
+    series.draw_at(x[named], order[named])
     below = {
         "threshold": ("more users must seem to name an item that is found", ":"),
         "missed_below": ("no missed item is named by more users (with probability 95%)", "--"),

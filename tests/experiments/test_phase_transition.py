@@ -117,12 +117,12 @@ def test_a_perfect_curve_bends_where_it_is_planned_to(monkeypatch: pytest.Monkey
     phases = Phases(Findings(small("phase-transition", bend_users=[1000, 1600])))
     for part in (phases.against_samples, phases.channels, phases.bend):
         part()
-    found = {c.quantity: c.ours for c in phases.found.checks}
-    assert found["auto: steepest log-log slope in T, over n"] == pytest.approx(-1)
-    assert found["piecewise: average n T MSE"] == pytest.approx(20, rel=2e-3)
-    assert found["onebit: least n T MSE, + 2 stderr"] == pytest.approx(20, rel=5e-3)
-    assert found["least T of the bend / N^2"] == pytest.approx(2)
-    assert found["most T of the bend / N^2"] == pytest.approx(2)
+    ours = {c.quantity: c.ours for c in phases.findings.checks}
+    assert ours["auto: steepest log-log slope in T, over n"] == pytest.approx(-1)
+    assert ours["piecewise: average n T MSE"] == pytest.approx(20, rel=2e-3)
+    assert ours["onebit: least n T MSE, + 2 stderr"] == pytest.approx(20, rel=5e-3)
+    assert ours["least T of the bend / N^2"] == pytest.approx(2)
+    assert ours["most T of the bend / N^2"] == pytest.approx(2)
 
 
 def test_item_level_formulas_are_those_of_the_specification() -> None:
@@ -161,8 +161,8 @@ def test_the_papers_mode_reads_the_first_samples_only(monkeypatch: pytest.Monkey
 def test_the_box_costs_what_its_plan_says() -> None:
     """d = 4, n = 10,240, 40 runs: 0.4 to 1.1 of the planned risk, 5 standard errors further."""
     m = Dimensions(Findings(small("local-dimension")))
-    found = m.errors(m.mean("linf", 10_240, 4), 160)
-    assert len(found.each) == 40
-    room = 5 * found.stderr
-    assert 0.4 * m.risk("linf", 10_240, 4) - room <= found.mean
-    assert found.mean <= 1.1 * m.risk("linf", 10_240, 4) + room
+    errors = m.errors(m.mean("linf", 10_240, 4), 160)
+    assert len(errors.each) == 40
+    room = 5 * errors.stderr
+    assert 0.4 * m.risk("linf", 10_240, 4) - room <= errors.mean
+    assert errors.mean <= 1.1 * m.risk("linf", 10_240, 4) + room
