@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
@@ -34,7 +34,6 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, check_domain, user_ids
-from fedhist.users.shards import Shard
 from server.distributions.centred import Centred
 from server.distributions.mechanisms import (
     LAPLACE,
@@ -46,7 +45,8 @@ from server.distributions.mechanisms import (
 from server.distributions.selection import PHS, Selection
 from server.modes import Mode, TwoModes
 from server.session.curator import Curator
-from server.targets.domains import DistributionTarget, with_domain
+from server.targets.domains import DistributionTarget
+from server.targets.sample_sizes import PlannedUsers
 from server.targets.simplex import project_simplex
 from server.trust.central import Central
 
@@ -75,7 +75,7 @@ Assumption = Literal["nothing", "same-distribution"]
 
 @register_protocol
 @dataclass(frozen=True)
-class Distribution(TwoModes, DistributionTarget, Central):
+class Distribution(TwoModes, DistributionTarget, Central, PlannedUsers):
     """The distribution over k public symbols that the users' samples come from.
 
     Parameters
@@ -269,13 +269,6 @@ class Distribution(TwoModes, DistributionTarget, Central):
     def estimates(self) -> Truth:
         """As the mechanism that runs: selection and presence tell of a common distribution only."""
         return self.chosen.estimates
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Fill the domain and n_users."""
-        return {"n_users": len(users), **with_domain(parameters, domain)}, []
 
     @classmethod
     def example(cls) -> Self:

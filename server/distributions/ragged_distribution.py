@@ -17,10 +17,10 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -38,7 +38,6 @@ from fedhist.privacy.adjacency import Moves
 from fedhist.privacy.guarantee import Adjacency, check_budget, zcdp_rho
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, check_domain
-from fedhist.users.shards import Shard
 from server.distributions.centred import SPENT, CentredTask, centred
 from server.distributions.distribution import Assumption
 from server.distributions.mechanisms import Learned, Search, all_answer
@@ -53,7 +52,8 @@ from server.distributions.median_size import (
 )
 from server.modes import Mode, TwoModes
 from server.session.curator import Curator
-from server.targets.domains import DistributionTarget, with_domain
+from server.targets.domains import DistributionTarget
+from server.targets.sample_sizes import PlannedUsers
 from server.targets.simplex import project_simplex
 from server.trust.central import Central
 
@@ -65,7 +65,7 @@ SIZE_SHARE = 0.1
 
 @register_protocol
 @dataclass(frozen=True)
-class RaggedDistribution(TwoModes, DistributionTarget, Central):
+class RaggedDistribution(TwoModes, DistributionTarget, Central, PlannedUsers):
     """Distribution of the users' samples, who have different numbers of them.
 
     Parameters
@@ -317,13 +317,6 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central):
     def resolution_of(self, facts: Facts) -> float:
         """Shares are rounded down to 2^-24."""
         return len(self.domain) * 2.0**-23
-
-    @classmethod
-    def resolve(
-        cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Fill the domain and n_users."""
-        return {"n_users": len(users), **with_domain(parameters, domain)}, []
 
     @classmethod
     def example(cls) -> Self:
