@@ -1,5 +1,7 @@
 # make run    sets everything up and runs the main job
 # make test   sets everything up; lint, format check, strict types, import contracts, pytest
+# make check-fast  the everyday loop within a minute: lint, types, one protocol's contract
+# make nightly  what takes hours: slow tests, the bank at full effort, kills, audit, experiments
 # make test-bank  sets everything up; the bank of broken mechanisms at full effort
 # make docs-site  sets everything up and builds the documentation into site/
 # make bench  sets everything up and prints the benchmarks
@@ -18,7 +20,8 @@ export OMP_NUM_THREADS := 1
 # Empty is off: hundreds of processes would compile the same modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test check pytest bench validate docs docs-site test-slow clean reproduce reproduce-quick test-bank test-kills
+.PHONY: run test check pytest bench validate docs docs-site test-slow clean reproduce reproduce-quick test-bank test-kills \
+	check-fast nightly audit
 
 run: $(READY)
 	$(BIN)/fedhist run quickstart --out results/quickstart
@@ -33,6 +36,14 @@ check: $(TESTED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Types of what changed: mypy keeps what it knows of the rest. PROTOCOL=name chooses another one.
+PROTOCOL ?= bounded-histogram
+check-fast: $(TESTED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -n 0 tests/contract -k "[$(PROTOCOL)-"
+
 pytest: $(TESTED)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
@@ -42,6 +53,16 @@ test-slow: $(TESTED)
 # The auditor against every broken mechanism of the bank, and every correct one, at full effort.
 test-bank: $(TESTED)
 	$(BIN)/python -m pytest tests/bank -m "slow or not slow"
+
+# Every protocol against its claim; exit status 1 says that a violation is proved.
+audit: $(READY)
+	$(BIN)/fedhist audit all --out results/audit --force
+
+# Each part runs to its end, whatever another one finds; the status is that of all of them.
+nightly: $(TESTED)
+	@status=0; for part in test-slow test-bank test-kills audit reproduce; do \
+		$(MAKE) --no-print-directory $$part || status=1; \
+	done; exit $$status
 
 # two hundred servers killed at random moments, and a table of what their restarts make of it
 test-kills: $(TESTED)
