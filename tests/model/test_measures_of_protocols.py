@@ -51,6 +51,9 @@ def test_how_every_protocol_is_evaluated(
     assert (error == 0) == (known.error.kind != "simulated")
     assert passes("lower_bounds") <= 1
     assert passes("resolution") <= (protocol_name in SEARCH)
+    whole = measured(protocol, users)
+    assert known.diagnostics == pytest.approx(whole.diagnostics)
+    np.testing.assert_allclose(known.truth, whole.truth, rtol=1e-9)
 
 
 def test_a_derived_class_that_says_otherwise_is_asked() -> None:

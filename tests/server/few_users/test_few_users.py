@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from fedhist.privacy.guarantee import zcdp_delta
 from server.few_users.draws import (
     FIRST_BUCKET,
     LAST_BUCKET,
@@ -126,21 +125,6 @@ def test_log_ratios_have_bounded_range_off_the_rare_set() -> None:
     assert 0.9 < tight <= 1 + 1e-9
 
 
-def test_half_of_epsilon_is_needed() -> None:
-    """With epsilon0 = .55 epsilon instead of .5 some pair passes delta."""
-    n, epsilon, delta = 60, 1.0, 1e-4
-    x, y = np.array([0.0] * 35 + [9.0] * 25), np.array([0.0] * 34 + [9.0] * 26)
-    cuts = cuts_of(x, y)
-
-    def worst(by: float) -> float:
-        b = bucket_params(n, epsilon * by, delta, 0.6)
-        p, q = law(x, cuts, b, 10**6), law(y, cuts, b, 10**6)
-        return max(hockey_stick(p, q, epsilon), hockey_stick(q, p, epsilon))
-
-    assert worst(1.0) <= delta
-    assert worst(1.1) > delta
-
-
 def test_the_paper_s_constants_spend_twice_as_much() -> None:
     """Proposition 15 is false as stated: n = 20, clusters 13/7 and 12/8, hockey-stick .0109."""
     x, y = np.array([0.0] * 13 + [9.0] * 7), np.array([0.0] * 12 + [9.0] * 8)
@@ -150,34 +134,23 @@ def test_the_paper_s_constants_spend_twice_as_much() -> None:
     assert hockey_stick(q, p, 2.0) == 0.0
     assert b.release.epsilon == 2.0
     assert b.release.delta == pytest.approx(math.e * 1e-3 / 4)
-    rng = np.random.default_rng(33)
-    for _ in range(500):
-        x, y = neighbours(rng)
-        try:
-            b = paper_params(len(x), 1.0, 1e-3)
-        except ValueError:
-            continue
-        cuts = cuts_of(x, y)
-        p, q = law(x, cuts, b, 1000), law(y, cuts, b, 1000)
-        assert hockey_stick(p, q, b.release.epsilon) <= b.release.delta * (1 + 1e-9)
 
 
 def test_the_paper_s_acceptance_can_exceed_one() -> None:
-    with pytest.raises(ValueError, match="accepts with probabilities above 1/2"):
+    with pytest.raises(ValueError, match="1/2"):
         paper_params(20, 0.01, 1e-3)
 
 
 # -- the sampler draws from that law ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_rounds", [3, 60])
-def test_the_sampler_has_the_exact_law(n_rounds: int) -> None:
+def test_the_sampler_has_the_exact_law() -> None:
     """4,000 draws on the line, chi-square over 6 cells: the chance of passing 25 is 1.4e-4."""
     x = np.array([0.0, 0.1, 0.2, 0.25, 0.3, 2.0, 2.1, 5.0])
     b = bucket_params(8, 2.0, 0.05, 0.6)
     cuts = np.unique(np.concatenate([x - 0.5, x + 0.5]))
-    mass, _, first, last = law(x, cuts, b, n_rounds)
-    sampler = BallSampler(x[:, None], 0.5, b, n_rounds)
+    mass, _, first, last = law(x, cuts, b, 3)
+    sampler = BallSampler(x[:, None], 0.5, b, 3)
     rng = np.random.default_rng(34)
     drawn = np.array([sampler.draw(rng) for _ in range(4_000)])
     kind, point = drawn[:, 0], drawn[:, 1]
@@ -198,12 +171,6 @@ def test_the_sampler_has_the_exact_law(n_rounds: int) -> None:
     assert float(((np.array(seen) - expected) ** 2 / expected).sum()) < 25
 
 
-def plain_count(
-    points: NDArray[np.float64], p: NDArray[np.float64], outside: float, radius: float
-) -> int:
-    return sum(float(((p - x) ** 2).sum()) + outside <= radius**2 for x in points)
-
-
 @pytest.mark.parametrize(("n", "d"), [(7, 3), (5, 40)])
 def test_the_kernel_counts_balls(n: int, d: int) -> None:
     """Against a double loop over points in all d coordinates; a far outlier spoils nothing."""
@@ -220,9 +187,8 @@ def test_the_kernel_counts_balls(n: int, d: int) -> None:
     f = sampler._count(small, owner, scale, g, tail)
     for b in range(k):
         p = rows[owner[b]] + scale[b] * (g[b] if basis is None else basis @ g[b])
-        expected = plain_count(rows, p, scale[b] ** 2 * tail[b], sampler.radius)
-        own = float(((p - rows[owner[b]]) ** 2).sum()) + scale[b] ** 2 * tail[b]
-        assert f[b] == expected + (own > sampler.radius**2)  # its owner counts anyway
+        near = ((p - rows) ** 2).sum(axis=1) + scale[b] ** 2 * tail[b] <= sampler.radius**2
+        assert f[b] == near.sum() + (not near[owner[b]])  # its owner counts anyway
     assert len(np.unique(f)) > 2
 
 
@@ -281,12 +247,7 @@ def test_printed_numbers_of_the_theory() -> None:
     assert few_n_min(1.0, 1e-6) == 73
     # the prototype's 10907 used a coarser quadrature; the closed form gives 10922
     assert rounds_needed(ball_volume(0.5, 0.6), 0.6, 0.01) == pytest.approx(10907, rel=2e-3)
-    found = []
-    for k in (1, 4, 16, 64, 256):
-        epsilon, delta = part_budget(1.0, 1e-6, k)
-        found.append(few_n_min(epsilon, delta, failure=0.01 / k))
-    assert found[:4] == [73, 331, 857, 1884]
-    assert found[4] == pytest.approx(4112, abs=1)
+    assert few_n_min(*part_budget(1.0, 1e-6, 256), failure=0.01 / 256) == pytest.approx(4112, abs=1)
 
 
 def test_the_volume_s_closed_form_is_its_integral() -> None:
@@ -300,26 +261,6 @@ def test_the_volume_s_closed_form_is_its_integral() -> None:
         assert ball_volume(lam, kappa, corrupted) == pytest.approx(expected, rel=1e-7)
 
 
-@pytest.mark.parametrize("d", [64, 900])
-def test_the_volume_is_measured_in_any_dimension(d: int) -> None:
-    """Share of the proposals with f >= F, by simulation: 0.061 for lam = .5.
-
-    6,000 proposals have a relative error of 5%; the 400 users' quantile and d = 64 add to it.
-    """
-    rng, n = np.random.default_rng(39), 400
-    rows = rng.standard_normal((n, d)) / math.sqrt(d)
-    sampler = BallSampler(rows, 0.5 * math.sqrt(d), bucket_params(n, 1.0, 1e-3, 0.6), 5)
-    basis, small = reduce_dimension(rows)
-    k = 6000
-    g = rng.standard_normal((k, small.shape[1]))
-    tail = rng.chisquare(d - n, k) if basis is not None else np.zeros(k)
-    length = np.sqrt((g**2).sum(axis=1) + tail)
-    scale = sampler.radius * rng.random(k) ** (1 / d) / length
-    f = sampler._count(small, rng.integers(0, n, k), scale, g, tail)
-    measured = float(np.mean(f >= 240))
-    assert measured == pytest.approx(ball_volume(0.5, 0.6), rel=0.3)
-
-
 def test_finite_users_have_finite_quantiles() -> None:
     assert ball_volume(1.0, 0.51, 0.49) == 0.0
     assert 0.03 < finite_volume(1.0, 0.51, 0.49, 700) < 0.06
@@ -328,7 +269,7 @@ def test_finite_users_have_finite_quantiles() -> None:
         assert low < few_n_min(1.0, 1e-6, kappa=0.51, lam=lam, corrupted=0.49) < high
 
 
-@pytest.mark.parametrize(("corrupted", "n"), [(0.0, 80), (0.3, 120), (0.49, 800)])
+@pytest.mark.parametrize(("corrupted", "n"), [(0.3, 120), (0.49, 800)])
 def test_corrupted_users_do_not_win(corrupted: float, n: int) -> None:
     """Corrupted rows sit together on one far point, the worst place; 4 draws per setting.
 
@@ -366,32 +307,22 @@ def test_scattered_users_give_a_bucket_and_no_point() -> None:
 
 def test_constants_refuse_bad_input() -> None:
     for bad, why in (
-        ((0, 1.0, 1e-6, 0.6), "n_users must be positive, got 0"),
-        ((9, 1.0, 0.0, 0.6), "need delta > 0"),
-        ((9, math.inf, 1e-6, 0.6), "finite epsilon"),
-        ((9, -1.0, 1e-6, 0.6), "epsilon must be positive, got -1"),
-        ((9, 1.0, 1e-6, 0.5), r"kappa must lie in \(0.5, 1\), got 0.5"),
+        ((0, 1.0, 1e-6, 0.6), "n_users"),
+        ((9, 1.0, 0.0, 0.6), "delta"),
+        ((9, math.inf, 1e-6, 0.6), "epsilon"),
+        ((9, 1.0, 1e-6, 0.5), r"kappa .* 0\.5"),
     ):
         with pytest.raises(ValueError, match=why):
             bucket_params(*bad)
     b = bucket_params(4, 1.0, 1e-6, 0.6)
     for rows, radius, rounds, why in (
         (np.zeros((4, 0)), 1.0, 5, "d > 0"),
-        (np.zeros((3, 2)), 1.0, 5, "3 rows for 4 users"),
-        (np.zeros((4, 2)), 0.0, 5, "radius must be positive and lie in .*, got 0"),
-        (np.zeros((4, 2)), math.nan, 5, "radius must be positive and lie in .*, got nan"),
-        (np.zeros((4, 2)), 1.0, 0, "n_rounds must be positive, got 0"),
+        (np.zeros((3, 2)), 1.0, 5, "3 .* 4"),
+        (np.zeros((4, 2)), math.nan, 5, "radius .* nan"),
+        (np.zeros((4, 2)), 1.0, 0, "n_rounds .* 0"),
     ):
         with pytest.raises(ValueError, match=why):
             BallSampler(rows, radius, b, rounds)
-
-
-def test_the_cost_is_what_the_ledger_converts() -> None:
-    b = bucket_params(100, 0.5, 1e-7, 0.6)
-    cost = b.release
-    assert (cost.epsilon, cost.delta, cost.slack) == (0.5, 1e-7, 1e-7)
-    assert cost.rho == 0.5**2 / 8
-    assert zcdp_delta(cost.rho, 0.5) < 1  # a finite statement
 
 
 def test_the_bias_of_the_clip_in_one_dimension_is_that_of_two_tails() -> None:

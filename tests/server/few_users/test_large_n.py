@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, zcdp_rho
 from fedhist.privacy.ledger import Ledger
+from fedhist.privacy.noise_source import Noise
 from server.central_means.localizing import median_scores
 from server.few_users.draws import clip_to_grid, counted, release_large_n
 from server.few_users.plan import (
@@ -21,9 +21,10 @@ from server.few_users.plan import (
     large_n_noise,
     n_bins,
 )
-from server.noise import SecureNoise, SimulatedNoise
+from server.noise import SimulatedNoise
 from server.session.curator import Curator
 from server.session.journal import Journal
+from tests.running import secure
 
 
 def weights(row: NDArray[np.int64], count: int, epsilon: float) -> NDArray[np.float64]:
@@ -56,20 +57,6 @@ def test_medians_are_epsilon_bounded_range_for_every_replacement() -> None:
     assert worst > 0.99 * epsilon
 
 
-def test_the_clip_bounds_every_row_on_the_grid() -> None:
-    rng = np.random.default_rng(2)
-    rows = rng.standard_normal((50, 16)) * 10.0 ** rng.integers(-3, 5, (50, 1))
-    whole, step = clip_to_grid(rows, 2.0)
-    assert whole.dtype == np.int64
-    exact = [math.isqrt(sum(int(v) ** 2 for v in row)) for row in whole]
-    assert max(exact) <= 2.0 / step * (1 + 1e-9)
-    inside = np.linalg.norm(rows, axis=1) <= 2.0
-    assert inside.any()
-    np.testing.assert_allclose(whole[inside] * step, rows[inside], atol=step)
-    long = ~inside
-    np.testing.assert_allclose(np.linalg.norm(whole[long] * step, axis=1), 2.0, rtol=1e-5)
-
-
 def planned(n: int, d: int, corrupted: float = 0.0) -> FewUsersPlan:
     wishes = Wishes(method="large-n", corrupted=corrupted)
     return choose_branch(n, d, 0.1, 0.4, 1.0, 1e-6, wishes)
@@ -80,9 +67,9 @@ def rows_of(n: int, d: int, seed: int) -> NDArray[np.float64]:
     return 0.2 / math.sqrt(d) + rng.standard_normal((n, d)) * 0.1 / math.sqrt(d)
 
 
-def server(seed: int) -> Curator:
+def server(noise: Noise) -> Curator:
     limit = Guarantee(1.0, 1e-6, Trust.CENTRAL, Adjacency.REPLACE_USER)
-    return Curator(Ledger(limit), lambda i: SimulatedNoise(seed, i), Journal())
+    return Curator(Ledger(limit), noise, Journal())
 
 
 def test_printed_numbers_of_users() -> None:
@@ -103,9 +90,8 @@ def test_the_error_is_the_noise(d: int) -> None:
     rows = rows_of(n, d, 3)
     plan = planned(n, d)
     for seed in range(20):
-        curator = server(seed)
+        curator = server(lambda i, seed=seed: SimulatedNoise(seed, i))
         released = release_large_n(curator, rows, plan)
-        assert released.value is not None
         squares.append(float(((released.value - rows.mean(axis=0)) ** 2).sum()))
     expected = large_n_noise(plan) * math.sqrt(d)
     assert math.sqrt(np.mean(squares)) == pytest.approx(expected, rel=0.08)
@@ -115,11 +101,9 @@ def test_the_error_is_the_noise(d: int) -> None:
     total = curator.ledger.spent()
     assert 0.999 < total.epsilon <= 1 + 1e-9
     assert total.rho == pytest.approx(rho)
-    labels = Counter(e.label for e in curator.ledger.entries)
     medians = curator.ledger.entries[0].release
     assert medians.rho == pytest.approx(0.3 * rho)
     assert medians.epsilon == pytest.approx(64 * plan.part_epsilon)
-    assert labels == {"large-n: medians": 1, "large-n: mean": 1}
 
 
 def test_corrupted_users_shift_it_by_a_few_radii_at_most() -> None:
@@ -128,18 +112,15 @@ def test_corrupted_users_shift_it_by_a_few_radii_at_most() -> None:
     assert plan.feasible
     rows = rows_of(9000, 64, 4)
     rows[:3600] = -0.05
-    released = release_large_n(server(1), rows, plan)
-    assert released.value is not None
+    released = release_large_n(server(lambda i: SimulatedNoise(1, i)), rows, plan)
     assert np.linalg.norm(released.value - 0.2 / 8) < plan.error
 
 
 def test_secure_noise_releases_grid_points() -> None:
     """The medians are integers and the mean has discrete noise: nothing real-valued is drawn."""
-    limit = Guarantee(1.0, 1e-6, Trust.CENTRAL, Adjacency.REPLACE_USER)
-    curator = Curator(Ledger(limit), lambda _: SecureNoise(), Journal())
+    curator = server(secure)
     rows = rows_of(1700, 16, 5)
     released = release_large_n(curator, rows, planned(1700, 16))
-    assert released.value is not None
     assert np.linalg.norm(released.value - rows.mean(axis=0)) < 0.1
 
 
@@ -156,7 +137,7 @@ def test_rows_of_any_size_are_clipped(radius: float) -> None:
 @pytest.mark.parametrize("radius", [0.0, 1e-170, 5e-324, 1e308, math.nan])
 def test_lengths_whose_squares_are_no_doubles_are_refused(radius: float) -> None:
     """Distances would read as 0, and every user would lie in every ball."""
-    with pytest.raises(ValueError, match="radius must be positive and lie in"):
+    with pytest.raises(ValueError, match="radius"):
         choose_branch(100, 2, radius, None, 1.0, 1e-6)
-    with pytest.raises(ValueError, match=r"lam = 0\.02 is too small"):
+    with pytest.raises(ValueError, match=r"lam = 0\.02"):
         choose_branch(100, 64, 1.0, None, 1.0, 1e-6, Wishes(lam=0.02))
