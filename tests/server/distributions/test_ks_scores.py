@@ -34,25 +34,12 @@ def test_scores_are_the_definition(m: int) -> None:
         plan.scores(counts[:, :-1], 37)
 
 
-@pytest.mark.parametrize(
-    ("m", "held"), [(1, 0), (1, 1), (20, 0), (20, 20), (1000, 0), (1000, 1000)]
-)
+@pytest.mark.parametrize(("m", "held"), [(1, 1), (20, 0), (1000, 1000)])
 def test_all_users_equal(m: int, held: int) -> None:
     plan = KSPlan.of(m, 0.05)
     scores = plan.scores(below(plan, [held] * 30), 30)[0]
     assert plan.p[scores.argmax()] == (held > 0)
     assert scores.max() == 0.0
-
-
-def test_one_user_is_enough_to_score() -> None:
-    plan = KSPlan.of(10, 0.1)
-    assert abs(plan.p[plan.scores(below(plan, [5]), 1)[0].argmax()] - 0.5) < 0.1
-
-
-def test_the_plan_is_built_once() -> None:
-    assert KSPlan.of(40, 0.1) is KSPlan.of(40, 0.1)
-    with pytest.raises(ValueError, match="read-only"):
-        KSPlan.of(40, 0.1).table[0, 0] = 1
 
 
 def gap(plan: KSPlan) -> float:
@@ -81,18 +68,6 @@ def test_thresholds_are_half_a_deviation_apart() -> None:
     assert max(masses) <= gap(plan) < 0.3
 
 
-def total_variation(m: int, p: float, q: float) -> float:
-    x = np.arange(m + 1)
-    return 0.5 * float(np.abs(binom.pmf(x, m, p) - binom.pmf(x, m, q)).sum())
-
-
-def test_the_ks_distance_of_two_hypotheses_is_total_variation() -> None:
-    plan = KSPlan.of(30, 0.1)
-    for j, k in [(0, 5), (3, 9), (10, 30)]:
-        distance = np.abs(plan.table[:, j] - plan.table[:, k]).max()
-        assert distance == pytest.approx(total_variation(30, plan.p[j], plan.p[k]), abs=1e-12)
-
-
 def select(m: int, p: float, s: int, epsilon: float, n: int, eta: float, seed: int) -> Floats:
     rng = np.random.default_rng(seed)
     plan = KSPlan.of(m, eta)
@@ -103,52 +78,19 @@ def select(m: int, p: float, s: int, epsilon: float, n: int, eta: float, seed: i
     )
 
 
-@pytest.mark.parametrize(
-    ("p", "epsilon"),
-    [
-        (0.01, 0.01),
-        pytest.param(0.1, 0.01, marks=pytest.mark.slow),
-        (0.5, 0.01),
-        pytest.param(0.1, 0.05, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("p", "epsilon"), [(0.1, 0.05), (3e-4, 0.05)])
 def test_the_error_of_a_selection_is_as_predicted(p: float, epsilon: float) -> None:
-    """m = 300, s = 10^4: hypot(.8 / sqrt(s), 5.01 / (epsilon s)) sqrt(p (1 - p) / m), within 20 %.
+    """Within 20 %; of a rare symbol, m p = .09, as well.
 
     The mean of 900 errors has a deviation of at most 3.4 %; the truth lies within 13 % of the
     formula, so that a fresh seed fails with probability below 3 %.
     """
-    m, s = 300, 10_000
-    eta = max(1 / math.sqrt(s), 5 / (epsilon * s)) / 8
-    found = np.abs(select(m, p, s, epsilon, 900, eta, 5) - p).mean()
-    formula = math.sqrt(p * (1 - p) / m) * math.hypot(0.8 / math.sqrt(s), 5.01 / (epsilon * s))
-    assert found == pytest.approx(formula, rel=0.2)
-    assert found == pytest.approx(selection_error(KS, p, m, s, epsilon), rel=0.2)
-
-
-def test_rare_symbols_cost_two_over_epsilon_s_m() -> None:
-    """m p = .09, false alarm as above."""
-    found = np.abs(select(300, 3e-4, 10_000, 0.05, 900, 0.00125, 6) - 3e-4).mean()
-    assert found == pytest.approx(selection_error(KS, 3e-4, 300, 10_000, 0.05), rel=0.2)
-
-
-def test_the_bound_holds() -> None:
-    """At beta = 0.1 it fails far less often: 100 runs without a failure (false alarm < 1e-4).
-
-    Dvoretzky-Kiefer-Wolfowitz, with no union over hypotheses, + eta of the grid + the selection's
-    error + what thresholds that were left out can hide.
-    """
-    m, p, s, epsilon, beta = 100, 0.2, 2000, 0.5, 0.1
-    plan = KSPlan.of(m, 0.05)
-    bound = 2 * math.sqrt(math.log(4 / beta) / (2 * s)) + plan.grid.eta
-    bound += 2 * math.log(2 * len(plan.grid) / beta) / (epsilon * s) + gap(plan)
-    assert bound < 0.4
-    for found in np.unique(select(m, p, s, epsilon, 100, 0.05, 7)):
-        assert total_variation(m, p, found) <= bound
+    drawn = np.abs(select(300, p, 10_000, epsilon, 900, 0.00125, 5) - p).mean()
+    assert drawn == pytest.approx(selection_error(KS, p, 300, 10_000, epsilon), rel=0.2)
 
 
 def test_tables_that_do_not_fit_are_refused() -> None:
     assert oversized(1_000_000, 50_000)
     assert not oversized(1000, 6000)
-    with pytest.raises(ValueError, match="raise eta"):
+    with pytest.raises(ValueError, match="eta"):
         KSPlan.of(1_000_000, 0.01)

