@@ -73,7 +73,7 @@ def test_terms_and_vectors_follow_from_the_query() -> None:
     again = summary_of(QUERY, words, 4)
     np.testing.assert_array_equal(again.sums[name], words)
     np.testing.assert_array_equal(vector_of(QUERY, again), words)
-    with pytest.raises(WireError, match="expected"):
+    with pytest.raises(WireError):
         vector_of(QUERY, Summary(4, {name: words.astype(np.int64)}))
 
 
@@ -82,24 +82,23 @@ def changed(record: RecordDict, **head: Any) -> RecordDict:
 
 
 @pytest.mark.parametrize(
-    ("head", "words"),
+    ("head", "named"),
     [
-        ({"version": 1}, "wire version"),
-        ({"kind": "secagg.sum"}, "kind"),
+        ({"version": 1}, "1"),
+        ({"kind": "secagg.sum"}, "secagg.sum"),
         ({"session": "text"}, "session"),
         ({"node": True}, "node"),
-        ({"check": 3}, "check"),
-        ({"digest": "../../../etc/passwd"}, "no query's digest"),
-        ({"digest": DIGEST[:-1]}, "no query's digest"),
-        ({"digest": "0" * 32}, "digest"),
-        ({"more": 1}, "expected"),
+        ({"digest": "../../../etc/passwd"}, "passwd"),
+        ({"digest": DIGEST[:-1]}, DIGEST[:-1]),
+        ({"digest": "0" * 32}, "0{32}"),
+        ({"more": 1}, "more"),
     ],
 )
-def test_heads_of_others(head: dict[str, Any], words: str) -> None:
-    with pytest.raises(WireError, match=words):
+def test_heads_of_others(head: dict[str, Any], named: str) -> None:
+    with pytest.raises(WireError, match=named):
         decode_ask(changed(ask(), **head))
     if head != {"digest": "0" * 32}:  # an answer names a query, and does not hold it
-        with pytest.raises(WireError, match=words):
+        with pytest.raises(WireError, match=named):
             decode_told(changed(told(), **head))
 
 
@@ -115,7 +114,7 @@ def with_array(record: RecordDict, name: str) -> RecordDict:
 def test_parts_of_others(decode: Callable[[RecordDict], object]) -> None:
     record = ask() if decode is decode_ask else told()
     for name in ("nonce", "secagg/check", "sums/counts"):
-        with pytest.raises(WireError, match="has no part"):
+        with pytest.raises(WireError, match=name):
             decode(with_array(record, name))
     with pytest.raises(WireError):
         decode(with_array(record, "query/more"))
