@@ -11,6 +11,7 @@ from clients.frequency_oracles.oracle_votes import OracleReports, OracleSlots
 from clients.records.functionals import BallMean, CentredShares
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from tests.running import table_users
 
 DOMAIN = Keys.of(["rye", "tea", "chai", "maté"])
 RUNS = 400
@@ -21,9 +22,7 @@ def drinkers(n: int = 60) -> Users:
     cups = np.random.default_rng(5).multinomial(3, [0.5, 0.2, 0.1, 0.1, 0.1], n)
     cups[::7] = 0
     cups[3::7, 1:] = 0
-    user, item = np.nonzero(cups)
-    names = Keys.of(["rye", "tea", "chai", "maté", "milk"])
-    return Users.from_counts(np.arange(n), user, item, cups[user, item], names)
+    return table_users(cups, Keys.of(["rye", "tea", "chai", "maté", "milk"]))
 
 
 def moments(draw: object, name: str) -> tuple[np.ndarray, np.ndarray, int]:
@@ -69,7 +68,6 @@ def test_prepared_sums_of_points_have_their_mean_and_total_variance(
     centre = np.array([0.1, -0.2, 0.05])
     query = RankReports(part, centre, 0.5, 3.0, salt=4)
     law = query.summary_law(users, {})
-    assert law is not None
     mean, variance, n = moments(law, "points")
     wanted, spread, n_wanted = moments(lambda rng: query.draw_summary(users, rng), "points")
     assert n == n_wanted

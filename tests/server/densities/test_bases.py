@@ -1,4 +1,4 @@
-"""Bases, shrinkage by decay, and what is planned with them, against slow or closed forms."""
+"""Bases, series, shrinkage, projection and levels, against slow or closed forms."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import math
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 from clients.records.functionals import BasisName, SeriesMeans
 from fedhist.base.arrays import Floats
 from fedhist.channels.oracles import oracle_channel
 from fedhist.users.batch import Users
-from server.densities.plan import plan_series, tail_energy
+from server.densities.plan import density_level, paper_level, plan_series, tail_energy
 from server.densities.series import (
+    GridDensity,
     coefficients_of,
     midpoints,
     nearest_density,
@@ -22,6 +24,8 @@ from server.densities.series import (
     series_stderr,
     shrink_by_decay,
 )
+from server.localize.choice import plan_univariate
+from simulations.populations.density_samples import TrigonometricDensity
 
 BASES = ("cosine", "fourier")
 
@@ -62,12 +66,8 @@ def test_points_and_samples_are_walked_in_parts(
     x, w, theta = rng.random(1000), rng.random(1000), rng.normal(size=5)
     once = series_at(name, theta, x), coefficients_of(name, x, w, 5), series_stderr(name, theta, 50)
     monkeypatch.setattr("server.densities.series.NUMBERS_AT_A_TIME", 64)
-    parts = (
-        series_at(name, theta, x),
-        coefficients_of(name, x, w, 5),
-        series_stderr(name, theta, 50),
-    )
-    for one, other in zip(once, parts, strict=True):
+    many = series_at(name, theta, x), coefficients_of(name, x, w, 5), series_stderr(name, theta, 50)
+    for one, other in zip(once, many, strict=True):
         assert one == pytest.approx(other, rel=1e-12)
 
 
@@ -94,27 +94,17 @@ def test_bins_give_the_coefficients_of_a_series(name: BasisName) -> None:
 @pytest.mark.parametrize("J", [1, 2, 7])
 def test_a_users_vector(name: str, J: int) -> None:
     """By hand, of any record; no point has a larger norm than is said."""
-    records = {
-        "a": [0.1, 0.4],
-        "b": [0.9],
-        "far": [-3.0, 1e300],
-        "none": [],
-        "bad": [0.3, math.nan],
-    }
-    users = Users.from_records(records)
+    records = [[0.1, 0.4], [0.9], [-3.0, 1e300], [], [0.3, math.nan]]
+    sizes, flat = np.cumsum([0, *map(len, records)]), [x for row in records for x in row]
+    users = Users.from_samples(np.arange(len(records)), sizes, np.array(flat))
     part = SeriesMeans(name, J)  # type: ignore[arg-type]
     rows = part.vectors(users)
-    want = {u: np.clip(np.array(v), 0, 1) for u, v in records.items()}
-    by_id = {bytes(k): v for k, v in zip(users.ids.view("V8"), rows, strict=True)}
-    for user, x in want.items():
-        alone = Users.from_records({user: records[user]})
-        row = by_id[bytes(alone.ids.view("V8")[0])]
-        np.testing.assert_array_equal(row, part.vectors(alone)[0])  # of its own record, to the bit
-        if user in ("none", "bad"):
-            assert np.isnan(row).all()
-        else:
-            means = [phi(name, j, x).mean() for j in range(2, J + 2)]
-            assert row == pytest.approx(means, abs=1e-12)
+    for i, record in enumerate(records[:3]):
+        x = np.clip(record, 0, 1)
+        means = [phi(name, j, x).mean() for j in range(2, J + 2)]
+        assert rows[i] == pytest.approx(means, abs=1e-12)
+        np.testing.assert_array_equal(rows[i], part.vectors(users.slice(i, i + 1))[0])
+    assert np.isnan(rows[3:]).all()
     x = np.linspace(0, 1, 5001)
     norms = np.sqrt(sum(phi(name, j, x) ** 2 for j in range(2, J + 2)))
     assert norms.max() <= part.bound * (1 + 1e-12)
@@ -148,19 +138,8 @@ def test_shrinkage_keeps_what_is_sure_and_drops_what_is_not() -> None:
     assert shrink_by_decay(theta, [math.inf] * 3).tolist() == [0.0] * 3
 
 
-def test_shrinkage_helps_where_coefficients_fall() -> None:
-    rng = np.random.default_rng(2)
-    j = np.arange(1, 17)
-    for decay in (1.0, 2.0, 4.0):
-        theta = j**-decay
-        noisy = theta + 0.15 * rng.normal(size=(200, 16))
-        shrunk = np.array([shrink_by_decay(z, np.full(16, 0.15)) for z in noisy])
-        assert np.square(shrunk - theta).sum(axis=1).mean() < 0.7 * 16 * 0.15**2
-
-
 def test_the_plan_weighs_variance_and_energy() -> None:
     plan = plan_series(15_000, 1.0, 1.6, "cosine", 2.0, 9.0, 500)
-    assert plan.stages is not None
     J, B = plan.n_coefficients, plan.n_bins
     kept = np.sinc(np.arange(1, J + 1) / 2 / B)
     variance = (oracle_channel("auto", 1.6, B).v / kept**2 + 1).sum() / 15_000
@@ -175,5 +154,97 @@ def test_the_plan_weighs_variance_and_energy() -> None:
 
 def test_without_noise_everything_is_asked_for() -> None:
     plan = plan_series(100, 5.0, math.inf, "fourier", 2.0, 9.0, 40)
-    assert plan.stages is not None
     assert (plan.n_coefficients, plan.n_bins, plan.stages.n_stages) == (40, 0, 1)
+
+
+@pytest.mark.parametrize("J", [1, 2, 3, 6, 21])
+def test_series(J: int) -> None:
+    rng = np.random.default_rng(J)
+    theta, x = rng.normal(size=J), rng.random((3, 7))
+    f = TrigonometricDensity(theta)
+    slow = sum(t * phi("fourier", j, x) for j, t in enumerate(theta, start=1))
+    assert f.evaluate(x) == pytest.approx(slow, abs=1e-12)
+    # Parseval on the grid: the midpoint rule is exact below its number of cells
+    assert np.mean(f.on_grid(J + 1) ** 2) == pytest.approx(np.sum(theta**2))
+
+
+def test_grid_density() -> None:
+    rng = np.random.default_rng(2)
+    f = GridDensity(rng.random(8))
+    x = np.append(rng.random(20), [0.0, 1.0, 0.125])
+    assert f.evaluate(x).tolist() == [f.values[min(7, math.floor(8 * t))] for t in x]
+    for a, b in ((0.0, 1.0), (0.03, 0.04), (0.1, 0.77), (0.5, 0.5), (0.99, 1.0)):
+        pieces = [max(0.0, min(b, (i + 1) / 8) - max(a, i / 8)) for i in range(8)]
+        assert f.integrate(a, b) == pytest.approx(float(np.dot(pieces, f.values)), abs=1e-14)
+
+
+def test_refusals() -> None:
+    g = GridDensity(np.ones(4))
+    for a, b in ((-0.1, 0.5), (0.5, 1.1), (0.6, 0.5), (0.0, math.nan)):
+        with pytest.raises(ValueError, match="b <= 1"):
+            g.integrate(a, b)
+    for x in (-0.01, 1.01, math.nan):
+        with pytest.raises(ValueError, match="points"):
+            g.evaluate([0.5, x])
+    for bad in ([], [math.nan], [[1.0]]):
+        with pytest.raises(ValueError, match="finite"):
+            TrigonometricDensity(np.array(bad))
+        with pytest.raises(ValueError, match="finite"):
+            GridDensity(np.array(bad))
+
+
+# -- post-processing -------------------------------------------------------------------------------
+
+
+def test_projection_is_the_nearest_density() -> None:
+    """Against the root of its optimality condition: (f - level)_+ with mean 1."""
+    rng = np.random.default_rng(3)
+    for n in (1, 2, 100, 1024):
+        f = 1 + 2 * rng.normal(size=n)
+        level = brentq(lambda c, f=f: np.maximum(f - c, 0).mean() - 1, f.min() - 2, f.max())
+        found = project_density(f)
+        assert found == pytest.approx(np.maximum(f - level, 0), abs=1e-8)
+        assert found.min() >= 0
+        assert found.mean() == pytest.approx(1)
+
+
+# -- levels ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "T", "epsilon", "beta", "r"),
+    [
+        (20_000, 100, 1.0, 1.0, 1.5),
+        (3000, 10_000, 1.0, 1.0, 4.0),
+        (2000, 50, math.inf, 1.0, 1.5),
+        (300, 10, 0.2, 1.0, 1.5),
+        (4, 1, 0.2, 1.0, 10.0),  # three terms would do, if the plan were feasible
+    ],
+)
+def test_level_against_all_levels(n: int, T: float, epsilon: float, beta: float, r: float) -> None:
+    kind = "laplace" if math.isinf(epsilon) else "auto"
+    totals = {1: r**2 * 2.0 ** (-2 * beta)}
+    for J in range(3, 151, 2):
+        plan = plan_univariate(n / (J - 1), T**-0.5, 1.0, epsilon, kind)
+        if plan.feasible:
+            totals[J] = 2 * (J - 1) * plan.risk + r**2 * (J + 1.0) ** (-2 * beta)
+    best = min(totals, key=lambda J: (totals[J], J))
+    assert best < 149
+    assert density_level(n, T**-0.5, epsilon, kind, beta, r) == best
+
+
+def test_levels_stay_below_the_most() -> None:
+    assert density_level(10**6, 0.03, 2.0, most=7) == 7
+    assert density_level(10**6, 0.03, 2.0, most=8) == 7
+    assert density_level(10**6, 0.03, 2.0, most=2) == 1
+
+
+def test_paper_level() -> None:
+    """(49): the polynomial term, then n epsilon^2 / (100 log(n epsilon^2))."""
+    assert paper_level(10**7, 10, 1.0, 1.0) == 100  # 1e8^(1/4)
+    assert paper_level(10**7, 10, 1.0, 2.0) == 21  # 1e8^(1/6) = 21.5
+    assert paper_level(10**5, 10**12, 1.0, 1.0) == math.floor(1e3 / math.log(1e5))
+    assert paper_level(10**5, 10**12, 0.5, 1.0) == math.floor(250 / math.log(2.5e4))
+    assert paper_level(10**5, 10**12, 8.0, 1.0) == paper_level(10**5, 10**12, math.inf, 1.0)
+    assert paper_level(2, 100, 1.0, 1.0) == 1
+    assert paper_level(10**9, 10**9, 1.0, 1.0, most=63) == 63

@@ -14,25 +14,14 @@ from clients.densities.queries import MEAN_STEPS, FourierMeans
 from clients.records.user_rows import fourier_rows
 from fedhist.base.arrays import Floats
 from fedhist.base.errors import PopulationError, WireError
-from fedhist.model.evaluation import measured
-from fedhist.model.protocol import Estimate
 from fedhist.model.query import Report, Summary
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
-from fedhist.users.streams import SeededStreams
 from server.densities.central_density import CentralDensity
-from server.densities.density import Density, density_of
-from server.noise import SecureNoise, SimulatedNoise
-from server.session.curator import NoiseSource, Shape
-from server.session.session import Session
+from server.densities.density import density_of
 from simulations.populations.density_samples import DensitySamples, TrigonometricDensity
-from simulations.runtimes.inline import InlinePopulation
-
-
-def run(protocol: CentralDensity | Density, users: Users, seed: int = 0) -> Estimate:
-    session = Session(protocol, lambda i: SimulatedNoise(seed, i))
-    local = protocol.guarantee.trust is Trust.LOCAL
-    return session.run(InlinePopulation([users], seed, aggregate=local).ask)
+from tests.running import one_sample, recorded, secure, streams
+from tests.running import result as run
 
 
 def sample(n: int, T: Any, density: Any = "two-bumps") -> tuple[Users, Floats]:
@@ -41,7 +30,7 @@ def sample(n: int, T: Any, density: Any = "two-bumps") -> tuple[Users, Floats]:
 
 
 def rows_of(query: FourierMeans, users: Users) -> Any:
-    return query.answer(users, SeededStreams(users.ids, 1, "test")).arrays["means"]
+    return query.answer(users, streams(users)).arrays["means"]
 
 
 # -- what is sent ----------------------------------------------------------------------------------
@@ -87,10 +76,8 @@ def test_rows_are_checked() -> None:
             query.check(Report(ids, {"means": bad}))
     weighed = FourierMeans(2, counted=True)
     weighed.check(Report(ids, {"means": np.column_stack((good, [MEAN_STEPS, 0]))}))
-    with pytest.raises(WireError, match="a user counts as 0 or"):
+    with pytest.raises(WireError, match="0"):
         weighed.check(Report(ids, {"means": np.column_stack((good, [MEAN_STEPS, 1]))}))
-    with pytest.raises(WireError, match="'means' is expected"):
-        query.check(Report(ids, {"mean": good}))
     query.check_summary(query.fold(Report(ids, {"means": good})))
     for sums in (2 * far, 3 * MEAN_STEPS):
         with pytest.raises(WireError):
@@ -105,7 +92,7 @@ def test_rows_are_checked() -> None:
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
-@pytest.mark.parametrize("level", [3, 4, 9, 33])
+@pytest.mark.parametrize("level", [4, 33])
 def test_no_record_moves_the_sum_further_than_declared(delta: float, level: int) -> None:
     """Single samples on a grid, means, and records that cannot be used, as they are sent."""
     protocol = CentralDensity(1.0, 100, 10, delta=delta, level=level)
@@ -127,79 +114,33 @@ def test_no_record_moves_the_sum_further_than_declared(delta: float, level: int)
     assert emptied > (0.999 if delta else 0.9) * zero.sensitivity
 
 
-class Noted(NoiseSource):
-    """No noise, and how large it should have been."""
-
-    grade = "simulated"
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, Shape, float]] = []
-
-    def _note(self, kind: str, shape: Shape, scale: float) -> Any:
-        self.asked.append((kind, shape, scale))
-        return np.zeros(shape, dtype=np.int64)
-
-    def laplace(self, shape: Shape, scale: float) -> Any:
-        return self._note("laplace", shape, scale)
-
-    def gaussian(self, shape: Shape, std: float) -> Any:
-        return self._note("gaussian", shape, std)
-
-    def discrete_laplace(self, shape: Shape, scale: float) -> Any:
-        return self._note("discrete-laplace", shape, scale)
-
-    def discrete_gaussian(self, shape: Shape, std: float) -> Any:
-        return self._note("discrete-gaussian", shape, std)
-
-    def exponential(self, logits: Any) -> int:
-        raise NotImplementedError
-
-    def exponential_rows(self, logits: Any) -> Any:
-        raise NotImplementedError
-
-    def generator(self) -> np.random.Generator:
-        raise NotImplementedError
-
-
 @pytest.mark.parametrize("adjacency", ["replace-user", "zero-out-user"])
 @pytest.mark.parametrize(
-    ("delta", "discrete", "kind"),
+    ("delta", "kind"),
     [
-        (0.0, False, "laplace"),
-        (0.0, True, "discrete-laplace"),
-        (1e-6, False, "gaussian"),
-        (1e-6, True, "discrete-gaussian"),
+        (0.0, "laplace"),
+        (0.0, "discrete_laplace"),
+        (1e-6, "gaussian"),
+        (1e-6, "discrete_gaussian"),
     ],
 )
-def test_the_noise_covers_the_sensitivity(
-    delta: float, discrete: bool, kind: str, adjacency: str
-) -> None:
-    """By the privacy loss distributions of dp-accounting; without noise the truth returns."""
-    epsilon, noise = 0.8, Noted()
-    protocol = dataclasses.replace(
-        CentralDensity.example(),
-        epsilon=epsilon,
-        delta=delta,
-        discrete=discrete,
-        adjacency=adjacency,
-        shrink=False,
-    )
-    assert protocol.guarantee == Guarantee(epsilon, delta, Trust.CENTRAL, Adjacency(adjacency))
-    users = CentralDensity.example_users()
-    estimate = Session(protocol, lambda i: noise).run(InlinePopulation([users], 1).ask)
-    ((asked, shape, scale),) = noise.asked
-    assert (asked, shape) == (kind, (5 if adjacency == "replace-user" else 4,))
-    relative = scale / protocol.sensitivity
+def test_the_noise_covers_the_sensitivity(delta: float, kind: str, adjacency: str) -> None:
+    """By the privacy loss distributions of dp-accounting."""
+    discrete = kind.startswith("discrete")
+    given = {"epsilon": 0.8, "delta": delta, "discrete": discrete, "adjacency": adjacency}
+    protocol = dataclasses.replace(CentralDensity.example(), **given, shrink=False)
+    noise, drawn = recorded(kind)
+    estimate = run(protocol, CentralDensity.example_users(), noise=noise)
+    ((shape, scale),) = drawn
+    assert shape == (5 if adjacency == "replace-user" else 4,)
+    relative, std = scale / protocol.sensitivity, scale if delta else math.sqrt(2) * scale
     if delta:
         loss = privacy_loss_distribution.from_gaussian_mechanism(relative)
-        assert loss.get_epsilon_for_delta(delta) <= epsilon * (1 + 1e-3)
-        assert loss.get_epsilon_for_delta(delta) > (0.9 if discrete else 0.999) * epsilon
-        std = scale
+        least = (0.9 if discrete else 0.999) * 0.8
+        assert least < loss.get_epsilon_for_delta(delta) <= 0.8 * (1 + 1e-3)
     else:
-        assert relative == pytest.approx(1 / epsilon)
-        std = math.sqrt(2) * scale
+        assert relative == pytest.approx(1 / 0.8)
     assert protocol.noise_std == pytest.approx(std / MEAN_STEPS)
-    assert estimate.value == pytest.approx(protocol.truth(users), abs=1e-7)
     # the four squares of the basis add up to 4 everywhere
     stderr = math.sqrt(4) * math.sqrt(2) * protocol.noise_std / 800
     assert estimate.stderr == pytest.approx(np.full(256, stderr))
@@ -207,33 +148,15 @@ def test_the_noise_covers_the_sensitivity(
 
 def test_secure_noise_needs_integers() -> None:
     protocol, users = CentralDensity.example(), CentralDensity.example_users()
-    ask = InlinePopulation([users], 1).ask
-    refused = Session(protocol, lambda i: SecureNoise()).run(ask)
+    refused = run(protocol, users, noise=secure)
     assert refused.status == "refused"
-    assert "discrete = true" in refused.reason
+    assert "discrete" in refused.reason
     for delta in (0.0, 1e-6):
         discrete = dataclasses.replace(protocol, discrete=True, delta=delta)
-        assert Session(discrete, lambda i: SecureNoise()).run(ask).status == "ok"
+        assert run(discrete, users, noise=secure).status == "ok"
 
 
 # -- error -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("delta", [0.0, 1e-6])
-def test_the_error_is_that_of_the_noise(delta: float) -> None:
-    """Of the series, with terms left out. 50 runs of 40 coefficients.
-
-    Squares of Gaussian or Laplace noise have standard deviations of 1.41 and 2.24 means: their
-    average over 2,000 has 3.2 and 5%, and five of that are allowed (false alarm below 1e-6).
-    """
-    users, _ = sample(1500, [3, 40])
-    protocol = CentralDensity(
-        2.0, 1500, 10, delta=delta, level=41, radius=4.0, shrink=False, project=False
-    )
-    truth, noise = protocol.truth(users), 40 * 2 * (protocol.noise_std / 1500) ** 2
-    left_out = np.square(protocol.coefficients(measured(protocol, users))[40:]).sum()
-    ise = [protocol.loss(run(protocol, users, seed).value, truth) for seed in range(50)]
-    assert abs(np.mean(ise) - noise - left_out) < (0.16 if delta else 0.25) * noise
 
 
 def test_predicted_error_and_what_shrinking_and_projecting_gain() -> None:
@@ -255,30 +178,12 @@ def test_predicted_error_and_what_shrinking_and_projecting_gain() -> None:
     assert density_of(found[0][1]).integrate(0.0, 1.0) == pytest.approx(1)
 
 
-def test_a_trusted_server_is_worth_more_than_half_of_the_error() -> None:
-    """The same users and budget: a seventh of the error of folds under local privacy, over 24 runs.
-
-    One run deviates by 26 and 37%, the ratio of two averages of four by 23%.
-    """
-    users, exact = sample(8000, 100)
-    central = CentralDensity(2.0, 8000, 100, delta=1e-6, radius=4.0)
-    local = Density(2.0, 8000, 100, radius=4.0, basis="fourier", method="folds")
-    errors = [
-        np.mean([p.loss(run(p, users, seed).value, exact) for seed in range(4)])
-        for p in (central, local)
-    ]
-    assert errors[0] < 0.5 * errors[1]
-
-
 # -- what users and configurations may be ----------------------------------------------------------
 
 
 def test_users_without_samples_pull_towards_the_uniform_density_where_none_are_counted() -> None:
     n = 400
-    values = np.full(n // 2, 0.3)
-    users = Users.from_samples(
-        np.arange(n), np.concatenate((np.arange(n // 2), np.full(n // 2 + 1, n // 2))), values
-    )
+    users = one_sample(np.where(np.arange(n) < n // 2, 0.3, np.nan)[:, None])
     protocol = CentralDensity(math.inf, n, 1, level=3, project=False, truth_level=3)
     counted = run(protocol, users)
     assert counted.public["users with data, with noise"] == n // 2
@@ -304,24 +209,13 @@ def test_one_term_asks_nobody() -> None:
         assert (protocol.terms, protocol.max_rounds) == (1, 0)
         estimate = run(protocol, users)
         assert estimate.value.tolist() == [1.0] * 1024
-        assert "nobody was asked" in estimate.warnings[0]
-        assert estimate.ledger is not None
+        assert estimate.warnings
         assert not estimate.ledger.entries
 
 
 def test_nobody_answers() -> None:
     estimate = run(CentralDensity.example(), Users.from_samples([], [0], []))
     assert estimate.status == "failed"
-    assert "nobody answered" in estimate.reason
-
-
-def test_resolve() -> None:
-    users, _ = sample(50, [2, 40])
-    given = {"epsilon": 1.0, "samples_per_user": "harmonic-mean", "samples_public": True}
-    parameters, notes = CentralDensity.resolve(given, users, None)
-    protocol = CentralDensity(**parameters)
-    assert (protocol.n_users, notes) == (50, [])
-    assert protocol.samples_per_user == pytest.approx(50 / np.sum(1 / users.n_items()))
 
 
 @pytest.mark.parametrize(
@@ -335,7 +229,6 @@ def test_resolve() -> None:
         ({"delta": 1.0}, "delta.*1"),
         ({"n_users": 0}, "n_users.*0"),
         ({"samples_per_user": 0.5}, "samples_per_user.*0.5"),
-        ({"samples_per_user": "harmonic-mean"}, "samples_per_user.*harmonic"),
         ({"adjacency": "add-remove-user"}, "adjacency.*add-remove-user"),
     ],
 )

@@ -17,11 +17,11 @@ from clients.centred.queries import RadiusVotes, RankReports
 from clients.densities.queries import BinReports
 from fedhist.base.arrays import Floats
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys, user_ids
 from server.densities.density import Density
 from server.densities.series import project_density, shrink_by_decay
 from simulations.populations.density_samples import DensitySamples
 from tests.running import drawn as run
+from tests.running import one_sample
 
 
 def sample(n: int, T: Any, seed: int = 1, **how: Any) -> tuple[Users, Floats]:
@@ -64,7 +64,6 @@ def test_the_value_is_made_of_the_bins() -> None:
     users, _ = sample(9000, 1)
     protocol = Density(2.0, 9000, 1)
     estimate, (query,), (summary,) = run(protocol, users)
-    assert isinstance(query, BinReports)
     assert query.cohort is None
     B, J = query.n_bins, protocol.terms - 1
     shares = query.masses(summary)
@@ -74,7 +73,6 @@ def test_the_value_is_made_of_the_bins() -> None:
         kept = math.sin(math.pi * j / (2 * B)) / (math.pi * j / (2 * B))
         theta[j - 1] = math.sqrt(2) * (np.cos(math.pi * j * middle) * shares).sum() / kept
         spread[j - 1] = 1 / kept
-    assert protocol.series_plan.stages is not None
     stderr = spread * math.sqrt(protocol.series_plan.stages.risk / np.square(spread).sum())
     waves = np.stack([math.sqrt(2) * np.cos(math.pi * j * x) for j in range(1, J + 1)])
     series = 1 + shrink_by_decay(theta, stderr) @ waves
@@ -101,7 +99,6 @@ def test_the_uniform_density_costs_nothing(given: dict[str, Any]) -> None:
     ("n", "T", "epsilon", "how", "runs", "most"),
     [
         (15_000, 40, 1.6, {}, 10, 0.0050),  # .0038 over 30 runs
-        (15_000, 1, 1.6, {}, 16, 0.021),  # .0155
         (40_000, 20, 1.0, {"beta": (1.0, 3.0)}, 6, 0.0042),  # .0024
         (8000, 4, 4.0, {"users": "dirichlet"}, 12, 0.012),
     ],
@@ -129,15 +126,6 @@ def test_a_density_that_differs_at_the_ends_needs_no_period() -> None:
     assert cosine < 0.2 * fourier
 
 
-def test_a_periodic_density() -> None:
-    """Declared periodic, whole vectors have a fraction of the error of one coefficient a user."""
-    how = {"density": "two-bumps"}
-    centred = losses(Density(2.0, 8000, 40, basis="fourier"), 4, 40, **how).mean()
-    given: dict[str, Any] = {"basis": "fourier", "method": "folds", "radius": 4.0}
-    folds = losses(Density(2.0, 8000, 40, **given), 4, 40, **how).mean()
-    assert centred < 0.6 * folds
-
-
 def test_stderr_is_calibrated() -> None:
     """Of a density that the projection leaves alone, and within its level.
 
@@ -154,16 +142,6 @@ def test_stderr_is_calibrated() -> None:
     assert 0.4 < np.mean(z2) < 1.8
 
 
-def test_every_users_report() -> None:
-    """The same through the clients: one run, below three times the prediction."""
-    users, exact = sample(3000, [4, 40])
-    protocol = Density(2.0, 3000, 15)
-    estimate, _, _ = run(protocol, users, aggregate=False)
-    assert protocol.loss(estimate.value, exact) < 3 * protocol.error(users).expected
-    assert estimate.value.mean() == pytest.approx(1)
-    assert estimate.value.min() >= 0
-
-
 # -- plan, records, parameters ---------------------------------------------------------------------
 
 
@@ -172,12 +150,9 @@ def test_the_plan_follows_the_public_numbers() -> None:
     few, one = Density(1.0, 2000, 100).series_plan, Density(1.0, 20_000, 1).series_plan
     assert few.n_coefficients < plan.n_coefficients
     assert one.n_coefficients < plan.n_coefficients
-    assert one.stages is not None
-    assert plan.stages is not None
     assert (one.stages.n_stages, one.n_bins > one.n_coefficients) == (1, True)
     assert plan.stages.n_stages > 1
     wide = Density(1.0, 20_000, 100, mean_scale=1.0).series_plan
-    assert wide.stages is not None
     assert wide.stages.sigma > plan.stages.sigma
     smooth = Density(1.0, 20_000, 100, smoothness=3.0).series_plan
     assert smooth.n_coefficients < plan.n_coefficients
@@ -189,10 +164,11 @@ def test_the_plan_follows_the_public_numbers() -> None:
 def test_any_record_is_answered_for() -> None:
     n = 900
     values = np.tile([math.nan, 1e300, -1e300, math.inf, 0.5, 0.2], n // 6)
-    users = Users.from_samples(user_ids(Keys.range(n)), np.arange(n + 1), values)
-    for T in (1, 64):
+    users = one_sample(values[:, None])
+    for T, how in ((1, {}), (64, {}), (64, {"basis": "fourier", "method": "folds"})):
         for aggregate in (False, True):
-            estimate, _, summaries = run(Density(4.0, n, T, level=3), users, aggregate=aggregate)
+            protocol = Density(4.0, n, T, level=3, **how)
+            estimate, _, summaries = run(protocol, users, aggregate=aggregate)
             assert sum(s.n_users for s in summaries) == n
             assert np.isfinite(estimate.value).all()
 
@@ -204,8 +180,8 @@ def test_any_record_is_answered_for() -> None:
         ({"radius": math.inf}, "radius.*inf"),
         ({"basis": "sine"}, "basis.*'sine'"),
         ({"method": "fold"}, "method.*'fold'"),
-        ({"method": "folds"}, "has the basis \"fourier\", got 'cosine'"),
-        ({"clip_mass": 0.6}, "it is gone"),
+        ({"method": "folds"}, "'cosine'"),
+        ({"clip_mass": 0.6}, "clip_mass"),
         ({"level": 1024}, "level.*1024"),
     ],
 )

@@ -178,15 +178,6 @@ def test_users_without_a_vector_count_where_votes_see_them() -> None:
         assert learned.usable_error == pytest.approx(std / 0.7 if usable < 1 else 0.0)
 
 
-def test_nothing_is_divided_by_a_share_below_its_standard_error() -> None:
-    edges = radius_edges(1.0, 1.0, 0.2)
-    shares, stds = np.zeros(len(edges) + 1), np.full(len(edges) + 1, 0.3)
-    shares[-2:] = 0.01, 0.99
-    learned = learned_radius(shares, stds, edges, 1.0, precision=0.0, reports=100)
-    assert (learned.usable, learned.usable_error) == (0.3, 1.0)
-    assert learned.unseen <= 1.0
-
-
 def test_votes_that_say_nothing_leave_the_radius() -> None:
     edges = radius_edges(1.0, 1.0, 0.2)
     nobody = np.zeros(len(edges) + 1)
@@ -204,15 +195,6 @@ def test_a_report_that_cuts_nobody_has_no_bias() -> None:
     whole = learned_radius(far, 0 * far, edges, 1.0, precision=0.0, reports=1e4, open_radius=1.0)
     assert (around.radius, around.outside, around.bias > 0.2) == (1.0, 1.0, True)
     assert (whole.radius, whole.outside, whole.bias) == (1.0, 0.0, 0.0)
-
-
-@pytest.mark.parametrize("radius", [0.1, 0.3, 1.0, 7.0])
-def test_the_whole_ball_is_where_a_plan_opens_again(radius: float) -> None:
-    plan = plan_centred(20_000, 0.1 * radius, radius, 1.0, 64)
-    assert plan.n_stages > 1
-    assert plan.opens(1, radius)
-    assert not plan.opens(1, 0.999 * radius)
-    assert plan.opens(0, 0.0)
 
 
 @pytest.mark.parametrize("d", [1, 2, 8])

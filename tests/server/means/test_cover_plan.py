@@ -15,14 +15,6 @@ from fedhist.channels.covers import BallLattice, BoxGrid, SobolevLattice, Sparse
 from server.means.cover_select import failure_bound, least_users, plan_cover
 
 
-def totals(
-    rng: np.random.Generator, votes: np.ndarray, n: int, flip: float, runs: int
-) -> np.ndarray:
-    """Reported ones of every cell, (runs, cells), drawn user by user in effect."""
-    size = (runs, len(votes))
-    return rng.binomial(votes, 1 - flip, size) + rng.binomial(n - votes, flip, size)
-
-
 def test_two_users_and_two_cells_by_hand() -> None:
     """All four bits enumerated: the true cell, the second one, must have strictly more."""
     flip = 0.2
@@ -32,22 +24,6 @@ def test_two_users_and_two_cells_by_hand() -> None:
         wrong += p * (a[0] + a[1] >= a[2] + a[3])
     assert exact_failure(2, 2, flip, 1) == pytest.approx(wrong, rel=1e-12)
     assert failure_bound(2, 2, flip) == pytest.approx(wrong, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("n", "n_cells", "epsilon", "cell"),
-    [(50, 16, 1.0, 0), (50, 16, 1.0, 15), (200, 100, 0.5, 40), (8, 6, 2.0, 3)],
-)
-def test_exact_failure_against_simulation(n: int, n_cells: int, epsilon: float, cell: int) -> None:
-    flip = UnaryChannel(epsilon).flip
-    votes = np.zeros(n_cells, dtype=np.int64)
-    votes[cell] = n
-    runs = 40_000
-    won = totals(np.random.default_rng(1), votes, n, flip, runs).argmax(axis=1)
-    expected = exact_failure(n, n_cells, flip, cell)
-    # five standard errors: false alarm 6e-7
-    assert abs((won != cell).mean() - expected) < 5 * math.sqrt(expected * (1 - expected) / runs)
-    assert expected <= failure_bound(n, n_cells, flip) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 12.0])

@@ -1,21 +1,13 @@
-"""The plan, the reading of a vote, and theory against simulation.
-
-Simulated sums are exact in law: the votes of m users for a bin that c of them hold are
-Bin(c, keep) + Bin(m - c, flip), independent over bins given the c.
-"""
+"""The plan of a vote, and its reading."""
 
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
 
 from clients.localize.queries import MAX_BINS
-from fedhist.channels.bits import UnaryChannel
-from fedhist.channels.scalar import scalar_channel
 from server.localize.choice import (
     best_window,
     keep_inside,
@@ -23,7 +15,6 @@ from server.localize.choice import (
     plan_paper,
     plan_univariate,
 )
-from tests.server.means.two_stages import exact_two_stage_mse, one_stage_mse
 
 
 def first_voting_n(epsilon: float, most_failure: float = 1.0) -> int:
@@ -73,12 +64,6 @@ def test_risk_falls_with_users_and_scales_with_the_range() -> None:
     assert wide.risk == pytest.approx(100 * unit.risk)
 
 
-def test_without_noise_everybody_reports() -> None:
-    plan = plan_univariate(100, 0.1, 1.0, math.inf, "laplace")
-    assert plan.n_bins == 1
-    assert plan.risk == pytest.approx(0.1**2 / 100)
-
-
 @pytest.mark.parametrize("epsilon", [1e-200, 1e-9, 100.0])
 def test_extreme_budgets_have_a_plan(epsilon: float) -> None:
     plan = plan_univariate(1000, 0.1, 1.0, epsilon)
@@ -93,15 +78,8 @@ def test_least_users_is_least(scale: float, epsilon: float) -> None:
     assert n == 1 or not plan_univariate(n - 1, scale, 1.0, epsilon).feasible
 
 
-def test_plans_are_fast() -> None:
-    started = time.perf_counter()
-    for n in range(1000, 1020):
-        plan_univariate(n + 0.5, 1e-4, 1.0, 0.9)
-    assert time.perf_counter() - started < 20 * 0.05
-
-
 def test_bad_plan_parameters() -> None:
-    with pytest.raises(ValueError, match="got 0, 1 and 1"):
+    with pytest.raises(ValueError, match="0, 1 and 1"):
         plan_univariate(0, 1, 1, 1.0)
 
 
@@ -114,7 +92,7 @@ def test_paper_plan() -> None:
     assert plan.max_items == 1024
     capped = plan_paper(1500, 10**9, 10**-4.5, 1.0, 1.0)
     assert capped.max_items == math.floor(math.exp(15))
-    with pytest.raises(ValueError, match="n epsilon"):
+    with pytest.raises(ValueError, match="epsilon"):
         plan_paper(2, 1, 1.0, 1.0, 0.1)
 
 
@@ -145,113 +123,3 @@ def test_ties_go_to_the_lowest_window_and_intervals_stay_inside() -> None:
     moved = keep_inside(np.array([-0.95, 0.0, 0.95]), 0.2, -1.0, 1.0)
     assert moved == pytest.approx([-0.8, 0.0, 0.8])
     assert keep_inside(np.array([0.3]), 1.5, -1.0, 1.0).tolist() == [0.0]
-
-
-# -- theory against simulation ---------------------------------------------------------------
-
-
-def simulate(
-    n: int, T: int, epsilon: float, kind: str, theta: float, runs: int, seed: int
-) -> tuple[np.ndarray, float, float]:
-    """Squared errors of runs with Gaussian user means, the plan's risk, and theory's mse."""
-    plan = plan_univariate(n, T**-0.5, 1.0, epsilon, kind)
-    vote, report = UnaryChannel(epsilon), scalar_channel(kind, epsilon)
-    scale = math.sqrt((1 - theta**2) / T)
-    n1 = round(n * plan.vote_share)
-    theory = exact_two_stage_mse(
-        theta=theta,
-        mean_scale=scale,
-        low=-1.0,
-        high=1.0,
-        n_bins=plan.n_bins,
-        n_vote=n1,
-        n_report=n - n1,
-        half_width=plan.half_width,
-        vote=vote,
-        report=report,
-    )
-    rng = np.random.default_rng(seed)
-    masses = np.diff(ndtr((np.linspace(-1, 1, plan.n_bins + 1) - theta) / scale))
-    held = rng.multinomial(n1, masses / masses.sum(), size=runs)
-    votes = rng.binomial(held, 1 - vote.flip) + rng.binomial(n1 - held, vote.flip)
-    h = vote.debias(votes, n1)
-    c = keep_inside(best_window(h, -1.0, 1.0)[0], plan.half_width, -1.0, 1.0)
-    u = np.clip((rng.normal(theta, scale, (runs, n - n1)) - c[:, None]) / plan.half_width, -1, 1)
-    if kind == "laplace":
-        z = u + rng.laplace(0, 2 / epsilon, u.shape)
-    else:
-        z = np.where(rng.random(u.shape) < (1 + u * report.gain) / 2, 1, -1) / report.gain
-    estimate = c + plan.half_width * np.clip(z.mean(axis=1), -1, 1)
-    return (estimate - theta) ** 2, plan.risk, theory.mse
-
-
-@pytest.mark.parametrize(
-    ("n", "T", "epsilon", "kind", "runs"),
-    [
-        (2000, 1024, 1.0, "laplace", 4000),
-        (20_000, 100, 0.5, "onebit", 400),
-        (700, 1024, 1.0, "onebit", 8000),  # the edge of feasibility
-    ],
-)
-def test_theory_predicts_the_mse(n: int, T: int, epsilon: float, kind: str, runs: int) -> None:
-    squares, risk, mse = simulate(n, T, epsilon, kind, 0.237, runs, seed=n)
-    ratio = squares.mean() / mse
-    # five standard errors, plus two percent for the normal approximation: chance below 1e-6
-    slack = 5 * squares.std() / math.sqrt(runs) / mse + 0.02
-    assert abs(ratio - 1) < slack
-    assert 0.5 * risk < squares.mean() < 1.15 * risk
-
-
-def test_predicted_failure_agrees_with_votes() -> None:
-    n, theta, epsilon, T = 400, 0.237, 1.0, 1024
-    plan = plan_univariate(n, T**-0.5, 1.0, epsilon)
-    scale, n1 = math.sqrt((1 - theta**2) / T), round(n * plan.vote_share)
-    vote = UnaryChannel(0.7)  # a weaker vote than planned, so that failures are seen
-    theory = exact_two_stage_mse(
-        theta=theta,
-        mean_scale=scale,
-        low=-1.0,
-        high=1.0,
-        n_bins=plan.n_bins,
-        n_vote=n1,
-        n_report=n - n1,
-        half_width=plan.half_width,
-        vote=vote,
-        report=scalar_channel("onebit", epsilon),
-    )
-    rng = np.random.default_rng(0)
-    runs = 40_000
-    masses = np.diff(ndtr((np.linspace(-1, 1, plan.n_bins + 1) - theta) / scale))
-    held = rng.multinomial(n1, masses / masses.sum(), size=runs)
-    votes = rng.binomial(held, 1 - vote.flip) + rng.binomial(n1 - held, vote.flip)
-    width = 2 / plan.n_bins
-    place, _ = best_window(vote.debias(votes, n1), -1.0, 1.0)
-    missed = (np.abs(place - theta) > 5.5 * scale + 3 * width).sum()
-    assert missed > 30
-    # Poisson deviation of five standard deviations (6e-7), and the reach of "near" is in bins
-    assert abs(missed - runs * theory.failure) < 5 * math.sqrt(missed) + 0.3 * missed
-
-
-def test_one_stage_is_the_plain_variance() -> None:
-    report = scalar_channel("laplace", 1.0)
-    mse = one_stage_mse(
-        theta=0.0, mean_scale=0.1, low=-1.0, high=1.0, n_report=10_000, report=report
-    )
-    assert mse == pytest.approx((float(report.variance(0.0)) + 0.01) / 10_000, rel=1e-6)
-    assert mse == pytest.approx((8 + 0.01) / 10_000, rel=1e-3)  # the lattice and its margin
-
-
-def test_theory_needs_a_vote() -> None:
-    with pytest.raises(ValueError, match="n_bins must be at least 2, got 1"):
-        exact_two_stage_mse(
-            theta=0.0,
-            mean_scale=0.1,
-            low=-1,
-            high=1,
-            n_bins=1,
-            n_vote=1,
-            n_report=1,
-            half_width=1,
-            vote=UnaryChannel(1.0),
-            report=scalar_channel("laplace", 1.0),
-        )

@@ -35,7 +35,7 @@ def kl(p: np.ndarray, q: np.ndarray) -> float:
     return float((p * np.log(p / q)).sum())
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 0.7, 1.0, 3.0, 6.0])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 6.0])
 def test_information_of_a_message_on_many_channels(epsilon: float) -> None:
     """KL of the messages is below all three bounds, and randomized response comes near."""
     most = 0.0
@@ -53,20 +53,7 @@ def test_information_of_a_message_on_many_channels(epsilon: float) -> None:
     assert most > 0.6
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-def test_correlation_that_a_channel_leaves(epsilon: float) -> None:
-    """Var(E[X | message]) is at most tanh^2(eps / 2) Var(X): what the average's own noise costs."""
-    for T, d in product((1, 3), (0.0, 0.5)):
-        p = binom.pmf(np.arange(T + 1), T, (1 + d) / 2)
-        x = 2 * np.arange(T + 1) / T - 1
-        variance = p @ x**2 - (p @ x) ** 2
-        for q in channels(T + 1, epsilon, 9):
-            m = p @ q
-            told = ((p * (x - p @ x)) @ q) ** 2 / m
-            assert told.sum() <= math.tanh(epsilon / 2) ** 2 * variance * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
+@pytest.mark.parametrize("epsilon", [0.2, 3.0])
 @pytest.mark.parametrize("T", [1, 2])
 def test_no_estimator_beats_the_bound(T: int, epsilon: float) -> None:
     """The Bayes risks of +-D by enumeration of 3 users' records and messages, sequential ones too.
@@ -100,19 +87,6 @@ def test_no_estimator_beats_the_bound(T: int, epsilon: float) -> None:
             mean = average @ mass / mass.sum(axis=0)
             risk = float((mass * np.square(average[:, None] - mean)).sum())
             assert risk >= bound * (1 - 1e-9)
-
-
-def test_absolute_and_squared_errors_of_two_hypotheses() -> None:
-    """About theta itself, T = 10^12: D^2 (1 - TV) and D (1 - TV) are what a coin's sign costs."""
-    sizes = Sizes(np.array([1e12]), np.array([1.0]))
-    for epsilon in (0.1, 1.0):
-        flip = 1 / (1 + math.exp(epsilon))  # one user who knows the sign
-        for d in (0.2, 0.9):
-            points = coins(np.array([d]))
-            # posterior of the sign is flip : 1 - flip; variance and least absolute deviation
-            assert two_point_bound(sizes, epsilon, points) <= 4 * d**2 * flip * (1 - flip)
-            assert two_point_bound(sizes, epsilon, points, 1) <= 2 * d * flip
-            assert two_point_bound(sizes, epsilon, points, 1) > 0.5 * 2 * d * flip
 
 
 def test_overlap_is_below_that_of_any_two_laws() -> None:

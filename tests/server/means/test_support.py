@@ -37,32 +37,6 @@ def test_gain_for_many_votes() -> None:
     assert vote_gain(0) == vote_gain(0, 1.0) == 0.0
 
 
-@pytest.mark.parametrize(("vote", "reach"), [("onebit", 0.0), ("laplace", 4.0)])
-def test_gain_and_deviation_of_a_simulated_score(vote: str, reach: float) -> None:
-    """Mean and spread of 400,000 users' scores at a voted and another coordinate.
-
-    The means lie within 5 standard errors, the spread within 2 percent: false alarm 2e-6.
-    """
-    rng = np.random.default_rng(3)
-    n, s = 400_000, 4
-    channel = scalar_channel(vote, 1.0)
-    law = VoteLaw(channel, s, reach)
-    signs = rng.choice([-1, 1], (n, s + 1))
-    total = signs[:, :s].sum(axis=1)
-    if reach:
-        u = np.clip(total / reach, -1, 1)
-        noise = rng.laplace(0, 2.0, n)  # scale 2 / epsilon for [-1, 1]
-        z = (u + noise) * reach
-    else:
-        sign = np.where(total == 0, rng.choice([-1, 1], n), np.sign(total))
-        z = np.where(rng.random(n) < 1 / (1 + math.e), -sign, sign)
-    voted, other = signs[:, 0] * z, signs[:, s] * z
-    assert abs(voted.mean() - law.gain(s)) < 5 * law.deviation / math.sqrt(n)
-    assert abs(other.mean()) < 5 * law.deviation / math.sqrt(n)
-    assert other.std() == pytest.approx(law.deviation, rel=0.02)
-    assert law.lead(n) == pytest.approx(law.gain(s) * math.sqrt(n) / law.deviation)
-
-
 def test_sign_needs_fewer_users_than_clipped_sums() -> None:
     """Erratum 5: 2 to 5 times fewer for epsilon up to 2 (more still for an odd s)."""
     for epsilon in (0.5, 1.0, 2.0):

@@ -96,7 +96,7 @@ def test_rounding_breaks_no_ties() -> None:
     assert abs(first - n / 2) < 5 * np.sqrt(n / 4)
 
 
-@pytest.mark.parametrize("value", [1e300, np.inf, -1e300])
+@pytest.mark.parametrize("value", [1e300, np.inf])
 def test_absurd_values_are_clipped(value: float) -> None:
     one = Samples(np.array([0, 2]), np.array([[value, 0.1], [value, -0.1]]))
     assert rows(one, 0.5, 0.5, 2) == [[0]]
@@ -108,7 +108,3 @@ def test_a_user_that_cannot_be_used_votes_for_nothing() -> None:
     assert rows(Samples(np.array([0, 2, 2, 3]), values), 1.0, 0.1, 2) == [[], [], [0, 1]]
     # the NaN is not among the first samples
     assert rows(Samples(np.array([0, 2, 2, 3]), values), 1.0, 0.1, 2, 1) == [[0, 1], [], [0, 1]]
-
-
-def test_no_users() -> None:
-    assert rows(Samples(np.zeros(1, dtype=np.int64), np.zeros((0, 3))), 1.0, 0.1, 2) == []
