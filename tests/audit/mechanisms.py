@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal, localcontext
 from typing import ClassVar
 
 import numpy as np
@@ -89,16 +90,6 @@ class FloatLaplace(Answering):
 
 
 @dataclass(frozen=True)
-class SeedInId(Answering):
-    """Laplace noise that is a function of the public id."""
-
-    def answer(self, users: Users, rng: Streams) -> Report:
-        u = (users.ids % np.uint64(1000)).astype(np.float64) / 1000 + 0.0005 - 0.5
-        noise = -np.sign(u) * np.log1p(-2 * np.abs(u)) / self.epsilon
-        return Report(users.ids, {"z": np.round(clipped(users) + noise, 3)})
-
-
-@dataclass(frozen=True)
 class LongerForMore(Answering):
     """Random bits only, but as many as the user has samples."""
 
@@ -181,3 +172,11 @@ def people() -> Users:
     indptr = np.concatenate(([0], np.cumsum(sizes)))
     ids = np.arange(100, 160, dtype=np.uint64)
     return Users.from_samples(ids, indptr, rng.uniform(-1, 1, indptr[-1]))
+
+
+def nearest(epsilon: float, total: int, more: int = 0) -> FiniteChannel:
+    """Randomized response in ``total`` parts, rounded towards 1/2, then ``more`` parts too few."""
+    with localcontext() as context:
+        context.prec = 60
+        q = int((total / (1 + Decimal(epsilon).exp())).to_integral_value(ROUND_CEILING)) - more
+    return FiniteChannel.of([[total - q, q], [q, total - q]], "ab")

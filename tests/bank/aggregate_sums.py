@@ -167,25 +167,6 @@ class SharesByAll(LaplaceSums):
 
 @register_part
 @dataclass(frozen=True)
-class ByAnswers(Share):
-    """The variance divided by the nodes that answer."""
-
-    wire_name: ClassVar[str] = "bank-share-by-answers"
-
-    def noise(self, sensitivity: float) -> ShareNoise:
-        """|U| in place of M."""
-        return share_of(self.aggregation.quorum, super().noise(sensitivity))
-
-
-@protocol("bank-shares-by-answers")
-class SharesByAnswers(LaplaceSums):
-    """|U| shares are the noise, those of the colluders among them."""
-
-    shares: ClassVar[type[Share]] = ByAnswers
-
-
-@register_part
-@dataclass(frozen=True)
 class Unrounded(Share):
     """A discrete Gaussian of the continuous one's variance."""
 

@@ -68,24 +68,6 @@ class OkChoice(CentralBank):
         return item_users([*rest, {"0": 1}], names), item_users([*rest, {"1": 1}], names)
 
 
-@protocol("bank-both-ways")
-class BothWays(OkChoice):
-    """exp(epsilon S), right where all scores move in one direction: here one rises, one falls."""
-
-    epsilon: float = 2.0
-
-    @property
-    def sensitivity(self) -> float:
-        """Half the range of changes that have one sign, which these have not."""
-        return 0.5
-
-    @classmethod
-    def neighbours(cls) -> Neighbours:
-        """Of two users with one item one has another, which otherwise nobody has."""
-        rest, names = [{"0": 1}], Keys.range(4)
-        return item_users([*rest, {"0": 1}], names), item_users([*rest, {"1": 1}], names)
-
-
 @protocol("bank-printed-exponent")
 class PrintedExponent(OkChoice):
     """exp(S / (2 epsilon)), as printed in Algorithm 1 and Lemma 11: (1 / epsilon)-DP."""
@@ -254,51 +236,15 @@ class AllKeys(OkKeys):
         return -(1 << 40)
 
 
-# -- weights of keys, and what is done by exact counts
-
-
-@protocol("bank-ok-weights")
-class OkWeights(CentralBank):
-    """Correct: a user spreads a weight of 1 evenly over its items."""
-
-    query: ClassVar[CentralRows] = Held(2)
-    adjacency: ClassVar[Adjacency] = Adjacency.ZERO_OUT_USER
-
-    def release(self, server: Curator, rows: Array) -> Estimate:
-        """Add up the weights: a user moves them by 1 in all."""
-        weights = rows / np.maximum(rows.sum(axis=1, keepdims=True), 1)
-        total = self.weighed(weights).sum(axis=0)
-        return Estimate.ok(server.laplace(total, l1_sensitivity=1, epsilon=self.epsilon))
-
-    def weighed(self, weights: Array) -> Array:
-        """As they are."""
-        return weights
-
-    @classmethod
-    def neighbours(cls) -> Neighbours:
-        """Sixteen users share both items, and one has the first alone, or nothing."""
-        both, names = [{"0": 1, "1": 1}] * 16, Keys.range(2)
-        return item_users([*both, {"0": 1}], names), item_users([*both, {}], names)
-
-
-@protocol("bank-rerouted-weights")
-class Rerouted(OkWeights):
-    """Weight on an item that has enough goes to the users' others: one user moves them all.
-
-    Rerouted by exact totals, and released as if they were counts of norm 1.
-    """
-
-    def weighed(self, weights: Array) -> Array:
-        """Move the first item's weight away where more than eight are on it."""
-        if weights[:, 0].sum() <= 8:
-            return weights
-        others = weights[:, 1] > 0
-        return np.where(others[:, None], [0.0, 1.0], weights)
+# -- what is done by exact counts
 
 
 @protocol("bank-guard-by-exact-counts")
-class ExactGuard(OkWeights):
+class ExactGuard(CentralBank):
     """Does not debias where all users are alike: by their exact counts, and says so."""
+
+    query: ClassVar[CentralRows] = Held(2)
+    adjacency: ClassVar[Adjacency] = Adjacency.ZERO_OUT_USER
 
     def release(self, server: Curator, rows: Array) -> Estimate:
         """Look at the exact spread."""

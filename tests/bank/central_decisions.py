@@ -11,9 +11,7 @@ from typing import ClassVar
 import numpy as np
 from bank_frame import (
     BankProtocol,
-    CentralBank,
     CentralRows,
-    Neighbours,
     dense,
     item_users,
     protocol,
@@ -148,105 +146,3 @@ class KeysByExactCount(OkListed):
     def order(self, exact: Array) -> Array:
         """By the exact counts."""
         return np.argsort(-exact, kind="stable")
-
-
-# -- whether users with many items differ from all
-
-
-@query("bank-sized-shares")
-class SizedShares(CentralRows):
-    """A user's shares of two items, and whether it holds four items or more."""
-
-    def rows(self, users: Users) -> Array:
-        """(share, share, large); zeros for the empty."""
-        x = dense(users, 2).astype(np.float64)
-        size = x.sum(axis=1, keepdims=True)
-        return np.hstack([x / np.maximum(size, 1), size >= 4])
-
-
-@protocol("bank-ok-gap")
-class OkGap(CentralBank):
-    """Correct: s_L times the distance of the large users' average from all's moves by 2."""
-
-    query: ClassVar[CentralRows] = SizedShares()
-
-    def gap(self, shares: Array, large: Array) -> float:
-        """||s_L A - L||_1."""
-        total = (shares * large).sum(axis=0)
-        return float(np.abs(large.sum() * shares.mean(axis=0) - total).sum())
-
-    def release(self, server: Curator, rows: Array) -> Estimate:
-        """Add noise for two rows."""
-        exact = np.array([self.gap(rows[:, :2], rows[:, 2:])])
-        return Estimate.ok(server.laplace(exact, l1_sensitivity=2.0, epsilon=self.epsilon))
-
-    @classmethod
-    def neighbours(cls) -> Neighbours:
-        """The only large user, whose item nobody else holds, becomes one of the others."""
-        rest, names = [{"0": 1}] * 40, Keys.range(2)
-        return item_users([*rest, {"1": 8}], names), item_users([*rest, {"0": 1}], names)
-
-
-@protocol("bank-gap-by-exact-size")
-class GapByExactSize(OkGap):
-    """Divides by the exact number of large users: of few of them each moves the average far."""
-
-    def gap(self, shares: Array, large: Array) -> float:
-        """N ||A - L / s_L||_1, 0 if nobody is large."""
-        mean = (shares * large).sum(axis=0) / max(1.0, float(large.sum()))
-        off = np.abs(shares.mean(axis=0) - mean).sum() if large.any() else 0.0
-        return float(len(shares) * off)
-
-
-# -- how many users do not agree with the others of their group
-
-GROUP = 12
-
-
-@query("bank-sized-favourite")
-class SizedFavourite(CentralRows):
-    """Which of two items a user has most of, and how many items it has."""
-
-    def rows(self, users: Users) -> Array:
-        """(first, second, size); zeros for the empty."""
-        x = dense(users, 2)
-        first = x[:, 0] >= x[:, 1]
-        size = x.sum(axis=1)
-        return np.stack([first & (size > 0), ~first, size], axis=1).astype(np.int64)
-
-
-@protocol("bank-ok-apart")
-class OkApart(CentralBank):
-    """Correct: of each twelve users in public order, how many to leave out for the rest to agree.
-
-    Whoever is replaced could be left out before and after: it moves by one.
-    """
-
-    query: ClassVar[CentralRows] = SizedFavourite()
-
-    def order(self, size: Array) -> Array:
-        """The public one."""
-        return np.arange(len(size))
-
-    def release(self, server: Curator, rows: Array) -> Estimate:
-        """Count the minority of each group."""
-        kinds = rows[self.order(rows[:, 2]), :2]
-        apart = np.add.reduceat(kinds, range(0, len(kinds), GROUP)).min(axis=1).sum()
-        noisy = server.discrete_laplace(apart[None], l1_sensitivity=1, epsilon=self.epsilon)
-        return Estimate.ok(noisy.astype(np.float64))
-
-    @classmethod
-    def neighbours(cls) -> Neighbours:
-        """Groups of one kind each, by size; the least user becomes the largest."""
-        rest = [{str(i // GROUP % 2): i + 2} for i in range(1, 10 * GROUP)]
-        names = Keys.range(2)
-        return item_users([{"0": 1}, *rest], names), item_users([{"1": 999}, *rest], names)
-
-
-@protocol("bank-apart-by-size")
-class ApartBySize(OkApart):
-    """Groups users of like size: one who changes its own moves a user of each group to the next."""
-
-    def order(self, size: Array) -> Array:
-        """By size."""
-        return np.argsort(size, kind="stable")

@@ -16,7 +16,6 @@ from bank_frame import (
     query,
     sample_users,
 )
-from scipy.stats import binom
 
 from clients.records.functionals import Coordinates
 from fedhist import Adjacency, Estimate, Keys, Users
@@ -116,55 +115,6 @@ class NoiseForgetsC(Histogram):
     sensitivity: ClassVar[float] = 2.0
 
 
-@protocol("bank-ok-tree")
-class OkTree(Histogram):
-    """Correct: counts on three levels of a tree over eight items, each changed by two in all."""
-
-    query: ClassVar[ClippedCounts] = ClippedCounts(8, 1.0)
-    sensitivity: ClassVar[float] = 6.0
-
-    def release(self, server: Curator, rows: Array) -> Estimate:
-        """Add up the items by one, by two and by four; noise."""
-        levels = [rows.reshape(len(rows), -1, width).sum(axis=2) for width in (1, 2, 4)]
-        return super().release(server, np.concatenate(levels, axis=1))
-
-    @classmethod
-    def neighbours(cls) -> Neighbours:
-        """One user moves from the first item to the last: no node holds both."""
-        return one_changed({"0": 1}, {"7": 1}, 8)
-
-
-@protocol("bank-tree-charged-once")
-class TreeChargedOnce(OkTree):
-    """Each level gets the whole epsilon, as if only one of them were released."""
-
-    sensitivity: ClassVar[float] = 2.0
-    epsilon: float = 2.0
-
-
-@protocol("bank-laplace-for-two-norm")
-class LaplaceForTwoNorm(Histogram):
-    """Laplace noise for the l2 norm: the l1 norm of a change is sqrt(d) times as large."""
-
-    query: ClassVar[ClippedCounts] = ClippedCounts(16, 3.0, 2)
-    adjacency: ClassVar[Adjacency] = ZERO
-    sensitivity: ClassVar[float] = 3.0
-    epsilon: float = 2.0
-
-    @classmethod
-    def neighbours(cls) -> Neighbours:
-        """A user with all sixteen items is emptied."""
-        return one_changed({str(j): 9 for j in range(16)}, {}, 16)
-
-
-@protocol("bank-noise-of-one-item")
-class NoiseOfOneItem(Histogram):
-    """Noise for one item of a user, and the claim about the whole user."""
-
-    query: ClassVar[ClippedCounts] = ClippedCounts(2, 20.0)
-    sensitivity: ClassVar[float] = 2.0
-
-
 @protocol("bank-one-draw-for-all")
 class OneDraw(Histogram):
     """One draw for all entries: their differences are exact."""
@@ -230,30 +180,6 @@ class ClippedAfter(OkMean):
     """The average is clipped, the users are not: one user moves it from end to end."""
 
     query: ClassVar[CentralRows] = RawMeans(1e12)
-
-
-@protocol("bank-width-for-raw-values")
-class WidthForRawValues(CentralBank):
-    """Values in [100, 110] are added as they are, and hidden as if they moved by 10 at most."""
-
-    query: ClassVar[CentralRows] = RawMeans(110.0)
-    adjacency: ClassVar[Adjacency] = ZERO
-
-    def release(self, server: Curator, rows: Array) -> Estimate:
-        """An emptied record takes 110 away, and not 10; a sum of differences to 105 moves by 5."""
-        return Estimate.ok(
-            server.laplace(rows.mean(axis=0), l1_sensitivity=10 / len(rows), epsilon=self.epsilon)
-        )
-
-    @classmethod
-    def neighbours(cls) -> Neighbours:
-        """One user of ten at 110 has the empty record."""
-        ids, whole, values = np.arange(10), np.arange(11), np.full(10, 105.0)
-        values[0] = 110.0
-        return (
-            Users.from_samples(ids, whole, values),
-            Users.from_samples(ids, np.maximum(whole - 1, 0), values[1:]),
-        )
 
 
 @query("bank-presence")
@@ -335,55 +261,3 @@ class ExactFailure(OkMean):
         five, four = -np.ones((10, 2)), -np.ones((10, 2))
         five[:5], four[:4] = 1.0, 1.0
         return sample_users(five), sample_users(four)
-
-
-# -- do the users draw from one distribution?
-
-
-@query("bank-counts")
-class Counts(CentralRows):
-    """A user's counts of every symbol, at most 160 in all."""
-
-    d: int
-
-    def rows(self, users: Users) -> Array:
-        """Cut in the order of the domain."""
-        x = dense(users, self.d)
-        return np.clip(160 - (np.cumsum(x, axis=1) - x), 0, x)
-
-
-@protocol("bank-ok-fit")
-class OkFit(CentralBank):
-    """Correct: how far the worst symbol is from every binomial; one number of sensitivity 1."""
-
-    query: ClassVar[CentralRows] = Counts(8)
-    epsilon: float = 1.0
-
-    def release(self, server: Curator, rows: Array) -> Estimate:
-        """Compare, add noise."""
-        at, p = np.arange(160)[:, None], np.linspace(0, 1, 101)
-        exact = len(rows) * binom.cdf(at[..., None], 160, p)
-        below = (rows[None] <= at[..., None]).sum(axis=1)
-        off = np.abs(below[..., None] - np.rint(exact)).max(axis=0).min(axis=1)
-        steps = self.statistics(off.astype(np.int64))
-        noisy = server.discrete_laplace(steps, l1_sensitivity=1, epsilon=self.epsilon)
-        return Estimate.ok(noisy)
-
-    def statistics(self, off: Array) -> Array:
-        """The maximum over symbols."""
-        return off.max(keepdims=True)
-
-    @classmethod
-    def neighbours(cls) -> Neighbours:
-        """Two users have nothing; one of them has twenty of everything instead."""
-        names, mine = Keys.range(8), {str(j): 20 for j in range(8)}
-        return item_users([{}, {}], names), item_users([{}, mine], names)
-
-
-@protocol("bank-fit-per-symbol")
-class FitPerSymbol(OkFit):
-    """A statistic for every symbol, each with the noise of one: a user moves all eight."""
-
-    def statistics(self, off: Array) -> Array:
-        """One for each."""
-        return off

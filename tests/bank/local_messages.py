@@ -48,17 +48,6 @@ class SkipsEmpty(Padded):
         return Report(users.ids[has], {"reports": self.reports(users, rng)[has]})
 
 
-@query("bank-as-long-as-the-record")
-class AsLongAsTheRecord(Padded):
-    """The message has a column for each of the user's samples."""
-
-    def reports(self, users: Users, rng: Streams) -> Array:
-        """Draw one report and fill up with zeros, as far as the longest record goes."""
-        out = np.zeros((len(users), 1 + int(users.n_items().max(initial=0))), dtype=np.int64)
-        out[:, 0] = noisy(means(users), self.epsilon, rng)
-        return out
-
-
 @query("bank-narrow-type")
 class NarrowType(Padded):
     """A smaller type of number is sent where the exact value allows it."""
@@ -112,7 +101,6 @@ PROTOCOLS = tuple(
         (Padded, "bank-ok-padded"),
         (AnswerPerSample, "bank-answer-per-sample"),
         (SkipsEmpty, "bank-skips-empty"),
-        (AsLongAsTheRecord, "bank-as-long-as-the-record"),
         (NarrowType, "bank-narrow-type"),
         (TellsWarnings, "bank-tells-warnings"),
         (RaisesOnNaN, "bank-raises-on-nan"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +12,6 @@ from fedhist.base.arrays import Array
 from fedhist.channels.scalar import scalar_channel, scalar_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.protocol import Script
-from fedhist.privacy.guarantee import Release, pure
 from fedhist.users.streams import SeededStreams, unit_interval
 from server.session.curator import Curator
 
@@ -68,21 +66,6 @@ class HalfRange(Opaque):
         return noisy(means(users), 2 * self.epsilon, rng)
 
 
-@query("bank-unclipped-mean")
-class Unclipped(Opaque):
-    """Noise for the range [-1, 1] on a mean that is not clipped to it."""
-
-    def reports(self, users: Users, rng: Streams) -> Array:
-        """Add the noise of the midpoint to the exact mean."""
-        channel, (s, n) = scalar_channel("laplace", self.epsilon), (users.reals, len(users))
-        sums = np.zeros(n)
-        with np.errstate(all="ignore"):
-            np.add.at(sums, np.repeat(np.arange(n), np.diff(s.indptr)), s.values[:, 0])
-            mean = np.nan_to_num(sums / np.maximum(np.diff(s.indptr), 1))
-        on_lattice = np.rint(np.clip(mean, -1e6, 1e6) * channel.steps)
-        return on_lattice + noisy(np.zeros(n), self.epsilon, rng)
-
-
 @query("bank-float-laplace")
 class FloatLaplace(Opaque):
     """Laplace noise of the right scale in floating point: the sum's low bits show the mean."""
@@ -90,16 +73,6 @@ class FloatLaplace(Opaque):
     def reports(self, users: Users, rng: Streams) -> Array:
         """Add it."""
         return np.nan_to_num(means(users)) + 2 / self.epsilon * float_laplace(len(users), rng)
-
-
-@query("bank-rounded-noise")
-class RoundedNoise(Opaque):
-    """The noise is rounded to a grid, the mean is not: its low bits are sent as they are."""
-
-    def reports(self, users: Users, rng: Streams) -> Array:
-        """Add noise that is a multiple of 2^-20."""
-        noise = 2 / self.epsilon * float_laplace(len(users), rng)
-        return np.nan_to_num(means(users)) + np.rint(np.ldexp(noise, 20)) * 2.0**-20
 
 
 @query("bank-seed-in-the-question")
@@ -157,34 +130,6 @@ class ItemNoise(Opaque):
         return out
 
 
-@query("bank-own-range")
-class OwnRange(Opaque):
-    """The noise is as wide as the user's own samples, not as the public range."""
-
-    def reports(self, users: Users, rng: Streams) -> Array:
-        """Scale the noise by (max - min) / 2 of the record."""
-        s, n = users.reals, len(users)
-        owner = np.repeat(np.arange(n), np.diff(s.indptr))
-        high, low = np.full(n, -1.0), np.full(n, 1.0)
-        x = np.clip(np.nan_to_num(s.values[:, 0]), -1.0, 1.0)
-        np.maximum.at(high, owner, x)
-        np.minimum.at(low, owner, x)
-        spread = np.clip((high - low) / 2, 0.05, 1.0)
-        noise = noisy(np.zeros(n), self.epsilon, rng)
-        return np.rint(1024 * np.nan_to_num(means(users)) + spread * noise)
-
-
-@query("bank-two-reports")
-class TwoReports(Opaque):
-    """The same question answered twice in one message, with fresh noise for each."""
-
-    def reports(self, users: Users, rng: Streams) -> Array:
-        """Draw twice at the full budget."""
-        u = means(users)
-        both = [noisy(u, self.epsilon, rng.substream(f"attempt {k}")) for k in range(2)]
-        return np.stack(both, axis=1)
-
-
 @query("bank-fresh-noise")
 class FreshNoise(Opaque):
     """A question that is asked again gets fresh noise: the law is right, the stream is not."""
@@ -195,16 +140,6 @@ class FreshNoise(Opaque):
         return scalar_channel("laplace", self.epsilon).reports(means(users), words)
 
 
-@query("bank-public-sampling")
-class PublicSampling(Opaque):
-    """Claims the amplification of a secret sample for a cohort that is public."""
-
-    @property
-    def release(self) -> Release:
-        """log(1 + (e^epsilon - 1) / 4): what a secret sample of a quarter would cost."""
-        return pure(math.log1p(math.expm1(self.epsilon) / 4))
-
-
 PROTOCOLS = tuple(
     LocalBank.of(made, name)
     for made, name in (
@@ -212,31 +147,16 @@ PROTOCOLS = tuple(
         (Opaque, "bank-ok-opaque-mean"),
         (HalfNoise, "bank-half-noise"),
         (HalfRange, "bank-half-range"),
-        (Unclipped, "bank-unclipped-mean"),
         (FloatLaplace, "bank-float-laplace"),
-        (RoundedNoise, "bank-rounded-noise"),
         (SeedInTheQuestion, "bank-seed-in-the-question"),
         (SeedInTheAnswer, "bank-seed-in-the-answer"),
         (EmptyIsZero, "bank-empty-is-zero"),
         (NaNPasses, "bank-nan-passes"),
         (ItemNoise, "bank-item-noise"),
-        (OwnRange, "bank-own-range"),
-        (TwoReports, "bank-two-reports"),
         (FreshNoise, "bank-fresh-noise"),
     )
 )
 """One for each query that claims epsilon from everybody."""
-
-
-@protocol("bank-public-sampling")
-class PublicSamplingProtocol(LocalBank):
-    """Asks a public quarter of the users and charges as if nobody knew who they are."""
-
-    def rounds(self, server: Curator) -> Script:
-        """Ask a quarter; the report is drawn with more than the query claims."""
-        inner = math.log1p(4 * math.expm1(self.epsilon))
-        summary = yield PublicSampling(inner, Cohort(3, 0.0, 0.25))
-        return Estimate.ok(summary.sums["total"])
 
 
 @protocol("bank-ok-two-halves")
@@ -257,17 +177,6 @@ class Overlap(TwoHalves):
     """Two cohorts that overlap by a tenth: those users are asked twice."""
 
     ends: ClassVar[tuple[float, float]] = (0.55, 0.45)
-
-
-@protocol("bank-two-salts")
-class OtherSalt(TwoHalves):
-    """Two halves by different salts: a quarter of the users is in both."""
-
-    def rounds(self, server: Curator) -> Script:
-        """Ask one half, then another that is not its complement."""
-        first = yield Opaque(self.epsilon, Cohort(3, 0.0, 0.5))
-        second = yield Opaque(self.epsilon, Cohort(4, 0.5, 1.0))
-        return Estimate.ok(first.sums["total"] + second.sums["total"])
 
 
 @protocol("bank-asked-again")

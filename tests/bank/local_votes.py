@@ -88,33 +88,6 @@ class SilentThree(ThreeVotesOfOne):
         return unary_law(UnaryChannel(self.epsilon), N_BINS)
 
 
-@query("bank-uncapped-votes")
-class Uncapped(LocalReport):
-    """Votes for the bin of every sample with the keep-probability for s = 1: no cap on the ones."""
-
-    def reports(self, users: Users, rng: Streams) -> Array:
-        """Set all bins that some sample is in."""
-        s, n = users.reals, len(users)
-        held = np.full((n, N_BINS), -1, dtype=np.int64)
-        owner = np.repeat(np.arange(n), np.diff(s.indptr))
-        which = bin_indices(s.values[:, 0], -1.0, 1.0, N_BINS)
-        usable = which >= 0
-        held[owner[usable], which[usable]] = which[usable]
-        # so many bits at epsilon / 2 each
-        return unary_votes(held, N_BINS, UnaryChannel(N_BINS * self.epsilon, N_BINS), rng)
-
-
-@query("bank-silent-empty")
-class SilentEmpty(LocalReport):
-    """A user without usable samples sends no vote at all, unflipped."""
-
-    def reports(self, users: Users, rng: Streams) -> Array:
-        """Vote, but for the empty."""
-        b = bins(users)
-        votes = unary_votes(b, N_BINS, UnaryChannel(self.epsilon), rng)
-        return np.where(b[:, None] >= 0, votes, np.uint64(0))
-
-
 @query("bank-sign")
 class Sign(LocalReport):
     """Correct: the sign of the mean by randomized response; none is +1."""
@@ -144,71 +117,15 @@ class CoarseThreshold(Sign):
         return math.floor(2.0**16 / (1 + math.exp(self.epsilon))) << 48
 
 
-@query("bank-sign-of-zero")
-class SignOfZero(Sign):
-    """A mean of exactly zero, or none, is reported as 0, and nothing is drawn."""
-
-    def reports(self, users: Users, rng: Streams) -> Array:
-        """Report."""
-        u = np.nan_to_num(means(users))
-        return np.where(u == 0, np.int8(0), super().reports(users, rng))
-
-    def finite_channel(self) -> FiniteChannel | None:
-        """Not given."""
-        return None
-
-
-@query("bank-direct")
-class Direct(LocalReport):
-    """Correct: k-ary randomized response, the truth with probability e^eps / (e^eps + k - 1)."""
-
-    others: ClassVar[int] = N_BINS - 1
-
-    @property
-    def weights(self) -> tuple[int, int]:
-        """Chances of the truth and of each other symbol, in an integer unit: ratio <= e^eps."""
-        return math.floor(1000 * math.exp(self.epsilon) / (N_BINS - 1) * self.others), 1000
-
-    def reports(self, users: Users, rng: Streams) -> Array:
-        """Draw a number below the sum; it falls on the truth or on another symbol."""
-        truth, other = self.weights
-        total = truth + (N_BINS - 1) * other
-        b = np.maximum(bins(users), 0)
-        z = (rng.substream("direct").words(1)[:, 0] % np.uint64(total)).astype(np.int64)
-        shift = np.where(z < truth, 0, 1 + (z - truth) // other)
-        return (b + shift) % N_BINS
-
-    def finite_channel(self) -> FiniteChannel | None:
-        """The law."""
-        truth, other = self.weights
-        law = np.full((N_BINS, N_BINS), other) + np.diag([truth - other] * N_BINS)
-        return FiniteChannel.of(law, [f"bin {j}" for j in range(N_BINS)])
-
-
-@query("bank-binary-keep")
-class BinaryKeep(Direct):
-    """The truth with the binary e^eps / (e^eps + 1) among k symbols: each lie is k - 1 rarer."""
-
-    @property
-    def weights(self) -> tuple[int, int]:
-        """Odds e^eps against all other symbols together."""
-        return math.floor(1000 * math.exp(self.epsilon) * (N_BINS - 1)), 1000
-
-
 PROTOCOLS = tuple(
     LocalBank.of(made, name)
     for made, name in (
         (OneVote, "bank-ok-one-vote"),
         (ThreeVotes, "bank-ok-three-votes"),
         (Sign, "bank-ok-sign"),
-        (Direct, "bank-ok-direct"),
         (WholeBudgetPerBit, "bank-whole-budget-per-bit"),
         (ThreeVotesOfOne, "bank-three-votes-of-one"),
         (SilentThree, "bank-silent-three"),
-        (Uncapped, "bank-uncapped-votes"),
-        (SilentEmpty, "bank-silent-empty"),
         (CoarseThreshold, "bank-coarse-threshold"),
-        (SignOfZero, "bank-sign-of-zero"),
-        (BinaryKeep, "bank-binary-keep"),
     )
 )

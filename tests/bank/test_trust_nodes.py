@@ -5,27 +5,22 @@ What the auditor says of them is structural, and certain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 
 from clients.answers import fold_node
-from fedhist.base.arrays import Array
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.query import Summary
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import ItemHistogram
-from fedhist.secagg import Message, NodeAttempt
-from fedhist.secagg.messages import seal
 from fedhist.users.batch import Users
 from simulations.audit.asked import asked_of
 from simulations.audit.finding import Case, Finding, Settings
 from tests.audit.changes import Changes
 from tests.audit.trust.aggregate import audit_words, claim_of, kinds, moves_of
-from tests.audit.trust.masks import MaskedNode, audit_masks
 from tests.audit.trust.server_view import NodeHalf, dealt
 
 PROTOCOL = replace(ItemHistogram.example(), trust=Aggregation(10))
@@ -88,52 +83,7 @@ def test_a_broken_node_is_flagged(what: str) -> None:
 
 
 def test_a_correct_node_is_not() -> None:
-    """In clear and under masks."""
     assert not audit_words(QUERY, USERS, MOVES, case(), fold_node).violated
-    assert not audit_masks(QUERY, USERS, case()).violated
-
-
-class SameMask(NodeAttempt):
-    """Draws its mask once, and uses it for every question."""
-
-    kept: ClassVar[dict[int, Array]] = {}
-
-    def masked(self, ask: Mapping[str, Any], values: Array) -> Message:
-        """Take the first mask again."""
-        told = super().masked(ask, values)
-        mask = self.kept.setdefault(self.node, told["values"] - values)
-        users = told["users"]
-        return seal("masked.answer", self.session, self.node, values=values + mask, users=users)
-
-
-class SendsInClear(NodeAttempt):
-    """Forgets the masks."""
-
-    def masked(self, ask: Mapping[str, Any], values: Array) -> Message:
-        """Send the words as they are."""
-        told = super().masked(ask, values)
-        users = told["users"]
-        return seal("masked.answer", self.session, self.node, values=values, users=users)
-
-
-class ObligingNode(NodeAttempt):
-    """Unmasks as often as it is asked, whichever set."""
-
-    def unmask(self, ask: Mapping[str, Any]) -> Message:
-        """Go back to where it was before."""
-        before = self.state()
-        told = super().unmask(ask)
-        self._state = type(self).resume(before, self.terms)._state
-        return told
-
-
-@pytest.mark.parametrize(
-    ("node", "expected"),
-    [(SameMask, "uses a mask twice"), (SendsInClear, "as they are"), (ObligingNode, "unmask:")],
-)
-def test_a_node_with_broken_masks_is_flagged(node: MaskedNode, expected: str) -> None:
-    """By a subtraction, or by a second sum."""
-    assert expected in event(audit_masks(QUERY, USERS, case(), node))
 
 
 def test_users_are_dealt_by_id() -> None:

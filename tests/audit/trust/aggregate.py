@@ -4,18 +4,17 @@ For each kind of total that a protocol asks for:
 
 *exact*: how far a user can move the integers is found by asking the client half; the law of the
 noise of M shares and more, at every admissible number of answers and colluders, is enumerated from
-what a share is (:mod:`tests.audit.trust.sum_laws`). *statistical*: shares are drawn as nodes draw
-them and added up. *structural*: the words of nodes, not the law: a node without users adds noise;
-noise does not depend on the users, is another one on each node and for each question, and the same
-one for a question that is asked again; too few answers are not lifted; nothing in the message can
-make the noise smaller than what the message says it costs.
+what a share is (:mod:`tests.audit.trust.sum_laws`). *structural*: the words of nodes, not the law:
+a node without users adds noise; noise does not depend on the users, is another one on each node and
+for each question, and the same one for a question that is asked again; too few answers are not
+lifted; nothing in the message can make the noise smaller than what the message says it costs. That
+shares are drawn by that law, and that masks hide them, is tested in tests/clients and tests/secagg.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -23,39 +22,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.answers import fold_node
-from clients.randomizers.share_noise import draw_share
 from fedhist.base.errors import FedhistError
 from fedhist.flower.masked_wire import summary_of
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.codec import query_digest
 from fedhist.model.protocol import Protocol
-from fedhist.model.query import Query, Report
-from fedhist.model.registry import parameters
-from fedhist.privacy.aggregation import Aggregation
+from fedhist.model.query import Query
 from fedhist.privacy.guarantee import Trust
-from fedhist.secagg import NodeAttempt
 from fedhist.users.batch import Users
-from fedhist.users.streams import Streams
 from simulations.audit.asked import asked_of
-from simulations.audit.drawing import Client, Drawer
-from simulations.audit.features import Answer
 from simulations.audit.finding import Case, Finding, Settings, Witness
-from simulations.audit.statistical import certify
-from simulations.runs.config import FIELD
 from tests.audit.changes import Changes
-from tests.audit.trust.masks import MaskedNode, audit_masks
 from tests.audit.trust.server_view import NodeHalf, dealt, exact_integers, integers_of
 from tests.audit.trust.sum_laws import Move, coarse, epsilon_of_shares, law_of_shares, move_of
 
-DRAWS = 1 << 16
-"""Sums of shares for either record in each half, where the claim is looked at closely."""
 MOST_MOVES = 6
-MOST_ENTRIES = 16
-"""Integers of a sum that are drawn, of those that are moved; the largest moves."""
 IMPOSSIBLE = 1e-12
 """Probability below which a structural check takes it that chance has not done it."""
 MOST_TRIALS = 512
-_NOBODY = Users.from_samples([0], [0, 1], [0.0])
 
 
 @dataclass(frozen=True)
@@ -81,7 +65,6 @@ def audit_aggregate(
     protocol: Protocol,
     settings: Settings,
     half: NodeHalf = fold_node,
-    masked_node: MaskedNode = NodeAttempt,
 ) -> Iterator[Finding]:
     """Audit every kind of total that a protocol asks of its nodes.
 
@@ -90,8 +73,8 @@ def audit_aggregate(
     protocol : Protocol
         Others than those under aggregate trust give no findings.
     settings : Settings
-    half, masked_node : callable
-        How a node answers, in clear and under masks; a broken one may answer otherwise.
+    half : callable
+        How a node answers; a broken one may answer otherwise.
     """
     guarantee = protocol.guarantee
     if guarantee.trust is not Trust.AGGREGATE or not guarantee.private:
@@ -104,9 +87,7 @@ def audit_aggregate(
         subject = f"{protocol.name}: {query.label}"
         moves = moves_of(query, changes)
         yield audit_total(query, moves, Case(subject, claim_of(query), settings, "exact"))
-        yield draw_total(query, moves, Case(subject, claim_of(query), settings))
         yield audit_words(query, users, moves, Case(subject, claim_of(query), settings), half)
-        yield audit_masks(query, users, Case(subject, claim_of(query), settings), masked_node)
 
 
 def kinds(queries: Sequence[Query]) -> list[Aggregated]:
@@ -169,42 +150,6 @@ def audit_total(query: Aggregated, moves: Sequence[Moved], case: Case) -> Findin
     shown = ", ".join(map(str, at.move[:6])) + (", ..." if len(at.move) > 6 else "")
     event = f"the noise of {shares} shares against the same, moved by ({shown}) steps"
     return case.found(worst, 1.0, Witness(at.words, event))
-
-
-# -- statistical
-
-
-def draw_total(query: Aggregated, moves: Sequence[Moved], case: Case) -> Finding:
-    """Draw M shares and add them up, for the two records that their law tells apart best."""
-    honest = query.share.aggregation.honest
-    _, moved = worst_of(query, moves, honest)
-    if moved is None:
-        case.note = "no record moves the sums"
-        return case.found(0.0, 1.0 - case.settings.alpha)
-    size = np.abs(moved.values[1] - moved.values[0])
-    entries = np.argsort(-size, kind="stable")[: min(MOST_ENTRIES, int((size > 0).sum()))]
-    digest = query_digest(query, 0)
-    case.note = f"{honest} shares, added up; {len(entries)} of the integers that move"
-
-    def client(value: NDArray[np.int64]) -> Client:
-        def answer(batch: Users, rng: Streams) -> Answer:
-            n, seeds = len(batch), rng.words(1)[:, 0]
-            total = np.tile(value[entries], (n, 1))
-            for node in range(honest):  # one key for the batch: its entries are independent
-                share = draw_share(
-                    query.shares, total.size, seed=int(seeds[0]), node=node, digest=digest
-                )
-                total += share.reshape(total.shape)
-            names = (f"entry {j} of the total" for j in entries.tolist())
-            return (Report(batch.ids, dict(zip(names, total.T.copy(), strict=True))),)
-
-        return answer
-
-    seed, words = case.settings.seed, moved.words
-    pair = tuple(
-        Drawer(client(v), _NOBODY, w, seed, case) for v, w in zip(moved.values, words, strict=True)
-    )
-    return certify((pair[0], pair[1]), case, max(int(DRAWS * case.settings.effort), 256))
 
 
 # -- structural
@@ -308,20 +253,3 @@ def _tampered(query: Aggregated, moves: Sequence[Moved]) -> Iterator[str]:
                     f"message: with {field.name} = {new:g} in place of {value:g} the noise keeps "
                     f"epsilon = {worst:.4g}, and the message says {said:.4g}"
                 )
-
-
-def aggregated(protocol: Protocol) -> Protocol | None:
-    """Put an example under aggregate trust, if it has such a form: ten nodes, on integers."""
-    cls, clip = type(protocol), getattr(protocol, "clip", None)
-    if FIELD not in parameters(cls) or protocol.guarantee.trust is not Trust.CENTRAL:
-        return None
-    told: dict[str, Any] = {FIELD: Aggregation(10)}
-    integers: list[dict[str, Any]] = [{}, {"discrete": True}]
-    if isinstance(clip, int | float):
-        integers.append({"grid": clip / 1024})
-    for more in integers:
-        if more.keys() <= set(parameters(cls)):
-            with suppress(ValueError):
-                changed: Protocol = replace(protocol, **told, **more)  # type: ignore[type-var]
-                return changed
-    return None

@@ -1,20 +1,19 @@
 """Shuffle trust, attacked as the server that sees the multiset of a batch's reports.
 
-*exact*, few users: the law of the multiset of two to four reports is enumerated, for all that the
-others may hold, and held against what the accountant says of so few. *exact*, the users of a batch,
-who are those whose reports are read alike: how many reports fall into one event is a function of
-the multiset, and its law is a shifted binomial; its hockey-stick divergence at the claim is added
-up. *structural*: what the accountant is told of the randomizer is compared with its matrix; what
-passes the shuffler has no user, node or order, and a batch that is too small does not pass.
+*exact*, the users of a batch, who are those whose reports are read alike: how many reports fall
+into one event is a function of the multiset, and its law is a shifted binomial; its hockey-stick
+divergence at the claim is added up. Multisets of a few users are enumerated in tests/privacy.
+*structural*: what the accountant is told of the randomizer is compared with its matrix; what passes
+the shuffler has no user, node or order, and a batch that is too small does not pass.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations
 
 import numpy as np
 from scipy.stats import binom
@@ -25,7 +24,7 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query
 from fedhist.model.shuffled import Shuffled
 from fedhist.privacy.guarantee import Trust
-from fedhist.privacy.shuffling import Hiding, shuffled_delta
+from fedhist.privacy.shuffling import Hiding
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from simulations.audit.asked import asked_of
@@ -34,8 +33,6 @@ from simulations.audit.finding import Case, Finding, Settings, Witness
 from simulations.runtimes.inline import InlinePopulation
 from tests.audit.trust.server_view import dealt
 
-FEW = (2, 3, 4)
-"""Users whose multisets are enumerated."""
 MOST_OUTPUTS, MOST_INPUTS = 8, 4
 """Of the part of a randomizer that is enumerated; what is beyond is one outcome more."""
 MARGIN = 1e-9
@@ -44,13 +41,6 @@ TOLERANCE = 1e-12
 """Relative: what e^epsilon in doubles may be off."""
 MOST_USERS = 512
 MOST_ROWS, MOST_ENTRIES = 256, 1 << 20
-_POINTS = 9
-
-Law = Mapping[tuple[int, ...], float]
-"""Probabilities of multisets, written as sorted outcomes."""
-
-Delta = Callable[[int, float], float]
-"""What an accountant says: delta by number of users and epsilon."""
 
 
 def audit_shuffle(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
@@ -75,12 +65,6 @@ def audit_batch(
     rows, hiding = rows_of(query.query), query.local.hiding
     claim = query.release.epsilon, query.release.delta
     if rows is not None and hiding is not None:
-        local = query.query.release.epsilon
-
-        def accountant(n: int, epsilon: float) -> float:
-            return shuffled_delta(n, local, epsilon, hiding)
-
-        yield audit_few(rows, local, accountant, Case(subject, claim, settings, "exact"))
         groups = read_together(query, users.select(query.cohort))
         split = len(groups) > query.local.n_batches
         n = min(query.least, groups[0]) if split else query.least
@@ -109,71 +93,6 @@ def rows_of(query: Query) -> Floats | None:
     if rows.shape[1] == 2:  # one bit: inputs between the extremes are mixtures of them
         rows = rows[[int(np.argmin(rows[:, 0])), int(np.argmax(rows[:, 0]))]]
     return rows if len(rows) > 1 else None
-
-
-# -- exact, few users
-
-
-def audit_few(rows: Floats, local: float, accountant: Delta, case: Case) -> Finding:
-    """Hold enumerated multisets of a few reports against an accountant."""
-    part = _part(rows)
-    worst: tuple[float, str] = (0.0, "")
-    for n in FEW:
-        for one, other, held in _multisets(part, n):
-            for epsilon in np.linspace(0, local, _POINTS, endpoint=False).tolist():
-                said = accountant(n, epsilon)
-                excess = _hockey_stick(one, other, epsilon) / max(said, 1e-300)
-                event = (
-                    f"the multiset of {n} reports, the others holding {held}: at epsilon = "
-                    f"{epsilon:.4g} delta is {excess:.6g} times the {said:.6g} that is accounted"
-                )
-                worst = max(worst, (excess, event))
-    case.note = (
-        f"multisets of {FEW[0]} to {FEW[-1]} reports, {len(part)} inputs and {part.shape[1]} "
-        "outcomes, at what is accounted for so few"
-    )
-    broken = worst[0] > 1 + MARGIN
-    witness = Witness(("one input", "another"), worst[1]) if worst[1] else None
-    # the excess is one of delta: no epsilon of the claim is certified by it
-    return case.found(math.inf if broken else 0.0, 1.0, witness)
-
-
-def _part(rows: Floats) -> Floats:
-    """Keep a few inputs and the outcomes that tell them apart; the others are one outcome."""
-    some: Floats = rows[np.unique(np.linspace(0, len(rows) - 1, MOST_INPUTS).astype(int))]
-    if some.shape[1] <= MOST_OUTPUTS:
-        return some
-    spread = np.argsort(some.min(axis=0) - some.max(axis=0), kind="stable")
-    kept, rest = spread[: MOST_OUTPUTS - 1], spread[MOST_OUTPUTS - 1 :]
-    return np.hstack([some[:, kept], some[:, rest].sum(axis=1, keepdims=True)])
-
-
-def _multisets(rows: Floats, n: int) -> Iterator[tuple[Floats, Floats, str]]:
-    """Enumerate laws of multisets for two inputs of one user, whatever n - 1 others hold."""
-    k, m = rows.shape
-    places = {s: i for i, s in enumerate(combinations_with_replacement(range(m), n))}
-    for others in combinations_with_replacement(range(k), n - 1):
-        rest: Law = {(): 1.0}
-        for x in others:
-            rest = _one_more(rest, rows[x])
-        laws = []
-        for x in range(k):
-            law = np.zeros(len(places))
-            for seen, p in _one_more(rest, rows[x]).items():
-                law[places[seen]] = p
-            laws.append(law)
-        held = ", ".join(f"input {x}" for x in others)
-        for x0, x1 in combinations(range(k), 2):
-            yield laws[x0], laws[x1], held
-            yield laws[x1], laws[x0], held
-
-
-def _one_more(law: Law, row: Floats) -> Law:
-    out: dict[tuple[int, ...], float] = defaultdict(float)
-    for seen, p in law.items():
-        for y, r in enumerate(row.tolist()):
-            out[tuple(sorted((*seen, y)))] += p * r
-    return out
 
 
 def _hockey_stick(one: Floats, other: Floats, epsilon: float) -> float:

@@ -8,14 +8,11 @@ colluders' words are known and are taken off the total: M shares of noise stand 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.randomizers.share_noise import draw_share
-from fedhist.flower.masked_wire import summary_of
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.query import Summary
 from fedhist.users.batch import Users
@@ -23,43 +20,6 @@ from fedhist.users.streams import SeededStreams
 
 NodeHalf = Callable[[Any, Users, int, str, int], Summary]
 """What a node sends: for a query, its users, the run's seed, the digest and the node's index."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A total as the script gets it, and as it is left to the server.
-
-    Attributes
-    ----------
-    summary : Summary
-        The quorum's total, lifted.
-    left : (d,) int64
-        All integers of it, less what the colluders have sent.
-    """
-
-    summary: Summary
-    left: NDArray[np.int64]
-
-
-def see(query: Aggregated, exact: NDArray[np.int64], seed: int, digest: str) -> Seen:
-    """Add up the shares of the nodes of a quorum: those that hold the users, then the colluders.
-
-    Parameters
-    ----------
-    query : Aggregated
-    exact : (d,) int64
-        The sums of all users, see :func:`exact_integers`.
-    seed, digest
-        Of the run and of the question.
-    """
-    premise = query.share.aggregation
-    shares = [
-        draw_share(query.shares, len(exact), seed=seed, node=i, digest=digest)
-        for i in range(premise.quorum)
-    ]
-    left = exact + sum(shares[: premise.honest])
-    total = (left + sum(shares[premise.honest :])).view(np.uint64).astype(query.modular)
-    return Seen(query.lift(summary_of(query, total, 0), premise.quorum), left)
 
 
 def integers_of(query: Aggregated, words: Summary) -> NDArray[np.int64]:
