@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.protocol import Estimate, Protocol, Script
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.noise_source import Noise
 from fedhist.users.batch import Users
@@ -77,6 +77,21 @@ def result(
 ) -> Estimate:
     """Run a protocol for its estimate."""
     return run(protocol, users, seed, noise=noise).estimate
+
+
+def drive(script: Script, users: Users, seed: int = 0) -> tuple[Any, list[Query]]:
+    """Walk a script, or a part of one, by hand: what it returns, and what it asked."""
+    asked: list[Query] = []
+    summary: Any = None
+    while True:
+        try:
+            query = script.send(summary)
+        except StopIteration as end:
+            return end.value, asked
+        asked.append(query)
+        some = users.select(query.cohort)
+        summary = query.answer_folded(some, lambda part: streams(part, seed))
+        query.check_summary(summary)
 
 
 def recorded(kind: str, seed: int = 1) -> tuple[Noise, list[tuple[Any, float]]]:

@@ -11,7 +11,6 @@ from scipy.special import softmax
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.privacy.ledger import Ledger
 from fedhist.users.keys import Keys
-from fedhist.users.streams import SeededStreams
 from server.clip_choice.rule import (
     LIGHT_DECAY,
     TWO_SIDED_DECAY,
@@ -25,7 +24,7 @@ from server.noise import SimulatedNoise
 from server.session.curator import Curator
 from server.session.journal import Journal
 from server.targets.clipped_totals import user_norms
-from tests.running import table_users
+from tests.running import drive, table_users
 
 
 def users_of(records, d=2):
@@ -33,41 +32,27 @@ def users_of(records, d=2):
 
 
 def task(d=2, norm=2, mass=40.0, radius=1.0, ends=(1.0, 64.0), epsilon=1.0, per_octave=2):
-    return ThresholdTask(
-        Keys.range(d),
-        norm,
-        mass=mass,
-        radius=radius,
-        c_min=ends[0],
-        c_max=ends[1],
-        epsilon=epsilon,
-        delta=0.0,
-        adjacency=Adjacency.ZERO_OUT_USER,
-        per_octave=per_octave,
-    )
+    given = {"mass": mass, "radius": radius, "c_min": ends[0], "c_max": ends[1]}
+    given |= {"epsilon": epsilon, "delta": 0.0, "adjacency": Adjacency.ZERO_OUT_USER}
+    return ThresholdTask(Keys.range(d), norm, **given, per_octave=per_octave)
 
 
-def drive(public, users, seed=0):
-    """Run one rule; returns its logits (None without noise), its choice and its ledger."""
-    seen = []
+def choose(public, users):
+    """Run the rule; returns its logits (None without noise) and its choice."""
+    asked = [None]
 
     class Watched(SimulatedNoise):
         def exponential(self, logits):
-            seen.append(np.array(logits))
+            asked[0] = np.array(logits)
             return super().exponential(logits)
 
-    curator = Curator(Ledger(), lambda i: Watched(seed, i), Journal())
-    script = em_slope(public, curator)
-    query = next(script)
-    summary = query.answer_folded(users, lambda u: SeededStreams(u.ids, 0, "none"))
-    query.check_summary(summary)
-    with pytest.raises(StopIteration) as stop:
-        script.send(summary)
-    return (seen[0] if seen else None), stop.value.value, curator.ledger
+    curator = Curator(Ledger(), lambda i: Watched(0, i), Journal())
+    choice = drive(em_slope(public, curator), users)[0]
+    return asked[0], choice
 
 
 def law(public, users):
-    return softmax(drive(public, users)[0])
+    return softmax(choose(public, users)[0])
 
 
 def tails_of(users, public, radius):
@@ -209,18 +194,18 @@ def test_nobody_above_the_lower_end(norm, records):
 def test_without_noise_the_smallest_threshold_that_clips_nobody():
     public = task(mass=0.0, epsilon=math.inf)
     for records in ([[5, 0], [3, 4], [0, 0]], [[5, 0]] * 9):
-        choice = drive(public, users_of(records))[1]
+        choice = choose(public, users_of(records))[1]
         assert choice.clip == public.grid[public.grid >= 5][0]
         assert choice.warnings == ()
 
 
 def test_ends_of_the_grid_are_reported():
-    nobody = drive(replace(task(), epsilon=math.inf, mass=0.0), users_of([[0, 0]]))[1]
+    nobody = choose(replace(task(), epsilon=math.inf, mass=0.0), users_of([[0, 0]]))[1]
     assert nobody.clip == 1.0
     assert "clip_min" in nobody.warnings[-1]
     public = task(ends=(1.0, 8.0), epsilon=math.inf, mass=0.0)
     spread = [[2, 0], [4, 0], [8, 0], [1000, 0]]
-    choice = drive(public, users_of(spread))[1]
+    choice = choose(public, users_of(spread))[1]
     assert choice.clip == 8.0
     assert "clip_max" in choice.warnings[-1]
 

@@ -16,13 +16,12 @@ from server.clip_choice.by_paper import log_step, regularized_minimum
 from server.clip_choice.rule import ThresholdTask
 from server.histograms.adaptive_histogram import threshold_rule
 from server.histograms.reference_clips import c_star_gaussian, c_star_laplace
-from server.noise import SecureNoise, SimulatedNoise
+from server.noise import SimulatedNoise
 from server.printed.histograms import proof_step
 from server.session.curator import Curator
 from server.session.journal import Journal
 from server.targets.clipped_totals import user_norms
-from simulations.runtimes.inline import InlinePopulation
-from tests.running import table_users
+from tests.running import drive, secure, table_users
 
 ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER
 DESCENTS = ["dp-sgd", "dp-sgd-paper", "adaptive-quantile"]
@@ -36,21 +35,13 @@ rules = pytest.mark.parametrize("name", sorted(RULES))
 # -- driving a rule by hand ----------------------------------------------------------------------
 
 
-def drive(name, task, users, noise=0):
-    """Run one search; returns the choice, the ledger, the rounds and the released values."""
-    source = (lambda i: SimulatedNoise(noise, i)) if isinstance(noise, int) else noise
+def search(name, task, users, noise=lambda i: SimulatedNoise(0, i)):
+    """Run one search; returns the choice, the ledger, the number of rounds and the journal."""
     ledger = Ledger(Guarantee(task.epsilon, task.delta, Trust.CENTRAL, task.adjacency))
-    journal, asked = Journal(), 0
-    nodes = InlinePopulation(users.split(2) if len(users) > 1 else [users], 0)
-    search = RULES[name].search(task, Curator(ledger, source, journal))
-    try:
-        query = next(search)
-        while True:
-            summary, asked = nodes.ask(query, asked), asked + 1
-            query.check_summary(summary)
-            query = search.send(summary)
-    except StopIteration as stop:
-        return stop.value, ledger, asked, journal
+    journal = Journal()
+    script = RULES[name].search(task, Curator(ledger, noise, journal))
+    choice, asked = drive(script, users)
+    return choice, ledger, len(asked), journal
 
 
 class Silent(SimulatedNoise):
@@ -72,7 +63,7 @@ class Silent(SimulatedNoise):
 def exact_values(name, task, users):
     """What the rule would release without noise, and the size of the noise of each value."""
     silent = Silent()
-    _, _, _, journal = drive(name, task, users, silent)
+    _, _, _, journal = search(name, task, users, silent)
     index = [line["index"] for line in journal._lines if line["kind"] == "release"]
     label = [line["label"] for line in journal._lines if line["kind"] == "release"]
     values = [journal.released(i, lab) for i, lab in zip(index, label, strict=True)]
@@ -185,7 +176,7 @@ def test_exact_samplers_can_draw_the_noise(name):
     """Integers only: SecureNoise refuses to draw anything else."""
     users = from_rows(OTHERS, D)
     task = for_rule(name, make_task(users, secure=True, steps=3))
-    choice, *_ = drive(name, task, users, lambda i: SecureNoise())
+    choice, *_ = search(name, task, users, secure)
     assert task.c_min <= choice.clip <= task.c_max
 
 
@@ -193,7 +184,7 @@ def test_exact_samplers_can_draw_the_noise(name):
 
 
 def noiseless(name, task, users):
-    return drive(name, replace(task, epsilon=INF, delta=1e-6), users)[0].clip
+    return search(name, replace(task, epsilon=INF, delta=1e-6), users)[0].clip
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +234,7 @@ def test_the_printed_output_perturbation_minimises_its_objective(crowd, norms):
     """With almost no noise Lambda is that of the formula, at the C_m that came out."""
     task = setting(crowd, epsilon=1.0, radius=math.sqrt(300))
     task = replace(task, epsilon=2e6)
-    choice = drive("output-perturbation-paper", task, crowd)[0]
+    choice = search("output-perturbation-paper", task, crowd)[0]
     n, c_m = len(crowd), choice.public["c_m"]
     printed = 2 * math.sqrt(2 * 300) / (c_m * math.sqrt(n * 1e6))  # lambda
     expected = regularized(norms, task.mass, n * printed, task.radius)
@@ -275,10 +266,10 @@ def test_answers_at_the_edges(name):
         users = from_rows(rows, 3)
         for c_max in (1.0, 1000.0):
             task = make_task(users, c_min=min(c_max, 1.0), c_max=c_max)
-            choice = drive(name, for_rule(name, replace(task, n_users=400)), users)[0]
+            choice = search(name, for_rule(name, replace(task, n_users=400)), users)[0]
             assert task.c_min <= choice.clip <= task.c_max
             assert all(math.isfinite(x) for x in choice.public.values())
-        choice = drive(name, make_task(users, n_users=400, mass=20.0, epsilon=INF), users)[0]
+        choice = search(name, make_task(users, n_users=400, mass=20.0, epsilon=INF), users)[0]
         found[kind] = choice.clip
         assert choice.clip > 1 or any("clip_min" in w for w in choice.warnings)
     if name not in PRINTED:
@@ -289,13 +280,13 @@ def test_answers_at_the_edges(name):
 
 def test_warns_where_the_range_is_too_small_and_where_the_choice_is_noise():
     users = from_rows([(400, 300, 0)] * 300, 3)
-    choice = drive("dp-sgd", make_task(users, c_max=50.0, epsilon=INF, mass=20.0), users)[0]
+    choice = search("dp-sgd", make_task(users, c_max=50.0, epsilon=INF, mass=20.0), users)[0]
     assert choice.clip == pytest.approx(50.0)
     assert "clip_max" in choice.warnings[0]
     for name in ("dp-sgd", "output-perturbation"):
         for epsilon, warned in ((0.001, True), (50.0, False)):
             task = make_task(users, epsilon=epsilon, mass=20.0)
-            choice = drive(name, for_rule(name, task), users)[0]
+            choice = search(name, for_rule(name, task), users)[0]
             assert any("epsilon_choice" in w for w in choice.warnings) == warned
 
 
@@ -304,7 +295,7 @@ def test_without_noise_in_the_release_nobody_is_asked(name):
     """M = 0: a larger threshold is never worse, whatever the data."""
     users = from_rows(OTHERS, D)
     task = make_task(users, mass=0.0)
-    choice, ledger, asked, _ = drive(name, task, users)
+    choice, ledger, asked, _ = search(name, task, users)
     assert (choice.clip, ledger.entries, asked) == (task.c_max, (), 0)
 
 
@@ -312,7 +303,7 @@ def test_without_noise_in_the_release_nobody_is_asked(name):
 def test_printed_rules_need_a_public_number_of_users(name):
     users = from_rows(OTHERS, D)
     with pytest.raises(ValueError, match="n_users"):
-        drive(name, make_task(users, n_users=None), users)
+        search(name, make_task(users, n_users=None), users)
     with pytest.raises(ValueError, match="n_users"):
         RULES[name].rounds(make_task(users, n_users=None))
 
@@ -323,10 +314,10 @@ def test_the_stated_noise_is_the_noise_that_is_drawn(crowd):
     for name in DESCENTS:
         _, sizes = exact_values(name, task, crowd)
         unit = task.radius / 2**20 if name.startswith("dp-sgd") else 1.0
-        stated = drive(name, task, crowd)[0].public["tail_noise_std"]
+        stated = search(name, task, crowd)[0].public["tail_noise_std"]
         assert sizes[0] * unit == pytest.approx(stated)
     pure = replace(task, delta=0.0)
-    choice = drive("output-perturbation", pure, crowd)[0]
+    choice = search("output-perturbation", pure, crowd)[0]
     expected = math.sqrt(2) * task.c_max * task.radius / (task.mass * task.epsilon)
     assert choice.public["clip_noise_std"] == pytest.approx(expected)
 

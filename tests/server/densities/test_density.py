@@ -118,14 +118,6 @@ def test_error_is_predicted(
     assert found.mean() < most
 
 
-def test_a_density_that_differs_at_the_ends_needs_no_period() -> None:
-    """Beta(1, 3) on the Fourier basis has the error of its jump, whatever the users."""
-    how = {"beta": (1.0, 3.0)}
-    cosine = losses(Density(2.0, 8000, 30), 4, 30, **how).mean()
-    fourier = losses(Density(2.0, 8000, 30, basis="fourier"), 4, 30, **how).mean()
-    assert cosine < 0.2 * fourier
-
-
 def test_stderr_is_calibrated() -> None:
     """Of a density that the projection leaves alone, and within its level.
 

@@ -190,21 +190,6 @@ def test_basic_composition_where_it_gives_less_noise():
     assert replace(task, rho=0.0).multiplier == task.multiplier
 
 
-def test_it_estimates_the_average_of_the_users():
-    """40 runs at k = 5: the error is as predicted for alike users, and the mean error is none.
-
-    Means of 40 against 4.5 standard errors: false alarm below 1e-4 for the ten of them.
-    """
-    k, m, s = 5, 400, 8000
-    users, protocol = population(k, m, s, 0), settings(k, m, s, project=False)
-    truth = protocol.truth(users)
-    off = np.array([run(protocol, users, i).estimate.value - truth for i in range(40)])
-    assert (np.abs(off.mean(axis=0)) < 4.5 * off.std(axis=0) / math.sqrt(40) + 1e-5).all()
-    measured, predicted = np.abs(off).sum(axis=1).mean(), centred_task(protocol.task).error()
-    assert measured < 0.7 * 2 * k / s  # of Laplace noise on shares
-    assert measured == pytest.approx(predicted, rel=0.25)
-
-
 def test_a_cluster_far_away_is_not_clipped_away():
     """5 % of the users elsewhere: shares are asked for again, and the error stays near Laplace's.
 

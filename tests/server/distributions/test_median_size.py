@@ -33,15 +33,14 @@ from server.printed.ragged_distribution import (
 )
 from server.session.curator import Curator
 from server.session.journal import Journal
+from tests.running import drive, table_users
 
 RULES = {"em": em_search, "dyadic": dyadic_search}
 TEA = Keys.of(["tea"])
 
 
 def drinkers(sizes: Any) -> Users:
-    sizes = np.asarray(sizes, dtype=np.int64)
-    n = np.arange(len(sizes))
-    return Users.from_counts(n, n, np.zeros(len(n), np.int64), sizes, TEA)
+    return table_users(np.array(sizes, dtype=np.int64)[:, None], TEA)
 
 
 def task(m_max: int, s: int, epsilon: float = 1.0, beta: float = 0.05) -> MedianTask:
@@ -51,13 +50,7 @@ def task(m_max: int, s: int, epsilon: float = 1.0, beta: float = 0.05) -> Median
 def search(rule: str, t: MedianTask, sizes: Any, seed: int = 0) -> tuple[Median, Ledger]:
     users, ledger = drinkers(sizes), Ledger()
     curator = Curator(ledger, lambda i: SimulatedNoise(seed, i), Journal())
-    script = RULES[rule](t, curator)
-    query = next(script)
-    try:
-        script.send(query.fold(query.answer(users, None)))  # type: ignore[arg-type]
-    except StopIteration as stop:
-        return stop.value, ledger
-    raise AssertionError("one round is enough")
+    return drive(RULES[rule](t, curator), users)[0], ledger
 
 
 def classes(sizes: Any, m_max: int) -> np.ndarray[Any, Any]:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.model.query import Summary
 from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
@@ -26,8 +25,8 @@ from server.printed.ragged_distribution import (
 )
 from server.session.session import Session
 from simulations.runtimes.inline import InlinePopulation
+from tests.running import drive, secure, table_users
 from tests.running import result as run
-from tests.running import secure, streams, table_users
 
 PAPER: dict[str, Any] = {"mode": "paper"}
 
@@ -72,12 +71,8 @@ def recorded(task: RaggedTask, s_hat: int, records: tuple[tuple[int, ...], ...])
     """What the second half would release of these users' counts, at a given s-hat."""
     rows = {f"u{i}": dict(zip(task.domain, r, strict=True)) for i, r in enumerate(records)}
     users, recorder = Users.from_records(rows), Recorder()
-    script = release(task, float(s_hat), recorder)  # type: ignore[arg-type]
-    query = next(script)
-    summary = query.fold(query.answer(users, streams(users, 1)))
-    with pytest.raises(StopIteration) as stop:
-        script.send(Summary.merge([summary]))
-    assert not isinstance(stop.value.value, str)
+    value, _ = drive(release(task, float(s_hat), recorder), users, 1)  # type: ignore[arg-type]
+    assert not isinstance(value, str)
     return recorder.calls
 
 

@@ -301,11 +301,6 @@ def test_refuses(change: dict[str, Any]) -> None:
         dataclasses.replace(BASE, **change)
 
 
-def test_resolve_takes_public_shapes() -> None:
-    got, told = UserLevelErm.resolve({"epsilon": 1.0}, linear(50, d=7), None)
-    assert (got["n_users"], got["dimension"], told) == (50, 7, [])
-
-
 @pytest.mark.parametrize("more", [{"discrete": True}, {"keep_rows": True}])
 def test_prepared_sums_are_those_of_the_answers(more: dict[str, Any]) -> None:
     """Up to rounding, where records are of one sample, of none and of a NaN as well."""
