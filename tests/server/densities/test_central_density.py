@@ -216,22 +216,3 @@ def test_one_term_asks_nobody() -> None:
 def test_nobody_answers() -> None:
     estimate = run(CentralDensity.example(), Users.from_samples([], [0], []))
     assert estimate.status == "failed"
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"smoothness": 0.0}, "smoothness.*0"),
-        ({"radius": math.inf}, "radius.*inf"),
-        ({"level": 0}, "level.*0"),
-        ({"truth_level": 256}, "truth_level.*256"),
-        ({"grid": 1}, "grid.*1"),
-        ({"delta": 1.0}, "delta.*1"),
-        ({"n_users": 0}, "n_users.*0"),
-        ({"samples_per_user": 0.5}, "samples_per_user.*0.5"),
-        ({"adjacency": "add-remove-user"}, "adjacency.*add-remove-user"),
-    ],
-)
-def test_bad_parameters(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        dataclasses.replace(CentralDensity.example(), **wrong)

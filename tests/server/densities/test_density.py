@@ -165,23 +165,6 @@ def test_any_record_is_answered_for() -> None:
             assert np.isfinite(estimate.value).all()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"smoothness": 0.0}, "smoothness.*0"),
-        ({"radius": math.inf}, "radius.*inf"),
-        ({"basis": "sine"}, "basis.*'sine'"),
-        ({"method": "fold"}, "method.*'fold'"),
-        ({"method": "folds"}, "'cosine'"),
-        ({"clip_mass": 0.6}, "clip_mass"),
-        ({"level": 1024}, "level.*1024"),
-    ],
-)
-def test_refusals(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
-        Density(**({"epsilon": 1.0, "n_users": 100, "samples_per_user": 10} | wrong))
-
-
 def test_users_who_differ_are_asked_for_bins_again() -> None:
     """Where the radius stays large a bin says more than the vector; it is found out, not declared.
 

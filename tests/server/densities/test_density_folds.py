@@ -153,19 +153,3 @@ def test_scale_and_level() -> None:
     assert dataclasses.replace(protocol, mode="paper").terms == 20  # 10,000 log: 2e4 / (100 * 9.9)
     assert dataclasses.replace(protocol, level=6).terms == 6
     assert dataclasses.replace(protocol, epsilon=math.inf).terms > protocol.terms
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"smoothness": 0.0}, "smoothness.*0"),
-        ({"radius": math.inf}, "radius.*inf"),
-        ({"level": 0}, "level.*0"),
-        ({"level": 1024}, "level.*1024"),
-        ({"truth_level": 2000}, "truth_level.*2000"),
-        ({"grid": 1}, "grid.*1"),
-    ],
-)
-def test_refusals(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        folds(**({"epsilon": 1.0, "n_users": 100, "samples_per_user": 10} | wrong))

@@ -102,23 +102,6 @@ def test_cells_and_totals_that_no_users_can_send():
         offsets(1.0).check(Report(ids, {"row": row}))
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"centre": np.array([0.5, 0.5])}, "centre"),
-        ({"centre": np.array([0.5, 0.5, np.nan])}, "centre"),
-        ({"centre": np.array([2.0, 0.0, 0.0])}, "centre"),
-        ({"spread": np.array([0.0, 1.0, 1.0])}, "spread"),
-        ({"radii": np.array([1.0, 1.0])}, "radii"),
-        ({"radii": np.array([])}, "radii"),
-        ({"m": 0}, "m must be"),
-    ],
-)
-def test_frames_that_are_refused(change, problem):
-    with pytest.raises(ValueError, match=problem):
-        replace(norms(), **change)
-
-
 # -- the release -----------------------------------------------------------------------------------
 
 

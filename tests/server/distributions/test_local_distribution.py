@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -149,17 +148,3 @@ def test_resolve() -> None:
     assert public["domain"] == Keys.of(["milk"])
     with pytest.raises(ValueError, match="domain"):
         LocalDistribution.resolve({"epsilon": 1.0}, users, None)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"domain": Keys.of([])}, "number of symbols"),
-        ({"samples_per_user": 0.0}, "samples_per_user.*0"),
-        ({"mean_scale": math.nan}, "mean_scale.*nan"),
-    ],
-)
-def test_refusals(wrong: dict[str, Any], message: str) -> None:
-    good = {"domain": Keys.range(4), "epsilon": 1.0, "n_users": 100, "samples_per_user": 10}
-    with pytest.raises(ValueError, match=message):
-        LocalDistribution(**(good | wrong))

@@ -127,19 +127,6 @@ def test_too_few_users_are_refused_with_the_number_that_is_enough() -> None:
     assert not replace(protocol, n_users=least - 1).centred_plan.feasible
 
 
-@pytest.mark.parametrize(
-    ("changes", "what"),
-    [
-        ({"method": "best"}, "method"),
-        ({"method": "auto"}, "'auto'"),
-        ({"clip_mass": 0.9}, "clip_mass"),
-    ],
-)
-def test_bad_methods(changes: dict[str, object], what: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=what):
-        replace(LocalDistribution.example(), **changes)
-
-
 @pytest.mark.parametrize("method", ["centred", "folds"])
 def test_one_symbol_has_everything(method: str) -> None:
     domain = Keys.of(["tea"])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -305,26 +304,3 @@ def test_summaries_of_complete_rows_that_no_users_can_send(
     query.check_summary(Summary(3, fine))
     with pytest.raises(WireError):
         query.check_summary(Summary(3, {"users": np.array(cells), "kept": np.array([kept])}))
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"domain": Keys.of(())}, "domain"),
-        ({"m": 0}, "m must be"),
-        ({"m": True}, "m must be"),
-        ({"m": (1 << 31) + 1}, "m must be"),
-        ({"thresholds": ()}, "thresholds"),
-        ({"thresholds": (0, 4)}, "thresholds"),
-        ({"thresholds": (1, 1)}, "thresholds"),
-        ({"thresholds": (-1, 1)}, "thresholds"),
-        ({"domain": Keys.range(1 << 20), "m": 100, "thresholds": tuple(range(100))}, "too many"),
-    ],
-)
-def test_bad_fields(change: dict[str, Any], words: str) -> None:
-    fields = {"domain": DOMAIN, "m": 4, "thresholds": (0, 2)} | change
-    with pytest.raises(ValueError, match=words):
-        ExceedanceCounts(**fields)
-    if "thresholds" not in change:
-        with pytest.raises(ValueError, match=words):
-            ItemCounts(fields["domain"], fields["m"])

@@ -285,31 +285,3 @@ def test_secure_noise_serves_all_mechanisms() -> None:
         assert estimate.status == "ok"
         assert estimate.value.sum() == pytest.approx(1.0)
         assert (estimate.value >= 0).all()
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"domain": Keys.of(())}, "domain"),
-        ({"m_max": 0}, "m_max.*0"),
-        ({"n_users": 0}, "n_users.*0"),
-        ({"n_users": None}, "n_users.*None"),
-        ({"mechanism": "magic"}, "mechanism.*'magic'"),
-        ({"mode": "printed"}, "mode.*'printed'"),
-        ({"mode": "paper", "delta": 0.0}, r"delta.*0\.0"),
-        ({"mechanism": "ks", "m_max": 1 << 22}, "m_max"),
-        ({"mechanism": "centred", "delta": 0.0}, r"delta.*0\.0"),
-        ({"assume": "alike"}, "assume.*'alike'"),
-        ({**PAPER, "mechanism": "frequencies"}, "paper.*'frequencies'"),
-    ],
-)
-def test_impossible_configurations(change: dict[str, Any], match: str) -> None:
-    good: dict[str, Any] = {"domain": Keys.range(3), "epsilon": 1.0, "delta": 1e-6, "n_users": 100}
-    RaggedDistribution(**good)
-    with pytest.raises(ValueError, match=match):
-        RaggedDistribution(**{**good, **change})
-
-
-def test_the_field_that_is_gone_says_what_to_write() -> None:
-    with pytest.raises(TypeError, match=r"median.*paper"):
-        RaggedDistribution(Keys.range(3), 1.0, n_users=100, median="dyadic")  # type: ignore[call-arg]

@@ -122,24 +122,6 @@ def test_sums_are_bounded(kind: str) -> None:
         query.check_summary(Summary(2, {"reports": np.array([most + 1]), "users": np.array([2])}))
 
 
-def test_bad_query_parameters() -> None:
-    for bad, what in (
-        ({"n_bins": 0}, "0"),
-        ({"fold_salt": -1}, "-1"),
-        ({"functional": Coordinates(2049), "n_bins": 65536}, "2049 .* 65536"),
-    ):
-        with pytest.raises(ValueError, match=what):
-            votes_query(**bad)
-    for bad, what in (
-        ({"kind": "auto"}, "'auto'"),
-        ({"half_width": 0.0}, "half_width"),
-        ({"centres": np.array([math.inf])}, "inf"),
-        ({"centres": np.zeros(2)}, "centres"),
-    ):
-        with pytest.raises(ValueError, match=what):
-            mean_query(**bad)
-
-
 def test_only_the_first_samples_count() -> None:
     users = Users.from_records({"ann": [1.0, 1.0, -1.0], "bob": [0.0]})
     query = votes_query(epsilon=math.inf, n_bins=4, functional=Coordinates(1, max_items=2))

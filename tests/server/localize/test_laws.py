@@ -145,25 +145,3 @@ def test_resolve_takes_public_numbers(cls: type[Any]) -> None:
         assert notes == []
     with pytest.raises(PopulationError, match="samples"):
         cls.resolve({"samples_public": True}, Users.from_records({"eve": [], "ann": []}), None)
-
-
-@pytest.mark.parametrize("cls", [*ALL, SparseMean])
-@pytest.mark.parametrize(
-    ("changes", "what"),
-    [
-        ({"n_users": 0}, "n_users.* 0"),
-        ({"samples_per_user": 0.5}, r"samples_per_user.* 0\.5"),
-        ({"samples_per_user": "harmonic-mean"}, "'harmonic-mean'"),
-        ({"mean_scale": -1.0}, "mean_scale.*-1"),
-        ({"kind": "gauss"}, "'gauss'"),
-        ({"mode": "papers"}, "'papers'"),
-        ({"mode": "paper", "kind": "onebit"}, "'onebit'"),
-        ({"salt": -1}, "-1"),
-    ],
-    ids=str,
-)
-def test_bad_parameters(cls: type[Any], changes: dict[str, object], what: str) -> None:
-    if not set(changes) <= set(cls.__dataclass_fields__):
-        pytest.skip("It has no such field.")
-    with pytest.raises(ValueError, match=what):
-        replace(cls.example(), **changes)

@@ -156,21 +156,3 @@ def test_planned_error_falls_exponentially_and_slower_in_more_dimensions() -> No
         slopes.append(float(np.polyfit(n, np.log(risk), 1)[0]))
     assert slopes[0] < slopes[1] < slopes[2] < 0
     assert slopes[0] / slopes[2] == pytest.approx(2, rel=0.2)
-
-
-def test_bad_parameters() -> None:
-    good = CoverSelect.example()
-    for change, what in (
-        ({"n_users": 0}, "n_users .* 0"),
-        ({"geometry": "cube"}, "'cube'"),
-        ({"sparsity": 2}, "sparsity .* 2"),
-        ({"smoothness": 1.0}, r"smoothness .* 1\.0"),
-        ({"geometry": "sparse"}, "sparsity .* 0"),
-        ({"geometry": "sobolev"}, r"smoothness .* 0\.0"),
-        ({"dimension": 0}, "dimension .* 0"),
-        ({"bound": -1.0}, r"bound .* -1\.0"),
-        ({"per_axis": 0}, "per_axis .* 0"),
-        ({"per_axis": 3000}, "cells"),
-    ):
-        with pytest.raises(ValueError, match=what):
-            replace(good, **change)

@@ -162,22 +162,3 @@ def test_samples_of_another_dimension_are_refused() -> None:
     users = crowd(3, [0.1, 0.2])
     with pytest.raises(PopulationError, match="5, got 2"):
         query().answer(users, streams(users, 1))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"dimension": 0}, "dimension"),
-        ({"radius": math.inf}, "radius.* inf"),
-        ({"threshold": 0.0}, "threshold .* 0"),
-        ({"max_votes": 0}, "max_votes .* 0"),
-        ({"vote": "count"}, "'count'"),
-        ({"reach": -1.0}, "reach .* -1"),
-        ({"hash_salt": -1}, "hash_salt"),
-        ({"max_items": -1}, "max_items .* -1"),
-        ({"epsilon": 0.0}, "epsilon .* 0"),
-    ],
-)
-def test_bad_fields(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        query(**changes)

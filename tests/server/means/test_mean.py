@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -122,8 +121,3 @@ def test_truth_skips_unusable_records() -> None:
     assert Mean.example().loss(np.array([0.5]), np.array([0.375])) == 0.125**2
     with pytest.raises(PopulationError, match="mean"):
         Mean.example().truth(Users.from_records({"eve": [np.nan]}))
-
-
-def test_an_empty_range_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"2\.0, 1\.0"):
-        replace(Mean.example(), low=2.0)

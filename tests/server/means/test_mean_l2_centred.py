@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from clients.centred.queries import RadiusVotes, RankReports
 from clients.localize.queries import ClippedMean
@@ -99,12 +98,3 @@ def test_estimates_lie_in_the_ball_and_nobody_usable_is_the_middle() -> None:
     nothing = run(protocol, one_sample(np.full((300, 2), np.nan)), 0).estimate
     assert nothing.status == "ok"
     assert math.isfinite(nothing.value.sum())
-
-
-@pytest.mark.parametrize(
-    ("method", "what"),
-    [("best", "'best'"), ("auto", "auto")],
-)
-def test_bad_methods(method: str, what: str) -> None:
-    with pytest.raises(ValueError, match=what):
-        replace(MeanL2.example(), method=method)

@@ -94,11 +94,3 @@ def test_truth_is_the_average_of_usable_means() -> None:
         protocol.truth(users.take(np.array([2, 4])))
     with pytest.raises(PopulationError, match=r"3.* 2"):
         MeanLinf.example().truth(users)
-
-
-@pytest.mark.parametrize(
-    ("changes", "what"), [({"dimension": 0}, "dimension .* 0"), ({"low": 2.0}, r"2\.0, 1\.0")]
-)
-def test_bad_parameters(changes: dict[str, object], what: str) -> None:
-    with pytest.raises(ValueError, match=what):
-        replace(MeanLinf.example(), **changes)

@@ -209,30 +209,3 @@ def test_unusable_records_only_cost_accuracy() -> None:
     assert np.flatnonzero(estimate.value).tolist() == [0, 7]
     assert sse(estimate, truth) < 0.02
     assert protocol.diagnostics(broken) == {"unusable records": 300}
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"sparsity": 0}, "sparsity .* 0"),
-        ({"sparsity": 1.5}, r"sparsity .* 1\.5"),
-        ({"dimension": 0}, "dimension .* 0"),
-        ({"radius": 0.0}, "radius.* 0"),
-        ({"mean_scale": 0.0}, "mean_scale .* 0"),
-        ({"max_votes": 13}, "max_votes .* 13"),
-        ({"mode": "paper", "max_votes": 3}, "max_votes = 3"),
-        ({"method": "both"}, "'both'"),
-        ({"method": "auto"}, '"vectors"'),
-        ({"vote": "count"}, "'count'"),
-        ({"mode": "paper", "vote": "sign"}, "'sign'"),
-        ({"samples_per_user": 0.5}, "samples_per_user"),
-    ],
-)
-def test_bad_fields(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        replace(SparseMean.example(), **changes)
-
-
-def test_fields_that_are_gone_say_what_to_write() -> None:
-    with pytest.raises(TypeError, match=r"min_signal.*max_votes"):
-        SparseMean(1.0, 1000, 12, 10, sparsity=2, min_signal=0.1)

@@ -115,9 +115,9 @@ def test_which_columns_are_refined() -> None:
 
 def test_no_signal_gives_zero_and_few_users_are_refused() -> None:
     _, users = population(3000, 40, 30, 0.0)
-    found = [fedhist.run(settings(3000, 40, 30, 2.0), users, seed=k) for k in range(4)]
-    empty = [e for e in found if e.value is not None and not e.value.any()]
-    assert len(empty) >= 3
+    ran = [fedhist.run(settings(3000, 40, 30, 2.0), users, seed=k) for k in range(12)]
+    empty = [e for e in ran if not e.value.any()]
+    assert len(empty) >= 6  # a column of no signal passes in a run of four
     assert all(e.warnings for e in empty)
     refused = fedhist.run(settings(60, 40, 30, 0.5), population(60, 40, 30, 0.5)[1], seed=1)
     assert refused.status == "refused"
