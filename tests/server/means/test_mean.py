@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from clients.localize.queries import ClippedMean
 from fedhist.base.errors import PopulationError
 from fedhist.model.codec import query_digest
 from fedhist.users.batch import Users
 from server.means.mean import Mean
-from tests.running import run
+from server.session.session import Session
+from tests.running import drawn, run, secure
 
 
 def coin_users(n: int, T: int, theta: float, seed: int = 0) -> Users:
@@ -121,3 +125,153 @@ def test_truth_skips_unusable_records() -> None:
     assert Mean.example().loss(np.array([0.5]), np.array([0.375])) == 0.125**2
     with pytest.raises(PopulationError, match="mean"):
         Mean.example().truth(Users.from_records({"eve": [np.nan]}))
+
+
+RUNS = 60
+
+
+class Case(NamedTuple):
+    """A setting, the mean squared error that must be reached, and the method that is chosen."""
+
+    users: str
+    n: int
+    T: int
+    epsilon: float
+    reach: float
+    method: str
+
+
+CASES = (
+    Case("normal", 5000, 200, 1.0, 3.2e-4, "centred"),
+    Case("beta(2, 2)", 20_000, 100, 1.0, 1.1e-4, "centred"),
+    Case("0.2", 250, 500, 0.7, 7.2e-3, "stages"),
+)
+
+
+def means_of(users: str, n: int, T: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw users' own means: of T coins each, on [0, 1] for Beta and on [-1, 1] else."""
+    if users.startswith("beta"):
+        a, b = (float(word) for word in users[5:-1].split(","))
+        return rng.binomial(T, rng.beta(a, b, n)) / T
+    own = rng.normal(0.2, 0.15, n) if users == "normal" else np.full(n, float(users))
+    return 2 * rng.binomial(T, (1 + np.clip(own, -1, 1)) / 2) / T - 1
+
+
+def population(x: np.ndarray, seed: int = 0) -> Users:
+    n = len(x)
+    return Users.from_samples(np.arange(1, n + 1) + 10**6 * seed, np.arange(n + 1), x)
+
+
+def protocol_of(case: Case) -> Mean:
+    low = 0.0 if case.users.startswith("beta") else -1.0
+    return Mean(case.epsilon, case.n, case.T, low, 1.0)
+
+
+def errors_of(protocol: Mean, users: str, runs: int) -> np.ndarray:
+    """Squared errors of runs on new users each, in law."""
+    n, T, found = protocol.n_users, int(protocol.samples_per_user), []
+    for seed in range(runs):
+        x = means_of(users, n, T, np.random.default_rng([seed, 5]))
+        estimate = drawn(protocol, population(x, seed), seed).estimate
+        found.append(float(estimate.value[0] - x.mean()) ** 2)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{c.users} n={c.n}" for c in CASES])
+def test_the_settings_that_must_be_reached(case: Case) -> None:
+    """Errors have tails of rare wide radii: twice the mean of 300 runs is the limit."""
+    protocol = protocol_of(case)
+    assert protocol.chosen == case.method
+    assert errors_of(protocol, case.users, RUNS).mean() < case.reach
+
+
+@pytest.mark.parametrize(
+    ("n", "T", "epsilon", "differ", "same"),
+    [
+        (250, 100, 1.0, "stages", "stages"),
+        (1000, 100, 1.0, "stages", "vote"),
+        (4000, 100, 0.5, "stages", "vote"),
+        (4000, 100, 1.0, "centred", "vote"),
+        (250, 1, 0.5, "centred", "vote"),
+    ],
+)
+def test_the_choice_is_made_by_public_numbers(
+    n: int, T: int, epsilon: float, differ: str, same: str
+) -> None:
+    protocol = Mean(epsilon, n, T, -1.0, 1.0)
+    assert protocol.chosen == differ
+    assert replace(protocol, users="same").chosen == same
+    assert T > 1 or protocol.max_rounds == 1
+
+
+def test_everybody_answers_once() -> None:
+    for case in (CASES[0], CASES[2]):
+        users = population(means_of(case.users, case.n, case.T, np.random.default_rng(1)))
+        estimate, queries, _ = run(protocol_of(case), users, 3)
+        assert estimate.status == "ok"
+        assert len(queries) == protocol_of(case).max_rounds
+        asked = sum(q.cohort.contains(users.ids).astype(int) for q in queries)
+        assert (asked == 1).all()
+        assert all(q.exact and q.epsilon == case.epsilon for q in queries)
+
+
+def test_an_interval_near_an_end_is_shifted_into_the_range() -> None:
+    x = means_of("0.97", 5000, 200, np.random.default_rng(3))
+    for method in ("centred", "stages"):
+        protocol = Mean(1.0, 5000, 200, -1.0, 1.0, method=method)
+        for query in drawn(protocol, population(x), 4).queries:
+            if isinstance(query, ClippedMean):
+                assert query.centres[0] + query.half_width <= 1 + 1e-12
+
+
+def test_few_users_are_warned_that_nobody_was_asked() -> None:
+    case = CASES[2]
+    users = population(means_of(case.users, case.n, case.T, np.random.default_rng(2)))
+    estimate, queries, _ = drawn(protocol_of(case), users, 4)
+    assert estimate.warnings
+    assert estimate.public["stages"] == len(queries) == 6
+    widths = [q.half_width for q in queries]
+    assert widths[0] == 1.0
+    assert widths == sorted(widths, reverse=True)
+    assert not drawn(replace(protocol_of(case), users="same"), users, 4).estimate.warnings
+
+
+@pytest.mark.parametrize("method", ["centred", "stages"])
+def test_nobody_in_a_round(method: str) -> None:
+    """The others go on; a run in which nobody reports fails."""
+    protocol = Mean(1.0, 5000, 200, -1.0, 1.0, method=method)
+    users = population(means_of("0.2", 5000, 200, np.random.default_rng(5)))
+    nobody, rng = population(np.zeros(0)), np.random.default_rng(1)
+    for missing in range(protocol.max_rounds + 1):
+        session, index = Session(protocol, secure), 0
+        while session.query is not None:
+            away = missing in (index, protocol.max_rounds)
+            some = nobody if away else users.select(session.query.cohort)
+            session.advance(session.query.draw_summary(some, rng))
+            index += 1
+        estimate = session.estimate
+        assert estimate.status == ("failed" if missing == protocol.max_rounds else "ok")
+        if estimate.status == "ok":
+            assert abs(estimate.value[0] - 0.2) < 6 * estimate.stderr[0]
+
+
+@pytest.mark.parametrize("method", ["vote", "stages", "centred"])
+@pytest.mark.parametrize("kind", ["laplace", "onebit", "piecewise"])
+def test_every_method_reports_by_the_kind_that_is_asked_for(method: str, kind: str) -> None:
+    protocol = Mean(1.0, 600, 50, -1.0, 1.0, kind=kind, method=method)
+    users = population(means_of("0.2", 600, 50, np.random.default_rng(5)))
+    kinds = {q.kind for q in drawn(protocol, users, 1).queries if isinstance(q, ClippedMean)}
+    assert kinds == {kind}
+
+
+def test_the_printed_version_has_no_choice() -> None:
+    printed = Mean(2.0, 400, 64, -1.0, 1.0, mode="paper")
+    assert printed.chosen == "vote"
+    for changes in ({"users": "same"}, {"method": "stages"}):
+        with pytest.raises(ValueError, match="votes and reports, whoever the users are"):
+            replace(printed, **changes)
+
+
+def test_only_a_vote_is_shuffled() -> None:
+    with pytest.raises(ValueError, match='set method = "vote"'):
+        _ = Mean(1.0, 5000, 200, -1.0, 1.0).batches
