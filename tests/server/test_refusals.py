@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clients.centred.queries import RadiusVotes, RankReports
 from clients.distributions.queries import CentredNorms, ExceedanceCounts, ItemCounts
 from clients.localize.queries import BinVotes, ClippedMean
 from clients.means.queries import HashedVotes
-from clients.records.functionals import Coordinates
+from clients.records.functionals import BallMean, Coordinates
 from clients.regression.queries import UserGradients
 from fedhist.protocols import (
     CentralDensity,
@@ -41,6 +42,8 @@ FEW = FewUsersMean(epsilon=1.0, n_users=100, dimension=32, radius=0.1)
 DENSITY = Density(1.0, 100, 10)
 FOLDS = replace(DENSITY, basis="fourier", method="folds")
 RAGGED = RaggedDistribution(Keys.range(3), 1.0, 1e-6, n_users=100)
+RANKS = RankReports(BallMean(3, 1.0), np.zeros(3), 0.5, 1.0)
+RADII = RadiusVotes(BallMean(3, 1.0), np.zeros(3), np.array([0.8, 0.4]), 1.0)
 VOTES = BinVotes(Coordinates(1), 70, 1.0)
 REPORTS = ClippedMean(Coordinates(1), np.array([0.1]), 0.2, 1.0, "onebit")
 NORMS = CentredNorms(ABC, 3, False, np.full(3, 0.3), np.full(3, 0.5), np.array([0.3, 0.9]))
@@ -87,6 +90,12 @@ NAMED: list[tuple[Any, list[dict[str, Any]]]] = [
         (cls.example(), [{"mean_scale": -1.0}, {"kind": "gauss"}])
         for cls in (Mean, MeanLinf, SparseMean)
     ),
+    *(
+        (RANKS, [{"centre": centre}])
+        for centre in (np.zeros(2), np.array([0, 0, math.nan]), np.zeros(3, dtype=np.float32))
+    ),
+    (RANKS, [{"radius": 0.0}, {"salt": -1}]),
+    *((RADII, [{"edges": np.array(edges)}]) for edges in ([], [0.1, 0.2], [0.1, -0.2], [math.inf])),
     (VOTES, [{"n_bins": 0}, {"fold_salt": -1}]),
     (REPORTS, [{"kind": "auto"}, {"half_width": 0.0}, {"centres": np.array([math.inf])}]),
     (REPORTS, [{"centres": np.zeros(2)}]),

@@ -321,13 +321,9 @@ def test_prepared_sums_are_those_of_the_answers(d: int) -> None:
     users = Users.from_samples(np.arange(3001), np.append(0, np.arange(3001) * 2), values)
     kept: dict[str, Any] = {}
     centre, cohort = np.full(d, 0.25), Cohort(1, 0.0, 0.9)
-    queries = [ClippedMeans(centre, 0.1, cohort), MeanBins(centre, 2.0, 12, cohort=cohort)]
-    queries += [MeanBins(centre, 2.0, 12, signed=True, cohort=cohort)] if d == 1 else []
-    for query in queries:
+    for query in (ClippedMeans(centre, 0.1, cohort), MeanBins(centre, 2.0, 12, cohort=cohort)):
         asked = users.select(cohort)
-        law = query.summary_law(asked, kept)
-        assert law is not None
-        told = law(np.random.default_rng(0))
+        told = query.summary_law(asked, kept)(np.random.default_rng(0))
         wanted = query.draw_summary(asked, np.random.default_rng(0))
         query.check_summary(told)
         assert told.n_users == wanted.n_users

@@ -80,19 +80,6 @@ def test_a_function_comes_out() -> None:
         density_of(Estimate.refused("no"))
 
 
-@pytest.mark.parametrize("level", [None, 1])
-def test_the_uniform_density_costs_nothing(level: int | None) -> None:
-    users, _ = sample(300, 10, "one-bump")
-    protocol = folds(0.1, 300, 10, level=level)
-    estimate, queries, _ = run(protocol, users)
-    assert protocol.terms == 1
-    assert protocol.max_rounds == 0
-    assert queries == []
-    assert estimate.value.tolist() == [1.0] * 1024
-    assert estimate.warnings
-    assert not estimate.ledger.entries
-
-
 # -- truth -----------------------------------------------------------------------------------------
 
 
@@ -130,17 +117,6 @@ def test_an_empty_fold_is_told() -> None:
     assert estimate.warnings
     assert np.isinf(estimate.stderr).all()
     assert np.isfinite(estimate.value).all()
-
-
-def test_resolve() -> None:
-    users, _ = sample(50, [2, 40], "uniform")
-    given = {"epsilon": 1.0, "samples_per_user": "harmonic-mean"}
-    parameters, notes = Density.resolve(given, users, None)
-    protocol = Density(**parameters)
-    assert protocol.n_users == 50
-    assert protocol.samples_per_user == pytest.approx(50 / np.sum(1 / users.n_items()))
-    assert len(notes) == 1
-    assert Density.resolve(given | {"samples_public": True}, users, None)[1] == []
 
 
 def test_scale_and_level() -> None:

@@ -148,7 +148,6 @@ def test_resolve() -> None:
     assert protocol.n_users == 4
     assert protocol.samples_per_user == pytest.approx(2 / (1 / 4 + 1 / 2))
     assert len(notes) == 1
-    assert LocalDistribution.resolve(given | {"samples_public": True}, users, None)[1] == []
     public, _ = LocalDistribution.resolve({"epsilon": 1.0}, users, Keys.of(["milk"]))
     assert public["domain"] == Keys.of(["milk"])
     with pytest.raises(ValueError, match="domain"):

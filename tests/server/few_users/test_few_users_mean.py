@@ -130,8 +130,7 @@ def test_with_a_box_and_too_few_users_for_large_n_all_is_left_to_central_mean() 
     [
         {"box": None},
         {"method": "blocks"},
-        {"corrupted": 0.2},
-        {"lam": 1.0},
+        {"corrupted": 0.2, "lam": 1.0},
         {"n_users": 100, "dimension": 1024},  # of which a ball is predicted better
         {"n_users": 2000, "dimension": 16},  # enough for large n
         {"epsilon": math.inf},
