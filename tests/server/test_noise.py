@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedhist.model.registry import protocol_class
 from fedhist.protocols import BoundedHistogram
 from server.noise import AGAINST_US, SecureNoise, SimulatedNoise
 from server.session.curator import NoiseSource
 from simulations.runs.run import noise_source
+from tests.running import result, secure
 
 ALARM = 1e-9
 GRADES = {"simulated": lambda: SimulatedNoise(11, 3), "secure": SecureNoise}
@@ -195,3 +197,22 @@ def test_the_rounding_of_secure_logits_never_passes_epsilon(epsilon: float) -> N
             ]
             change = [b - a for a, b in zip(*drawn, strict=True)]
             assert max(change) - min(change) <= Fraction(epsilon)
+
+
+@pytest.mark.parametrize(
+    ("name", "real", "whole"),
+    [
+        ("bounded-histogram", {"grid": None}, {"grid": 1 / 64}),
+        ("adaptive-histogram", {"discrete": False}, {"discrete": True}),
+        ("poisson-counts", {"discrete": False}, {"discrete": True}),
+        ("unbounded-histogram", {"discrete": False}, {"discrete": True}),
+    ],
+)
+def test_secure_noise_is_for_integers(name, real, whole):
+    """What would draw real numbers refuses, before anything is spent."""
+    protocol = protocol_class(name).example()
+    users = protocol.example_users()
+    refused = result(replace(protocol, **real), users, noise=secure)
+    assert refused.status == "refused"
+    assert refused.ledger.entries == ()
+    assert result(replace(protocol, **whole), users, noise=secure).status == "ok"

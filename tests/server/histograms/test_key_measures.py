@@ -120,10 +120,3 @@ def test_a_key_that_nobody_has_is_an_error_in_the_sample_too() -> None:
     assert one.over(Keys.of(["a", "c"]), share).value == pytest.approx([1.0, 0.0])
     with pytest.raises(ValueError, match="'a' is not among"):
         one.over(Keys.of(["c"]), share)
-
-
-def test_nobody_has_anything() -> None:
-    users = Users.from_records({"ann": {}, "bob": {}})
-    for protocol in (UnboundedHistogram(1.0, 1e-3), *CASES):
-        known = measured(protocol, users)
-        assert (len(known.support or ()), known.truth.tolist()) == (0, [])
