@@ -19,7 +19,6 @@ import fedhist as fh
 from clients.quantiles.queries import RankCells
 from fedhist.base.arrays import Array
 from fedhist.model.query import Query
-from fedhist.model.truths import Truth
 from fedhist.protocols import LocalQuantiles
 from fedhist.users.streams import SeededStreams
 from simulations.runs.options import Options
@@ -174,65 +173,23 @@ def test_every_user_answers_once() -> None:
 # -- what is estimated -----------------------------------------------------------------------------
 
 
-def test_samples_means_and_pooled_samples_have_other_medians() -> None:
-    """4,000 users with [0.1, 0.1, 0.9], 400 with a hundred times 0.9: pooled, the median is 0.9."""
-    records = [[0.1, 0.1, 0.9]] * 4000 + [[0.9] * 100] * 400
-    users = one_each(*records)
-    assert np.median(users.reals.values) == 0.9
-    wanted = (
-        ("samples", 0.1, Truth.AVERAGE_OF_USERS),
-        ("user-means", 1.1 / 3, Truth.OWN_MEANS),
-    )
-    for of, median, truth in wanted:
-        ours = protocol(of=of, levels=(0.5,), epsilon=4.0, n_users=4400, n_bins=64)
-        assert ours.truth(users) == pytest.approx([median])
-        assert ours.estimates is truth
-        estimate = fh.run(ours, users, seed=1)
-        assert estimate.value == pytest.approx([median], abs=1 / 64)
-
-
-@pytest.mark.parametrize("of", ["samples", "user-means"])
-def test_without_noise_only_the_draw_is_left(of: str) -> None:
-    for K in (2, 13, 100):
-        ours = protocol(of=of, epsilon=math.inf, n_users=3000, n_bins=K)
-        users = numbers(3000)
-        assert ours.loss_of(fh.run(ours, users, seed=1), users) <= ours.resolution(users)
-
-
-def test_integers_are_answered_by_integers() -> None:
-    """Scores 1 to 5 in bins of width 1: right in 50 of 50 runs, where a turn is 0.05 away."""
-    rng = np.random.default_rng(1)
-    users = held(rng.choice([1.0, 2, 3, 4, 5], 20_000, p=[0.1, 0.2, 0.4, 0.2, 0.1]))
-    ours = protocol(epsilon=2.0, low=0.5, high=5.5, n_bins=5)
-    for seed in range(50):
-        outcome = execute(ours, users, Options(seed=seed, clients="aggregate"))
-        assert outcome.estimate.value is not None
-        assert outcome.estimate.value.tolist() == [2, 3, 4]
-
-
 def test_users_without_numbers_draw_no_quantile_towards_the_median() -> None:
     """A fifth has none, or NaN: ten levels off the median as exact as of the others alone.
 
     A fair coin in their place is off by 0.08 at levels .1 and .9. Mean of 30 runs; their standard
     error is 0.001, false alarm below 1e-6.
     """
-    rng = np.random.default_rng(3)
-    x = rng.random(20_000)
+    x = np.random.default_rng(3).random(20_000)
     without = np.where(np.arange(20_000) % 5 == 0, np.nan, x)
     ours = protocol(levels=(0.1, 0.9), epsilon=2.0)
     assert ours.diagnostics(held(without)) == {"unusable records": 4000.0}
-    losses = [
-        np.mean(
-            [
-                ours.loss_of(
-                    execute(ours, users, Options(seed=s, clients="aggregate")).estimate, users
-                )
-                for s in range(30)
-            ]
-        )
-        for users in (held(x), held(without))
-    ]
-    assert losses[1] < 1.6 * losses[0] < 0.02
+
+    def loss(users: fh.Users, seed: int) -> float:
+        outcome = execute(ours, users, Options(seed=seed, clients="aggregate"))
+        return ours.loss_of(outcome.estimate, users)
+
+    whole, few = (np.mean([loss(held(y), s) for s in range(30)]) for y in (x, without))
+    assert few < 1.6 * whole < 0.02
 
 
 def test_empty_records_and_empty_cohorts_are_no_error() -> None:
@@ -241,28 +198,6 @@ def test_empty_records_and_empty_cohorts_are_no_error() -> None:
 
 
 # -- messages --------------------------------------------------------------------------------------
-
-
-def test_messages_and_settings_are_checked() -> None:
-    ids, query = np.arange(1, dtype=np.uint64), question()
-    with pytest.raises(fh.WireError):
-        query.check(fh.Report(ids, {"cell": np.array([4], dtype=np.uint32)}))
-    for total in ([[1, 0, 0, 0], [1, 0, 0, 0]], [[1, 0, 0, 0]], [[-1, 1, 1, 0], [0, 0, 0, 0]]):
-        with pytest.raises(fh.WireError):
-            query.check_summary(fh.Summary(1, {"cell": np.array(total)}))
-    for bad in ([[4, 4]], [[-1, 2]], [[3, 1]], np.zeros((1, 0), int), [[0.5, 1]], [1, 2]):
-        with pytest.raises(ValueError, match="upto"):
-            replace(query, upto=np.array(bad))
-    for low in ([[0.1, 1.5]], [[-0.1, 0.5]], [[0.5, 0.1]], [[math.nan, 0.5]]):
-        with pytest.raises(ValueError, match="levels"):
-            replace(query, upto=np.array([[1, 2]]), levels=np.array(low))
-    for name, value in (("of", "items"), ("n_bins", 1), ("low", 1.0), ("epsilon", 0.0)):
-        with pytest.raises(ValueError, match=str(value)):
-            replace(query, **{name: value})  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="one method"):
-        LocalQuantiles(**{**vars(protocol()), "kind": "votes"})
-    with pytest.raises(ValueError, match="at most 1024 levels"):
-        protocol(levels=tuple((np.arange(1025) + 1) / 1026))
 
 
 def test_ranks_are_as_sure_as_there_were_answers() -> None:
@@ -274,11 +209,6 @@ def test_ranks_are_as_sure_as_there_were_answers() -> None:
     assert estimate.warnings
 
 
-def test_a_budget_next_to_nothing_asks_nobody() -> None:
-    for epsilon in (1e-6, 5e-324):
-        assert fh.run(protocol(epsilon=epsilon), numbers(30), seed=1).status == "refused"
-
-
 def test_too_few_users_are_not_asked() -> None:
     """The figures of the specification: a standard error of a quarter, and of a tenth."""
     for epsilon, tenth in ((0.5, 1251), (1.0, 277), (2.0, 67), (4.0, 29)):
@@ -286,13 +216,11 @@ def test_too_few_users_are_not_asked() -> None:
         assert math.ceil(ours.variances.max() / 0.1**2) == tenth
         assert ours.least_users == math.ceil(ours.variances.max() * 16)
         few = replace(ours, n_users=ours.least_users - 1)
-        refused = fh.run(few, numbers(30), seed=1)
-        assert (refused.status, f"{ours.least_users} at least" in refused.reason) == (
-            "refused", True,
-        )  # fmt: skip
-        (warning,) = fh.run(ours, numbers(tenth - 1), seed=1).warnings
-        assert "0.10" in warning
+        assert fh.run(few, numbers(30), seed=1).status == "refused"
+        assert len(fh.run(ours, numbers(tenth - 1), seed=1).warnings) == 1
         assert fh.run(ours, numbers(tenth), seed=1).warnings == ()
+    for tiny in (1e-6, 5e-324):
+        assert fh.run(protocol(epsilon=tiny), numbers(30), seed=1).status == "refused"
 
 
 # -- error -----------------------------------------------------------------------------------------
@@ -310,69 +238,59 @@ def laws(K: int) -> dict[str, Array]:
 
 @pytest.mark.parametrize(
     ("data", "n", "epsilon", "most"),
-    [("even", 2000, 1.0, 0.046), ("five", 2000, 1.0, 0.098), ("even", 20_000, 0.5, 0.034),
-     ("even", 20_000, 4.0, 0.0047), ("integers", 20_000, 2.0, 0.0017)],
-)  # fmt: skip
-def test_the_errors_that_are_promised(data: str, n: int, epsilon: float, most: float) -> None:
-    """Quartiles over 1,024 bins, as the specification measured: within 15% of it, 40 runs.
+    [("even", 2000, 1.0, 0.046), ("five", 2000, 1.0, 0.098), ("integers", 20_000, 2.0, 0.0017)],
+)
+def test_the_errors_that_are_promised_and_stated(
+    data: str, n: int, epsilon: float, most: float
+) -> None:
+    """Quartiles over 1,024 bins: errors within 15% of the specification's, and true intervals.
 
-    5 standard errors of the runs' mean are allowed. False alarm about 1e-6.
+    5 standard errors of the mean of 40 runs are allowed, a false alarm in about 10^6. value +- 1.96
+    stderr holds a true quantile in 90% of runs and levels, less 4 standard errors of that count.
     """
     K = 1024
     p = laws(K)[data]
-    ours, losses = protocol(epsilon=epsilon, n_bins=K, n_users=n), []
+    ours, losses, inside = protocol(epsilon=epsilon, n_bins=K, n_users=n), [], []
     for seed in range(40):
         x = np.random.default_rng(seed).choice(K, n, p=p / p.sum())
         users = held((x + 0.5) / K)
         estimate = execute(ours, users, Options(seed=seed, clients="aggregate")).estimate
         losses.append(ours.loss_of(estimate, users))
+        assert estimate.stderr is not None
+        away = np.abs(np.asarray(estimate.value) - ours.truth(users))
+        inside.append(away <= 1.96 * estimate.stderr + 1e-9)
     assert np.mean(losses) <= 1.15 * most + 5 * np.std(losses) / math.sqrt(40)
+    assert np.mean(inside) >= 0.9 - 4 * math.sqrt(0.09 / np.size(inside))
 
 
 @pytest.mark.parametrize(
-    ("data", "n", "epsilon"),
+    ("name", "bad"),
     [
-        ("even", 1000, 1.0),
-        ("even", 2000, 4.0),
-        ("five", 1000, 1.0),
-        ("integers", 2000, 4.0),
-        pytest.param("even", 20_000, 1.0, marks=pytest.mark.slow),
+        ("upto", [[4, 4], [1, 2]]),
+        ("upto", [[-1, 2], [1, 2]]),
+        ("upto", [[3, 1], [1, 2]]),
+        ("upto", [[0.5, 1], [1, 2]]),
+        ("upto", [1, 2]),
+        ("levels", [[0.1, 1.5], [0.5, 0.5]]),
+        ("levels", [[0.5, 0.1], [0.5, 0.5]]),
+        ("levels", [[math.nan, 0.5], [0.5, 0.5]]),
+        ("of", "items"),
+        ("n_bins", 1),
+        ("low", 1.0),
     ],
 )
-def test_stated_intervals_hold_nine_times_of_ten(data: str, n: int, epsilon: float) -> None:
-    """value +- 1.96 stderr has a true quantile: in 90% of 60 runs and three levels, less 4 standard
-    errors of that count. They are no wider than eight times the error, or a bin.
-    """
-    K, q = 1024, np.array(QUARTILES)
-    p = laws(K)[data]
-    ours, inside, wide, off = protocol(epsilon=epsilon, n_bins=K, n_users=n), [], [], []
-    for seed in range(60):
-        x = np.random.default_rng(seed).choice(K, n, p=p / p.sum())
-        users = held((x + 0.5) / K)
-        estimate = execute(ours, users, Options(seed=seed, clients="aggregate")).estimate
-        assert estimate.value is not None
-        assert estimate.stderr is not None
-        half, away = 1.96 * estimate.stderr, np.abs(estimate.value - ours.truth(users))
-        inside.append(away <= half + 1e-9)
-        wide.append(half)
-        off.append(away)
-        assert estimate.public["rank_stderr"] == pytest.approx(math.sqrt(ours.variances.max() / n))
-    assert np.mean(inside) >= 0.9 - 4 * math.sqrt(0.09 / len(np.ravel(inside)))
-    assert np.mean(wide) <= 8 * np.mean(off) + 3 / K
-    assert len(q) == len(inside[0])
+def test_bad_questions_are_refused(name: str, bad: Any) -> None:
+    value = np.array(bad) if isinstance(bad, list) else bad
+    with pytest.raises(ValueError, match=name if isinstance(bad, list) else str(bad)):
+        replace(question(), **{name: value})
 
 
-def test_errors_are_predicted() -> None:
-    """30 simulated runs on each of three populations: within a factor 1.5 of 40 others' mean."""
-    ours = protocol(epsilon=2.0, n_users=4000, n_bins=128, of="user-means")
-    expected, losses = [], []
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        x = (rng.normal(0.4, 0.1, (4000, 1)) + rng.normal(0, 0.05, (4000, 8))).ravel()
-        users = fh.Users.from_samples(np.arange(4000, dtype=np.uint64), np.arange(4001) * 8, x)
-        outcome = execute(ours, users, Options(seed=seed, clients="aggregate"))
-        losses.append(ours.loss_of(outcome.estimate, users))
-        if seed < 3:
-            expected.append(ours.error(users).expected)
-            assert ours.error(users).kind == "simulated"
-    assert 1 / 1.5 <= np.mean(losses) / np.mean(expected) <= 1.5
+def test_messages_are_checked() -> None:
+    ids, query = np.arange(1, dtype=np.uint64), question()
+    with pytest.raises(fh.WireError):
+        query.check(fh.Report(ids, {"cell": np.array([4], dtype=np.uint32)}))
+    for total in ([[1, 0, 0, 0], [1, 0, 0, 0]], [[1, 0, 0, 0]], [[-1, 1, 1, 0], [0, 0, 0, 0]]):
+        with pytest.raises(fh.WireError):
+            query.check_summary(fh.Summary(1, {"cell": np.array(total)}))
+    with pytest.raises(ValueError, match="1024"):
+        protocol(levels=tuple((np.arange(1025) + 1) / 1026))

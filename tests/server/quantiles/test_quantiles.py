@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
 
 import fedhist as fh
 from clients.quantiles.queries import STEPS, BinShares
@@ -165,17 +164,6 @@ def test_what_the_levels_cost() -> None:
         assert ledger.spent(1e-6).epsilon == pytest.approx(1.0)
 
 
-def test_bins_are_drawn_by_the_law() -> None:
-    """Pearson's test over 2,000 seeds; false alarm 1e-6."""
-    ours, records = protocol(levels=(0.4,), epsilon=1.0), [[x] for x in (*[0.1] * 4, 0.5, 0.9)]
-    expected = 2000 * law_of(ours, rows(ours.grid, *records).sum(axis=0))[0]
-    users = one_each(*records)
-    values = [float(fh.run(ours, users, seed=s).value[0]) for s in range(2000)]
-    found = np.array([values.count(x) for x in ours.grid.midpoints])
-    assert found.sum() == 2000
-    assert float(((found - expected) ** 2 / expected).sum()) < chi2.isf(1e-6, 2)
-
-
 # -- what is estimated -----------------------------------------------------------------------------
 
 
@@ -189,30 +177,6 @@ def test_samples_users_and_means_have_other_medians() -> None:
         assert fh.run(ours, users, seed=1).value == pytest.approx([median], abs=1e-3)
 
 
-@pytest.mark.parametrize("of", ["samples", "user-means"])
-def test_exact_but_for_the_bins_without_noise(of: str) -> None:
-    rng = np.random.default_rng(4)
-    users = one_each(*[list(rng.normal(0.4, 0.3, m)) for m in rng.integers(0, 9, 300)])
-    for K in (2, 16, 128):
-        ours = protocol(of=of, epsilon=math.inf, n_bins=K)
-        estimate = fh.run(ours, users, seed=1)
-        assert ours.loss_of(estimate, users) <= ours.resolution(users)
-        inside = np.clip(ours.truth(users), 0, 1)
-        assert np.abs(estimate.value - inside).max() <= 0.5 / K + 1e-9
-
-
-def test_the_rank_error_is_that_of_a_slow_count() -> None:
-    ours, users = Quantiles.example(), Quantiles.example_users()
-    value = np.array([0.1, 0.4, 0.400001])
-    held = [users.slice(u, u + 1).reals.values[:, 0] for u in range(len(users))]
-    held = [x for x in held if len(x) and not np.isnan(x).any()]
-    slow = 0.0
-    for q, v in zip(ours.levels, value, strict=True):
-        below, upto = (np.mean([np.mean(f(x, v)) for x in held]) for f in (np.less, np.less_equal))
-        slow = max(slow, below - q, q - upto)
-    assert ours.loss_of(fh.Estimate.ok(value), users) == pytest.approx(slow)
-
-
 def test_invalid_records_are_null_and_others_keep_their_weight() -> None:
     query = protocol().grid
     sent = rows(query, [], [0.1, math.nan], [0.1, 0.5, 0.5], [math.inf, -math.inf], [7.0])
@@ -224,14 +188,6 @@ def test_invalid_records_are_null_and_others_keep_their_weight() -> None:
     assert protocol().diagnostics(nobody) == {"unusable records": 2.0}
     with pytest.raises(fh.PopulationError, match="no user has usable samples"):
         protocol().truth(nobody)
-
-
-def test_users_of_another_kind_are_an_error_that_says_so() -> None:
-    counts = fh.Users.from_records({"a": {"tea": 1}})
-    pairs = fh.Users.from_samples([1], [0, 1], np.zeros((1, 2)))
-    for users, message in ((counts, "these hold item counts"), (pairs, "dimension 1, got 2")):
-        with pytest.raises(fh.PopulationError, match=message):
-            fh.run(protocol(), users, seed=1)
 
 
 @pytest.mark.parametrize("of", ["samples", "user-means"])
@@ -254,8 +210,9 @@ def test_messages_are_checked(of: str) -> None:
 # -- error -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("J", "most"), [(1, 0.0001), (3, 0.0024), (9, 0.0158), (31, 0.050)])
-@pytest.mark.parametrize("of", ["samples", "user-means"])
+@pytest.mark.parametrize(
+    ("of", "J", "most"), [("samples", 1, 0.0001), ("samples", 9, 0.0158), ("user-means", 3, 0.0024)]
+)
 def test_the_errors_that_are_promised(of: str, J: int, most: float) -> None:
     """n = 2,000, K = 256, (1, 1e-6), normal in the middles of the bins: within 15% of the promise,
     which has four places, on average over 30 populations.
@@ -273,19 +230,22 @@ def test_the_errors_that_are_promised(of: str, J: int, most: float) -> None:
     assert np.mean(losses) <= 1.15 * most + 5e-5 + half
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"levels": ()}, r"levels must increase .*\(\)"),
-    ({"levels": (0.5, 0.5)}, "levels must increase"),
-    ({"levels": (0.0, 0.5)}, "levels must increase"),
-    ({"low": 1.0}, r"low < high, got \[1.0, 1.0\]"),
-    ({"low": -1e308, "high": 1e308}, "need finite low < high"),
-    ({"n_bins": 1}, "n_bins must be an integer"),
-    ({"of": "items"}, "got 'items'"),
-    ({"adjacency": "replace-item"}, "got 'replace-item'"),
-    ({"kind": "forest"}, "got 'forest'"),
-])  # fmt: skip
-def test_bad_settings(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"levels": ()},
+        {"levels": (0.5, 0.5)},
+        {"levels": (0.0, 0.5)},
+        {"low": 1.0},
+        {"low": -1e308, "high": 1e308},
+        {"n_bins": 1},
+        {"of": "items"},
+        {"adjacency": "replace-item"},
+        {"kind": "forest"},
+    ],
+)
+def test_bad_settings(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(changes))):
         replace(protocol(), **changes)
 
 
@@ -296,15 +256,9 @@ def test_too_few_users_are_not_asked() -> None:
     for adjacency in ADJACENCIES:  # whether anybody is asked says n: null-safe only if n is hidden
         hides = [replace(p, adjacency=adjacency).null_safe for p in (few, enough)]
         assert hides == [adjacency == ADD_REMOVE] * 2
-    refused = fh.run(few, one_each([0.5]), seed=1)
-    assert (refused.status, "82 at least" in refused.reason) == ("refused", True)
-    assert fh.run(replace(ours, n_users=82), one_each([0.5]), seed=1).status == "ok"
-
-
-@pytest.mark.parametrize("levels", [(0.5,), LEVELS])
-def test_a_budget_next_to_nothing_asks_nobody(levels: tuple[float, ...]) -> None:
-    ours = protocol(epsilon=5e-324, levels=levels)
-    assert fh.run(ours, one_each([0.5]), seed=1).status == "refused"
+    tiny = replace(ours, epsilon=5e-324)
+    ends = [fh.run(p, one_each([0.5]), seed=1).status for p in (few, tiny, enough)]
+    assert ends == ["refused", "refused", "ok"]
 
 
 def test_the_number_of_users_is_noted_where_it_is_private() -> None:

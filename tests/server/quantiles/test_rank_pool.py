@@ -75,13 +75,6 @@ def test_a_curve_is_inverted_at_its_steps_and_in_the_middle_of_its_plateaus() ->
     assert low.positions(ends, "right").tolist() == [1, 9]
 
 
-def test_no_answers_say_nothing() -> None:
-    p, q = RankPool(16), np.array([0.25, 0.75])
-    assert not p.costs(q).any()
-    assert p.quantile_bins(q, np.zeros(2)).tolist() == [3, 11]
-    assert p.reach(q, np.full(2, 1.0), np.array([3, 11])).tolist() == [12, 11]
-
-
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_variances_are_those_of_the_response(epsilon: float) -> None:
     levels = np.array([[0.2, 0.5, 0.7]])

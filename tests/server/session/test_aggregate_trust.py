@@ -15,16 +15,13 @@ import pytest
 from clients.answers import fold_node
 from clients.frequency_oracles.oracle_votes import OracleReports
 from clients.histograms.queries import ClippedCounts
-from fedhist.base.arrays import Bounds
 from fedhist.base.errors import BudgetExceeded, FedhistError, MissingReplies, WireError
-from fedhist.flower.wire import decode_question, encode_question
 from fedhist.model.aggregated import Aggregated
-from fedhist.model.codec import decode_query, encode_fields, protocol_digest, query_digest
+from fedhist.model.codec import decode_query, encode_fields, query_digest
 from fedhist.model.protocol import Estimate, Protocol, Script
 from fedhist.model.query import Query, Report, Summary
-from fedhist.model.share import Share
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols import BoundedHistogram, ItemHistogram
 from fedhist.users.keys import Keys
 from server.intake import Intake
@@ -66,16 +63,13 @@ def words_of(query: Aggregated, n_nodes: int = 10, seed: int = 3) -> list[Summar
     return [fold_node(query, u, seed, digest, i) for i, u in enumerate(USERS.split(n_nodes))]
 
 
-@pytest.mark.parametrize("protocol", CASES)
-def test_every_runtime_gives_the_same_bits(protocol: Protocol) -> None:
+def test_every_runtime_gives_the_same_bits() -> None:
     options = Options(seed=5, nodes=10)
-    here = execute(protocol, USERS, options).estimate
-    session, seed = open_session(protocol, options)
+    here = execute(LAPLACE, USERS, options).estimate
+    session, seed = open_session(LAPLACE, options)
     there = run_over_grid(session, USERS, 10, seed, options).estimate  # Flower's messages
     np.testing.assert_array_equal(here.value, there.value)
     assert here.public == there.public
-    other = execute(protocol, USERS, dataclasses.replace(options, seed=6)).estimate
-    assert not np.array_equal(here.value, other.value)
 
 
 @pytest.mark.parametrize("protocol", CASES)
@@ -91,14 +85,6 @@ def test_a_total_is_the_exact_sum_and_every_share(protocol: Any) -> None:
     left = query.lift(Summary.merge(shares), 10).sums["counts"]
     np.testing.assert_array_equal(total.sums["counts"], exact.sums["counts"] + left)
     assert total.n_users == len(USERS)
-
-
-def test_without_noise_the_total_is_exact() -> None:
-    for protocol in CASES:
-        open_ended = dataclasses.replace(protocol, epsilon=math.inf)
-        estimate = execute(open_ended, USERS, Options(seed=1)).estimate
-        np.testing.assert_array_equal(estimate.value, open_ended.truth(USERS))
-        assert not open_ended.guarantee.private
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -139,57 +125,50 @@ def _bits(max_users: int) -> int:
 def test_the_quorum_is_checked_before_anything_is_looked_at() -> None:
     query = asked(GAUSS)
     digest, words = query_digest(query, 0), words_of(query)
-    for keep in (10, 9, 8, 1):
+    for answered in (10, 9, 8, 1):
         intake = Intake(query, digest)
-        for i, summary in enumerate(words[:keep]):
+        for i, summary in enumerate(words[:answered]):
             intake.use(i, digest, summary)
-        if keep >= 9:
+        if answered >= 9:
             assert intake.total(10).summary.sums["counts"].dtype == np.int64
             continue
-        with pytest.raises(MissingReplies, match=f"{10 - keep} of 10"):
-            intake.total(10)
-        with pytest.raises(MissingReplies):
-            intake.total(10, min_replies=1)  # a run may ask for more than the quorum, not for less
-    with pytest.raises(MissingReplies, match="the quorum is 9: at most 10% of 10 nodes"):
+        for least in (None, 1):  # a run may ask for more than the quorum, not for less
+            with pytest.raises(MissingReplies, match=f"{10 - answered} of 10"):
+                intake.total(10, least)
+    with pytest.raises(MissingReplies, match="9"):
         query.lift(Summary.merge(words[:8]), 8)
-    with pytest.raises(WireError, match="11 nodes answered, of 10"):
+    with pytest.raises(WireError, match="11"):
         query.lift(Summary.merge([*words, words[0]]), 11)
     few = dataclasses.replace(query, share=dataclasses.replace(query.share, max_users=39))
-    with pytest.raises(WireError, match="sums of 40 users may wrap, of 39 at most"):
+    with pytest.raises(WireError, match="40"):
         few.lift(Summary.merge(words), 10)
 
 
 def test_a_message_of_another_kind_is_left_out() -> None:
     query = asked(GAUSS)
-    good = words_of(query)[0]
-    counts = good.sums["counts"]
-    bad = {
-        "expected uint64": {"counts": counts.view(np.int64)},
-        r"uint64\(4,\), expected uint64\(5,\)": {"counts": counts[:4]},
-        r"sums \['counts'\] are expected": {"other": counts},
-    }
-    for why, sums in bad.items():
-        with pytest.raises(WireError, match=why):
-            Intake(query, "x").use(0, "x", Summary(4, sums))
-    rows = {"counts": np.zeros((1, 5), dtype=np.int64)}
-    with pytest.raises(WireError, match="are expected"):
-        Intake(query, "x").use(0, "x", Summary(1, rows=rows, ids=np.zeros(1, np.uint64)))
-    with pytest.raises(WireError, match="sends its sum, not its users' reports"):
-        Intake(query, "x", "stop").use(0, "x", Report(np.zeros(1, np.uint64)))
-    with pytest.raises(WireError, match="of 4294967296"):
-        Intake(query, "x").use(0, "x", Summary(1 << 33, good.sums))
+    counts = words_of(query)[0].sums["counts"]
+    one, x = np.zeros(1, np.uint64), np.zeros((1, 5), dtype=np.int64)
+    bad = [
+        Summary(4, {"counts": counts.view(np.int64)}),
+        Summary(4, {"counts": counts[:4]}),
+        Summary(4, {"other": counts}),
+        Summary(1, rows={"counts": x}, ids=one),
+        Report(one),
+        Summary(1 << 33, {"counts": counts}),
+    ]
+    for body in bad:
+        with pytest.raises(WireError):
+            Intake(query, "x", "stop").use(0, "x", body)
 
 
 def test_a_total_that_no_honest_nodes_give_is_refused() -> None:
     query = asked(GAUSS)
     most = query.tail + 40 * 16 * 64
-    for size, fits in ((most, True), (most + 2, False), (-query.tail, True), (-most, False)):
-        total = Summary(40, {"counts": np.full(5, size)})
-        if fits:
-            query.check_summary(total)
-        else:
-            with pytest.raises(WireError, match="outside"):
-                query.check_summary(total)
+    for size in (most, -query.tail):
+        query.check_summary(Summary(40, {"counts": np.full(5, size)}))
+    for size in (most + 2, -most):
+        with pytest.raises(WireError):
+            query.check_summary(Summary(40, {"counts": np.full(5, size)}))
 
 
 def test_the_number_of_users_does_not_travel_where_it_is_private() -> None:
@@ -213,63 +192,32 @@ def test_the_number_of_users_does_not_travel_where_it_is_private() -> None:
 
 
 def test_what_has_no_integer_sums_is_refused() -> None:
-    with pytest.raises(ValueError, match="set a grid"):
-        dataclasses.replace(GAUSS, grid=None)
+    for grid in (None, 16.0):
+        with pytest.raises(ValueError, match="grid"):
+            dataclasses.replace(GAUSS, grid=grid)
     share = asked(GAUSS).share
-    with pytest.raises(ValueError, match="no l2 sensitivity of integer sums"):
-        Aggregated(ClippedCounts(DOMAIN, 16.0, 1, 0.5), share)  # of the other norm
-    local = OracleReports(DOMAIN, 1.0, kind="unary")
-    with pytest.raises(ValueError, match="exact sums, but 'frequency-oracle' has none"):
-        Aggregated(local, share)
-    with pytest.raises(ValueError, match="finer grid"):
-        dataclasses.replace(GAUSS, grid=16.0)
-    for bad, why in (
-        ({"parties": 0}, "parties must be an integer in"),
-        ({"tau_d": 0.5}, "tau_d must lie"),
-        ({"tau_c": -0.1}, "tau_c must lie"),
-        ({"tau_d": 0.3, "tau_c": 0.3}, "at least half"),
-        ({"kind": "skellam"}, "kind must be"),
-        ({"bits": 48}, "bits must be 32 or 64"),
-        ({"delta": 0.0}, "delta"),
-        ({"rounds": 2, "place": 2}, "place must be"),
-        ({"epsilon": 0.0}, "epsilon must be positive"),
-    ):
-        with pytest.raises(ValueError, match=why):
-            dataclasses.replace(share, **bad)
+    for query in (ClippedCounts(DOMAIN, 16.0, 1, 0.5), OracleReports(DOMAIN, 1.0, kind="unary")):
+        with pytest.raises(ValueError, match="sums"):  # of the other norm; of reports
+            Aggregated(query, share)
 
 
 def test_a_query_around_a_query_travels_and_only_once() -> None:
     query = asked(GAUSS)
-    found = decode_question(encode_question(query, 0)).query
-    assert isinstance(found, Aggregated)
-    assert found.share == query.share
-    assert query_digest(found, 0) == query_digest(query, 0)
-    assert (found.cohort, found.parties, found.quorum) == (None, 10, 9)
     text, arrays = encode_fields(query)
-    twice = text.replace("clipped-counts", "aggregated")
-    with pytest.raises(WireError, match="a query around another query"):
-        decode_query("aggregated", twice, arrays)
+    found = decode_query("aggregated", text, arrays)
+    assert query_digest(found, 0) == query_digest(query, 0)
+    with pytest.raises(WireError, match="around another"):
+        decode_query("aggregated", text.replace("clipped-counts", "aggregated"), arrays)
     with pytest.raises(WireError):  # more noise than is stated must not be less
         decode_query("aggregated", text.replace('\\"parties\\":10', '\\"parties\\":0'), arrays)
 
 
-def test_a_protocol_under_central_trust_is_what_it_was() -> None:
-    central = dataclasses.replace(GAUSS, trust=None)
-    assert "trust" not in encode_fields(central)[0]  # and golden records hold the digests
-    digests = {protocol_digest(p) for p in (central, GAUSS)}
-    digests |= {
-        protocol_digest(dataclasses.replace(GAUSS, trust=who))
-        for who in (Aggregation(11), Aggregation(10, 0.2), Aggregation(10, max_users=5))
-    }
-    assert len(digests) == 5
-
-
 def test_nodes_are_as_many_as_the_parties() -> None:
-    with pytest.raises(ValueError, match="has 10 parties, but nodes = 9"):
+    with pytest.raises(ValueError, match="9"):
         execute(GAUSS, USERS, Options(seed=1, nodes=9))
-    with pytest.raises(FedhistError, match=r"is for 10 parties, .* but 9 nodes are asked"):
+    with pytest.raises(FedhistError, match="9"):
         InlinePopulation(USERS.split(9), 1).ask(asked(GAUSS), 0)
-    with pytest.raises(ValueError, match='fold = "server"'):
+    with pytest.raises(ValueError, match="fold"):
         execute(GAUSS, USERS, Options(seed=1, fold=False))
 
 
@@ -313,51 +261,35 @@ class Scripted(BoundedHistogram):
 S = GAUSS.query.sensitivity(Adjacency.ZERO_OUT_USER)
 
 
-@pytest.mark.parametrize(
-    ("release", "why"),
-    [
-        (lambda c, x: c.discrete_gaussian(x, l2_sensitivity=S, epsilon=0.5, delta=1e-6), "0.5"),
-        (lambda c, x: c.discrete_gaussian(x, l2_sensitivity=S, epsilon=1.0, delta=1e-7), "1e-07"),
-        (
-            lambda c, x: c.discrete_gaussian(x, l2_sensitivity=1.1 * S, epsilon=1.0, delta=1e-6),
-            "the script's is",
-        ),
-        (lambda c, x: c.discrete_laplace(x, l1_sensitivity=S, epsilon=1.0), "discrete_laplace"),
-        (lambda c, x: c.laplace(x, l1_sensitivity=S, epsilon=1.0), "noise that no node has"),
-        (lambda c, x: c.gaussian(x, l2_sensitivity=S, epsilon=1.0, delta=1e-6), "no node has"),
-        (
-            lambda c, x: c.gaussian_zcdp(x, l2_sensitivity=S, rho=0.01, discrete=True),
-            "noise that no node has",
-        ),
-        (lambda c, x: c.exponential(x, sensitivity=S, epsilon=1.0), "aggregate trust has none"),
-        (
-            lambda c, x: c.gaussian_series(2, epsilon=1.0, delta=1e-6, discrete=True)(x, S),
-            "the script asks for",
-        ),
-    ],
-)
-def test_the_curator_releases_what_the_nodes_have_noised_and_nothing_else(
-    release: Callable[[Curator, Any], Any], why: str
-) -> None:
+def released(release: Callable[[Curator, Any], Any]) -> Estimate:
+    """Run a script of GAUSS's budget that releases its totals so."""
+    session = Session(GAUSS, noise)
     protocol = Scripted(DOMAIN, 1.0, 16.0, 1e-6, grid=1 / 64, trust=WHO, release=release)
-    with pytest.raises(FedhistError, match=why):
-        _run(protocol)
-
-
-def _run(protocol: Protocol) -> Estimate:
-    """Run without a journal of its own digest: a function is no public field."""
-    session = Session(dataclasses.replace(GAUSS), noise)
     session._script = protocol.rounds(session._curator)
     next(session._script)
     return session.run(InlinePopulation(USERS.split(10), 1).ask)
 
 
-def test_a_smaller_sensitivity_is_the_scripts_own_business() -> None:
-    def release(c: Curator, x: Any) -> Any:
-        return c.discrete_gaussian(x, l2_sensitivity=S / 2, epsilon=1.0, delta=1e-6)
-
-    protocol = Scripted(DOMAIN, 1.0, 16.0, 1e-6, grid=1 / 64, trust=WHO, release=release)
-    assert _run(protocol).status == "ok"
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("discrete_gaussian", {"l2_sensitivity": S, "epsilon": 0.5, "delta": 1e-6}),
+        ("discrete_gaussian", {"l2_sensitivity": S, "epsilon": 1.0, "delta": 1e-7}),
+        ("discrete_gaussian", {"l2_sensitivity": 1.1 * S, "epsilon": 1.0, "delta": 1e-6}),
+        ("discrete_laplace", {"l1_sensitivity": S, "epsilon": 1.0}),
+        ("laplace", {"l1_sensitivity": S, "epsilon": 1.0}),
+        ("gaussian", {"l2_sensitivity": S, "epsilon": 1.0, "delta": 1e-6}),
+        ("gaussian_zcdp", {"l2_sensitivity": S, "rho": 0.01, "discrete": True}),
+        ("exponential", {"sensitivity": S, "epsilon": 1.0}),
+    ],
+)
+def test_the_curator_releases_what_the_nodes_have_noised_and_nothing_else(
+    name: str, given: dict[str, Any]
+) -> None:
+    right = {"l2_sensitivity": S, "epsilon": 1.0, "delta": 1e-6}
+    assert released(lambda server, x: server.discrete_gaussian(x, **right)).status == "ok"
+    with pytest.raises(FedhistError):
+        released(lambda server, x: getattr(server, name)(x, **given))
 
 
 # -- a series --------------------------------------------------------------------------------------
@@ -412,18 +344,6 @@ def test_nobody_promises_more_than_is_asked_for() -> None:
         Session(Promises(DOMAIN, 1.0, 16.0, 1e-6, grid=0.5, trust=WHO), noise)
 
 
-def test_guarantee_and_bounds() -> None:
-    assert GAUSS.guarantee == Guarantee(
-        1.0, 1e-6, Trust.AGGREGATE, Adjacency.ZERO_OUT_USER, premise=str(WHO)
-    )
-    assert ITEMS.guarantee.unit == "item"
-    query = asked(GAUSS)
-    limits = query.bounds(3)["counts"]
-    inner: Bounds = query.query.bounds(3)["counts"]
-    assert (limits.low, limits.high) == (inner.low - query.tail, inner.high + query.tail)
-    assert isinstance(query.share, Share)
-
-
 # -- the usual mistakes ----------------------------------------------------------------------------
 
 
@@ -455,3 +375,28 @@ def test_whoever_drops_out_or_colludes_the_noise_that_is_left_is_enough(delta: f
         assert found == pytest.approx(count / who.honest, rel=room)
     with pytest.raises(MissingReplies):
         query.lift(Summary.merge(parts[:17]), 17)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"parties": 0},
+        {"tau_d": 0.5},
+        {"tau_c": -0.1},
+        {"tau_d": 0.3, "tau_c": 0.3},
+        {"kind": "skellam"},
+        {"bits": 48},
+        {"delta": 0.0},
+        {"place": 2, "rounds": 2},
+        {"epsilon": 0.0},
+    ],
+)
+def test_shares_of_bad_numbers_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(bad))}|half"):
+        dataclasses.replace(asked(GAUSS).share, **bad)
+
+
+def test_a_series_that_the_nodes_have_not_noised_is_refused() -> None:
+    given = {"epsilon": 1.0, "delta": 1e-6, "discrete": True}
+    with pytest.raises(FedhistError):
+        released(lambda server, x: server.gaussian_series(2, **given)(x, S))

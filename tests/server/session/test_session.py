@@ -16,9 +16,8 @@ from clients.localize.queries import BinVotes
 from clients.records.functionals import Coordinates
 from fedhist.base.chained_log import DamagedLog
 from fedhist.base.errors import BudgetExceeded, FedhistError, WireError
-from fedhist.model.protocol import Estimate, Protocol, Script
+from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
-from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Trust
 from fedhist.users.keys import Keys
 from server.baselines.naive_mean import NaiveMean
@@ -26,14 +25,10 @@ from server.histograms.bounded_histogram import BoundedHistogram
 from server.histograms.poisson_counts import PoissonCounts
 from server.histograms.unbounded_histogram import UnboundedHistogram
 from server.means.mean import Mean
-from server.means.mean_l2 import MeanL2
-from server.means.mean_linf import MeanLinf
-from server.means.sparse_mean import SparseMean
 from server.noise import SimulatedNoise
 from server.session.curator import Curator
 from server.session.journal import Journal
 from server.session.session import Session
-from server.targets.mean_target import MeanTarget
 from simulations.runtimes.inline import InlinePopulation
 
 COUNTS = ClippedCounts(Keys.of(["a", "b"]), 2.0, 1)
@@ -51,27 +46,6 @@ def session(
     protocol = type("Scripted", (base,), {"rounds": lambda self, server: script(server)})
     fields = {f.name: getattr(base.example(), f.name) for f in dataclasses.fields(base)}
     return Session(protocol(**(fields | changes)), noise, journal)
-
-
-@pytest.mark.parametrize(
-    ("said", "declared", "named"),
-    [
-        (None, Mean.estimates, Truth.AVERAGE_OF_USERS),
-        (Truth.COMMON, Mean.estimates, Truth.COMMON),  # a script that knows better
-        (None, Protocol.estimates, Truth.OWN),  # a plugin that says nothing
-    ],
-)
-def test_an_estimate_names_its_truth(
-    said: Truth | None, declared: property, named: Truth, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def script(server: Curator) -> Script:
-        return Estimate.ok([1.0], truth=said)
-        yield COUNTS
-
-    monkeypatch.setattr(MeanTarget, "estimates", declared)
-    found = session(script).estimate
-    assert found is not None
-    assert found.truth is named
 
 
 def test_a_local_protocol_asks_nobody_to_trust_the_server() -> None:
@@ -106,29 +80,6 @@ def test_a_query_that_overspends_never_leaves() -> None:
         run.advance(Summary(3, {"votes": np.array([[1, 0, 2, 0]]), "users": np.array([3])}))
     assert journal.find("query", 1) is None
     assert run.ledger.spent().epsilon == 2.0
-
-
-def test_no_more_rounds_than_promised() -> None:
-    def script(server: Curator) -> Script:
-        for _ in range(5):
-            yield dataclasses.replace(VOTES, epsilon=0.1)
-        return Estimate.ok([1.0])
-
-    run = session(script)
-    votes = Summary(3, {"votes": np.array([[1, 0, 2, 0]]), "users": np.array([3])})
-    for _ in range(run.protocol.max_rounds - 1):
-        run.advance(votes)
-    with pytest.raises(FedhistError, match="its max_rounds is"):
-        run.advance(votes)
-
-
-def test_a_script_returns_an_estimate() -> None:
-    def script(server: Curator) -> Any:
-        yield VOTES
-
-    run = session(script)
-    with pytest.raises(FedhistError, match="returned None, not an Estimate"):
-        run.advance(Summary(3, {"votes": np.array([[1, 0, 2, 0]]), "users": np.array([3])}))
 
 
 def test_impossible_answers_never_reach_the_script() -> None:
@@ -275,16 +226,6 @@ def test_an_exact_summary_is_wiped_at_the_next_step() -> None:
     np.testing.assert_array_equal(run.estimate.value, [1.0, 2.0, 0.0, 0.0, 4.0])
 
 
-def test_a_refusal_comes_before_anything_is_asked() -> None:
-    def script(server: Curator) -> Script:
-        yield VOTES
-        return Estimate.refused("changed my mind")
-
-    run = session(script)
-    with pytest.raises(FedhistError, match="refuses after it has asked"):
-        run.advance(Summary(3, {"votes": np.array([[1, 0, 2, 0]]), "users": np.array([3])}))
-
-
 def keyed(keys: list[str], **columns: Any) -> Any:
     def script(server: Curator) -> Script:
         yield from ()
@@ -302,24 +243,11 @@ def test_keys_of_an_unbounded_domain_leave_in_byte_order() -> None:
     np.testing.assert_array_equal(run.estimate.value, [2.0, 3.0, 1.0])
     np.testing.assert_array_equal(run.estimate.stderr, [0.2, 0.3, 0.1])
     assert run.estimate.ledger is run.ledger
-
-
-def test_keys_of_a_public_domain_keep_their_order() -> None:
-    """The truth has the same entries by place: moving them would change what they mean."""
+    # of a public domain they stay: the truth has the same entries by place
     run = session(keyed(["b", "a"], value=[1.0, 2.0]), BoundedHistogram)
     assert run.estimate is not None
     assert list(run.estimate.keys or ()) == ["b", "a"]
     np.testing.assert_array_equal(run.estimate.value, [1.0, 2.0])
-
-
-def test_keys_without_values_leave_in_byte_order_too() -> None:
-    def script(server: Curator) -> Script:
-        yield from ()
-        return Estimate.failed("too few", keys=Keys.of(["pear", "fig"]))
-
-    run = session(script, UnboundedHistogram)
-    assert run.estimate is not None
-    assert list(run.estimate.keys or ()) == ["fig", "pear"]
 
 
 def test_a_query_that_no_client_knows_is_refused_before_it_is_asked() -> None:
@@ -334,47 +262,51 @@ def test_a_query_that_no_client_knows_is_refused_before_it_is_asked() -> None:
 
 
 def test_every_key_has_one_value_and_occurs_once() -> None:
-    with pytest.raises(ValueError, match=r"2 keys cannot name a value of shape \(3,\)"):
-        session(keyed(["b", "a"], value=[1.0, 2.0, 3.0]), UnboundedHistogram)
-    with pytest.raises(ValueError, match=r"stderr has shape \(1,\), the value \(2,\)"):
-        session(keyed(["b", "a"], value=[1.0, 2.0], stderr=[1.0]), UnboundedHistogram)
-    with pytest.raises(ValueError, match="not distinct"):
-        session(keyed(["b", "b"], value=[1.0, 2.0]), UnboundedHistogram)
+    for keys, columns, told in (
+        ("ba", {"value": [1.0, 2.0, 3.0]}, "2 keys"),
+        ("ba", {"value": [1.0, 2.0], "stderr": [1.0]}, "stderr"),
+        ("bb", {"value": [1.0, 2.0]}, "distinct"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            session(keyed(list(keys), **columns), UnboundedHistogram)
 
 
 @pytest.mark.parametrize(
     ("value", "stderr", "warns"),
-    [
-        (1.0 + 9.9 * 0.1, 0.1, False),
-        (1.0 + 10.1 * 0.1, 0.1, True),
-        (-1.0 - 10.1 * 0.1, 0.1, True),
-        (1.0 + 1e-12, 0.0, False),
-        (50.0, None, False),
-        (50.0, math.inf, False),
-    ],
+    [(1.99, 0.1, 0), (2.01, 0.1, 1), (-2.01, 0.1, 1), (1.0 + 1e-12, 0.0, 0), (50.0, math.inf, 0)],
 )
-def test_an_impossible_estimate_is_not_silent(
-    value: float, stderr: float | None, *, warns: bool
-) -> None:
-    """Beyond what noise explains, in a range of [-1, 1]; without a standard error nothing is."""
+def test_an_impossible_estimate_is_not_silent(value: float, stderr: float, warns: int) -> None:
+    """Beyond ten standard errors out of a range of [-1, 1]."""
 
     def script(server: Curator) -> Script:
         yield from ()
-        spread = None if stderr is None else np.array([0.1, stderr])
-        return Estimate.ok([0.0, value], stderr=spread)
+        return Estimate.ok([0.0, value], stderr=np.array([0.1, stderr]))
 
     found = session(script, NaiveMean).estimate
     assert found is not None
-    assert [
-        w.startswith(f"a check failed: the estimate holds {value:g}") for w in found.warnings
-    ] == ([True] if warns else [])
+    assert len([w for w in found.warnings if f"{value:g}" in w]) == warns
 
 
-def test_means_know_their_range() -> None:
-    """Whoever declares a range of samples declares that of their means."""
-    ranges = {
-        cls.__name__: cls.example().value_range
-        for cls in (Mean, MeanL2, MeanLinf, NaiveMean, SparseMean)
-    }
-    assert all(low < 0 < high or low == 0 < high for low, high in ranges.values()), ranges
-    assert all(math.isfinite(low) and math.isfinite(high) for low, high in ranges.values()), ranges
+def test_scripts_keep_to_what_they_promise() -> None:
+    """A script returns an estimate, asks no more rounds than promised, refuses before it asks."""
+
+    def nothing(server: Curator) -> Any:
+        yield VOTES
+
+    def endless(server: Curator) -> Script:
+        for _ in range(5):
+            yield dataclasses.replace(VOTES, epsilon=0.1)
+        return Estimate.ok([1.0])
+
+    def late(server: Curator) -> Script:
+        yield VOTES
+        return Estimate.refused("changed my mind")
+
+    votes = Summary(3, {"votes": np.array([[1, 0, 2, 0]]), "users": np.array([3])})
+    for script, told in ((nothing, "None"), (endless, "max_rounds"), (late, "after it has asked")):
+        run = session(script)
+        if script is endless:
+            for _ in range(run.protocol.max_rounds - 1):
+                run.advance(votes)
+        with pytest.raises(FedhistError, match=told):
+            run.advance(votes)

@@ -90,14 +90,7 @@ def test_without_noise_every_key_appears():
     assert list(shown.keys) == ["1", "2"]
 
 
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        ({"limit": 0}, "limit must be"),
-        ({"epsilon": 0.0}, "epsilon must be positive"),
-        ({"delta": 0.0}, "needs delta > 0, got 0"),
-    ],
-)
-def test_bad_numbers_are_refused(change, what):
-    with pytest.raises(ValueError, match=what):
+@pytest.mark.parametrize("change", [{"limit": 0}, {"epsilon": 0.0}, {"delta": 0.0}])
+def test_bad_numbers_are_refused(change):
+    with pytest.raises(ValueError, match=next(iter(change))):
         WeightedKeys(**({"limit": 5, "epsilon": 1.0, "delta": 1e-6} | change))
