@@ -83,6 +83,8 @@ def test_budgets() -> None:
     task = DistributionTask(Keys.range(100), 500, 1000, 1.0, 1e-6)
     ks, _, two_stages = SELECTIONS
     assert ks.budgets(task).each == pytest.approx(0.04414, abs=1e-5)
+    few = replace(task, m=20)  # one user changes 40 of the 100 symbols
+    assert ks.budgets(few).each == pytest.approx(0.04414 * math.sqrt(100 / 40), abs=2e-5)
     assert dense(task).each == pytest.approx(0.00181, abs=1e-5)
     two = two_stages.budgets(task)
     assert 100 * two.each**2 / 8 + two.rho == pytest.approx(task.rho)

@@ -34,7 +34,7 @@ def absurd_users(dimension: int) -> Users:
     return Users.from_samples(np.arange(len(rows)), indptr, values)
 
 
-FUNCTIONALS = [Coordinates(1), Coordinates(3), Rotated(3, 1.0, 5, clip=0.9)]
+FUNCTIONALS = [Coordinates(1), Coordinates(3), Rotated(3, 1.0, 5, clip=0.5)]
 
 
 # -- privacy ------------------------------------------------------------------------
