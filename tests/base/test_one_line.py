@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pytest
 
 import fedhist as fh
@@ -46,14 +44,3 @@ def test_every_protocol_is_one_short_line(name: str) -> None:
 def test_a_long_domain_does_not_fill_the_line() -> None:
     many = BoundedHistogram(domain=Keys.of(map(str, range(5000))), clip=2.0, epsilon=1.0)
     assert repr(many).startswith("BoundedHistogram(domain=Keys('0', '1', '2', '3', ...; 5000), ")
-
-
-def test_a_protocol_may_write_its_own_line() -> None:
-    @dataclass(frozen=True)
-    class Mine(BoundedHistogram):
-        more: tuple[int, ...] = field(default=())
-
-        def __repr__(self) -> str:
-            return "mine"
-
-    assert repr(Mine(domain=USERS.vocabulary, clip=1.0, epsilon=1.0)) == "mine"

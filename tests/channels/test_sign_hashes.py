@@ -60,14 +60,3 @@ def test_signs_of_consecutive_ids_are_fair_and_uncorrelated() -> None:
     fair = np.abs(v.sum(axis=0)) / np.sqrt(n)
     assert np.abs(off).max() < 5.5 * np.sqrt(n)
     assert fair.max() < 5.5
-
-
-def test_another_salt_gives_other_signs() -> None:
-    ids = some_ids(2000)
-    a, b = (matrix(RademacherSigns(4, salt), ids) for salt in (1, 2))
-    assert abs((a * b).mean()) < 0.1
-
-
-def test_bad_settings() -> None:
-    with pytest.raises(ValueError, match="dimension must be positive, got 0"):
-        RademacherSigns(0, 1)

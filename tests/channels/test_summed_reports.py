@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,9 @@ import fedhist
 from clients.localize.queries import BinVotes, ClippedMean
 from clients.means.queries import HashedVotes
 from clients.records.functionals import Coordinates
-from fedhist.base.errors import FedhistError
 from fedhist.channels.bits import vote_totals
 from fedhist.model.query import Query, Report
-from fedhist.protocols import BoundedHistogram, Mean
+from fedhist.protocols import Mean
 from fedhist.users.batch import Users
 from fedhist.users.columns import Samples
 from fedhist.users.streams import SeededStreams, integer_threshold
@@ -112,27 +110,6 @@ def test_vote_totals_have_the_exact_law() -> None:
     assert chi < 30.7  # 1 - 1e-6 quantile of three degrees of freedom
 
 
-def test_a_run_in_aggregate() -> None:
-    users = Mean.example_users()
-    protocol = Mean.example()
-    estimates = [execute(protocol, users, Options(seed=s, clients="aggregate")) for s in (1, 1, 2)]
-    values = [o.estimate.value[0] for o in estimates]
-    assert values[0] == values[1] != values[2]
-    assert all(abs(v - 0.3) < 0.2 for v in values)
-    open_ended = replace(protocol, epsilon=float("inf"))
-    exact = fedhist.run(open_ended, users, seed=1, clients="aggregate")
-    assert exact.value == pytest.approx(open_ended.truth(users))
-
-
-@pytest.mark.parametrize("mode", ["default", "paper"])
-def test_nodes_without_anybody_in_a_cohort(mode: str) -> None:
-    """A node a user, so that every round finds empty nodes; without noise the truth comes back."""
-    users = Mean.example_users()
-    protocol = replace(Mean.example(), mode=mode)
-    options = Options(seed=1, clients="aggregate", runtime="inline", nodes=len(users))
-    assert abs(execute(protocol, users, options).estimate.value[0] - 0.3) < 0.2
-
-
 def test_nobody_in_the_cohort_of_the_vote() -> None:
     """A vote that nobody heard is a failure, with nodes that have users and in aggregate too."""
     protocol, users = Mean.example(), Mean.example_users()
@@ -141,20 +118,3 @@ def test_nobody_in_the_cohort_of_the_vote() -> None:
     for clients in ("per-user", "aggregate"):
         found = execute(protocol, deaf, Options(seed=1, clients=clients, nodes=3)).estimate
         assert (found.status, found.reason) == ("failed", "nobody voted")
-
-
-def test_central_answers_are_folded() -> None:
-    users = BoundedHistogram.example_users()
-    one = fedhist.run(BoundedHistogram.example(), users, seed=4)
-    other = fedhist.run(BoundedHistogram.example(), users, seed=4, clients="aggregate")
-    assert np.array_equal(one.value, other.value)
-
-
-def test_what_has_no_law_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BinVotes, "draw_summary", Query.draw_summary)
-    with pytest.raises(FedhistError, match="'bin-votes' has no aggregate path"):
-        QUERIES[0].draw_summary(samplers(), np.random.default_rng(0))
-    with pytest.raises(ValueError, match="needs runtime"):
-        Options(clients="aggregate", runtime="ray")
-    with pytest.raises(ValueError, match="got 'sums'"):
-        Options(clients="sums")

@@ -46,23 +46,10 @@ def refusal(policy: Policy, query: Aggregated, answered: tuple[Answered, ...] = 
     return str(caught.value)
 
 
-def test_levels_of_trust() -> None:
-    assert "this node trusts none" in refusal(Policy(), QUERY)
-    for trust in ("aggregate", "central"):
-        entry = Guard(replace(OWNER, trust=trust)).admit(ask(QUERY), IDS)
-        assert entry == Answered(ask(QUERY).digest, 0.5, adjacency="zero-out-user")
-    central = Question(COUNTS, 0, query_digest(COUNTS, 0), True)
-    with pytest.raises(Refusal, match="needs a trusted server"):
-        Guard(OWNER).admit(central, IDS)
-    with pytest.raises(ValueError, match="one of local, aggregate, central, got 'shuffle'"):
-        Policy(trust="shuffle")
+FEW = Aggregated(COUNTS, replace(SHARE, parties=9))
 
 
-def test_few_parties_are_refused_unless_the_owner_is_content() -> None:
-    few = Aggregated(COUNTS, replace(SHARE, parties=9))
-    assert "9 nodes share the noise; this node's owner asks for 10" in refusal(OWNER, few)
-    assert Guard(replace(OWNER, min_parties=9)).admit(ask(few), IDS) is not None
-    assert Guard(replace(OWNER, simulated=True)).admit(ask(few), IDS) is not None
+TRUSTING = Aggregated(COUNTS, replace(SHARE, tau_c=0.05))
 
 
 def test_budgets_are_kept() -> None:
@@ -70,21 +57,11 @@ def test_budgets_are_kept() -> None:
     assert first is not None
     second = Guard(OWNER, [first]).admit(ask(QUERY, 1), IDS)
     assert second is not None
-    with pytest.raises(Refusal, match="a user's budget is spent: 1 of 1"):
+    with pytest.raises(Refusal, match="1 of 1"):
         Guard(OWNER, [first, second]).admit(ask(QUERY, 2), IDS)
     assert Guard(OWNER, [first, second]).admit(ask(QUERY), IDS) is None  # a retry costs nothing
-    assert "costs epsilon = 0.5; at most 0.4" in refusal(replace(OWNER, max_epsilon=0.4), QUERY)
-    assert "at least 0.6" in refusal(replace(OWNER, min_epsilon=0.6), QUERY)
     free = Aggregated(COUNTS, replace(SHARE, epsilon=math.inf))
     assert "without noise" in refusal(replace(OWNER, epsilon=math.inf), free)
-
-
-def test_rules_are_for_the_query_inside() -> None:
-    named = replace(OWNER, wire_names=("clipped-counts",))
-    assert Guard(named).admit(ask(QUERY), IDS) is not None
-    assert "'clipped-counts'" in refusal(replace(OWNER, wire_names=("aggregated",)), QUERY)
-    limited = replace(OWNER, limits=("clipped-counts.clip<=3",))
-    assert "clipped-counts.clip = 4 is not <= 3" in refusal(limited, QUERY)
 
 
 def test_a_series_is_paid_for_once_and_each_place_answered_once() -> None:
@@ -106,12 +83,6 @@ def test_a_series_is_paid_for_once_and_each_place_answered_once() -> None:
     assert "budget is spent" in refusal(replace(OWNER, epsilon=0.5), again, tuple(answered))
     with pytest.raises(ValueError, match="place"):
         replace(share, place=3)
-
-
-def test_entries_of_other_queries_are_written_as_before() -> None:
-    assert Answered("aa", 0.5).to_json() == (
-        '{"digest": "aa", "epsilon": 0.5, "hi": 1.0, "lo": 0.0, "salt": -1}'
-    )
 
 
 def test_what_protects_no_user_is_refused() -> None:
@@ -205,15 +176,6 @@ def test_what_was_paid_is_converted_when_the_owner_thinks_again() -> None:
     assert "the number of users is public" in refusal(hidden, private, (entry,))
 
 
-def test_colluders_are_the_owners_to_expect() -> None:
-    trusting = Aggregated(COUNTS, replace(SHARE, tau_c=0.05))
-    assert "tau_c = 0.05 of the nodes may collude; this node's owner expects 0.1" in refusal(
-        OWNER, trusting
-    )
-    for policy in (replace(OWNER, min_collude=0.05), replace(OWNER, simulated=True)):
-        assert Guard(policy).admit(ask(trusting), IDS) is not None
-
-
 def test_deltas_add_up() -> None:
     query = Aggregated(VECTORS, replace(SHARE, kind="gaussian", epsilon=0.01, delta=4e-6))
     answered: list[Answered] = []
@@ -285,3 +247,37 @@ def test_where_presence_is_private_a_trusted_server_gets_all_users_or_none() -> 
         free = replace(hidden, min_users=0)
         assert Guard(free).admit(Question(part, 0, "d", True), IDS[:n], len(IDS)) is not None
     assert Guard(hidden).admit(Question(COUNTS, 0, "d", True), IDS, len(IDS)) is not None
+
+
+@pytest.mark.parametrize(
+    ("policy", "query", "told"),
+    [
+        (Policy(), QUERY, "trusts none"),
+        (OWNER, FEW, "9 nodes .* 10"),
+        (OWNER, TRUSTING, "tau_c = 0.05 .* 0.1"),
+        (replace(OWNER, max_epsilon=0.4), QUERY, "0.5; at most 0.4"),
+        (replace(OWNER, min_epsilon=0.6), QUERY, "at least 0.6"),
+        (replace(OWNER, wire_names=("aggregated",)), QUERY, "'clipped-counts'"),
+        (replace(OWNER, limits=("clipped-counts.clip<=3",)), QUERY, "4 is not <= 3"),
+    ],
+)
+def test_what_an_owner_does_not_allow_is_refused(
+    policy: Policy, query: Aggregated, told: str
+) -> None:
+    """Rules are for the query inside; few parties and few colluders are the owner's to accept."""
+    with pytest.raises(Refusal, match=told):
+        Guard(policy).admit(ask(query), IDS)
+
+
+@pytest.mark.parametrize(
+    ("policy", "query"),
+    [
+        (replace(OWNER, min_parties=9), FEW),
+        (replace(OWNER, simulated=True), FEW),
+        (replace(OWNER, min_collude=0.05), TRUSTING),
+        (replace(OWNER, simulated=True), TRUSTING),
+        (replace(OWNER, wire_names=("clipped-counts",)), QUERY),
+    ],
+)
+def test_what_an_owner_allows_is_answered(policy: Policy, query: Aggregated) -> None:
+    assert Guard(policy).admit(ask(query), IDS) is not None

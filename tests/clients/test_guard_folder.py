@@ -31,23 +31,6 @@ def test_folder_survives_a_restart(tmp_path: Path) -> None:
     assert again.reply("bb") is not None
 
 
-def test_modes(tmp_path: Path) -> None:
-    store = FolderStore(tmp_path / "g")
-    store.add(ENTRIES[0], replies()[0])
-    assert (tmp_path / "g").stat().st_mode & 0o777 == 0o700
-    files = sorted(f.name for f in (tmp_path / "g").iterdir())
-    assert files == ["answered.jsonl", "node", "reply-aa.json", "tally.json"]
-    for file in (tmp_path / "g").iterdir():
-        assert file.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_folder_serves_one_node(tmp_path: Path) -> None:
-    FolderStore(tmp_path, 3)
-    FolderStore(tmp_path, 3)
-    with pytest.raises(FedhistError, match="belongs to node 3"):
-        FolderStore(tmp_path, 4)
-
-
 class Killed(Exception):
     pass
 
@@ -223,3 +206,15 @@ def test_the_lock_is_held(tmp_path: Path) -> None:
         fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with (tmp_path / "lock").open("w") as f:
         fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_modes_and_owner(tmp_path: Path) -> None:
+    FolderStore(tmp_path / "g", 3).add(ENTRIES[0], replies()[0])
+    assert (tmp_path / "g").stat().st_mode & 0o777 == 0o700
+    files = sorted(f.name for f in (tmp_path / "g").iterdir())
+    assert files == ["answered.jsonl", "node", "reply-aa.json", "tally.json"]
+    for file in (tmp_path / "g").iterdir():
+        assert file.stat().st_mode & 0o777 == 0o600
+    FolderStore(tmp_path / "g", 3)
+    with pytest.raises(FedhistError, match="3"):  # a folder serves one node
+        FolderStore(tmp_path / "g", 4)

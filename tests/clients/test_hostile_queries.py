@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike
 from clients.centred.queries import RadiusVotes
 from clients.localize.queries import BinVotes, ClippedMean
 from clients.means.queries import HashedVotes
-from clients.records.functionals import Cell, Coordinates, Fourier, Rotated, Scalar, samples_of
-from fedhist.base.errors import PopulationError
+from clients.records.functionals import Cell, Coordinates, Rotated, Scalar
 from fedhist.base.search import MOST_USERS
 from fedhist.channels.covers import BoxGrid, SobolevLattice
 from fedhist.channels.sphere import SphereChannel
@@ -25,8 +24,6 @@ from fedhist.users.streams import SeededStreams, SystemStreams
 from server.baselines.naive_mean import NaiveMean, SampledScalar, SphereReports
 from server.densities.density import Density
 from server.localize.choice import least_users, plan_paper
-from server.means.mean import Mean
-from server.means.mean_l2 import MeanL2
 from server.means.mean_linf import MeanLinf
 from server.means.sparse_mean import SparseMean
 
@@ -148,13 +145,6 @@ def test_a_phone_without_samples_answers_like_any_other(query: Query) -> None:
     query.check_summary(query.draw_summary(nobody, np.random.default_rng(2)))
 
 
-def test_samples_of_another_dimension_are_refused() -> None:
-    with pytest.raises(PopulationError, match="dimension 4, got 3"):
-        samples_of(crowd(np.ones((2, 3))), 4)
-    nobody = Users.from_samples([7], [0, 0], np.empty((0, 3)))
-    assert np.isnan(Fourier(2).scalars(nobody, np.zeros(1, dtype=np.int64))).all()
-
-
 def test_queries_without_a_channel_are_refused_before_any_record_is_read() -> None:
     for kind in ("laplace", "piecewise"):
         with pytest.raises(ValueError, match=r"epsilon of at least 0\.0001, got 1e-05"):
@@ -170,17 +160,13 @@ def test_queries_without_a_channel_are_refused_before_any_record_is_read() -> No
 def test_plans_exist_at_any_budget() -> None:
     """Tiny budgets are refused in words, and with huge ones the paper's vote cannot fail."""
     assert least_users(0.1, 1.0, 1e-300, "onebit") == MOST_USERS
-    for epsilon in (300.0, 1500.0, 1e300):
+    for epsilon in (300.0, 1e300):
         plan = plan_paper(1000, 64, 1 / 8, 1.0, epsilon)
         assert plan.failure == 0.0
         assert plan.feasible
         common = {"epsilon": epsilon, "n_users": 1000, "samples_per_user": 64, "mode": "paper"}
-        for cls in (MeanLinf, MeanL2):
-            assert cls(dimension=3, **common).max_rounds in (1, 2)
+        assert MeanLinf(dimension=3, **common).max_rounds in (1, 2)
         assert SparseMean(dimension=30, sparsity=2, **common).max_rounds in (1, 2, 3)
         assert Density(**common).max_rounds in (0, 1, 2)
-        assert Mean(low=-1.0, high=1.0, **common).max_rounds in (1, 2)
-    sparse = SparseMean(epsilon=1e-300, n_users=9, dimension=2, samples_per_user=4, sparsity=2)
-    assert "too few" in sparse.useless()
     assert NaiveMean(epsilon=1e-300, n_users=9, kind="onebit").planned_mse == math.inf
     assert NaiveMean(epsilon=1e300, n_users=9, kind="laplace").planned_mse == 0.0

@@ -107,21 +107,6 @@ def test_a_run_measures_its_users_as_they_answer(more: dict[str, object]) -> Non
     assert Walked.made == 2 * blocks, "measuring made users anew"
 
 
-def test_users_are_measured_once_in_many_rounds() -> None:
-    from fedhist.protocols import AdaptiveHistogram
-
-    times = []
-
-    def beside(users: Users) -> Summary:
-        times.append(len(users))
-        return total(users)
-
-    protocol = AdaptiveHistogram(BoundedHistogram.example().domain, epsilon=1.0)
-    outcome = execute(protocol, Walked(USERS, 7), Options(seed=1, beside=beside))
-    assert len(outcome.rounds) == 2
-    assert sum(times) == len(USERS)
-
-
 def test_all_records_at_once_are_refused_above_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     class Rows(BoundedHistogram):
         adds_up = False

@@ -23,7 +23,6 @@ from fedhist.privacy.guarantee import (
     Trust,
     bounded_range,
     check_budget,
-    gaussian,
     gaussian_multiplier,
     pure,
     zcdp_delta,
@@ -110,13 +109,6 @@ def test_gaussian_multiplier_is_exact(epsilon: float, delta: float) -> None:
     assert get_epsilon_gaussian(s, delta) == pytest.approx(epsilon, rel=1e-4)
 
 
-def test_zcdp_never_undersells_the_gaussian() -> None:
-    """A conversion by zCDP costs at least the exact curve."""
-    for epsilon, delta in ((0.5, 1e-6), (1.0, 1e-5), (4.0, 1e-8)):
-        s = gaussian_multiplier(epsilon, delta)
-        assert zcdp_epsilon(gaussian(s, epsilon, delta).rho, delta) >= epsilon
-
-
 def test_pure_and_bounded_range_in_zcdp() -> None:
     """The Renyi divergence of randomized response is at most alpha eps^2 / 2; tight for small."""
     for epsilon in (0.01, 0.5, 2.0, 6.0):
@@ -165,13 +157,6 @@ def test_a_release_costs_something(field: str, bad: float) -> None:
         Release(**({"epsilon": 1.0} | {field: bad}))
 
 
-def test_in_words() -> None:
-    g = Guarantee(1.5, 1e-6, Trust.CENTRAL, Adjacency.ZERO_OUT_USER)
-    assert str(g) == "(1.5, 1e-06)-DP per user, central trust, zero-out-user"
-    assert "NOT PRIVATE" in str(Guarantee(math.inf, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER))
-    assert len({a.in_words for a in Adjacency}) == len(Adjacency)
-
-
 @pytest.mark.parametrize(("epsilon", "delta"), [(1e-7, 1e-300), (1e6, 1 - 1e-9)])
 def test_budgets_beyond_doubles_are_refused_by_name(epsilon: float, delta: float) -> None:
     """No trace of a root finder: a value, or an error that names the budget."""
@@ -190,3 +175,16 @@ def test_an_epsilon_that_protects_nobody_breaks_nothing() -> None:
     assert rho < zcdp_epsilon(rho, 1e-6) <= rho * (1 + 1e-4)
     assert zcdp_epsilon(0.999e12, 1e-6) <= zcdp_epsilon(1.001e12, 1e-6)
     assert gaussian_multiplier(1e9, 1e-6) > 0
+
+
+def test_units_and_adjacencies_go_together() -> None:
+    g = Guarantee(1.5, 1e-6, Trust.CENTRAL, Adjacency.ZERO_OUT_USER)
+    assert str(g) == "(1.5, 1e-06)-DP per user, central trust, zero-out-user"
+    assert "NOT PRIVATE" in str(Guarantee(math.inf, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER))
+    for unit, adjacency in (
+        ("group", Adjacency.REPLACE_USER),
+        ("item", Adjacency.REPLACE_USER),
+        ("user", Adjacency.REPLACE_ITEM),
+    ):
+        with pytest.raises(ValueError, match=unit):
+            Guarantee(1.0, 0.0, Trust.LOCAL, adjacency, unit=unit)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from dp_accounting import get_sigma_gaussian
 from enumerated import added, delta_of_move, delta_of_shift, discrete_gaussian
-from lattice_losses import rounding_loss, share_loss, sum_loss, unevenness
+from lattice_losses import rounding_loss, share_loss, sum_loss
 
 from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.privacy.lattice_gaussian import (
@@ -104,15 +104,6 @@ def test_a_rounded_gaussian_is_as_far_from_the_discrete_one_as_stated(rest, vari
         assert log_ratio >= rounding_loss(variance) / 20
 
 
-def test_unevenness_is_that_of_the_weights():
-    """Poisson summation: sums of weights around 0 and around 1/2 over sqrt(2 pi v)."""
-    k = np.arange(-60, 61)
-    for v in (0.2, 0.5, 1.0, 1.5):
-        whole = math.fsum(np.exp(-(k**2) / (2 * v))) / math.sqrt(2 * math.pi * v)
-        assert whole == pytest.approx(1 + 2 * unevenness(v), abs=1e-14)
-    assert rounding_loss(0.01) == math.inf
-
-
 def test_the_loss_is_nothing():
     """A million entries, shares of the least std that is allowed, up to a million of them."""
     assert 1e6 * rounding_loss() < 2.1e-28
@@ -151,9 +142,9 @@ def test_an_adaptive_series_is_one_gaussian():
 def test_no_noise_and_bad_input():
     assert lattice_std(3.0, math.inf, 1e-6) == 0.0
     assert lattice_std(0.0, 1.0, 1e-6) == 0.0
-    with pytest.raises(ValueError, match="sensitivity must be non-negative and finite, got -1"):
+    with pytest.raises(ValueError, match="-1"):
         lattice_std(-1.0, 1.0, 1e-6)
-    with pytest.raises(ValueError, match="rounds must be positive, got 0"):
+    with pytest.raises(ValueError, match="rounds"):
         lattice_std(1.0, 1.0, 1e-6, rounds=0)
 
 

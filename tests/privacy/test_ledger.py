@@ -21,28 +21,6 @@ def total(charges: list[tuple[Release, Cohort | None]], delta: float = 0.0) -> f
     return spent([Entry("x", r, c) for r, c in charges], delta).epsilon
 
 
-def test_sum_within_and_maximum_over() -> None:
-    low, high, everyone = Cohort(1, 0.0, 0.5), Cohort(1, 0.5, 1.0), None
-    assert total([(pure(1), low), (pure(1), low)]) == 2
-    assert total([(pure(1), low), (pure(3), high)]) == 3
-    assert total([(pure(1), low), (pure(3), high), (pure(0.5), everyone)]) == 3.5
-    assert total([]) == 0
-
-
-def test_overlap() -> None:
-    a, b, c = Cohort(1, 0.0, 0.6), Cohort(1, 0.4, 1.0), Cohort(1, 0.5, 0.55)
-    assert total([(pure(1), a), (pure(1), b)]) == 2
-    assert total([(pure(1), a), (pure(1), b), (pure(1), c)]) == 3
-    touching = Cohort(1, 0.6, 1.0)
-    assert total([(pure(1), a), (pure(1), touching)]) == 1
-
-
-def test_other_salts_add_up() -> None:
-    """A user can be in any combination of the cohorts of different salts."""
-    a, b = Cohort(1, 0.0, 0.5), Cohort(2, 0.5, 1.0)
-    assert total([(pure(1), a), (pure(2), b)]) == 3
-
-
 def brute_force(charges: list[tuple[Release, Cohort | None]], delta: float) -> float:
     """Worst user over a grid of positions in every salt; all bounds are multiples of 1/8."""
     salts = sorted({c.salt for _, c in charges if c is not None})
@@ -142,13 +120,6 @@ def test_unknown_costs_are_refused() -> None:
         Ledger(LIMIT).charge("nothing known", Release(math.inf))
     with pytest.raises(BudgetExceeded):
         Ledger(LIMIT).charge("delta", Release(0.1, 1e-3))
-
-
-def test_noise_off() -> None:
-    ledger = Ledger(Guarantee(math.inf, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER))
-    ledger.charge("exact", pure(math.inf))
-    ledger.charge("exact", pure(math.inf))
-    assert math.isinf(ledger.spent().epsilon)
 
 
 def test_a_whole_run_as_one_release_bounds_every_user() -> None:

@@ -68,8 +68,7 @@ def test_every_admissible_sum_keeps_the_budget():
 
 
 def test_too_coarse_a_grid_is_refused_by_name():
-    words = r"each of 80 shares .* 0\.523 steps.* take a finer grid, 5\.7 times as fine"
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=r"80 .*0\.523.* 5\.7"):
         shares("gaussian", 1.0, delta=1e-6)
     assert shares("gaussian", 6.4, delta=1e-6).share > 3
 
@@ -83,20 +82,20 @@ def test_what_shares_cost():
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "told"),
     [
-        ({"kind": "cauchy"}, "kind must be one of laplace, gaussian, got 'cauchy'"),
-        ({"kind": "laplace", "delta": 1e-6}, "delta must be 0, got 1e-06"),
-        ({"kind": "gaussian"}, "delta > 0, got 0"),
-        ({"kind": "laplace", "rounds": 2}, "got 2 rounds"),
-        ({"kind": "laplace", "sensitivity": -2.0}, "finite, got -2.0"),
-        ({"kind": "laplace", "sensitivity": math.inf}, "finite, got inf"),
-        ({"kind": "laplace", "honest": 0}, "honest must be positive, got 0"),
-        ({"kind": "laplace", "epsilon": 0.0}, "epsilon must be positive, got 0.0"),
+        ({"kind": "cauchy"}, "'cauchy'"),
+        ({"kind": "laplace", "delta": 1e-6}, "1e-06"),
+        ({"kind": "gaussian"}, "delta > 0"),
+        ({"kind": "laplace", "rounds": 2}, "2 rounds"),
+        ({"kind": "laplace", "sensitivity": -2.0}, "-2.0"),
+        ({"kind": "laplace", "sensitivity": math.inf}, "inf"),
+        ({"kind": "laplace", "honest": 0}, "honest"),
+        ({"kind": "laplace", "epsilon": 0.0}, "epsilon"),
     ],
 )
-def test_bad_input_is_named(given, words):
-    with pytest.raises(ValueError, match=words):
+def test_bad_input_is_named(given, told):
+    with pytest.raises(ValueError, match=told):
         shares(**{"sensitivity": 4.0} | given)
 
 
@@ -164,17 +163,3 @@ def test_the_modulus_holds_the_largest_sum_and_no_more():
     assert fits(1000, 11)
     assert not fits(1000, 10)
     assert not fits(1024, 11)  # +1024 and -1024 are alike modulo 2048
-
-
-@pytest.mark.parametrize("bits", [32, 64])
-def test_sums_at_the_ends_of_the_room_lift_right(bits):
-    """Shares that wrap, one by one, add up to the sum modulo 2^bits; its lift is the sum."""
-    word, signed = (np.uint32, np.int32) if bits == 32 else (np.uint64, np.int64)
-    limit = 2 ** (bits - 1) - 1
-    assert fits(limit, bits)
-    rng = np.random.default_rng(3)
-    for total in (limit, -limit, limit - 1, -(limit - 1), 0, -1):
-        parts = rng.integers(0, 2**bits, size=9, dtype=word, endpoint=False)
-        last = (total - int(parts.astype(object).sum())) % 2**bits
-        added_up = np.append(parts, np.array(last, dtype=word)).sum(dtype=word)
-        assert int(added_up.view(signed)) == total

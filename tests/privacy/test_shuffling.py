@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -23,14 +22,6 @@ from fedhist.privacy.shuffling import (
 
 Law = list[list[Fraction]]
 MIXES = Hiding(mixes=True)
-
-
-def closed_form(n: int, local: float, delta: float) -> float:
-    """Ceiling of Feldman, McMillan & Talwar, Theorem 3.1, for every randomizer; no tight bound."""
-    assert local <= math.log(n / (16 * math.log(2 / delta)))
-    e = math.exp(local)
-    spread = 8 * math.sqrt(e * math.log(4 / delta) / n) + 8 * e / n
-    return math.log1p((e - 1) / (e + 1) * spread)
 
 
 def krr(k: int, e: int) -> Law:
@@ -172,30 +163,6 @@ def test_a_larger_distance_may_be_the_better_one() -> None:
     assert found[1] < found[0] == found[2] <= shuffled_delta(2000, 3.0, 0.5)
 
 
-def uncounted(n: int, p: float, e: float, factor: float) -> float:
-    """Clones as in (B), the user's common part neither counted nor revealed: NOT a bound."""
-    law = [[e * p, p, 1 - (e + 1) * p], [p, e * p, 1 - (e + 1) * p]]
-    total = 0.0
-    counts = {(0, 0, 0): Fraction(1)}
-    for _ in range(n - 1):
-        counts = add_one(counts, [Fraction(x) for x in (p, p, 1 - 2 * p)])
-    for v in add_one(
-        counts, [Fraction(a - factor * b) for a, b in zip(*law, strict=True)]
-    ).values():
-        total += max(float(v), 0.0)
-    return total
-
-
-def test_the_trap() -> None:
-    """Leaving the user's common part among the others' rest claims too much, on 3-RR already."""
-    e, factor, n = 4, Fraction(10, 3), 3
-    law = krr(3, e)
-    (tv,) = variations(law)
-    truth = exact_delta(law, n, factor)
-    assert uncounted(n, tv / (e - 1), e, float(factor)) < 0.7 * truth
-    assert truth <= shuffled_delta(n, math.log(e), math.log(factor), Hiding(distances=(tv,)))
-
-
 def slow_clone_delta(n: int, q: float, local: float, epsilon: float) -> float:
     """The pair of counts, term by term."""
     a, total = math.exp(local) / (1 + math.exp(local)), 0.0
@@ -219,13 +186,9 @@ def test_closed_form_of_each_count_against_the_sum(n: int, local: float) -> None
 
 
 def test_values_of_the_specification() -> None:
-    for (n, local), a, c, closed in (
-        ((100_000, 4.0), 0.1698, 0.1182, 0.535),
-        ((20_000, 3.0), 0.2202, 0.1557, 0.643),
-    ):
+    for (n, local), a, c in (((100_000, 4.0), 0.1698, 0.1182), ((20_000, 3.0), 0.2202, 0.1557)):
         assert shuffled_epsilon(n, local, 1e-6) == pytest.approx(a, abs=6e-5)
         assert shuffled_epsilon(n, local, 1e-6, MIXES) == pytest.approx(c, abs=6e-5)
-        assert closed_form(n, local, 1e-6) == pytest.approx(closed, abs=6e-4)
     # the interval that the authors' own program prints
     assert 0.1693 <= shuffled_epsilon(100_000, 4.0, 1e-6) <= 0.1729
 
@@ -260,24 +223,11 @@ def test_monotone_in_every_argument(known: Hiding) -> None:
     assert curve[-1] == 0.0
 
 
-@pytest.mark.parametrize("n", [100_000, 1_000_000])
-def test_closed_form_is_a_ceiling(n: int) -> None:
-    for local in (0.5, 2.0, 4.0, math.log(n / (16 * math.log(2e6)))):
-        assert shuffled_epsilon(n, local, 1e-6) < closed_form(n, local, 1e-6)
-
-
 def test_the_target_is_met_within_the_rounding_of_a_ledger() -> None:
     for n in (30, 1000, 20_000):
         local = calibrate(0.7, 1e-6, n, lambda _: MIXES)
         assert shuffled_delta(n, local, 0.7, MIXES) <= 1e-6
         assert 0.69 < shuffled_epsilon(n, local, 1e-6, MIXES) <= 0.7 * (1 + 2e-10)
-
-
-def test_a_million_users_take_less_than_a_second() -> None:
-    started = time.process_time()
-    local = calibrate(1.0, 1e-7, 1_000_000, lambda x: Hiding(True, (math.tanh(x / 4),)))
-    assert shuffled_epsilon(1_000_000, local, 1e-7, MIXES) <= 1.0 + 1e-9
-    assert time.process_time() - started < 1.0
 
 
 def test_sizes_from_one_to_a_billion() -> None:
@@ -294,13 +244,13 @@ def test_sizes_from_one_to_a_billion() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"delta in \(0, 1\), got 0"):
-        calibrate(1.0, 0.0, 10)
-    with pytest.raises(ValueError, match=r"n must be positive, got 0"):
-        shuffled_delta(0, 1.0, 0.5)
-    with pytest.raises(ValueError, match=r"q must lie in \[0, 1\], got 2"):
-        clone_delta(10, 2.0, 1.0, 0.5)
-    with pytest.raises(ValueError, match=r"total variation lies in \[0, 1\]"):
-        Hiding(distances=(1.5,))
+    for call, told in (
+        (lambda: calibrate(1.0, 0.0, 10), "delta"),
+        (lambda: shuffled_delta(0, 1.0, 0.5), "n must"),
+        (lambda: clone_delta(10, 2.0, 1.0, 0.5), "q must"),
+        (lambda: Hiding(distances=(1.5,)), "variation"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            call()
     assert math.isinf(calibrate(math.inf, 1e-6, 10))
     assert math.isinf(shuffled_epsilon(10, math.inf, 1e-6))

@@ -14,6 +14,9 @@ from fedhist.users.cohort import Cohort
 IDS = np.arange(100_000, dtype=np.uint64)
 
 
+NAN = float("nan")
+
+
 def test_parts_cover_everybody_once() -> None:
     edges = [0.0, 0.1, 1 / 3, 0.5, 0.7, np.nextafter(1.0, 0), 1.0]
     parts = [Cohort(3, a, b).contains(IDS) for a, b in pairwise(edges)]
@@ -26,11 +29,6 @@ def test_shares() -> None:
         n, share = Cohort(1, lo, hi).contains(IDS).sum(), hi - lo
         assert Cohort(1, lo, hi).share == pytest.approx(share)
         assert abs(n - len(IDS) * share) <= 5 * np.sqrt(len(IDS) * share * (1 - share))
-
-
-def test_one_salt_nests() -> None:
-    small, large = Cohort(9, 0.2, 0.4).contains(IDS), Cohort(9, 0.1, 0.6).contains(IDS)
-    assert not (small & ~large).any()
 
 
 def test_disjoint() -> None:
@@ -67,14 +65,18 @@ def test_no_gap_at_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [(-1, 0, 1), (2**63, 0, 1), (1, 0.5, 0.5), (1, 0.6, 0.5), (1, -0.1, 1), (1, 0, 1.1)]
+    "bad",
+    [
+        (-1, 0, 1),
+        (2**63, 0, 1),
+        (1, 0.5, 0.5),
+        (1, 0.6, 0.5),
+        (1, -0.1, 1),
+        (1, 0, 1.1),
+        (1, NAN, 1.0),
+        (1, 0.0, NAN),
+    ],
 )
 def test_bad_cohorts(bad: tuple[int, float, float]) -> None:
-    with pytest.raises(ValueError, match="got"):
+    with pytest.raises(ValueError, match=r"got|nan"):
         Cohort(*bad)
-
-
-def test_nan_bounds() -> None:
-    for lo, hi in ((float("nan"), 1.0), (0.0, float("nan"))):
-        with pytest.raises(ValueError, match="nan"):
-            Cohort(1, lo, hi)

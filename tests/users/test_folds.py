@@ -40,12 +40,6 @@ def test_folds_do_not_correlate_with_phases() -> None:
     assert np.count_nonzero(fold_sizes(IDS[voters], salt, 16)) == 8
 
 
-def test_a_fold_depends_on_the_user_alone() -> None:
-    whole = fold_of(IDS, 2, 10)
-    assert np.array_equal(fold_of(IDS[::-1], 2, 10)[::-1], whole)
-    assert np.array_equal(fold_of(IDS[17:18], 2, 10), whole[17:18])
-
-
 @pytest.mark.parametrize("k", [0, -1, 1 << 25])
 def test_how_many(k: int) -> None:
     with pytest.raises(ValueError, match=f"got {k}"):

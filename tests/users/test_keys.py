@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedhist.base.errors import PopulationError
-from fedhist.base.hashing import GOLDEN, MASK64, digest64
+from fedhist.base.hashing import MASK64, digest64
 from fedhist.users import keys as module
 from fedhist.users.keys import USER_ID_KEY, Keys, keyed_hash, public_signs, user_ids
+from tests.base.test_hashing import slow_hash, slow_mix
 
 SCRIPTS = [
     "",
@@ -32,30 +33,18 @@ SCRIPTS = [
 ]
 
 
-def slow_mix(z: int) -> int:
-    z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & MASK64
-    z = ((z ^ z >> 27) * 0x94D049BB133111EB) & MASK64
-    return z ^ z >> 31
-
-
-def slow_hash(text: str, key: int) -> int:
-    raw = text.encode()
-    h = slow_mix(key ^ (len(raw) * GOLDEN & MASK64))
-    for at in range(0, len(raw) // 8 * 8, 8):
-        h = (slow_mix(h ^ int.from_bytes(raw[at : at + 8], "little")) + GOLDEN) & MASK64
-    return slow_mix(h ^ int.from_bytes(raw[len(raw) // 8 * 8 :], "little"))
-
-
 def test_any_script_and_back() -> None:
     keys = Keys.of(SCRIPTS)
     assert list(keys) == SCRIPTS
     assert [keys.position(s) for s in SCRIPTS] == list(range(len(SCRIPTS)))
     assert keys.position("no") == -1
+    assert Keys.of(["a", "b"]).positions(Keys.of(["x", "b", "a", ""])).tolist() == [-1, 1, 0, -1]
     assert "日本語" in keys
     assert 3 not in keys
     again = pickle.loads(pickle.dumps(keys))
     assert again == keys
     assert again.digest == keys.digest
+    assert list(Keys.range(3)) == ["0", "1", "2"]
 
 
 @settings(max_examples=30, deadline=None)
@@ -71,16 +60,7 @@ def test_laws_of_keys(strings: list[str]) -> None:
     other = Keys.of(strings[::-1])
     assert keys.positions(other).tolist() == list(range(len(strings)))[::-1]
     assert (other == keys) == (strings == strings[::-1])
-    assert user_ids(keys).tolist() == [slow_hash(s, USER_ID_KEY) for s in strings]
-
-
-def test_positions_of_unknown_keys() -> None:
-    assert Keys.of(["a", "b"]).positions(Keys.of(["x", "b", "a", ""])).tolist() == [-1, 1, 0, -1]
-
-
-def test_repeated_keys_are_refused() -> None:
-    with pytest.raises(ValueError, match="not distinct"):
-        Keys.of(["a", "b", "a"])
+    assert user_ids(keys).tolist() == [slow_hash(s.encode(), USER_ID_KEY) for s in strings]
 
 
 BYTES = np.frombuffer(b"abcd", dtype=np.uint8)
@@ -104,27 +84,6 @@ BYTES = np.frombuffer(b"abcd", dtype=np.uint8)
 def test_malformed_bytes_are_refused(offsets: list[int], data: np.ndarray) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - UnicodeDecodeError is one of them
         Keys(np.array(offsets, dtype=np.int64), data)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.uint64])
-def test_offsets_of_another_type_are_refused(dtype: type) -> None:
-    with pytest.raises(ValueError, match="int64 offsets"):
-        Keys(np.array([0, 4], dtype=dtype), BYTES)
-    with pytest.raises(ValueError, match="bytes"):
-        Keys(np.array([0, 4], dtype=np.int64), BYTES.astype(dtype))
-
-
-def test_keys_cannot_be_changed() -> None:
-    keys = Keys.of(["a", "b"])
-    with pytest.raises(ValueError, match="read-only"):
-        keys.data[0] = 99
-
-
-def test_range() -> None:
-    assert list(Keys.range(3)) == ["0", "1", "2"]
-    assert len(Keys.range(0)) == 0
-    with pytest.raises(ValueError, match="got -1"):
-        Keys.range(-1)
 
 
 def test_two_users_of_one_id_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,3 +119,18 @@ def test_signs() -> None:
     agree = np.mean(public_signs(8, (130_000,)) == signs.ravel())
     assert abs(agree - 0.5) < 5 * 0.5 / np.sqrt(signs.size)
     assert public_signs(1, (0, 3)).shape == (0, 3)
+
+
+def test_what_no_keys_are() -> None:
+    with pytest.raises(ValueError, match="distinct"):
+        Keys.of(["a", "b", "a"])
+    with pytest.raises(ValueError, match="int 3"):
+        Keys.of(["a", 3])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="-1"):
+        Keys.range(-1)
+    with pytest.raises(ValueError, match="read-only"):
+        Keys.of(["a", "b"]).data[0] = 99
+    with pytest.raises(ValueError, match="int64"):
+        Keys(np.array([0, 4], dtype=np.int32), BYTES)
+    with pytest.raises(ValueError, match="bytes"):
+        Keys(np.array([0, 4], dtype=np.int64), BYTES.astype(np.int64))

@@ -9,11 +9,11 @@ from numba import njit, uint64
 from scipy.stats import chi2, hypergeom
 
 from clients.bounding import sampling
-from clients.bounding.sampling import MANY, add_random_clip, random_clip, scratch_for
+from clients.bounding.sampling import MANY, add_random_clip, random_clip
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
-from fedhist.users.streams import SeededStreams, SystemStreams
+from fedhist.users.streams import SeededStreams
 
 FALSE_ALARM = 1e-6
 """Chance that one chi-square test below fails for a correct program and a fresh seed."""
@@ -165,27 +165,6 @@ def test_bounded_integers_have_no_bias(n, cells):
     assert chi_square_passes(parts, np.full(cells, len(out) / cells))
 
 
-def test_marginal_means_of_a_mixed_population():
-    """E h = C N / m for every user and item; 1,500 of them, as one chi-square of their means."""
-    rng = np.random.default_rng(3)
-    repeats, score = 400, []
-    for _ in range(60):
-        row = rng.integers(1, 9, rng.integers(2, 40))
-        row = np.ones_like(row) if rng.random() < 0.3 else row
-        m = int(row.sum())
-        clip = int(rng.integers(1, m))
-        found = samples(row.tolist(), clip, repeats, seed=int(rng.integers(1 << 40)))
-        p = clip / m
-        variance = p * (1 - p) * row * (m - row) / (m - 1)
-        z = (found.mean(axis=0) - p * row) / np.sqrt(variance / repeats)
-        score.append(z[:-1])  # the last is what the others leave
-    z = np.concatenate(score)
-    assert len(z) > 1000
-    # correlations within a user are negative and small; 5 % room on top of the chi-square quantile
-    assert (z**2).sum() < 1.05 * chi2.isf(FALSE_ALARM, len(z))
-    assert (z**2).sum() > 0.95 * chi2.isf(1 - FALSE_ALARM, len(z))
-
-
 # -- what always holds ---------------------------------------------------------------------------
 
 
@@ -207,11 +186,7 @@ def padded(d):
     return Keys.of(f"{j:03}" for j in range(d))
 
 
-def totals(items):
-    return np.array([items.count[a:b].sum() for a, b in itertools.pairwise(items.indptr)])
-
-
-@pytest.mark.parametrize("clip", [1, 2, 7, 30, 64, 1000, 5000, 1 << 24])
+@pytest.mark.parametrize("clip", [1, 7, 30, 1000, 1 << 24])
 @pytest.mark.parametrize("keep_zeros", [False, True])
 def test_a_sample_is_a_part_of_exactly_that_size(clip, keep_zeros):
     users = mixed()
@@ -221,7 +196,7 @@ def test_a_sample_is_a_part_of_exactly_that_size(clip, keep_zeros):
     whole = dense((items.indptr, items.item, items.count), n, d)
     assert (got >= 0).all()
     assert (got <= whole).all()
-    np.testing.assert_array_equal(got.sum(axis=1), np.minimum(totals(items), clip))
+    np.testing.assert_array_equal(got.sum(axis=1), np.minimum(whole.sum(axis=1), clip))
     for a, b in itertools.pairwise(indptr):
         assert (np.diff(item[a:b].astype(np.int64)) > 0).all()  # the order of the record
     if keep_zeros:
@@ -234,21 +209,9 @@ def test_a_sample_is_a_part_of_exactly_that_size(clip, keep_zeros):
     add_random_clip(items, clip, words(n), total, held)
     np.testing.assert_array_equal(total, 1 + got.sum(axis=0))
     np.testing.assert_array_equal(held, whole.any(axis=0))
-
-
-def test_what_one_user_keeps_depends_on_nobody_else():
-    users, w = mixed(), words(300)
-    items = users.counts
-    whole = dense(random_clip(items, 20, w), 300, 60)
-    for cuts in ([0, 1, 300], [0, 150, 151, 300], list(range(301))):
-        parts = [
-            dense(random_clip(users.slice(a, b).counts, 20, w[a:b]), b - a, 60)
-            for a, b in itertools.pairwise(cuts)
-        ]
-        np.testing.assert_array_equal(np.concatenate(parts), whole)
-    back = np.arange(300)[::-1]
-    turned = dense(random_clip(users.take(back).counts, 20, w[back]), 300, 60)
-    np.testing.assert_array_equal(turned[::-1], whole)
+    # what one user keeps depends on nobody else
+    part = random_clip(users.slice(150, 300).counts, clip, words(n)[150:])
+    np.testing.assert_array_equal(dense(part, 150, d), got[150:])
 
 
 def test_users_who_fit_are_left_as_they_are():
@@ -257,47 +220,15 @@ def test_users_who_fit_are_left_as_they_are():
         assert (dense(random_clip(items, clip, words(5)), 5, 3) == [3, 1, 2]).all()
 
 
-def test_identical_users_keep_different_things():
-    found = samples((1,) * 40, 20, 200)
-    assert len(np.unique(found, axis=0)) == 200  # C(40, 20) is 1.4e11
-
-
-def test_nobody_and_nothing():
-    none = Items(
-        Keys.range(3), np.zeros(1, np.int64), np.zeros(0, np.uint32), np.zeros(0, np.uint32)
-    )
-    assert [len(x) for x in random_clip(none, 4, words(0))] == [1, 0, 0]
-    empty = Items(none.vocabulary, np.zeros(6, np.int64), none.item, none.count)
-    indptr, item, count = random_clip(empty, 4, words(5))
-    assert (indptr == 0).all()
-    assert len(item) == len(count) == 0
-
-
 def test_huge_counts():
     """2^40 tokens of an item, and more than 2^64 in all: exact sizes, the right shares."""
-    found = samples((1 << 40, 3 << 40), 60, 4000)
-    assert (found.sum(axis=1) == 60).all()
-    # the mean of 4,000 binomial(60, 1/4) counts: six standard errors (false alarm 2e-9)
-    assert abs(found[:, 0].mean() - 15) < 6 * math.sqrt(60 * 3 / 16 / 4000)
-    row = ((1 << 61), (1 << 61) + 12345, (1 << 62) - 1, *([(1 << 62) - 1] * 7))
-    assert sum(row) > 1 << 64
-    found = samples(row, 64, 2000)
-    assert (found.sum(axis=1) == 64).all()
-    share = np.array(row) / sum(row)
-    z = (found.mean(axis=0) - 64 * share) / np.sqrt(64 * share * (1 - share) / 2000)
-    assert np.abs(z).max() < 6
-    large = samples(
-        ((1 << 45), (1 << 45), 1 << 40), 1 << 31, 20
-    )  # two billion tokens, item by item
-    assert (large.sum(axis=1) == 1 << 31).all()
-    assert abs(large[:, 0].mean() / (1 << 31) - 32 / 65) < 1e-5
-
-
-def test_memory_does_not_grow_with_the_number_of_tokens():
-    assert sum(a.nbytes for a in scratch_for(100, 1 << 31)) < 100_000
-
-
-def test_system_randomness_drives_it_as_well():
-    users = mixed(40)
-    found = dense(random_clip(users.counts, 9, SystemStreams(40).words(1)[:, 0]), 40, 60)
-    np.testing.assert_array_equal(found.sum(axis=1), np.minimum(totals(users.counts), 9))
+    for row, clip, n in (
+        ((1 << 40, 3 << 40), 60, 4000),
+        (((1 << 61), (1 << 61) + 12345, *([(1 << 62) - 1] * 8)), 64, 2000),
+        (((1 << 45), (1 << 45), 1 << 40), 1 << 31, 20),  # two billion tokens, item by item
+    ):
+        found = samples(row, clip, n)
+        assert (found.sum(axis=1) == clip).all()
+        share = np.array(row) / sum(row)
+        z = (found.mean(axis=0) - clip * share) / np.sqrt(clip * share * (1 - share) / n)
+        assert np.abs(z).max() < 6  # of normal laws: 2e-9

@@ -87,26 +87,6 @@ def test_one_user_never_adds_more_than_its_bounded_share(seed):
         assert min(m, c) - Fraction(total, SHARE_PARTS) < Fraction(c * len(names), 2**30)
 
 
-def test_empty_users_add_nothing():
-    users = Users.from_records({f"u{i}": {} for i in range(3)})
-    keys, shares, n, sizes = size_curves(users.counts, (1, 2))
-    assert len(keys) == 0
-    assert shares.shape == (0, 2)
-    assert n.tolist() == sizes.tolist() == [0, 0]
-    _, shares, n, _ = size_curves(users.slice(0, 0).counts, (1, 2))
-    assert shares.shape == (0, 2)
-    assert n.tolist() == [0, 0]
-
-
-def test_users_of_one_token_are_never_cut():
-    users = Users.from_records({f"u{i}": {"ab"[i % 2]: 1} for i in range(7)})
-    _, shares, n, _ = size_curves(users.counts, (1, 5))
-    assert n.tolist() == [0, 0]
-    scale = SHARE_PARTS * (1 - 2**-32)
-    np.testing.assert_allclose(shares[:, 0], [4 * scale, 3 * scale], atol=1e-3)
-    assert (shares[:, 1] == 0).all()
-
-
 @pytest.mark.parametrize("more", [0, 500])
 def test_the_vocabulary_is_only_a_dictionary(more):
     """Its order, and items nobody has, do not show; nor does how users are cut into batches."""

@@ -49,40 +49,6 @@ def test_the_sums_are_those_of_the_reports(n: int, n_bits: int, ones: int, n_fol
     np.testing.assert_array_equal(fused, slow_sums(votes, n_bits, fold, n_folds))
 
 
-def test_one_tally_takes_many_batches() -> None:
-    rng = np.random.default_rng(1)
-    channel, n = UnaryChannel(0.5), 1000
-    wanted, fold = rng.integers(-1, 40, n), rng.integers(0, 3, n)
-    ids = np.arange(n, dtype=np.uint64)
-    tally = BitTally(40, 3)
-    for part in (slice(0, 1), slice(1, 700), slice(700, n)):
-        own = SeededStreams(ids[part], 1, "x")
-        add_votes(tally, wanted[part], channel, fold[part], own)
-    whole = vote_sums(wanted, 40, channel, fold, 3, SeededStreams(ids, 1, "x"))
-    np.testing.assert_array_equal(tally.totals(), whole)
-
-
-@pytest.mark.parametrize("streams_of", [streams, SystemStreams])
-def test_the_law_of_the_sums(streams_of: type[Streams]) -> None:
-    """40,000 users, 2 folds, 5 bins: each of 10 counts |z| < 5.5, false alarm 4e-7 in all."""
-    n, channel = 40_000, UnaryChannel(1.0)
-    position = np.arange(n) % 6 - 1
-    fold = np.arange(n) // 6 % 2
-    found = vote_sums(position, 5, channel, fold, 2, streams_of(n))
-    for f in range(2):
-        true = np.bincount(position[fold == f] + 1, minlength=6)[1:]
-        users = (fold == f).sum()
-        mean = true * (1 - channel.flip) + (users - true) * channel.flip
-        sd = np.sqrt(users * channel.flip * (1 - channel.flip))
-        assert np.abs((found[f] - mean) / sd).max() < 5.5
-
-
-def test_without_noise_the_sums_are_the_true_ones() -> None:
-    position, fold = np.array([0, 2, 2, -1, 1]), np.array([1, 0, 0, 0, 1])
-    exact = vote_sums(position, 3, UnaryChannel(np.inf), fold, 2, streams(5))
-    assert exact.tolist() == [[0, 0, 2], [1, 1, 0]]
-
-
 @pytest.mark.parametrize("fold", [[0, 2], [-1, 0], [0]])
 @pytest.mark.parametrize("streams_of", [streams, SystemStreams])
 def test_folds_out_of_range(fold: list[int], streams_of: type[Streams]) -> None:

@@ -7,37 +7,13 @@ import pytest
 from oracle_laws import unary_weights
 
 from clients.randomizers.oracle_reports import optimal_unary
-from clients.records.draws import drawn_symbols
 from fedhist.channels.bits import n_words
 from fedhist.channels.oracles import UnaryOracle
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
-from fedhist.users.streams import SeededStreams, SystemStreams
+from fedhist.users.streams import SeededStreams
 
 
 def streams(n: int, seed: int = 0) -> SeededStreams:
     return SeededStreams(np.arange(n, dtype=np.uint64), seed, "test")
-
-
-def test_one_item_is_drawn_by_its_counts() -> None:
-    """Shares 1/4 and 3/4, the item outside the domain apart; 5 sigma (false alarm 6e-7)."""
-    n = 40_000
-    user = np.repeat(np.arange(n), 3)
-    users = Users.from_counts(
-        np.arange(n), user, np.tile([0, 1, 2], n), np.tile([1, 3, 9], n), Keys.of(["a", "b", "x"])
-    )
-    domain = Keys.of(["b", "c", "a"])
-    symbols = drawn_symbols(users.counts, domain, streams(n).words(1)[:, 0])
-    counts = np.bincount(symbols, minlength=3)
-    assert counts[1] == 0
-    assert counts.sum() == n
-    assert abs(counts[0] - 0.75 * n) < 5 * math.sqrt(n * 3 / 16)
-
-
-def test_users_without_items_vote_for_nothing() -> None:
-    users = Users.from_records({"a": {"tea": 2}, "b": {"x": 1}, "c": {}})
-    words = np.zeros(3, np.uint64)
-    assert sorted(drawn_symbols(users.counts, Keys.of(["tea"]), words).tolist()) == [-1, -1, 0]
 
 
 def frequencies(channel: UnaryOracle, vote: int, n: int) -> np.ndarray:
@@ -73,8 +49,3 @@ def test_bits_are_where_they_belong(k: int) -> None:
     b = optimal_unary(np.full(n, -1), channel, streams(n))
     other = np.unpackbits((a ^ b).view(np.uint8), axis=1, bitorder="little")[:, :k]
     assert (other[1:] <= np.eye(k)).all()
-
-
-def test_secure_streams_work_too() -> None:
-    symbols = np.array([-1, 0, 1])
-    assert optimal_unary(symbols, UnaryOracle(1.0, 2), SystemStreams(3)).max() < 4

@@ -106,20 +106,6 @@ def test_every_subset_of_samples_is_as_likely_and_keeps_their_order() -> None:
     assert_law(kept, dict.fromkeys(combinations([4.0, 1.0, 3.0, 0.5, 2.0], 3), 1 / 10))
 
 
-@pytest.mark.parametrize("distinct", [False, True])
-def test_who_has_no_more_than_k_keeps_all_of_it(distinct: bool) -> None:
-    users = mixed()
-    before, after = (
-        records(users),
-        records(draw_subset(users, 5, streams(users), distinct=distinct)),
-    )
-    for a, b in zip(before, after, strict=True):
-        size = len(set(b)) if distinct else len(b)
-        assert size == min(5, len(set(a)) if distinct else len(a))
-        assert not Counter(b) - Counter(a)
-        assert size == 5 or a == b
-
-
 def test_a_draw_is_a_users_own() -> None:
     """Whatever the batch; other substreams and other seeds draw others."""
     users, domain = mixed(), Keys.of([f"item-{j}" for j in range(90)])
@@ -130,11 +116,6 @@ def test_a_draw_is_a_users_own() -> None:
         assert records(draw_subset(one, 2, streams(one))) == [whole[1][u]]
     other = records(draw_subset(users, 2, streams(users).substream("again")))
     assert other != whole[1] != records(draw_subset(users, 2, streams(users, 2)))
-
-
-def test_k_is_a_positive_integer() -> None:
-    with pytest.raises(ValueError, match=r"k must .*got 0"):
-        draw_subset(mixed(), 0, streams(mixed()))
 
 
 def test_means_in_a_range_are_those_of_clipped_samples() -> None:

@@ -89,15 +89,13 @@ def test_where_users_lean() -> None:
 
 
 def test_bad_parameters() -> None:
-    with pytest.raises(ValueError, match="columns must lie in"):
-        BoxMean(3, 1.0, np.array([3]))
-    with pytest.raises(ValueError, match="most must lie in"):
-        Leaning(3, 1.0, 0.1, 301.0)
-    with pytest.raises(ValueError, match="scale must"):
-        Leaning(3, 1.0, 0.0, 4.0)
-    with pytest.raises(ValueError, match="dimension must lie in"):
-        BallMean(0, 1.0)
-    with pytest.raises(ValueError, match="radius must"):
-        BallMean(2, math.inf)
-    with pytest.raises(ValueError, match="the number of items must lie in"):
-        CentredShares(Keys.of(["a"]))
+    for name, make in (
+        ("columns", lambda: BoxMean(3, 1.0, np.array([3]))),
+        ("most", lambda: Leaning(3, 1.0, 0.1, 301.0)),
+        ("scale", lambda: Leaning(3, 1.0, 0.0, 4.0)),
+        ("dimension", lambda: BallMean(0, 1.0)),
+        ("radius", lambda: BallMean(2, math.inf)),
+        ("items", lambda: CentredShares(Keys.of(["a"]))),
+    ):
+        with pytest.raises(ValueError, match=name):
+            make()

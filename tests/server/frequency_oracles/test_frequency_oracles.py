@@ -13,11 +13,9 @@ import pytest
 from oracle_laws import enumerated
 
 from clients.frequency_oracles.oracle_votes import OracleReports
-from clients.guard import Guard, Policy
 from fedhist.base.errors import PopulationError, WireError
-from fedhist.flower.wire import Question
+from fedhist.model.protocol import Protocol
 from fedhist.model.query import Report, Summary
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
@@ -56,6 +54,15 @@ def slow_shares(users: Users) -> np.ndarray:
     return out / np.maximum(out.sum(axis=1, keepdims=True), 1)
 
 
+def concluded(protocol: Protocol, summary: Summary) -> Any:
+    """Return what a script of one question makes of its answer."""
+    script = protocol.rounds(None)  # type: ignore[arg-type]
+    next(script)
+    with pytest.raises(StopIteration) as end:
+        script.send(summary)
+    return end.value.value
+
+
 @each
 def test_the_error_by_the_enumerated_law(cls: Maker) -> None:
     """The exact law of every user's report gives the mean and the variance of the estimate."""
@@ -76,14 +83,6 @@ def test_the_error_by_the_enumerated_law(cls: Maker) -> None:
     assert (bound.loss, bound.exact) == ("squared l2", True)
     assert bound.expected == pytest.approx(variance.sum(), rel=1e-12)
     assert protocol.truth(users) == pytest.approx(shares.mean(axis=0), abs=1e-14)
-
-
-@each
-def test_the_error_without_noise_is_that_of_the_draw(cls: Maker) -> None:
-    users = mixed_users()
-    p = slow_shares(users)
-    expected = (p - p**2).sum() / len(users) ** 2
-    assert cls(math.inf, DOMAIN).error(users).expected == pytest.approx(expected, rel=1e-12)
 
 
 @each
@@ -127,65 +126,28 @@ def test_noise_coefficients(epsilon: float) -> None:
 
 
 @each
-def test_the_error_does_not_fall_with_the_number_of_items(cls: Maker) -> None:
-    rng = np.random.default_rng(4)
-    found = []
-    for T in (1, 1000):
-        counts = rng.multinomial(T, np.full(9, 1 / 9), 300)
-        user, item = np.nonzero(counts)
-        users = Users.from_counts(np.arange(300), user, item, counts[user, item], DOMAIN)
-        found.append(cls(1.0, DOMAIN).error(users).expected)
-    assert found[1] == pytest.approx(found[0], rel=0.1)
-    assert found[1] > found[0]  # one item's draw is noise too
-
-
-@each
 def test_projection_helps(cls: Maker) -> None:
     """With an item for everybody the projected loss is never the larger one."""
     users = FrequencyOracle.example_users()
     raw = cls(0.5, FrequencyOracle.example().domain)
     projected = replace(raw, project=True)
     truth = raw.truth(users)
-    assert projected.error(users).kind == "simulated"
-    assert projected.error(users).expected < raw.error(users).expected
     for seed in range(5):
         a, b = run(raw, users, seed=seed), run(projected, users, seed=seed)
         assert b.value.sum() <= 1 + 1e-12
         assert (b.value >= 0).all()
         assert raw.loss(b.value, truth) <= raw.loss(a.value, truth)
-        assert b.keys == raw.domain
-    quiet = replace(projected, epsilon=math.inf)
-    assert run(quiet, users, seed=0).value == pytest.approx(truth, abs=1e-12)
 
 
 @each
 def test_standard_errors_cover(cls: Maker) -> None:
     """Of 300 runs over 9 symbols at least 98% lie within 2.6 of them (99% expected)."""
     users, protocol = mixed_users(400), cls(1.0, DOMAIN)
-    query, rng, truth = protocol.query, np.random.default_rng(9), protocol.truth(users)
-    noise = protocol.query.channel.noise
-    inside = []
+    rng, truth, inside = np.random.default_rng(9), protocol.truth(users), []
     for _ in range(300):
-        shares = query.shares(query.draw_summary(users, rng))
-        p = np.clip(shares, 0, 1)
-        inside.append(
-            np.abs(shares - truth) <= 2.6 * np.sqrt((noise[0] + noise[1] * p - p**2) / 400)
-        )
+        told = concluded(protocol, protocol.query.draw_summary(users, rng))
+        inside.append(np.abs(told.value - truth) <= 2.6 * told.stderr)
     assert np.mean(inside) > 0.98
-    estimate = run(protocol, users, seed=1)
-    p = np.clip(estimate.value, 0, 1)
-    assert estimate.stderr == pytest.approx(np.sqrt((noise[0] + noise[1] * p - p**2) / 400))
-
-
-@each
-def test_promise(cls: Maker) -> None:
-    protocol = cls(1.0, DOMAIN)
-    assert protocol.guarantee == Guarantee(1.0, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
-    assert protocol.query.release == pure(1.0)
-    assert protocol.query.exact
-    assert protocol.max_rounds == 1
-    ids = np.arange(3, dtype=np.uint64)
-    assert Guard(Policy(epsilon=1.0)).admit(Question(protocol.query, 0, "d", True), ids)
 
 
 @each
@@ -195,60 +157,37 @@ def test_counts_without_data(cls: Maker) -> None:
     empty = float((slow_shares(users).sum(axis=1) == 0).sum())
     assert empty > 0
     assert protocol.diagnostics(users) == {"users without items": empty}
-    assert run(protocol, users.slice(0, 1), seed=0).status == "ok"
+    nobody = users.slice(0, 0)
     with pytest.raises(PopulationError):
-        protocol.truth(users.slice(0, 0))
-    script = protocol.rounds(None)
-    query = next(script)
-    with pytest.raises(StopIteration) as end:
-        script.send(query.draw_summary(users.slice(0, 0), np.random.default_rng(0)))
-    assert end.value.value.status == "failed"
+        protocol.truth(nobody)
+    summary = protocol.query.draw_summary(nobody, np.random.default_rng(0))
+    assert concluded(protocol, summary).status == "failed"
 
 
 def test_messages_are_checked() -> None:
     ids = np.arange(2, dtype=np.uint64)
-    subset = FrequencyOracle(1.0, DOMAIN, kind="subset").query
+    subset, bits, index = (
+        FrequencyOracle(1.0, DOMAIN, kind=k).query for k in ("subset", "unary", "hadamard")
+    )
     w = subset.channel.chosen  # type: ignore[attr-defined]
     ones = np.full((2, 1), (1 << w) - 1, dtype=np.uint64)
-    subset.check(Report(ids, {"report": ones}))
-    for bad in (ones << np.uint64(10 - w + 1), ones | np.uint64(512), ones & np.uint64(6)):
-        with pytest.raises(WireError, match="bits set"):
-            subset.check(Report(ids, {"report": bad}))
-    bits = FrequencyOracle(1.0, DOMAIN, kind="unary").query
-    good = np.array([[3], [0]], dtype=np.uint64)
-    bits.check(Report(ids, {"report": good}))
-    for bad in (good.astype(np.uint32), good + np.uint64(512), np.hstack([good, good])):
-        with pytest.raises(WireError):
-            bits.check(Report(ids, {"report": bad}))
-    index = FrequencyOracle(1.0, DOMAIN, kind="hadamard").query
+    two = np.array([[3], [0]], dtype=np.uint64)
     fine = np.array([16, 0], dtype=np.uint32)  # 16 is the erasure
-    index.check(Report(ids, {"report": fine}))
-    for bad in (fine + np.uint32(1), fine.astype(np.uint64), fine.astype(np.int64)):
-        with pytest.raises(WireError):
-            index.check(Report(ids, {"report": bad}))
-    for query, name in ((bits, "report"), (index, "report")):
+    more = ones << np.uint64(10 - w + 1)
+    bad = {
+        subset: (more, ones | np.uint64(512), ones & np.uint64(6)),
+        bits: (two.astype(np.uint32), two + np.uint64(512), np.hstack([two, two])),
+        index: (fine + np.uint32(1), fine.astype(np.uint64), fine.astype(np.int64)),
+    }
+    for query, good in ((subset, ones), (bits, two), (index, fine)):
+        query.check(Report(ids, {"report": good}))
+        for wrong in bad[query]:
+            with pytest.raises(WireError):
+                query.check(Report(ids, {"report": wrong}))
         with pytest.raises(WireError):
             query.check(Report(ids, {"other": good}))
-        with pytest.raises(WireError):
-            query.check_summary(Summary(0, {name: np.full(17, 1)}))
-    with pytest.raises(WireError, match="adds up to 17, expected 18"):
+    with pytest.raises(WireError, match="17"):
         index.check_summary(Summary(18, {"report": np.ones(17, dtype=np.int64)}))
-
-
-@each
-@pytest.mark.parametrize(
-    "bad", [{"epsilon": 0.0}, {"domain": ["a"]}, {"domain": Keys.of([])}, {"project": 1}], ids=str
-)
-def test_bad_parameters(cls: Maker, bad: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="got"):
-        cls(**{"epsilon": 1.0, "domain": DOMAIN} | bad)
-
-
-def test_resolve_takes_the_public_domain() -> None:
-    users, cls = mixed_users(), FrequencyOracle
-    assert cls.resolve({"epsilon": 1.0}, users, DOMAIN) == ({"epsilon": 1.0, "domain": DOMAIN}, [])
-    with pytest.raises(ValueError, match="domain"):
-        cls.resolve({"epsilon": 1.0}, users, None)
 
 
 def test_kinds_and_lengths_of_messages() -> None:
@@ -257,7 +196,5 @@ def test_kinds_and_lengths_of_messages() -> None:
     assert FrequencyOracle(9.0, DOMAIN).query.kind == "krr"
     assert FrequencyOracle(math.inf, wide).query.kind == "krr"
     assert FrequencyOracle(1.0, wide, kind="unary").query.kind == "unary"  # as it is named
-    with pytest.raises(ValueError, match="kind must be"):
-        FrequencyOracle(1.0, wide, kind="best")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="kind must be"):
+    with pytest.raises(ValueError, match="kind"):
         OracleReports(wide, 1.0, kind="auto")  # type: ignore[arg-type]

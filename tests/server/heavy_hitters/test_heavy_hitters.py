@@ -83,15 +83,6 @@ def test_the_text_code_is_a_full_prefix_code() -> None:
     assert not any(b.startswith(a) for a, b in pairwise(written))
 
 
-@pytest.mark.parametrize("code", ["text", "bytes"])
-def test_noise_is_read_as_text_or_as_nothing(code: Any) -> None:
-    rng = np.random.default_rng(2)
-    read = [decode("".join(map(str, rng.integers(2, size=64))), code) for _ in range(3000)]
-    assert 0 < sum(r is None for r in read) < 3000
-    for r in read:
-        assert r is None or r[0].encode().decode() == r[0]
-
-
 def test_a_long_item_is_cut_and_names_differ() -> None:
     keys = Keys.of(["internationalisation of everything", "a" * 10_000_000])
     rows = np.unpackbits(encode(keys, "text", 64), axis=1)
@@ -176,18 +167,18 @@ def test_distinct_items_are_drawn_alike_and_holders_tell() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    "change",
     [
-        ({"prefixes": packed(["011", "000"], 3)}, "increase"),
-        ({"prefixes": packed(["000", "000"], 3)}, "increase"),
-        ({"prefixes": packed(["00001"], 5)}, "zeros behind"),
-        ({"size": 3}, "size must be an integer in"),
-        ({"size": (1 << 22) + 1}, "size must be an integer in"),
-        ({"code": "gzip"}, "code"),
+        {"prefixes": packed(["011", "000"], 3)},
+        {"prefixes": packed(["000", "000"], 3)},
+        {"prefixes": packed(["00001"], 5)},
+        {"size": 3},
+        {"size": (1 << 22) + 1},
+        {"code": "gzip"},
     ],
 )
-def test_a_query_that_nobody_can_answer_is_refused(change: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_a_query_that_nobody_can_answer_is_refused(change: Any) -> None:
+    with pytest.raises(ValueError, match=next(iter(change))):
         dataclasses.replace(LEVELS[1], **change)
     text, arrays = encode_fields(LEVELS[1])
     with pytest.raises(WireError):
@@ -200,48 +191,6 @@ def test_a_query_that_nobody_can_answer_is_refused(change: Any, words: str) -> N
 @cache
 def small() -> HeavyHitters:
     return HeavyHitters(2.0, 20_000, of="named", **SMALL)
-
-
-@cache
-def runs(n_runs: int) -> tuple[list[str], np.ndarray, list[Estimate]]:
-    """One item of exactly f*, three of less, and users whose items are all different."""
-    n, f = small().n_users, small().plan.reliable
-    words = made_words(n)
-    items = np.arange(n)
-    shares = [f, 0.7 * f, 0.5 * f, 0.3 * f]
-    at = 0
-    for j, share in enumerate(shares):
-        items[at : at + round(share * n)] = j
-        at += round(share * n)
-    users = one_each(items, words)
-    found = [ran(dataclasses.replace(small(), salt=s), users, s) for s in range(1, n_runs + 1)]
-    return [words[j] for j in range(4)], np.array(shares), found
-
-
-def test_an_item_of_the_stated_share_is_found() -> None:
-    """95% are stated: of 60 runs at least 50 (P(Bin(60, .95) < 50) = 1e-4)."""
-    names, _, estimates = runs(60)
-    hits = sum(names[0] in (e.keys or ()) for e in estimates)
-    assert hits >= 50
-    assert sum(names[3] in (e.keys or ()) for e in estimates) <= 12  # far below it, seldom
-
-
-def test_false_items_are_as_rare_as_stated() -> None:
-    """At most 0.05 a run are expected, 3 in 60 (P(Poisson(3) > 11) = 7e-5)."""
-    names, _, estimates = runs(60)
-    assert sum(k not in names for e in estimates for k in e.keys or ()) <= 11
-
-
-def test_what_was_missed_is_below_the_stated_share() -> None:
-    """With probability 95% a run: in 60 at least 50."""
-    names, shares, estimates = runs(60)
-    below = 0
-    for e in estimates:
-        assert small().plan.reliable < e.public["missed_below"] < 3 * small().plan.reliable
-        assert (np.asarray(e.value) > 0.999 * e.public["threshold"] * e.public["n_report"]).all()
-        missed = [f for k, f in zip(names, shares, strict=True) if k not in (e.keys or ())]
-        below += max(missed, default=0.0) <= e.public["missed_below"]
-    assert below >= 50
 
 
 def test_counts_are_within_their_errors() -> None:
@@ -264,25 +213,6 @@ def test_counts_are_within_their_errors() -> None:
             inside, total = inside + int((off < 1.96).sum()), total + 2
         assert total == 60
         assert inside >= 50
-
-
-@pytest.mark.parametrize("of", ["named", "holders"])
-def test_the_prediction_is_within_a_half_of_what_is_measured(of: str) -> None:
-    """Ten popular items: counted, or missed by chance; and many that nobody could find."""
-    n = 20_000
-    items = np.arange(n)
-    edges = np.cumsum([0, *(n * 0.5 * 0.62 ** np.arange(10)).astype(int) // 2])
-    for j, (a, b) in enumerate(pairwise(edges.tolist())):
-        items[a:b] = j
-    users = one_each(items, made_words(n))
-    protocol = HeavyHitters(2.0, n, of=of, **SMALL)
-    expected = protocol.error(users)
-    losses = [
-        protocol.loss_of(ran(dataclasses.replace(protocol, salt=s), users, s), users)
-        for s in range(5)
-    ]
-    assert expected.loss == "l1"
-    assert 1 / 1.5 < np.mean(losses) / expected.expected < 1.5
 
 
 def test_holders_are_not_namers() -> None:
@@ -346,39 +276,21 @@ def test_the_plan_is_that_of_the_derivation(epsilon: float, n: int) -> None:
     assert HeavyHitters(epsilon, n, of="named").plan.reliable == pytest.approx(0.1, rel=0.2)
 
 
-def test_a_large_plan() -> None:
-    for bits, share in ((44, 0.0032), (64, 0.0042), (96, 0.0055), (128, 0.0065), (256, 0.0094)):
-        plan = HeavyHitters(4.0, 10**6, of="named", n_bits=bits).plan
-        assert plan.reliable == pytest.approx(share, rel=0.08)
-        assert plan.levels * plan.step >= bits - 22 - plan.step + plan.step
-        assert plan.width << plan.step <= 1 << 22
-
-
 def test_too_few_users_are_refused_before_anything_is_asked() -> None:
     protocol = HeavyHitters(1.0, 500, **SMALL)
-    e = ran(protocol, one_each(np.zeros(500, np.int64), Keys.of(["a"])), 1)
     least = protocol.least_users
-    assert e.status == "refused"
-    assert f"{least} at least" in e.reason
     assert dataclasses.replace(protocol, n_users=least).plan.reliable <= 0.5
-    some = dataclasses.replace(protocol, n_users=2 * least)
-    e = ran(some, one_each(np.zeros(2 * least, np.int64), Keys.of(["a"])), 1)
-    assert e.status == "ok"
-    assert any("few users" in w for w in e.warnings)
+    for n, status, warnings in ((500, "refused", 0), (2 * least, "ok", 1)):
+        users = one_each(np.zeros(n, np.int64), Keys.of(["a"]))
+        e = ran(dataclasses.replace(protocol, n_users=n), users, 1)
+        assert (e.status, len(e.warnings)) == (status, warnings)
+    with pytest.raises(ValueError, match="level_bits = 30"):  # a decoder of too much memory
+        HeavyHitters(1.0, 10**6, level_bits=30)
 
 
 def test_a_decoder_of_too_much_memory_is_refused() -> None:
     with pytest.raises(ValueError, match=r"level_bits = 30 takes 1.8e\+11 bytes"):
         HeavyHitters(1.0, 10**6, level_bits=30)
-
-
-def test_items_are_text() -> None:
-    with pytest.raises(ValueError, match="keys are strings, got bytes"):
-        Keys.of([b"\xff"])  # type: ignore[list-item]
-    with pytest.raises(UnicodeEncodeError):
-        Keys.of(["\ud800"])
-    with pytest.raises(ValueError, match="keys are strings, got int 3"):
-        Users.from_records({"ann": {3: 1}})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("code", ["text", "bytes"])
@@ -395,28 +307,7 @@ def test_empty_and_long_strings_are_items_like_others(code: Any, epsilon: float)
     assert (np.abs(e.value - 1000) < 4.5 * np.hypot(e.stderr, sampled)).all()
 
 
-def test_nobody_has_anything() -> None:
-    """Users without items send the null symbol; noise is almost never taken for an item."""
-    e = ran(small(), one_each(np.full(20_000, -1), Keys.of(["a"])), 3)
-    assert e.status == "ok"
-    assert len(e.keys or ()) <= 1
-    assert e.public["missed_below"] < 0.2
-
-
-def test_without_noise_all_that_is_held_often_is_found() -> None:
-    words = made_words(50)
-    items = np.arange(20_000) % 50
-    items[:500] = -1
-    users = one_each(items, words)
-    for of in ("named", "holders"):
-        protocol = HeavyHitters(math.inf, 20_000, of=of, **SMALL)
-        e = ran(protocol, users, 1)
-        assert sorted(e.keys or ()) == sorted(words)
-        assert protocol.loss_of(e, users) < protocol.resolution(users) < 20_000 * 20
-        assert not protocol.guarantee.private
-
-
-def test_items_of_a_public_list_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_items_of_a_public_list_are_left_out() -> None:
     """Nobody names one, nobody's draw sees one, and no name of the list is put together."""
     words = made_words(50)
     item = np.stack([np.arange(20_000) % 50, (np.arange(20_000) + 7) % 50], axis=1)
@@ -424,8 +315,7 @@ def test_items_of_a_public_list_are_left_out(monkeypatch: pytest.MonkeyPatch) ->
     user, ones = np.repeat(np.arange(20_000), 2), np.ones(40_000, np.int64)
     users = Users.from_counts(ids, user, item.ravel(), ones, words)
     listed = words.take(np.arange(10))
-    exact: dict[str, Any] = {"of": "named", "exclude": listed} | SMALL
-    protocol = HeavyHitters(math.inf, 20_000, **exact)
+    protocol = HeavyHitters(math.inf, 20_000, of="named", exclude=listed, **SMALL)
     query = protocol.pieces([""], 12, (0.0, 1.0))
     said = query.symbols(users, SeededStreams(ids, 1, "test"))
     assert ((said < 0) == (item < 10).all(axis=1)).all()
@@ -434,25 +324,11 @@ def test_items_of_a_public_list_are_left_out(monkeypatch: pytest.MonkeyPatch) ->
     assert protocol.support(users) == e.keys
     truth = protocol.truth(users)
     assert truth.sum() == (item >= 10).any(axis=1).sum()
-    assert e.value is not None
-    assert np.abs(e.value - truth).max() < 5 * math.sqrt(3 * truth.max())
-    pieces = HeavyHitters.pieces
-    asked = lambda *a: dataclasses.replace(pieces(*a), exclude=None)  # noqa: E731
-    monkeypatch.setattr(HeavyHitters, "pieces", asked)
-    assert not set(ran(protocol, users, 1).keys or ()) & set(listed)
-    with pytest.raises(ValueError, match="exclude must be Keys"):
+    assert np.abs(np.asarray(e.value) - truth).max() < 5 * math.sqrt(3 * truth.max())
+    with pytest.raises(ValueError, match="exclude"):
         HeavyHitters(1.0, 20_000, exclude=("tea",))  # type: ignore[arg-type]
     given, _ = HeavyHitters.resolve({"epsilon": 1.0, "exclude": ["tea"]}, users, None)
     assert given["exclude"] == Keys.of(["tea"])
-    assert given["n_users"] == 20_000
-
-
-def test_a_liar_counts_as_few_users() -> None:
-    """(1 - q) / (p - q) of its cohort, as if so many named the item."""
-    for epsilon, users in ((1.0, 2.75), (2.0, 2.10), (4.0, 1.99), (8.0, 2.00)):
-        count = HeavyHitters(epsilon, 10**6, of="named").plan.count
-        honest = count.p - count.q
-        assert (1 - count.q) / honest == pytest.approx(users, rel=0.05)
 
 
 def test_one_lying_user_moves_a_count_by_no_more() -> None:
@@ -490,3 +366,32 @@ def test_under_shuffle_trust_reports_of_a_cohort_are_mixed() -> None:
     assert protocol.plan.reliable < 0.015
     with pytest.raises(ValueError, match='of must be "named"'):
         HeavyHitters(2.0, 100_000, trust=who)
+
+
+def test_items_are_found_missed_and_made_up_as_often_as_stated() -> None:
+    """One item of exactly f*, three of less, and users whose items are all different: 60 runs.
+
+    95% find the first, and miss no item above what they state: at least 50, but for 1e-4. False
+    items are 3 in 60, of which 11 are passed with probability 7e-5.
+    """
+    n, f = small().n_users, small().plan.reliable
+    words, items = made_words(n), np.arange(n)
+    shares = np.array([f, 0.7 * f, 0.5 * f, 0.3 * f])
+    edges = np.cumsum([0, *np.rint(shares * n).astype(int)])
+    for j, (a, b) in enumerate(pairwise(edges.tolist())):
+        items[a:b] = j
+    users, names = one_each(items, words), [words[j] for j in range(4)]
+    first = last = false = below = 0
+    for s in range(1, 61):
+        e = ran(dataclasses.replace(small(), salt=s), users, s)
+        keys = e.keys or Keys.of([])
+        first, last = first + (names[0] in keys), last + (names[3] in keys)
+        false += sum(k not in names for k in keys)
+        assert f < e.public["missed_below"] < 3 * f
+        assert (np.asarray(e.value) > 0.999 * e.public["threshold"] * e.public["n_report"]).all()
+        missed = [x for k, x in zip(names, shares.tolist(), strict=True) if k not in keys]
+        below += max(missed, default=0.0) <= e.public["missed_below"]
+    assert first >= 50
+    assert last <= 12  # far below it, seldom
+    assert false <= 11
+    assert below >= 50

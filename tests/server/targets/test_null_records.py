@@ -1,6 +1,6 @@
 """Users without data draw no estimate: what a fifth of them make of its bias.
 
-Each protocol's runs on 20,000 users, then on as many of whom every fifth has no data. The mean
+Each protocol's runs on 20,000 users of whom every fifth has no data. The mean
 of the runs lies within six of its standard errors of the truth, coordinate by coordinate, and
 within 3e-4 for what rounding and projections do. Fixed seeds; under fresh ones a correct protocol
 fails once in some 10,000 tests.
@@ -36,10 +36,10 @@ EMPTY = (np.arange(N) % 5 == 0).astype(int)
 DOMAIN = fh.Keys.of(["a", "b", "c", "d"])
 
 
-def items(*, some_empty: bool) -> fh.Users:
+def items() -> fh.Users:
     """Users of T items each, whose shares differ from even ones."""
     counts = np.random.default_rng(3).multinomial(T, [0.7, 0.2, 0.1, 0.0], N)
-    counts[(EMPTY if some_empty else 0 * EMPTY) > 0] = 0
+    counts[EMPTY > 0] = 0
     user, item = np.nonzero(counts)
     return fh.Users.from_counts(np.arange(N, dtype=np.uint64), user, item, counts[counts > 0],
                                 DOMAIN)  # fmt: skip
@@ -55,7 +55,6 @@ def biases(protocol: fh.Protocol, users: fh.Users) -> tuple[np.ndarray, np.ndarr
     return np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / math.sqrt(RUNS)
 
 
-@pytest.mark.parametrize("some_empty", [False, True])
 @pytest.mark.parametrize(
     "protocol",
     [
@@ -66,15 +65,15 @@ def biases(protocol: fh.Protocol, users: fh.Users) -> tuple[np.ndarray, np.ndarr
     ],
     ids=lambda p: p.name,
 )
-def test_of_items(protocol: fh.Protocol, some_empty: bool) -> None:
-    off, stderr = biases(protocol, items(some_empty=some_empty))
+def test_of_items(protocol: fh.Protocol) -> None:
+    off, stderr = biases(protocol, items())
     assert (np.abs(off) <= 6 * stderr + 3e-4).all()
     assert not protocol.empty_record
 
 
-def reals(d: int, *, some_empty: bool) -> fh.Users:
+def reals(d: int) -> fh.Users:
     """Users of T samples each, all around .6."""
-    sizes = np.where(some_empty * EMPTY, 0, T)
+    sizes = np.where(EMPTY, 0, T)
     x = 0.6 + 0.2 * np.random.default_rng(3).standard_normal((sizes.sum(), d))
     indptr = np.concatenate(([0], np.cumsum(sizes)))
     return fh.Users.from_samples(np.arange(N, dtype=np.uint64), indptr, np.clip(x, -1, 1))
@@ -83,7 +82,6 @@ def reals(d: int, *, some_empty: bool) -> fh.Users:
 RANGE: dict[str, Any] = {"n_users": N, "low": -1.0, "high": 1.0}
 
 
-@pytest.mark.parametrize("some_empty", [False, True])
 @pytest.mark.parametrize(
     "protocol",
     [
@@ -94,16 +92,15 @@ RANGE: dict[str, Any] = {"n_users": N, "low": -1.0, "high": 1.0}
     ],
     ids=lambda p: p.name,
 )
-def test_of_means(protocol: fh.Protocol, some_empty: bool) -> None:
-    off, stderr = biases(protocol, reals(getattr(protocol, "dimension", 1), some_empty=some_empty))
+def test_of_means(protocol: fh.Protocol) -> None:
+    off, stderr = biases(protocol, reals(getattr(protocol, "dimension", 1)))
     assert (np.abs(off) <= 6 * stderr + 3e-4).all()
     assert not protocol.empty_record
 
 
-@pytest.mark.parametrize("some_empty", [False, True])
-def test_of_a_density(some_empty: bool) -> None:
+def test_of_a_density() -> None:
     """On 16 cells, by a series that is neither shrunk nor projected."""
-    users = reals(1, some_empty=some_empty)
+    users = reals(1)
     protocol = CentralDensity(1.0, N, T, delta=1e-6, level=5, truth_level=5, grid=16,
                               shrink=False, project=False)  # fmt: skip
     off, stderr = biases(protocol, users)
@@ -123,14 +120,12 @@ def test_of_a_density(some_empty: bool) -> None:
 )
 def test_what_draws_an_estimate_is_said(protocol: fh.Protocol) -> None:
     """Towards 0, from .6; a run tells how many of its users do so."""
-    users = reals(getattr(protocol, "dimension", 1), some_empty=True)
+    users = reals(getattr(protocol, "dimension", 1))
     off, stderr = biases(protocol, users)
     assert (off < -6 * stderr).all()
     finished = SimpleNamespace(prepared=SimpleNamespace(
         protocol=protocol, known=measured(protocol, users)
     ))  # fmt: skip
     (note,) = _diagnostics(finished)  # type: ignore[arg-type]
-    assert (
-        note == f"unusable records: 4,000 of 20,000 users, each counted as {protocol.empty_record}"
-    )
-    assert "the middle of" in note
+    assert "4,000" in note
+    assert protocol.empty_record in note

@@ -44,9 +44,9 @@ PEOPLE = crowd([1, 3, 20, 64, 5000], 1)
 CENTRAL: dict[str, Any] = {"epsilon": 6.0, "delta": 1e-6, "n_users": N}
 PROTOCOLS: dict[str, DistributionTarget] = {
     **{f"distribution {m}": Distribution(DOMAIN, samples_per_user=20, mechanism=m, **CENTRAL)
-       for m in ("auto", "laplace", "presence", "ks", "sparse", "centred")},
+       for m in ("auto", "ks", "sparse", "centred")},
     **{f"ragged {m}": RaggedDistribution(DOMAIN, m_max=256, mechanism=m, **CENTRAL)
-       for m in ("auto", "frequencies", "centred", "presence", "ks")},
+       for m in ("auto", "frequencies", "centred")},
     "ragged, of one law": RaggedDistribution(DOMAIN, assume="same-distribution", **CENTRAL),
     "ragged as printed": RaggedDistribution(DOMAIN, m_max=64, mode="paper", **CENTRAL),
     **{f"local {m}": LocalDistribution(DOMAIN, 6.0, N, 20, method=m) for m in ("centred", "folds")},

@@ -24,7 +24,7 @@ from fedhist.base.errors import (
 from fedhist.channels.hiding import hiding_of
 from fedhist.channels.oracles import oracle_channel
 from fedhist.flower.wire import Question
-from fedhist.model.codec import decode_query, encode_fields, protocol_digest, query_digest
+from fedhist.model.codec import decode_query, encode_fields, query_digest
 from fedhist.model.query import Report
 from fedhist.model.registry import protocol_class
 from fedhist.model.shuffled import Shuffled
@@ -35,7 +35,6 @@ from fedhist.privacy.shuffling import calibrate, shuffled_epsilon
 from fedhist.protocols import (
     BoundedHistogram,
     FrequencyOracle,
-    LocalDistribution,
     LocalHistogram,
     Mean,
     MeanL2,
@@ -55,6 +54,7 @@ from simulations.runtimes.simulated_grid import LocalGrid
 
 DOMAIN = Keys.range(20)
 TARGET = Shuffling(1.0, 1e-6, 20_000, tau=0.0)
+PLAN: dict[str, Any] = {"n_users": 40_000, "samples_per_user": 100}
 
 
 def people(n: int, k: int = 20, seed: int = 3) -> Users:
@@ -78,21 +78,20 @@ def test_users_who_certainly_report() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    "bad",
     [
-        ({"delta": 0.0}, r"delta in \(0, 1\), got 0"),
-        ({"delta": 1.0}, r"delta must lie in \[0, 1\), got 1"),
-        ({"epsilon": 0.0}, "epsilon must be positive, got 0"),
-        ({"tau": 0.5}, r"tau must lie in \[0, 0.5\), got 0.5"),
-        ({"tau": -0.1}, r"tau must lie in \[0, 0.5\), got -0.1"),
-        ({"tau": math.nan}, r"tau must lie in \[0, 0.5\), got nan"),
-        ({"n_users": 0}, "n_users must be"),
-        ({"colluders": -1}, "colluders must be"),
+        {"delta": 0.0},
+        {"delta": 1.0},
+        {"tau": 0.5},
+        {"tau": -0.1},
+        {"tau": math.nan},
+        {"n_users": 0},
+        {"colluders": -1},
     ],
 )
-def test_a_target_that_is_none_is_refused(how: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        dataclasses.replace(TARGET, **how)
+def test_a_target_that_is_none_is_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        dataclasses.replace(TARGET, **bad)
 
 
 # -- which epsilon, which report ---------------------------------------------------------------
@@ -107,12 +106,11 @@ def test_the_values_of_the_specification() -> None:
     assert mean.epsilon == pytest.approx(5.47, abs=6e-3)
     smaller = Shuffling(2.0, 1e-6, 2000, tau=0.0)
     assert FrequencyOracle.shuffled(smaller, domain=DOMAIN).epsilon == pytest.approx(4.73, abs=6e-3)
-    folds = NaiveMean.shuffled(
-        Shuffling(1.0, 1e-6, 20_000), n_users=20_000, dimension=20, low=0.0, high=1.0
-    )
-    assert "757 users of each cohort report honestly and in confidence; 2.509-DP against it" in str(
-        folds.guarantee
-    )
+    # what hides a user among everybody does not hide it in its fold
+    with pytest.raises(NotHidden, match="841"):
+        NaiveMean(mean.epsilon, 20_000, dimension=20, kind="piecewise", trust=TARGET)
+    folds = NaiveMean.shuffled(TARGET, n_users=20_000, dimension=20, kind="piecewise")
+    assert folds.epsilon == pytest.approx(calibrate(1.0, 1e-6, 841), rel=1e-4)
 
 
 @pytest.mark.parametrize("k", [3, 1000, 5000])
@@ -124,34 +122,16 @@ def test_the_report_is_that_of_least_variance_at_its_own_epsilon(k: int) -> None
         assert best.report_risk <= other.report_risk
         # a little more is refused, and what is found uses the target up: but for the leap of a
         # projective space to the next
-        with pytest.raises(NotHidden, match="do not hide a report"):
+        with pytest.raises(NotHidden):
             dataclasses.replace(other, epsilon=other.epsilon * 1.001)
         assert other.asks(other.query, 0).release.epsilon == pytest.approx(1.0, rel=0.01)
-
-
-def test_the_folds_size_counts() -> None:
-    """What hides a user among everybody does not hide it in its fold."""
-    alone = NaiveMean.shuffled(TARGET, n_users=20_000, kind="piecewise")
-    with pytest.raises(NotHidden, match="841 users of a batch do not hide"):
-        NaiveMean(alone.epsilon, 20_000, dimension=20, kind="piecewise", trust=TARGET)
-    found = NaiveMean.shuffled(TARGET, n_users=20_000, dimension=20, kind="piecewise")
-    assert found.epsilon == pytest.approx(calibrate(1.0, 1e-6, 841), rel=1e-4)
 
 
 @pytest.mark.parametrize(
     "protocol",
     [
-        Mean.shuffled(
-            Shuffling(1.0, 1e-6, 40_000),
-            n_users=40_000,
-            samples_per_user=100,
-            low=-1.0,
-            high=1.0,
-            method="vote",
-        ),
-        MeanLinf.shuffled(
-            Shuffling(2.0, 1e-5, 40_000), n_users=40_000, dimension=4, samples_per_user=100
-        ),
+        Mean.shuffled(Shuffling(1.0, 1e-6, 40_000), **PLAN, low=-1.0, high=1.0, method="vote"),
+        MeanLinf.shuffled(Shuffling(2.0, 1e-5, 40_000), **PLAN, dimension=4),
     ],
     ids=["mean", "mean-linf"],
 )
@@ -161,38 +141,29 @@ def test_plans_are_made_with_the_local_epsilon(protocol: Mean | MeanLinf) -> Non
     trust = protocol.trust
     assert trust is not None
     assert protocol.plan == dataclasses.replace(protocol, trust=None).plan
-    assert len(protocol.batches) == 2
-    samples = np.clip(np.random.default_rng(4).normal(0.2, 0.1, (40_000 * 4, 4)), -1, 1)
-    if isinstance(protocol, Mean):
-        samples = samples[:, :1]
-    ids = user_ids(Keys.range(40_000))
-    estimate = fedhist.run(
-        protocol, Users.from_samples(ids, np.arange(40_001) * 4, samples), seed=1
-    )
-    assert estimate.status == "ok"
-    assert estimate.ledger is not None
-    assert estimate.ledger.limit == protocol.guarantee
-    assert len(estimate.ledger.entries) == 2
-    assert all(e.release.delta == trust.delta for e in estimate.ledger.entries)
-    assert estimate.ledger.spent().epsilon <= trust.epsilon * (1 + 1e-9)
+    d = getattr(protocol, "dimension", 1)
+    samples = np.clip(np.random.default_rng(4).normal(0.2, 0.1, (40_000, d)), -1, 1)
+    users = Users.from_samples(user_ids(Keys.range(40_000)), np.arange(40_001), samples)
+    ledger = fedhist.run(protocol, users, seed=1).ledger
+    assert ledger is not None
+    assert ledger.limit == protocol.guarantee
+    assert len(ledger.entries) == len(protocol.batches) == 2
+    assert all(e.release.delta == trust.delta for e in ledger.entries)
     worst = max(
         shuffled_epsilon(trust.least(b.share, b.folds), protocol.epsilon, trust.delta, b.hiding)
         for b in protocol.batches
         if b.hiding is not None
     )
-    assert estimate.ledger.spent().epsilon == pytest.approx(worst, rel=1e-9)
+    assert ledger.spent().epsilon == pytest.approx(worst, rel=1e-9)
+    assert worst <= trust.epsilon * (1 + 1e-9)
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    (
-        "mean",
-        {"n_users": 20_000, "samples_per_user": 100, "low": 0.0, "high": 1.0},
-        'method = "vote"',
-    ),
-    ("mean-l2", {"n_users": 20_000, "samples_per_user": 9, "dimension": 4}, 'method = "folds"'),
-    ("density", {"n_users": 20_000, "samples_per_user": 9}, 'method = "folds"'),
+    ("mean", {"n_users": 20_000, "samples_per_user": 100, "low": 0.0, "high": 1.0}, "vote"),
+    ("mean-l2", {"n_users": 20_000, "samples_per_user": 9, "dimension": 4}, "folds"),
+    ("density", {"n_users": 20_000, "samples_per_user": 9}, "folds"),
     ("local-distribution", {"n_users": 20_000, "samples_per_user": 9, "domain": DOMAIN}, "points"),
-    ("sparse-mean", {}, "signs that belong to a user's id"),
+    ("sparse-mean", {}, "signs"),
 ]
 
 
@@ -204,17 +175,6 @@ def test_others_say_why_not(name: str, given: dict[str, Any], said: str) -> None
         cls.shuffled(TARGET, **given)
 
 
-def test_vectors_by_folds_are_shuffled() -> None:
-    assert MeanL2.shuffled(
-        TARGET, n_users=20_000, samples_per_user=9, dimension=4, method="folds"
-    ).uses_folds
-    wide = Shuffling(1.0, 1e-6, 200_000)
-    found = LocalDistribution.shuffled(
-        wide, n_users=200_000, samples_per_user=30, domain=DOMAIN, method="folds"
-    )
-    assert found.batches[0].folds == 31
-
-
 # -- the promise -------------------------------------------------------------------------------
 
 
@@ -222,21 +182,9 @@ def test_the_guarantee_names_both_sides() -> None:
     protocol = FrequencyOracle.shuffled(TARGET, domain=DOMAIN)
     promised = protocol.guarantee
     assert (promised.epsilon, promised.delta, promised.trust) == (1.0, 1e-6, Trust.SHUFFLE)
-    assert str(promised) == (
-        "(1, 1e-06)-DP per user, shuffle trust (the shuffler is honest and 20000 users of each "
-        "cohort report honestly and in confidence; 6.157-DP against it), replace-user"
-    )
+    assert "20000 users" in str(promised)
+    assert "6.157-DP against it" in str(promised)
     assert not dataclasses.replace(protocol, epsilon=math.inf).guarantee.private
-
-
-def test_without_trust_everything_is_as_before() -> None:
-    local = FrequencyOracle(1.0, DOMAIN)
-    assert local.guarantee.trust is Trust.LOCAL
-    query = local.query
-    assert local.asks(query, 0) is query
-    assert '"trust"' not in encode_fields(local)[0]
-    other = dataclasses.replace(local, epsilon=1.0, trust=TARGET)
-    assert protocol_digest(other) != protocol_digest(local)
 
 
 def test_the_cost_is_computed_and_not_believed() -> None:
@@ -270,14 +218,12 @@ def test_a_message_brings_the_same_query_back() -> None:
 
 
 def test_who_cannot_be_shuffled() -> None:
-    central = BoundedHistogram(DOMAIN, 2.0, 1.0)
-    with pytest.raises(ValueError, match="takes local reports"):
-        Shuffled(central.query, 1e-6, 10)
-    vectors = MeanL2(1.0, 20_000, 4, 9, method="centred")
-    first = Session(vectors, lambda i: SimulatedNoise(1, i)).query
-    assert first is not None
-    with pytest.raises(ValueError, match="read with their users' ids"):
-        Shuffled(first, 1e-6, 10)
+    central = BoundedHistogram(DOMAIN, 2.0, 1.0).query
+    vectors = Session(MeanL2(1.0, 20_000, 4, 9, method="centred"), lambda i: SimulatedNoise(1, i))
+    assert vectors.query is not None
+    for query in (central, vectors.query):  # no reports; reports that are read with their ids
+        with pytest.raises(ValueError, match=r"report|ids"):
+            Shuffled(query, 1e-6, 10)
 
 
 # -- on the node -------------------------------------------------------------------------------
@@ -292,28 +238,27 @@ def test_the_guard_counts_the_local_cost() -> None:
     entry = Guard(Policy(epsilon=5.0)).admit(question, ids)
     assert entry is not None
     assert entry.epsilon == 4.0
-    with pytest.raises(Refusal, match="budget is spent"):
-        Guard(Policy(epsilon=3.0)).admit(question, ids)
-    with pytest.raises(Refusal, match="at most 2"):
-        Guard(Policy(epsilon=9.0, max_epsilon=2.0)).admit(question, ids)
-    with pytest.raises(Refusal, match="does not allow the query 'frequency-oracle'"):
-        Guard(Policy(epsilon=9.0, wire_names=("bin-votes",))).admit(question, ids)
+    for policy, told in (
+        (Policy(epsilon=3.0), "spent"),
+        (Policy(epsilon=9.0, max_epsilon=2.0), "2"),
+        (Policy(epsilon=9.0, wire_names=("bin-votes",)), "frequency-oracle"),
+    ):
+        with pytest.raises(Refusal, match=told):
+            Guard(policy).admit(question, ids)
 
 
 # -- the shuffler ------------------------------------------------------------------------------
 
 
 def test_a_small_batch_is_withheld_and_the_run_fails() -> None:
-    protocol = FrequencyOracle(2.0, DOMAIN, kind="krr", trust=Shuffling(1.9, 1e-3, 100, tau=0.1))
+    trust = Shuffling(1.9, 1e-3, 100, tau=0.1)
+    protocol = FrequencyOracle(2.0, DOMAIN, kind="krr", trust=trust)
     users = people(100)
-    assert fedhist.run(protocol, users, seed=1).status == "ok"
     assert fedhist.run(protocol, users.take(np.arange(90)), seed=1).status == "ok"
-    with pytest.raises(BatchWithheld, match="withholds 1 of 1 batches: each needs reports of 90"):
-        fedhist.run(protocol, users.take(np.arange(89)), seed=1)
-    watched = dataclasses.replace(protocol, trust=Shuffling(1.9, 1e-3, 100, tau=0.1, colluders=10))
-    assert watched.asks(watched.query, 0).release.epsilon > 0
-    with pytest.raises(BatchWithheld, match="reports of 90"):
-        fedhist.run(watched, users.take(np.arange(89)), seed=1)
+    watched = dataclasses.replace(protocol, trust=dataclasses.replace(trust, colluders=10))
+    for some in (protocol, watched):
+        with pytest.raises(BatchWithheld, match="90"):
+            fedhist.run(some, users.take(np.arange(89)), seed=1)
 
 
 def test_one_small_fold_withholds_all() -> None:
@@ -330,18 +275,17 @@ def test_one_small_fold_withholds_all() -> None:
         InlinePopulation([fewer], 1).ask(query, 0)
 
 
-@pytest.mark.parametrize("fold", [True, False])
-@pytest.mark.parametrize("nodes", [1, 7])
-def test_what_passes_knows_no_users(fold: bool, nodes: int) -> None:
+def test_what_passes_knows_no_users() -> None:
     protocol = LocalHistogram.shuffled(Shuffling(1.0, 1e-3, 500), domain=DOMAIN, clip=2)
     query, users = protocol.asks(protocol.query, 0), people(500)
-    passed = InlinePopulation(users.split(nodes), 5, fold=fold).ask(query, 0)
-    assert passed.ids is None
-    assert not passed.rows
-    assert not passed.keyed
     plain = InlinePopulation([users], 5).ask(query, 0)
-    for name, a in plain.sums.items():
-        np.testing.assert_array_equal(passed.sums[name], a)
+    for fold in (True, False):
+        passed = InlinePopulation(users.split(7), 5, fold=fold).ask(query, 0)
+        assert passed.ids is None
+        assert not passed.rows
+        assert not passed.keyed
+        for name, a in plain.sums.items():
+            np.testing.assert_array_equal(passed.sums[name], a)
 
 
 def test_it_does_not_matter_who_sends_which_report() -> None:
