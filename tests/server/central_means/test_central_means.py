@@ -155,6 +155,8 @@ def test_users_who_are_close_are_found(n: int, d: int, epsilon: float, gain: flo
     near, whole = (cls(**given).error(users) for cls in (CentralMean, BoxMean))  # type: ignore[arg-type]
     assert (near.kind, whole.kind) == ("simulated", "exact")
     assert near.expected < whole.expected / gain**2
+    planned = CentralMean(**given).planned_error(0.001 * math.sqrt(d))  # type: ignore[arg-type]
+    assert 0.4 < planned / math.sqrt(near.expected) < 1.5
 
 
 def test_a_public_radius_is_not_drawn() -> None:

@@ -19,6 +19,7 @@ from server.central_means.localizing import (
     Localizing,
     RadiusChoice,
     least_radius,
+    left_out,
     median_scores,
     sum_noise,
 )
@@ -142,6 +143,7 @@ def test_a_radius_leaves_no_more_than_a_fifth_unseen() -> None:
     choice = RadiusChoice(1.0, least_radius(200, 0.3), 0.3)
     assert choice.unseen(choice.smallest) == pytest.approx(FAR * 200)
     assert choice.unseen(float(choice.radii[0])) <= FAR * 200
+    assert left_out([], 9.0) == (0.0, 0.0, 0.0)  # a public radius leaves nobody out
 
 
 def test_looks_that_cannot_be_twice_as_good_are_not_made() -> None:

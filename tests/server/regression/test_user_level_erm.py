@@ -153,6 +153,11 @@ def test_clipping_outliers_keeps_the_estimate() -> None:
     assert BASE.loss_of(result(replace(BASE, epsilon=math.inf), spoiled), users) > 1.0
 
 
+def test_the_truth_is_the_minimiser_without_a_ridge() -> None:
+    x = linear().reals.values  # of as many samples each
+    assert BASE.truth(linear()) == pytest.approx(np.linalg.lstsq(x[:, :-1], x[:, -1])[0])
+
+
 def test_average_and_last_iterate_without_noise() -> None:
     """The average of the iterates of plain descent, written out."""
     users = linear(200)
