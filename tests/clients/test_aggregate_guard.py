@@ -281,3 +281,12 @@ def test_what_an_owner_does_not_allow_is_refused(
 )
 def test_what_an_owner_allows_is_answered(policy: Policy, query: Aggregated) -> None:
     assert Guard(policy).admit(ask(query), IDS) is not None
+
+
+def test_levels_of_trust() -> None:
+    for trust in ("aggregate", "central"):
+        entry = Guard(replace(OWNER, trust=trust)).admit(ask(QUERY), IDS)
+        assert entry == Answered(ask(QUERY).digest, 0.5, adjacency="zero-out-user")
+    central = Question(COUNTS, 0, query_digest(COUNTS, 0), True)
+    with pytest.raises(Refusal, match="trusted server"):
+        Guard(OWNER).admit(central, IDS)

@@ -290,20 +290,13 @@ def test_what_an_owner_allows_is_answered(policy: Policy, query: Query) -> None:
     assert Guard(policy).admit(ask(query), IDS) is not None
 
 
-@pytest.mark.parametrize(
-    ("bad", "told"),
-    [
-        ({"trust": "everyone"}, "'everyone'"),
-        ({"epsilon": 0.0}, "positive"),
-        ({"epsilon": math.nan}, "nan"),
-        ({"max_epsilon": -1.0}, "positive"),
-        ({"simulated": "false"}, "'false'"),
-        ({"max_answers": 0}, "max_answers"),
-        ({"max_reply_bytes": 0}, "max_reply_bytes"),
-        ({"max_store_bytes": 0}, "max_store_bytes"),
-        *(({"limits": (x,)}, x) for x in ("clip<=1", "a.b<1", "a.b<=x1", "a.b=<1")),
-    ],
-)
-def test_policies_that_are_none(bad: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        Policy(**bad)
+def test_an_answered_query_costs_nothing_more() -> None:
+    entry = Guard(Policy()).admit(ask(votes()), IDS)
+    assert entry is not None
+    guard = Guard(Policy(), [entry])
+    assert guard.admit(ask(votes()), IDS) is None
+    assert guard.admit(ask(votes(), fold=False), IDS) is None
+    refusal(guard, votes(), 1)  # another round is another question
+    said = refusal(Guard(Policy(wire_names=("other",)), [entry]), votes())
+    # the owner changed his mind; the reason says nothing of the data
+    assert said == "the owner of this node does not allow the query 'bin-votes'"

@@ -1,4 +1,4 @@
-"""Values that protocols and questions refuse: a ValueError that names the field, or what to write.
+"""Values that protocols, questions and policies refuse: an error that names the field, or the way.
 
 What every protocol refuses alike, as a bad epsilon or a value of another type, is in the contract.
 """
@@ -15,26 +15,44 @@ import pytest
 
 from clients.centred.queries import RadiusVotes, RankReports
 from clients.distributions.queries import CentredNorms, ExceedanceCounts, ItemCounts
+from clients.guard import Policy
+from clients.heavy_hitters.queries import CodePieces, packed
+from clients.histograms.contributions import NormHistogram
+from clients.histograms.key_queries import RandomClip, SizeCurves
 from clients.localize.queries import BinVotes, ClippedMean
 from clients.means.queries import HashedVotes
-from clients.records.functionals import BallMean, Coordinates
+from clients.quantiles.queries import RankCells
+from clients.records.functionals import BallMean, BoxMean, Coordinates, Leaning, Rotated
 from clients.regression.queries import UserGradients
+from fedhist.model.share import Share
+from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols import (
+    AdaptiveHistogram,
+    BoundedHistogram,
     CentralDensity,
     CoverSelect,
     Density,
     Distribution,
     FewUsersDistribution,
     FewUsersMean,
+    FrequencyOracle,
+    HeavyHitters,
     LocalDistribution,
+    LocalHistogram,
     Mean,
     MeanL2,
     MeanLinf,
+    NaiveMean,
+    PoissonCounts,
+    Quantiles,
     RaggedDistribution,
     SparseMean,
+    UnboundedHistogram,
     UserLevelErm,
 )
+from fedhist.secagg import Terms
 from fedhist.users.keys import Keys
+from server.session.weighted_keys import WeightedKeys
 
 NOBODY = Keys.of(())
 ABC = Keys.of(["a", "b", "c"])
@@ -47,6 +65,21 @@ RADII = RadiusVotes(BallMean(3, 1.0), np.zeros(3), np.array([0.8, 0.4]), 1.0)
 VOTES = BinVotes(Coordinates(1), 70, 1.0)
 REPORTS = ClippedMean(Coordinates(1), np.array([0.1]), 0.2, 1.0, "onebit")
 NORMS = CentredNorms(ABC, 3, False, np.full(3, 0.3), np.full(3, 0.5), np.array([0.3, 0.9]))
+
+BOUNDED = BoundedHistogram.example()
+ADAPTIVE = AdaptiveHistogram(ABC, 1.0, 1e-6)
+UNBOUNDED = UnboundedHistogram(1.0, 1e-6, clip=10)
+KEYS = UnboundedHistogram(1.0, 1e-6, method="keys")
+POISSON = PoissonCounts(Keys.of(["tea"]), 1.0, n_users=10, clip=4)
+NAIVE = NaiveMean(epsilon=1.0, n_users=40, samples_per_user=3)
+CELLS = RankCells(0.0, 1.0, 5, "samples", 1.0, np.array([[1, 3]]), np.array([[0.25, 0.75]]))
+PIECES = CodePieces(packed(["000", "011"], 3), 3, 1, "text", 1.0, 8)
+SHUFFLING = Shuffling(1.0, 1e-6, 20_000, tau=0.0)
+SHARE = Share("gaussian", 0.5, 1e-6, "zero-out-user", 20)
+COORDINATES = Coordinates(2, 0.0, 1.0)
+CURVES = SizeCurves((1, 2))
+TERMS = Terms(b"q", 10, 1, 1, 32, 1)
+POLICY = Policy()
 
 NAMED: list[tuple[Any, list[dict[str, Any]]]] = [
     (CentralDensity.example(), [{"smoothness": 0.0}, {"radius": math.inf}, {"level": 0}]),
@@ -122,6 +155,54 @@ NAMED: list[tuple[Any, list[dict[str, Any]]]] = [
             {"keep_rows": True, "discrete": True},
         ],
     ),
+    (BOUNDED, [{"delta": 1.0}, {"clip": -1.0}, {"clip": math.nan}, {"grid": 0.0}, {"grid": 17.0}]),
+    (BOUNDED, [{"grid": 1e-12}, {"adjacency": "swap"}, {"domain": NOBODY}]),
+    (ADAPTIVE, [{"delta": 1.0}, {"epsilon_choice": 0.0}, {"epsilon_choice": 1.0}, {"steps": 0}]),
+    (ADAPTIVE, [{"noise": "none"}, {"clip_min": 0.0}, {"clip_min": 5.0, "clip_max": 4.0}]),
+    (ADAPTIVE, [{"clip_max": math.inf}, {"sparsity": 0}, {"sparsity": 4}, {"domain": NOBODY}]),
+    (ADAPTIVE, [{"delta": 0.0, "threshold": "dp-sgd"}, {"delta": 0.0, "noise": "gaussian"}]),
+    (UNBOUNDED, [{"delta": 0.0}, {"clip": 0}, {"clip": 10.0}, {"clip_max": 0, "clip": None}]),
+    (UNBOUNDED, [{"threshold": "median"}, {"mode": "printed"}, {"epsilon_choice": 0.1}]),
+    (UNBOUNDED, [{"method": "both"}, {"epsilon_keys": 0.5}, {"clip": 10, "method": "keys"}]),
+    (KEYS, [{"mode": "paper"}, {"threshold": "paper"}, {"epsilon_keys": 1.0}]),
+    (POISSON, [{"clip": 0}, {"clip": 2.5}, {"clip": 2**31}, {"clip_max": 0, "clip": None}]),
+    (POISSON, [{"n_users": 0}, {"delta": 1.0}, {"domain": NOBODY}]),
+    (POISSON, [{"epsilon_choice": 1.0, "clip": None}]),
+    (NAIVE, [{"dimension": 0}, {"dimension": 0, "geometry": "l2"}, {"method": "both"}]),
+    (NAIVE, [{"geometry": "l1"}, {"low": 1.0}, {"radius": 0.0, "geometry": "l2"}]),
+    (NAIVE, [{"kind": "gauss"}, {"samples_per_user": 0.5}, {"salt": -1}]),
+    (LocalHistogram.example(), [{"clip": c} for c in (0, -1, 2.5, "best", 1 << 31)]),
+    (LocalHistogram.example(), [{"oracle": "direct"}, {"domain": NOBODY}]),
+    (FrequencyOracle.example(), [{"domain": NOBODY}, {"kind": "best"}]),
+    (Quantiles.example(), [{"levels": x} for x in ((), (0.5, 0.5), (0.0, 0.5))]),
+    (Quantiles.example(), [{"low": 1.0}, {"n_bins": 1}, {"of": "items"}, {"kind": "forest"}]),
+    (Quantiles.example(), [{"low": -1e308, "high": 1e308}, {"adjacency": "replace-item"}]),
+    (HeavyHitters.example(), [{"level_bits": 30}, {"exclude": ("tea",)}]),
+    *((CELLS, [{"upto": np.array(x)}]) for x in ([[4, 4]], [[-1, 2]], [[3, 1]], [[0.5, 1]], [1])),
+    *((CELLS, [{"levels": np.array([x])}]) for x in ([0.1, 1.5], [0.5, 0.1], [math.nan, 0.5])),
+    (CELLS, [{"of": "items"}, {"n_bins": 1}, {"low": 1.0}]),
+    (PIECES, [{"prefixes": packed(x, 3)} for x in (["011", "000"], ["000", "000"])]),
+    (PIECES, [{"prefixes": packed(["00001"], 5)}, {"prefixes": np.zeros((2, 2), np.uint8)}]),
+    (PIECES, [{"size": 3}, {"size": (1 << 22) + 1}, {"code": "gzip"}]),
+    (RandomClip(3), [{"clip": c} for c in (0, -1, (1 << 31) + 1, 2.0, True)]),
+    (NormHistogram(None, (1.0,), 1), [{"edges": e} for e in ((), (2.0, 1.0), (-1.0,))]),
+    (NormHistogram(None, (1.0,), 1), [{"norm": 3}, {"radius": -1.0}, {"domain": NOBODY}]),
+    (WeightedKeys(5, 1.0, 1e-6), [{"limit": 0}, {"epsilon": 0.0}, {"delta": 0.0}]),
+    (SHUFFLING, [{"delta": 0.0}, {"delta": 1.0}, {"tau": 0.5}, {"tau": math.nan}]),
+    (SHUFFLING, [{"tau": -0.1}, {"n_users": 0}, {"colluders": -1}]),
+    (SHARE, [{"parties": 0}, {"tau_d": 0.5}, {"tau_c": -0.1}, {"kind": "skellam"}, {"bits": 48}]),
+    (SHARE, [{"delta": 0.0}, {"place": 2, "rounds": 2}, {"epsilon": 0.0}]),
+    (COORDINATES, [{"dimension": 0}, {"dimension": 1 << 25}, {"low": 1.0}, {"max_items": -1}]),
+    (COORDINATES, [{"low": -1e308, "high": 1e308}, {"columns": np.array([0, 2])}]),
+    (COORDINATES, [{"columns": np.array([0.0])}, {"columns": np.empty(0, dtype=np.int64)}]),
+    (Rotated(2, 1.0, 1), [{"radius": 0.0}, {"radius": math.inf}, {"clip": 0.0}]),
+    (BoxMean(3, 1.0, np.array([0])), [{"columns": np.array([3])}]),
+    (Leaning(3, 1.0, 0.1, 4.0), [{"most": 301.0}, {"scale": 0.0}]),
+    (BallMean(2, 1.0), [{"dimension": 0}, {"radius": math.inf}]),
+    (TERMS, [{"parties": 1}, {"parties": (1 << 16) + 1}, {"drop": -1}, {"collude": 99}]),
+    (TERMS, [{"bits": 31}, {"length": 0}, {"digest": b""}]),
+    (POLICY, [{"max_answers": 0}, {"max_reply_bytes": 0}, {"max_store_bytes": 0}]),
+    (POLICY, [{"simulated": "false"}, {"trust": "everyone"}]),
 ]
 """Changes of something that is right; the first field of each is at fault."""
 
@@ -149,6 +230,24 @@ TOLD: list[tuple[Any, dict[str, Any], str]] = [
     (SparseMean.example(), {"mode": "paper", "vote": "sign"}, "'sign'"),
     (SparseMean.example(), {"min_signal": 0.1}, "max_votes"),
     (VOTES, {"functional": Coordinates(2049), "n_bins": 65536}, "2049 .* 65536"),
+    (ADAPTIVE, {"threshold": "em-quantile"}, "em-slope"),
+    (ADAPTIVE, {"threshold": "huang-quantile"}, "adaptive-quantile"),
+    (ADAPTIVE, {"threshold": "em-slop"}, "'em-slope'"),
+    (ADAPTIVE, {"threshold": "dp-sgd-paper"}, "n_users"),
+    (ADAPTIVE, {"adjacency": "add-remove-user", "n_users": 5}, "users"),
+    (UNBOUNDED, {"threshold": "ramp"}, "exact-range"),
+    (UNBOUNDED, {"clip": None, "threshold": "paper", "clip_max": 9}, "clip_max = 9"),
+    (KEYS, {"most_keys": 0}, "got 0"),
+    (POISSON, {"adjacency": "add-remove-user"}, "users"),
+    (POISSON, {"domain": ABC, "clip": None}, "3"),
+    (POISSON, {"epsilon_choice": 0.1}, "clip"),
+    *((CURVES, {"grid": g}, "threshold") for g in ((), (0,), (1, 1), (3, 2), (1.5,), (2**31,))),
+    (SHARE, {"tau_d": 0.3, "tau_c": 0.3}, "half"),
+    (TERMS, {"drop": 3, "collude": 3}, "half"),
+    (POLICY, {"epsilon": 0.0}, "positive"),
+    (POLICY, {"epsilon": math.nan}, "nan"),
+    (POLICY, {"max_epsilon": -1.0}, "positive"),
+    *((POLICY, {"limits": (x,)}, x) for x in ("clip<=1", "a.b<1", "a.b<=x1", "a.b=<1")),
     (
         ExceedanceCounts(ABC, 4, (0, 2)),
         {"domain": Keys.range(1 << 20), "m": 100, "thresholds": tuple(range(100))},

@@ -131,3 +131,16 @@ def test_means_in_a_range_are_those_of_clipped_samples() -> None:
             slow = sum(min(max(x, -1.0), 2.0) for x in row) / len(row)
             assert mean == pytest.approx(slow, rel=1e-12)
     assert user_means(users, 0.1, 0.1)[5, 0] == 0.1  # in the range, whatever rounding does
+
+
+@pytest.mark.parametrize("distinct", [False, True])
+def test_who_has_no_more_than_k_keeps_all_of_it(distinct: bool) -> None:
+    users = mixed()
+    kept = draw_subset(users, 5, streams(users), distinct=distinct)
+    for a, b in zip(records(users), records(kept), strict=True):
+        size = len(set(b)) if distinct else len(b)
+        assert size == min(5, len(set(a)) if distinct else len(a))
+        assert not Counter(b) - Counter(a)
+        assert size == 5 or a == b
+    with pytest.raises(ValueError, match="0"):
+        draw_subset(users, 0, streams(users))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -164,29 +163,6 @@ def test_high_frequencies_lose_no_whole_turns() -> None:
     functional = Fourier(j + 1)
     got = [functional.scalars(users, np.array([f]))[0] for f in (j - 2, j - 1)]
     assert got == pytest.approx([0.0, 1.0], abs=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("kind", "given"),
-    [
-        (Coordinates, {"dimension": 0}),
-        (Coordinates, {"dimension": 1 << 25}),
-        (Coordinates, {"dimension": 2, "low": 1.0, "high": 1.0}),
-        (Coordinates, {"dimension": 2, "low": -1e308, "high": 1e308}),
-        (Coordinates, {"dimension": 2, "max_items": -1}),
-        (Coordinates, {"dimension": 2, "columns": np.array([0, 2])}),
-        (Coordinates, {"dimension": 2, "columns": np.array([0.0])}),
-        (Coordinates, {"dimension": 2, "columns": np.empty(0, dtype=np.int64)}),
-        (Rotated, {"dimension": 2, "radius": 0.0, "sign_salt": 1}),
-        (Rotated, {"dimension": 2, "radius": math.inf, "sign_salt": 1}),
-        (Rotated, {"dimension": 2, "radius": 1.0, "sign_salt": -1}),
-        (Rotated, {"dimension": 2, "radius": 1.0, "sign_salt": 1, "clip": 0.0}),
-        (HadamardRows, {"domain": Keys.of(["a"])}),
-    ],
-)
-def test_bad_parameters(kind: type[Functional], given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"got|float64"):
-        kind(**given)
 
 
 @pytest.mark.parametrize(("functional", "users"), CASES)

@@ -86,16 +86,3 @@ def test_where_users_lean() -> None:
     assert rows[0] == pytest.approx(written / np.linalg.norm(written))
     assert not rows[2].any()
     assert np.isnan(rows[[1, 3]]).all()
-
-
-def test_bad_parameters() -> None:
-    for name, make in (
-        ("columns", lambda: BoxMean(3, 1.0, np.array([3]))),
-        ("most", lambda: Leaning(3, 1.0, 0.1, 301.0)),
-        ("scale", lambda: Leaning(3, 1.0, 0.0, 4.0)),
-        ("dimension", lambda: BallMean(0, 1.0)),
-        ("radius", lambda: BallMean(2, math.inf)),
-        ("items", lambda: CentredShares(Keys.of(["a"]))),
-    ):
-        with pytest.raises(ValueError, match=name):
-            make()

@@ -138,24 +138,3 @@ def test_few_or_no_users() -> None:
     assert np.isinf(estimate.stderr).sum() == 3
     assert (estimate.value[np.isinf(estimate.stderr)] == 3.0).all()
     assert len(estimate.warnings) == 1
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"dimension": 0},
-        {"dimension": 0, "geometry": "l2"},
-        {"method": "both"},
-        {"geometry": "l1"},
-        {"low": 1.0},
-        {"radius": 0.0, "geometry": "l2"},
-        {"kind": "gauss"},
-        {"samples_per_user": 0.5},
-        {"samples_per_user": math.inf},
-        {"salt": -1},
-    ],
-    ids=str,
-)
-def test_bad_parameters(bad: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="got"):
-        replace(BASE, **bad)

@@ -18,9 +18,7 @@ import pytest
 
 from clients.heavy_hitters.codes import END, code_lengths, code_words, decode, encode
 from clients.heavy_hitters.queries import CodePieces, HoldsCode, packed
-from fedhist.base.errors import WireError
 from fedhist.channels.oracles import SymbolOracle
-from fedhist.model.codec import decode_query, encode_fields
 from fedhist.model.protocol import Estimate
 from fedhist.privacy.guarantee import Trust
 from fedhist.privacy.shuffler import Shuffling
@@ -164,25 +162,6 @@ def test_distinct_items_are_drawn_alike_and_holders_tell() -> None:
     nobody = one_each(np.full(50, -1), keys)
     told = holds.answer(nobody, SeededStreams(nobody.ids, 3, "test"))
     assert told.arrays["reports"].tolist() == [-1] * 50
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"prefixes": packed(["011", "000"], 3)},
-        {"prefixes": packed(["000", "000"], 3)},
-        {"prefixes": packed(["00001"], 5)},
-        {"size": 3},
-        {"size": (1 << 22) + 1},
-        {"code": "gzip"},
-    ],
-)
-def test_a_query_that_nobody_can_answer_is_refused(change: Any) -> None:
-    with pytest.raises(ValueError, match=next(iter(change))):
-        dataclasses.replace(LEVELS[1], **change)
-    text, arrays = encode_fields(LEVELS[1])
-    with pytest.raises(WireError):
-        decode_query(CodePieces.wire_name, text, arrays | {"prefixes": np.zeros((2, 2), np.uint8)})
 
 
 # -- what is found

@@ -264,24 +264,6 @@ def test_empty_users_and_users_outside_the_domain(grid, delta):
     assert run(p, mixed).value.tolist() == [1, 2]
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"delta": 1.0}, "1.0"),
-        ({"clip": -1.0}, "-1.0"),
-        ({"clip": math.nan}, "nan"),
-        ({"grid": 0.0}, "0.0"),
-        ({"grid": 17.0}, "17.0"),
-        ({"grid": 1e-12}, "grid"),
-        ({"adjacency": "swap"}, "swap"),
-        ({"domain": Keys.of([])}, "domain"),
-    ],
-)
-def test_bad_parameters_are_refused_at_construction(change, told):
-    with pytest.raises(ValueError, match=told):
-        replace(BoundedHistogram.example(), **change)
-
-
 # -- configuration -------------------------------------------------------------------------------
 
 

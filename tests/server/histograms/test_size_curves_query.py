@@ -103,11 +103,3 @@ def summaries():
 def test_impossible_summaries_are_refused(bad):
     with pytest.raises(WireError):
         QUERY.check_summary(bad)
-
-
-@pytest.mark.parametrize(
-    "grid", [(), (0,), (1, 1), (3, 2), (1.5,), (2**31,), tuple(range(1, 4098))]
-)
-def test_bad_grids_are_refused(grid):
-    with pytest.raises(ValueError, match="threshold"):
-        SizeCurves(grid)

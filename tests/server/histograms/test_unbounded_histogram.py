@@ -77,35 +77,6 @@ def test_the_budget_is_split_eleven_to_one():
     assert (open_ended.choice_epsilon, open_ended.release_epsilon) == (INF, INF)
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"delta": 0.0}, "delta"),
-        ({"clip": 0}, "clip .* 0"),
-        ({"clip": 10.0}, "10.0"),
-        ({"clip": None, "clip_max": 0}, "clip_max"),
-        ({"clip": None, "threshold": "paper", "clip_max": 9}, "clip_max = 9"),
-        (SAMPLE | {"clip_max": 2**31}, "2147483648"),
-        ({"threshold": "median"}, "'median'"),
-        ({"threshold": "ramp"}, "exact-range"),
-        ({"mode": "printed"}, "mode"),
-        ({"epsilon_choice": 0.1}, "epsilon_choice"),
-        (SAMPLE | {"epsilon_choice": 1.0}, "1.0"),
-        ({"method": "keys"}, "clip = 10"),
-        ({"method": "keys", "clip": None, "mode": "paper"}, "mode = 'paper'"),
-        ({"method": "keys", "clip": None, "threshold": "paper"}, "threshold = 'paper'"),
-        ({"method": "both"}, "'both'"),
-        ({"epsilon_keys": 0.5}, "epsilon_keys"),
-        ({"clip": None, "epsilon_keys": 1.0}, "1.0"),
-        ({"clip": None, "epsilon_choice": 0.6}, "0.6"),
-        ({"clip": None, "most_keys": 0}, "got 0"),
-    ],
-)
-def test_wrong_configurations_are_refused(change, told):
-    with pytest.raises(ValueError, match=told):
-        replace(BASE, **change)
-
-
 # -- privacy -------------------------------------------------------------------------------------
 
 

@@ -263,28 +263,6 @@ def test_the_errors_that_are_promised_and_stated(
     assert np.mean(inside) >= 0.9 - 4 * math.sqrt(0.09 / np.size(inside))
 
 
-@pytest.mark.parametrize(
-    ("name", "bad"),
-    [
-        ("upto", [[4, 4], [1, 2]]),
-        ("upto", [[-1, 2], [1, 2]]),
-        ("upto", [[3, 1], [1, 2]]),
-        ("upto", [[0.5, 1], [1, 2]]),
-        ("upto", [1, 2]),
-        ("levels", [[0.1, 1.5], [0.5, 0.5]]),
-        ("levels", [[0.5, 0.1], [0.5, 0.5]]),
-        ("levels", [[math.nan, 0.5], [0.5, 0.5]]),
-        ("of", "items"),
-        ("n_bins", 1),
-        ("low", 1.0),
-    ],
-)
-def test_bad_questions_are_refused(name: str, bad: Any) -> None:
-    value = np.array(bad) if isinstance(bad, list) else bad
-    with pytest.raises(ValueError, match=name if isinstance(bad, list) else str(bad)):
-        replace(question(), **{name: value})
-
-
 def test_messages_are_checked() -> None:
     ids, query = np.arange(1, dtype=np.uint64), question()
     with pytest.raises(fh.WireError):

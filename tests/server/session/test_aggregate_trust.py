@@ -377,25 +377,6 @@ def test_whoever_drops_out_or_colludes_the_noise_that_is_left_is_enough(delta: f
         query.lift(Summary.merge(parts[:17]), 17)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"parties": 0},
-        {"tau_d": 0.5},
-        {"tau_c": -0.1},
-        {"tau_d": 0.3, "tau_c": 0.3},
-        {"kind": "skellam"},
-        {"bits": 48},
-        {"delta": 0.0},
-        {"place": 2, "rounds": 2},
-        {"epsilon": 0.0},
-    ],
-)
-def test_shares_of_bad_numbers_are_refused(bad: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(bad))}|half"):
-        dataclasses.replace(asked(GAUSS).share, **bad)
-
-
 def test_a_series_that_the_nodes_have_not_noised_is_refused() -> None:
     given = {"epsilon": 1.0, "delta": 1e-6, "discrete": True}
     with pytest.raises(FedhistError):

@@ -105,20 +105,3 @@ def test_messages_that_are_not_honest(bins, weight):
         NormHistogram(None, (1.0,), 1).check(report([1, 1], [1, 0]))
     with pytest.raises(WireError):
         query.check_summary(Summary(2, {"weight": np.array([2 * NORM_STEPS, 1])}))
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"edges": ()},
-        {"edges": (2.0, 1.0)},
-        {"edges": (-1.0,)},
-        {"edges": (math.nan,)},
-        {"norm": 3},
-        {"radius": -1.0},
-        {"domain": Keys.of([])},
-    ],
-)
-def test_wrong_parameters(wrong):
-    with pytest.raises(ValueError, match=r"got"):
-        NormHistogram(**({"domain": None, "edges": (1.0,), "norm": 1} | wrong))

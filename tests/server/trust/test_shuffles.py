@@ -77,23 +77,6 @@ def test_users_who_certainly_report() -> None:
     assert Shuffling(1.0, 1e-6, 10).least(batches=10) == 1  # alone, at worst
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"delta": 0.0},
-        {"delta": 1.0},
-        {"tau": 0.5},
-        {"tau": -0.1},
-        {"tau": math.nan},
-        {"n_users": 0},
-        {"colluders": -1},
-    ],
-)
-def test_a_target_that_is_none_is_refused(bad: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        dataclasses.replace(TARGET, **bad)
-
-
 # -- which epsilon, which report ---------------------------------------------------------------
 
 
