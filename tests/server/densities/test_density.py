@@ -31,15 +31,6 @@ def sample(n: int, T: Any, seed: int = 1, **how: Any) -> tuple[Users, Floats]:
     return spec.load().users, spec.on_grid(1024)
 
 
-def losses(protocol: Density, runs: int, T: Any, **how: Any) -> Floats:
-    """Integrated squared errors of runs on users drawn anew."""
-    found = []
-    for seed in range(runs):
-        users, exact = sample(protocol.n_users, T, seed, **how)
-        found.append(protocol.loss(run(protocol, users, seed)[0].value, exact))
-    return np.array(found)
-
-
 # -- the script ------------------------------------------------------------------------------------
 
 
@@ -93,29 +84,6 @@ def test_the_uniform_density_costs_nothing(given: dict[str, Any]) -> None:
 
 
 # -- its error -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("n", "T", "epsilon", "how", "runs", "most"),
-    [
-        (15_000, 40, 1.6, {}, 10, 0.0050),  # .0038 over 30 runs
-        (40_000, 20, 1.0, {"beta": (1.0, 3.0)}, 6, 0.0042),  # .0024
-        (8000, 4, 4.0, {"users": "dirichlet"}, 12, 0.012),
-    ],
-)
-def test_error_is_predicted(
-    n: int, T: int, epsilon: float, how: dict[str, Any], runs: int, most: float
-) -> None:
-    """One run deviates by half of the error at most, and so the average by .5 / sqrt(runs).
-
-    Bounds are four deviations away, so that a false alarm has probability 1e-4 each; ``most`` is
-    what the error was in longer runs, and three deviations more.
-    """
-    protocol = Density(epsilon, n, T)
-    found = losses(protocol, runs, T, **how)
-    expected = protocol.error(sample(n, T, **how)[0]).expected
-    assert abs(found.mean() / expected - 1) < 4 * 0.5 / math.sqrt(runs)
-    assert found.mean() < most
 
 
 def test_stderr_is_calibrated() -> None:
