@@ -161,6 +161,8 @@ def test_level_is_the_mass_where_the_mechanism_can_find_it():
         assert aim.level == (mass if aim.excess else error)
         assert "epsilon_choice" in aim.warnings[0]
     assert slope_aim(replace(public, mass=error)).level == error
+    below = [slope_aim(replace(public, mass=x * error)).excess for x in (0.45, 0.55)]
+    assert below == [True, False]
     near = slope_aim(replace(public, mass=0.95 * error))
     assert (near.level, near.warnings) == (error, ())
 

@@ -337,6 +337,16 @@ def test_steps_go_against_the_slope_and_stay_in_the_range():
     assert proof_step(2.0, 25, 3.0, 10.0, ends) == pytest.approx(2.0 - 0.3)
 
 
+def test_first_steps_by_hand():
+    """Nobody exceeds the middle, so that the slope is M; the noise is zero, its size is planned."""
+    users = from_rows(OTHERS, D)
+    task = make_task(users, steps=1, mass=2.0, n_users=50, c_max=100.0)
+    std = math.sqrt(2) * gaussian_multiplier(0.1, 1e-6)
+    assert search("dp-sgd", task, users, Silent())[0].clip == pytest.approx(10 * math.exp(-2 / std))
+    printed = 50.5 - 100 * 2 / math.hypot(50 * math.sqrt(2) + 2, std)
+    assert search("dp-sgd-paper", task, users, Silent())[0].clip == pytest.approx(printed)
+
+
 # -- regularized minimisers ----------------------------------------------------------------------
 
 steps = st.lists(st.integers(0, 40), min_size=1, max_size=5)

@@ -37,6 +37,14 @@ def test_gain_for_many_votes() -> None:
     assert vote_gain(0) == vote_gain(0, 1.0) == 0.0
 
 
+def test_deviation_of_a_score_of_no_vote() -> None:
+    """Sums of four votes with Laplace noise, 100,000 users: 2 percent are eight deviations."""
+    rng, law = np.random.default_rng(3), VoteLaw(scalar_channel("laplace", 4.0), 4, 4.0)
+    total = rng.choice([-1, 1], (100_000, 4)).sum(axis=1)
+    noise = 4.0 * rng.laplace(0, 2 / 4.0, 100_000)
+    assert (total + noise).std() == pytest.approx(law.deviation, rel=0.02)
+
+
 def test_sign_needs_fewer_users_than_clipped_sums() -> None:
     """Erratum 5: 2 to 5 times fewer for epsilon up to 2 (more still for an odd s)."""
     for epsilon in (0.5, 1.0, 2.0):
