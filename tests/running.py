@@ -94,6 +94,30 @@ def drive(script: Script, users: Users, seed: int = 0) -> tuple[Any, list[Query]
         query.check_summary(summary)
 
 
+class Recorder:
+    """Stands for the Curator: keeps what would be released, and how, without noise."""
+
+    grade = "simulated"
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any, dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def method(value: Any, **how: Any) -> Any:
+            value = np.array(value)
+            self.calls.append((name, value, how))
+            return value.argmax(axis=-1) if name.startswith("exponential") else value
+
+        return method
+
+    def sensitivities(self) -> dict[str, float]:
+        """What was declared of each release, by its label."""
+        return {
+            how["label"]: next(v for k, v in how.items() if k.endswith("sensitivity"))
+            for _, _, how in self.calls
+        }
+
+
 def recorded(kind: str, seed: int = 1) -> tuple[Noise, list[tuple[Any, float]]]:
     """Draw noise as simulations do; list the shape and scale or std of all that is of a kind."""
     drawn: list[tuple[Any, float]] = []

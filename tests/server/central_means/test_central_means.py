@@ -18,12 +18,12 @@ from fedhist.base.errors import WireError
 from fedhist.model.query import Report, Summary
 from fedhist.model.truths import Truth
 from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import Adjacency
+from fedhist.privacy.guarantee import Adjacency, zcdp_rho
 from fedhist.protocols import BoxMean, CentralMean
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import SeededStreams
-from tests.running import one_sample, run
+from tests.running import Recorder, drive, one_sample, run
 
 LINE: dict[str, Any] = {"epsilon": 1.0, "low": -1.0, "high": 1.0, "delta": 0.0}
 WIDE: dict[str, Any] = {"epsilon": 1.0, "n_users": 1000, "low": -100.0, "high": 100.0}
@@ -140,6 +140,15 @@ def test_all_steps_together_spend_the_budget(n: int, d: int) -> None:
     spent = run(protocol, some(n, d=d)).estimate.ledger.spent()
     assert 0.95 <= spent.epsilon <= 1.0 + 1e-9
     assert spent.delta <= 1e-6 * (1 + 1e-9)
+
+
+def test_looks_that_share_a_budget_have_noise_for_two_radii() -> None:
+    """Of rho 8 and 5 percent are for the drawn radii."""
+    recorder, protocol = Recorder(), CentralMean(epsilon=1.0, n_users=2000, box=1.0, dimension=16)
+    drive(protocol.rounds(recorder), some(2000, d=16))  # type: ignore[arg-type]
+    looks = [how for name, _, how in recorder.calls if name == "gaussian_zcdp"]
+    assert [how["l2_sensitivity"] for how in looks] == pytest.approx([2 * STEPS] * 3)
+    assert sum(how["rho"] for how in looks) == pytest.approx(0.87 * zcdp_rho(1.0, 1e-6))
 
 
 # -- steps from public numbers ---------------------------------------------------------------------

@@ -17,7 +17,7 @@ from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
 from fedhist.users.keys import Keys
 from server.distributions.centred import centred_task, combined, radius_scores
 from server.distributions.distribution import Distribution
-from tests.running import recorded, result, run, secure, streams, table_users
+from tests.running import Recorder, drive, recorded, result, run, secure, streams, table_users
 
 DOMAIN = Keys.of(["b", "a", "お茶"])
 CENTRE = np.array([0.5, 0.25, 0.25])
@@ -163,6 +163,16 @@ def test_the_noise_is_for_the_radius():
     zcdp, analytic = math.sqrt(0.5 / left), gaussian_multiplier(task.third, 1e-6)
     wanted = [min(zcdp, analytic)] * 2  # whole numbers, of many steps, and real ones
     assert stds == pytest.approx([2 * FRAME_STEPS * z for z in wanted], rel=1e-6)
+
+
+@pytest.mark.parametrize(("epsilon", "kind"), [(1.0, "gaussian_zcdp"), (30.0, "gaussian")])
+def test_every_release_declares_its_sensitivity(epsilon, kind):
+    """Scores of radii and far users by 1, as above; two rows of 2^20 steps; in zCDP or not."""
+    recorder, protocol = Recorder(), settings(10, 400, 5000, epsilon=epsilon, discrete=False)
+    drive(protocol.rounds(recorder), population(10, 400, 5000, 0))
+    told = recorder.sensitivities()
+    assert [told[x] for x in ("radius", "far users", "offsets")] == [1, 1, 2 * FRAME_STEPS]
+    assert recorder.calls[-1][0] == kind
 
 
 def test_basic_composition_where_it_gives_less_noise():

@@ -33,7 +33,7 @@ from server.printed.ragged_distribution import (
 )
 from server.session.curator import Curator
 from server.session.journal import Journal
-from tests.running import drive, table_users
+from tests.running import drive, recorded, table_users
 
 RULES = {"em": em_search, "dyadic": dyadic_search}
 TEA = Keys.of(["tea"])
@@ -109,6 +109,12 @@ def test_sensitivities_are_attained_and_never_passed() -> None:
         tails = np.cumsum(x[::-1])[:-1] - np.cumsum(y[::-1])[:-1]  # s-hat counts one of these
         worst_tail = max(worst_tail, np.abs(tails).max())
     assert (worst_l1, worst_score, worst_tail) == (2, 1, 1)
+
+
+def test_the_noise_of_dyadic_is_for_that_sensitivity() -> None:
+    noise, drawn = recorded("discrete_laplace")
+    drive(dyadic_search(task(8, 40, 0.5), Curator(Ledger(), noise, Journal())), drinkers([5] * 40))
+    assert {scale for _, scale in drawn} == {2 / 0.5}
 
 
 def log_law(sizes: tuple[int, ...], t: MedianTask, z: np.ndarray[Any, Any]) -> Any:

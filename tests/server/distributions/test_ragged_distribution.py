@@ -30,7 +30,7 @@ from server.printed.ragged_distribution import (
 )
 from server.session.session import Session
 from simulations.runtimes.inline import InlinePopulation
-from tests.running import drive, secure, streams, table_users
+from tests.running import Recorder, drive, secure, streams, table_users
 from tests.running import result as run
 
 PAPER: dict[str, Any] = {"mode": "paper"}
@@ -52,23 +52,6 @@ def protocol_for(users: Users, **fields: Any) -> RaggedDistribution:
 
 
 # -- exact privacy of the second half --------------------------------------------------------------
-
-
-class Recorder:
-    """Stands for the Curator: keeps what would be released, without noise."""
-
-    grade = "simulated"
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, np.ndarray[Any, Any], dict[str, Any]]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        def method(value: Any, **how: Any) -> Any:
-            value = np.array(value)
-            self.calls.append((name, value, how))
-            return value.argmax(axis=1) if name == "exponential_rows" else value
-
-        return method
 
 
 @cache
@@ -110,6 +93,8 @@ def test_presence_has_the_declared_sensitivity(k: int, size: int) -> None:
         worst = max(worst, float(np.linalg.norm(x - y)))
     assert worst == pytest.approx(how["l2_sensitivity"], rel=1e-12)
     assert how["l2_sensitivity"] == pytest.approx(math.sqrt(min(k, 2 * size)))
+    ((_, _, pure),) = recorded(replace(task, delta=0.0), 3, a)
+    assert pure["l1_sensitivity"] == min(k, 2 * size)
 
 
 @pytest.mark.parametrize("mechanism", ["ks", "phs"])

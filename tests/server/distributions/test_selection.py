@@ -14,8 +14,8 @@ from server.distributions.distribution import MECHANISMS, Distribution
 from server.distributions.mechanisms import DistributionTask
 from server.distributions.selection import too_large
 from server.printed.distribution import dense, sparse
+from tests.running import Recorder, drive, table_users
 from tests.running import result as run
-from tests.running import table_users
 
 SELECTIONS = [MECHANISMS[name] for name in ("ks", "phs", "sparse")]
 
@@ -69,6 +69,12 @@ def test_a_sum_that_is_far_from_one_is_said() -> None:
     differ = table_users(rng.multinomial(200, own))
     (said,) = run(protocol_for(differ, 200), differ).warnings
     assert "distribution" in said
+
+
+def test_presence_has_noise_for_all_symbols_of_two_users() -> None:
+    users, recorder = population([0.1] * 10, 3, 20_000), Recorder()
+    drive(protocol_for(users, 3, mechanism="sparse").rounds(recorder), users)  # type: ignore[arg-type]
+    assert recorder.sensitivities()["presence"] == pytest.approx(math.sqrt(6))
 
 
 def test_rare_symbols_are_read_from_presence() -> None:
