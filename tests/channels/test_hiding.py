@@ -11,7 +11,6 @@ from oracle_laws import enumerated
 from fedhist.channels.bits import UnaryChannel, unary_law
 from fedhist.channels.hiding import distances, hiding_of
 from fedhist.channels.oracles import oracle_channel
-from fedhist.channels.scalar import OneBitChannel, scalar_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.privacy.shuffling import Hiding
 
@@ -82,23 +81,6 @@ def test_distances_of_bits_against_all_pairs(ones: int) -> None:
     known = hiding_of(channel).distances
     for t in distances(law):
         assert min(abs(t / x - 1) for x in known) < 1e-12
-
-
-@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
-def test_who_mixes(epsilon: float) -> None:
-    assert mixes(whole("krr", epsilon, 2), epsilon)  # 3-RR: two symbols and none
-    assert mixes(whole("krr", epsilon, 5), epsilon)
-    assert mixes(whole("hadamard", epsilon, 2), epsilon)  # K = 4
-    assert not mixes(whole("hadamard", epsilon, 6), epsilon)  # K = 8
-    assert not mixes(whole("unary", epsilon, 3), epsilon)
-    channel = oracle_channel("subset", epsilon, 5)
-    assert mixes(whole("subset", epsilon, 5), epsilon) == (channel.chosen == 1)
-    bits = unary_law(UnaryChannel(epsilon), 3)
-    assert bits is not None
-    assert not mixes(bits, epsilon)
-    sign = scalar_law(OneBitChannel(epsilon))
-    assert sign is not None
-    assert mixes(sign, epsilon)
 
 
 @pytest.mark.parametrize("kind", ["krr", "hadamard", "projective", "subset", "unary"])

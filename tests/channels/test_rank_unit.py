@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.stats import beta, kstest, norm
 
-from fedhist.channels.layers import Layers
 from fedhist.channels.rank_unit import (
     UNIT,
     RankUnit,
@@ -45,14 +44,6 @@ def test_variances_are_those_of_the_table(epsilon: float) -> None:
     assert limit * 0.995 < channel.v < duchi
     assert channel.v < limit * (1.031 if epsilon >= 6 else 1.02)
     assert channel.variance(0.5) == pytest.approx(channel.v - 0.25)
-
-
-def test_the_set_is_the_best_one() -> None:
-    channel = RankUnit(2.0, 16)
-    means = top_means(256, 16)
-    gains = [Layers(2.0, 256, c).gain * means[c - 1] for c in range(1, 256)]
-    assert channel.gain == max(gains)
-    assert channel.v == pytest.approx(25.78, abs=0.005)
 
 
 def test_order_statistics_of_the_sphere_in_space_are_archimedes() -> None:

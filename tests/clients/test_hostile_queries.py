@@ -111,14 +111,6 @@ def test_no_record_shows_in_a_status_a_shape_or_another_row(query: Query) -> Non
     query.check_summary(query.draw_summary(users, np.random.default_rng(1)))
 
 
-def test_a_range_without_width_has_one_bin_in_use() -> None:
-    """The shortest range: the votes are for bins all the same, never for none."""
-    functional = Coordinates(3, 0.0, LEAST)
-    query = BinVotes(functional, 65536, math.inf)
-    votes = answer(query, crowd(np.full((2, 3), math.inf))).arrays["votes"]
-    assert (np.bitwise_count(votes).sum(axis=1) == 1).all()
-
-
 ONE_OF_EACH: list[Query] = [
     BinVotes(Coordinates(3), 5, 1.0),
     BinVotes(Rotated(3, 1.0, 1), 5, 1.0),

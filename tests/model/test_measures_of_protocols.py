@@ -5,17 +5,12 @@ Counted on the protocols' examples.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from walked_users import Walked
 
-from fedhist.base.arrays import Array
-from fedhist.model.evaluation import by_records, first_pass, measured
+from fedhist.model.evaluation import by_records, measured
 from fedhist.model.registry import protocol_class
-from fedhist.protocols import BoundedHistogram
-from fedhist.users.batch import Users
 from server import predictor
 
 SEARCH = {"local-quantiles", "quantiles"}
@@ -54,21 +49,3 @@ def test_how_every_protocol_is_evaluated(
     whole = measured(protocol, users)
     assert known.diagnostics == pytest.approx(whole.diagnostics)
     np.testing.assert_allclose(known.truth, whole.truth, rtol=1e-9)
-
-
-def test_a_derived_class_that_says_otherwise_is_asked() -> None:
-    """What it does not say itself still comes from the measure."""
-
-    @dataclass(frozen=True)
-    class Halved(BoundedHistogram):
-        def truth(self, users: Users) -> Array:
-            return super().truth(users) / 2
-
-    usual = BoundedHistogram.example()
-    halved, users = Halved(**vars(usual)), usual.example_users()
-    assert by_records(halved)
-    assert not by_records(usual)
-    assert first_pass(halved) is None
-    known = measured(halved, users)
-    assert np.array_equal(known.truth, usual.truth(users) / 2)
-    assert known.error == usual.error(users)

@@ -11,14 +11,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
-from fedhist.model.protocol import Protocol
 from fedhist.privacy.adjacency import (
     ONE_COUNT,
     USER_LEVEL,
@@ -38,14 +35,7 @@ from fedhist.privacy.guarantee import (
     pure,
 )
 from fedhist.privacy.ledger import Ledger
-from fedhist.privacy.noise_source import Shape
 from fedhist.privacy.sensitivity import sensitivity_multipliers
-from fedhist.protocols import BoundedHistogram, CentralDensity, Quantiles
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
-from server.noise import SimulatedNoise
-from server.session.session import Session
-from simulations.runtimes.inline import InlinePopulation
 
 Database = tuple[str | None, ...]
 EMPTY, RECORDS = "", ("", "a", "b")
@@ -374,74 +364,3 @@ def test_approximate_zcdp_is_made_epsilon_delta_first() -> None:
     assert scaled(Release(1.0, 1e-6), 1.0, 2.0) is None  # a threshold: nothing is known
     assert scaled(pure(1.0), math.inf, 1.0) is None
     assert scaled(pure(1.0), 0.0, 1.0) == Release(0.0, 0.0, 0.0)
-
-
-# -- protocols -------------------------------------------------------------------------------------
-
-SAMPLES = {"levels": (0.1, 0.5, 0.8), "low": 0.0, "high": 1.0, "n_users": 1 << 20}
-CHARGED: list[tuple[type[Protocol], dict[str, Any]]] = [
-    (BoundedHistogram, {"domain": Keys.range(3), "clip": 4.0}),
-    (BoundedHistogram, {"domain": Keys.range(1), "clip": 4.0}),
-    (BoundedHistogram, {"domain": Keys.range(3), "clip": 4.0, "grid": 0.5}),
-    (CentralDensity, {"n_users": 500, "samples_per_user": 64, "level": 5}),
-    (Quantiles, {**SAMPLES, "levels": (0.2,), "kind": "em"}),
-    (Quantiles, {**SAMPLES, "kind": "tree"}),
-]
-
-
-class Drawn(SimulatedNoise):
-    """Keeps the sizes of what is drawn."""
-
-    sizes: ClassVar[list[float]] = []
-
-    def discrete_laplace(self, shape: Shape, scale: float) -> NDArray[np.int64]:
-        self.sizes.append(scale)
-        return super().discrete_laplace(shape, scale)
-
-    def laplace(self, shape: Shape, scale: float) -> Floats:
-        self.sizes.append(scale)
-        return super().laplace(shape, scale)
-
-    def exponential_rows(self, logits: Floats) -> NDArray[np.int64]:
-        self.sizes.append(1 / float(np.ptp(logits)))
-        return super().exponential_rows(logits)
-
-
-def spent_on(made: Protocol, users: Users) -> tuple[Ledger, list[float]]:
-    """Run a protocol: its ledger, and the sizes of its noise."""
-    Drawn.sizes.clear()
-    session = Session(made, lambda i: Drawn(1, i))
-    session.run(InlinePopulation([users], 1).ask)
-    return session.ledger, list(Drawn.sizes)
-
-
-@pytest.mark.parametrize("source", USER_LEVEL)
-@pytest.mark.parametrize(("cls", "given"), CHARGED)
-def test_the_cost_under_another_adjacency_buys_the_same_noise(
-    cls: type[Protocol], given: dict[str, Any], source: Adjacency
-) -> None:
-    """What a charge says of another adjacency is what the protocol itself would state there."""
-    if cls is CentralDensity and source is ADD_REMOVE:
-        pytest.skip("it divides by the number of users")
-    users = cls.example_users()
-    build: Any = cls
-
-    def made(epsilon: float, adjacency: Adjacency) -> Protocol:
-        made: Protocol = build(epsilon=epsilon, adjacency=adjacency.value, **given)
-        return made
-
-    ledger, sizes = spent_on(made(1.0, source), users)
-    (entry,) = ledger.entries
-    assert entry.moves is not None
-    for target in USER_LEVEL:
-        if target is ADD_REMOVE is not source and not ledger.null_safe:
-            continue
-        cost = entry.under(target).release
-        per_square = 8 if "em" in given.values() else 2
-        assert cost.rho == pytest.approx(cost.epsilon**2 / per_square)
-        there = made(cost.epsilon, target)
-        own = spent_on(there, users)[1]
-        if isinstance(there, CentralDensity):  # under replacement a number of users is charged too
-            moved = [p.query.sensitivity(target, 1) for p in (there, made(1.0, source))]
-            own = [size * moved[1] / moved[0] for size in own]
-        assert own == pytest.approx(sizes)

@@ -208,21 +208,6 @@ def test_the_size_of_the_fold_counts_and_not_the_total() -> None:
     assert shuffled_epsilon(16_000, 6.157, 1e-6, MIXES) == pytest.approx(1.163, abs=3e-3)
 
 
-@pytest.mark.parametrize("known", [Hiding(), MIXES, Hiding(distances=(0.3,))])
-def test_monotone_in_every_argument(known: Hiding) -> None:
-    sizes, locals_, deltas = (1, 2, 30, 1000, 50_000), (0.2, 1.0, 4.0, 9.0), (1e-9, 1e-6, 1e-3)
-    by_n = [shuffled_epsilon(n, 4.0, 1e-6, known) for n in sizes]
-    by_local = [shuffled_epsilon(5000, x, 1e-6, known) for x in locals_]
-    by_delta = [shuffled_epsilon(5000, 4.0, d, known) for d in deltas]
-    assert by_n == sorted(by_n, reverse=True)
-    assert by_n[0] <= 4.0
-    assert by_local == sorted(by_local) or known.distances  # one distance for all is no channel
-    assert by_delta == sorted(by_delta, reverse=True)
-    curve = [shuffled_delta(5000, 4.0, e, known) for e in np.linspace(0.0, 4.0, 9)]
-    assert curve == sorted(curve, reverse=True)
-    assert curve[-1] == 0.0
-
-
 def test_the_target_is_met_within_the_rounding_of_a_ledger() -> None:
     for n in (30, 1000, 20_000):
         local = calibrate(0.7, 1e-6, n, lambda _: MIXES)

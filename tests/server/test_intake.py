@@ -85,36 +85,19 @@ def bad_replies() -> dict[str, Message]:
     }
 
 
-REASONS = [
-    "the client failed: ValueError: bad",
-    "the client failed: no reason given",
-    "the client refused: a user's budget is spent",
-    "an answer to another query",
-    "'counts' holds nan",
-    "outside",
-    "shape",
-    "wire version 99",
-    "not a fedhist message",
-]
-
-
-def test_every_bad_reply_is_tried() -> None:
-    assert list(bad_replies()) == REASONS
-
-
-@pytest.mark.parametrize("reason", REASONS)
-def test_bad_replies_are_counted_with_their_reason(reason: str) -> None:
-    replies = [summary(0), bad_replies()[reason]]
-    with pytest.raises(MissingReplies, match="1 of 2 replies are missing") as caught:
-        Intake(QUERY, DIGEST).collect(replies, 2)
-    (why,) = caught.value.reasons
-    assert reason in why
-    assert (caught.value.expected, caught.value.got) == (2, 1)
-    # with min_replies the run goes on, over those that answered
-    got = Intake(QUERY, DIGEST).collect(replies, 2, min_replies=1)
-    assert (got.replies, got.summary.n_users) == (1, 3)
-    assert got.summary.sums["counts"].tolist() == [1.0, 2.0]
-    assert sum(got.dropped.values()) == 1
+def test_bad_replies_are_counted_with_their_reason() -> None:
+    """With min_replies the run goes on, over those that answered."""
+    for reason, bad in bad_replies().items():
+        replies = [summary(0), bad]
+        with pytest.raises(MissingReplies, match="1 of 2") as caught:
+            Intake(QUERY, DIGEST).collect(replies, 2)
+        (why,) = caught.value.reasons
+        assert reason in why
+        assert (caught.value.expected, caught.value.got) == (2, 1)
+        got = Intake(QUERY, DIGEST).collect(replies, 2, min_replies=1)
+        assert (got.replies, got.summary.n_users) == (1, 3)
+        assert got.summary.sums["counts"].tolist() == [1.0, 2.0]
+        assert sum(got.dropped.values()) == 1
 
 
 def test_a_second_sum_of_a_node_is_left_out() -> None:

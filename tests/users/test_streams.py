@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedhist.base.hashing import GOLDEN, MASK64, mix64
+from fedhist.base.hashing import GOLDEN, MASK64
 from fedhist.users.streams import (
     SeededStreams,
     Streams,
@@ -127,31 +127,6 @@ def test_bernoulli_bits_law(which: int, probability: float) -> None:
     assert abs(ones.sum() - n_bits * mean) < 5 * np.sqrt(n_bits * variance)
     if variance > 100:
         assert stats.chi2.sf(np.sum((ones - mean) ** 2) / variance, n_bits) > 1e-7
-
-
-def slow_bernoulli_bits(key: int, threshold: int, n_bits: int) -> int:
-    """Compare each lane's 64-bit number with the threshold, bit by bit, in Python integers."""
-    out = 0
-    for bit in range(n_bits):
-        block, lane = divmod(bit, 64)
-        number = 0
-        for level in range(64):
-            counter = (key + (block * 64 + level + 1) * GOLDEN) & MASK64
-            word = int(mix64(np.array([counter], dtype=np.uint64))[0])
-            number = number << 1 | (word >> lane & 1)
-        out |= (number < threshold) << bit
-    return out
-
-
-@pytest.mark.parametrize("probability", [2.0**-64, 1e-9, 0.2, 0.5, 0.75, 0.9999999])
-def test_bernoulli_bits_equal_the_slow_comparison(probability: float) -> None:
-    """The bit-sliced kernel is the comparison U < threshold, exactly, for every lane."""
-    streams = seeded(3).substream("votes")
-    threshold = int(integer_threshold(probability)[()])
-    fast = streams.bernoulli_bits(70, probability)
-    for u in range(3):
-        packed = int(fast[u, 0]) | int(fast[u, 1]) << 64
-        assert packed == slow_bernoulli_bits(int(streams.keys[u]), threshold, 70)
 
 
 def test_system_bits_use_the_same_comparison(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,12 +173,3 @@ def test_lookup_matches_items_in_any_script():
     total = clipped_counts(users.counts, lookup, 4, 1e6, 1, 0.0, CHUNK)
     assert total.tolist() == [5, 3, 0, 1]
     assert domain_lookup(domain, domain) is None
-
-
-def test_items_outside_the_domain_do_not_enter_the_norm():
-    users = Users.from_records({"u": {"in": 3, "out": 1 << 40}})
-    lookup = domain_lookup(Keys.of(["in"]), users.vocabulary)
-    for norm in (1, 2):
-        for grid in (0.0, 1.0):
-            total = clipped_counts(users.counts, lookup, 1, 3.0, norm, grid, CHUNK)
-            assert total.tolist() == [3]

@@ -111,40 +111,6 @@ def test_counts_drawn_item_by_item_are_hypergeometric(row, clip):
     assert chi_square_passes(np.bincount(given, minlength=row[1] + 1), len(given) * rest)
 
 
-def test_the_two_ways_to_draw_counts_agree():
-    """The same user just below and just above the number of tokens where the way changes."""
-    row, n = (90, 60, 150), 60_000
-    edge = MANY * (len(row) + 4)
-    for clip in (edge, edge + 1):
-        found = samples(row, clip, n)
-        for j, held in enumerate(row):
-            observed = np.bincount(found[:, j], minlength=held + 1)
-            expected = n * hypergeom.pmf(np.arange(held + 1), sum(row), held, clip)
-            assert chi_square_passes(observed, expected)
-
-
-@pytest.mark.parametrize(
-    ("held", "others", "c"),
-    [
-        (1, 1, 1),
-        (5, 3, 4),
-        (3, 5, 7),
-        (1000, 10, 900),
-        (10**6, 2 * 10**6, 10**5),
-        (7, 10**9, 10**6),
-    ],
-)
-def test_inversion_of_the_hypergeometric_law(held, others, c):
-    u = np.concatenate([np.linspace(1e-12, 1 - 1e-12, 501), [1e-15, 1 - 1e-15]])
-    x = np.array([sampling._hypergeometric(float(held), float(others), float(c), v) for v in u])
-    assert (np.diff(x[:501]) >= 0).all()
-    assert x.min() >= max(0, c - others)
-    assert x.max() <= min(held, c)
-    cdf = hypergeom(held + others, held, c)
-    assert (cdf.cdf(x - 1) <= u + 1e-7).all()
-    assert (cdf.cdf(x) >= u - 1e-7).all()
-
-
 @njit
 def many_below(n, counter, out):
     for i in range(out.shape[0]):
@@ -212,12 +178,6 @@ def test_a_sample_is_a_part_of_exactly_that_size(clip, keep_zeros):
     # what one user keeps depends on nobody else
     part = random_clip(users.slice(150, 300).counts, clip, words(n)[150:])
     np.testing.assert_array_equal(dense(part, 150, d), got[150:])
-
-
-def test_users_who_fit_are_left_as_they_are():
-    items = same_users((3, 1, 2), 5)
-    for clip in (6, 7, 1 << 31):
-        assert (dense(random_clip(items, clip, words(5)), 5, 3) == [3, 1, 2]).all()
 
 
 def test_huge_counts():

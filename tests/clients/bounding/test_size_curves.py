@@ -7,8 +7,6 @@ import pytest
 
 from clients.bounding.size_curves import SHARE_PARTS, size_curves
 from fedhist.users.batch import Users
-from fedhist.users.columns import Items
-from fedhist.users.keys import Keys
 
 GRIDS = [(1,), (10,), (1, 2, 3, 4, 7), (5, 8, 40), (1, 100, 10_000), (3, 2**31 - 1)]
 NAMES = ["お茶", "tea", "", "a\0b", "🙂"]
@@ -85,27 +83,3 @@ def test_one_user_never_adds_more_than_its_bounded_share(seed):
         assert total <= min(m, c) * SHARE_PARTS
         # and next to nothing is lost
         assert min(m, c) - Fraction(total, SHARE_PARTS) < Fraction(c * len(names), 2**30)
-
-
-@pytest.mark.parametrize("more", [0, 500])
-def test_the_vocabulary_is_only_a_dictionary(more):
-    """Its order, and items nobody has, do not show; nor does how users are cut into batches."""
-    users, _ = population(3, n=60)
-    grid = (1, 4, 9, 100)
-    want = size_curves(users.counts, grid)
-    v = users.counts
-    names = [*v.vocabulary, *(f"unused {j}" for j in range(more))]
-    order = np.random.default_rng(0).permutation(len(names))
-    place = np.argsort(order).astype(np.uint32)
-    other = Items(Keys.of([names[j] for j in order]), v.indptr, place[v.item], v.count)
-    for items in (other, Items(other.vocabulary, v.indptr, other.item, v.count.astype(np.uint64))):
-        found = size_curves(items, grid)
-        assert list(found[0]) == list(want[0])
-        for a, b in zip(found[1:], want[1:], strict=True):
-            assert np.array_equal(a, b)
-    total = {k: np.zeros(len(grid), np.int64) for k in want[0]}
-    for batch in users.blocks(7):
-        keys, shares, _, _ = size_curves(batch.counts, grid)
-        for key, row in zip(keys, shares, strict=True):
-            total[key] += row
-    assert np.array_equal(np.array(list(total.values())), want[1])

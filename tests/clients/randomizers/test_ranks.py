@@ -85,14 +85,6 @@ def test_what_is_not_finite_is_the_null_record(bad: float) -> None:
     assert (report(x, channel) == report(np.zeros((50, 3)), channel)).all()
 
 
-def test_tiny_and_huge_vectors() -> None:
-    channel = RankUnit(math.log(1e9), 3)
-    tiny = report(np.tile([1e-320, 0.0, 0.0], (50, 1)), channel)
-    assert (tiny == report(np.zeros((50, 3)), channel)).all()  # both are e_1 or -e_1, by half
-    huge = report(np.tile([0.0, 1e299, 0.0], (50, 1)), channel)
-    assert (huge == report(np.tile([0.0, 1.0, 0.0], (50, 1)), channel)).all()
-
-
 @pytest.mark.parametrize(("d", "epsilon", "n"), [(3, 2.0, 1_000_000), (16, 2.0, 150_000)])
 def test_reports_are_unbiased_with_the_variance_of_the_channel(
     d: int, epsilon: float, n: int

@@ -144,24 +144,6 @@ def test_jumps_are_logarithmic_to_more_than_110_bits(scale):
             assert 0 <= p**k / k - c <= mpmath.mpf(2) ** -127
 
 
-@pytest.mark.parametrize(("scale", "honest"), [(0.7, 1), (4.0, 3), (9.0, 80)])
-def test_a_poisson_number_of_jumps_is_negative_binomial(scale, honest):
-    """Both laws as enumerated above, compounded, against the masses in the specification."""
-    size = math.ceil(30 * scale)
-    p = math.exp(-1 / scale)
-    rate = -math.log1p(-p) / honest
-    k = np.arange(1, size)
-    jump = np.concatenate([[0.0], p**k / k / -math.log1p(-p)])
-    total, power = np.zeros(size), np.eye(1, size)[0]
-    for j in range(60):
-        total += math.exp(j * math.log(rate) - rate - math.lgamma(j + 1)) * power
-        power = np.convolve(power, jump)[:size]
-    r = 1 / honest
-    k = np.arange(size)
-    expected = stats.nbinom.pmf(k, r, 1 - p)
-    assert total == pytest.approx(expected, rel=1e-8, abs=1e-14)
-
-
 def test_draws_at_the_edges_of_the_table():
     """Words just below an entry, at it, and behind the last one; both words count."""
     exact = exact_differences(3.0, 2)

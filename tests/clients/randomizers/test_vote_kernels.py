@@ -7,7 +7,7 @@ import pytest
 
 from clients.randomizers.scalars import add_votes, unary_votes
 from fedhist.channels.bits import BitTally, UnaryChannel, n_words
-from fedhist.users.streams import SeededStreams, Streams, SystemStreams
+from fedhist.users.streams import SeededStreams, Streams
 
 
 def slow_sums(votes: np.ndarray, n_bits: int, fold: np.ndarray, n_folds: int) -> np.ndarray:
@@ -47,15 +47,3 @@ def test_the_sums_are_those_of_the_reports(n: int, n_bits: int, ones: int, n_fol
     fused = vote_sums(wanted, n_bits, channel, fold, n_folds, streams(n))
     assert fused.dtype == np.int64
     np.testing.assert_array_equal(fused, slow_sums(votes, n_bits, fold, n_folds))
-
-
-@pytest.mark.parametrize("fold", [[0, 2], [-1, 0], [0]])
-@pytest.mark.parametrize("streams_of", [streams, SystemStreams])
-def test_folds_out_of_range(fold: list[int], streams_of: type[Streams]) -> None:
-    with pytest.raises(ValueError, match="fold"):
-        vote_sums(np.zeros(2, dtype=int), 4, UnaryChannel(1.0), np.array(fold), 2, streams_of(2))
-
-
-def test_a_stream_for_every_row() -> None:
-    with pytest.raises(ValueError, match="3 streams"):
-        vote_sums(np.zeros(2, dtype=int), 4, UnaryChannel(1.0), np.zeros(2, int), 1, streams(3))

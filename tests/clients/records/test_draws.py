@@ -93,19 +93,6 @@ def test_every_subset_of_tokens_is_as_likely(k: int) -> None:
     assert_law(kept, law)
 
 
-def test_every_subset_of_distinct_items_is_as_likely_and_keeps_its_counts() -> None:
-    users = everybody(RECORD)
-    kept = Counter(records(draw_subset(users, 2, streams(users), distinct=True)))
-    pairs = combinations(sorted(RECORD), 2)
-    assert_law(kept, {tuple([a] * RECORD[a] + [b] * RECORD[b]): 1 / 6 for a, b in pairs})
-
-
-def test_every_subset_of_samples_is_as_likely_and_keeps_their_order() -> None:
-    users = everybody([4.0, 1.0, 3.0, 0.5, 2.0])
-    kept = Counter(records(draw_subset(users, 3, streams(users))))
-    assert_law(kept, dict.fromkeys(combinations([4.0, 1.0, 3.0, 0.5, 2.0], 3), 1 / 10))
-
-
 def test_a_draw_is_a_users_own() -> None:
     """Whatever the batch; other substreams and other seeds draw others."""
     users, domain = mixed(), Keys.of([f"item-{j}" for j in range(90)])
@@ -144,3 +131,13 @@ def test_who_has_no_more_than_k_keeps_all_of_it(distinct: bool) -> None:
         assert size == 5 or a == b
     with pytest.raises(ValueError, match="0"):
         draw_subset(users, 0, streams(users))
+
+
+def test_every_subset_of_items_or_samples_is_as_likely_and_kept_whole() -> None:
+    users = everybody(RECORD)
+    kept = Counter(records(draw_subset(users, 2, streams(users), distinct=True)))
+    pairs = combinations(sorted(RECORD), 2)
+    assert_law(kept, {tuple([a] * RECORD[a] + [b] * RECORD[b]): 1 / 6 for a, b in pairs})
+    users = everybody([4.0, 1.0, 3.0, 0.5, 2.0])
+    kept = Counter(records(draw_subset(users, 3, streams(users))))
+    assert_law(kept, dict.fromkeys(combinations([4.0, 1.0, 3.0, 0.5, 2.0], 3), 1 / 10))

@@ -10,29 +10,10 @@ import pytest
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report, Summary
 from fedhist.users.batch import Users
-from fedhist.users.streams import SeededStreams
 from server.baselines.naive_mean import NaiveMean
 from simulations.runs.run import run
 
 BASE = NaiveMean(epsilon=1.0, n_users=40, samples_per_user=3)
-CONFIGURATIONS: list[dict[str, Any]] = [
-    {"kind": "onebit"},
-    {"kind": "laplace"},
-    {"kind": "piecewise", "dimension": 3, "low": -2.0, "high": 4.0},
-    {"kind": "onebit", "method": "one-item"},
-    {"kind": "laplace", "method": "one-item", "dimension": 2, "epsilon": 4.0},
-    {"kind": "piecewise", "method": "one-item", "epsilon": 3.0},
-    {"geometry": "l2", "dimension": 3, "radius": 2.0},
-    {"geometry": "l2", "dimension": 2, "method": "one-item"},
-    {"geometry": "l2", "dimension": 1},
-]
-
-
-def label(c: dict[str, Any]) -> str:
-    return "-".join(str(v) for v in c.values())
-
-
-each = pytest.mark.parametrize("changes", CONFIGURATIONS, ids=label)
 
 
 def ragged_users(d: int, seed: int = 0) -> Users:
@@ -55,31 +36,6 @@ def conclude(protocol: NaiveMean, summary: Summary) -> Any:
     except StopIteration as end:
         return end.value
     raise AssertionError("a second query")
-
-
-@each
-def test_the_aggregate_path_has_the_law_of_the_reports(changes: dict[str, Any]) -> None:
-    """Means of the summed reports within 5 standard errors (5e-5 for all cases).
-
-    Variances are compared in tests/channels/test_summed_reports.py.
-    """
-    protocol = replace(BASE, **changes)
-    query, users = protocol.query, ragged_users(protocol.dimension)
-    rng, repeats = np.random.default_rng(3), 250
-    a = [query.draw_summary(users, rng) for _ in range(repeats)]
-    b = [
-        query.answer_folded(users, lambda c, s=seed: SeededStreams(c.ids, s, "test"))
-        for seed in range(repeats)
-    ]
-    for x, y in zip(a, b, strict=True):
-        assert x.n_users == y.n_users
-        for name in x.sums.keys() - {"reports"}:
-            assert np.array_equal(x.sums[name], y.sums[name])
-        assert x.sums["reports"].dtype == y.sums["reports"].dtype
-        query.check_summary(x)
-    first, second = (np.array([s.sums["reports"] for s in part], dtype=float) for part in (a, b))
-    spread = np.sqrt((first.var(axis=0) + second.var(axis=0)) / repeats)
-    assert (np.abs(first.mean(axis=0) - second.mean(axis=0)) <= 5 * spread).all()
 
 
 def test_spec_figures() -> None:

@@ -18,7 +18,6 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.query import Report, Summary
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.streams import SeededStreams
 from server.frequency_oracles.frequency_oracle import FrequencyOracle
 from simulations.runs.run import run
 
@@ -83,46 +82,6 @@ def test_the_error_by_the_enumerated_law(cls: Maker) -> None:
     assert (bound.loss, bound.exact) == ("squared l2", True)
     assert bound.expected == pytest.approx(variance.sum(), rel=1e-12)
     assert protocol.truth(users) == pytest.approx(shares.mean(axis=0), abs=1e-14)
-
-
-@each
-def test_the_aggregate_path_has_the_law_of_the_reports(cls: Maker) -> None:
-    """Means of the estimates equal the truth, and the mean losses agree, each within 5 sigma.
-
-    False alarm below 1e-4 for all cases.
-    """
-    users, repeats = mixed_users(), 400
-    protocol = cls(1.0, DOMAIN)
-    query, truth = protocol.query, protocol.truth(users)
-    rng = np.random.default_rng(2)
-    drawn = [query.draw_summary(users, rng) for _ in range(repeats)]
-    made = [
-        query.answer_folded(users, lambda c, s=seed: SeededStreams(c.ids, s, "test"))
-        for seed in range(repeats)
-    ]
-    expected = protocol.error(users).expected
-    for part in (drawn, made):
-        for summary in part:
-            query.check_summary(summary)
-        shares = np.array([query.shares(s) for s in part])
-        spread = shares.std(axis=0) / math.sqrt(repeats)
-        assert (np.abs(shares.mean(axis=0) - truth) < 5 * spread).all()
-        losses = np.square(shares - truth).sum(axis=1)
-        assert abs(losses.mean() - expected) < 5 * losses.std() / math.sqrt(repeats)
-        assert losses.std() / math.sqrt(repeats) < 0.05 * expected
-    assert drawn[0].sums.keys() == made[0].sums.keys()
-    assert all(drawn[0].sums[k].dtype == made[0].sums[k].dtype for k in made[0].sums)
-
-
-@pytest.mark.parametrize("epsilon", [0.05, 0.5, 1.0, 4.0, 10.0])
-def test_noise_coefficients(epsilon: float) -> None:
-    """The papers' forms: 4 e^eps / (e^eps - 1)^2 and (e^eps + 1)^2 / (e^eps - 1)^2."""
-    e = math.exp(epsilon)
-    forms = {"unary": (4 * e / (e - 1) ** 2, 2.0), "hadamard": (((e + 1) / (e - 1)) ** 2, 0.0)}
-    for kind in KINDS:
-        noise = FrequencyOracle(epsilon, DOMAIN, kind=kind).query.channel.noise
-        if kind in forms:
-            assert noise == pytest.approx(forms[kind], rel=1e-9, abs=1e-9)
 
 
 @each

@@ -21,10 +21,8 @@ from server.printed.histograms import PRINTED_RULES
 from simulations.experiments.norm_index import NormIndex
 from tests.running import result as run
 from tests.running import table_users
-from tests.server.histograms.best_clip import best_clip
 
 ZERO, REPLACE, ADD = "zero-out-user", "replace-user", "add-remove-user"
-INF = math.inf
 
 
 def heavy_users(n, d, seed=0, mean=20.0, exponent=1.0):
@@ -146,18 +144,6 @@ def test_runs_lose_what_the_law_of_the_choice_says(parts):
     assert abs(losses.mean() - expected) < 4.5 * standard_error
 
 
-@pytest.mark.parametrize(
-    ("n", "d", "delta", "most"), [(20000, 100, 1e-6, 1.15), (5000, 200, 0.0, 1.15)]
-)
-def test_choice_costs_little(n, d, delta, most):
-    """Expected error over that of the best threshold at the budget of the release; no chance."""
-    users = heavy_users(n, d)
-    noise = "gaussian" if delta else "auto"
-    p = AdaptiveHistogram(users.vocabulary, 1.1, delta, epsilon_choice=0.1, noise=noise)
-    best = best_clip(users, p.domain, p.norm, p.at(1.0, p.norm).noise, nonneg=True, per_octave=8)[1]
-    assert mixture(p, users) < most * best
-
-
 def test_noise_is_laplace_only_where_that_is_less_however_broad_users_are():
     """sqrt(d) d / epsilon against d sigma sqrt(2 / pi), at the budget of the release."""
     sigma = gaussian_multiplier(0.8, 1e-6)
@@ -202,25 +188,3 @@ def test_odd_populations(rows, delta):
     assert (estimate.value >= 0).all()
     assert math.isfinite(p.error(users).expected)
     assert p.clip_min <= estimate.public["clip"] <= p.clip_max
-
-
-def test_everything_outside_the_domain():
-    users = Users.from_records({"u": {"rye": 3}, "v": {"oat": 1, "rye": 2}})
-    p = AdaptiveHistogram(Keys.of(["tea"]), 5.0)
-    estimate = run(p, users)
-    assert estimate.value.shape == (1,)
-    assert p.truth(users).tolist() == [0.0]
-    quiet = run(replace(p, epsilon=INF), users)
-    assert quiet.value.tolist() == [0.0]
-    assert "lower end" in quiet.warnings[-1]
-
-
-def test_resolve_takes_the_public_domain():
-    users = heavy_users(5, 3)
-    found, not_private = AdaptiveHistogram.resolve({"epsilon": 1.0}, users, users.vocabulary)
-    assert found["domain"] == users.vocabulary
-    assert not_private == []
-    found, _ = AdaptiveHistogram.resolve({"epsilon": 1.0, "domain": ["a", "b"]}, users, None)
-    assert list(found["domain"]) == ["a", "b"]
-    with pytest.raises(ValueError, match="domain"):
-        AdaptiveHistogram.resolve({"epsilon": 1.0}, users, None)

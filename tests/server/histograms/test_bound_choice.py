@@ -241,16 +241,6 @@ def test_the_choice_is_as_private_as_it_says(task):
         assert worst > 0.25 * task.epsilon
 
 
-def test_the_empty_user_and_nobody_are_the_same():
-    """Add-remove is calibrated as zeroing out: the empty record changes nothing."""
-    for task in TASKS:
-        rows = OTHERS[1]
-        assert np.array_equal(law(task, of(rows)), law(task, of([*rows, {}])))
-        added = replace(task, adjacency=ADD)
-        if task.adjacency is ZERO:
-            assert np.array_equal(law(added, of(rows)), law(task, of(rows)))
-
-
 # -- usefulness ----------------------------------------------------------------------------------
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy.stats import poisson
 
-from fedhist.privacy.noise_law import NoiseLaw
 from server.histograms.poisson_debiasing import (
     clipped_mean,
     clipped_mean_slope,
@@ -109,23 +108,6 @@ def test_unbiased_on_poisson_data_and_stderr_true(rate, clip):
     curved = poisson.pmf(clip - 1, rate) * spread / (2 * slope**3)  # h'' = -P(X = C - 1)
     assert abs(error.mean()) <= 4.5 * stated / math.sqrt(repeats) + abs(curved) * 1.2
     assert error.std() / stated == pytest.approx(1, abs=4.5 / math.sqrt(2 * repeats) + 0.01)
-
-
-def test_variance_of_the_noise_term_has_the_factor_two():
-    """The paper's (16), (17), (19), (22) have (C / n epsilon)^2; Laplace noise has twice that.
-
-    3e5 draws; the sample variance of a Laplace variable has relative std sqrt(5 / 3e5) = 0.0041,
-    so that 2 % is passed by a correct program except with probability 1e-6.
-    """
-    n, clip, epsilon = 1000, 5, 0.5
-    law = NoiseLaw("laplace", clip / epsilon)
-    assert law.std**2 / n**2 == pytest.approx(2 * (clip / (n * epsilon)) ** 2, rel=1e-14)
-    # at a slope of 1 (rate far below C) nothing but the noise is left of the standard error
-    stated = float(debiased_stderr(np.array([1e-4]), n, clip, law.std)[0]) ** 2 / n**2
-    assert stated == pytest.approx(2 * clip**2 / (n * epsilon) ** 2, rel=1e-9)
-    z = np.random.default_rng(3).laplace(0, clip / epsilon, 300_000)
-    rates = rate_of_mean((500.0 + z) / n, clip)
-    assert rates.var() / (clip / (n * epsilon)) ** 2 == pytest.approx(2, rel=0.02)
 
 
 def test_stderr_is_infinite_at_the_cap():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,11 +13,9 @@ from server.quantiles.curves import (
     decoded,
     encoded,
     fitted_bins,
-    node_sums,
     quantile_bins,
     root_column,
     squared_change,
-    tree_widths,
 )
 
 
@@ -61,15 +58,6 @@ def test_a_tree_is_fitted_by_least_squares(widths: tuple[int, ...], n_bins: int)
     ])  # fmt: skip
     slow = np.linalg.lstsq(design, np.concatenate(nodes), rcond=None)[0]
     assert fitted_bins(nodes, widths) == pytest.approx(slow)
-
-
-def test_what_is_consistent_stays() -> None:
-    bins = np.arange(37.0)
-    widths = tree_widths(37)
-    assert widths[-1] == 1
-    assert all(a % b == 0 for a, b in pairwise(widths))
-    nodes = [node_sums(bins, w) for w in widths]
-    assert fitted_bins(nodes, widths) == pytest.approx(bins)
 
 
 def test_inversion_is_that_of_a_slow_search() -> None:

