@@ -102,6 +102,13 @@ def test_each_user_answers_one_query() -> None:
     assert len({q.salt for q in asked if isinstance(q, RankReports)}) == 2
 
 
+def test_strong_signals_are_found_by_few_users() -> None:
+    _, users = population(20_000, 40, 30, 0.3)
+    estimate = fedhist.run(settings(20_000, 40, 30, 4.0), users, seed=1)
+    assert estimate.public["share_select"] == LOOKS[0]
+    assert estimate.public["selected"] == 4
+
+
 def test_which_columns_are_refined() -> None:
     """s sure ones are all; with one of them in doubt there is room for one more."""
     protocol = settings(5000, 40, 30, 2.0)

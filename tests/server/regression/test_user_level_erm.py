@@ -259,6 +259,11 @@ def test_a_lost_centre_is_announced() -> None:
     assert "0.3" in warning
 
 
+def test_resolve_takes_public_shapes() -> None:
+    given, told = UserLevelErm.resolve({"epsilon": 1.0}, linear(50, d=7), None)
+    assert (given["n_users"], given["dimension"], told) == (50, 7, [])
+
+
 @pytest.mark.parametrize("more", [{"discrete": True}, {"keep_rows": True}])
 def test_prepared_sums_are_those_of_the_answers(more: dict[str, Any]) -> None:
     """Up to rounding, where records are of one sample, of none and of a NaN as well."""
