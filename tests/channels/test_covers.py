@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from fedhist.channels.covers import (
-    MAX_BITS,
     BallLattice,
     BoxGrid,
     Cover,
@@ -208,32 +207,9 @@ def test_closed_forms_of_the_sizes() -> None:
     assert BoxGrid(2, 3.0, 6).radius == pytest.approx(math.sqrt(2) / 2)
 
 
-@pytest.mark.parametrize(
-    ("kind", "given"),
-    [
-        (BoxGrid, (0, 1.0, 2)),
-        (BoxGrid, (1, -1.0, 2)),
-        (BallLattice, (1, math.nan, 2)),
-        (BallLattice, (1, 1.0, 0)),
-        (BoxGrid, (17, 1.0, 2)),
-        (SparseLattice, (3, 1.0, 3, 4)),
-        (SobolevLattice, (3, 1.0, 3, 0.0)),
-    ],
-)
-def test_bad_covers(kind: type[Cover], given: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match=rf"got|{MAX_BITS}"):
-        kind(*given)
-
-
 @pytest.mark.parametrize("dimension", [10, 20, 40, 60])
 def test_cells_of_many_coordinates_are_told_apart(dimension: int) -> None:
     """Every cell of sparse vectors holds its own centre: no two have one key."""
     cover = SparseLattice(dimension, 1.0, 5, sparsity=2)
     every = np.arange(cover.n_cells)
     assert np.array_equal(cover.cells(cover.centres(every)), every)
-
-
-@pytest.mark.parametrize("cover", [BallLattice(30, 1.0, 1), SparseLattice(30, 1.0, 1, 20)])
-def test_covers_of_too_many_cells_are_refused(cover: Cover) -> None:
-    with pytest.raises(ValueError, match=f"{MAX_BITS}"):
-        replace(cover, per_axis=8)

@@ -72,22 +72,6 @@ def test_what_is_drawn_is_the_enumerated_law_at_every_boundary_of_the_words() ->
     assert draw_layers(words, law).tolist() == [s for _, s in edges]
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "size", "chosen", "message"),
-    [
-        (0.0, 4, 2, "epsilon"),
-        (math.nan, 4, 2, "epsilon"),
-        (1.0, 1, 1, "size"),
-        (1.0, 4, 0, "chosen"),
-        (1.0, 4, 4, "chosen"),
-        (1e-300, 4, 2, "too small"),
-    ],
-)
-def test_bad_laws_are_refused(epsilon: float, size: int, chosen: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Layers(epsilon, size, chosen)
-
-
 @pytest.mark.parametrize(("size", "chosen"), [*SIZES, (1 << 30, 5), (1 << 30, 1 << 29)])
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 8.0, 40.0, math.inf])
 def test_words_are_divided_exactly(size: int, chosen: int, epsilon: float) -> None:

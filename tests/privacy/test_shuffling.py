@@ -133,28 +133,6 @@ def test_bounds_are_attained_where_they_can_be() -> None:
     assert truth == pytest.approx(shuffled_delta(4, math.log(6), 0.0, known), rel=1e-9)
 
 
-def test_random_randomizers_are_within_a_and_b() -> None:
-    """Three inputs, outputs likelier by e under one or two of them: seeds fixed, no false alarm."""
-    rng = np.random.default_rng(7)
-    for _ in range(12):
-        e = int(rng.integers(2, 9))
-        one, two, none = (int(w) for w in rng.integers([1, 0, 0], [4, 4, 12]))
-        weights = {0: none, 1: one, 2: two}
-        columns = [
-            [weights[sum(bits)] * (e if b else 1) for b in bits]
-            for bits in itertools.product((0, 1), repeat=3)
-            if weights.get(sum(bits), 0)
-        ]
-        total = sum(c[0] for c in columns)
-        law = [[Fraction(c[x], total) for c in columns] for x in range(3)]
-        for factor in (Fraction(1), 1 + Fraction(e - 1, 3)):
-            truth = exact_delta(law, 3, factor, [(0, 1)])
-            known = Hiding(distances=variations(law))
-            eps = math.log(factor)
-            assert truth <= shuffled_delta(3, math.log(e), eps) * (1 + 1e-12)
-            assert truth <= shuffled_delta(3, math.log(e), eps, known) * (1 + 1e-12)
-
-
 def test_a_larger_distance_may_be_the_better_one() -> None:
     """Near laws have few clones: the largest distance of a channel does not bound the others."""
     near, far = (Hiding(distances=(t,)) for t in (0.02, 0.6))

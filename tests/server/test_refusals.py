@@ -24,7 +24,14 @@ from clients.means.queries import HashedVotes
 from clients.quantiles.queries import RankCells
 from clients.records.functionals import BallMean, BoxMean, Coordinates, Leaning, Rotated
 from clients.regression.queries import UserGradients
+from fedhist.channels.bits import MAX_BITS, UnaryChannel
+from fedhist.channels.covers import MAX_BITS as COVER_BITS
+from fedhist.channels.covers import BallLattice, BoxGrid, SobolevLattice, SparseLattice
+from fedhist.channels.layers import Layers
+from fedhist.channels.oracles import UnaryOracle
+from fedhist.channels.sphere import MAX_DIMENSION, SphereChannel
 from fedhist.model.share import Share
+from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.shuffler import Shuffling
 from fedhist.protocols import (
     AdaptiveHistogram,
@@ -51,6 +58,7 @@ from fedhist.protocols import (
     UserLevelErm,
 )
 from fedhist.secagg import Terms
+from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from server.session.weighted_keys import WeightedKeys
 
@@ -78,6 +86,8 @@ SHUFFLING = Shuffling(1.0, 1e-6, 20_000, tau=0.0)
 SHARE = Share("gaussian", 0.5, 1e-6, "zero-out-user", 20)
 COORDINATES = Coordinates(2, 0.0, 1.0)
 CURVES = SizeCurves((1, 2))
+SPHERE = SphereChannel(2, 1.0, 1.0)
+COHORT = Cohort(1, 0.0, 0.5)
 TERMS = Terms(b"q", 10, 1, 1, 32, 1)
 POLICY = Policy()
 
@@ -203,6 +213,16 @@ NAMED: list[tuple[Any, list[dict[str, Any]]]] = [
     (TERMS, [{"bits": 31}, {"length": 0}, {"digest": b""}]),
     (POLICY, [{"max_answers": 0}, {"max_reply_bytes": 0}, {"max_store_bytes": 0}]),
     (POLICY, [{"simulated": "false"}, {"trust": "everyone"}]),
+    (Layers(1.0, 4, 2), [{"epsilon": 0.0}, {"size": 1}, {"chosen": 0}, {"chosen": 4}]),
+    (SPHERE, [{"dimension": 0}, {"radius": 0.0}, {"radius": math.inf}, {"epsilon": 0.0}]),
+    (SPHERE, [{"dimension": MAX_DIMENSION + 1}]),
+    (UnaryChannel(1.0), [{"ones": 0}]),
+    (UnaryOracle(1.0, 2), [{"n_symbols": 0}, {"n_symbols": MAX_BITS + 1}, {"epsilon": 0.0}]),
+    (BoxGrid(1, 1.0, 2), [{"dimension": 0}, {"bound": -1.0}, {"bound": math.nan}]),
+    (BallLattice(1, 1.0, 2), [{"per_axis": 0}]),
+    (SparseLattice(3, 1.0, 3, 1), [{"sparsity": 4}]),
+    (SobolevLattice(3, 1.0, 3, 1.0), [{"smoothness": 0.0}]),
+    (Aggregation(100), [{"tau_d": 0.5}, {"tau_d": math.nan}, {"tau_c": -0.1}, {"parties": 0}]),
 ]
 """Changes of something that is right; the first field of each is at fault."""
 
@@ -242,6 +262,13 @@ TOLD: list[tuple[Any, dict[str, Any], str]] = [
     (POISSON, {"domain": ABC, "clip": None}, "3"),
     (POISSON, {"epsilon_choice": 0.1}, "clip"),
     *((CURVES, {"grid": g}, "threshold") for g in ((), (0,), (1, 1), (3, 2), (1.5,), (2**31,))),
+    (Layers(1.0, 4, 2), {"epsilon": 1e-300}, "too small"),
+    (BoxGrid(1, 1.0, 2), {"dimension": 17}, str(COVER_BITS)),
+    (BallLattice(30, 1.0, 1), {"per_axis": 8}, str(COVER_BITS)),
+    (SparseLattice(30, 1.0, 1, 20), {"per_axis": 8}, str(COVER_BITS)),
+    *((COHORT, {"salt": x}, f"got {x}") for x in (-1, 2**63)),
+    *((COHORT, {"lo": x}, "got") for x in (0.5, 0.6, -0.1, math.nan)),
+    *((COHORT, {"hi": x}, "got") for x in (1.1, math.nan)),
     (SHARE, {"tau_d": 0.3, "tau_c": 0.3}, "half"),
     (TERMS, {"drop": 3, "collude": 3}, "half"),
     (POLICY, {"epsilon": 0.0}, "positive"),

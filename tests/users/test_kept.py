@@ -6,15 +6,10 @@ import numpy as np
 import pytest
 from walked_users import same_users
 
-from clients.histograms.contributions import NormHistogram
-from fedhist.users import kept as module
 from fedhist.users import shards
-from fedhist.users.batch import Users
 from fedhist.users.kept import PROBED, FirstInMemory, keep_first, size_of
 from fedhist.users.key_sample import Sampled
 from simulations.populations import population
-from simulations.populations.zipf import Zipf
-from simulations.runtimes import inline
 
 N = 300
 
@@ -47,32 +42,6 @@ def test_nobody_fits() -> None:
         assert keep_first(users, room) == (users, 0)
     nobody = plan.users.slice(0, 0)
     assert keep_first(nobody, 10**9) == (nobody, 0)
-
-
-@pytest.mark.parametrize(("room", "made"), [(1, [N] * 4), (10**9, [N, N, 0, 0])])
-def test_who_is_asked_again_is_made_once_more(
-    room: int, made: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the second round, for good; who tells how many fit is made besides."""
-    monkeypatch.setattr(inline, "ROOM", room)
-    monkeypatch.setattr(module, "PROBED", 1)
-    makes: list[int] = []
-    make = Zipf.make
-
-    def counted(self: Zipf, first: int, n: int) -> Users:
-        makes.append(n)
-        return make(self, first, n)
-
-    monkeypatch.setattr(Zipf, "make", counted)
-    users = population("zipf", n_users=N, d=30, mean_items=6, seed=3).plan().users
-    query = NormHistogram(None, (1.0, 4.0, 9.0), 1)
-    here = inline.InlinePopulation(users.in_memory().split(2), 1)
-    asked = inline.InlinePopulation(users.split(2), 1)
-    for number, n in enumerate(made):
-        makes.clear()
-        got, want = asked.ask(query, number), here.ask(query, number)
-        assert all(np.array_equal(got.sums[k], want.sums[k]) for k in want.sums)
-        assert sum(makes) == n + (number == 1) * (1 if room == 1 else 2)  # who is probed
 
 
 def test_more_than_are_held_at_once_and_larger_ones_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,18 +40,6 @@ def test_every_bit_is_fair(which: int) -> None:
     assert np.abs(z).max() < 5.5
 
 
-@pytest.mark.parametrize("lag", [1, 2, 64])
-def test_no_serial_correlation(lag: int) -> None:
-    """Bits `lag` draws apart agree half of the time: |z| < 5 for 64 positions, < 64 * 6e-7."""
-    words = seeded().words(256)
-    agree = ~(words[:, lag:] ^ words[:, :-lag])
-    ones = np.unpackbits(np.ascontiguousarray(agree).reshape(-1, 1).view(np.uint8), axis=1).sum(
-        axis=0
-    )
-    n = agree.size
-    assert np.abs((ones - n / 2) / np.sqrt(n / 4)).max() < 5
-
-
 @pytest.mark.parametrize("step", [1, 2, GOLDEN, 1 << 63])
 def test_no_correlation_across_users(step: int) -> None:
     """Users whose ids differ by 1, 2, the generator's own constant, or one high bit.

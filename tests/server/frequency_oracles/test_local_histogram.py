@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
 
 import numpy as np
 import pytest
 from oracle_laws import enumerated
-from scipy import integrate, stats
+from scipy import stats
 
 from clients.records.draws import padded_symbols
 from fedhist.model.finite import FiniteChannel
@@ -20,7 +19,6 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
 from server.frequency_oracles.frequency_oracle import AnyKind, LocalHistogram
-from server.targets.clipped_totals import whole_and_kept
 from simulations.audit.exact import excess
 
 WORDS = Keys.of(["a", "b", "out"])
@@ -115,38 +113,6 @@ def mixed_users(n: int = 60) -> tuple[Users, np.ndarray]:
 
 
 NINE = Keys.of([f"w{j}" for j in range(9)])
-
-
-@each
-def test_mean_and_variance_by_the_enumerated_law(oracle: AnyKind) -> None:
-    """Every user's law of the estimate; l1 by the integral over the normal law with its moments."""
-    users, counts = mixed_users()
-    protocol = LocalHistogram(NINE, 1.3, 4, oracle, nonneg=False)
-    channel = protocol.query.channel
-    weights, sums = enumerated(channel)
-    laws = np.array([[float(w) for w in row] for row in weights])
-    laws /= laws.sum(axis=1, keepdims=True)
-    one = 4 * np.array([channel.debias(s, 1)[:-1] for s in sums])
-    votes = np.array([[most - c.sum(), *c] for c in counts for most in [max(c.sum(), 4)]])
-    votes = votes / votes.sum(axis=1, keepdims=True)
-    means, second = votes @ laws @ one, votes @ laws @ one**2
-    clipped = counts * np.minimum(1, 4 / np.maximum(counts.sum(axis=1), 1))[:, None]
-    assert means == pytest.approx(clipped, abs=1e-10)
-    assert whole_and_kept(users, NINE, 4, 1)[1] == pytest.approx(clipped.sum(axis=0))
-    std = np.sqrt((second - means**2).sum(axis=0))
-    truth, kept = counts.sum(axis=0), clipped.sum(axis=0)
-    assert truth == pytest.approx(protocol.truth(users))
-    for nonneg in (False, True):
-        expected, low = 0.0, 0.0 if nonneg else -math.inf
-        for t, m, s in zip(truth, kept, std, strict=True):
-            expected += integrate.quad(
-                lambda x, t=t, m=m, s=s, low=low: abs(max(x, low) - t)
-                * stats.norm.pdf(x, m, s),
-                m - 9 * s, m + 9 * s, points=[0.0, t], limit=200,
-            )[0]  # fmt: skip
-        told = replace(protocol, nonneg=nonneg).error(users)
-        assert (told.loss, told.kind) == ("l1", "simulated")
-        assert abs(told.expected - expected) < 4.5 * told.stderr + 0.01 * expected
 
 
 def estimate_of(protocol: LocalHistogram, summary: Summary) -> Estimate:
