@@ -11,7 +11,6 @@ from fedhist.base.errors import PopulationError
 from fedhist.model import evaluation
 from fedhist.model.evaluation import (
     Facts,
-    Watched,
     by_records,
     check_rows,
     first_pass,
@@ -75,21 +74,6 @@ def test_a_second_pass_where_the_truth_asks_for_one() -> None:
     first = walked(first_pass(averse()), USERS)
     assert measured(averse(), Walked(USERS, 7), first).truth.tolist() == [slow(USERS)]
     assert Walked.made == 3 * -(-len(USERS) // 7)
-
-
-def test_users_are_measured_while_they_are_walked() -> None:
-    Walked.made = 0
-    users = Watched(Walked(USERS, 7), total)
-    first = next(users.blocks())
-    assert len(first) == 7
-    assert users.total.n_users == len(USERS)  # nobody walked them to the end: they are walked
-    users = Watched(Walked(USERS, 7), total)
-    Walked.made = 0
-    assert sum(len(b) for b in users.blocks()) == len(users) == len(USERS)
-    assert np.array_equal(users.total.sums["count"], total(USERS).sums["count"])
-    assert sum(len(b) for b in users.blocks()) == len(USERS)
-    assert Walked.made == 2 * -(-len(USERS) // 7)
-    assert Watched(USERS.none, total).total.n_users == 0
 
 
 @pytest.mark.parametrize("more", [{}, {"nodes": 3}, {"fold": False}, {"clients": "aggregate"}])

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from fedhist.model.evaluation import Facts, measured
 from fedhist.model.query import Summary
 from fedhist.protocols import (
-    Distribution,
-    FewUsersDistribution,
     LocalDistribution,
-    RaggedDistribution,
 )
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.targets.domains import DistributionTarget
 from server.targets.lower_bounds import sizes_of
 from server.targets.sample_sizes import Held, samples_held
 from tests.running import count_table
@@ -39,24 +33,11 @@ def crowd(sizes: list[int], seed: int) -> Users:
 
 
 PEOPLE = crowd([1, 3, 20, 64, 5000], 1)
-CENTRAL: dict[str, Any] = {"epsilon": 6.0, "delta": 1e-6, "n_users": N}
-PROTOCOLS: dict[str, DistributionTarget] = {
-    **{f"distribution {m}": Distribution(DOMAIN, samples_per_user=20, mechanism=m, **CENTRAL)
-       for m in ("auto", "ks", "sparse", "centred")},
-    **{f"ragged {m}": RaggedDistribution(DOMAIN, m_max=256, mechanism=m, **CENTRAL)
-       for m in ("auto", "frequencies", "centred")},
-    "ragged, of one law": RaggedDistribution(DOMAIN, assume="same-distribution", **CENTRAL),
-    "ragged as printed": RaggedDistribution(DOMAIN, m_max=64, mode="paper", **CENTRAL),
-    **{f"local {m}": LocalDistribution(DOMAIN, 6.0, N, 20, method=m) for m in ("centred", "folds")},
-    "few users": FewUsersDistribution(domain=DOMAIN, samples_per_user=20, **CENTRAL),
-    "few users, noise": FewUsersDistribution(
-        domain=DOMAIN, samples_per_user=20, method="large-n", **CENTRAL
-    ),
-}  # fmt: skip
+PROTOCOL = LocalDistribution(DOMAIN, 6.0, N, 20, method="folds")
 
 
 def _facts(users: Users) -> Facts:
-    return measured(PROTOCOLS["local folds"], users)
+    return measured(PROTOCOL, users)
 
 
 def test_the_sums_by_slow_formulas() -> None:
