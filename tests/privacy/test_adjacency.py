@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from fedhist.base.arrays import Floats
+from fedhist.model.protocol import Protocol
 from fedhist.privacy.adjacency import (
     ONE_COUNT,
     USER_LEVEL,
@@ -36,6 +37,8 @@ from fedhist.privacy.guarantee import (
 )
 from fedhist.privacy.ledger import Ledger
 from fedhist.privacy.sensitivity import sensitivity_multipliers
+from fedhist.protocols import BoundedHistogram, CentralDensity, PoissonCounts, Quantiles
+from tests.running import result
 
 Database = tuple[str | None, ...]
 EMPTY, RECORDS = "", ("", "a", "b")
@@ -364,3 +367,11 @@ def test_approximate_zcdp_is_made_epsilon_delta_first() -> None:
     assert scaled(Release(1.0, 1e-6), 1.0, 2.0) is None  # a threshold: nothing is known
     assert scaled(pure(1.0), math.inf, 1.0) is None
     assert scaled(pure(1.0), 0.0, 1.0) == Release(0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("cls", [BoundedHistogram, CentralDensity, PoissonCounts, Quantiles])
+def test_charges_know_how_far_a_user_moves_them(cls: type[Protocol]) -> None:
+    """Else a cost under another adjacency is that of two steps; the contract holds the moves."""
+    ledger = result(cls.example(), cls.example_users()).ledger
+    assert ledger is not None
+    assert [e.moves for e in ledger.entries if e.moves is None] == []

@@ -145,3 +145,15 @@ def test_resolve() -> None:
     resolved, not_private = LocalHistogram.resolve(given, users, NINE)
     assert (resolved, not_private) == ({"epsilon": 1.0, "clip": 80, "domain": NINE}, [])
     assert type(resolved["clip"]) is int
+
+
+def test_estimates_are_counts_of_items() -> None:
+    """Without noise what is left is the draw of the slot: L^2 p (1 - p) for each user; 5 sigma."""
+    n, slots = 500, 10
+    users = Users.from_records({f"u{i}": {"a": 3} for i in range(n)})
+    protocol, rng = LocalHistogram(DOMAIN, math.inf, slots), np.random.default_rng(4)
+    drawn = [protocol.query.draw_summary(users, rng) for _ in range(200)]
+    values = np.array([estimate_of(protocol, summary).value for summary in drawn])
+    std = slots * math.sqrt(n * 0.3 * 0.7)
+    assert (values[:, 1] == 0).all()
+    assert abs(values[:, 0].mean() - 3 * n) < 5 * std / math.sqrt(200)
