@@ -103,3 +103,18 @@ def test_ball_means() -> None:
     assert found[5] == pytest.approx(np.full(3, 0.75 / math.sqrt(3)))
     assert np.isnan(found[[1, 6, 7]]).all()
     assert (np.linalg.norm(found[[0, 2, 3, 4, 5]], axis=1) <= 1.5 * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize(("d", "epsilon"), [(1, 0.5), (2, 1.0), (5, 1.0), (32, 3.0)])
+def test_unbiased_with_the_stated_variance(d: int, epsilon: float) -> None:
+    """Mean within 5 sigma in every coordinate; the squared norm is B^2 exactly, hence variance."""
+    n, x = 100_000, np.zeros(d)
+    x[0], x[-1] = 0.5, 0.7
+    channel = SphereChannel(d, 1.0, epsilon)
+    z = draw(list(x), epsilon, n, seed=7)
+    sd = math.sqrt(channel.length**2 / d / n)
+    assert np.abs(z.mean(axis=0) - x).max() < 5 * sd
+    total = float(np.square(z - x).sum(axis=1).mean())
+    norm = float(np.linalg.norm(x))
+    spread = 2 * norm * channel.length / math.sqrt(n)
+    assert abs(total - float(channel.variance(norm))) < 5 * spread
