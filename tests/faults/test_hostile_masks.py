@@ -67,10 +67,10 @@ def test_every_form_of_malformed_message(form: str) -> None:
 
 @pytest.mark.parametrize("kind", ["dropout", "malformed"])
 def test_more_than_may_drop_out(kind: str) -> None:
-    with pytest.raises(MissingReplies, match=r"nothing was unmasked"):
+    with pytest.raises(MissingReplies, match=str(N)):
         run(Adversary(kind, 0.45, level="node"))
 
 
 def test_users_who_tamper_with_what_their_node_adds_up() -> None:
-    with pytest.raises(ValueError, match="a message is a node's"):
+    with pytest.raises(ValueError, match="node"):
         run(Adversary("dropout", 0.2))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kill_campaign import Ask, Case, asked_of, campaign, cases, scout, serve, table, trial
+from kill_campaign import Ask, Case, asked_of, campaign, cases, scout, serve, trial
 
 from clients.guard import Guard
 from clients.guard_folder import FolderStore
@@ -52,19 +52,18 @@ def folder() -> Iterator[Path]:
 
 
 def test_a_few_kills_lose_nothing(folder: Path) -> None:
-    """Both grades, local and central, at random points and at random times."""
-    trials = campaign(12, random.Random(3), folder, cases(["bounded-histogram", "mean"]))
+    """Both grades, local and central, at random points."""
+    trials = campaign(6, random.Random(3), folder, cases(["bounded-histogram", "mean"]))
     assert [fault for t in trials for fault in t.faults] == []
     assert {t.case.grade for t in trials if t.kills} == {"simulated", "secure"}
-    assert table(trials).splitlines()[-1].startswith("| all | both |")
 
 
-@pytest.mark.parametrize("grade", ["simulated", "secure"])
+@pytest.mark.parametrize("grade", ["simulated", pytest.param("secure", marks=pytest.mark.slow)])
 def test_killed_at_every_point(grade: str, folder: Path) -> None:
     """A choice and a release in two rounds, killed twice wherever a server can be."""
     case = Case("unbounded-histogram", grade)
     for name in POINTS:
-        found = trial(case, folder / name, [((name, 0), None), ((name, 1), None)])
+        found = trial(case, folder / name, [(name, 0), (name, 1)])
         assert found.faults == []
         assert found.kills[0] == name
         if name in LEAVES_A_COPY:
@@ -91,8 +90,8 @@ def test_a_journal_keeps_its_grade(folder: Path) -> None:
     """A run begun with secure noise is not ended with seeded noise."""
     case = Case("bounded-histogram", "secure")
     (folder / "run").mkdir()
-    assert serve(case, folder / "run", case.ask, ("drawn, not journalled", 0), None)
-    with pytest.raises(FedhistError, match="another grade of noise than simulated"):
+    assert serve(case, folder / "run", case.ask, ("drawn, not journalled", 0))
+    with pytest.raises(FedhistError, match="simulated"):
         Session(
             case.protocol,
             noise_source("simulated", 1, case.protocol),
@@ -145,7 +144,7 @@ def test_a_question_asked_again_gets_the_stored_answer(folder: Path) -> None:
         return Owned(protocol, case.users, folder / "guards").ask
 
     run, here = folder / "run", "answered, not journalled"
-    found = trial(case, run, [((here, 0), None), ((here, 0), None), ((here, 1), None)], population)
+    found = trial(case, run, [(here, 0), (here, 0), (here, 1)], population)
     assert found.faults == []
     assert found.kills == [here] * 3
     assert found.asked_again == 3
@@ -163,8 +162,8 @@ def test_the_campaign_sees_a_journal_that_redraws(
     monkeypatch.setattr(Journal, "released", forgets)
     for grade in ("simulated", "secure"):
         case = Case("bounded-histogram", grade)
-        points, _ = scout(case, folder / grade / "scout")
-        faults = trial(case, folder / grade / "run", [(points - 1, None)]).faults
+        points = scout(case, folder / grade / "scout")
+        faults = trial(case, folder / grade / "run", [points - 1]).faults
         assert any("a journalled draw was repeated" in f for f in faults)
 
 
@@ -172,8 +171,8 @@ def test_the_campaign_sees_an_exact_copy_that_stays(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = Case("bounded-histogram", "simulated")
-    points, _ = scout(case, folder / "scout")
+    points = scout(case, folder / "scout")
     monkeypatch.setattr(Journal, "drop_exact", lambda self, index: None)
     monkeypatch.setattr(Journal, "_sweep", lambda self: None)
-    found = trial(case, folder / "run", [(points - 1, None)])
+    found = trial(case, folder / "run", [points - 1])
     assert any("an exact copy is left" in fault for fault in found.faults)

@@ -14,8 +14,7 @@ from fedhist.base.errors import MissingReplies, WireError
 from fedhist.model.query import Report
 from fedhist.model.registry import protocol_class
 from fedhist.users.batch import Users
-from server.reports import take_rows, well_formed, without_numbers
-from simulations.adversaries.assigned import emptied
+from server.reports import take_rows, well_formed
 from simulations.runs.options import Options
 from simulations.runs.run import open_session
 from simulations.runtimes.inline import InlinePopulation
@@ -54,10 +53,6 @@ def test_the_null_record_keeps_n(case: str) -> None:
     table = Adversary("malformed", 0.2)
     found = hostile((protocol, users), table, on_bad_reply="null")
     bad = chosen(users, table)
-    records = [users.slice(i, i + 1) for i in range(len(users))]
-    blank = [emptied(r) if b else r for r, b in zip(records, bad, strict=True)]
-    sizes = np.concatenate([r.n_items() for r in blank])
-    assert not sizes[bad].any()
     whole = replace_records(users, bad)
     assert_same(found.estimate, honest(protocol, whole))
     assert found.adversaries["replaced"] == {"null record": len(users) // 5}
@@ -81,7 +76,7 @@ def replace_records(users: Users, bad: np.ndarray) -> Users:
 
 
 def test_stop_ends_the_run() -> None:
-    with pytest.raises(MissingReplies, match="1 x 'value' has dtype"):
+    with pytest.raises(MissingReplies, match="'value'"):
         hostile(CASES["histogram"], Adversary("malformed", 0.1, form="type"), on_bad_reply="stop")
 
 
@@ -151,7 +146,3 @@ def test_rows_of_ragged_reports() -> None:
     for i, row in enumerate(rows):
         for name, values in report.row(int(row)).items():
             assert np.array_equal(some.row(i)[name], values)
-
-
-def test_like_reasons_are_one() -> None:
-    assert without_numbers("user 7 answered 1e-3 of u2") == "user # answered # of u2"
