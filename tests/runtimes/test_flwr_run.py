@@ -79,6 +79,7 @@ def test_same_estimate_as_inline(
     assert [r["replies"] for r in metrics["NOT PRIVATE"]["rounds"]] == [NODES] * rounds
 
 
+@pytest.mark.slow
 @pytest.mark.flwr
 def test_same_sum_under_masks_as_inline_without(link: Loopback, tmp_path: Path) -> None:
     tables = {

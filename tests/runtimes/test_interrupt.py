@@ -21,7 +21,13 @@ SLOW = Path(__file__).with_name("slow.py")
 
 @pytest.mark.ray
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes by /proc")
-@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["the-process", "the-terminal"])
+@pytest.mark.parametrize(
+    "send",
+    [
+        pytest.param(os.kill, id="the-process", marks=pytest.mark.slow),
+        pytest.param(os.killpg, id="the-terminal"),
+    ],
+)
 def test_interrupt_leaves_nothing_behind(tmp_path: Path, send: Callable[[int, int], None]) -> None:
     """A terminal's Ctrl-C reaches every process of the group, Ray's workers included."""
     config = write_config(

@@ -105,7 +105,9 @@ def cases(shoppers: Users, samplers: Users) -> list[tuple[str, Protocol, Users, 
     ]
 
 
-@pytest.mark.parametrize(("nodes", "workers"), [(3, 1), (3, 2), (N, 2)])
+@pytest.mark.parametrize(
+    ("nodes", "workers"), [(3, 1), (3, 2), pytest.param(N, 2, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("data", ["items", "samples"])
 def test_same_estimate_inline_and_on_ray(
     data: str, nodes: int, workers: int, shoppers: Users, samplers: Users
@@ -222,7 +224,7 @@ def faulty(**fields: object) -> Protocol:
     return protocol_class("test-many-rounds")(**fields)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("n_moments", [4, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_moments", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_after_receiving_and_before_answering(
     n_moments: int, shoppers: Users, tmp_path: Path
 ) -> None:

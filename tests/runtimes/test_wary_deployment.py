@@ -26,7 +26,7 @@ from simulations.runs.run import noise_source
 from tests.support.loopback import FlowerRun, Loopback
 from tests.support.processes import marked_processes
 
-pytestmark = pytest.mark.deploy
+pytestmark = [pytest.mark.deploy, pytest.mark.slow]
 
 MEAN = {
     **{"name": "mean", "kind": "onebit", "epsilon": 4.0, "n_users": 80},
