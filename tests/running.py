@@ -163,7 +163,8 @@ def zipf_table(n: int, d: int, mean: float, seed: int = 0) -> NDArray[np.int64]:
 def one_sample(rows: ArrayLike) -> Users:
     """Users with one sample each, which stands for the mean of many: (n, d)."""
     x = np.asarray(rows, dtype=np.float64)
-    return Users.from_samples(np.arange(1, len(x) + 1), np.arange(len(x) + 1), x)
+    ids, indptr = np.arange(1, len(x) + 1), np.arange(len(x) + 1)
+    return Users.from_samples(ids, indptr, x, unusable=True)
 
 
 def count_table(users: Users, domain: Keys) -> NDArray[np.float64]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABCMeta
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -40,23 +41,39 @@ def offsets(sizes: ArrayLike) -> Integers:
 
 
 class PlainArguments(ABCMeta):
-    """Makes objects of Python's own numbers and words, where NumPy's scalars are given.
+    """Makes objects of Python's own numbers, words and tuples where NumPy's, or lists, are given.
 
-    Else epsilon = np.float32(1) would be reckoned with in 24 bits, and could not travel.
+    Else epsilon = np.float32(1) would be reckoned with in 24 bits, and could not travel. A row of
+    NumPy is a tuple where the field is one.
     """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Make an object."""
-        given = {name: plain(value) for name, value in kwargs.items()}
-        return super().__call__(*map(plain, args), **given)
+        tuples = _tuples(cls)
+        own = [plain(v, rows=i in tuples) for i, v in enumerate(args)]
+        given = {name: plain(v, rows=name in tuples) for name, v in kwargs.items()}
+        return super().__call__(*own, **given)
 
 
-def plain(value: Any) -> Any:
-    """Make a NumPy scalar a Python one, in tuples too."""
+@cache
+def _tuples(cls: type) -> frozenset[str | int]:
+    """Name the fields of a dataclass that are tuples, and their places among the arguments."""
+    named = [f for f in fields(cls) if f.init] if is_dataclass(cls) else []
+    placed = enumerate(f for f in named if not f.kw_only)
+    return frozenset(
+        [f.name for f in named if str(f.type).startswith("tuple")]
+        + [i for i, f in placed if str(f.type).startswith("tuple")]
+    )
+
+
+def plain(value: Any, *, rows: bool = False) -> Any:
+    """Make NumPy scalars Python's own, in tuples too, and lists tuples; ``rows``: arrays too."""
     if isinstance(value, np.number | np.bool_ | np.str_):
         return value.item()
-    if type(value) is tuple:
-        return tuple(map(plain, value))
+    if isinstance(value, np.ndarray) and (rows or value.ndim == 0):
+        value = value.tolist()
+    if type(value) in (tuple, list):
+        return tuple(plain(v, rows=rows) for v in value)
     return value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from enum import Enum
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Never
 
 from fedhist.base.errors import closest
@@ -76,6 +76,17 @@ def check_count(name: str, n: float) -> None:
     """Raise ValueError unless there is one at least."""
     if not (is_real(n) and n >= 1):
         raise ValueError(f"{name} must be positive, got {shown(n)}")
+
+
+def check_whole(name: str, n: object, least: int = 0) -> None:
+    """Raise ValueError unless it is an integer, and no smaller than the least; True is none.
+
+    >>> check_whole("seed", 1.0)
+    Traceback (most recent call last):
+    ValueError: seed must be a whole number, 0 or more, got 1.0
+    """
+    if not (isinstance(n, Integral) and not isinstance(n, bool) and int(n) >= least):
+        raise ValueError(f"{name} must be a whole number, {least} or more, got {shown(n)}")
 
 
 def check_size(name: str, x: float, *, zero: bool = False) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 
+NARROWEST = 40
+"""Columns that tables are written for at least; a narrower terminal breaks the lines by itself."""
+
 
 def visible(text: str) -> str:
     r"""Write control characters as escapes: none of them reaches a terminal. Line ends stay.

@@ -14,9 +14,11 @@ References
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
+from importlib import metadata
 from typing import Any, ClassVar
 
 import numpy as np
@@ -134,9 +136,21 @@ def exact_noise(kind: str, shape: Shape, scale: float) -> NDArray[np.int64]:
     return np.array(noise([0] * n), dtype=np.int64).reshape(shape)
 
 
+OLDEST_OPENDP = (0, 14, 2)
+
+
 @cache
 def opendp() -> Any:
-    """Import OpenDP, which takes half a second: for exact noise only."""
+    """Import OpenDP, which takes half a second: for exact noise only.
+
+    Raises ValueError for a version whose noise has not the stated law (OpenDP's issue 2638).
+    """
+    version = metadata.version("opendp")
+    if tuple(map(int, re.findall(r"\d+", version)[:3])) < OLDEST_OPENDP:
+        raise ValueError(
+            f"exact noise needs opendp 0.14.2 or later, got {version}, whose noise is biased: "
+            "pip install --upgrade opendp"
+        )
     import opendp.prelude as dp
 
     dp.enable_features("contrib")

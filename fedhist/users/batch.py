@@ -6,6 +6,7 @@ of some thousands. Records are either item counts (a histogram per user) or real
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from fedhist.base.errors import PopulationError
 from fedhist.users.columns import Indptr, Items, Samples
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import BLOCK, Shard
+from fedhist.users.strict import real, whole
 
 if TYPE_CHECKING:
     from fedhist.users.cohort import Cohort
@@ -86,15 +88,15 @@ class Users(Shard):
         Raises
         ------
         PopulationError
-            For repeated ids, indices out of range, and counts that are not non-negative integers.
+            For repeated ids, indices out of range, counts that are not non-negative integers, and
+            masked values; names the value.
         """
-        ids = np.asarray(ids, dtype=np.uint64)
-        u, j = np.asarray(user, dtype=np.int64), np.asarray(item, dtype=np.int64)
-        c = _integer_counts(count)
+        ids = whole("user ids", ids, 1 << 64).astype(np.uint64, copy=False)
+        u = whole("user indices", user, len(ids)).astype(np.int64, copy=False)
+        j = whole("item indices", item, len(vocabulary)).astype(np.int64, copy=False)
+        c = whole("counts", count, 1 << 62).astype(np.int64, copy=False)
         if not len(u) == len(j) == len(c):
             raise PopulationError(f"got {len(u)} users, {len(j)} items and {len(c)} counts")
-        _check_range("user index", u, len(ids))
-        _check_range("item index", j, len(vocabulary))
         order_of_ids, ids = _sorted_ids(ids)
         place = np.empty(len(ids), dtype=np.int64)
         place[order_of_ids] = np.arange(len(ids))
@@ -118,7 +120,9 @@ class Users(Shard):
         return cls(ids, items=Items(vocabulary, indptr, j.astype(np.uint32), _narrow(c)))
 
     @classmethod
-    def from_samples(cls, ids: ArrayLike, indptr: ArrayLike, values: ArrayLike) -> Users:
+    def from_samples(
+        cls, ids: ArrayLike, indptr: ArrayLike, values: ArrayLike, *, unusable: bool = False
+    ) -> Users:
         """Build from ragged samples.
 
         Parameters
@@ -126,15 +130,19 @@ class Users(Shard):
         ids : (n,) uint64
         indptr : (n + 1,) int
         values : (total,) or (total, dimension) float
+            An infinity makes its user's record unusable: a protocol takes the null record instead.
+        unusable : bool, default False
+            Let NaN and infinities stay, as a hostile client's records may have them.
 
         Raises
         ------
         PopulationError
-            For repeated ids or an indptr that does not describe the values.
+            For repeated ids, an indptr that does not describe the values, and values that are
+            missing (NaN, masked) or no real numbers.
         """
-        ids = np.asarray(ids, dtype=np.uint64)
-        ptr = np.asarray(indptr, dtype=np.int64)
-        x = np.asarray(values, dtype=np.float64)
+        ids = whole("user ids", ids, 1 << 64).astype(np.uint64, copy=False)
+        ptr = whole("indptr", indptr, 1 << 62).astype(np.int64, copy=False)
+        x = np.asarray(values, dtype=np.float64) if unusable else real("samples", values)
         x = x[:, None] if x.ndim == 1 else x
         if x.ndim != 2:
             raise PopulationError(f"values must be (total, dimension), got shape {x.shape}")
@@ -147,8 +155,15 @@ class Users(Shard):
         return users if np.array_equal(ids, sorted_ids) else users.take(order)
 
     @classmethod
-    def from_records(cls, records: Mapping[str, Mapping[str, int] | Iterable[float]]) -> Users:
+    def from_records(
+        cls,
+        records: Mapping[str, Mapping[str, int] | Iterable[float]],
+        *,
+        unusable: bool = False,
+    ) -> Users:
         """Build from a dict of user name to item counts, or to samples (for small examples).
+
+        ``unusable`` as in :meth:`from_samples`.
 
         >>> sorted(Users.from_records({"ann": {"tea": 2}, "bob": {}}).n_items().tolist())
         [0, 1]
@@ -164,10 +179,13 @@ class Users(Shard):
                 (u, vocabulary.position(k), c) for u, m in enumerate(maps) for k, c in m.items()
             ]
             u, j, c = zip(*triples, strict=True) if triples else ((), (), ())
-            return cls.from_counts(ids, u, j, np.array(c, dtype=np.int64), vocabulary)
-        rows = [np.asarray(list(v), dtype=np.float64) for v in values]
+            return cls.from_counts(ids, u, j, c, vocabulary)
+        lists = {name: list(_iterable(name, v)) for name, v in records.items()}
+        read = _unchecked if unusable else real
+        rows = [read(f"samples of {name!r}", v) for name, v in lists.items()]
         indptr = np.cumsum([0, *(len(r) for r in rows)])
-        return cls.from_samples(ids, indptr, np.concatenate([*rows, np.empty(0)]))
+        flat = np.concatenate([*rows, np.empty(0)])
+        return cls.from_samples(ids, indptr, flat, unusable=True)
 
     @classmethod
     def from_frame(
@@ -185,7 +203,8 @@ class Users(Shard):
         ----------
         frame : polars.DataFrame, polars.LazyFrame or pandas.DataFrame
         user : str
-            Column of user names (any type; compared as text).
+            Column of user names: text, numbers, booleans, dates or times, compared by value (7,
+            7.0 and "7" are one user).
         item : str, optional
             Column of items; each row is one event, or ``count`` of them.
         count : str, optional
@@ -196,13 +215,34 @@ class Users(Shard):
         Raises
         ------
         PopulationError
-            For missing columns, missing users or items, or bad counts; names the value.
+            For missing columns, bad counts or values, and users or items that cannot be told apart
+            (doubles from 2^53 on); names the row and the value.
+
+        Warns
+        -----
+        UserWarning
+            If rows without a user, an item, a count or a value were left out: how many.
         """
+        columns = {"item": item, "count": count, "value": value}
+        users, dropped = cls.read_frame(frame, user=user, **columns)
+        if dropped:
+            rows = ", ".join(f"{n:,} with {why}" for why, n in dropped.items())
+            warnings.warn(f"rows left out of the frame (NOT PRIVATE): {rows}", stacklevel=2)
+        return users
+
+    @classmethod
+    def read_frame(cls, frame: Any, *, user: str, **columns: Any) -> tuple[Users, dict[str, int]]:
+        """As :meth:`from_frame`; count the rows left out by what they lack. NOT PRIVATE."""
         from fedhist.users.frames import columns_of_frame
 
-        columns = [value] if isinstance(value, str) else list(value or ())
-        ids, record = columns_of_frame(frame, user=user, item=item, count=count, value=columns)
-        return cls(ids, items=record) if isinstance(record, Items) else cls(ids, samples=record)
+        item, count, value = (columns.get(name) for name in ("item", "count", "value"))
+        values = [value] if isinstance(value, str) else list(value or ())
+        ids, record, dropped = columns_of_frame(
+            frame, user=user, item=item, count=count, value=values
+        )
+        if isinstance(record, Items):
+            return cls(ids, items=record), dropped
+        return cls(ids, samples=record), dropped
 
     # -- views ---------------------------------------------------------------------------------
 
@@ -343,25 +383,19 @@ def _sorted_ids(ids: Words, where: str = "") -> tuple[NDArray[np.int64], Words]:
     return order, ordered
 
 
-def _integer_counts(count: ArrayLike) -> NDArray[np.int64]:
-    c = np.asarray(count)
-    if c.dtype.kind == "f":
-        bad = ~(np.isfinite(c) & (c == np.floor(c)))
-        if bad.any():
-            raise PopulationError(f"counts must be integers, got {c[bad][0]}")
-    if c.size and c.dtype.kind not in "iuf":
-        raise PopulationError(f"counts must be integers, got dtype {c.dtype}")
-    if c.size and (c < 0).any():
-        raise PopulationError(f"counts must be non-negative, got {c[c < 0][0]}")
-    if c.size and (c >= 2.0**62).any():
-        raise PopulationError(f"counts must be below 2^62, got {c.max()}")
-    return c.astype(np.int64)
+def _iterable(name: str, record: Any) -> Iterable[Any]:
+    """Refuse a record that is neither item counts, as all others, nor samples."""
+    if isinstance(record, str | bytes | Mapping) or not isinstance(record, Iterable):
+        kind = type(record).__name__
+        raise PopulationError(
+            f"the record of {name!r} is {kind} {record!r}: give item counts for all users "
+            "(a dict each), or samples for all (a list each)"
+        )
+    return record
 
 
-def _check_range(what: str, x: NDArray[np.int64], stop: int) -> None:
-    bad = (x < 0) | (x >= stop)
-    if bad.any():
-        raise PopulationError(f"{what} must lie in [0, {stop}), got {int(x[bad][0])}")
+def _unchecked(what: str, values: list[Any]) -> NDArray[np.float64]:
+    return np.asarray(values, dtype=np.float64)
 
 
 def _narrow(c: NDArray[np.int64]) -> NDArray[np.unsignedinteger[Any]]:

@@ -20,7 +20,9 @@ from fedhist.base.errors import PopulationError, nearest
 from fedhist.base.hashing import digest64, hash_bytes_kernel
 from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import USER_ID_KEY, Keys, user_ids_of_bytes
+from fedhist.users.names import names_of_objects
 from fedhist.users.rows import TOTAL_LIMIT, checked_events, checked_samples, collected, judged
+from fedhist.users.strict import without_infinities
 
 
 def columns_of_frame(
@@ -30,22 +32,21 @@ def columns_of_frame(
     item: str | None,
     count: str | None,
     value: list[str],
-) -> tuple[Words, Items | Samples]:
-    """Group a frame's rows by user; see ``Users.from_frame``.
+) -> tuple[Words, Items | Samples, dict[str, int]]:
+    """Group a frame's rows by user, and count those left out; see ``Users.from_frame``.
 
     Raises ValueError unless exactly one of ``item`` and ``value`` is given, and ``count`` only with
-    ``item``; PopulationError for missing columns, missing users or items, bad counts or values
+    ``item``; PopulationError for missing columns, bad users, items, counts or values
     (with the row, counted from 1), and frames without rows.
     """
     if (item is None) == (not value):
         raise ValueError(f"give item or value, exactly one: got item={item!r}, value={value!r}")
     if item is None and count is not None:
         raise ValueError(f"count={count!r} goes with item, not with value")
-    text = [user] if item is None else [user, item]
-    rows = _lazy(frame, text, [*value, *([] if count is None else [count])])
+    rows = _lazy(frame, [c for c in (user, item, count, *value) if c is not None])
     if item is None:
-        return samples_of_rows(rows, user=user, value=value)[:2]
-    return items_of_rows(rows, user=user, item=item, count=count)[:2]
+        return samples_of_rows(rows, user=user, value=value)
+    return items_of_rows(rows, user=user, item=item, count=count)
 
 
 def items_of_rows(
@@ -55,20 +56,25 @@ def items_of_rows(
     item: str,
     count: str | None = None,
     overflow: str | None = None,
+    decimal: str = ".",
     skip_bad_rows: bool = False,
 ) -> tuple[Words, Items, dict[str, int]]:
     """Group events by user and item, and add their counts up.
 
-    ``user`` and ``item`` are columns of any type that has a text form, ``count`` one of
-    non-negative integers (numbers or text; each row counts once without it), ``overflow`` one that
-    is null in every good row: what a text table holds beyond its last column.
+    ``user`` and ``item`` are columns of a type that :func:`fedhist.users.names.named` names,
+    ``count`` one of non-negative integers (numbers or text, with this decimal point; each row
+    counts once without it), ``overflow`` one that is null in every good row: what a text table
+    holds beyond its last column.
 
     Returns the ids, increasing (users whose counts are all zero stay, with an empty record), the
-    items, whose vocabulary holds those with a positive total in byte order, and the bad rows by
-    fault, NOT PRIVATE. PopulationError for a bad row unless these are skipped, a table without
-    rows, totals of 2^53 or more, and two users with one id.
+    items, whose vocabulary holds those with a positive total in byte order, and the rows left out
+    by fault, NOT PRIVATE: those that lack something always, bad ones if these are skipped.
+    PopulationError for a bad row otherwise, a table without rows, totals of 2^53 or more, and two
+    users with one id.
     """
-    table = checked_events(rows, user=user, item=item, count=count, overflow=overflow)
+    table = checked_events(
+        rows, user=user, item=item, count=count, overflow=overflow, decimal=decimal
+    )
     other = pl.col("other")
     pairs = collected(
         table.select(
@@ -114,14 +120,15 @@ def samples_of_rows(
     user: str,
     value: list[str],
     overflow: str | None = None,
+    decimal: str = ".",
     skip_bad_rows: bool = False,
 ) -> tuple[Words, Samples, dict[str, int]]:
     """Group real samples by user, each user's samples in the order of the rows.
 
-    As :func:`items_of_rows`, with one column of numbers or text in ``value`` per dimension; null
-    and NaN both become NaN.
+    As :func:`items_of_rows`, with one column of numbers or text in ``value`` per dimension. A row
+    without one of them, null or NaN, is left out: the user keeps the others.
     """
-    table, names = checked_samples(rows, user=user, value=value, overflow=overflow)
+    table, names = checked_samples(rows, user=user, value=value, overflow=overflow, decimal=decimal)
     frame = collected(
         table.select("user", "fault", *names).with_columns(
             pl.col("user").cast(pl.Categorical(pl.Categories.random()))
@@ -134,35 +141,37 @@ def samples_of_rows(
         raise PopulationError("no rows: there is not a single user")
     ids, u = _number_users(frame["user"])
     order = np.argsort(u, kind="stable")
-    x = np.stack([frame[v].fill_null(float("nan")).to_numpy() for v in names], axis=1)
+    x = np.stack([frame[v].to_numpy() for v in names], axis=1)
     indptr = offsets(np.bincount(u, minlength=len(ids)))
-    return ids, Samples(indptr, np.ascontiguousarray(x[order])), dropped
+    return ids, Samples(indptr, np.ascontiguousarray(without_infinities(x[order]))), dropped
 
 
-def _lazy(frame: Any, text: list[str], numbers: list[str]) -> pl.LazyFrame:
-    """Take the wanted columns of a polars or pandas frame."""
+def _lazy(frame: Any, columns: list[str]) -> pl.LazyFrame:
+    """Take the wanted columns of a polars or pandas frame; Python objects become their names."""
     if isinstance(frame, pl.LazyFrame):
         return frame
     if isinstance(frame, pl.DataFrame):
-        return frame.lazy()
+        mixed = [c for c in columns if c in frame.columns and frame[c].dtype == pl.Object]
+        return frame.with_columns([names_of_objects(c, frame[c].to_list()) for c in mixed]).lazy()
     if type(frame).__module__.split(".")[0] != "pandas" or not hasattr(frame, "columns"):
         raise PopulationError(f"need a polars or pandas frame, got {type(frame).__name__}")
     labels: dict[str, list[Any]] = {}
     for label in frame.columns:
         labels.setdefault(str(label), []).append(label)
-    columns = {}
-    for name in dict.fromkeys([*text, *numbers]):
+    taken: dict[str, pl.Series] = {}
+    for name in dict.fromkeys(columns):
         if len(labels.get(name, ())) != 1:
             what = "several columns" if name in labels else "no column"
             raise PopulationError(f"{what} {name!r}" + nearest(name, labels.keys() - {name}))
         series = frame[labels[name][0]]
-        if name in text and str(series.dtype) == "object":
-            series = series.map(str, na_action="ignore")  # Arrow refuses mixed Python types
+        if str(series.dtype) == "object":
+            taken[name] = names_of_objects(name, series.tolist())
+            continue
         try:
-            columns[name] = pl.from_pandas(series)
+            taken[name] = pl.Series(name, pl.from_pandas(series))
         except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
             raise PopulationError(f"column {name!r} cannot be read: {error}") from error
-    return pl.DataFrame(columns).lazy()
+    return pl.DataFrame(taken).lazy()
 
 
 def user_ids(names: pl.Expr, key: int = USER_ID_KEY) -> pl.Expr:

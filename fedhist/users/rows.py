@@ -5,16 +5,32 @@ Everything here is lazy but :func:`collected`, by which a table is computed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import polars as pl
 
 from fedhist.base.errors import PopulationError, nearest
+from fedhist.users.names import INEXACT, named
 
 TOTAL_LIMIT = float(1 << 53)  # below it a float64 sum of non-negative integers is exact
+COMMA = re.compile(r"(^|[\s;|])-?\d+,\d+($|[\s;|,])")
 
 # What can be wrong with a row; 0 is a good row. The words are the keys of `dropped`.
-FAULTS = ("good", "too many fields", "missing user", "missing item", "bad count", "bad value")
+FAULTS = (
+    "good",
+    "too many fields",
+    "missing user",
+    "missing item",
+    "missing count",
+    "missing value",
+    "bad user",
+    "bad item",
+    "bad count",
+    "bad value",
+)
+MISSING = range(2, 6)
+"""Faults of rows that hold nothing where they should: such rows are left out, never refused."""
 
 
 def checked_events(
@@ -24,6 +40,7 @@ def checked_events(
     item: str,
     count: str | None = None,
     overflow: str | None = None,
+    decimal: str = ".",
 ) -> pl.LazyFrame:
     """Find the events and their faults.
 
@@ -33,24 +50,40 @@ def checked_events(
     and what an error shows.
     """
     schema = _require(rows, [user, item, count, overflow])
-    amount = pl.lit(1.0) if count is None else _number(count, schema[count], "counts")
-    table = rows.select(
-        user=_text(user, schema[user]),
-        item=_text(item, schema[item]),
+    who, nobody = named(user, schema[user])
+    what, nothing = named(item, schema[item])
+    amount, absent = pl.lit(1.0), pl.lit(False)
+    if count is not None:
+        amount, absent = _number(count, schema[count], "counts", decimal)
+    integral = amount == amount.floor()
+    good_count = (amount >= 0) & (amount < TOTAL_LIMIT) & integral
+    shown = [c for c in (user, item, count) if c is not None]
+    return rows.select(
+        user=who,
+        item=what,
         amount=amount,
-        shown=pl.lit("") if count is None else pl.col(count).cast(pl.String, strict=False),
-        overflow=pl.lit(False) if overflow is None else pl.col(overflow).is_not_null(),
+        fault=_fault(
+            {
+                1: pl.lit(False) if overflow is None else pl.col(overflow).is_not_null(),
+                2: who.is_null() & ~nobody,
+                3: what.is_null() & ~nothing,
+                4: absent,
+                6: nobody,
+                7: nothing,
+                8: ~good_count.fill_null(False),
+            }
+        ),
+        shown=_shown(shown, schema),
     )
-    integral = pl.col("amount") == pl.col("amount").floor()
-    good_count = (pl.col("amount") >= 0) & (pl.col("amount") < TOTAL_LIMIT) & integral
-    faults = {1: pl.col("overflow"), 2: pl.col("user").is_null(), 3: pl.col("item").is_null()} | (
-        {4: ~good_count.fill_null(False)} if count is not None else {}
-    )
-    return table.with_columns(_fault(faults))
 
 
 def checked_samples(
-    rows: pl.LazyFrame, *, user: str, value: list[str], overflow: str | None = None
+    rows: pl.LazyFrame,
+    *,
+    user: str,
+    value: list[str],
+    overflow: str | None = None,
+    decimal: str = ".",
 ) -> tuple[pl.LazyFrame, list[str]]:
     """Find the samples and their faults; parameters as in :func:`samples_of_rows`.
 
@@ -59,18 +92,22 @@ def checked_samples(
     """
     schema = _require(rows, [user, *value, overflow])
     names = [f"value{k}" for k in range(len(value))]
-    shown = [pl.col(v).cast(pl.String, strict=False).str.strip_chars() for v in value]
-    values = [_number(v, schema[v], "values").alias(x) for v, x in zip(value, names, strict=True)]
-    unread = [x.is_null() & s.is_not_null() for x, s in zip(values, shown, strict=True)]
+    who, nobody = named(user, schema[user])
+    numbers = [_number(v, schema[v], "values", decimal) for v in value]
     table = rows.select(
         pl.lit(None).alias("item"),
-        *values,
-        user=_text(user, schema[user]),
-        unread=pl.any_horizontal(unread),
-        shown=pl.concat_str(shown, separator=", ", ignore_nulls=True),
-        overflow=pl.lit(False) if overflow is None else pl.col(overflow).is_not_null(),
-    ).with_columns(
-        _fault({1: pl.col("overflow"), 2: pl.col("user").is_null(), 5: pl.col("unread")})
+        *(x.alias(name) for (x, _), name in zip(numbers, names, strict=True)),
+        user=who,
+        fault=_fault(
+            {
+                1: pl.lit(False) if overflow is None else pl.col(overflow).is_not_null(),
+                2: who.is_null() & ~nobody,
+                5: pl.any_horizontal(absent for _, absent in numbers),
+                6: nobody,
+                9: pl.any_horizontal(x.is_null() for x, _ in numbers),
+            }
+        ),
+        shown=_shown([user, *value], schema),
     )
     return table, names
 
@@ -83,18 +120,37 @@ def _require(rows: pl.LazyFrame, names: list[str | None]) -> Mapping[str, pl.Dat
     return schema
 
 
-def _text(name: str, dtype: pl.DataType) -> pl.Expr:
-    column = pl.col(name).fill_nan(None) if dtype.is_float() else pl.col(name)
-    return column.cast(pl.String)
+def _number(name: str, dtype: pl.DataType, what: str, decimal: str) -> tuple[pl.Expr, pl.Expr]:
+    """Read numbers, or text that spells them, as float64, and say where nothing is to be read.
 
-
-def _number(name: str, dtype: pl.DataType, what: str) -> pl.Expr:
-    """Read numbers, or text that spells them, as float64; null where there is no number."""
+    Null both where there is nothing and where text is no number.
+    """
+    x = pl.col(name)
     if dtype == pl.String:
-        return pl.col(name).str.strip_chars().cast(pl.Float64, strict=False)
-    if not (dtype.is_numeric() or dtype == pl.Null):
+        text = x.str.strip_chars()
+        if decimal != ".":
+            text = text.str.replace_all(".", " ", literal=True).str.replace(
+                decimal, ".", literal=True
+            )
+        number = text.cast(pl.Float64, strict=False)
+        absent = x.is_null() | (text == "").fill_null(False) | number.is_nan().fill_null(False)
+    elif dtype.is_numeric() or dtype == pl.Null:
+        number = x.cast(pl.Float64)
+        absent = number.is_null() | number.is_nan().fill_null(False)
+    else:
         raise PopulationError(f"{what} must be numbers, but column {name!r} is of type {dtype}")
-    return pl.col(name).cast(pl.Float64)
+    return number.fill_nan(None), absent
+
+
+def _shown(columns: list[str], schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Write the fields of a row; times by their number, since not all of them have a text form."""
+    text = [
+        (pl.col(c).to_physical() if schema[c].is_temporal() else pl.col(c)).cast(
+            pl.String, strict=False
+        )
+        for c in dict.fromkeys(columns)
+    ]
+    return pl.concat_str([t.fill_null("") for t in text], separator=", ")
 
 
 def _fault(conditions: Mapping[int, pl.Expr]) -> pl.Expr:
@@ -106,34 +162,38 @@ def _fault(conditions: Mapping[int, pl.Expr]) -> pl.Expr:
 
 
 def judged(table: pl.LazyFrame, tally: pl.DataFrame, skip_bad_rows: bool) -> dict[str, int]:
-    """Count the bad rows by fault, or refuse the first of them.
+    """Count the rows to leave out by fault, or refuse the first that is not as it should be.
 
-    The table is in the order of the rows, and the tally has columns fault and rows: how many have
-    it.
+    Rows that lack something are always left out. The table is in the order of the rows, and the
+    tally has columns fault and rows: how many have it.
     """
-    bad = tally.filter(pl.col("fault") > 0).group_by("fault").agg(pl.col("rows").sum())
-    if not len(bad):
-        return {}
-    if skip_bad_rows:
-        return {FAULTS[code]: int(k) for code, k in sorted(bad.select("fault", "rows").rows())}
+    rows = tally.filter(pl.col("fault") > 0).group_by("fault").agg(pl.col("rows").sum())
+    dropped = {code: int(k) for code, k in sorted(rows.select("fault", "rows").rows())}
+    bad = {code: k for code, k in dropped.items() if code not in MISSING}
+    if skip_bad_rows or not bad:
+        return {FAULTS[code]: k for code, k in dropped.items()}
     first = collected(
         table.with_row_index("row")
-        .filter(pl.col("fault") > 0)
-        .select("row", "fault", "user", "item", "shown")
+        .filter(pl.col("fault").is_in(list(bad)))
+        .select("row", "fault", "shown")
         .head(1)
     ).row(0, named=True)
-    fault, shown = FAULTS[first["fault"]], first["shown"]
-    detail = {
-        "too many fields": f" (user {first['user']!r})",
-        "missing user": f" (item {first['item']!r})" if first["item"] is not None else "",
-        "missing item": f" (user {first['user']!r})",
-        "bad count": f" {shown!r}: counts must be non-negative integers below 2^53",
-        "bad value": f" {shown!r}: values must be numbers",
+    fault = FAULTS[first["fault"]]
+    need = {
+        "too many fields": "there are more fields than columns",
+        "bad user": INEXACT,
+        "bad item": INEXACT,
+        "bad count": "counts must be non-negative integers below 2^53",
+        "bad value": "values must be numbers",
     }[fault]
-    n_bad = int(bad["rows"].sum())
-    more = f" ({n_bad} bad rows in all)" if n_bad > 1 else ""
-    way_out = "; skip_bad_rows = true drops and counts such rows"
-    raise PopulationError(f"row {first['row'] + 1}: {fault}{detail}{more}{way_out}")
+    if fault in ("bad count", "bad value") and COMMA.search(first["shown"]):
+        need += '; where a comma is the decimal point, set decimal = ","'
+    n_bad = sum(bad.values())
+    more = f" ({n_bad:,} bad rows in all)" if n_bad > 1 else ""
+    raise PopulationError(
+        f"row {first['row'] + 1}: {fault} in {first['shown']!r}: {need}{more}; "
+        "skip_bad_rows = true leaves such rows out and counts them"
+    )
 
 
 def collected(rows: pl.LazyFrame) -> pl.DataFrame:

@@ -250,4 +250,4 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
         sizes = np.full(300, 4)
         indptr = np.concatenate(([0], np.cumsum(sizes)))
         values = np.tile([0.25, -0.5], (int(indptr[-1]), 1))
-        return Users.from_samples(user_ids(Keys.range(300)), indptr, values)
+        return Users.from_samples(user_ids(Keys.range(300)), indptr, values, unusable=True)

@@ -152,7 +152,9 @@ class QuantileTarget(PlannedUsers):
         """Make users with up to four samples; one has none, one a NaN, one an infinite sample."""
         rng, n = np.random.default_rng(7), cls.example().n_users - 3
         some = {f"u{i}": rng.beta(2, 3, i % 4 + 1) for i in range(n)}
-        return Users.from_records(some | {"a": [], "b": [0.5, np.nan], "c": [np.inf]})
+        return Users.from_records(
+            some | {"a": [], "b": [0.5, np.nan], "c": [np.inf]}, unusable=True
+        )
 
 
 def _check_some(facts: Facts) -> None:

@@ -443,7 +443,9 @@ class UserLevelErm(Central):
         keep = np.repeat(sizes > 0, m)
         names = Keys.of([f"user-{i:03d}" for i in range(n)])
         indptr = np.append(0, np.cumsum(sizes))
-        return Users.from_samples(user_ids(names), indptr, np.column_stack((x, y))[keep])
+        return Users.from_samples(
+            user_ids(names), indptr, np.column_stack((x, y))[keep], unusable=True
+        )
 
     @classmethod
     def resolve(

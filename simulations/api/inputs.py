@@ -114,12 +114,12 @@ def population_of(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, Held
     if isinstance(data, Users):
         if columns:
             raise TypeError(f"{next(iter(columns))} names a column; Users have none: leave it out")
-        users = data
+        users, dropped = data, dict[str, int]()
     else:
-        users = _users_of_frame(data, columns)
+        users, dropped = _users_of_frame(data, columns)
     domain = more.pop("domain", None)
     keys = None if domain is None or isinstance(domain, str | os.PathLike) else _keys(domain)
-    held = hold(users, keys)
+    held = hold(users, keys, dropped)
     files = {} if keys is not None or domain is None else {"domain": os.fspath(domain)}
     return held.table | plain("data", more | files), held
 
@@ -168,8 +168,8 @@ def _spec_table(data: Mapping[str, Any] | PopulationSpec) -> dict[str, Any]:
     return dict(found)
 
 
-def _users_of_frame(data: Any, columns: Mapping[str, Any]) -> Users:
-    """Read a frame: polars, pandas, or what gives one or the other."""
+def _users_of_frame(data: Any, columns: Mapping[str, Any]) -> tuple[Users, dict[str, int]]:
+    """Read a frame: polars, pandas, or what gives one or the other; count rows left out."""
     import polars as pl
 
     frame = data
@@ -194,7 +194,7 @@ def _users_of_frame(data: Any, columns: Mapping[str, Any]) -> Users:
             if one not in names:
                 known = map(str, names)
                 raise ValueError(f"{name}={one!r} is no column of the data{nearest(one, known)}")
-    return Users.from_frame(frame, **columns)
+    return Users.read_frame(frame, **columns)
 
 
 def _is_pandas(frame: Any) -> bool:

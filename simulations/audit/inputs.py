@@ -177,7 +177,7 @@ class SampleSpace(Space):
         return np.zeros((0, self.dimension))
 
     def user(self, record: Record, user_id: int) -> Users:
-        return Users.from_samples([user_id], [0, len(record)], record)
+        return Users.from_samples([user_id], [0, len(record)], record, unusable=True)
 
     def words(self, record: Record) -> str:
         t = len(record)

@@ -7,7 +7,9 @@ together: ``data: DataFile = NO_FILE``, of which :func:`spread` makes options.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+import os
+import shutil
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import wraps
@@ -21,11 +23,23 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.models import ArgumentInfo
 
 from fedhist.base.errors import nearest
+from fedhist.base.text import NARROWEST
 from simulations.config.named_files import toml_value
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+
+def settle_width(environ: MutableMapping[str, str]) -> None:
+    """Let COLUMNS be a width that tables have; 0, or no number, is an unknown one."""
+    given = environ.get("COLUMNS", "")
+    if given and not (given.isdecimal() and int(given)):
+        del environ["COLUMNS"]
+    if shutil.get_terminal_size().columns < NARROWEST:
+        environ["COLUMNS"] = str(NARROWEST)
+
+
+settle_width(os.environ)
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 

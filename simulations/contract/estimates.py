@@ -110,7 +110,7 @@ def an_empty_record_changes_nothing_if_null_safe(subject: Subject) -> None:
 def _nobody(users: Users, ids: Any) -> Users:
     """Make a user with an empty record, in the same words."""
     if users.items is None:
-        return Users.from_samples(ids, np.array([0, 0]), users.reals.values[:0])
+        return Users.from_samples(ids, np.array([0, 0]), users.reals.values[:0], unusable=True)
     nothing = np.zeros(0, np.int64)
     return Users.from_counts(ids, nothing, nothing, nothing, users.vocabulary)
 
@@ -126,7 +126,7 @@ def a_mean_of_zero_counts_and_an_infinite_sample_does_not_spread(subject: Subjec
     new = np.setdiff1d(np.arange(n + 2, dtype=np.uint64), users.ids)[:1]
 
     def with_one_more(rows: Floats) -> Floats:
-        more = join([users, Users.from_samples(new, [0, T], rows)])
+        more = join([users, Users.from_samples(new, [0, T], rows, unusable=True)])
         return np.asarray(protocol.truth(more))
 
     zero, infinite = np.zeros((T, d)), np.full((T, d), np.inf)

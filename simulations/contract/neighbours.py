@@ -31,7 +31,7 @@ def extreme_records(users: Users, row: int, adjacency: Adjacency) -> dict[str, U
             for name, item, count in named
         }
     samples = _one_sample(users, row) if by_item else _samples(users, row)
-    return {name: Users.from_samples(ids, [0, len(x)], x) for name, x in samples}
+    return {name: Users.from_samples(ids, [0, len(x)], x, unusable=True) for name, x in samples}
 
 
 def _own_counts(users: Users, row: int) -> tuple[Integers, Integers]:

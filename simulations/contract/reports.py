@@ -97,7 +97,7 @@ def larger_record(users: Users, row: int) -> Users:
     parts = [s.values[a:b] for a, b in pairwise(s.indptr)]
     parts[row] = np.tile(parts[row], (MANY_TIMES, 1)) + 0.01
     indptr = np.cumsum([0, *map(len, parts)])
-    return Users.from_samples(users.ids, indptr, np.concatenate(parts))
+    return Users.from_samples(users.ids, indptr, np.concatenate(parts), unusable=True)
 
 
 class NotedStreams(SeededStreams):

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Floats
+from fedhist.base.checks import check_whole
 from fedhist.base.errors import closest, nearest
 from simulations.config.named_files import key_value
 from simulations.config.reading import (
@@ -357,8 +358,7 @@ class Experiment:
                 f"{self.name} cannot run on {name!r}; it runs on {known}"
                 + closest(name, self.populations)
             )
-        if seed < 0:
-            raise ValueError(f"seed must be non-negative, got {seed}")
+        check_whole("seed", seed)
         settings = {**self.settings, **(self.quick if quick else {})}
         given = dict(self.populations[name])
         small = given.pop("quick", {})

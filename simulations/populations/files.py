@@ -33,18 +33,20 @@ class Events(ItemDomain, TableFormat):
     path : path
         See :class:`~simulations.populations.tables.TableFormat` for how it may be written.
     user, item : str or int
-        Columns, by name or by position from 0; compared as text.
+        Columns, by name or by position from 0: text, numbers, booleans, dates or times, compared by
+        value. A row without one of them is left out and counted.
     count : str or int, optional
         Column of non-negative integers; without it each row is one event.
     top, domain, max_users
         See :class:`~simulations.populations.base.ItemDomain`.
     skip_bad_rows : bool, default False
-        Leave out and count rows without a user or an item, with an unreadable count or with too
-        many fields, instead of refusing the file with the first such row (counted from 1, the
-        header apart).
+        Leave out and count rows with text or a fraction for a count, with too many fields, or with
+        a user or an item that cannot be told apart (doubles from 2^53 on), instead of refusing the
+        file with the first such row (counted from 1, the header apart).
     """
 
     kind: ClassVar[str] = "events"
+    format: ClassVar[int] = 1
     path: str | Path
     user: Column
     item: Column
@@ -72,18 +74,18 @@ class SampleFile(PopulationSpec, TableFormat):
     path : path
         See :class:`~simulations.populations.tables.TableFormat` for how it may be written.
     user : str or int
-        Column, by name or by position from 0; compared as text.
+        Column, by name or by position from 0; as that of events.
     value : str, int, or list of them
-        One column per dimension. An empty field is NaN: the client half puts the protocol's null
-        record in place of a user with NaN.
+        One column per dimension. A row without one of them (empty, null or NaN) is left out and
+        counted; the user keeps the others.
     max_users : int, optional
         Keep only the users with the smallest ids: a subset that does not depend on the data.
     skip_bad_rows : bool, default False
-        Leave out and count rows without a user, with text for a value or with too many fields,
-        instead of refusing the file with the first such row (counted from 1, the header apart).
+        The same, for rows with text for a value.
     """
 
     kind: ClassVar[str] = "samples"
+    format: ClassVar[int] = 1
     path: str | Path
     user: Column
     value: Column | Annotated[tuple[Column, ...], Must("a column, or a list of them", bool)]
@@ -107,6 +109,7 @@ class SampleFile(PopulationSpec, TableFormat):
                 user=table.names[0],
                 value=table.names[1:],
                 overflow=table.overflow,
+                decimal=self.decimal,
                 skip_bad_rows=self.skip_bad_rows,
             )
         users = Users(ids, samples=samples)
@@ -127,7 +130,7 @@ class Snap(ItemDomain):
     top, domain, max_users
         See :class:`~simulations.populations.base.ItemDomain`.
     skip_bad_rows : bool, default False
-        Leave out and count rows without a user or a location, instead of refusing the file.
+        Leave out and count rows with too many fields, instead of refusing the file.
     """
 
     kind: ClassVar[str] = "snap"

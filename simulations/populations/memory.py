@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -21,12 +23,14 @@ class Held:
 
     They are there for as long as somebody has this object.
 
-    ``domain``: PUBLIC bounded domain.
+    ``domain``: PUBLIC bounded domain; ``dropped``: rows of the frame that were left out, by fault,
+    NOT PRIVATE.
     """
 
     users: Users
     domain: Keys | None
     digest: str
+    dropped: Mapping[str, int]
 
     @property
     def table(self) -> dict[str, Any]:
@@ -37,7 +41,9 @@ class Held:
 _held: WeakValueDictionary[str, Held] = WeakValueDictionary()
 
 
-def hold(users: Users, domain: Keys | None = None) -> Held:
+def hold(
+    users: Users, domain: Keys | None = None, dropped: Mapping[str, int] = MappingProxyType({})
+) -> Held:
     """Let tables name users, and their public domain, for as long as the result is kept."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(users.ids.tobytes())
@@ -56,8 +62,9 @@ def hold(users: Users, domain: Keys | None = None) -> Held:
         digest.update(array.tobytes())
     if domain is not None:
         digest.update(domain.digest.to_bytes(8, "little"))
+    digest.update(repr(sorted(dropped.items())).encode() if dropped else b"")
     name = digest.hexdigest()
-    return _held.setdefault(name, Held(users, domain, name))
+    return _held.setdefault(name, Held(users, domain, name, dropped))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +101,8 @@ class Memory(ItemDomain):
         if self.max_users is not None and self.max_users < len(users):
             # they may stand in an order that tells of their data
             users = users.take(np.sort(np.argsort(users.ids)[: self.max_users]))
-        loaded = self.bounded(users, "data in memory", {})
+        loaded = self.bounded(users, "data in memory", found.dropped)
         if found.domain is None:
             return loaded
         title = f"{loaded.title}, {len(found.domain):,} items"
-        return Loaded(loaded.users, title, domain=found.domain)
+        return Loaded(loaded.users, title, domain=found.domain, dropped=found.dropped)

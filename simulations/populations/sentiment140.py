@@ -25,6 +25,8 @@ POLARITY, USER, TEXT, WIDTH = 0, 4, 5, 6
 URL = r"\w+://\S+|www\.\S+"
 HANDLE = r"@\w+"
 WORD = r"[\p{L}\p{N}_]+(?:['’][\p{L}\p{N}_]+)*"
+NO_WORD = "@"
+"""No word of any tweet."""
 ENTITIES = {"&quot;": '"', "&lt;": "<", "&gt;": ">", "&#39;": "'", "&apos;": "'", "&amp;": "&"}
 
 
@@ -47,8 +49,7 @@ class Sentiment140(ItemDomain):
     top, domain, max_users
         See :class:`~simulations.populations.base.ItemDomain`.
     skip_bad_rows : bool, default False
-        Leave out and count rows without a user or a text (an item) or with too many fields, instead
-        of refusing the file.
+        Leave out and count rows with too many fields, instead of refusing the file.
     """
 
     kind: ClassVar[str] = "sentiment140"
@@ -90,9 +91,9 @@ class Sentiment140(ItemDomain):
         text = pl.col("item").str.replace_many(list(ENTITIES), list(ENTITIES.values()))
         found = text.str.extract_all(f"{URL}|{HANDLE}|{WORD}")
         words = rows.select("user", word=found).explode("word")
-        # An author whose tweets hold no word stays a user: count zero of the word "".
+        # An author whose tweets hold no word stays a user: count zero of NO_WORD.
         kept = ~pl.col("word").str.contains(f"^(?:{URL}|@)").fill_null(True)
-        word = pl.when(kept).then(pl.col("word").str.to_lowercase()).otherwise(pl.lit(""))
+        word = pl.when(kept).then(pl.col("word").str.to_lowercase()).otherwise(pl.lit(NO_WORD))
         return words.select("user", word=word, n=kept.cast(pl.UInt8))
 
 

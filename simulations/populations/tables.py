@@ -52,12 +52,15 @@ class TableFormat(Settings):
         Whether the first row names the columns.
     quote : str, default '"'
         Quotation mark around fields; "" for none.
+    decimal : str, default "."
+        Decimal point of numbers that are text: "." or ",".
     """
 
     separator: str | None = None
     encoding: str = "utf8"
     header: bool = True
     quote: str = '"'
+    decimal: str = "."
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,6 +68,8 @@ class TableFormat(Settings):
             raise ValueError(f"separator must be one byte, got {self.separator!r}")
         if len(self.quote.encode()) > 1:
             raise ValueError(f"quote must be one byte or empty, got {self.quote!r}")
+        if self.decimal not in (".", ","):
+            raise ValueError(f'decimal must be "." or ",", got {self.decimal!r}')
         if self.encoding != "utf8-lossy":
             try:
                 codecs.lookup(self.encoding)
@@ -182,7 +187,11 @@ def read_items(
     names = dict(zip(("user", "item", "count"), table.names, strict=False))
     with told_of(path):
         ids, items, dropped = items_of_rows(
-            table.rows, **names, overflow=table.overflow, skip_bad_rows=skip_bad_rows
+            table.rows,
+            **names,
+            overflow=table.overflow,
+            decimal=form.decimal,
+            skip_bad_rows=skip_bad_rows,
         )
     return Users(ids, items=items), dropped
 

@@ -20,7 +20,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedhist.base.errors import nearest
-from fedhist.base.text import visible
+from fedhist.base.text import NARROWEST, visible
 from simulations.reporting.numbers import MISSING, no_formula, shown
 
 if TYPE_CHECKING:
@@ -300,7 +300,7 @@ def print_table(console: Console, table: Table, *, gap: int = 2) -> None:
     gap : int
         Letters between the columns, at least 2.
     """
-    table = table.usual
+    table, console = table.usual, _wide_enough(console)
     rows = _visible(table)
     cells = [[c.name] for c in table.columns]
     for row in rows:
@@ -331,12 +331,20 @@ def print_table(console: Console, table: Table, *, gap: int = 2) -> None:
 
 def print_row(console: Console, row: Row, widths: Sequence[int]) -> None:
     """Print a row of a table that grows: columns of fixed widths, and one of what is left."""
+    console = _wide_enough(console)
     columns = [*(RichColumn(width=w) for w in widths), RichColumn()]
     drawn = RichTable.grid(*columns, padding=(0, 2, 0, 0))
     left = max(LEAST, console.width - sum(widths) - 2 * len(widths))
     for cells in _visible(Table.of([""] * len(row), [row])):
         drawn.add_row(*map(_drawn, cells or (), [*widths, left]))
     console.print(drawn)
+
+
+def _wide_enough(console: Console) -> Console:
+    """Return a console that writes to the same file, and has room for a table."""
+    if console.width >= NARROWEST:
+        return console
+    return Console(file=console.file, width=NARROWEST, highlight=False, quiet=console.quiet)
 
 
 def print_facts(console: Console, rows: Iterable[tuple[str, str]]) -> None:

@@ -22,6 +22,7 @@ from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.frames import items_of_rows, samples_of_rows, user_ids, utf8
 from fedhist.users.keys import Keys
+from fedhist.users.names import agree, kind
 from fedhist.users.rows import checked_events, checked_samples, collected, judged
 from fedhist.users.shards import BLOCK
 from simulations.populations.shards import MANIFEST, VOCABULARY, File, Manifest
@@ -79,6 +80,8 @@ def convert(
     check_folder(folder, KIND, force=force)
     columns = [user, *(c for c in (item, count) if c is not None), *value]
     tables = [scan_table(p, columns, form) for p in files]
+    for place, column in enumerate(columns[: 1 if value else 2]):
+        _check_agree(column, files, [t.rows.collect_schema()[t.names[place]] for t in tables])
     size = sum(p.stat().st_size * UNPACKED.get(p.suffix, 1) for p in files)
     n, done = shards or max(1, -(-size // TEXT)), 0
     dropped: dict[str, int] = {}
@@ -86,7 +89,9 @@ def convert(
         work = out / "work"
         for at, (path, table) in enumerate(zip(files, tables, strict=True)):
             with told_of(path):
-                for fault, k in _split(table, work / f"{at:05d}", n, value, skip_bad_rows).items():
+                for fault, k in _split(
+                    table, work / f"{at:05d}", n, value, form.decimal, skip_bad_rows
+                ).items():
                     dropped[fault] = dropped.get(fault, 0) + k
             progress(done := done + 1, len(files) + n)
         parts = [[f for w in sorted(work.iterdir()) for f in _files(w, j)] for j in range(n)]
@@ -109,12 +114,22 @@ def convert(
     return manifest
 
 
+def _check_agree(column: Column, files: Sequence[Path], types: Sequence[pl.DataType]) -> None:
+    """Refuse files in which one value of a column would have two names."""
+    for path, dtype in zip(files, types, strict=True):
+        if not agree([kind(types[0]), kind(dtype)]):
+            raise PopulationError(
+                f"column {column!r} is of type {types[0]} in {files[0]} and {dtype} in {path}: "
+                "the same value would have two names; write one type"
+            )
+
+
 def _split(
-    table: Table, into: Path, n: int, value: Sequence[Column], skip_bad_rows: bool
+    table: Table, into: Path, n: int, value: Sequence[Column], decimal: str, skip_bad_rows: bool
 ) -> Mapping[str, int]:
     """Split one file by user; bad rows are refused, or counted by fault."""
     user, *others = table.names
-    more: dict[str, Any] = {"user": user, "overflow": table.overflow}
+    more: dict[str, Any] = {"user": user, "overflow": table.overflow, "decimal": decimal}
     if value:
         rows, held = checked_samples(table.rows, value=others, **more)
     else:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from fedhist.base.checks import check_choice
+from fedhist.base.arrays import PlainArguments
+from fedhist.base.checks import check_choice, check_size, check_whole
 from fedhist.flower.host import Config
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
@@ -53,7 +54,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(metaclass=PlainArguments):
     """How to run a protocol; see :func:`simulations.runs.run.run` for what each means.
 
     ``progress`` is called with (round, users who have answered, users). ``watch``, if given, is
@@ -97,12 +98,11 @@ class Options:
             )
         if self.clients == "aggregate" and self.hostile:
             raise ValueError('adversaries send messages, but clients = "aggregate" makes none')
-        if self.seed is not None and self.seed < 0:
-            raise ValueError(f"seed must be non-negative, got {self.seed}")
-        for name in ("nodes", "workers", "min_replies", "max_users_per_node", "timeout"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+        least = {"seed": 0, "nodes": 1, "workers": 1, "min_replies": 1, "max_users_per_node": 1}
+        for name, smallest in least.items():
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), smallest)
+        check_size("timeout", self.timeout)
         if self.nodes is not None:
             self.n_nodes(self.nodes)
 

@@ -468,4 +468,45 @@ def _estimate_table(finished: Finished) -> Table:
         ["" if keys is None else "item", *numeric(names, write=number)],
         rows,
         title=f"the {MOST_ROWS} {which} of {len(value):,}" if len(value) > MOST_ROWS else "",
+        notes=[
+            *_unanswered(finished),
+            *_missed(*([c[i] for i in order.tolist()] for c in columns)),
+        ],
+    )
+
+
+def _unanswered(finished: Finished) -> tuple[str, ...]:
+    """Say of totals that they are of those who answered."""
+    rounds = [r for r in finished.outcomes[0].rounds if r.get("missing")]
+    if not rounds or finished.outcomes[0].estimate.truth is not Truth.TOTAL:
+        return ()
+    worst = min(rounds, key=lambda r: r["replies"] / (r["replies"] + r["missing"]))
+    nodes = int(worst["replies"] + worst["missing"])
+    return (
+        f"totals are of the {int(worst['replies']):,} of {nodes:,} nodes that answered, "
+        f"{worst['replies'] / nodes:.1%}",
+    )
+
+
+def _missed(
+    value: Sequence[float], half: Sequence[Any], truth: Sequence[Any] = ()
+) -> tuple[str, ...]:
+    """Say that more of the intervals shown miss the truth than noise alone explains.
+
+    Of n intervals at 95%, .05 n miss, and three standard deviations more once in 700 runs.
+    """
+    rows = [row for row in zip(value, half, truth, strict=False) if "" not in row]
+    if not rows:
+        return ()
+    values, halves, truths = np.array(rows, dtype=np.float64).T
+    off = values - truths
+    misses, n = int((np.abs(off) > halves).sum()), len(rows)
+    if misses <= 0.05 * n + 3 * math.sqrt(0.05 * 0.95 * n) + 1:
+        return ()
+    side = "below" if np.median(off) < 0 else "above"
+    by = number(float(np.median(np.abs(off))), 3)
+    return (
+        f"{misses:,} of {n:,} intervals miss the truth (NOT PRIVATE): ± is what the noise does; "
+        "clipping, bounds, sampling and missing replies move estimates too, the median one to "
+        f"{by} {side} it",
     )

@@ -166,7 +166,7 @@ def test_who_is_a_neighbour(
 
 
 def test_samples_are_compared_bit_by_bit() -> None:
-    first = Users.from_records({"a": [1.0, np.nan], "b": [2.0]})
+    first = Users.from_records({"a": [1.0, np.nan], "b": [2.0]}, unusable=True)
     other = Users.from_records({"a": [1.0, 3.0], "b": [2.0]})
     assert are_neighbours(first, first.copy(), Adjacency.ZERO_OUT_USER)
     assert are_neighbours(first, other, Adjacency.REPLACE_ITEM)

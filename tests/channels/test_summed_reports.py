@@ -33,7 +33,7 @@ def samplers(n: int = 40) -> Users:
     indptr = np.concatenate(([0], np.cumsum(sizes)))
     values = rng.uniform(-0.9, 0.9, (indptr[-1], 2))
     values[-2:], values[0, 0] = np.nan, np.inf
-    return Users.from_samples(np.arange(1, n + 1), indptr, values)
+    return Users.from_samples(np.arange(1, n + 1), indptr, values, unusable=True)
 
 
 SCALARS: dict[str, Any] = {

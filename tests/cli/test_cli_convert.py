@@ -12,16 +12,17 @@ EVENTS = "user;item\n" + "".join(f"u{k % 40};item {k % 7}\n" for k in range(400)
 
 def test_a_folder_of_a_file_and_a_run_on_it(fedhist: Command, tmp_path: Path) -> None:
     """The run's estimate is that of the file itself."""
-    (tmp_path / "events.csv").write_text(EVENTS + "u1;\n")
+    (tmp_path / "events.csv").write_text(EVENTS + "u1;\n;item 1\nu1;item 1;more\n")
     table = ("--user", "user", "--item", "item")
     call = ("convert", "events.csv", *table, "--set", "separator=;", "--out", "shards")
     refused = fedhist(*call)
     assert refused.status == 2
-    assert "row 401: missing item (user 'u1')" in refused.err
+    assert "row 403: too many fields" in refused.err
     assert not (tmp_path / "shards").exists()
     made = fedhist(*call, "--skip-bad-rows")
     assert "40 users in 1 shards" in made.out
-    assert "left out: 1 rows, missing item (NOT PRIVATE)" in made.out
+    for fault in ("missing item", "missing user", "too many fields"):
+        assert f"left out: 1 rows, {fault} (NOT PRIVATE)" in made.out
     (tmp_path / "whole.csv").write_text(EVENTS)
     estimates = []
     rows = 'kind = "events"\npath = "whole.csv"\nuser = "user"\nitem = "item"\nseparator = ";"\n'

@@ -184,10 +184,13 @@ def owned(users: Users, shape: Users | None = None, **policy: Any) -> Node:
 
 def test_a_large_reply_is_refused_before_it_is_computed(tmp_path: Path) -> None:
     """A short question whose answer would have more than a gigabyte."""
-    store, users = FolderStore(tmp_path), Users.from_samples([1, 2], [0, 1, 2], np.zeros((2, 1)))
+    store, users = (
+        FolderStore(tmp_path),
+        Users.from_samples([1, 2], [0, 1, 2], np.zeros((2, 1)), unusable=True),
+    )
     wide = BinVotes(Rotated(1 << 14, 1.0, 1), 8192, 1.0)
     assert "1073872896" in str(body(owned(users).answer(encode_question(wide, 0), store)))
-    many = Users.from_samples(range(1, 10_001), range(10_001), np.zeros((10_000, 1)))
+    many = Users.from_samples(range(1, 10_001), range(10_001), np.zeros((10_000, 1)), unusable=True)
     whole = encode_question(BinVotes(Coordinates(1), 65536, 1.0), 0, fold=False)
     assert "at most" in str(body(owned(many, users.select(None)).answer(whole, store)))
     small = owned(users, **{"max-store-bytes": 100})
@@ -198,8 +201,8 @@ def test_a_large_reply_is_refused_before_it_is_computed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("n_samples", [0, 1])
 def test_a_wrong_dimension_is_refused_whatever_the_records_hold(n_samples: int) -> None:
     """By the declared shape, before any record is read: an empty one says the same."""
-    shape = Users.from_samples([0], [0, 1], np.zeros((1, 3)))
-    users = Users.from_samples([7], [0, n_samples], np.zeros((n_samples, 3)))
+    shape = Users.from_samples([0], [0, 1], np.zeros((1, 3)), unusable=True)
+    users = Users.from_samples([7], [0, n_samples], np.zeros((n_samples, 3)), unusable=True)
     for query in (
         BinVotes(Coordinates(4), 8, 0.5),
         OracleReports(Keys.of(["a"]), 0.5, kind="unary"),

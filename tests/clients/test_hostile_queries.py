@@ -88,7 +88,7 @@ def crowd(record: ArrayLike) -> Users:
     rows = list(np.random.default_rng(0).normal(size=(6, 2, 3)))
     rows[VICTIM] = np.asarray(record)
     indptr = np.cumsum([0, *(len(r) for r in rows)])
-    return Users.from_samples(IDS, indptr, np.concatenate(rows))
+    return Users.from_samples(IDS, indptr, np.concatenate(rows), unusable=True)
 
 
 def answer(query: Query, users: Users) -> Report:
@@ -127,8 +127,8 @@ ONE_OF_EACH: list[Query] = [
 @pytest.mark.parametrize("query", ONE_OF_EACH, ids=lambda q: q.wire_name)
 def test_a_phone_without_samples_answers_like_any_other(query: Query) -> None:
     """An empty record has no dimension of its own: a refusal would say that it is empty."""
-    nobody = Users.from_samples([7], [0, 0], [])
-    somebody = Users.from_samples([7], [0, 1], np.ones((1, 3)))
+    nobody = Users.from_samples([7], [0, 0], [], unusable=True)
+    somebody = Users.from_samples([7], [0, 1], np.ones((1, 3)), unusable=True)
     empty, held = (answer(query, users) for users in (nobody, somebody))
     for name, rows in empty.arrays.items():
         assert rows.shape == held.arrays[name].shape

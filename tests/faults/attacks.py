@@ -66,7 +66,7 @@ def assert_same(a: Estimate, b: Estimate) -> None:
 
 
 def people(n: int, values: np.ndarray) -> Users:
-    return Users.from_samples(user_ids(Keys.range(n)), np.arange(n + 1), values)
+    return Users.from_samples(user_ids(Keys.range(n)), np.arange(n + 1), values, unusable=True)
 
 
 def coins(users: Users) -> SeededStreams:

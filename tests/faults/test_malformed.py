@@ -66,7 +66,9 @@ def replace_records(users: Users, bad: np.ndarray) -> Users:
             users.reals.values[users.reals.indptr[i] : users.reals.indptr[i + 1]] for i in keep
         ]
         sizes = np.where(bad, 0, users.n_items())
-        return Users.from_samples(users.ids, np.cumsum([0, *sizes]), np.concatenate(values))
+        return Users.from_samples(
+            users.ids, np.cumsum([0, *sizes]), np.concatenate(values), unusable=True
+        )
     items = users.counts
     who = np.repeat(np.arange(len(users)), users.n_items())
     some = ~bad[who]

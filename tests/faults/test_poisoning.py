@@ -168,7 +168,7 @@ def test_maximal_gain_of_the_others() -> None:
         # bits of other symbols do not matter to this one's share
         assert math.isclose(gained, max(one), rel_tol=1e-9)
     x = np.tile([0.6, -0.8], (4, 1))
-    users = Users.from_samples(items.ids, np.arange(5), x)
+    users = Users.from_samples(items.ids, np.arange(5), x, unusable=True)
     sphere = SphereReports(2, 1.0, 1.0)
     sent = best_messages(sphere, users, coins(users))
     sphere.check(sent)
@@ -193,7 +193,7 @@ def test_few_users_mean_stands_corruption() -> None:
     n, d, share = 600, 16, 0.49
     rng = np.random.default_rng(3)
     rows = 0.5 + rng.standard_normal((n, d)) / math.sqrt(d)
-    users = Users.from_samples(user_ids(Keys.range(n)), np.arange(n + 1), rows)
+    users = Users.from_samples(user_ids(Keys.range(n)), np.arange(n + 1), rows, unusable=True)
     settings: dict[str, Any] = {"epsilon": 8.0, "n_users": n, "dimension": d, "radius": 1.2}
     robust = FewUsersMean(
         **settings, box=60.0, corrupted=0.49, method="ball", failure=1e-6, n_rounds=500

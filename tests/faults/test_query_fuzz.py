@@ -134,8 +134,8 @@ def nodes() -> list[Node]:
         rows = np.vstack(
             [rng.uniform(0, 1, (38, d)), np.full((1, d), np.nan), np.full((1, d), 1e308)]
         )
-        some = Users.from_samples(np.arange(21), [*range(0, 40, 2), 40, 40], rows)
-        one = Users.from_samples([0], [0, 1], np.zeros((1, d)))
+        some = Users.from_samples(np.arange(21), [*range(0, 40, 2), 40, 40], rows, unusable=True)
+        one = Users.from_samples([0], [0, 1], np.zeros((1, d)), unusable=True)
         out.append(Node(NodeSetup(some, d, None, OWNER, one)))
     # one that is made up: only such a node sends its share of noise without masks
     out.append(Node(NodeSetup(held, 9, 1, OWNER | {"simulated": True})))

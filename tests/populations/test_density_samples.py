@@ -63,7 +63,7 @@ def test_two_bumps_is_a_mixture() -> None:
         ({"density": "two-bump"}, "no density 'two-bump'; did you mean 'two-bumps'"),
         ({"density": [1.0, 1.0]}, r"must not be negative, its least value is -1\b"),
         ({"density": [math.nan]}, "nan"),
-        ({"samples_per_user": [9, 3]}, r"\[9, 3\]"),
+        ({"samples_per_user": [9, 3]}, r"\(9, 3\)"),
         ({"n_users": 0}, "n_users.*0"),
         ({"seed": -1}, "seed.*-1"),
     ],

@@ -41,7 +41,7 @@ def test_outside_is_of_events_and_of_users_who_hold_something() -> None:
 
 def test_outside_a_range() -> None:
     """A user all of whose samples are outside; what is no number is counted elsewhere."""
-    users = Users.from_records({"a": [1, 9], "b": [9, 9], "c": [np.nan], "d": []})
+    users = Users.from_records({"a": [1, 9], "b": [9, 9], "c": [np.nan], "d": []}, unusable=True)
     found = outside_range(users, 0, 5)
     assert (found.events, found.users) == pytest.approx((3 / 5, 1 / 3))
 

@@ -7,6 +7,7 @@ import decimal
 from collections import Counter, defaultdict
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -19,7 +20,9 @@ from fedhist.users.batch import Users
 from fedhist.users.frames import items_of_rows
 from fedhist.users.keys import USER_ID_KEY, Keys, user_ids
 
-NAMES = st.sampled_from(["ann", "bob", "a", "ab", "é", "日本", "😀", "\uffff", "", " ", "0", "00"])
+NAMES = st.sampled_from(["ann", "bob", "a", "ab", "é", "日本", "😀", "\uffff", " ", "0", "00"])
+
+NUMBERS = st.floats(width=64, allow_nan=False, allow_infinity=False)
 
 
 def records(users: Users) -> dict[int, dict[str, int]]:
@@ -71,7 +74,7 @@ def test_events_match_a_dict(rows: list[tuple[str, str]]) -> None:
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.lists(st.tuples(NAMES, st.floats(width=64), st.floats(width=64)), min_size=1))
+@given(st.lists(st.tuples(NAMES, NUMBERS, NUMBERS), min_size=1))
 def test_samples_match_a_dict(rows: list[tuple[str, float, float]]) -> None:
     frame = pl.DataFrame(rows, schema=["u", "x", "y"], orient="row")
     users = Users.from_frame(frame, user="u", value=["x", "y"])
@@ -80,7 +83,7 @@ def test_samples_match_a_dict(rows: list[tuple[str, float, float]]) -> None:
         slow[id_of(user)].append((x, y))
     assert users.ids.tolist() == sorted(slow)
     expected = np.array([pair for u in sorted(slow) for pair in slow[u]])
-    np.testing.assert_array_equal(users.reals.values, expected)  # NaN in its place, order kept
+    np.testing.assert_array_equal(users.reals.values, expected)  # order kept
     assert users.n_items().tolist() == [len(slow[u]) for u in sorted(slow)]
 
 
@@ -141,16 +144,15 @@ def test_two_users_of_one_id_are_found_among_rows(
     [
         (pl.Series([1, 2, 1]), ["1", "2"]),
         (pl.Series([-1, 0, -1], dtype=pl.Int8), ["-1", "0"]),
-        (pl.Series([1.5, 2.0, 1.5]), ["1.5", "2.0"]),
+        (pl.Series([1.5, 2.0, 1.5]), ["1.5", "2"]),
         (pl.Series([True, False, True]), ["false", "true"]),
         (pl.Series(["b", "a", "b"], dtype=pl.Categorical), ["a", "b"]),
         (pl.Series(["b", "a", "b"], dtype=pl.Enum(["b", "a"])), ["a", "b"]),
-        (pl.Series([b"b", b"a", b"b"]), ["a", "b"]),
         (pl.Series([datetime.date(2024, 1, 2)] * 3), ["2024-01-02"]),
-        (pl.Series([decimal.Decimal("1.50")] * 3), ["1.50"]),
+        (pl.Series([decimal.Decimal("1.50")] * 3), ["1.5"]),
     ],
 )
-def test_any_type_is_compared_as_text(column: pl.Series, text: list[str]) -> None:
+def test_any_type_is_compared_by_value(column: pl.Series, text: list[str]) -> None:
     frame = pl.DataFrame({"x": column})
     users = Users.from_frame(frame, user="x", item="x")
     assert sorted(users.vocabulary) == text
@@ -161,8 +163,8 @@ def test_types_without_a_text_form_are_refused() -> None:
     frame = pl.DataFrame({"u": [[1, 2]], "i": ["a"]})
     with pytest.raises(PopulationError, match="List"):
         Users.from_frame(frame, user="u", item="i")
-    with pytest.raises(PopulationError, match="cannot be read"):
-        Users.from_frame(pl.DataFrame({"u": [b"\xff"], "i": ["a"]}), user="u", item="i")
+    with pytest.raises(PopulationError, match="Binary"):
+        Users.from_frame(pl.DataFrame({"u": [b"a"], "i": ["a"]}), user="u", item="i")
     with pytest.raises(PopulationError, match="polars or pandas frame, got dict"):
         Users.from_frame({"u": ["ann"]}, user="u", item="i")
 
@@ -189,21 +191,17 @@ def test_wide_counts() -> None:
 @pytest.mark.parametrize(
     ("counts", "value"),
     [
-        ([1, 2, -3], "'-3'"),
-        ([1.0, 2.0, 2.5], "'2.5'"),
-        ([1.0, 2.0, float("nan")], "'NaN'"),
-        ([1.0, 2.0, float("inf")], "'inf'"),
-        ([1, 2, None], "None"),
-        (["1", " 2 ", "two"], "'two'"),
-        ([1, 2, 1 << 53], f"'{1 << 53}'"),
+        ([1, 2, -3], "-3"),
+        ([1.0, 2.0, 2.5], "2.5"),
+        ([1.0, 2.0, float("inf")], "inf"),
+        (["1", " 2 ", "two"], "two"),
+        ([1, 2, 1 << 53], f"{1 << 53}"),
     ],
 )
 def test_bad_counts_name_row_and_value(counts: list[object], value: str) -> None:
     frame = pl.DataFrame({"u": ["a", "b", "c"], "i": ["x"] * 3, "c": counts})
-    with pytest.raises(PopulationError) as caught:
+    with pytest.raises(PopulationError, match=f"row 3: bad count in 'c, x, {value}'"):
         Users.from_frame(frame, user="u", item="i", count="c")
-    assert "row 3: bad count" in str(caught.value)
-    assert value in str(caught.value)
     good = Users.from_frame(frame[:2], user="u", item="i", count="c")
     assert good.counts.count.tolist() in ([1, 2], [2, 1])
 
@@ -215,17 +213,15 @@ def test_counts_of_another_type(column: list[object]) -> None:
         Users.from_frame(frame, user="u", item="i", count="c")
 
 
-def test_missing_users_and_items_name_the_row() -> None:
-    frame = pl.DataFrame({"u": ["a", None, None], "i": ["x", "y", "z"]})
-    with pytest.raises(PopulationError, match=r"row 2: missing user \(item 'y'\) \(2 bad rows"):
-        Users.from_frame(frame, user="u", item="i")
-    with pytest.raises(PopulationError, match=r"row 2: missing item \(user 'y'\)"):
-        Users.from_frame(frame, user="i", item="u")
-    with pytest.raises(PopulationError, match="row 2: missing user"):
-        Users.from_frame(frame.with_columns(v=1.0), user="u", value="v")
-    frame = pl.DataFrame({"u": [1.0, float("nan")], "i": ["x", "y"]})
-    with pytest.raises(PopulationError, match="row 2: missing user"):
-        Users.from_frame(frame, user="u", item="i")
+@pytest.mark.parametrize(("column", "name"), [("u", "user"), ("i", "item"), ("c", "count")])
+@pytest.mark.parametrize("absent", [None, float("nan"), ""])
+def test_rows_that_lack_something_are_left_out(column: str, name: str, absent: object) -> None:
+    full = {"u": ["a", "b", "a"], "i": ["x", "y", "z"], "c": ["1", "2", "3"]}
+    lacking = pd.Series([full[column][0], absent, full[column][2]], dtype=object)
+    frame = pd.DataFrame(full | {column: lacking})
+    with pytest.warns(UserWarning, match=f"1 with missing {name}"):
+        users = Users.from_frame(frame, user="u", item="i", count="c")
+    assert records(users) == {id_of("a"): {"x": 1, "z": 3}}  # the user keeps the other rows
 
 
 def test_first_bad_row_of_a_long_frame() -> None:
@@ -233,7 +229,7 @@ def test_first_bad_row_of_a_long_frame() -> None:
     frame = pl.DataFrame({"u": np.arange(n) % 7, "i": np.arange(n) % 5, "c": np.ones(n, int)})
     frame[123_456, "c"] = -1
     frame[250_000, "c"] = -2
-    with pytest.raises(PopulationError, match=r"row 123457: bad count '-1'.*\(2 bad rows in all"):
+    with pytest.raises(PopulationError, match=r"row 123457: bad count.* -1'.*\(2 bad rows in all"):
         Users.from_frame(frame, user="u", item="i", count="c")
 
 
@@ -269,16 +265,17 @@ def test_frames_without_rows(value: str | None) -> None:
         Users.from_frame(frame, user="u", item=item, value=value)
 
 
-def test_samples_null_is_nan_and_text_is_refused() -> None:
-    frame = pl.DataFrame({"u": ["a", "a", "b"], "v": [1, None, 3]})
-    users = Users.from_frame(frame, user="u", value="v")
-    assert users.reals.values.shape == (3, 1)
-    assert np.isnan(users.reals.values).sum() == 1
+def test_samples_that_are_missing_are_left_out_and_text_is_refused() -> None:
+    frame = pl.DataFrame({"u": ["a", "a", "b"], "v": [1, None, 3], "w": [1.0, 2.0, 7.0]})
+    with pytest.warns(UserWarning, match="1 with missing value"):
+        users = Users.from_frame(frame, user="u", value=["v", "w"])
+    assert sorted(users.reals.values.tolist()) == [[1, 1], [3, 7]]
     frame = frame.with_columns(v=pl.Series(["1", "nan", "x"]))
-    with pytest.raises(PopulationError, match="row 3: bad value 'x'"):
+    with pytest.raises(PopulationError, match="row 3: bad value in 'b, x'"):
         Users.from_frame(frame, user="u", value="v")
     frame = frame.with_columns(v=pl.Series([None, None, None]))
-    assert np.isnan(Users.from_frame(frame, user="u", value="v").reals.values).all()
+    with pytest.raises(PopulationError, match="no rows"):
+        Users.from_frame(frame, user="u", value="v")
 
 
 def test_skipped_rows_are_counted_and_leave_no_trace() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -34,29 +33,40 @@ def test_ragged_users_from_interleaved_rows(tmp_path: Path) -> None:
     assert len(population("samples", path=path, user=0, value=1, max_users=1).load().users) == 1
 
 
-def test_empty_fields_and_nan_become_nan(tmp_path: Path) -> None:
+def test_rows_without_a_value_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
-    path.write_text('who\tx\nann\t\nann\tNaN\nbob\t""\ncat\t1\n')
-    values = population("samples", path=path, user="who", value="x").load().users.reals.values
-    assert np.isnan(values).sum() == 3
-    assert np.nansum(values) == 1
+    path.write_text('who\tx\nann\t\nann\tNaN\nbob\t""\ncat\t1\nann\t2\n\t3\n')
+    loaded = population("samples", path=path, user="who", value="x").load()
+    assert by_name(loaded.users, ["ann", "cat"]) == {"ann": [[2]], "cat": [[1]]}
+    assert loaded.dropped == {"missing value": 3, "missing user": 1}
 
 
 def test_parquet_with_nulls(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pl.DataFrame({"u": [1, 2, 1], "x": [0.5, None, 1.5]}).write_parquet(path)
-    users = population("samples", path=path, user="u", value="x").load().users
-    got = by_name(users, ["1", "2"])
-    assert got["1"] == [[0.5], [1.5]]
-    assert np.isnan(got["2"][0][0])
+    loaded = population("samples", path=path, user="u", value="x").load()
+    assert by_name(loaded.users, ["1"]) == {"1": [[0.5], [1.5]]}
+    assert loaded.dropped == {"missing value": 1}
+
+
+def test_a_decimal_comma_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("who;x\nann;1,5\nann;-2\n")
+    spec = {"path": path, "user": "who", "value": "x", "separator": ";"}
+    with pytest.raises(PopulationError, match="decimal = "):
+        population("samples", **spec).load()
+    loaded = population("samples", **spec, decimal=",").load()
+    assert by_name(loaded.users, ["ann"]) == {"ann": [[1.5], [-2]]}
+    path.write_text("who;x\nann;1.234,5\n")  # points between thousands: not guessed
+    with pytest.raises(PopulationError, match=r"bad value in 'ann, 1\.234,5'"):
+        population("samples", **spec, decimal=",").load()
 
 
 @pytest.mark.parametrize(
     ("line", "fault", "shown"),
     [
-        (",1,2", "missing user", ""),
-        ("ann,one,2", "bad value", "'one, 2'"),
-        ("ann,1,2,3", "too many fields", "'ann'"),
+        ("ann,one,2", "bad value", "'ann, one, 2'"),
+        ("ann,1,2,3", "too many fields", "'ann, 1, 2'"),
     ],
 )
 def test_bad_rows(tmp_path: Path, line: str, fault: str, shown: str) -> None:
@@ -73,7 +83,7 @@ def test_bad_rows(tmp_path: Path, line: str, fault: str, shown: str) -> None:
 
 
 def test_parameters_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"value must be a column, or a list of them, got \[\]"):
+    with pytest.raises(ValueError, match=r"value must be a column, or a list of them, got \(\)"):
         population("samples", path="a.csv", user="u", value=[])
     with pytest.raises(ValueError, match=r"got 1\.5"):
         population("samples", path="a.csv", user="u", value=[1.5])

@@ -101,7 +101,7 @@ def test_bad_rows_are_named_as_in_memory(events: Path, tmp_path: Path) -> None:
     with pytest.raises(PopulationError) as memory:
         population("events", path=bad, **ITEMS).load()
     assert str(here.value) == str(memory.value)
-    assert "row 6001: missing user (item 'tea') (3 bad rows in all)" in str(here.value)
+    assert "row 6002: bad count in 'ann, tea, -2'" in str(here.value)
     assert not (tmp_path / "out").exists()
     manifest = convert([bad], tmp_path / "out2", skip_bad_rows=True, **ITEMS)
     assert manifest.dropped == {"missing user": 1, "bad count": 2}

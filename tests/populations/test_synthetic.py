@@ -188,7 +188,7 @@ def test_gaussians_are_clipped_to_their_range() -> None:
         ("uniform", {"spread": 1.5}, "reach from -1.5 to 1.5, outside"),
         ("two-point", {"mean": 0.9, "spread": 0.2}, "outside"),
         ("uniform", {"spread": 0}, "spread must be positive, got 0"),
-        ("uniform", {"samples_per_user": [5, 2]}, r"got \[5, 2\]"),
+        ("uniform", {"samples_per_user": [5, 2]}, r"got \(5, 2\)"),
         ("uniform", {"samples_per_user": [1, 2, 3]}, "or \\[lo, hi\\]"),
         ("uniform", {"samples_per_user": [1, 10**40]}, "must be fewer than 2\\^32 samples, got"),
         ("zipf", {"d": 10**12}, "d must be at most 2\\^24 = 16,777,216 items, got 1000000000000"),

@@ -146,7 +146,7 @@ def test_a_simulated_node_needs_the_simulation_runtime(monkeypatch: pytest.Monke
         HOST.node(run_config, {"partition-id": 3, "num-partitions": 5})
 
 
-@pytest.mark.parametrize("bad", ["ann,tea,secret-7", "secret-7", "ann,tea,-3"])
+@pytest.mark.parametrize("bad", ["ann,tea,secret-7", "ann,tea,1,secret-7", "ann,tea,-3"])
 def test_errors_tell_the_server_nothing_about_the_data(owner: dict[str, Any], bad: str) -> None:
     Path(owner["data"]).write_text(f"user,item,count\nann,tea,2\n{bad}\n")
     hosting._owned_users.cache_clear()

@@ -124,7 +124,7 @@ def test_a_run_that_breaks_off_spends_what_it_may_have_asked(
 def test_the_number_of_nodes_bounds_the_replies() -> None:
     with pytest.raises(ValueError, match="at most the number of nodes, 4, got 9"):
         Options(nodes=4, min_replies=9)
-    with pytest.raises(ValueError, match="min_replies must be positive"):
+    with pytest.raises(ValueError, match=r"min_replies .* got 0"):
         Options(min_replies=0)
     few = Options(runtime="ray", min_replies=30)
     assert few.n_nodes(40) == 40

@@ -7,12 +7,14 @@ every test here rejects at p < 1e-9: with about 30 such tests a run fails by cha
 import math
 from dataclasses import replace
 from fractions import Fraction
+from importlib import metadata
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from fedhist.model.registry import protocol_class
+from fedhist.privacy.noise_source import exact_noise, opendp
 from fedhist.protocols import BoundedHistogram
 from server.noise import AGAINST_US, SecureNoise, SimulatedNoise
 from server.session.curator import NoiseSource
@@ -181,3 +183,24 @@ def test_no_noise_and_what_is_refused(make):
     for logits in ([math.nan, 0.0], [math.inf], [-math.inf], [], [[0.0]]):
         with pytest.raises(ValueError, match="logits"):
             noise.exponential(np.array(logits))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [0.5, 3.0, 10.0, 100.0])
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_a_million_exact_draws_have_the_stated_law(kind, scale):
+    """A bias of OpenDP before 0.14.2 showed at such numbers. False alarm: 1e-9 each."""
+    draws = exact_noise(kind, (1_000_000,), scale)
+    if kind == "laplace":
+        p = chi2_p(draws, lambda k: np.exp(-np.abs(k) / scale), math.ceil(40 * scale))
+    else:
+        p = chi2_p(draws, lambda k: np.exp(-(k**2) / (2 * scale**2)), math.ceil(12 * scale))
+    assert p > ALARM
+
+
+@pytest.mark.parametrize("version", ["0.13.0", "0.14.1"])
+def test_an_opendp_of_a_biased_law_is_refused(monkeypatch, version):
+    monkeypatch.setattr(metadata, "version", lambda name: version)
+    opendp.cache_clear()
+    with pytest.raises(ValueError, match=version):
+        SecureNoise().discrete_laplace((1,), 1.0)

@@ -45,11 +45,13 @@ def test_the_profile_of_items() -> None:
 def test_the_profile_of_samples() -> None:
     """Values, a range, users that cannot be used."""
     records = {"a": [1.0, 2.0, 3.0], "b": [9.0], "c": [math.nan], "d": []}
-    found = profile_of(Loaded(Users.from_records(records), "four", value_range=(0.0, 5.0)))
+    found = profile_of(
+        Loaded(Users.from_records(records, unusable=True), "four", value_range=(0.0, 5.0))
+    )
     assert (found.n_users, found.n_events, found.n_items) == (4, 5, None)
     assert found.values["most"] == 9
     assert found.outside.events == pytest.approx(1 / 5)
-    assert any("a sample that is no number" in w for w in found.warnings)
+    assert any("a sample that is infinite or no number" in w for w in found.warnings)
     assert found.suggested["low"] < found.suggested["high"]
 
 
@@ -57,7 +59,9 @@ def test_nothing_at_all() -> None:
     """Users without events, and users without samples."""
     empty = profile_of(Loaded(Users.from_records({"a": {}, "b": {}}), "two"))
     assert empty.n_events == 0
-    none = Users.from_samples(np.arange(2, dtype=np.uint64), [0, 0, 0], np.empty((0, 1)))
+    none = Users.from_samples(
+        np.arange(2, dtype=np.uint64), [0, 0, 0], np.empty((0, 1)), unusable=True
+    )
     assert profile_of(Loaded(none, "two")).values == {}
 
 
@@ -96,7 +100,7 @@ def test_the_command(fedhist: Command, tmp_path: Path) -> None:
 def test_a_few_who_are_everything_are_said() -> None:
     """Two of 200 users hold most events; three of 600 values are far outside."""
     records = {str(i): {"a": 400 if i < 2 else 2} for i in range(200)}
-    events = profile_of(Loaded(Users.from_records(records), "uneven"))
+    events = profile_of(Loaded(Users.from_records(records, unusable=True), "uneven"))
     assert any("2 of 200 users hold 66.9% of everything" in w for w in events.warnings)
     x = {str(i): [40.0 + i % 7, 41.0, 1e6 if i < 3 else 42.0] for i in range(200)}
     far = profile_of(Loaded(Users.from_records(x), "far"))

@@ -536,17 +536,12 @@ class Problem:
 
 
 def _check_target(target: str, loaded: Loaded) -> None:
-    """Refuse data that the target is not about, and samples that no mean exists of."""
+    """Refuse data that the target is not about."""
     samples = loaded.users.samples
     if target in ("mean", "quantiles", "density") and samples is None:
         raise ValueError(f"a {target} is of numbers: name their column by --value, not --item")
     if target in ("histogram", "distribution") and samples is not None:
         raise ValueError(f"a {target} is of items: name their column by --item, not --value")
-    if samples is not None and (n := int(np.isinf(samples.values).any(axis=1).sum())):
-        raise ValueError(
-            f"{n:,} values are infinite: errors cannot be measured against them; leave out these "
-            "rows, or write a largest value in their place"
-        )
 
 
 def load(question: Question) -> tuple[Question, Loaded]:

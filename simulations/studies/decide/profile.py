@@ -218,8 +218,8 @@ def _warnings(loaded: Loaded, held: Floats) -> list[str]:
     unusable = 0 if loaded.users.samples is None else loaded.users.n_unusable() - empty
     if unusable:
         out.append(
-            f"{unusable:,} users have a sample that is no number: such a user counts as the "
-            "protocol's null record; fill the fields, or leave those rows out"
+            f"{unusable:,} users have a sample that is infinite or no number: such a user counts "
+            "as the protocol's null record; write a number, or leave those rows out"
         )
     if n > 1 and total and most > 0.1 * total:
         out.append(

@@ -109,7 +109,9 @@ def test_means_in_a_range_are_those_of_clipped_samples() -> None:
     """One user at a time, in Python's own numbers."""
     rows = [[0.5, 9.0], [], [-3.0, 1.0, 0.25], [np.nan, 0.0], [np.inf, -np.inf], [0.1] * 7]
     indptr = np.cumsum([0, *map(len, rows)])
-    users = Users.from_samples(np.arange(6), indptr, [x for row in rows for x in row])
+    users = Users.from_samples(
+        np.arange(6), indptr, [x for row in rows for x in row], unusable=True
+    )
     found = user_means(users, -1.0, 2.0)[:, 0].tolist()
     for row, mean in zip(rows, found, strict=True):
         if not row or any(np.isnan(row)):

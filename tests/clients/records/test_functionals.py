@@ -25,7 +25,7 @@ def real_users(d: int, n: int = 60, seed: int = 0, absurd: bool = False) -> User
     if absurd:
         where = rng.random(values.shape) < 0.25
         values[where] = rng.choice(HUGE, int(where.sum()))
-    return Users.from_samples(np.arange(n), np.append(0, np.cumsum(sizes)), values)
+    return Users.from_samples(np.arange(n), np.append(0, np.cumsum(sizes)), values, unusable=True)
 
 
 def item_users(n: int = 60, seed: int = 0) -> Users:
@@ -128,7 +128,7 @@ def test_no_record_leaves_the_range(functional: Functional, users: Users) -> Non
 def test_unusable_records() -> None:
     """A NaN spoils the coordinate that it is in, and every rotated one; so does an infinity."""
     rows = np.array([[0.5, math.nan], [0.5, math.inf], [1e300, -1e300], [0.25, 0.0]])
-    users = Users.from_samples(np.arange(5), [0, 1, 2, 3, 4, 4], rows)
+    users = Users.from_samples(np.arange(5), [0, 1, 2, 3, 4, 4], rows, unusable=True)
     for fold, expected in ((0, [0.5, 0.5, 1, 0.25, math.nan]), (1, [math.nan, 1, -1, 0, math.nan])):
         got = Coordinates(2).scalars(users, np.full(5, fold))
         assert np.array_equal(got, expected, True)
@@ -138,7 +138,7 @@ def test_unusable_records() -> None:
 
 
 def test_only_the_first_samples_count_and_their_absence_is_no_sample() -> None:
-    users = Users.from_samples([1, 2, 3], [0, 3, 4, 4], [1.0, 0.0, math.nan, 0.5])
+    users = Users.from_samples([1, 2, 3], [0, 3, 4, 4], [1.0, 0.0, math.nan, 0.5], unusable=True)
     for functional in (Coordinates(1, max_items=2), Rotated(1, 1.0, 0, max_items=2)):
         got = np.abs(functional.scalars(users, np.zeros(3, dtype=np.int64)))
         assert np.array_equal(got, [0.5, 0.5, math.nan], True)
@@ -148,7 +148,7 @@ def test_only_the_first_samples_count_and_their_absence_is_no_sample() -> None:
 def test_the_norm_is_safe_at_any_size(size: float) -> None:
     """A sample beyond the ball keeps its direction, one inside stays: also where squares fail."""
     x = np.array([3.0, -4.0, 12.0, 0.0, 84.0]) * size  # norm 85
-    users = Users.from_samples([1], [0, 1], x[None, :])
+    users = Users.from_samples([1], [0, 1], x[None, :], unusable=True)
     for radius in (17 * size, 85.5 * size):
         z = [Rotated(5, radius, 4).scalars(users, np.array([f]))[0] for f in range(8)]
         back = (hadamard(8) @ np.array(z)) * public_signs(4, (8,)) / math.sqrt(8)

@@ -55,7 +55,7 @@ def test_shares_lie_in_the_ball_and_nothing_known_is_nan() -> None:
 
 def test_means_of_a_ball() -> None:
     values = np.array([[3.0, 4.0], [0.0, 1.0], [np.nan, 0.0], [0.1, 0.2], [np.inf, 0.0]])
-    users = Users.from_samples([1, 2, 3, 4], [0, 2, 4, 4, 5], values)
+    users = Users.from_samples([1, 2, 3, 4], [0, 2, 4, 4, 5], values, unusable=True)
     rows = BallMean(2, 1.0).vectors(users)
     assert rows[0] == pytest.approx([0.3, 0.9])
     assert np.isnan(rows[1:]).all()
@@ -66,7 +66,7 @@ SAMPLES = np.array([[3.0, 0.2, 0.0], [1.0, 0.4, 0.0], [np.nan, 0.0, 0.1], [0.0, 
 
 def some_users() -> Users:
     """Of two samples, of one with a NaN, of a zero, and of none."""
-    return Users.from_samples([1, 2, 3, 4], [0, 2, 3, 4, 4], SAMPLES)
+    return Users.from_samples([1, 2, 3, 4], [0, 2, 3, 4, 4], SAMPLES, unusable=True)
 
 
 def test_means_of_a_box() -> None:

@@ -25,7 +25,7 @@ def ragged_users(d: int, seed: int = 0) -> Users:
     centres = np.repeat(rng.normal(0.3, 0.3, (40, d)), sizes, axis=0)
     values = centres + rng.normal(0, 0.5, centres.shape)
     values[1] = np.nan
-    return Users.from_samples(np.arange(7, 47), indptr, values)
+    return Users.from_samples(np.arange(7, 47), indptr, values, unusable=True)
 
 
 def conclude(protocol: NaiveMean, summary: Summary) -> Any:
@@ -56,7 +56,9 @@ def test_spec_figures() -> None:
 
 def test_standard_errors_cover() -> None:
     """Of 400 runs with users of like means at least 93% (99% expected) lie within 2.6 of them."""
-    users = Users.from_samples(np.arange(200), np.arange(201) * 2, np.full((400, 3), 0.2))
+    users = Users.from_samples(
+        np.arange(200), np.arange(201) * 2, np.full((400, 3), 0.2), unusable=True
+    )
     rng = np.random.default_rng(5)
     for changes in ({"kind": "onebit"}, {"geometry": "l2"}, {"method": "one-item"}):
         protocol = replace(BASE, dimension=3, **changes)

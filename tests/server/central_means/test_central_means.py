@@ -46,7 +46,7 @@ def asked(query: Any, users: Users) -> Report:
 
 def test_records_that_cannot_be_used_are_null_and_huge_ones_are_clipped() -> None:
     records = {"a": [], "b": [np.nan, 0.1], "c": [np.inf], "d": [1e308], "e": [-1e308], "f": [0.2]}
-    users = Users.from_records(records)
+    users = Users.from_records(records, unusable=True)
     report = asked(ClippedMeans(np.array([0.1]), 0.5), users)
     points, weight = report.arrays["points"][:, 0], report.arrays["weight"]
     found = sorted(zip(points.tolist(), weight.tolist(), strict=True))
@@ -64,7 +64,7 @@ def test_records_that_cannot_be_used_are_null_and_huge_ones_are_clipped() -> Non
 @pytest.mark.filterwarnings("error")
 def test_whose_mean_is_huge_is_not_told_by_a_warning() -> None:
     rows = np.array([[1.7e308] * 3, [-1.7e308, 1.7e308, 0.0], [0.1] * 3])
-    users = Users.from_samples(np.arange(3), np.arange(4), rows)
+    users = Users.from_samples(np.arange(3), np.arange(4), rows, unusable=True)
     assert asked(MeanBins(np.full(3, 0.5), 0.7, 3), users).arrays["bins"].tolist() == [2, 2, 2]
     for centre in (np.full(3, 1e308), np.full(3, -1e308)):
         asked(MeanBins(centre, 1.0, 2), users)
@@ -80,7 +80,7 @@ def test_no_record_moves_the_sum_by_more_than_is_charged(d: int) -> None:
         np.full((1, d), 1e300), np.full((1, d), -1e300),
     ])  # fmt: skip
     indptr = np.append(np.arange(len(rows) + 1), len(rows))
-    users = Users.from_samples(np.arange(len(rows) + 1), indptr, rows)
+    users = Users.from_samples(np.arange(len(rows) + 1), indptr, rows, unusable=True)
     report = asked(ClippedMeans(np.full(d, 0.25), 0.5), users)
     points = report.arrays["points"].astype(np.float64)
     weight = report.arrays["weight"].astype(np.float64)
@@ -249,7 +249,9 @@ def test_sizes_that_go_with_the_mean_separate_the_average_of_users_from_the_pool
     n = 2000
     sizes = np.where(np.arange(n) % 2, 9, 1)
     values = np.repeat(np.where(np.arange(n) % 2, 0.5, 0.0), sizes)
-    users = Users.from_samples(np.arange(n), np.concatenate([[0], np.cumsum(sizes)]), values)
+    users = Users.from_samples(
+        np.arange(n), np.concatenate([[0], np.cumsum(sizes)]), values, unusable=True
+    )
     given = {**LINE, "epsilon": 8.0, "n_users": n}
     for cls in EVERY:
         protocol = cls(**given)
@@ -329,7 +331,9 @@ def test_prepared_sums_are_those_of_the_answers(d: int) -> None:
     """Up to a step a user of a cohort; one has a NaN, one nothing, and one is far away."""
     values = np.random.default_rng(3).normal(0.3, 0.1, (6000, d))
     values[1, 0], values[5] = np.nan, 40.0
-    users = Users.from_samples(np.arange(3001), np.append(0, np.arange(3001) * 2), values)
+    users = Users.from_samples(
+        np.arange(3001), np.append(0, np.arange(3001) * 2), values, unusable=True
+    )
     kept: dict[str, Any] = {}
     centre, cohort = np.full(d, 0.25), Cohort(1, 0.0, 0.9)
     for query in (ClippedMeans(centre, 0.1, cohort), MeanBins(centre, 2.0, 12, cohort=cohort)):

@@ -136,7 +136,7 @@ def test_hostile_reports_and_queries() -> None:
 def test_long_vectors_are_walked_in_parts(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same answers, bit for bit, and never more of the vectors at a time."""
     x = np.random.default_rng(3).normal(size=(50, 3)) * 0.4
-    users = Users.from_samples(np.arange(50, dtype=np.uint64), np.arange(51), x)
+    users = Users.from_samples(np.arange(50, dtype=np.uint64), np.arange(51), x, unusable=True)
     edges = np.array([0.8, 0.5, 0.2])
     votes = RadiusVotes(BallMean(3, 1.0), np.zeros(3), edges, epsilon)
     asked = [votes, RankReports(BallMean(3, 1.0), np.full(3, 0.1), 0.7, epsilon)]
@@ -207,7 +207,7 @@ def test_prepared_sums_of_points_have_their_mean_and_total_variance(
     else:
         values = np.random.default_rng(1).normal(0.2, 0.4, (120, 3))
         values[7, 1] = np.nan
-        users = Users.from_samples(np.arange(60), np.arange(61) * 2, values)
+        users = Users.from_samples(np.arange(60), np.arange(61) * 2, values, unusable=True)
         part = BallMean(3, 1.0)  # type: ignore[assignment]
     centre = np.array([0.1, -0.2, 0.05])
     query = RankReports(part, centre, 0.5, 3.0, salt=4)

@@ -96,7 +96,7 @@ def test_a_users_vector(name: str, J: int) -> None:
     """By hand, of any record; no point has a larger norm than is said."""
     records = [[0.1, 0.4], [0.9], [-3.0, 1e300], [], [0.3, math.nan]]
     sizes, flat = np.cumsum([0, *map(len, records)]), [x for row in records for x in row]
-    users = Users.from_samples(np.arange(len(records)), sizes, np.array(flat))
+    users = Users.from_samples(np.arange(len(records)), sizes, np.array(flat), unusable=True)
     part = SeriesMeans(name, J)  # type: ignore[arg-type]
     rows = part.vectors(users)
     for i, record in enumerate(records[:3]):

@@ -20,7 +20,7 @@ def test_bins_without_noise() -> None:
     records = [[0.0], [0.249], [0.25], [1.0], [7.0], [-3.0], [], [0.3, math.nan], [math.inf]]
     sizes = np.cumsum([0, *map(len, records)])
     values = np.array([x for r in records for x in r])
-    users = Users.from_samples(user_ids(Keys.range(len(records))), sizes, values)
+    users = Users.from_samples(user_ids(Keys.range(len(records))), sizes, values, unusable=True)
     query = BinReports(4, math.inf)
     summary = query.fold(query.answer(users, streams(users)))
     assert query.masses(summary) * 9 == pytest.approx([3, 1, 0, 3])
@@ -31,7 +31,7 @@ def test_bins_without_noise() -> None:
 def test_one_of_the_samples_is_drawn_uniformly() -> None:
     n = 6000
     users = Users.from_samples(
-        user_ids(Keys.range(n)), np.arange(n + 1) * 3, np.tile([0.1, 0.1, 0.9], n)
+        user_ids(Keys.range(n)), np.arange(n + 1) * 3, np.tile([0.1, 0.1, 0.9], n), unusable=True
     )
     query = BinReports(2, math.inf)
     shares = query.masses(query.fold(query.answer(users, streams(users))))

@@ -45,7 +45,7 @@ def test_rows_by_hand() -> None:
         "broken": [0.3, math.nan],
         "outside": [-3.0, 1e300, 0.25, math.inf],
     }
-    users = Users.from_records(records)
+    users = Users.from_records(records, unusable=True)
     K, usable = 300, {"a": records["a"], "b": records["b"], "outside": [0.0, 1.0, 0.25, 1.0]}
     for i in range(len(users)):
         one = users.slice(i, i + 1)
@@ -85,7 +85,7 @@ def test_rows_are_checked() -> None:
     with pytest.raises(ValueError, match=r"n_frequencies.*0"):
         FourierMeans(0)
     with pytest.raises(PopulationError, match="dimension"):
-        rows_of(query, Users.from_samples([1], [0, 1], np.zeros((1, 2))))
+        rows_of(query, Users.from_samples([1], [0, 1], np.zeros((1, 2)), unusable=True))
 
 
 # -- privacy ---------------------------------------------------------------------------------------
@@ -100,7 +100,9 @@ def test_no_record_moves_the_sum_further_than_declared(delta: float, level: int)
     x = np.arange(500) / 500
     records = [[v] for v in x] + [[], [math.nan], [0.1, 0.9], [0.2, 0.3, 0.8], [-1.0, math.inf]]
     sizes = np.concatenate(([0], np.cumsum([len(r) for r in records])))
-    users = Users.from_samples(np.arange(len(records)), sizes, np.concatenate(records))
+    users = Users.from_samples(
+        np.arange(len(records)), sizes, np.concatenate(records), unusable=True
+    )
     rows = rows_of(query, users)
     moved = max(np.linalg.norm(rows - row, norm, axis=1).max() for row in rows)
     assert moved <= protocol.sensitivity
@@ -214,5 +216,5 @@ def test_one_term_asks_nobody() -> None:
 
 
 def test_nobody_answers() -> None:
-    estimate = run(CentralDensity.example(), Users.from_samples([], [0], []))
+    estimate = run(CentralDensity.example(), Users.from_samples([], [0], [], unusable=True))
     assert estimate.status == "failed"

@@ -93,7 +93,7 @@ def test_truth_by_hand() -> None:
         "outside": [-3.0, 1e300, 0.25],
         "infinite": [math.inf, 0.5],
     }
-    users = Users.from_records(records)
+    users = Users.from_records(records, unusable=True)
     protocol = folds(1.0, 6, 2, level=3, grid=16, truth_level=5)
     clipped = [[0.1, 0.4], [0.9], [0.0, 1.0, 0.25], [1.0, 0.5]]
     x = (np.arange(16) + 0.5) / 16
@@ -103,9 +103,9 @@ def test_truth_by_hand() -> None:
     higher = dataclasses.replace(protocol, level=7)
     assert np.mean(higher.truth(users) * phi(7, x)) != pytest.approx(0)
     with pytest.raises(PopulationError, match="usable"):
-        protocol.truth(Users.from_records({"a": [math.nan], "b": []}))
+        protocol.truth(Users.from_records({"a": [math.nan], "b": []}, unusable=True))
     with pytest.raises(PopulationError, match="dimension"):
-        protocol.truth(Users.from_samples([1], [0, 1], np.zeros((1, 2))))
+        protocol.truth(Users.from_samples([1], [0, 1], np.zeros((1, 2)), unusable=True))
 
 
 # -- records and parameters ------------------------------------------------------------------------

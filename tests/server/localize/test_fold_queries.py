@@ -31,7 +31,7 @@ def absurd_users(dimension: int) -> Users:
     rows = [*usable, [0.1, np.nan], [np.nan], [np.nan, np.inf], []]
     values = np.repeat([x for row in rows for x in row], dimension).reshape(-1, dimension)
     indptr = np.cumsum([0, *map(len, rows)])
-    return Users.from_samples(np.arange(len(rows)), indptr, values)
+    return Users.from_samples(np.arange(len(rows)), indptr, values, unusable=True)
 
 
 FUNCTIONALS = [Coordinates(1), Coordinates(3), Rotated(3, 1.0, 5, clip=0.5)]
@@ -130,7 +130,7 @@ def test_only_the_first_samples_count() -> None:
 
 
 def test_users_must_have_one_coordinate() -> None:
-    users = Users.from_samples([1], [0, 1], np.zeros((1, 2)))
+    users = Users.from_samples([1], [0, 1], np.zeros((1, 2)), unusable=True)
     with pytest.raises(PopulationError, match="1, got 2"):
         votes_query().answer(users, streams(users, 0))
 

@@ -35,7 +35,7 @@ def rows(points: list[list[list[float]]], dimension: int = 2) -> Users:
     indptr = np.cumsum([0, *map(len, points)])
     flat = [x for p in points for x in p]
     values = np.array(flat, dtype=np.float64).reshape(-1, dimension)
-    return Users.from_samples(np.arange(1, len(points) + 1), indptr, values)
+    return Users.from_samples(np.arange(1, len(points) + 1), indptr, values, unusable=True)
 
 
 def at_point(theta: np.ndarray, n: int) -> Users:

@@ -30,7 +30,7 @@ KINDS = [query(vote=vote, reach=2.0) for vote in ("sign", "laplace")]
 def crowd(n: int, row: list[float], first: int = 0) -> Users:
     """n users with one sample each, all the same."""
     ids = np.arange(first, first + n, dtype=np.uint64)
-    return Users.from_samples(ids, np.arange(n + 1), np.tile(row, (n, 1)))
+    return Users.from_samples(ids, np.arange(n + 1), np.tile(row, (n, 1)), unusable=True)
 
 
 def signs_at(q: HashedVotes, users: Users, column: int) -> np.ndarray:
@@ -53,7 +53,7 @@ ABSURD = np.array(
 def absurd_users() -> Users:
     """The last one has no samples at all."""
     ids = np.arange(6, dtype=np.uint64)
-    return Users.from_samples(ids, [0, 1, 2, 3, 4, 5, 5], ABSURD)
+    return Users.from_samples(ids, [0, 1, 2, 3, 4, 5, 5], ABSURD, unusable=True)
 
 
 # -- privacy ------------------------------------------------------------------------

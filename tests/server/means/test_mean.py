@@ -18,7 +18,7 @@ from tests.running import drawn, run, secure
 
 def coin_users(n: int, T: int, theta: float, seed: int = 0) -> Users:
     values = np.where(np.random.default_rng(seed).random(n * T) < (1 + theta) / 2, 1.0, -1.0)
-    return Users.from_samples(np.arange(1, n + 1), np.arange(n + 1) * T, values)
+    return Users.from_samples(np.arange(1, n + 1), np.arange(n + 1) * T, values, unusable=True)
 
 
 # -- the protocol ----------------------------------------------------------------------------
@@ -76,7 +76,9 @@ def test_a_wrong_window_is_announced() -> None:
     # users without a common mean: no window holds many of them
     rng = np.random.default_rng(0)
     n = 20_000
-    users = Users.from_samples(np.arange(1, n + 1), np.arange(n + 1), rng.uniform(-1, 1, n))
+    users = Users.from_samples(
+        np.arange(1, n + 1), np.arange(n + 1), rng.uniform(-1, 1, n), unusable=True
+    )
     estimate, _, _ = run(Mean(1.0, n, 1024, -1.0, 1.0, method="vote"), users, 0)
     assert estimate.public["window_mass"] < 0.6
     assert estimate.warnings
@@ -120,11 +122,13 @@ def test_paper_mode_warns_where_its_vote_fails() -> None:
 
 
 def test_truth_skips_unusable_records() -> None:
-    users = Users.from_records({"ann": [0.5, 9.0], "bob": [0.0], "eve": [np.nan], "dan": []})
+    users = Users.from_records(
+        {"ann": [0.5, 9.0], "bob": [0.0], "eve": [np.nan], "dan": []}, unusable=True
+    )
     assert Mean.example().truth(users).tolist() == [2.375]  # 9.0 lies outside the range, and shows
     assert Mean.example().loss(np.array([0.5]), np.array([0.375])) == 0.125**2
     with pytest.raises(PopulationError, match="mean"):
-        Mean.example().truth(Users.from_records({"eve": [np.nan]}))
+        Mean.example().truth(Users.from_records({"eve": [np.nan]}, unusable=True))
 
 
 RUNS = 60
@@ -159,7 +163,9 @@ def means_of(users: str, n: int, T: int, rng: np.random.Generator) -> np.ndarray
 
 def population(x: np.ndarray, seed: int = 0) -> Users:
     n = len(x)
-    return Users.from_samples(np.arange(1, n + 1) + 10**6 * seed, np.arange(n + 1), x)
+    return Users.from_samples(
+        np.arange(1, n + 1) + 10**6 * seed, np.arange(n + 1), x, unusable=True
+    )
 
 
 def protocol_of(case: Case) -> Mean:

@@ -208,7 +208,9 @@ def test_users_without_samples_neither_pull_the_estimate_nor_shrink_its_stated_e
     points = rng.standard_normal((n, 8)) * 0.01
     points[:, 0] += 0.4
     held = rng.random(n) > 0.3
-    users = Users.from_samples(np.arange(n), np.append(0, np.cumsum(held)), points[held])
+    users = Users.from_samples(
+        np.arange(n), np.append(0, np.cumsum(held)), points[held], unusable=True
+    )
     losses, stated = [], []
     for salt in range(1, 21):
         protocol = MeanL2(2.0, n, 8, 200, salt=salt)

@@ -84,7 +84,7 @@ def test_paper_mode_is_the_papers_procedure_in_every_fold() -> None:
 
 def test_truth_is_the_average_of_usable_means() -> None:
     rows = [[1.0, 9.0], [3.0, 9.0], [5.0, 0.0], [np.nan, 2.0], [2.0, np.inf]]
-    users = Users.from_samples(np.arange(5), [0, 2, 3, 4, 5, 5], rows)
+    users = Users.from_samples(np.arange(5), [0, 2, 3, 4, 5, 5], rows, unusable=True)
     protocol = MeanLinf(2.0, 900, 2, 64)
     # a NaN spoils its own coordinate; the infinity is an end of the range, 9 lies outside and shows
     assert protocol.truth(users).tolist() == [3.0, 3.0]

@@ -173,7 +173,9 @@ def test_mode_paper() -> None:
 
 def test_radius_scales_everything() -> None:
     truth, users = population(6000, 40, 100, signals(2, 0.6))
-    scaled = Users.from_samples(users.ids, users.reals.indptr, 8 * users.reals.values)
+    scaled = Users.from_samples(
+        users.ids, users.reals.indptr, 8 * users.reals.values, unusable=True
+    )
     one = settings(6000, 40, 100, 2)
     eight = replace(one, radius=8.0)
     for method in ("vectors", "select", "threshold"):
@@ -203,7 +205,7 @@ def test_unusable_records_only_cost_accuracy() -> None:
     truth, users = population(6000, 40, 100, signals(2, 0.6))
     values = users.reals.values.copy()
     values[::20, 3] = np.nan
-    broken = Users.from_samples(users.ids, users.reals.indptr, values)
+    broken = Users.from_samples(users.ids, users.reals.indptr, values, unusable=True)
     protocol = settings(6000, 40, 100, 2)
     estimate = fedhist.run(protocol, broken, seed=1)
     assert np.flatnonzero(estimate.value).tolist() == [0, 7]

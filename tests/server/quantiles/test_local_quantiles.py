@@ -41,7 +41,10 @@ def held(x: Array) -> fh.Users:
     """One number of each user; NaN for those who hold none."""
     some = ~np.isnan(x)
     return fh.Users.from_samples(
-        np.arange(len(x), dtype=np.uint64), np.concatenate(([0], np.cumsum(some))), x[some]
+        np.arange(len(x), dtype=np.uint64),
+        np.concatenate(([0], np.cumsum(some))),
+        x[some],
+        unusable=True,
     )
 
 
@@ -93,7 +96,10 @@ def test_reports_are_drawn_by_that_law_on_both_paths(record: list[float]) -> Non
     """Pearson's test of clients' reports and of summed ones by group; false alarm 1e-6 a test."""
     query, n = question(1.0), 60_000
     users = fh.Users.from_samples(
-        np.arange(n, dtype=np.uint64), np.arange(n + 1) * len(record), np.tile(record, n)
+        np.arange(n, dtype=np.uint64),
+        np.arange(n + 1) * len(record),
+        np.tile(record, n),
+        unusable=True,
     )
     bin_ = int(record[0] * 5) if len(record) == 1 else None
     report = query.answer(users, SeededStreams(users.ids, 4, "test"))

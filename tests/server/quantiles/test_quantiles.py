@@ -67,6 +67,7 @@ def one_each(*records: list[float]) -> fh.Users:
         np.arange(len(records), dtype=np.uint64),
         np.cumsum([0, *map(len, records)]),
         [x for r in records for x in r],
+        unusable=True,
     )
 
 

@@ -29,7 +29,7 @@ def people(n: int, seed: int) -> Users:
     values = np.round(rng.normal(0.4, 0.4, indptr[-1]), 2 if seed % 2 else 9)
     for odd in (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e300, -5e-324):
         values[rng.integers(0, len(values), 3)] = odd
-    return Users.from_samples(np.sort(rng.integers(0, 1 << 60, n)), indptr, values)
+    return Users.from_samples(np.sort(rng.integers(0, 1 << 60, n)), indptr, values, unusable=True)
 
 
 def ranked(protocol: Quantiles | LocalQuantiles, users: Users) -> tuple[Floats, Floats, Array]:

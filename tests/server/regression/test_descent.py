@@ -36,7 +36,9 @@ def population(model: str, seed: int = 1, n: int = 60, d: int = 3) -> Users:
     if model == "logistic":
         y = np.where(y > 0, 1.0, -1.0)
     values = np.column_stack((x, y))
-    return Users.from_samples(np.arange(1, n + 1), np.append(0, np.cumsum(sizes)), values)
+    return Users.from_samples(
+        np.arange(1, n + 1), np.append(0, np.cumsum(sizes)), values, unusable=True
+    )
 
 
 # -- steps and clips -------------------------------------------------------------------------------
@@ -150,12 +152,12 @@ def test_derivatives_by_differences(model: str) -> None:
 
 
 def test_separable_labels_have_their_minimiser_on_the_boundary() -> None:
-    users = Users.from_samples([1, 2], [0, 1, 2], [[1.0, 1.0], [-1.0, -1.0]])
+    users = Users.from_samples([1, 2], [0, 1, 2], [[1.0, 1.0], [-1.0, -1.0]], unusable=True)
     assert risk_of(users, "logistic").minimise(5.0) == pytest.approx([5.0])
 
 
 def test_nobody_usable() -> None:
-    users = Users.from_samples([1, 2], [0, 0, 1], [[1.0, math.nan]])
+    users = Users.from_samples([1, 2], [0, 0, 1], [[1.0, math.nan]], unusable=True)
     for model in ("least-squares", "logistic"):
         with pytest.raises(PopulationError, match=model):
             risk_of(users, model)

@@ -66,7 +66,7 @@ def test_sensitivity_is_attained_and_never_passed(model: str, discrete: bool) ->
     labels = [(*x, y) for x in itertools.product(EXTREMES, repeat=2) for y in (-1.0, 1.0, 2.0)]
     records = np.array(labels if model == "logistic" else grid)
     indptr = np.append(np.arange(len(records) + 1), len(records))  # the last user has no samples
-    users = Users.from_samples(np.arange(1, len(indptr)), indptr, records)
+    users = Users.from_samples(np.arange(1, len(indptr)), indptr, records, unusable=True)
     rng = np.random.default_rng(1)
     largest = 0.0
     for scale in (0.0, 0.3, 4.0):
@@ -148,7 +148,7 @@ def test_clipping_outliers_keeps_the_estimate() -> None:
     users = linear()
     values = users.reals.values.copy()
     values[: 100 * 20, -1] = 1e6
-    spoiled = Users.from_samples(users.ids, users.reals.indptr, values)
+    spoiled = Users.from_samples(users.ids, users.reals.indptr, values, unusable=True)
     assert BASE.loss_of(result(BASE, spoiled), users) < 0.05
     assert BASE.loss_of(result(replace(BASE, epsilon=math.inf), spoiled), users) > 1.0
 
@@ -184,7 +184,7 @@ def test_unusable_users_change_nothing_where_the_centre_follows() -> None:
     users = linear(300)
     values = users.reals.values.copy()
     values[:: 20 * 3, 0] = math.nan
-    spoiled = Users.from_samples(users.ids, users.reals.indptr, values)
+    spoiled = Users.from_samples(users.ids, users.reals.indptr, values, unusable=True)
     protocol = replace(BASE, epsilon=math.inf, n_users=300, ridge=0.3, steps=60)
     assert result(protocol, spoiled).value == pytest.approx(protocol.truth(spoiled), abs=1e-8)
     assert np.abs(protocol.truth(spoiled) - protocol.truth(users)).max() > 1e-4
@@ -269,7 +269,7 @@ def test_prepared_sums_are_those_of_the_answers(more: dict[str, Any]) -> None:
     """Up to rounding, where records are of one sample, of none and of a NaN as well."""
     values = np.random.default_rng(4).normal(size=(300, 4))
     values[7, 2] = np.nan
-    users = Users.from_samples(np.arange(102), np.r_[0, 0, 1, 3:301:3], values)
+    users = Users.from_samples(np.arange(102), np.r_[0, 0, 1, 3:301:3], values, unusable=True)
     query = UserGradients("least-squares", np.ones(3), np.full(3, 0.5), 0.8, **more)
     told = query.summary_law(users, {})(np.random.default_rng(0))
     wanted = query.draw_summary(users, np.random.default_rng(0))

@@ -42,7 +42,9 @@ def test_may_fail_after_spending(throwaway: ModuleType) -> None:
     """All users are at the two ends: 0 are near the middle; P(noise >= 40 at b = 1) < 1e-17."""
     n = 201
     values = np.where(np.arange(n) % 2, -0.99, 0.99)
-    users = Users.from_samples(np.arange(n, dtype=np.uint64), np.arange(n + 1), values)
+    users = Users.from_samples(
+        np.arange(n, dtype=np.uint64), np.arange(n + 1), values, unusable=True
+    )
     # the median lies at an end, so ask that nearly everybody is near it
     protocol = dataclasses.replace(throwaway.PrivateMedian.example(), least_share=0.8)
     estimate = fedhist.run(protocol, users, seed=2)

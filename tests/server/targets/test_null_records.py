@@ -76,7 +76,9 @@ def reals(d: int) -> fh.Users:
     sizes = np.where(EMPTY, 0, T)
     x = 0.6 + 0.2 * np.random.default_rng(3).standard_normal((sizes.sum(), d))
     indptr = np.concatenate(([0], np.cumsum(sizes)))
-    return fh.Users.from_samples(np.arange(N, dtype=np.uint64), indptr, np.clip(x, -1, 1))
+    return fh.Users.from_samples(
+        np.arange(N, dtype=np.uint64), indptr, np.clip(x, -1, 1), unusable=True
+    )
 
 
 RANGE: dict[str, Any] = {"n_users": N, "low": -1.0, "high": 1.0}

@@ -42,7 +42,7 @@ def people(sizes: list[int], n: int = 1000, dimension: int = 1) -> Users:
     held = np.resize(sizes, n)
     indptr = np.concatenate(([0], np.cumsum(held)))
     values = np.zeros((indptr[-1], dimension))
-    return Users.from_samples(np.arange(n, dtype=np.uint64), indptr, values)
+    return Users.from_samples(np.arange(n, dtype=np.uint64), indptr, values, unusable=True)
 
 
 def test_sizes_are_those_held_or_planned() -> None:
@@ -87,13 +87,17 @@ def test_the_bounds_with_a_trusted_server() -> None:
     assert explicit.value == 0.3 * coin_bound(one, 1.0, 1e-9, power=1)
 
     box = BoxMean(epsilon=1.0, n_users=3, low=-1.0, high=1.0, delta=0.0)
-    apart = Users.from_samples(np.arange(3, dtype=np.uint64), np.arange(4), np.array([0.0, 0, 0.6]))
+    apart = Users.from_samples(
+        np.arange(3, dtype=np.uint64), np.arange(4), np.array([0.0, 0, 0.6]), unusable=True
+    )
     (bound,) = box.lower_bounds(apart)
     three = Sizes(np.ones(1), np.array([3.0]))
     assert bound.value == pytest.approx(0.08 * coin_bound(three, 1.0, 0.0))
     (hidden,) = replace(box, adjacency="zero-out-user").lower_bounds(apart)
     assert hidden.value == pytest.approx(0.08 * coin_bound(three, 1.0, 0.0, steps=2))
-    alike = Users.from_samples(np.arange(3, dtype=np.uint64), np.arange(4), np.zeros(3))
+    alike = Users.from_samples(
+        np.arange(3, dtype=np.uint64), np.arange(4), np.zeros(3), unusable=True
+    )
     assert box.lower_bounds(alike) == ()
 
 

@@ -57,7 +57,9 @@ cases = pytest.mark.parametrize("central", CASES.values(), ids=CASES)
 def people_of(protocol):
     if getattr(protocol, "dimension", 1) == 40:
         rows = np.random.default_rng(1).uniform(0.2, 0.3, (120, 40))
-        return fedhist.Users.from_samples(np.arange(120, dtype=np.uint64), np.arange(121), rows)
+        return fedhist.Users.from_samples(
+            np.arange(120, dtype=np.uint64), np.arange(121), rows, unusable=True
+        )
     return protocol.example_users()
 
 
@@ -108,7 +110,9 @@ def test_vectors_of_means_stay_in_their_ball(norm, dimension):
     rng = np.random.default_rng(4)
     values = rng.normal(0, 2, (3000, dimension)) / np.sqrt(dimension)
     values[:6, 0] = [1.0, -1.0, 1 - 2**-53, 3e300, np.nan, -np.inf]
-    users = fedhist.Users.from_samples(np.arange(3000, dtype=np.uint64), np.arange(3001), values)
+    users = fedhist.Users.from_samples(
+        np.arange(3000, dtype=np.uint64), np.arange(3001), values, unusable=True
+    )
     query = SummedMeans(np.zeros(dimension), 1.0)
     rows = query.answer(users, None).arrays["points"].astype(object)
     query.check(query.answer(users, None))

@@ -126,7 +126,9 @@ def test_plans_are_made_with_the_local_epsilon(protocol: Mean | MeanLinf) -> Non
     assert protocol.plan == dataclasses.replace(protocol, trust=None).plan
     d = getattr(protocol, "dimension", 1)
     samples = np.clip(np.random.default_rng(4).normal(0.2, 0.1, (40_000, d)), -1, 1)
-    users = Users.from_samples(user_ids(Keys.range(40_000)), np.arange(40_001), samples)
+    users = Users.from_samples(
+        user_ids(Keys.range(40_000)), np.arange(40_001), samples, unusable=True
+    )
     ledger = fedhist.run(protocol, users, seed=1).ledger
     assert ledger is not None
     assert ledger.limit == protocol.guarantee
@@ -250,7 +252,7 @@ def test_one_small_fold_withholds_all() -> None:
     query = protocol.asks(protocol.query, 0)
     assert isinstance(query, Shuffled)
     values = np.zeros((400, 4))
-    users = Users.from_samples(user_ids(Keys.range(400)), np.arange(401), values)
+    users = Users.from_samples(user_ids(Keys.range(400)), np.arange(401), values, unusable=True)
     assert InlinePopulation([users], 1).ask(query, 0).sums["users"].min() >= query.least == 50
     fold = query.local._fold(users.ids)  # type: ignore[attr-defined]
     fewer = users.take(np.flatnonzero((fold != 2) | (np.cumsum(fold == 2) < 50)))
@@ -276,7 +278,7 @@ def test_it_does_not_matter_who_sends_which_report() -> None:
     trust = Shuffling(1.5, 1e-3, 3000)
     rng = np.random.default_rng(6)
     samples = rng.uniform(-1, 1, (3000, 3))
-    users = Users.from_samples(user_ids(Keys.range(3000)), np.arange(3001), samples)
+    users = Users.from_samples(user_ids(Keys.range(3000)), np.arange(3001), samples, unusable=True)
     mean = NaiveMean.shuffled(trust, n_users=3000, dimension=3)
     oracle = FrequencyOracle.shuffled(trust, domain=DOMAIN)
     for query, who in (

@@ -1,0 +1,44 @@
+"""Tables on terminals of any width, and of none."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from fedhist.base.text import NARROWEST
+from simulations.cli.terminal import settle_width
+from simulations.reporting.table import Table, print_facts, print_table
+
+
+@pytest.mark.parametrize("width", [1, 5, 14, NARROWEST - 1, NARROWEST, 80, 500])
+def test_a_table_has_all_its_cells(width: int) -> None:
+    file = io.StringIO()
+    console = Console(file=file, width=width)
+    table = Table.of(["item", "estimate of it", "standard error"], [["a long name", 1.25, 2.0]])
+    print_table(console, table)
+    print_facts(console, [("status", "ok")])
+    words = file.getvalue().split()
+    assert {"item", "long", "name", "1.25", "2", "status", "ok"} <= set(words)
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("0", None),
+        ("x", None),
+        ("-3", None),
+        ("1", "40"),
+        ("39", "40"),
+        ("40", "40"),
+        ("500", "500"),
+    ],
+)
+def test_columns_say_a_width_that_tables_have(
+    monkeypatch: pytest.MonkeyPatch, given: str, used: str | None
+) -> None:
+    environ = {"COLUMNS": given}
+    monkeypatch.setattr("os.environ", environ)
+    settle_width(environ)
+    assert environ.get("COLUMNS") == used

@@ -1,0 +1,161 @@
+"""One value has one name, whatever holds it; what cannot be told apart names nobody."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedhist.base.errors import PopulationError
+from fedhist.users.batch import Users
+from fedhist.users.frames import items_of_rows
+from simulations.populations import population
+from simulations.runs.convert import convert
+
+NOON = datetime.datetime(2024, 1, 1, 12, 0, 0, 500_000)
+BERLIN = pd.Timestamp("2024-01-01 13:00:00.5", tz="Europe/Berlin")
+
+
+def names(column: pl.Series | pd.Series) -> list[str]:
+    """What the values of a column are called, as items of one user."""
+    module = pl if isinstance(column, pl.Series) else pd
+    frame = module.DataFrame({"u": [1] * len(column), "i": column})
+    return list(Users.from_frame(frame, user="u", item="i").vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("7", [7, "7", 7.0, np.int8(7), np.float32(7), decimal.Decimal("7.00")]),
+        ("0", [0, -0.0, "0", decimal.Decimal("-0.0")]),
+        ("0.5", [0.5, np.float32(0.5), decimal.Decimal("0.50"), "0.5"]),
+        ("1000", [decimal.Decimal("1E+3"), 1000]),
+        ("true", [True, np.True_, "true"]),
+        ("9007199254740993", [2**53 + 1, np.uint64(2**53 + 1), str(2**53 + 1)]),
+        (str(2**70), [2**70]),
+        ("2024-01-01", [datetime.date(2024, 1, 1), np.datetime64("2024-01-01")]),
+        ("2024-01-01T12:00:00.500", [NOON, pd.Timestamp(NOON), np.datetime64(NOON, "ms")]),
+        ("2024-01-01T12:00:00.500Z", [BERLIN, BERLIN.to_pydatetime(), BERLIN.tz_convert("UTC")]),
+        ("12:00:00.500", [NOON.time()]),
+        (str(uuid.UUID(int=5)), [uuid.UUID(int=5)]),
+    ],
+)
+def test_objects_are_named_by_their_value(name: str, values: list[object]) -> None:
+    assert names(pd.Series(values, dtype=object)) == [name]
+    assert names(pl.Series(values, dtype=pl.Object)) == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("7", [pl.Series([7]), pl.Series([7.0]), pl.Series([7], dtype=pl.Decimal(9, 3))]),
+        ("0.5", [pl.Series([0.5]), pl.Series([0.5], dtype=pl.Float32), pl.Series(["0.5"])]),
+        (
+            "2024-01-01T12:00:00.500",
+            [pl.Series([NOON]).cast(pl.Datetime(unit)) for unit in ("ms", "us", "ns")],
+        ),
+        (
+            "2024-01-01T12:00:00.500Z",
+            [
+                pl.Series([NOON]).dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+                for zone in ("UTC", "Asia/Tokyo")
+            ],
+        ),
+    ],
+)
+def test_columns_are_named_by_their_values(name: str, columns: list[pl.Series]) -> None:
+    assert [names(c) for c in columns] == [[name]] * len(columns)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.Series([2.0**53]),
+        pl.Series([float("inf")]),
+        pl.Series([2.0**24], dtype=pl.Float32),
+        pl.Series([4_000_000], dtype=pl.Int32).cast(pl.Date),
+        pl.Series([2**62]).cast(pl.Datetime("ms")),
+        pd.Series([2.0**53], dtype=object),
+        pd.Series([float("-inf")], dtype=object),
+        pd.Series([b"tea"], dtype=object),
+        pd.Series([[1]], dtype=object),
+        pd.Series([1j], dtype=object),
+        pl.Series([datetime.timedelta(1)]),
+    ],
+    ids=lambda column: f"{column.dtype} {column.to_numpy()[0]!r}"[:40],
+)
+def test_what_cannot_be_told_apart_is_refused(column: pl.Series | pd.Series) -> None:
+    with pytest.raises(PopulationError):
+        names(column)
+
+
+def test_the_largest_doubles_that_are_told_apart() -> None:
+    assert names(pl.Series([2.0**53 - 1, -(2.0**53) + 1])) == [f"-{2**53 - 1}", f"{2**53 - 1}"]
+
+
+VALUES = st.sampled_from(["a", "b", "", None])
+ROWS = st.lists(st.tuples(VALUES, VALUES, st.sampled_from(["1", "2", "", "x", "-1", None])))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(ROWS, ROWS, st.tuples(VALUES, VALUES, st.sampled_from(["1", "x", "", "1e300"])))
+def test_a_row_changes_how_no_other_row_is_read(
+    before: list[tuple[str, str, str]], after: list[tuple[str, str, str]], row: tuple[str, str, str]
+) -> None:
+    """Neighbours: without one row, a user's record is what it was less that row's count."""
+    good = ("z", "z", "1")
+    totals = []
+    for rows in ([good, *before, row, *after], [good, *before, *after]):
+        frame = pl.DataFrame(rows, schema=["u", "i", "c"], orient="row").cast(pl.String)
+        ids, items, _ = items_of_rows(
+            frame.lazy(), user="u", item="i", count="c", skip_bad_rows=True
+        )
+        owner = np.repeat(ids, np.diff(items.indptr)).tolist()
+        held = [items.vocabulary[int(j)] for j in items.item]
+        totals.append(dict(zip(zip(owner, held, strict=True), items.count.tolist(), strict=True)))
+    changed = {k for k in totals[0] if totals[0][k] != totals[1].get(k, 0)}
+    usable = bool(row[0] and row[1]) and row[2] == "1"
+    assert totals[0].keys() >= totals[1].keys()
+    assert len(changed) == usable
+    assert all(totals[0][k] - totals[1].get(k, 0) == 1 for k in changed)
+
+
+def test_files_of_one_folder_name_values_alike(tmp_path: Path) -> None:
+    """Of the same 100 people: integers in one file, doubles with a hole in the other."""
+    pl.DataFrame({"user": range(100), "x": 1.0}).write_parquet(tmp_path / "a.parquet")
+    doubles = [*map(float, range(100)), None]
+    pl.DataFrame({"user": doubles, "x": 2.0}).write_parquet(tmp_path / "b.parquet")
+    files = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    manifest = convert(files, tmp_path / "out", user="user", value=["x"])
+    assert manifest.n_users == 100
+    assert manifest.dropped == {"missing user": 1}
+    users = population("shards", path=tmp_path / "out").load().users
+    assert users.n_items().tolist() == [2] * 100
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pl.Series(["1.0"]),
+        pl.Series([datetime.date(2024, 1, 1)]),
+        pl.Series([NOON]),
+        pl.Series([NOON]).dt.replace_time_zone("UTC"),
+    ],
+    ids=lambda column: str(column.dtype),
+)
+def test_files_that_disagree_about_a_type_are_refused(tmp_path: Path, other: pl.Series) -> None:
+    pl.DataFrame({"user": [1.5], "item": [1.0]}).write_parquet(tmp_path / "a.parquet")
+    for at, columns in enumerate(({"user": other, "item": [1.0]}, {"user": [1.5], "item": other})):
+        path = tmp_path / f"b{at}.parquet"
+        pl.DataFrame(columns).write_parquet(path)
+        with pytest.raises(PopulationError, match=f"Float64 in .* and {other.dtype.base_type()}"):
+            convert([tmp_path / "a.parquet", path], tmp_path / "out", user="user", item="item")
+    assert not (tmp_path / "out").exists()
