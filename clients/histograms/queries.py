@@ -11,7 +11,7 @@ import numpy as np
 from clients.bounding.contribution import clip_rows, clipped_counts, domain_lookup, grid_limit
 from clients.records.ragged_rows import check_distinct, only_rows
 from fedhist.base.arrays import ROUNDING, Array, Bounds
-from fedhist.base.checks import check_size, check_within
+from fedhist.base.checks import check_scale, check_size, check_within
 from fedhist.base.errors import WireError
 from fedhist.model.query import CHUNK, Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
@@ -56,6 +56,8 @@ class ClippedCounts(Query):
     def __post_init__(self) -> None:
         check_domain(self.domain)
         check_size("clip", self.clip, zero=True)
+        if self.clip:
+            check_scale("clip", self.clip)
         if self.norm not in (1, 2):
             raise ValueError(f"norm must be 1 or 2, got {self.norm}")
         if not self.grid >= 0 or (self.clip > 0 and self.grid > self.clip):

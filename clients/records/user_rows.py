@@ -73,7 +73,7 @@ def user_means(users: Users, low: float, high: float) -> Floats:
 
     Examples
     --------
-    >>> users = Users.from_samples([1, 2], [0, 2, 2], [0.5, np.inf])
+    >>> users = Users.from_samples([1, 2], [0, 2, 2], [0.5, 9.0])
     >>> user_means(users, 0.0, 1.0).tolist()
     [[0.75], [nan]]
     """

@@ -62,11 +62,18 @@ class Adjacency(Words):
         }[self]
 
 
+LEAST_DELTA = 1e-300
+
+
 def check_budget(epsilon: float, delta: float = 0.0) -> None:
-    """Raise ValueError unless 0 < epsilon (inf allowed: noise off) and 0 <= delta < 1."""
+    """Raise ValueError unless 0 < epsilon (inf: noise off) and delta is 0 or in [1e-300, 1).
+
+    Below 1e-300 the accounting's doubles lose digits.
+    """
     if not (is_real(epsilon) and epsilon > 0):
         raise ValueError(f"epsilon must be positive, got {shown(epsilon)}")
-    check_within("delta", delta, 0, 1, "[)")
+    if delta != 0:
+        check_within("delta", delta, LEAST_DELTA, 1, "[)")
 
 
 @dataclass(frozen=True)

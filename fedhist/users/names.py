@@ -61,7 +61,8 @@ def named(column: str, dtype: pl.DataType) -> tuple[pl.Expr, pl.Expr]:
     if dtype in (pl.String, pl.Categorical, pl.Enum):
         text = x.cast(pl.String)
         return pl.when(text != "").then(text), exact
-    raise PopulationError(f"column {column!r} is of type {dtype}: {TAKEN}")
+    how = "; write bytes and UUIDs as text" if dtype == pl.Binary else ""
+    raise PopulationError(f"column {column!r} is of type {dtype}: {TAKEN}{how}")
 
 
 def _of_floats(x: pl.Expr, limit: float) -> tuple[pl.Expr, pl.Expr]:

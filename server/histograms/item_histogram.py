@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -117,6 +118,7 @@ class ItemHistogram(DomainHistogram, Aggregating):
                     "it is T times that for a user of T records, whose history is not protected",
                     "take bounded-histogram, or another protocol of user-level privacy",
                 ),
+                "a user's count of one item is cut at 2^30",
             ),
         )
 
@@ -131,6 +133,10 @@ class ItemHistogram(DomainHistogram, Aggregating):
         lost = facts.truth - cut
         expected = noise_law.expected_l1(self.noise, lost, cut if self.nonneg else None)
         return Prediction(L1, expected, "exact", "sum of E|Z| and of what is cut")
+
+    def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
+        """Count the events that the cut takes. NOT PRIVATE."""
+        return {"events cut at 2^30 of a user": float((facts.truth - facts["cut"]).sum())}
 
     @classmethod
     def example(cls) -> Self:

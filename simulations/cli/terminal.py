@@ -22,7 +22,7 @@ from rich.console import Console
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.models import ArgumentInfo
 
-from fedhist.base.errors import nearest
+from fedhist.base.errors import FedhistError, nearest
 from fedhist.base.text import NARROWEST
 from simulations.config.named_files import toml_value
 
@@ -124,15 +124,24 @@ class Command(TyperCommand):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; under ``--json`` what it says for people is not printed."""
         if ctx.params.get("json_") is not True:
-            return super().invoke(ctx)
+            return self._run(ctx)
         before, console.quiet = console.quiet, True
         try:
-            super().invoke(ctx)
+            self._run(ctx)
         finally:
             console.quiet = before
         if not ctx.meta.get(PRINTED):
             raise ValueError("--json prints what was computed, which is nothing: say what to run")
         return None
+
+    def _run(self, ctx: click.Context) -> Any:
+        """Run the command; code that it loads must not end Python as if all were well."""
+        try:
+            return super().invoke(ctx)
+        except SystemExit as e:
+            raise FedhistError(
+                f"loaded code called sys.exit({e.code!r}): a plugin raises an error instead"
+            ) from e
 
 
 def print_json(body: Any) -> None:

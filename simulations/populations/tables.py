@@ -29,6 +29,16 @@ OVERFLOW = "beyond the last column"
 LONGEST_HEADER = 1 << 20
 PACKED = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f": "zstd"}
 """What a compressed file begins with."""
+OTHERS = {
+    b"PAR1": "a Parquet file: name it .parquet",
+    b"ARROW1": "an Arrow file",
+    b"PK\x03\x04": "a spreadsheet or an archive",
+    b"SQLite format 3": "an SQLite database",
+    b"{": "JSON",
+    b"[": "JSON",
+}
+"""What files of other formats begin with."""
+READ = "CSV, TSV and Parquet files are read, text also compressed by gzip or zstd"
 
 Column = Annotated[
     str | int,
@@ -111,8 +121,9 @@ def scan_table(path: Path, columns: Sequence[Column], form: TableFormat) -> Tabl
             rows = pl.scan_parquet(path, glob=False)
             header = list(rows.collect_schema())
         except (pl.exceptions.PolarsError, OSError) as error:
-            raise PopulationError(f"{path}: not a Parquet file: {error}") from error
+            raise PopulationError(f"{path}: not a Parquet file: {error}; {READ}") from error
         return Table(rows, [header[k] for k in _positions(path, columns, header)], None)
+    _check_text(path, form)
     separator = separator_of(path, form)
     first = first_row(path, separator, form)
     names = first if form.header else [str(k) for k in range(len(first))]
@@ -137,6 +148,22 @@ def scan_table(path: Path, columns: Sequence[Column], form: TableFormat) -> Tabl
         pl.when(pl.col(c) != "").then(pl.col(c)).alias(c) for c in dict.fromkeys(wanted)
     ]
     return Table(rows.with_columns(empty_is_null), wanted, OVERFLOW)
+
+
+def _check_text(path: Path, form: TableFormat) -> None:
+    """Refuse files of another format by its name."""
+    try:
+        with _open(path) as raw:
+            head = raw.read(LONGEST_HEADER)
+    except (OSError, EOFError) as error:
+        raise PopulationError(f"{path}: it cannot be read: {error}") from error
+    for mark, name in OTHERS.items():
+        if head.lstrip().startswith(mark):
+            raise PopulationError(f"{path}: this is {name}; {READ}")
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and "16" not in form.encoding:
+        raise PopulationError(f'{path}: this is UTF-16 text; set encoding = "utf-16"')
+    if b"\r" in head and b"\n" not in head and "16" not in form.encoding:
+        raise PopulationError(f"{path}: its lines end in CR alone; write LF, or CR LF; {READ}")
 
 
 def first_row(path: Path, separator: str, form: TableFormat) -> list[str]:

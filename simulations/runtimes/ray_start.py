@@ -29,6 +29,9 @@ REACHED_SECONDS = 5.0
 REGISTERED_SECONDS = 10.0
 """How long a Ray that starts is looked at for its one machine; Ray itself waits for longer."""
 
+FREE_SECONDS = 20.0
+"""How long a CPU of a Ray that somebody else has started may take to become free."""
+
 JOINED_SECONDS = 30.0
 """How long joining a cluster may take."""
 
@@ -59,9 +62,11 @@ TASK: dict[str, Any] = {"num_cpus": 1}
 def start_ray(workers: int | None, address: str | None) -> bool:
     """Start Ray in this machine, or join a cluster; says whether this process did so now.
 
-    Raises FedhistError if the cluster cannot be joined.
+    Raises FedhistError if the cluster cannot be joined, and if the Ray that somebody else has
+    started leaves no CPU free.
     """
     if ray.is_initialized():
+        _check_free()
         return False
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -80,6 +85,21 @@ def start_ray(workers: int | None, address: str | None) -> bool:
         # "local": never a cluster of somebody else's that runs on this machine
         ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
     return True
+
+
+def _check_free() -> None:
+    """Raise FedhistError unless a CPU becomes free; a task would wait for one without end."""
+    if ray.get_runtime_context().worker.mode == ray.WORKER_MODE:
+        return  # within a task, which lends its own CPU while it waits
+    end = time.monotonic() + FREE_SECONDS
+    while not ray.available_resources().get("CPU", 0) >= 1:
+        there = int(ray.cluster_resources().get("CPU", 0))
+        if not there or time.monotonic() > end:
+            raise FedhistError(
+                f"Ray is running in this process with {there} CPUs and none is free: start it with "
+                'more, as ray.init(num_cpus=2), end what uses them, or set runtime = "inline"'
+            )
+        time.sleep(0.1)
 
 
 @contextmanager

@@ -54,3 +54,10 @@ def test_another_separator_is_guessed_in_the_message(fedhist: Command, tmp_path:
     assert "set separator" in " ".join(answer.err.split())
     answer = fedhist("run", "messy.toml", "--set", "population.separator=;")
     assert answer.status == 0, answer.err
+
+
+def test_a_plugin_that_ends_python_is_an_error(fedhist: Command, tmp_path: Path) -> None:
+    (tmp_path / "quits.py").write_text("import sys\nsys.exit(0)\n")
+    answer = fedhist("list", "protocols", "--plugin", "quits.py")
+    assert answer.status == 1
+    assert "sys.exit(0)" in answer.err
