@@ -25,7 +25,7 @@ from clients.localize.queries import ClippedMean
 from clients.records.functionals import Coordinates, samples_of
 from clients.records.user_rows import coordinate_points, user_points
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_choice, check_integer, check_range
+from fedhist.base.checks import check_choice, check_integer, check_range, check_scale
 from fedhist.base.text import warned
 from fedhist.channels.scalar import CHANNELS, ScalarChannel, scalar_channel
 from fedhist.channels.sphere import SphereChannel
@@ -123,6 +123,7 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
         if size is not None and not 1 <= size < math.inf:
             raise ValueError(f"samples_per_user must be a number of at least 1, got {size!r}")
         check_range(self.low, self.high)
+        check_scale("high - low", self.high - self.low)
         Cohort(self.salt)
         _ = self.query
         self.check_trust()

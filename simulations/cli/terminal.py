@@ -139,6 +139,8 @@ class Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except SystemExit as e:
+            if isinstance(e, Stopped):
+                raise
             raise FedhistError(
                 f"loaded code called sys.exit({e.code!r}): a plugin raises an error instead"
             ) from e
