@@ -10,6 +10,7 @@ from flwr.common import log
 
 from clients.guard_folder import FolderStore
 from clients.node import Node
+from clients.owned import in_simulation, owned_node
 from clients.store import ContextStore
 from fedhist.base.errors import FedhistError, WireError
 from fedhist.flower.host import current_host
@@ -49,6 +50,8 @@ def _node(context: Context) -> Node:
     if node is None:
         if not _nodes:
             load_like(("clients.questions",))
-        node = Node(current_host().node(context.run_config, context.node_config))
+        run, own = context.run_config, context.node_config
+        owned = "data" in own or not in_simulation()
+        node = Node(owned_node(run, own) if owned else current_host().node(run, own))
         _nodes[key] = node
     return node

@@ -200,8 +200,13 @@ def test_somebody_s_file_of_one_of_our_names(package: str, kind: str, tmp_path: 
 
 def test_a_node_loads_no_script(tmp_path: Path) -> None:
     """What the owner of a device must trust: run with -s to see how much that is."""
+    (tmp_path / "events.csv").write_text("user,item\nann,tea\n")
     code = """
-import sys, clients.app, clients.questions
+import os, sys, clients.app, clients.questions
+from clients.owned import owned_node
+from clients.node import Node
+own = {"data": "events.csv", "user": "user", "item": "item", "partition-id": 0}
+Node(owned_node({}, own | {"guard-folder": os.path.abspath("guard")}))
 print(*sorted(m for m in sys.modules if m.partition(".")[0] in sys.argv[1:]))
 """
     arguments = [sys.executable, "-c", code, "clients", "fedhist", "server", "simulations"]

@@ -90,7 +90,7 @@ def test_what_the_wheel_holds(wheel: Path) -> None:
         names = archive.namelist()
     top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert top == set(SOURCES)
-    assert "fedhist/py.typed" in names
+    assert {f"{name}/py.typed" for name in SOURCES} <= set(names)
     endings = (".py", ".toml", ".txt", ".css", ".js", ".html")  # of modules and of package data
     files = (p for name in SOURCES for p in (ROOT / name).rglob("*") if p.suffix in endings)
     assert {p.relative_to(ROOT).as_posix() for p in files} == {

@@ -1,9 +1,10 @@
-"""Where the Flower apps get their setup: users for a node, a protocol for the server.
+"""Where the Flower apps get their setup in a simulation: a node's users, a server's protocol.
 
-The apps in ``clients/`` and ``server/`` know no runtime. Where Flower starts the process (``flwr
-run``, a SuperNode) they ask the :class:`Host` of this distribution, which is loaded by its fixed
-name. This is the composition root: the only place where a lower layer reaches an upper one, and
-only by name. Whoever starts a server or a node otherwise passes it what it needs.
+The apps in ``clients/`` and ``server/`` know no runtime. Where Flower's simulation runtime starts a
+node, or Flower a server, they ask the :class:`Host` of this distribution, which is loaded by its
+fixed name. This is the composition root: the only place where a lower layer reaches an upper one,
+and only by name. A node with an owner asks nobody (:mod:`clients.owned`). Whoever starts a server
+or a node otherwise passes it what it needs.
 """
 
 from __future__ import annotations

@@ -37,13 +37,13 @@ def convert(
     """
     from simulations.config.named_files import key_value
     from simulations.config.reading import read
-    from simulations.populations.tables import TableFormat
+    from simulations.populations.files import Format
     from simulations.runs.convert import convert as make
     from simulations.runs.results import NOT_PRIVATE
 
     if user is None:
         raise ValueError("name the column of users: --user")
-    form = read(TableFormat, dict(key_value(text, "key=VALUE") for text in set_ or ()))
+    form = read(Format, dict(key_value(text, "key=VALUE") for text in set_ or ()))
     with terminal.progress_bar() as bar:
         task = bar.add_task("files and shards", total=None)
         manifest = make(

@@ -98,6 +98,9 @@ class Settings:
         given = {f.name: getattr(self, f.name) for f in fields(self)}
         for name, value in converted(type(self), given, self.table).items():
             object.__setattr__(self, name, value)
+        further = getattr(super(), "__post_init__", None)  # of a class that is no table
+        if further is not None:
+            further()
 
 
 def converted(cls: type, given: Mapping[str, Any], table: str) -> dict[str, Any]:

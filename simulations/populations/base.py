@@ -15,6 +15,7 @@ from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard, check_in_memory
+from fedhist.users.tables import existing
 from simulations.config.reading import Settings, Whole
 
 KEPT_BYTES = 32 << 20
@@ -204,16 +205,3 @@ def read_domain(path: Path) -> Keys:
     if not first:
         raise PopulationError(f"{path}: the domain is empty")
     return Keys.of(first)
-
-
-def existing(path: Path) -> Path:
-    """Return the path of a regular file that exists; PopulationError otherwise."""
-    if path.exists() and not path.is_file():
-        what = "a folder" if path.is_dir() else "a pipe" if path.is_fifo() else "no regular file"
-        raise PopulationError(f"{path} is {what}, not a file of data")
-    if not path.is_file():
-        beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        close = [name for name in beside if name.lower().startswith(path.stem.lower()[:4])]
-        hint = f" (there is {', '.join(sorted(close)[:3])})" if close else ""
-        raise PopulationError(f"no such file: {path}{hint}")
-    return path

@@ -12,14 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from fedhist.users.batch import Users
-from simulations.config.reading import Must, Whole
+from fedhist.users import tables
+from fedhist.users.tables import TableFormat, read_items, read_samples
+from simulations.config.reading import Must, Settings, Whole
 from simulations.populations.base import ItemDomain, Loaded, PopulationSpec
-from simulations.populations.tables import Column, TableFormat, read_items, scan_table, told_of
 
 USER, LOCATION = 0, 4
 """Columns of check-ins."""
+Column = Annotated[
+    tables.Column,
+    Must("a column's name or a position from 0", lambda c: c != "" and (c == str(c) or c >= 0)),
+]
 LAYOUT = TableFormat(separator="\t", header=False, quote="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format(Settings, TableFormat):
+    """How a text table is written, as a command is told: ``--set separator=;``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +40,7 @@ class Events(ItemDomain, TableFormat):
     Parameters
     ----------
     path : path
-        See :class:`~simulations.populations.tables.TableFormat` for how it may be written.
+        See :class:`~fedhist.users.tables.TableFormat` for how it may be written.
     user, item : str or int
         Columns, by name or by position from 0: text, numbers, booleans, dates or times, compared by
         value. A row without one of them is left out and counted.
@@ -72,7 +81,7 @@ class SampleFile(PopulationSpec, TableFormat):
     Parameters
     ----------
     path : path
-        See :class:`~simulations.populations.tables.TableFormat` for how it may be written.
+        See :class:`~fedhist.users.tables.TableFormat` for how it may be written.
     user : str or int
         Column, by name or by position from 0; as that of events.
     value : str, int, or list of them
@@ -98,21 +107,10 @@ class SampleFile(PopulationSpec, TableFormat):
         Raises PopulationError for a missing file or column and for bad rows; names the file, the
         row and the value.
         """
-        from fedhist.users.frames import samples_of_rows
-
         path = Path(self.path)
         values = self.value if isinstance(self.value, tuple) else (self.value,)
-        table = scan_table(path, [self.user, *values], self)
-        with told_of(path):
-            ids, samples, dropped = samples_of_rows(
-                table.rows,
-                user=table.names[0],
-                value=table.names[1:],
-                overflow=table.overflow,
-                decimal=self.decimal,
-                skip_bad_rows=self.skip_bad_rows,
-            )
-        users = Users(ids, samples=samples)
+        columns = [self.user, *values]
+        users, dropped = read_samples(path, columns, self, skip_bad_rows=self.skip_bad_rows)
         if self.max_users is not None:
             users = users.slice(0, min(self.max_users, len(users)))
         title = f"samples of {path.name}: {len(users):,} users"

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
-from simulations.populations.base import ItemDomain, Loaded, existing
-from simulations.populations.tables import TableFormat, first_row, scan_table, told_of
+from fedhist.users.tables import TableFormat, existing, first_row, scan_table, told_of
+from simulations.populations.base import ItemDomain, Loaded
 
 if TYPE_CHECKING:
     import polars as pl

@@ -25,8 +25,8 @@ from fedhist.users.keys import Keys
 from fedhist.users.names import agree, kind
 from fedhist.users.rows import checked_events, checked_samples, collected, judged
 from fedhist.users.shards import BLOCK
+from fedhist.users.tables import Column, Table, TableFormat, scan_table, told_of
 from simulations.populations.shards import MANIFEST, VOCABULARY, File, Manifest
-from simulations.populations.tables import Column, Table, TableFormat, scan_table, told_of
 from simulations.reporting.files import check_folder, whole_folder
 
 KIND = "shards"

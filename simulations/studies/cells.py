@@ -22,9 +22,9 @@ from typing import Any, Self, get_args, get_type_hints
 import fedhist
 from fedhist.base.errors import nearest
 from fedhist.model.registry import display_of, is_ours, protocol_class
+from fedhist.users.tables import existing
 from simulations.adversaries import Adversary, as_tables, read_adversaries
 from simulations.populations import KINDS, Loaded, PopulationSpec
-from simulations.populations.base import existing
 from simulations.reporting.files import canonical, numbers, plain, whole
 from simulations.runs.config import Config, Prepared, RunTable, prepare
 from simulations.studies.losses import ZEROS, restated

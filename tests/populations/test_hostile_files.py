@@ -11,8 +11,8 @@ import pytest
 from walked_users import same_users
 
 from fedhist.base.errors import PopulationError
+from fedhist.users.tables import TableFormat
 from simulations.populations import population
-from simulations.populations.tables import TableFormat
 from simulations.runs.convert import convert
 
 

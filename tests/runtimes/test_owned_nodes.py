@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clients import owned as hosting
 from fedhist.base.errors import PopulationError, WireError
 from simulations.populations import population
-from simulations.runs import flower_host as hosting
 from simulations.runs.flower_host import HOST
 
 

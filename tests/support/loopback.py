@@ -161,7 +161,7 @@ class Loopback:
         Parameters
         ----------
         node_config : mapping
-            What the owner configures; see the keys in :mod:`simulations.runs.flower_host`.
+            What the owner configures; see the keys in :mod:`clients.owned`.
         pinned : bool
             Run the installed ClientApp and not the one that the SuperLink sends.
         registered : bool

@@ -157,8 +157,7 @@ def load_question(source: str | Path, overrides: Iterable[str] = ()) -> Question
 
 def check_columns(file: Path, user: str | None, item: str | None, value: str | None) -> None:
     """Refuse a file of data without the columns that are needed; the error names those it has."""
-    from simulations.populations.base import existing
-    from simulations.populations.tables import SEPARATORS, TableFormat, first_row, is_parquet
+    from fedhist.users.tables import SEPARATORS, TableFormat, existing, first_row, is_parquet
 
     existing(file)
     if user is not None and (item is not None or value is not None):

@@ -14,12 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.users.batch import Users
-from simulations.config.reading import Must, Settings
-from simulations.populations.base import existing
 
 if TYPE_CHECKING:
     import polars as pl
@@ -40,14 +38,12 @@ OTHERS = {
 """What files of other formats begin with."""
 READ = "CSV, TSV and Parquet files are read, text also compressed by gzip or zstd"
 
-Column = Annotated[
-    str | int,
-    Must("a column's name or a position from 0", lambda c: c != "" and (c == str(c) or c >= 0)),
-]
+Column = str | int
+"""A column by its name, or by its position from 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableFormat(Settings):
+class TableFormat:
     """How a text table is written.
 
     Parameters
@@ -73,9 +69,14 @@ class TableFormat(Settings):
     decimal: str = "."
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        for name in ("separator", "encoding", "quote", "decimal"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and (name, value) != ("separator", None):
+                raise ValueError(f"{name} must be text, got {value!r}")
         if self.separator is not None and len(self.separator.encode()) != 1:
             raise ValueError(f"separator must be one byte, got {self.separator!r}")
+        if not isinstance(self.header, bool):
+            raise ValueError(f"header must be true or false, got {self.header!r}")
         if len(self.quote.encode()) > 1:
             raise ValueError(f"quote must be one byte or empty, got {self.quote!r}")
         if self.decimal not in (".", ","):
@@ -223,6 +224,25 @@ def read_items(
     return Users(ids, items=items), dropped
 
 
+def read_samples(
+    path: Path, columns: Sequence[Column], form: TableFormat, *, skip_bad_rows: bool
+) -> tuple[Users, Mapping[str, int]]:
+    """Read users' real samples, as :func:`read_items`: the user's column, one per dimension."""
+    from fedhist.users.frames import samples_of_rows
+
+    table = scan_table(path, columns, form)
+    with told_of(path):
+        ids, samples, dropped = samples_of_rows(
+            table.rows,
+            user=table.names[0],
+            value=table.names[1:],
+            overflow=table.overflow,
+            decimal=form.decimal,
+            skip_bad_rows=skip_bad_rows,
+        )
+    return Users(ids, samples=samples), dropped
+
+
 @contextmanager
 def told_of(path: Path) -> Iterator[None]:
     """Put the file's name before the message of a PopulationError."""
@@ -231,6 +251,19 @@ def told_of(path: Path) -> Iterator[None]:
     except PopulationError as error:
         hint = ' (set encoding = "latin-1"?)' if "utf-8" in str(error) else ""
         raise PopulationError(f"{path}: {error}{hint}") from error
+
+
+def existing(path: Path) -> Path:
+    """Return the path of a regular file that exists; PopulationError otherwise."""
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "a pipe" if path.is_fifo() else "no regular file"
+        raise PopulationError(f"{path} is {what}, not a file of data")
+    if not path.is_file():
+        beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        close = [name for name in beside if name.lower().startswith(path.stem.lower()[:4])]
+        hint = f" (there is {', '.join(sorted(close)[:3])})" if close else ""
+        raise PopulationError(f"no such file: {path}{hint}")
+    return path
 
 
 def _positions(
