@@ -263,6 +263,10 @@ def existing(path: Path) -> Path:
         close = [name for name in beside if name.lower().startswith(path.stem.lower()[:4])]
         hint = f" (there is {', '.join(sorted(close)[:3])})" if close else ""
         raise PopulationError(f"no such file: {path}{hint}")
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise PopulationError(f"the name {str(path)!r} is not UTF-8: rename the file") from None
     return path
 
 

@@ -253,6 +253,7 @@ def main() -> None:
     gc.set_threshold(500_000, 10, 10)
     # nor at the end, for .4 s after numba: the system takes everything back anyway
     atexit.register(gc.freeze)
+    terminal.settle_streams()
     try:
         with warnings.catch_warnings():
             if not sys.warnoptions:

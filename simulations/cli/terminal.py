@@ -6,9 +6,12 @@ together: ``data: DataFile = NO_FILE``, of which :func:`spread` makes options.
 
 from __future__ import annotations
 
+import codecs
 import inspect
+import io
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass
@@ -23,6 +26,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.models import ArgumentInfo
 
 from fedhist.base.errors import FedhistError, nearest
+from fedhist.base.origin import origin_of
 from fedhist.base.text import NARROWEST
 from simulations.config.named_files import toml_value
 
@@ -39,7 +43,29 @@ def settle_width(environ: MutableMapping[str, str]) -> None:
         environ["COLUMNS"] = str(NARROWEST)
 
 
+PLAIN = {"±": "+-", "…": "...", "×": "x", "·": "*", "–": "-", "−": "-", "≤": "<=", "≥": ">="}
+"""What stands for letters that a stream cannot write."""
+
+
+def plain_letters(error: UnicodeError) -> tuple[str, int]:
+    """Put ASCII for what a stream cannot write: an error handler of codecs."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    letters = error.object[error.start : error.end]
+    return "".join(PLAIN.get(c, "?") for c in letters), error.end
+
+
+def settle_streams() -> None:
+    """Let no letter end a command: what a stream cannot write stands in ASCII."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            utf8 = "utf" in stream.encoding.lower()
+            if stream.errors == "strict" or not utf8:
+                stream.reconfigure(errors="fedhist.plain")
+
+
 settle_width(os.environ)
+codecs.register_error("fedhist.plain", plain_letters)
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
@@ -139,7 +165,7 @@ class Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except SystemExit as e:
-            if isinstance(e, Stopped):
+            if isinstance(e, Stopped) or origin_of(e) is None:  # as a pipe that closes
                 raise
             raise FedhistError(
                 f"loaded code called sys.exit({e.code!r}): a plugin raises an error instead"

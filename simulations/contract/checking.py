@@ -16,6 +16,7 @@ from simulations.contract import (
     reports,
     restarts,
     shares,
+    spread,
 )
 from simulations.contract.law import LAWS, Law
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Law", "check_protocol", "laws", "parametrize"]
 
-ROOMS = (declarations, estimates, budgets, reports, messages, restarts, shares)
+ROOMS = (declarations, estimates, budgets, reports, messages, restarts, shares, spread)
 
 laws: Mapping[str, Law] = LAWS
 """Every law of the contract by its name."""

@@ -18,7 +18,7 @@ from fedhist.privacy.shuffler import Shuffling
 from fedhist.users.keys import Keys
 from server.session.session import Session
 from simulations.contract.law import EVERYBODY, Whom, demand, law, passes_over, refused
-from simulations.contract.subject import Subject, noise
+from simulations.contract.subject import Subject, inner, noise
 
 WRONG = ("x", math.nan, None, [1.0], 1.5, True, 10**400)
 OURS = Whom("protocols that come with fedhist", lambda p: is_ours(type(p)))
@@ -65,6 +65,17 @@ def refuses_a_bad_epsilon(subject: Subject) -> None:
         words = ("epsilon", "nan" if math.isnan(bad) else f"{bad:g}")
         with refused(ValueError, f"epsilon = {bad}", *words):
             subject.replaced(epsilon=bad)
+
+
+@law(EVERYBODY, once=True)
+def a_question_refuses_a_bad_epsilon(subject: Subject) -> None:
+    """A question that says epsilon says it to nodes: 0, negative and not a number are refused."""
+    for query, _ in subject.queries:
+        asked: Any = inner(query)
+        if "epsilon" in {f.name for f in dataclasses.fields(asked) if f.init}:
+            for bad in (0.0, -1.0, math.nan):
+                with refused(ValueError, f"{query.wire_name} with epsilon = {bad}", "epsilon"):
+                    dataclasses.replace(asked, epsilon=bad)
 
 
 @law(EVERYBODY, once=True)

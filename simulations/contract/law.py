@@ -77,9 +77,13 @@ class Law:
         unittest.SkipTest
             If the law is not for such protocols.
         """
-        if not self.whom.takes(protocol):
-            raise SkipTest(f"{self.name} is for {self.whom.words}")
         broken = f"the law {self.name!r} does not hold for {protocol}: {self.demand}"
+        try:
+            takes = self.whom.takes(protocol)
+        except Exception as e:
+            raise AssertionError(f"{broken} {type(e).__name__}: {e}") from e
+        if not takes:
+            raise SkipTest(f"{self.name} is for {self.whom.words}")
         try:
             self.check(subject_of(protocol, users))
         except SkipTest:
@@ -145,7 +149,7 @@ def demand_same_arrays(a: dict[str, Any], b: dict[str, Any], what: str) -> None:
 
 def demand_same_estimate(a: Estimate, b: Estimate, what: str, *, exact: bool = True) -> None:
     """Demand the same estimate, bit for bit or up to rounding."""
-    one, other = ((x.status, x.reason, x.keys) for x in (a, b))
+    one, other = ((x.status, x.reason, x.warnings, x.keys) for x in (a, b))
     demand(one == other, f"{what}: {one} and {other}")
     for name in ("value", "stderr"):
         x, y = getattr(a, name), getattr(b, name)

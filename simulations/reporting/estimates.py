@@ -87,7 +87,8 @@ def _write_parquet(
         kind = pa.from_numpy_dtype(column.dtype)
         arrays.append(pa.Array.from_buffers(kind, n, [None, pa.py_buffer(column)]))
     table = pa.Table.from_arrays(arrays, ["key", *columns], metadata=dict(about))
-    parquet.write_table(table, path, compression="zstd")
+    with path.open("wb") as file:  # pyarrow opens no name that is not UTF-8
+        parquet.write_table(table, file, compression="zstd")
 
 
 # -- figures ---------------------------------------------------------------------------------------

@@ -234,7 +234,8 @@ def flat(tables: Mapping[str, Any]) -> dict[str, Any]:
 
 def json_text(body: Any) -> str:
     """Write plain data as indented JSON; infinities and NaN as strings, which strict JSON lacks."""
-    return json.dumps(plain(body), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(plain(body), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return text.encode(errors="backslashreplace").decode()  # of names that are not UTF-8
 
 
 def write_json(path: Path, body: Any) -> None:

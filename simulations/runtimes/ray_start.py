@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -83,8 +84,20 @@ def start_ray(workers: int | None, address: str | None) -> bool:
     # for, and would throw those away and start others for tasks with one of their own
     with _inherited(THREADS | HEAP), _lean():
         # "local": never a cluster of somebody else's that runs on this machine
-        ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
+        ray.init(address="local", num_cpus=workers, include_dashboard=False, **_short(), **quiet)
     return True
+
+
+def _short() -> dict[str, str]:
+    """Give Ray a folder for its sockets, whose names may have 107 letters, 66 of them its own."""
+    if len(os.fsencode(tempfile.gettempdir())) <= 107 - 66:
+        return {}
+    if os.access("/tmp", os.W_OK):
+        return {"_temp_dir": "/tmp/ray"}
+    raise FedhistError(
+        f"Ray needs a temporary folder of at most 41 letters, got {tempfile.gettempdir()!r}: set "
+        'TMPDIR, or runtime = "inline"'
+    )
 
 
 def _check_free() -> None:

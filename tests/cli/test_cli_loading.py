@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from commands import Command
@@ -61,3 +62,17 @@ def test_a_plugin_that_ends_python_is_an_error(fedhist: Command, tmp_path: Path)
     answer = fedhist("list", "protocols", "--plugin", "quits.py")
     assert answer.status == 1
     assert "sys.exit(0)" in answer.err
+
+
+def test_places_whose_names_are_not_utf8(fedhist: Command, tmp_path: Path) -> None:
+    """Results are written into them; a file of data is refused by its name."""
+    odd = os.fsdecode(b"caf\xe9")
+    write(tmp_path, "who,what\nu1,tea\nu2,mate\n")
+    answer = fedhist("run", "messy.toml", "--out", odd)
+    assert answer.status == 0, answer.err
+    assert (tmp_path / odd / "estimate.parquet").is_file()
+    (tmp_path / f"{odd}.csv").write_text("who,what\nu1,tea\n")
+    path = f"population.path={odd}.csv"
+    answer = fedhist("run", "messy.toml", "--set", path)
+    assert answer.status == 2
+    assert "is not UTF-8" in answer.err

@@ -42,3 +42,7 @@ def test_columns_say_a_width_that_tables_have(
     monkeypatch.setattr("os.environ", environ)
     settle_width(environ)
     assert environ.get("COLUMNS") == used
+
+
+def test_what_a_stream_cannot_write_is_written_in_ascii() -> None:
+    assert "1 ± 2 · 3… é".encode("ascii", "fedhist.plain") == b"1 +- 2 * 3... ?"

@@ -1,0 +1,272 @@
+"""Laws of many answers and many runs: privacy, laws of sums, errors stated and predicted."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhist.base.arrays import Floats
+from fedhist.base.errors import FedhistError, WireError
+from fedhist.model.protocol import Estimate
+from fedhist.model.query import Query, Report, Summary
+from fedhist.privacy.guarantee import Trust
+from simulations.audit.asked import kinds_of
+from simulations.audit.exact import audit_exact
+from simulations.audit.finding import Settings
+from simulations.audit.statistical import audit_query
+from simulations.contract.estimates import FALSE_ALARM, POSTPROCESSED
+from simulations.contract.law import ANY_NODES, Whom, demand, law, passes_over
+from simulations.contract.subject import Subject
+
+LOCAL = Whom(
+    "protocols whose users randomize their answers",
+    lambda p: p.guarantee.trust in (Trust.LOCAL, Trust.SHUFFLE),
+)
+RUNS = 40
+WIDEST = 10.0
+"""By how much stated standard errors may be larger than those of the runs: no bound is worse."""
+
+
+EFFORT = 0.06
+"""Of the auditor's draws: some 31,000 answers of each record, which see 1.2 times epsilon = 1."""
+
+
+@law(LOCAL, once=True)
+def answers_tell_records_apart_by_no_more_than_is_charged(subject: Subject) -> None:
+    """Of two records, no event of a whole answer is likelier by more than e^epsilon + delta.
+
+    Every kind of local question, by the auditor: its law where it is enumerated, and events that
+    are learned on some answers and certified on fresh ones. Everything that is sent counts. False
+    alarm: 1e-7 for each kind.
+    """
+    settings = Settings(effort=EFFORT, alpha=FALSE_ALARM, seed=1)
+    single = subject.protocol.guarantee.unit == "item"
+    for query in kinds_of([q for q, _ in subject.queries]):
+        if query.trust is not Trust.LOCAL or not math.isfinite(query.release.epsilon):
+            continue
+        exact = audit_exact(query, query.wire_name)
+        findings = [] if exact is None else [exact]
+        findings.append(audit_query(query, subject.users, query.wire_name, settings, single=single))
+        for finding in findings:
+            demand(
+                not finding.violated,
+                f"{query.wire_name} is charged epsilon = {finding.epsilon:g}, and {finding.kind} "
+                f"{finding.certified:.3g} is certified: {finding.witness}",
+            )
+
+
+@law(LOCAL)
+def stated_standard_errors_are_those_of_runs(subject: Subject) -> None:
+    """Over 40 seeds, at its own epsilon, estimates spread as ``stderr`` says, around the truth.
+
+    The spread adds up to a chi-square, of entries that move together to one of fewer degrees. The
+    mean is held against the truth by what the runs spread, whatever they state. With the fields
+    ``nonneg``, ``project`` and ``shrink`` off. False alarm: 1e-7 each.
+    """
+    protocol = subject.protocol
+    if protocol.biased or subject.estimate.stderr is None:
+        passes_over(protocol.biased or "Its estimate states no standard errors.")
+    plain = subject.replaced(**{name: False for name in POSTPROCESSED if name in subject.fields})
+    values, errors = [], []
+    for seed in range(RUNS):
+        estimate: Estimate = subject.walk(plain, seed=3000 + seed)[0]
+        if estimate.value is not None and estimate.stderr is not None:
+            values.append(np.asarray(estimate.value, np.float64).ravel())
+            errors.append(np.asarray(estimate.stderr, np.float64).ravel())
+    if len(values) < RUNS or len({v.shape for v in values}) > 1:
+        passes_over("What comes out is noise as well.")
+    x, stated = np.array(values), np.sqrt(np.mean(np.array(errors) ** 2, axis=0))
+    moving = (stated > 0) & np.isfinite(stated)
+    _check_stated(x[:, moving], stated[moving])
+    truth = np.asarray(plain.truth(subject.users), np.float64).ravel()
+    _check_centre(x, truth, plain.resolution(subject.users))
+
+
+def _check_stated(x: Floats, stated: Floats) -> None:
+    from scipy.stats import chi2
+
+    if not x.size:
+        return
+    moved = np.cov(x / stated, rowvar=False).reshape(x.shape[1], x.shape[1])
+    ratio = float(np.trace(moved)) / len(moved)
+    degrees = (len(x) - 1) * np.trace(moved) ** 2 / max(float((moved**2).sum()), 1e-300)
+    limit = chi2.isf(FALSE_ALARM, degrees) / degrees
+    demand(ratio <= limit, f"The estimate's variance is {ratio:.2f} of what stderr says.")
+    demand(ratio >= WIDEST**-2, f"stderr is {ratio**-0.5:.1f} times the spread of the estimates.")
+
+
+def _check_centre(x: Floats, truth: Floats, allowed: float) -> None:
+    from scipy.stats import t
+
+    runs, entries = x.shape
+    off = x.mean(axis=0) - truth
+    spread = x.std(axis=0, ddof=1) / math.sqrt(runs)
+    limit = t.isf(FALSE_ALARM / 2 / entries, runs - 1)
+    over = np.abs(off) - limit * spread - allowed - 1e-9 * max(1.0, float(np.abs(truth).max()))
+    at = int(np.argmax(over))
+    demand(
+        over[at] <= 0,
+        f"Entry {at} is {truth[at]:g}, the mean of {runs} estimates {truth[at] + off[at]:g} with a "
+        f"standard error of {spread[at]:g}.",
+    )
+
+
+@law(LOCAL)
+def sums_are_drawn_by_the_law_of_the_reports(subject: Subject) -> None:
+    """What ``draw_summary`` draws has the mean and the variance of folded reports, entry by entry.
+
+    Over 40 seeds of each, for each question of the run. Means by Welch's test, variances by the
+    spread of squares. False alarm: 1e-7 for all entries together.
+    """
+    checked = 0
+    for query, number in subject.queries:
+        chosen = subject.users.select(query.cohort)
+        if query.trust is Trust.CENTRAL or not len(chosen):
+            continue
+        drawn = [_flat(_drawn(query, subject, seed)) for seed in range(RUNS)]
+        if drawn[0] is None:
+            continue
+        folded = [_flat(_folded(query, subject, number, seed)) for seed in range(RUNS)]
+        _check_same_law(np.array(drawn), np.array(folded), query.wire_name)
+        checked += 1
+    if not checked:
+        passes_over("No question of it has a law of sums.")
+
+
+def _drawn(query: Query, subject: Subject, seed: int) -> Summary | None:
+    try:
+        chosen = subject.users.select(query.cohort)
+        return query.draw_summary(chosen, np.random.default_rng([7, seed]))
+    except FedhistError:
+        return None
+
+
+def _folded(query: Query, subject: Subject, number: int, seed: int) -> Summary:
+    chosen = subject.users.select(query.cohort)
+    return query.fold(subject.answer(query, chosen, number, 5000 + seed))
+
+
+def _flat(summary: Summary | None) -> Floats | None:
+    """Write the sums as one row, and of parts by key what they add up to."""
+    if summary is None:
+        return None
+    parts: list[NDArray[Any]] = [np.ravel(a) for a in summary.sums.values()]
+    parts += [np.atleast_1d(part.values.sum(axis=0)).ravel() for part in summary.keyed.values()]
+    return np.concatenate([np.zeros(0), *parts]).astype(np.float64)
+
+
+def _check_same_law(drawn: Floats, folded: Floats, what: str) -> None:
+    from scipy.stats import f, t
+
+    demand(drawn.shape == folded.shape, f"{what} draws {drawn.shape[1]} of {folded.shape[1]} sums.")
+    if not drawn.size:
+        return
+    runs, entries = drawn.shape
+    variance = (drawn.var(axis=0, ddof=1) + folded.var(axis=0, ddof=1)) / 2
+    off = drawn.mean(axis=0) - folded.mean(axis=0)
+    rounding = 1e-9 * np.maximum(1.0, np.abs(folded).max(axis=0))
+    limit = t.isf(FALSE_ALARM / 2 / entries, runs - 1)
+    over = np.abs(off) - limit * np.sqrt(2 * variance / runs) - rounding
+    at = int(np.argmax(over))
+    demand(
+        over[at] <= 0,
+        f"{what}: the mean of sum {at} is {drawn[:, at].mean():g} where reports add up to "
+        f"{folded[:, at].mean():g}.",
+    )
+    random = variance > rounding**2
+    if not random.any():
+        return
+    scale = np.sqrt(variance[random])
+    spreads = [np.atleast_2d(np.cov(x[:, random] / scale, rowvar=False)) for x in (drawn, folded)]
+    ratio = float(np.trace(spreads[0]) / max(np.trace(spreads[1]), 1e-300))
+    both = (spreads[0] + spreads[1]) / 2
+    degrees = (runs - 1) * np.trace(both) ** 2 / float((both**2).sum())
+    widest = f.isf(FALSE_ALARM / 2, degrees, degrees)
+    demand(
+        1 / widest <= ratio <= widest,
+        f"{what}: the sums that are drawn have {ratio:.2f} times the variance of those of reports.",
+    )
+
+
+FACTOR = 1.5
+"""By how much a prediction may differ from the measured root error (or mean l1 error)."""
+
+
+@law(ANY_NODES)
+def the_predicted_error_is_that_of_runs(subject: Subject) -> None:
+    """The mean loss of 40 runs is what ``error`` predicts, within 1.5 in roots; a bound is above.
+
+    Within the factor, beyond what 40 runs spread. False alarm: 1e-7, by Student's law.
+    """
+    from scipy.stats import t
+
+    protocol, users = subject.protocol, subject.users
+    if protocol.guarantee.trust is Trust.CENTRAL and protocol.max_rounds > MOST_ROUNDS:
+        passes_over("Its runs are long.")
+    predicted = protocol.error(users)
+    if not math.isfinite(predicted.expected):
+        passes_over("No error is predicted.")
+    truth = protocol.truth(users)
+    runs = [subject.walk(seed=7000 + seed)[0] for seed in range(RUNS)]
+    if any(run.value is None for run in runs):
+        passes_over("Some runs have no estimate.")
+    losses = np.array([protocol.loss_of(run, users, truth) for run in runs])
+    mean, half = float(losses.mean()), float(losses.std(ddof=1)) / math.sqrt(RUNS)
+    half = half * float(t.isf(FALSE_ALARM / 2, RUNS - 1)) + 6 * predicted.stderr
+    factor = FACTOR**2 if "squared" in predicted.loss else FACTOR
+    told = f"The mean loss of {RUNS} runs is {mean:g}, {predicted.expected:g} is predicted"
+    demand(mean - half <= factor * predicted.expected, f"{told}.")
+    low = predicted.kind == "bound" or mean + half >= predicted.expected / factor
+    demand(low, f"{told} ({predicted.kind}).")
+
+
+MOST_ROUNDS = 12
+FAR = 1 << 40
+"""More than any honest user sends in one entry."""
+
+
+@law(ANY_NODES)
+def what_nobody_honest_reports_is_refused(subject: Subject) -> None:
+    """One user's report with an entry that no honest one has fails ``check``, or changes nothing.
+
+    If the check lets it pass, what it adds to the sums must be what ``bounds`` allow one user.
+    """
+    for query, number in subject.queries:
+        one = subject.users.select(query.cohort).slice(0, 1)
+        if not len(one):
+            continue
+        honest = subject.answer(query, one, number)
+        for spoilt, what in _spoilt(honest):
+            try:
+                query.check(spoilt)
+            except WireError:
+                continue
+            told = f"{query.wire_name} takes a report with {what}"
+            try:
+                query.check_summary(query.fold(spoilt))
+            except WireError as e:
+                raise AssertionError(f"{told}, which no one user can add: {e}") from None
+
+
+def _spoilt(report: Report) -> Iterator[tuple[Report, str]]:
+    """Change the first entry of each array: to the ends of its type, and of wider types."""
+    for where in ("arrays", "ragged"):
+        for name, a in getattr(report, where).items():
+            if not a.size or a.dtype.kind not in "biuf":
+                continue
+            values: list[tuple[type | np.dtype[Any], float]] = [(np.int64, FAR), (np.int64, -1)]
+            values += [(np.float64, x) for x in (math.nan, math.inf, FAR)]
+            if a.dtype.kind in "iu":
+                top = np.iinfo(a.dtype)
+                values += [(a.dtype, max(top.min, -FAR)), (a.dtype, min(top.max, FAR))]
+            for dtype, value in values:
+                changed = a.astype(dtype)
+                changed.flat[0] = value
+                arrays = getattr(report, where) | {name: changed}
+                told = f"{name} = {value:g} of {np.dtype(dtype)}"
+                yield dataclasses.replace(report, **{where: arrays}), told
