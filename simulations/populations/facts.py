@@ -211,6 +211,7 @@ def facts_of(plan: Plan, value_range: tuple[float, float] | None = None) -> tupl
     if users.none.items is None:
         ends = value_range or plan.value_range
         told += [] if ends is None else [words_of_range(outside_range(users, *ends), *ends)]
+        told.append(words_of_unusable(sum(block.n_unusable() for block in users.blocks())))
         return tuple(t for t in told if t)
     domain = plan.domain
     told += [] if domain is None else [words_of_domain(outside_domain(users, domain))]
@@ -320,6 +321,20 @@ def words_of_range(outside: Outside, low: float, high: float) -> str:
         f"{percent(outside.events)} of samples lie outside [{low:g}, {high:g}], for "
         f"{percent(outside.users)} of users all: they count as its ends, which draws means towards "
         "it; a wider range adds noise"
+    )
+
+
+def words_of_unusable(n: int) -> str:
+    """Say how many users a protocol puts its null record for; nothing if there are none.
+
+    >>> words_of_unusable(3).partition(":")[0]
+    '3 users have no sample, or one that is infinite'
+    """
+    if not n:
+        return ""
+    return (
+        f"{n:,} users have no sample, or one that is infinite: a null record stands for each; "
+        "no truth counts them"
     )
 
 

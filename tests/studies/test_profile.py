@@ -51,7 +51,7 @@ def test_the_profile_of_samples() -> None:
     assert (found.n_users, found.n_events, found.n_items) == (4, 5, None)
     assert found.values["most"] == 9
     assert found.outside.events == pytest.approx(1 / 5)
-    assert any("a sample that is infinite or no number" in w for w in found.warnings)
+    assert any("a null record stands for each" in w for w in found.warnings)
     assert found.suggested["low"] < found.suggested["high"]
 
 

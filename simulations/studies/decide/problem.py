@@ -253,10 +253,7 @@ class Problem:
     @cached_property
     def facts(self) -> tuple[str, ...]:
         """What undermines every answer about these users: rows and items left out. NOT PRIVATE."""
-        told = list(facts_of(self.loaded, value_range=self.value_range))
-        if self.users.samples is not None and (n := self.users.n_unusable()):
-            told.append(f"{n:,} users have no usable sample: the null record stands for them")
-        return tuple(told)
+        return facts_of(self.loaded, value_range=self.value_range)
 
     @property
     def value_range(self) -> tuple[float, float] | None:

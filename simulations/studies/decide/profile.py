@@ -215,12 +215,6 @@ def _warnings(loaded: Loaded, held: Floats) -> list[str]:
             f"{empty:,} users hold nothing ({percent(empty / n)}): they add only noise; leave them "
             "out where who takes part is public"
         )
-    unusable = 0 if loaded.users.samples is None else loaded.users.n_unusable() - empty
-    if unusable:
-        out.append(
-            f"{unusable:,} users have a sample that is infinite or no number: such a user counts "
-            "as the protocol's null record; write a number, or leave those rows out"
-        )
     if n > 1 and total and most > 0.1 * total:
         out.append(
             f"one user holds {percent(most / total)} of everything: estimate an average over users "
