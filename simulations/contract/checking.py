@@ -113,6 +113,6 @@ def parametrize(protocols: Iterable[Protocol]) -> pytest.MarkDecorator:
         params += [
             pytest.param(protocol, law, id=f"{label}-{law.name}")
             for law in laws.values()
-            if law.whom.takes(protocol) and not (number and law.once)
+            if law.is_for(protocol) and not (number and law.once)
         ]
     return pytest.mark.parametrize(("protocol", "law"), params)

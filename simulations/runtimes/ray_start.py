@@ -7,7 +7,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -105,14 +105,27 @@ def _check_free() -> None:
     if ray.get_runtime_context().worker.mode == ray.WORKER_MODE:
         return  # within a task, which lends its own CPU while it waits
     end = time.monotonic() + FREE_SECONDS
-    while not ray.available_resources().get("CPU", 0) >= 1:
-        there = int(ray.cluster_resources().get("CPU", 0))
+    while not _asked(ray.available_resources).get("CPU", 0) >= 1:
+        there = int(_asked(ray.cluster_resources).get("CPU", 0))
         if not there or time.monotonic() > end:
             raise FedhistError(
                 f"Ray is running in this process with {there} CPUs and none is free: start it with "
                 'more, as ray.init(num_cpus=2), end what uses them, or set runtime = "inline"'
             )
         time.sleep(0.1)
+
+
+def _asked(question: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """Ask Ray within some time: in a child that was forked from its driver it never answers."""
+    answer: Future[dict[str, float]] = Future()
+    Thread(target=lambda: answer.set_result(question()), daemon=True).start()
+    try:
+        return answer.result(timeout=FREE_SECONDS)
+    except TimeoutError:
+        raise FedhistError(
+            f"the Ray of this process did not answer within {FREE_SECONDS:g} s: was the process "
+            'forked from one that had started it? Use the method "spawn", or runtime = "inline"'
+        ) from None
 
 
 @contextmanager
