@@ -360,3 +360,16 @@ def test_of_all_attempts_one_is_unmasked_at_most() -> None:
             in_first = len(holders & first - colluding) + len(colluding)
             in_second = len(holders - first - colluding) + len(colluding)
             assert min(in_first, in_second) < t
+
+
+@pytest.mark.parametrize(("users", "taken"), [(7, True), (8, False)])
+def test_a_reply_for_more_users_than_asked_is_left_out(users: int, taken: bool) -> None:
+    play = Play(terms_of(5, 1, 1))
+    asks = play.until("shares")
+    answers = [
+        (i, play.nodes[i].masked(ask, play.values[i], users if i == 2 else 7))
+        for i, ask in asks.items()
+    ]
+    play.server.take_masked(answers, most_users=7)
+    assert (2 in play.server.present) == taken
+    assert (2 in play.server.refused) != taken

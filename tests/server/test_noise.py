@@ -95,6 +95,15 @@ def test_exponential_law(make, logits):
         assert stats.chisquare(got[possible], n * p[possible]).pvalue > ALARM
 
 
+@grades
+def test_one_good_candidate_of_many_is_chosen_as_often_as_its_logit_says(make):
+    """Half of the draws; .66 at 1.2 times the epsilon, which few candidates would not tell."""
+    logits, n = np.array([math.log(30), *[0.0] * 30]), 1000
+    sources = [SecureNoise() if make is SecureNoise else SimulatedNoise(2, i) for i in range(n)]
+    first = sum(source.exponential(logits) == 0 for source in sources)
+    assert stats.binomtest(first, n, 0.5).pvalue > ALARM
+
+
 def test_simulated_real_valued_laws():
     noise = SimulatedNoise(5, 0)
     assert stats.kstest(noise.laplace((20_000,), 3.0) / 3.0, stats.laplace.cdf).pvalue > ALARM

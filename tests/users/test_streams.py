@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from fractions import Fraction
 
 import numpy as np
@@ -212,4 +213,15 @@ def test_system_streams_never_repeat() -> None:
         a.substream("x").words(4),
     ]
     words = np.concatenate([d.ravel() for d in drawn])
+    assert len(np.unique(words)) == words.size
+
+
+@pytest.mark.parametrize("size", [16, 32])
+def test_key_and_nonce_of_system_streams_are_both_fresh(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Streams differ where the system's entropy is used for one of the two alone."""
+    fresh = os.urandom
+    monkeypatch.setattr("os.urandom", lambda n: fresh(n) if n == size else bytes(n))
+    words = np.concatenate([SystemStreams(1).words(4).ravel() for _ in range(8)])
     assert len(np.unique(words)) == words.size

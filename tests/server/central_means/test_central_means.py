@@ -107,6 +107,19 @@ def test_a_vector_that_is_too_long_is_refused() -> None:
             query.check(Report(good.ids, arrays))
 
 
+def test_a_vector_may_be_as_long_as_the_radius_and_no_longer() -> None:
+    query = ClippedMeans(np.zeros(2), 1.0)
+    good = asked(query, some(3, d=2))
+    weight = np.full(3, STEPS, np.int32)
+    short, long = (
+        Report(good.ids, {"points": np.array([[x, x]] * 3, np.int32), "weight": weight})
+        for x in (int(STEPS / math.sqrt(2)), int(1.001 * STEPS / math.sqrt(2)))
+    )
+    query.check(short)
+    with pytest.raises(WireError, match="norm"):
+        query.check(long)
+
+
 def test_a_bin_that_there_is_not_is_refused() -> None:
     query = MeanBins(np.zeros(2), 1.0, 3)
     good = asked(query, some(3, d=2))

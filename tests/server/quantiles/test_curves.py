@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.linalg import toeplitz
 
+from clients.quantiles.queries import STEPS
 from fedhist.privacy.guarantee import Adjacency
 from server.quantiles.curves import (
     decoded,
@@ -17,6 +19,8 @@ from server.quantiles.curves import (
     root_column,
     squared_change,
 )
+from server.quantiles.quantiles import NoisyCurve
+from tests.running import Recorder
 
 
 @pytest.mark.parametrize("k", [2, 3, 17, 256, 2048])
@@ -76,3 +80,29 @@ def test_inversion_is_that_of_a_slow_search() -> None:
 def test_a_curve_that_says_nothing_has_quantiles() -> None:
     assert quantile_bins(np.array([-3.0, -2.0, -1.0]), np.array([0.5])).tolist() == [2]
     assert quantile_bins(np.zeros(3), np.array([0.5, 0.9])).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "delta"),
+    [
+        (Adjacency.ZERO_OUT_USER, 0.0),
+        (Adjacency.REPLACE_USER, 0.0),
+        (Adjacency.REPLACE_USER, 1e-6),
+    ],
+)
+def test_a_curve_moves_under_each_adjacency_as_its_noise_is_sized(
+    adjacency: Adjacency, delta: float
+) -> None:
+    """The ledger converts by ratios of moves; they are those of the sensitivities."""
+    server: Any = Recorder()
+    NoisyCurve(1.0, delta, np.array([0.5]), 16, adjacency).released(np.full(16, STEPS), server)
+    ((_, _, how),) = server.calls
+    moves = how["moves"]
+    if delta:
+        one = math.sqrt(squared_change(16, Adjacency.ZERO_OUT_USER))
+        two = math.sqrt(squared_change(16, Adjacency.REPLACE_USER))
+    else:
+        one, two = 1.0, 2.0
+    assert moves.under(Adjacency.ADD_REMOVE_USER) == pytest.approx(one)
+    assert moves.under(Adjacency.ZERO_OUT_USER) == pytest.approx(one)
+    assert moves.under(Adjacency.REPLACE_USER) == pytest.approx(two)
