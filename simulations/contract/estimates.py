@@ -171,7 +171,7 @@ def unbiased_where_standard_errors_are_stated(subject: Subject) -> None:
     demand(len(values) > SEEDS // 2, f"{SEEDS - len(values)} runs of {SEEDS} give no value.")
     x = np.array(values, np.float64).reshape(len(values), -1)
     stated = np.sqrt(np.mean(np.array(errors, np.float64).reshape(x.shape) ** 2, axis=0))
-    _check_mean(x, stated, truth.ravel(), allowed)
+    check_mean(x, stated, truth.ravel(), allowed)
 
 
 def _plain(subject: Subject) -> Any:
@@ -188,7 +188,8 @@ def _plain(subject: Subject) -> Any:
     return subject.protocol
 
 
-def _check_mean(x: Floats, stated: Floats, truth: Floats, allowed: float) -> None:
+def check_mean(x: Floats, stated: Floats, truth: Floats, allowed: float) -> None:
+    """Hold the mean of runs, (runs, entries), against the truth, entry by entry."""
     from scipy.stats import t
 
     runs, entries = x.shape
@@ -235,14 +236,22 @@ def standard_errors_cover_the_noise(subject: Subject) -> None:
 
 
 def _check_spread(x: Floats, stated: Floats, method: str) -> None:
-    from scipy.stats import chi2
-
     if not x.size:
         return
-    moved = np.cov(x / stated, rowvar=False).reshape(x.shape[1], x.shape[1])
-    ratio = float(np.trace(moved)) / len(moved)
-    degrees = (len(x) - 1) * np.trace(moved) ** 2 / max(float((moved**2).sum()), 1e-300)
-    limit = chi2.isf(FALSE_ALARM, degrees) / degrees
+    ratio, limit = spread_ratio(x, stated)
     if "laplace" in method:  # a square's variance is 5 in place of 2
         limit = 1 + math.sqrt(2.5) * (limit - 1)
     demand(ratio <= limit, f"The estimate's variance is {ratio:.2f} of what stderr says.")
+
+
+def spread_ratio(x: Floats, stated: Floats) -> tuple[float, float]:
+    """Return the variance of runs, (runs, entries), over what is stated, and a chi-square's limit.
+
+    Of as many degrees as there are entries that move by themselves.
+    """
+    from scipy.stats import chi2
+
+    moved = np.cov(x / stated, rowvar=False).reshape(x.shape[1], x.shape[1])
+    ratio = float(np.trace(moved)) / len(moved)
+    degrees = (len(x) - 1) * np.trace(moved) ** 2 / max(float((moved**2).sum()), 1e-300)
+    return ratio, float(chi2.isf(FALSE_ALARM, degrees) / degrees)

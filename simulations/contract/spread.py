@@ -19,7 +19,12 @@ from simulations.audit.asked import kinds_of
 from simulations.audit.exact import audit_exact
 from simulations.audit.finding import Settings
 from simulations.audit.statistical import audit_query
-from simulations.contract.estimates import FALSE_ALARM, POSTPROCESSED
+from simulations.contract.estimates import (
+    FALSE_ALARM,
+    POSTPROCESSED,
+    check_mean,
+    spread_ratio,
+)
 from simulations.contract.law import ANY_NODES, Whom, demand, law, passes_over
 from simulations.contract.subject import Subject
 
@@ -84,36 +89,15 @@ def stated_standard_errors_are_those_of_runs(subject: Subject) -> None:
     moving = (stated > 0) & np.isfinite(stated)
     _check_stated(x[:, moving], stated[moving])
     truth = np.asarray(plain.truth(subject.users), np.float64).ravel()
-    _check_centre(x, truth, plain.resolution(subject.users))
+    check_mean(x, np.zeros(len(truth)), truth, plain.resolution(subject.users))
 
 
 def _check_stated(x: Floats, stated: Floats) -> None:
-    from scipy.stats import chi2
-
     if not x.size:
         return
-    moved = np.cov(x / stated, rowvar=False).reshape(x.shape[1], x.shape[1])
-    ratio = float(np.trace(moved)) / len(moved)
-    degrees = (len(x) - 1) * np.trace(moved) ** 2 / max(float((moved**2).sum()), 1e-300)
-    limit = chi2.isf(FALSE_ALARM, degrees) / degrees
+    ratio, limit = spread_ratio(x, stated)
     demand(ratio <= limit, f"The estimate's variance is {ratio:.2f} of what stderr says.")
     demand(ratio >= WIDEST**-2, f"stderr is {ratio**-0.5:.1f} times the spread of the estimates.")
-
-
-def _check_centre(x: Floats, truth: Floats, allowed: float) -> None:
-    from scipy.stats import t
-
-    runs, entries = x.shape
-    off = x.mean(axis=0) - truth
-    spread = x.std(axis=0, ddof=1) / math.sqrt(runs)
-    limit = t.isf(FALSE_ALARM / 2 / entries, runs - 1)
-    over = np.abs(off) - limit * spread - allowed - 1e-9 * max(1.0, float(np.abs(truth).max()))
-    at = int(np.argmax(over))
-    demand(
-        over[at] <= 0,
-        f"Entry {at} is {truth[at]:g}, the mean of {runs} estimates {truth[at] + off[at]:g} with a "
-        f"standard error of {spread[at]:g}.",
-    )
 
 
 @law(LOCAL)
