@@ -49,6 +49,8 @@ QUERIES: list[Query] = [
         ClippedMean(**SCALARS, epsilon=1.0, kind=kind)
         for kind in ("onebit", "laplace", "piecewise")
     ),
+    # everybody beyond one end of the interval: on both sides a wrong clip would cancel
+    ClippedMean(**SCALARS | {"centres": np.full(2, -2.0)}, epsilon=1.0, kind="onebit"),
     SampledScalar(**SCALARS, epsilon=4.0, kind="laplace"),
     HashedVotes(**VOTES),
     HashedVotes(**VOTES, vote="laplace", reach=1.5),

@@ -18,7 +18,7 @@ from fedhist.protocols import MeanL2
 from fedhist.users.kept import PROBED
 from fedhist.users.shards import BLOCK, Shard, Wrapped
 from server import predictor
-from server.predictor import simulated
+from server.predictor import Repeated, simulated
 from simulations.populations import population
 from simulations.runs.options import Options
 from simulations.runs.run import execute
@@ -71,6 +71,15 @@ def test_users_who_do_not_answer_are_in_it() -> None:
     whole = simulated(protocol, users, known, runs=100)
     half = simulated(protocol, users, known, 0.5, runs=100)
     assert half.expected > 1.5 * whole.expected
+
+
+def test_other_users_answer_in_other_runs() -> None:
+    """Half of them, and the noise of epsilon = 10^6 is far below one count."""
+    protocol = built("bounded-histogram", {"epsilon": 1e6})
+    population = Repeated(protocol.example_users(), 0.5)
+    values = [population.run(protocol, run).value for run in (0, 1, 0)]
+    assert np.array_equal(values[0], values[2])
+    assert np.abs(values[0] - values[1]).max() > 1
 
 
 def test_the_same_question_is_not_run_twice(monkeypatch: pytest.MonkeyPatch) -> None:
