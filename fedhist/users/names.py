@@ -76,7 +76,9 @@ def _of_floats(x: pl.Expr, limit: float) -> tuple[pl.Expr, pl.Expr]:
 
 
 def kind(dtype: pl.DataType) -> str:
-    """Say what sort of names a type gives: files of one table must agree on it."""
+    """Say what sort of names a type gives, "" for none: files of one table must agree on it."""
+    if dtype == pl.Null:
+        return ""
     if dtype.is_float() or dtype.is_decimal():
         return "number"
     if isinstance(dtype, pl.Datetime):
@@ -88,7 +90,7 @@ def kind(dtype: pl.DataType) -> str:
 
 def agree(kinds: Iterable[str]) -> bool:
     """Say whether names of these kinds are the same where the values are."""
-    together = set(kinds)
+    together = set(kinds) - {""}
     return len(together) <= 1 or together in ({"number", "whole number"}, {"text", "whole number"})
 
 

@@ -129,14 +129,15 @@ def test_a_row_changes_how_no_other_row_is_read(
 
 
 def test_files_of_one_folder_name_values_alike(tmp_path: Path) -> None:
-    """Of the same 100 people: integers in one file, doubles with a hole in the other."""
+    """Of the same 100 people: integers in one file, doubles with a hole, and nulls in the others."""
     pl.DataFrame({"user": range(100), "x": 1.0}).write_parquet(tmp_path / "a.parquet")
     doubles = [*map(float, range(100)), None]
     pl.DataFrame({"user": doubles, "x": 2.0}).write_parquet(tmp_path / "b.parquet")
-    files = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    pl.DataFrame({"user": [None], "x": 2.0}).write_parquet(tmp_path / "c.parquet")
+    files = [tmp_path / f"{name}.parquet" for name in "abc"]
     manifest = convert(files, tmp_path / "out", user="user", value=["x"])
     assert manifest.n_users == 100
-    assert manifest.dropped == {"missing user": 1}
+    assert manifest.dropped == {"missing user": 2}
     users = population("shards", path=tmp_path / "out").load().users
     assert users.n_items().tolist() == [2] * 100
 
