@@ -129,7 +129,7 @@ def test_a_row_changes_how_no_other_row_is_read(
 
 
 def test_files_of_one_folder_name_values_alike(tmp_path: Path) -> None:
-    """Of the same 100 people: integers in one file, doubles with a hole, and nulls in the others."""
+    """Of the same 100 people: integers in one file, doubles with a hole and nulls in others."""
     pl.DataFrame({"user": range(100), "x": 1.0}).write_parquet(tmp_path / "a.parquet")
     doubles = [*map(float, range(100)), None]
     pl.DataFrame({"user": doubles, "x": 2.0}).write_parquet(tmp_path / "b.parquet")
