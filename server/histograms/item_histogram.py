@@ -136,7 +136,8 @@ class ItemHistogram(DomainHistogram, Aggregating):
 
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
         """Count the events that the cut takes. NOT PRIVATE."""
-        return {"events cut at 2^30 of a user": float((facts.truth - facts["cut"]).sum())}
+        cut = float((facts.truth - facts["cut"]).sum())
+        return {"events cut at 2^30 of a user": cut} if cut else {}
 
     @classmethod
     def example(cls) -> Self:

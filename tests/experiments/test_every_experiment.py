@@ -88,7 +88,7 @@ def test_a_file_is_refused(name: str, tmp_path: Path) -> None:
         ("figure1", "points=0", "points must be a positive integer, got 0"),
         ("figure2", "epsilon=inf", "epsilon must be positive and finite, got inf"),
         ("figure2", 'd=["a"]', "d must be a positive integer, got 'a'"),
-        ("figure2", "d=[]", r"d must be a list of at least one, got \[\]"),
+        ("figure2", "d=[]", r"d must be a list of at least one, got \(\)"),
         ("figure2", "epsilon_choice=nan", "epsilon_choice must be positive and finite, got nan"),
         ("table2", "clips=[0]", "clips must be a positive integer, got 0"),
         ("table1", "clip_step=2000", "clip_step must be at most clip_max"),
