@@ -104,7 +104,7 @@ def test_it_runs_from_another_folder(installed: Path, tmp_path: Path) -> None:
     for place in call(python, "-c", code, folder=tmp_path).split():
         assert Path(place).is_relative_to(installed)
     assert call(fedhist, "--version", folder=tmp_path) == f"fedhist {version('fedhist')}\n"
-    listed = call(fedhist, "protocols", folder=tmp_path)
+    listed = call(fedhist, "list", "protocols", folder=tmp_path)
     assert "bounded-histogram" in listed
     assert "mean" in listed
     said = call(fedhist, "run", "quickstart", "--runtime", "inline", "--out", "a", folder=tmp_path)

@@ -506,7 +506,7 @@ def _missed(
     side = "below" if np.median(off) < 0 else "above"
     by = number(float(np.median(np.abs(off))), 3)
     return (
-        f"{misses:,} of {n:,} intervals miss the truth (NOT PRIVATE): ± is what the noise does; "
-        "clipping, bounds, sampling and missing replies move estimates too, the median one to "
-        f"{by} {side} it",
+        f"{misses:,} of {n:,} intervals miss the truth (NOT PRIVATE): they cover the noise alone, "
+        "not what clipping, bounds, sampling or missing replies do; half of the estimates shown "
+        f"lie {by} or more off, most of them {side} the truth",
     )
