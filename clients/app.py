@@ -10,7 +10,7 @@ from flwr.common import log
 
 from clients.guard_folder import FolderStore
 from clients.node import Node
-from clients.owned import in_simulation, owned_node
+from clients.owned import is_owned, owned_node
 from clients.store import ContextStore
 from fedhist.base.errors import FedhistError, WireError
 from fedhist.flower.host import current_host
@@ -51,7 +51,7 @@ def _node(context: Context) -> Node:
         if not _nodes:
             load_like(("clients.questions",))
         run, own = context.run_config, context.node_config
-        owned = "data" in own or not in_simulation()
-        node = Node(owned_node(run, own) if owned else current_host().node(run, own))
+        set_up = owned_node if is_owned(own) else current_host().node
+        node = Node(set_up(run, own))
         _nodes[key] = node
     return node

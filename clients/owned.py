@@ -40,6 +40,11 @@ OWNER_KEYS = (
 simulations."""
 
 
+def is_owned(node_config: FlatConfig) -> bool:
+    """Say whether a node has an owner; one of Flower's simulation without data has none."""
+    return "data" in node_config or not in_simulation()
+
+
 def in_simulation() -> bool:
     """Say whether this process is a worker of Flower's simulation runtime, not a SuperNode's.
 
@@ -73,10 +78,10 @@ def owned_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup:
     owner: dict[str, Any] = {k: node_config[k] for k in POLICY_KEYS if k in node_config}
     for key in KEEPING_KEYS:
         if key in node_config:
-            kept = Path(str(node_config[key])).expanduser()
-            if not kept.is_absolute():
+            place = Path(str(node_config[key])).expanduser()
+            if not place.is_absolute():
                 raise PopulationError(f"this node's {key!r} must be an absolute path")
-            owner[key] = str(kept)
+            owner[key] = str(place)
     for key in ("epsilon", "max-epsilon"):
         budget = node_config.get(key, 1.0)
         if type(budget) not in (int, float) or not 0 < float(budget) < math.inf:
@@ -121,11 +126,11 @@ def declared_shape(reader: Mapping[str, Any]) -> Users:
 
 def _refuse_seeds(run_config: FlatConfig) -> None:
     """Refuse a run whose configuration mentions a seed, in a key or in the overrides."""
-    found = [k for k in run_config if "seed" in k.lower()]
-    found += ["overrides"] if "seed" in str(run_config.get("overrides", "")).lower() else []
-    if found:
+    seeds = [k for k in run_config if "seed" in k.lower()]
+    seeds += ["overrides"] if "seed" in str(run_config.get("overrides", "")).lower() else []
+    if seeds:
         raise WireError(
-            f"this client refuses a seed from the server (in {found[0]!r}): who knows the seed "
+            f"this client refuses a seed from the server (in {seeds[0]!r}): who knows the seed "
             "knows the noise; the node's owner may set 'simulation-seed'"
         )
 
@@ -143,8 +148,10 @@ def _owned_users(path: str, reader: tuple[tuple[str, Any], ...]) -> Users:
     names = [options.pop(key, None) for key in ("user", "item", "count", "value")]
     user, item, count, value = names
     values = value if isinstance(value, tuple) else () if value is None else (value,)
-    if user is None or (item is None) == (not values):
-        raise ValueError(f"name the columns user, and item or value, got {dict(reader)}")
+    if user is None or (item is None) == (not values) or (values and count is not None):
+        raise ValueError(
+            f"name the columns user, and item (and count) or value, got {dict(reader)}"
+        )
     columns = [user, *values] if values else [c for c in (user, item, count) if c is not None]
     read = read_samples if values else read_items
     users, dropped = read(Path(path), columns, TableFormat(**options), skip_bad_rows=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from enum import Enum
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Never
 
 from fedhist.base.errors import closest
@@ -78,17 +78,6 @@ def check_count(name: str, n: float) -> None:
         raise ValueError(f"{name} must be positive, got {shown(n)}")
 
 
-def check_whole(name: str, n: object, least: int = 0) -> None:
-    """Raise ValueError unless it is an integer, and no smaller than the least; True is none.
-
-    >>> check_whole("seed", 1.0)
-    Traceback (most recent call last):
-    ValueError: seed must be a whole number, 0 or more, got 1.0
-    """
-    if not (isinstance(n, Integral) and not isinstance(n, bool) and int(n) >= least):
-        raise ValueError(f"{name} must be a whole number, {least} or more, got {shown(n)}")
-
-
 def check_size(name: str, x: float, *, zero: bool = False) -> None:
     """Raise ValueError unless the number is positive, or 0 if that will do, and finite."""
     if not (is_real(x) and (0 < x < math.inf or (zero and x == 0))):
@@ -113,6 +102,12 @@ def check_range(low: float, high: float) -> None:
     """Raise ValueError unless [low, high] is a finite interval."""
     if not (low < high and math.isfinite(high - low)):
         raise ValueError(f"need finite low < high, got [{low}, {high}]")
+
+
+def check_ends(low: float, high: float) -> None:
+    """Raise ValueError unless [low, high] is an interval whose length has a square in doubles."""
+    check_range(low, high)
+    check_scale("high - low", high - low)
 
 
 def _short(end: float) -> str:

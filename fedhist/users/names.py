@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -61,8 +61,8 @@ def named(column: str, dtype: pl.DataType) -> tuple[pl.Expr, pl.Expr]:
     if dtype in (pl.String, pl.Categorical, pl.Enum):
         text = x.cast(pl.String)
         return pl.when(text != "").then(text), exact
-    how = "; write bytes and UUIDs as text" if dtype == pl.Binary else ""
-    raise PopulationError(f"column {column!r} is of type {dtype}: {TAKEN}{how}")
+    hint = "; write bytes and UUIDs as text" if dtype == pl.Binary else ""
+    raise PopulationError(f"column {column!r} is of type {dtype}: {TAKEN}{hint}")
 
 
 def _of_floats(x: pl.Expr, limit: float) -> tuple[pl.Expr, pl.Expr]:
@@ -88,9 +88,9 @@ def kind(dtype: pl.DataType) -> str:
     return "whole number" if dtype.is_integer() else "text"
 
 
-def agree(kinds: Iterable[str]) -> bool:
-    """Say whether names of these kinds are the same where the values are."""
-    together = set(kinds) - {""}
+def agree(one: str, other: str) -> bool:
+    """Say whether names of two kinds are the same where the values are."""
+    together = {one, other} - {""}
     return len(together) <= 1 or together in ({"number", "whole number"}, {"text", "whole number"})
 
 

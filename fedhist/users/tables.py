@@ -124,9 +124,10 @@ def scan_table(path: Path, columns: Sequence[Column], form: TableFormat) -> Tabl
         except (pl.exceptions.PolarsError, OSError) as error:
             raise PopulationError(f"{path}: not a Parquet file: {error}; {READ}") from error
         return Table(rows, [header[k] for k in _positions(path, columns, header)], None)
-    _check_text(path, form)
+    head = _head(path)
+    _check_text(path, head, form)
     separator = separator_of(path, form)
-    first = first_row(path, separator, form)
+    first = _fields(path, head, separator, form)
     names = first if form.header else [str(k) for k in range(len(first))]
     places = _positions(path, columns, names if form.header else None, width=len(first))
     source: Path | io.BytesIO = path
@@ -151,15 +152,20 @@ def scan_table(path: Path, columns: Sequence[Column], form: TableFormat) -> Tabl
     return Table(rows.with_columns(empty_is_null), wanted, OVERFLOW)
 
 
-def _check_text(path: Path, form: TableFormat) -> None:
-    """Refuse files of another format by its name."""
+def _head(path: Path) -> bytes:
+    """Read what a header may be long, unpacked."""
     try:
         with _open(path) as raw:
-            head = raw.read(LONGEST_HEADER)
+            return raw.read(LONGEST_HEADER)
     except (OSError, EOFError) as error:
         raise PopulationError(f"{path}: it cannot be read: {error}") from error
+
+
+def _check_text(path: Path, head: bytes, form: TableFormat) -> None:
+    """Refuse files of another format by its name."""
+    start = head.lstrip()
     for mark, name in OTHERS.items():
-        if head.lstrip().startswith(mark):
+        if start.startswith(mark):
             raise PopulationError(f"{path}: this is {name}; {READ}")
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and "16" not in form.encoding:
         raise PopulationError(f'{path}: this is UTF-16 text; set encoding = "utf-16"')
@@ -172,11 +178,13 @@ def first_row(path: Path, separator: str, form: TableFormat) -> list[str]:
 
     Raises PopulationError for a damaged or empty file.
     """
+    return _fields(path, _head(path), separator, form)
+
+
+def _fields(path: Path, head: bytes, separator: str, form: TableFormat) -> list[str]:
     codec = _codec(form.encoding)
     codec = "utf-8-sig" if codec == "utf-8" else codec
     try:
-        with _open(path) as raw:
-            head = raw.read(LONGEST_HEADER)
         text = codecs.getincrementaldecoder(codec)("replace").decode(head)
         lines = io.StringIO(text, newline="")
         reader = csv.reader(
@@ -188,7 +196,7 @@ def first_row(path: Path, separator: str, form: TableFormat) -> list[str]:
         row = next(iter(reader), [])
     except UnicodeError as error:
         raise PopulationError(f"{path}: not {form.encoding} text: {error}") from error
-    except (OSError, EOFError, csv.Error) as error:
+    except csv.Error as error:
         raise PopulationError(f"{path}: the first row cannot be read: {error}") from error
     if not row:
         raise PopulationError(f"{path}: no rows: the file or its first line is empty")
@@ -277,7 +285,7 @@ def _positions(
     places = []
     for column in columns:
         if isinstance(column, int):
-            if column >= width:
+            if isinstance(column, bool) or not 0 <= column < width:
                 raise PopulationError(f"{path}: no column {column}: there are {width}, from 0")
             places.append(column)
         elif header is None:

@@ -25,7 +25,7 @@ from clients.localize.queries import ClippedMean
 from clients.records.functionals import Coordinates, samples_of
 from clients.records.user_rows import coordinate_points, user_points
 from fedhist.base.arrays import Array
-from fedhist.base.checks import check_choice, check_integer, check_range, check_scale
+from fedhist.base.checks import check_choice, check_ends, check_integer
 from fedhist.base.text import warned
 from fedhist.channels.scalar import CHANNELS, ScalarChannel, scalar_channel
 from fedhist.channels.sphere import SphereChannel
@@ -122,8 +122,7 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
         size = self.samples_per_user
         if size is not None and not 1 <= size < math.inf:
             raise ValueError(f"samples_per_user must be a number of at least 1, got {size!r}")
-        check_range(self.low, self.high)
-        check_scale("high - low", self.high - self.low)
+        check_ends(self.low, self.high)
         Cohort(self.salt)
         _ = self.query
         self.check_trust()
@@ -251,4 +250,4 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
         sizes = np.full(300, 4)
         indptr = np.concatenate(([0], np.cumsum(sizes)))
         values = np.tile([0.25, -0.5], (int(indptr[-1]), 1))
-        return Users.from_samples(user_ids(Keys.range(300)), indptr, values, unusable=True)
+        return Users.from_samples(user_ids(Keys.range(300)), indptr, values)

@@ -23,7 +23,7 @@ import numpy as np
 from clients.localize.queries import ClippedMean
 from clients.records.functionals import Coordinates, Scalar
 from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_range, check_scale
+from fedhist.base.checks import check_ends
 from fedhist.base.text import warned
 from fedhist.channels.scalar import scalar_channel
 from fedhist.model.protocol import Estimate, Script
@@ -129,8 +129,7 @@ class Mean(TwoModes, InRange, FoldProtocol):
     def __post_init__(self) -> None:
         self.check_mode()
         self.check_fields(self.mean_scale)
-        check_range(self.low, self.high)
-        check_scale("high - low", self.high - self.low)
+        check_ends(self.low, self.high)
         _ = self.plan_in_use
         self.check_trust()
 

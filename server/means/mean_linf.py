@@ -20,7 +20,7 @@ import numpy as np
 
 from clients.records.functionals import Coordinates
 from fedhist.base.arrays import Array, Floats, Integers
-from fedhist.base.checks import check_count, check_range, check_scale
+from fedhist.base.checks import check_count, check_ends
 from fedhist.base.search import fewest_users
 from fedhist.model.part import Functional
 from fedhist.model.protocol import Estimate, Script
@@ -150,8 +150,7 @@ class MeanLinf(InRange, FoldMean):
 
     def __post_init__(self) -> None:
         self._check(self.mean_scale)
-        check_range(self.low, self.high)
-        check_scale("high - low", self.high - self.low)
+        check_ends(self.low, self.high)
         _ = self.functional
         self.check_trust()
 

@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Floats
-from fedhist.base.checks import check_whole
+from fedhist.base.arrays import plain as plain_number
+from fedhist.base.checks import check_integer
 from fedhist.base.errors import closest, nearest
 from simulations.config.named_files import key_value
 from simulations.config.reading import (
@@ -358,7 +359,7 @@ class Experiment:
                 f"{self.name} cannot run on {name!r}; it runs on {known}"
                 + closest(name, self.populations)
             )
-        check_whole("seed", seed)
+        check_integer("seed", plain_number(seed), least=0)
         settings = {**self.settings, **(self.quick if quick else {})}
         given = dict(self.populations[name])
         small = given.pop("quick", {})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +117,10 @@ def convert(
 
 def _check_agree(column: Column, files: Sequence[Path], types: Sequence[pl.DataType]) -> None:
     """Refuse files in which one value of a column would have two names."""
-    for path, dtype in zip(files, types, strict=True):
-        if not agree([kind(types[0]), kind(dtype)]):
+    for (path, dtype), (other, another) in combinations(zip(files, types, strict=True), 2):
+        if not agree(kind(dtype), kind(another)):
             raise PopulationError(
-                f"column {column!r} is of type {types[0]} in {files[0]} and {dtype} in {path}: "
+                f"column {column!r} is of type {dtype} in {path} and {another} in {other}: "
                 "the same value would have two names; write one type"
             )
 

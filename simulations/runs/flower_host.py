@@ -15,7 +15,7 @@ from logging import INFO, WARNING
 from flwr.common import log
 
 from clients.guard import SIMULATED_OWNER
-from clients.owned import in_simulation, owned_node
+from clients.owned import is_owned, owned_node
 from fedhist.base.errors import PopulationError
 from fedhist.flower.host import Config as FlatConfig
 from fedhist.flower.host import NodeSetup, ServerSetup
@@ -50,7 +50,7 @@ class FlowerHost:
         Raises WireError if a seed for an owned node arrives with the run; PopulationError if the
         owner's configuration is incomplete or the data cannot be read.
         """
-        if "data" in node_config or not in_simulation():
+        if is_owned(node_config):
             return owned_node(run_config, node_config)
         return simulated_node(run_config, node_config)
 

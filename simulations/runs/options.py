@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from fedhist.base.arrays import PlainArguments
-from fedhist.base.checks import check_choice, check_size, check_whole
+from fedhist.base.checks import check_choice, check_integer, check_within
 from fedhist.flower.host import Config
 from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query, Summary
@@ -101,8 +102,8 @@ class Options(metaclass=PlainArguments):
         least = {"seed": 0, "nodes": 1, "workers": 1, "min_replies": 1, "max_users_per_node": 1}
         for name, smallest in least.items():
             if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name), smallest)
-        check_size("timeout", self.timeout)
+                check_integer(name, getattr(self, name), least=smallest)
+        check_within("timeout", self.timeout, 0, math.inf, "(]")
         if self.nodes is not None:
             self.n_nodes(self.nodes)
 

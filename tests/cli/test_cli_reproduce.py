@@ -77,7 +77,7 @@ def test_a_figure_that_is_not_reproduced_ends_with_five(fedhist: Command, tmp_pa
         (("figure1", "--population", "snap"), "--population zipf"),
         (("figure1", "--population", "lastfm"), "grouplens.org/datasets/hetrec-2011"),
         (("figure1", "--set", "belo=3"), "did you mean 'below'"),
-        (("figure1", "--seed", "-3"), "seed must be a whole number, 0 or more, got -3"),
+        (("figure1", "--seed", "-3"), "seed must be a non-negative integer, got -3"),
     ],
 )
 def test_wrong_usage_ends_with_two(

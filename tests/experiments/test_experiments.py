@@ -171,7 +171,7 @@ def test_settings_are_overridden_in_order() -> None:
         ({"overrides": ["repeats=many"]}, "repeats must be a positive integer, got 'many'"),
         ({"overrides": ["repeats"]}, "key=value"),
         ({"population": "zpf"}, "cannot run on 'zpf'; it runs on zipf, sentiment140"),
-        ({"seed": -1}, "0 or more, got -1"),
+        ({"seed": -1}, "non-negative integer, got -1"),
         ({"population": "sentiment140", "data": Path("absent")}, "no such file: absent"),
         ({"population": "sentiment140", "data": Path()}, r"is a folder, not a file: \."),
         ({"population": "sentiment140"}, r"training\.1600000.*help\.sentiment140\.com"),

@@ -126,6 +126,13 @@ def test_bad_owner_configuration(
         HOST.node({}, owner | {key: value})
 
 
+def test_counts_go_with_items_and_not_with_values(owner: dict[str, Any]) -> None:
+    samples = {k: v for k, v in owner.items() if k not in ("item", "count")} | {"value": "count"}
+    assert len(HOST.node({}, samples).users) == 3
+    with pytest.raises(PopulationError, match="cannot be read"):
+        HOST.node({}, samples | {"count": "count"})
+
+
 def test_a_supernode_without_data_simulates_nobody() -> None:
     """Flower's usual node configuration must not let the server choose a file to read."""
     node_config = {"partition-id": 0, "num-partitions": 20}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,10 @@ def test_the_number_of_nodes_bounds_the_replies() -> None:
         Options(nodes=4, min_replies=9)
     with pytest.raises(ValueError, match=r"min_replies .* got 0"):
         Options(min_replies=0)
+    assert Options(timeout=math.inf).timeout == math.inf
+    for bad in (0.0, math.nan):
+        with pytest.raises(ValueError, match="timeout"):
+            Options(timeout=bad)
     few = Options(runtime="ray", min_replies=30)
     assert few.n_nodes(40) == 40
     with pytest.raises(ValueError, match="nodes, 20, got 30"):

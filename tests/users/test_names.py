@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from fedhist.users.frames import items_of_rows
+from fedhist.users.tables import TableFormat, read_items
 from simulations.populations import population
 from simulations.runs.convert import convert
 
@@ -160,3 +161,22 @@ def test_files_that_disagree_about_a_type_are_refused(tmp_path: Path, other: pl.
         with pytest.raises(PopulationError, match=f"Float64 in .* and {other.dtype.base_type()}"):
             convert([tmp_path / "a.parquet", path], tmp_path / "out", user="user", item="item")
     assert not (tmp_path / "out").exists()
+
+
+def test_every_two_files_agree_about_a_type(tmp_path: Path) -> None:
+    """Nulls agree with all, integers with text and with doubles; these two do not."""
+    columns = [pl.Series([None]), pl.Series([1]), pl.Series([1.5]), pl.Series(["1.5"])]
+    for at, column in enumerate(columns):
+        pl.DataFrame({"user": column, "item": "x"}).write_parquet(tmp_path / f"{at}.parquet")
+    files = [tmp_path / f"{at}.parquet" for at in range(4)]
+    with pytest.raises(PopulationError, match=r"Float64 in .*2\.parquet and String in"):
+        convert(files, tmp_path / "out", user="user", item="item")
+    for few in (files[:3], [*files[:2], files[3]]):
+        assert convert(few, tmp_path / f"out-{few[-1].stem}", user="user", item="item")
+
+
+@pytest.mark.parametrize("column", [-1, 2, True])
+def test_a_position_is_one_of_those_there_are(tmp_path: Path, column: int) -> None:
+    (tmp_path / "a.csv").write_text("user,item\nann,tea\n")
+    with pytest.raises(PopulationError, match=f"no column {column}"):
+        read_items(tmp_path / "a.csv", ["user", column], TableFormat(), skip_bad_rows=False)
