@@ -91,10 +91,10 @@ class Users(Shard):
             For repeated ids, indices out of range, counts that are not non-negative integers, and
             masked values; names the value.
         """
-        ids = whole("user ids", ids, 1 << 64).astype(np.uint64, copy=False)
-        u = whole("user indices", user, len(ids)).astype(np.int64, copy=False)
-        j = whole("item indices", item, len(vocabulary)).astype(np.int64, copy=False)
-        c = whole("counts", count, 1 << 62).astype(np.int64, copy=False)
+        ids = whole("user ids", ids, 1 << 64, np.uint64)
+        u = whole("user indices", user, len(ids))
+        j = whole("item indices", item, len(vocabulary))
+        c = whole("counts", count, 1 << 62)
         if not len(u) == len(j) == len(c):
             raise PopulationError(f"got {len(u)} users, {len(j)} items and {len(c)} counts")
         order_of_ids, ids = _sorted_ids(ids)
@@ -140,8 +140,8 @@ class Users(Shard):
             For repeated ids, an indptr that does not describe the values, and values that are
             missing (NaN, masked) or no real numbers.
         """
-        ids = whole("user ids", ids, 1 << 64).astype(np.uint64, copy=False)
-        ptr = whole("indptr", indptr, 1 << 62).astype(np.int64, copy=False)
+        ids = whole("user ids", ids, 1 << 64, np.uint64)
+        ptr = whole("indptr", indptr, 1 << 62)
         x = np.asarray(values, dtype=np.float64) if unusable else real("samples", values)
         x = x[:, None] if x.ndim == 1 else x
         if x.ndim != 2:
@@ -181,11 +181,13 @@ class Users(Shard):
             u, j, c = zip(*triples, strict=True) if triples else ((), (), ())
             return cls.from_counts(ids, u, j, c, vocabulary)
         lists = {name: list(_iterable(name, v)) for name, v in records.items()}
-        read = _unchecked if unusable else real
-        rows = [read(f"samples of {name!r}", v) for name, v in lists.items()]
+        rows = [
+            np.asarray(v, np.float64) if unusable else real(f"samples of {name!r}", v)
+            for name, v in lists.items()
+        ]
         indptr = np.cumsum([0, *(len(r) for r in rows)])
         flat = np.concatenate([*rows, np.empty(0)])
-        return cls.from_samples(ids, indptr, flat, unusable=True)
+        return cls.from_samples(ids, indptr, flat, unusable=True)  # every record is checked by now
 
     @classmethod
     def from_frame(
@@ -392,10 +394,6 @@ def _iterable(name: str, record: Any) -> Iterable[Any]:
             "(a dict each), or samples for all (a list each)"
         )
     return record
-
-
-def _unchecked(what: str, values: list[Any]) -> NDArray[np.float64]:
-    return np.asarray(values, dtype=np.float64)
 
 
 def _narrow(c: NDArray[np.int64]) -> NDArray[np.unsignedinteger[Any]]:

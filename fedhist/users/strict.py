@@ -6,7 +6,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fedhist.base.errors import PopulationError
 
@@ -14,8 +14,8 @@ EXACT = 2.0**53
 """Doubles below it that are whole are one integer each."""
 
 
-def whole(what: str, values: ArrayLike, stop: int) -> NDArray[Any]:
-    """Read integers of [0, stop); whole doubles are integers.
+def whole(what: str, values: ArrayLike, stop: int, dtype: DTypeLike = np.int64) -> NDArray[Any]:
+    """Read integers of [0, stop), as ``dtype``; whole doubles are integers.
 
     Raises PopulationError for masked or missing values, fractions, negative numbers, those from
     ``stop`` on, doubles from 2^53 on, and what is no real number.
@@ -29,7 +29,7 @@ def whole(what: str, values: ArrayLike, stop: int) -> NDArray[Any]:
         raise PopulationError(f"{what} must be non-negative, got {x[x < 0][0]}")
     if x.size and int(x.max()) >= stop:
         raise PopulationError(f"{what} must be below {stop:,}, got {x.max()}")
-    return x
+    return x.astype(dtype, copy=False)
 
 
 def real(what: str, values: ArrayLike) -> NDArray[np.float64]:

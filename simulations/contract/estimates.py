@@ -110,7 +110,7 @@ def an_empty_record_changes_nothing_if_null_safe(subject: Subject) -> None:
 def _nobody(users: Users, ids: Any) -> Users:
     """Make a user with an empty record, in the same words."""
     if users.items is None:
-        return Users.from_samples(ids, np.array([0, 0]), users.reals.values[:0], unusable=True)
+        return Users.from_samples(ids, np.array([0, 0]), users.reals.values[:0])
     nothing = np.zeros(0, np.int64)
     return Users.from_counts(ids, nothing, nothing, nothing, users.vocabulary)
 

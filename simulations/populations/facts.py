@@ -105,8 +105,14 @@ def outside_domain(users: Shard, domain: Keys) -> Outside:
 
 def outside_range(users: Shard, low: float, high: float) -> Outside:
     """Measure what a range leaves out: samples that are clipped to it."""
-    kept, total, reached, holding = 0, 0, 0, 0
+    return _samples_outside(users, low, high)[0]
+
+
+def _samples_outside(users: Shard, low: float, high: float) -> tuple[Outside, int]:
+    """Measure what a range leaves out, and count users without a usable record, in one walk."""
+    kept, total, reached, holding, unusable = 0, 0, 0, 0, 0
     for batch in users.blocks():
+        unusable += batch.n_unusable()
         x = batch.reals.values
         with np.errstate(invalid="ignore"):
             inside = ((x >= low) & (x <= high)).all(axis=1)
@@ -114,7 +120,7 @@ def outside_range(users: Shard, low: float, high: float) -> Outside:
         kept, total = kept + int(inside.sum()), total + len(x)
         reached += _holders(inside, batch.reals.indptr)
         holding += int(np.count_nonzero(batch.n_items()))
-    return _left_out(kept, total, reached, holding)
+    return _left_out(kept, total, reached, holding), unusable
 
 
 def _holders(inside: ArrayLike, indptr: Integers) -> int:
@@ -210,8 +216,9 @@ def facts_of(plan: Plan, value_range: tuple[float, float] | None = None) -> tupl
     told = [*plan.warnings, words_of_dropped(plan.dropped)]
     if users.none.items is None:
         ends = value_range or plan.value_range
-        told += [] if ends is None else [words_of_range(outside_range(users, *ends), *ends)]
-        told.append(words_of_unusable(sum(block.n_unusable() for block in users.blocks())))
+        outside, unusable = _samples_outside(users, *(ends or (-math.inf, math.inf)))
+        told += [] if ends is None else [words_of_range(outside, *ends)]
+        told.append(words_of_unusable(unusable))
         return tuple(t for t in told if t)
     domain = plan.domain
     told += [] if domain is None else [words_of_domain(outside_domain(users, domain))]

@@ -32,14 +32,14 @@ def test_by_name(make: Callable[[], object], name: str) -> None:
 @pytest.mark.parametrize("epsilon", [650.0, 710.0, 1400.0, 1e4])
 def test_a_huge_epsilon_is_as_good_as_none(epsilon: float) -> None:
     users = fedhist.Users.from_records({f"u{i}": {"tea": 1} for i in range(200)})
-    found = fedhist.run(FrequencyOracle(domain=TEA, epsilon=epsilon), users, seed=1)
-    np.testing.assert_allclose(found.value, [1, 0], atol=1e-9)
+    estimate = fedhist.run(FrequencyOracle(domain=TEA, epsilon=epsilon), users, seed=1)
+    np.testing.assert_allclose(estimate.value, [1, 0], atol=1e-9)
 
 
 def test_counts_beyond_the_limit_are_cut_and_that_is_said() -> None:
     users = fedhist.Users.from_records({f"u{i}": {"tea": 2**31} for i in range(3)})
     protocol = ItemHistogram(TEA, epsilon=1.0)
-    found = fedhist.run(protocol, users, seed=1)
-    assert found.value[0] == pytest.approx(3 * 2**30, abs=100)
-    assert any("2^30" in w for w in found.warnings)
+    estimate = fedhist.run(protocol, users, seed=1)
+    assert estimate.value[0] == pytest.approx(3 * 2**30, abs=100)
+    assert any("2^30" in w for w in estimate.warnings)
     assert list(protocol.diagnostics(users).values()) == [3 * 2**30]
