@@ -15,10 +15,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers, offsets, read_only
+from fedhist.base.compiled import kernel
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 
@@ -34,13 +35,13 @@ def columns_of(items: Items, lookup: Lookup) -> Columns:
     return read_only(items.indptr), read_only(items.item), read_only(items.count), places
 
 
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@kernel(forceinline=True)
 def place(lookup: Any, j: Any) -> Any:
     """Position of vocabulary item j in the domain; negative if it lies outside."""
     return np.int64(j) if lookup is None else np.int64(lookup[j])
 
 
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@kernel(forceinline=True)
 def _norm(start: Any, stop: Any, columns: Any, norm: Any) -> Any:
     """l1 or l2 norm of one user's in-domain counts.
 
@@ -74,7 +75,7 @@ Law = tuple[float, float, int, int]
 """Clip, grid (0: real values), norm, and on a grid the largest norm in steps, for l2 its square."""
 
 
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@kernel(forceinline=True)
 def _weight(start: Any, stop: Any, columns: Any, law: Any) -> Any:
     """Scale one user's counts into the ball by this factor, at most 1; on a grid to whole steps.
 
@@ -102,7 +103,7 @@ def _weight(start: Any, stop: Any, columns: Any, law: Any) -> Any:
     return w
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def clip_values(columns: Columns, law: Law, out: Any) -> None:
     """Fill ``out[k]`` with the clipped value of entry k; entries outside the domain get 0.
 
@@ -117,7 +118,7 @@ def clip_values(columns: Columns, law: Law, out: Any) -> None:
             out[k] = x if law[1] == 0.0 else math.floor(x)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def sum_clipped(columns: Columns, law: Law, chunk: int, part: Any, out: Any) -> None:
     """Add every user's clipped counts to ``out``; ``part`` (d,) is scratch.
 
@@ -144,7 +145,7 @@ def sum_clipped(columns: Columns, law: Law, chunk: int, part: Any, out: Any) -> 
             out[j] += part[j]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def user_norms(columns: Columns, norm: int, out: Floats) -> None:
     """Fill every user's l1 or l2 norm of its in-domain counts."""
     indptr = columns[0]
@@ -152,7 +153,7 @@ def user_norms(columns: Columns, norm: int, out: Floats) -> None:
         out[u] = _norm(uint64(indptr[u]), uint64(indptr[u + 1]), columns, norm)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def flip_at(positions: Integers, n_bits: int, most: int, bits: Any) -> None:
     """Flip the bits of row u of ``bits`` that row u of ``positions`` names, in place.
 

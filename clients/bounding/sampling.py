@@ -21,11 +21,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
 
 from clients.bounding.contribution import columns_of, domain_lookup
 from fedhist.base.arrays import Words, offsets
+from fedhist.base.compiled import kernel
 from fedhist.base.hashing import GOLDEN, mix, unit1
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
@@ -132,7 +133,7 @@ def scratch_for(largest: int, clip: int) -> Scratch:
     return ends, kept, seen, ranks, at
 
 
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@kernel(forceinline=True)
 def _below(n: Any, counter: Any) -> Any:
     """Uniform integer in [0, n) for 0 < n < 2^63, and the counter after the words it took [2]."""
     low32 = uint64(0xFFFFFFFF)
@@ -151,7 +152,7 @@ def _below(n: Any, counter: Any) -> Any:
                 return w & mask, counter
 
 
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@kernel(forceinline=True)
 def size_of(start: Any, stop: Any, count: Any) -> Any:
     """Tokens of one user, and the shift that keeps the sum of its shifted counts below 2^63.
 
@@ -176,7 +177,7 @@ def size_of(start: Any, stop: Any, count: Any) -> Any:
         shift += uint64(1)
 
 
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@kernel(forceinline=True)
 def _draw_ranks(s: Any, m: Any, c: Any, start: Any, count: Any, counter: Any, scratch: Any) -> None:
     """Draw c of m tokens by their ranks, and count them by entry in ``kept``.
 
@@ -221,7 +222,7 @@ def _draw_ranks(s: Any, m: Any, c: Any, start: Any, count: Any, counter: Any, sc
         kept[at[i]] += uint64(1)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _hypergeometric(held: Any, others: Any, c: Any, u: Any) -> Any:
     """How many of c tokens drawn from held + others are held ones, by inversion at u in (0, 1).
 
@@ -253,7 +254,7 @@ def _hypergeometric(held: Any, others: Any, c: Any, u: Any) -> Any:
     return x
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _draw_counts(
     s: Any, m: Any, c: Any, start: Any, count: Any, shift: Any, counter: Any, kept: Any
 ) -> None:
@@ -275,7 +276,7 @@ def _draw_counts(
         left -= x
 
 
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@kernel(forceinline=True)
 def draw(
     s: Any, m: Any, c: Any, start: Any, count: Any, shift: Any, counter: Any, scratch: Any
 ) -> None:
@@ -289,7 +290,7 @@ def draw(
 # -- all users -------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _clip_rows(
     indptr: Int64s,
     item: Any,

@@ -20,9 +20,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
 
+from fedhist.base.compiled import kernel
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 
@@ -70,7 +71,7 @@ def _occurring(items: Items) -> tuple[Int64s, Int64s]:
     return rank[items.item], order
 
 
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@kernel(forceinline=True)
 def _total(start: Any, stop: Any, count: Any) -> Any:
     """Size m of one user, as a double; the only rounding is that of the exact sum."""
     high, low = uint64(0), uint64(0)
@@ -81,7 +82,7 @@ def _total(start: Any, stop: Any, count: Any) -> Any:
     return float(high) * 4294967296.0 + float(low)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def add_curves(
     indptr: Int64s,
     count: Any,

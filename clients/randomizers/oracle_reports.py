@@ -6,10 +6,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Array, Integers, Words
+from fedhist.base.compiled import kernel
 from fedhist.channels.bits import count_bits, n_words, vote_totals
 from fedhist.channels.layers import draw_layers
 from fedhist.channels.oracles import OracleChannel, SubsetOracle, SymbolOracle, UnaryOracle
@@ -81,7 +82,7 @@ def subset_reports(
     return bits
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _take_others(
     words: Words, own: Integers, n_others: int, need: Integers, done: Integers, bits: Any
 ) -> None:

@@ -11,11 +11,11 @@ import sys
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from clients.bounding.contribution import flip_at
 from fedhist.base.arrays import Floats, Integers, Words
+from fedhist.base.compiled import kernel
 from fedhist.base.hashing import bernoulli_bits_kernel
 from fedhist.channels.bits import BitTally, UnaryChannel, add_rows, n_words
 from fedhist.channels.scalar import LatticeChannel, OneBitChannel, ScalarChannel, into_unit
@@ -135,7 +135,7 @@ def add_votes(
     )
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _add_votes(
     keys: Words,
     positions: Integers,

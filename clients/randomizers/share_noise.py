@@ -26,10 +26,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Integers, Words
+from fedhist.base.compiled import kernel
 from fedhist.base.hashing import GOLDEN, digest64, mix
 from fedhist.privacy.noise_source import exact_noise
 from fedhist.privacy.shares import ShareNoise
@@ -176,13 +177,13 @@ def gaussian_share(key: int, entries: int, std: float) -> Integers:
     return out
 
 
-@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
+@kernel(inline="always")
 def _unit(word: Any) -> Any:
     """Map a word into (0, 1], 53 bits."""
     return (np.float64(word >> uint64(11)) + 1.0) * 2.0**-53
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _jumps(key: np.uint64, log_stop: float, gap: float, out: Integers) -> None:
     """Walk over X and Y of every entry, a jump each ``gap`` of them on average."""
     counter, at, end = key, 0.0, 2.0 * out.shape[0]
@@ -201,7 +202,7 @@ def _jumps(key: np.uint64, log_stop: float, gap: float, out: Integers) -> None:
         out[slot >> 1] += -size if slot & 1 else size
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _gaussians(key: np.uint64, std: float, out: Integers) -> None:
     """Propose differences of geometrics of scale t until one is kept."""
     counter, t = key, math.floor(std) + 1.0

@@ -12,11 +12,12 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
 
 from clients.records.user_rows import norms, norms_and_units
 from fedhist.base.arrays import Floats, Integers, Words
+from fedhist.base.compiled import kernel
 from fedhist.base.hashing import GOLDEN, counter_words, mix
 from fedhist.channels.layers import draw_layers
 from fedhist.channels.rank_unit import RankUnit, Table, normal_cells, point_keys
@@ -112,7 +113,7 @@ def ends_of(x: Floats, rng: Streams) -> NDArray[np.float32]:
     return unit.astype(np.float32)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _members(
     ends: Any, keys: Words, ranks: Integers, size: int, table: Table, out: Integers
 ) -> None:
@@ -144,7 +145,7 @@ def _members(
         out[u] = pick(products.reshape(size), ranks[u])
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def pick(heights: Any, rank: int) -> int:
     """Return the index of the height that comes ``rank``-th from the top, equal ones by index.
 

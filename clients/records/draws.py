@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from clients.bounding.contribution import columns_of, user_norms
 from clients.bounding.sampling import MOST_TOKENS, cut_rows, in_domain, random_clip
 from fedhist.base.arrays import Floats, Integers, Words, offsets
 from fedhist.base.checks import check_integer
+from fedhist.base.compiled import kernel
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import Keys
@@ -140,7 +140,7 @@ def sparse_shares(items: Items, domain: Keys) -> Any:
     return csr_array((values, inside.item, inside.indptr), shape=(len(size), len(domain)))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _add_draws(indptr: Integers, item: Any, upto: Floats, u: Floats, counts: Integers) -> None:
     """Count for every user the first of its items whose cumulative share exceeds u; or none.
 

@@ -10,11 +10,11 @@ import math
 from typing import Literal
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from clients.records.user_rows import shrink
 from fedhist.base.arrays import Floats
+from fedhist.base.compiled import kernel
 from fedhist.base.errors import PopulationError
 from fedhist.users.columns import Samples
 
@@ -65,7 +65,7 @@ def user_products(samples: Samples) -> Floats:
     return out
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _products(indptr: NDArray[np.int64], values: Floats, out: Floats) -> None:
     """Fill ``out``; it comes in as zeros."""
     for u in range(out.shape[0]):
@@ -77,7 +77,7 @@ def _products(indptr: NDArray[np.int64], values: Floats, out: Floats) -> None:
         out[u] *= 1.0 / (stop - start) if stop > start else np.nan
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _walk(
     indptr: NDArray[np.int64],
     values: Floats,

@@ -11,10 +11,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Integers, offsets
+from fedhist.base.compiled import kernel
 from fedhist.base.errors import WireError
 from fedhist.base.hashing import hash_bytes_kernel
 from fedhist.users.keys import Keys
@@ -107,7 +108,7 @@ def intern_records(data: Bytes, starts: Integers, lengths: Integers) -> tuple[Ke
         raise WireError(f"a key is not UTF-8: {bytes(error.object)[:40]!r}") from error
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _walk(
     data: Bytes,
     indptr: Integers,

@@ -11,16 +11,16 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from clients.bounding.contribution import Lookup
 from fedhist.base.arrays import Floats, Integers, read_only
+from fedhist.base.compiled import kernel
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items, Samples
 
 
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@kernel(forceinline=True)
 def clipped(x: Any, low: Any, high: Any) -> Any:
     """Clip a number; a NaN passes both comparisons, and spreads."""
     return low if x < low else high if x > high else x
@@ -96,7 +96,7 @@ def _averages(
     return out
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _average(
     indptr: Any,
     values: Any,
@@ -164,7 +164,7 @@ def shorten(rows: Floats, box: float) -> Floats:
     return rows
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def shrink(x: Any, i: int, radius: float) -> tuple[float, float]:
     """Find (a, b) such that a (b x_i) is row i scaled onto the ball; NaN for one not finite.
 
@@ -233,7 +233,7 @@ def ball_means(samples: Samples, radius: float) -> Floats:
     return out
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _ball_means(indptr: Any, values: Any, radius: float, out: Floats) -> None:
     for u in range(out.shape[0]):
         start, stop = indptr[u], indptr[u + 1]
@@ -242,7 +242,7 @@ def _ball_means(indptr: Any, values: Any, radius: float, out: Floats) -> None:
             out[u, j] = out[u, j] / (stop - start) if stop > start else np.nan
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def add_shrunk(values: Any, start: Any, stop: Any, radius: float, total: Floats) -> None:
     """Add up rows, each scaled onto the ball first."""
     for i in range(start, stop):
@@ -262,7 +262,7 @@ def wave_means(samples: Samples, n_waves: int, half_turns: bool) -> Floats:
     return out
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _wave_means(indptr: Integers, values: Floats, half_turns: bool, out: Floats) -> None:
     """Fill the means; one turn more for every next frequency."""
     width = out.shape[1]
@@ -304,7 +304,7 @@ def fourier_rows(samples: Samples, n_frequencies: int, steps: int) -> NDArray[np
     return np.rint(np.nan_to_num(means, copy=False) * steps).astype(np.int32)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def coordinates_kernel(
     indptr: Integers,
     values: Floats,
@@ -327,7 +327,7 @@ def coordinates_kernel(
         out[u] = clipped(total / max(stop - start, 1), low, high)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _signed_sum(t: Floats, row: int) -> Any:
     """Add up H[row, k] t_k, destroying ``t``, whose length is a power of two.
 
@@ -347,7 +347,7 @@ def _signed_sum(t: Floats, row: int) -> Any:
     return t[0]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def rotated_kernel(
     indptr: Integers,
     values: Floats,

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats, Integers
+from fedhist.base.compiled import kernel
 
 FRAME_STEPS = 1 << 20
 """Steps per radius in which scaled rows are sent: integers, whose sums are exact."""
@@ -45,7 +45,7 @@ def add_scaled_rows(rows: Rows, frame: Frame, radius: float, total: Integers) ->
     _walk(*rows, *frame, radius, np.empty(len(frame[0])), 0, total[None], norms)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _walk(
     indptr: Integers,
     item: Any,

@@ -79,7 +79,12 @@ def _replace(path: Path, part: Path, data: bytes, mode: int) -> None:
 
 
 def _force(path: Path, data: bytes, flag: int, mode: int) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | flag, mode), "wb") as f:
-        f.write(data)
-        f.flush()
-        os.fsync(f.fileno())
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | flag, mode), "wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+    except OSError as e:
+        if e.errno:
+            e.filename = e.filename or os.fspath(path)  # a full disk names no file
+        raise

@@ -16,10 +16,11 @@ import hashlib
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Words
+from fedhist.base.compiled import kernel
 
 GOLDEN = 0x9E3779B97F4A7C15
 MASK64 = (1 << 64) - 1
@@ -55,7 +56,7 @@ def digest64(*parts: bytes | memoryview | str | int) -> int:
     return int.from_bytes(h.digest(), "little")
 
 
-@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
+@kernel(inline="always")
 def mix(z: Any) -> Any:
     """Mix one word as :func:`mix64` does, in compiled code."""
     z = (z ^ (z >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
@@ -63,20 +64,20 @@ def mix(z: Any) -> Any:
     return z ^ (z >> uint64(31))
 
 
-@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
+@kernel(inline="always")
 def unit1(word: Any) -> Any:
     """Map one word strictly inside (0, 1), 52 bits, as ``unit_interval`` of the streams does."""
     return (float(word >> uint64(12)) + 0.5) * 2.0**-52
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def user_keys_kernel(ids: Words, root: np.uint64, out: Words) -> None:
     """Fill ``out`` with the users' keys: mix64(mix64(id + GOLDEN) ^ root)."""
     for u in range(ids.shape[0]):
         out[u] = mix(mix(ids[u] + uint64(GOLDEN)) ^ root)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def user_words_kernel(ids: Words, root: np.uint64, out: Words) -> None:
     """Fill ``out`` (n, n_draws) with the words of :func:`counter_words` under the users' keys."""
     if out.shape[1] == 1:  # most reports take one word: a loop over users alone is vectorised
@@ -91,7 +92,7 @@ def user_words_kernel(ids: Words, root: np.uint64, out: Words) -> None:
             out[u, j] = mix(counter)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def keyed_hash_kernel(ids: Words, key: np.uint64, salt: np.uint64, out: Words) -> None:
     """Fill ``out`` with mix64(mix64(id ^ key) + salt)."""
     for u in range(ids.shape[0]):
@@ -102,7 +103,7 @@ TOGETHER = 256
 """Users whose bits are drawn side by side: their state stays in the first-level cache."""
 
 
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@kernel(forceinline=True)
 def _later_bits(counter: Any, rest: Any, undecided: Any) -> Any:
     """Decide the lanes that the first words have left undecided."""
     hit = uint64(0)
@@ -118,7 +119,7 @@ def _later_bits(counter: Any, rest: Any, undecided: Any) -> Any:
     return hit
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def bernoulli_bits_kernel(keys: Words, threshold: np.uint64, out: Words) -> None:
     """Fill ``out[u, b]`` with 64 independent Bernoulli(threshold / 2^64) bits, exactly.
 
@@ -154,7 +155,7 @@ def bernoulli_bits_kernel(keys: Words, threshold: np.uint64, out: Words) -> None
                 out[first + i, b] = hit[i] | _later_bits(counter[i] + step, rest, undecided[i])
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def hash_bytes_kernel(
     offsets: NDArray[np.int64], data: NDArray[np.uint8], key: np.uint64, out: Words
 ) -> None:

@@ -17,11 +17,12 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Bounds, Floats, Words
 from fedhist.base.checks import check_count
+from fedhist.base.compiled import kernel
 from fedhist.base.errors import WireError
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.query import Report, only_array
@@ -211,7 +212,7 @@ def check_bits(report: Report, name: str, n_bits: int) -> None:
         raise WireError(f"{name!r} has bits set from {n_bits} on")
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _flush(f: Any, lanes: Words, rows: Any, counts: Any) -> None:
     """Empty the byte counters of fold f into its counts."""
     for b in range(counts.shape[1]):
@@ -221,14 +222,14 @@ def _flush(f: Any, lanes: Words, rows: Any, counts: Any) -> None:
     rows[f] = 0
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _flush_all(lanes: Words, rows: Any, counts: Any) -> None:
     for f in range(rows.shape[0]):
         if rows[f] > 0:
             _flush(f, lanes, rows, counts)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def add_rows(bits: Words, fold: Any, lanes: Words, rows: Any, counts: Any) -> None:
     """Add every row to the byte counters of its fold, emptying those that are full.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
+
+from fedhist.base.compiled import kernel
 
 
 def next_power_of_two(n: int) -> int:
@@ -33,7 +34,7 @@ def fwht(x: ArrayLike) -> NDArray[np.float64]:
     return out
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _transform(rows: Any) -> None:
     """Transform rows in place, one bit of the index after the other."""
     d, half = rows.shape[1], 1

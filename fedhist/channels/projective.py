@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 import scipy.fft
-from numba import njit
 
 from fedhist.base.arrays import Floats, Integers
+from fedhist.base.compiled import kernel
 from fedhist.channels.hadamard import fwht
 
 MOST_CELLS = 1 << 24
@@ -134,7 +134,7 @@ def _times(a: int, q: int, n: int) -> tuple[Integers, ...]:
     return tuple(times.reshape(-1, *(1,) * after) for after in reversed(range(n)))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _members(
     points: Integers,
     ranks: Integers,

@@ -22,12 +22,13 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, gammaln, ndtri, roots_legendre
 
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.checks import check_within
+from fedhist.base.compiled import kernel
 from fedhist.base.hashing import GOLDEN, digest64, mix
 from fedhist.channels.layers import Layers
 from fedhist.channels.sphere import MAX_DIMENSION
@@ -216,7 +217,7 @@ def sum_points(ids: Words, salt: int, symbols: NDArray[np.uint16], channel: Rank
     return out
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _sum_points(
     keys: Words, symbols: Integers, size: int, table: Table, point: Table, out: Integers
 ) -> None:

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Integers, Words
 from fedhist.base.checks import check_count
+from fedhist.base.compiled import kernel
 from fedhist.base.hashing import GOLDEN, mix
 from fedhist.channels.bits import n_words
 from fedhist.users.keys import keyed_hash
@@ -61,7 +62,7 @@ def sum_dtype(z: NDArray[Any]) -> type[np.int64] | type[np.float64]:
     return np.int64 if z.dtype.kind in "iu" else np.float64
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _word_sums(keys: Words, indptr: Integers, columns: Integers, out: Integers) -> None:
     """Sum the signs of each user's own columns; only the words that hold them are made."""
     for u in range(keys.shape[0]):
@@ -77,7 +78,7 @@ def _word_sums(keys: Words, indptr: Integers, columns: Integers, out: Integers) 
         out[u] = total
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _add_signed(keys: Words, z: Any, totals: Any) -> None:
     """Add sign times report at every coordinate, user by user."""
     for u in range(keys.shape[0]):

@@ -13,10 +13,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Array, Words
+from fedhist.base.compiled import kernel
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import digest64, hash_bytes_kernel, keyed_hash_kernel, mix64
 
@@ -277,7 +277,7 @@ def _ascending(keys: Keys) -> tuple[Keys, Positions | None]:
     return Keys.of(keys[i] for i in order.tolist()), back
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _compare(x: Any, i: int, i_end: int, y: Any, j: int, j_end: int) -> int:
     """Compare two strings of bytes: negative, zero or positive."""
     while i < i_end and j < j_end:
@@ -288,7 +288,7 @@ def _compare(x: Any, i: int, i_end: int, y: Any, j: int, j_end: int) -> int:
     return int(i < i_end) - int(j < j_end)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _is_ascending(offsets: Any, data: Any) -> bool:
     for i in range(len(offsets) - 2):
         if _compare(data, offsets[i], offsets[i + 1], data, offsets[i + 1], offsets[i + 2]) >= 0:
@@ -296,7 +296,7 @@ def _is_ascending(offsets: Any, data: Any) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _unite(
     starts_a: Any, a: Any, starts_b: Any, b: Any, at_a: Any, at_b: Any, offsets: Any, data: Any
 ) -> int:

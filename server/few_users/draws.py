@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_count, check_scale
+from fedhist.base.compiled import kernel
 from fedhist.base.hashing import digest64
 from fedhist.channels.hadamard import fwht, next_power_of_two
 from fedhist.privacy.guarantee import Release, zcdp_rho
@@ -185,7 +185,7 @@ def reduce_dimension(rows: Floats) -> tuple[Floats | None, Floats]:
     return basis, np.ascontiguousarray(coordinates.T)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def balls_around(points: Any, start: Any, scale: Any, g: Any, outside: Any, squared: Any) -> Any:
     """Count the points within a squared distance of each proposal; its own owner counts anyway.
 

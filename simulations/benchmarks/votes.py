@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
 
 from clients.randomizers.scalars import add_votes
+from fedhist.base.compiled import kernel
 from fedhist.base.hashing import GOLDEN, mix
 from fedhist.channels.bits import BitTally, UnaryChannel
 from fedhist.users.streams import SeededStreams
@@ -68,7 +69,7 @@ def plain_votes(position: Counts, flip: float, generator: np.random.Generator) -
     return total
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def fused_votes(keys: NDArray[np.uint64], position: Counts, threshold: Any) -> Counts:
     """Draw a 64-bit word per user and bin and add up at once, as one writes it in numba."""
     total = np.zeros(BINS, dtype=np.int64)

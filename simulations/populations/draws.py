@@ -17,11 +17,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import int64, njit, uint64
+from numba import int64, uint64
 from numba.cpython.unsafe.numbers import trailing_zeros
 from numpy.typing import ArrayLike
 
 from fedhist.base.arrays import Array, Floats, Integers, Words, read_only
+from fedhist.base.compiled import kernel
 from fedhist.base.hashing import GOLDEN, MASK64, mix, unit1
 
 CENTRAL = 0.425
@@ -48,13 +49,13 @@ def each(n: int, size: int = 1) -> Integers:
     return np.arange(n + 1, dtype=np.int64) * size
 
 
-@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
+@kernel(inline="always")
 def start_of(key: Any, user: Any) -> Any:
     """Return the counter before a user's first word."""
     return uint64(key) + (uint64(user) << uint64(32)) * uint64(GOLDEN)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _words_kernel(key: Any, first: Any, indptr: Integers, width: int, out: Words) -> None:
     n, single = uint64(len(indptr) - 1), True
     for u in range(n):
@@ -73,7 +74,7 @@ def _words_kernel(key: Any, first: Any, indptr: Integers, width: int, out: Words
 # -- the normal quantile [1]_: SciPy's takes five times as long ------------------------------------
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def normal1(p: Any) -> Any:
     """Return the p-quantile of the standard normal law, to about 16 digits [1]_."""
     if abs(p - 0.5) <= CENTRAL:
@@ -83,7 +84,7 @@ def normal1(p: Any) -> Any:
     return x if p >= 0.5 else -x
 
 
-@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
+@kernel(inline="always")
 def central(q: Any) -> Any:
     """Return the (q + 1/2)-quantile, for q of at most CENTRAL in size."""
     r = 0.180625 - q * q
@@ -98,13 +99,13 @@ def central(q: Any) -> Any:
     return a * q / b
 
 
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@kernel(forceinline=True)
 def tail_depth(p: Any) -> Any:
     """Return sqrt(-log) of the probability of the tail in which the p-quantile lies."""
     return math.sqrt(-math.log(p if p < 0.5 else 1.0 - p))
 
 
-@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
+@kernel(inline="always")
 def tail(r: Any) -> Any:
     """Return the size of a quantile where :func:`central` does not hold, at a depth up to FAR."""
     r -= 1.6
@@ -119,7 +120,7 @@ def tail(r: Any) -> Any:
     return a / b
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _far_tail(r: Any) -> Any:
     r -= 5.0
     a = 2.01033439929228813265e-7 * r + 2.71155556874348757815e-5
@@ -150,7 +151,7 @@ def unit(word: Words) -> Floats:
     return elementwise(_units, word)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _units(word: Words, out: Floats) -> None:
     for i in range(len(out)):
         out[i] = unit1(word[i])
@@ -161,7 +162,7 @@ def normal_of(drawn: Words) -> Floats:
     return elementwise(_normals, drawn)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _normals(drawn: Words, out: Floats) -> None:
     lane = np.empty(SIDE_BY_SIDE, dtype=np.int64)
     depth = np.empty(SIDE_BY_SIDE, dtype=np.float64)
@@ -170,7 +171,7 @@ def _normals(drawn: Words, out: Floats) -> None:
         _some_normals(drawn[start:stop], lane, depth, out[start:stop])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _some_normals(drawn: Words, lane: Integers, depth: Floats, out: Floats) -> None:
     # loops without branches, which are vectorised: for all, then for the 15 % in the tails
     for i in range(len(drawn)):
@@ -195,7 +196,7 @@ def _some_normals(drawn: Words, lane: Integers, depth: Floats, out: Floats) -> N
             out[i] = normal1(unit1(drawn[i]))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _log_gamma(word: Any, shape: Any) -> Any:
     """Draw the logarithm of a Gamma(shape) variable by Marsaglia and Tsang's exact rejection."""
     counter, boost = uint64(word), 0.0
@@ -223,7 +224,7 @@ def gamma_of(word: Words, shape: float | Floats) -> Floats:
     return elementwise(_gammas, word, shape)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _gammas(word: Words, shape: Floats, out: Floats) -> None:
     for i in range(len(out)):
         out[i] = math.exp(_log_gamma(word[i], shape[i]))
@@ -234,14 +235,14 @@ def beta_of(word: Words, a: float | Floats, b: float | Floats) -> Floats:
     return elementwise(_betas, word, a, b)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _betas(word: Words, a: Floats, b: Floats, out: Floats) -> None:
     for i in range(len(out)):
         other = mix(word[i] ^ uint64(GOLDEN))
         out[i] = 1.0 / (1.0 + math.exp(_log_gamma(other, b[i]) - _log_gamma(word[i], a[i])))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _log_factorial(k: Any) -> Any:
     """Return log k! by Stirling's series from 8 on, to some 1e-12."""
     z, below = k + 1.0, 1.0
@@ -258,13 +259,13 @@ def poisson_of(word: Words, rate: float | Floats) -> Integers:
     return elementwise(_poissons, word, rate).astype(np.int64)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _poissons(word: Words, rate: Floats, out: Floats) -> None:
     for i in range(len(out)):
         out[i] = _poisson(word[i], rate[i])
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _poisson(word: Any, rate: Any) -> Any:
     counter = uint64(word)
     rate = min(rate, 2.0**40)  # callers refuse what is larger than a count can be
@@ -328,13 +329,13 @@ class Choice:
         return out
 
 
-@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
+@kernel(inline="always")
 def _shift(guide: Any) -> Any:
     """Return how many bits of a step lie within a cell."""
     return uint64(32) - uint64(trailing_zeros(uint64(len(guide))))
 
 
-@njit(inline="always", cache=True)  # type: ignore[untyped-decorator]
+@kernel(inline="always")
 def _item(step: Any, last: Any, guide: Any, shift: Any) -> Any:
     """Return the item that one of 2^32 steps belongs to."""
     j = guide[step >> shift]
@@ -343,14 +344,14 @@ def _item(step: Any, last: Any, guide: Any, shift: Any) -> Any:
     return j
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _choice_kernel(drawn: Words, last: Any, guide: Any, out: Any) -> None:
     shift = _shift(guide)
     for i in range(len(drawn)):
         out[i] = _item(drawn[i] >> uint64(32), last, guide, shift)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def urn_kernel(key: Any, first: Any, indptr: Integers, concentration: float, values: Any) -> None:
     """Make users' independent draws those of own laws, Dirichlet around the common one; in place.
 
@@ -361,7 +362,7 @@ def urn_kernel(key: Any, first: Any, indptr: Integers, concentration: float, val
         _urn(start_of(key, first + uint64(u)), concentration, values[indptr[u] : indptr[u + 1]])
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _urn(counter: Any, concentration: float, row: Any) -> None:
     for i in range(1, len(row)):
         counter += uint64(GOLDEN)
@@ -370,7 +371,7 @@ def _urn(counter: Any, concentration: float, row: Any) -> None:
             row[i] = row[int(before)]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel()
 def items_kernel(
     keys: Words,
     first: Any,
@@ -418,7 +419,7 @@ def items_kernel(
         indptr[u + 1] = end
 
 
-@njit(cache=True, nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@kernel(forceinline=True)
 def _count_marks(
     row: Any, size: Any, tally: Any, marks: Any, tops: Any, item: Any, count: Any, end: Any
 ) -> Any:

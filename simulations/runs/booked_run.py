@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
+from pathlib import Path
 
-from fedhist.base.errors import BudgetExceeded
+from fedhist.base.errors import BudgetExceeded, FedhistError
 from fedhist.model.evaluation import check_rows, first_pass
 from server.session.journal import Journal
 from server.session.session import Session, claim
@@ -75,6 +76,7 @@ def run_job(
         book.give_back()
         raise
     write_results(finished, force=force)
+    book.check(folder)
     return finished
 
 
@@ -91,6 +93,7 @@ class Reservations:
         self._journalled = bool(run.journal)
         self._lines: list[int] = []
         self._session: Session | None = None
+        self._unsettled: OSError | None = None
         if self._ledger is None:
             return
         name, ended = "", False
@@ -118,10 +121,24 @@ class Reservations:
         self._session = session
 
     def settle(self) -> None:
-        """Replace the reservation by what its session, which has ended, has spent."""
+        """Replace the reservation by what its session, which has ended, has spent.
+
+        What was paid for is written first, if the ledger cannot be: see :meth:`check`.
+        """
         if self._ledger is not None and self._session is not None:
-            self._ledger.settle(self._lines.pop(0), self._session.ledger)
+            try:
+                self._ledger.settle(self._lines.pop(0), self._session.ledger)
+            except OSError as e:
+                self._unsettled = e
         self._session = None
+
+    def check(self, folder: Path) -> None:
+        """Raise FedhistError if a ledger still says "reserved" of a run that has ended."""
+        if self._unsettled is not None:
+            raise FedhistError(
+                f"the ledger could not be written ({self._unsettled}): it holds the reservation, "
+                f"which is no less than what was spent; the results are in {folder}"
+            ) from self._unsettled
 
     def give_back(self) -> None:
         """Settle what is still reserved to nothing, apart from a session that may have asked.

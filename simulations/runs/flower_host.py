@@ -99,6 +99,7 @@ class FlowerHost:
             outcome = Outcome(estimate, strategy.rounds, {}, seed)
             folder = folder_for(prepared.config.name, out)
             write_results(Finished(prepared, [outcome], evaluate(prepared, [outcome]), folder))
+            book.check(folder)
             level = INFO if estimate.status == "ok" else WARNING
             said = f"{estimate.status}: {estimate.reason}" if estimate.reason else estimate.status
             log(level, "%s; results in %s", said, folder)

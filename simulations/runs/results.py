@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import platform
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +17,7 @@ import numpy as np
 
 import fedhist
 from fedhist.base.arrays import Array
-from fedhist.base.errors import PopulationError
+from fedhist.base.errors import FedhistError, PopulationError
 from fedhist.model.evaluation import Facts, simulated
 from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Protocol
@@ -134,12 +136,31 @@ def write_results(finished: Finished, *, force: bool = False) -> None:
     """Write a run's folder: configuration, estimate, metrics, ledger and figure.
 
     The estimate written and drawn is the first one's; ``force``: replace whatever folder is there.
-    It appears whole or not at all; an older run's is replaced. Raises ValueError if something else
-    is there (:mod:`simulations.reporting.files`).
+    It appears whole or not at all; an older run's is replaced. What cannot be written there (a full
+    disk, somebody else's files) is paid for: it is written to a temporary folder, or to the home.
+
+    Raises
+    ------
+    FedhistError
+        If the folder could not be written; the message names the one that was.
     """
+    try:
+        _write_to(finished.folder, finished, force)
+    except (OSError, ValueError) as error:
+        for place in (None, str(Path.home())):
+            with suppress(OSError, ValueError):
+                spare = Path(tempfile.mkdtemp(prefix="fedhist-results-", dir=place))
+                _write_to(spare, finished, force)
+                raise FedhistError(
+                    f"{finished.folder} could not be written ({error}): the results are in {spare}"
+                ) from error
+        raise
+
+
+def _write_to(folder: Path, finished: Finished, force: bool) -> None:
     prepared, evaluation, run = finished.prepared, finished.evaluation, finished.prepared.config.run
     first = finished.outcomes[0]
-    with whole_folder(finished.folder, RUN, shared=run.shared, force=force) as part:
+    with whole_folder(folder, RUN, shared=run.shared, force=force) as part:
         write_json(part / "config.json", describe(prepared, [o.seed for o in finished.outcomes]))
         write_json(part / "metrics.json", metrics(finished))
         write_json(part / "ledger.json", ledger_in_words(prepared, first.estimate.ledger))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -82,18 +84,43 @@ def start_ray(workers: int | None, address: str | None) -> bool:
         return True
     # what workers run with is no environment of tasks: Ray starts its workers before they are asked
     # for, and would throw those away and start others for tasks with one of their own
+    _check_address_space()
     with _inherited(THREADS | HEAP), _lean():
-        # "local": never a cluster of somebody else's that runs on this machine
-        ray.init(address="local", num_cpus=workers, include_dashboard=False, **_short(), **quiet)
+        places = _places()
+        try:
+            # "local": never a cluster of somebody else's that runs on this machine
+            ray.init(address="local", num_cpus=workers, include_dashboard=False, **places, **quiet)
+        except Exception as e:  # whatever keeps Ray's own processes from starting
+            raise FedhistError(
+                f'Ray does not start on this machine: {e} Set runtime = "inline", or see the logs '
+                f"in {places.get('_temp_dir', Path(tempfile.gettempdir()) / 'ray')}"
+            ) from e
     return True
 
 
-def _short() -> dict[str, str]:
-    """Give Ray a folder for its sockets, whose names may have 107 letters, 66 of them its own."""
+def _check_address_space() -> None:
+    """Refuse a limit (ulimit -v) below the machine's memory: Ray maps a third, or aborts."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if 0 <= limit < memory:  # RLIM_INFINITY is -1
+        raise FedhistError(
+            f"this process may map {limit >> 20:,} MiB (ulimit -v), less than the machine's "
+            f"{memory >> 20:,} MiB, and Ray then breaks off: raise the limit, or set "
+            'runtime = "inline"'
+        )
+
+
+def _places() -> dict[str, str]:
+    """Give Ray folders: one for its sockets, and one for objects where /dev/shm takes none.
+
+    The names of sockets may have 107 letters, 66 of them Ray's own.
+    """
+    shared = os.access("/dev/shm", os.W_OK) or sys.platform != "linux"
+    store = {} if shared else {"_plasma_directory": tempfile.gettempdir()}
     if len(os.fsencode(tempfile.gettempdir())) <= 107 - 66:
-        return {}
+        return store
     if os.access("/tmp", os.W_OK):
-        return {"_temp_dir": "/tmp/ray"}
+        return store | {"_temp_dir": "/tmp/ray"}
     raise FedhistError(
         f"Ray needs a temporary folder of at most 41 letters, got {tempfile.gettempdir()!r}: set "
         'TMPDIR, or runtime = "inline"'
