@@ -196,6 +196,9 @@ def test_somebody_s_file_of_one_of_our_names(package: str, kind: str, tmp_path: 
     assert (str(file) in result.stderr) is hidden
     before = python(f"import {package}, fedhist", tmp_path, tmp_path)
     assert ("ImportError" in before.stderr and str(file) in before.stderr) is hidden
+    code = "import fedhist.__main__ as m, sys; sys.argv[1:] = ['--version']; m.main()"
+    command = python(code, tmp_path, tmp_path)
+    assert fedhist.__version__ in command.stdout, command.stderr
 
 
 def test_a_node_loads_no_script(tmp_path: Path) -> None:

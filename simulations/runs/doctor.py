@@ -18,7 +18,7 @@ from pathlib import Path
 OK, NOTE, FAILED = "ok", "note", "FAILED"
 RUNTIMES = ("inline", "ray")
 TINY = (
-    *("-m", "simulations.cli.main", "run", "quickstart", "--population.n_users", "200"),
+    *("-m", "fedhist", "run", "quickstart", "--population.n_users", "200"),
     *("--nodes", "20", "--population.d", "10", "--workers", "1"),
 )
 

@@ -26,6 +26,7 @@ from clients.guard import SIMULATED_OWNER
 from clients.store import NodeMemory
 from fedhist.base.arrays import offsets
 from fedhist.base.errors import FedhistError, MissingReplies
+from fedhist.base.lazy import call
 from fedhist.flower.host import Config
 from fedhist.flower.wire import answer_bytes
 from fedhist.model.query import Summary
@@ -151,7 +152,7 @@ class RayGrid(SimulatedGrid):
         except BaseException:
             self.close()
             raise
-        self._answer = ray.remote(answer).options(**TASK, max_retries=RETRIES)
+        self._call = ray.remote(call).options(**TASK, max_retries=RETRIES)
         act_as_server(run_id=1)
 
     def beside_total(self) -> Summary | None:
@@ -265,7 +266,7 @@ class RayGrid(SimulatedGrid):
             self._said = replace(self._said, modules=modules)
             self._setup = ray.put(self._said)
         task = Task(self._setup, self._parts[part], content, asked, batch.measure)
-        return self._answer.remote(task)
+        return self._call.remote(answer, task)
 
     def _finished(self, under_way: UnderWay, timeout: float) -> list[Message]:
         """Take in a task that has returned, if one does in time: its replies."""

@@ -24,6 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fedhist.base.errors import FedhistError
 from fedhist.base.hashing import digest64
+from fedhist.base.lazy import call
 from simulations.runtimes.threads import THREADS
 
 REACHED_SECONDS = 5.0
@@ -275,8 +276,8 @@ def check_machines(plugins: Sequence[str], seconds: float = 180.0) -> None:
     wanted, asked = facts_of(plugins), {}
     for machine in (m for m in ray.nodes() if m["Alive"] and m["Resources"].get("CPU")):
         there = NodeAffinitySchedulingStrategy(machine["NodeID"], soft=False)
-        task = ray.remote(facts_of).options(num_cpus=0, scheduling_strategy=there)
-        asked[task.remote(plugins)] = machine["NodeManagerAddress"]
+        task = ray.remote(call).options(num_cpus=0, scheduling_strategy=there)
+        asked[task.remote(facts_of, plugins)] = machine["NodeManagerAddress"]
     if not asked:
         raise FedhistError("no machine of the Ray cluster has a CPU")
     done, late = ray.wait(list(asked), num_returns=len(asked), timeout=seconds)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import ray
 
 from fedhist.base.errors import FedhistError
+from fedhist.base.lazy import call
 from simulations.runtimes.ray_start import TASK, check_machines, ray_session, window
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ def on_ray(
     with ray_session(workers, address):
         if address:
             check_machines([*map(abspath, plugins)])
-        remote = ray.remote(_called).options(**TASK, max_retries=1)
+        remote = ray.remote(call).options(**TASK, max_retries=1)
         waiting, under_way, last = iter(tasks), dict[Any, T](), time.monotonic()
         while True:
             for task in islice(waiting, max(0, window(workers) - len(under_way))):
@@ -72,7 +73,3 @@ def on_ray(
                 except ray.exceptions.RayError as e:
                     result = e
                 yield task, result
-
-
-def _called(function: Callable[[T], Any], task: T) -> Any:
-    return function(task)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
-import ray, fedhist
+import fedhist, ray
 from fedhist.protocols import BoundedHistogram
 ray.init(num_cpus={cpus}, include_dashboard=False, log_to_driver=False)
 protocol = BoundedHistogram.example()
@@ -22,7 +25,15 @@ except fedhist.FedhistError as error:
 
 @pytest.mark.ray
 @pytest.mark.parametrize(("cpus", "said"), [(0, "with 0 CPUs and none is free"), (1, "ok")])
-def test_a_ray_without_a_free_cpu_is_refused(cpus: int, said: str) -> None:
-    code = SCRIPT.format(cpus=cpus)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+def test_a_ray_without_a_free_cpu_is_refused(tmp_path: Path, cpus: int, said: str) -> None:
+    """And workers find fedhist's packages beside somebody's file ``simulations.py``."""
+    (tmp_path / "simulations.py").write_text("")
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(cpus=cpus)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert said in done.stdout
