@@ -94,6 +94,7 @@ def show_protocol(name: str) -> None:
         rows.append((f.name, kind, "required" if f.default is MISSING else repr(f.default)))
     g = cls.example().guarantee
     notes = [f"Guarantee of its example: {g}", f"Adjacency: {g.adjacency.in_words}."]
+    notes.append(f"Attacker: {g.telling} (50% is a coin).")
     kind, names = starts_of(cls)
     notes.append(f"To start from: fedhist list {kind} {' or '.join(names)}")
     print_table(console, Table.of((_names("parameter"), "type", "default"), rows, notes=notes))

@@ -23,8 +23,8 @@ from fedhist.model.prediction import Prediction
 from fedhist.model.protocol import Protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError
-from fedhist.privacy.guarantee import Adjacency, Trust
-from fedhist.privacy.ledger import Ledger
+from fedhist.privacy.guarantee import Adjacency, Trust, chance_of_telling
+from fedhist.privacy.ledger import Ledger, whole
 from fedhist.users.keys import Keys
 from simulations.reporting.estimates import columns_of, draw_estimate, write_estimate
 from simulations.reporting.files import new_folder, whole_folder, write_json
@@ -293,6 +293,9 @@ def ledger_in_words(prepared: Prepared, ledger: Ledger | None) -> dict[str, Any]
         body |= {SHUFFLE: shuffle_in_words(guarantee)} if guarantee.trust is Trust.SHUFFLE else {}
         total = ledger.spent()
         body |= {"spent epsilon": total.epsilon, "at delta": total.delta, "composed by": total.how}
+        body["two neighbours are told apart with at most"] = chance_of_telling(
+            whole(ledger.under(ledger.adjacency))
+        )
         body["null-safe"] = ledger.null_safe
         body["spent under"] = {a.value: _spent_under(ledger, a) for a in USER_LEVEL}
         body["charges"] = [

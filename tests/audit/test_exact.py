@@ -17,7 +17,7 @@ from fedhist.channels.scalar import PiecewiseChannel, scalar_channel, scalar_law
 from fedhist.channels.sphere import SphereChannel, sphere_law
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.registry import load_builtin, own_protocols, protocols
-from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.guarantee import Trust, chance_of_telling, pure
 from simulations.audit.asked import asked_of
 from simulations.audit.exact import audit_exact, delta_curve, epsilon_at, excess, judge_channel
 from tests.audit.mechanisms import Warner, nearest
@@ -164,3 +164,11 @@ def test_every_local_query_of_the_registry_has_a_law_within_its_claim(name: str)
         assert found is not None, query.wire_name
         assert found.verdict == "consistent"
         assert found.certified > found.epsilon * 0.999
+        chance = (1 + found.curve[0][1]) / 2  # delta at epsilon = 0 is the total variation
+        assert 0.5 < chance <= chance_of_telling(query.release) * (1 + 1e-12)
+
+
+def test_one_bit_is_told_apart_as_often_as_is_said() -> None:
+    law = FiniteChannel.of([[3, 1], [1, 3]], "ab")
+    assert judge_channel(law, (math.log(3), 0.0), "a bit").curve[0][1] == 0.5
+    assert chance_of_telling(pure(math.log(3))) == pytest.approx(0.75, rel=1e-14)

@@ -12,6 +12,7 @@ from dp_accounting import (
     get_sigma_gaussian,
     rdp,
 )
+from scipy.special import ndtr
 
 from fedhist.privacy.guarantee import (
     EXACT,
@@ -20,6 +21,7 @@ from fedhist.privacy.guarantee import (
     Release,
     Trust,
     bounded_range,
+    chance_of_telling,
     check_budget,
     gaussian_multiplier,
     pure,
@@ -156,3 +158,28 @@ def test_bad_budgets() -> None:
         for bad in (-1.0, math.nan):
             with pytest.raises(ValueError, match="less than nothing"):
                 Release(**({"epsilon": 1.0} | {field: bad}))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 0.0), (1.0, 0.0), (3.0, 1e-3), (0.5, 0.2)])
+def test_the_worst_pair_is_told_apart_as_often_as_is_said(epsilon: float, delta: float) -> None:
+    """Randomized response that shows the record with probability delta attains the bound."""
+    keep = (1 - delta) / (1 + math.exp(-epsilon))
+    law = np.array([delta, keep, 1 - delta - keep, 0.0])
+    chance = np.maximum(law, law[::-1]).sum() / 2
+    assert chance_of_telling(Release(epsilon, delta)) == pytest.approx(chance, rel=1e-14)
+    expected = (math.exp(epsilon) + delta) / (math.exp(epsilon) + 1)
+    assert chance == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.1, 0.5, 1.0, 2.0, 4.0])
+def test_a_gaussian_is_told_apart_less_often_than_its_zcdp_says(mu: float) -> None:
+    """Phi(mu / 2) is exact; from rho alone follows up to 5% more, for large mu up to 15%."""
+    exact = float(ndtr(mu / 2))
+    rho = Release(math.inf, 1.0, mu * mu / 2)
+    assert exact < chance_of_telling(rho) < (1.05 if mu < 1 else 1.15) * exact
+    assert chance_of_telling(Release(math.inf, 1.0, mu * mu / 2, 0.1)) > exact + 0.1 * (1 - exact)
+
+
+def test_nothing_is_told_by_nothing_and_all_by_all() -> None:
+    assert chance_of_telling(EXACT) == 0.5
+    assert chance_of_telling(Release(math.inf)) == chance_of_telling(Release(1.0, 2.0)) == 1.0

@@ -15,7 +15,7 @@ from rich.console import Console
 from fedhist.base.errors import nearest
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of
-from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.guarantee import Trust, approximate, chance_of_telling
 from simulations.config.named_files import to_toml
 from simulations.populations.memory import Memory
 from simulations.reporting.numbers import number
@@ -49,7 +49,7 @@ NAMES = {
     Trust.LOCAL: "nobody trusted",
 }
 MODEST, WEAK = 4.0, 10.0
-"""From these epsilons on a promise is called modest (e^4 = 55 times likelier), and weak."""
+"""From these epsilons on a promise is called weak, and next to nothing."""
 WORDS = {"yes": "yes", "no": "no", "theory": "expected", "measured": "", "unavailable": "none"}
 
 Progress = Callable[[str, float], None]
@@ -119,7 +119,7 @@ class Decision(Shown):
 
     @cached_property
     def verdict(self) -> str:
-        """The answer in one or two sentences."""
+        """The answer in two or three sentences."""
         free, error = self._without_data()
         said = self._verdict()
         q = self.question
@@ -142,7 +142,7 @@ class Decision(Shown):
             said += f" with {NAMES[least.level]}"
             if last is not least and last.trial is not None:
                 said += f", and {write(last.trial.error)} with {NAMES[last.level]}"
-            return said + "."
+            return said + "." + self._strength(q.epsilon or math.inf, q.epsilon or math.inf)
         good = [f for f in found if f.x is not None]
         if not good:
             limit = f"an epsilon up to {HIGH:g}" if q.epsilon is None else "that many users"
@@ -153,20 +153,21 @@ class Decision(Shown):
         best = min(good, key=lambda f: f.x or math.inf)
         if best.x is not None and least.x is not None and best.x < 0.95 * least.x:
             said += f". With {NAMES[best.level]}: {self._x(best.x)}"
-        return said + "." + self._strength(least, best)
+        spent = [q.epsilon or f.x or math.inf for f in (least, best)]
+        return said + "." + self._strength(*spent)
 
-    def _strength(self, least: Finding, best: Finding) -> str:
-        """Say what a large epsilon is worth."""
-        if self.question.epsilon is not None or best.x is None or least.x is None:
-            return ""
-        if best.x >= WEAK:
+    def _strength(self, least: float, best: float) -> str:
+        """Say what an epsilon is worth: the one of the least trust that has an answer."""
+        if best >= WEAK:
             return (
                 f" From epsilon = {WEAK:g} on next to nothing is promised: more users are needed."
             )
-        if least.x >= MODEST:
-            x = number(least.x, 3)
-            return f" Epsilon = {x} is a weak promise: an outcome may be e^{x} times likelier."
-        return ""
+        chance = chance_of_telling(approximate(least, self.question.delta))
+        word = "is a weak promise" if least >= MODEST else "means"
+        return (
+            f" Epsilon = {number(least, 3)} {word}: who knows everything else tells two records of "
+            f"a user apart with a chance of at most {chance:.1%}."
+        )
 
     def _x(self, x: float | None) -> str:
         if self.question.epsilon is not None:
