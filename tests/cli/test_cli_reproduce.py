@@ -24,24 +24,15 @@ def test_a_reproduced_figure_ends_with_zero(fedhist: Command, tmp_path: Path) ->
     assert "PASS: most users have fewer than 200 samples" in answer.out
     assert "NOT PRIVATE" in answer.out
     assert (tmp_path / "f1" / "figure.png").exists()
-    assert max(len(line) for line in answer.out.splitlines() if "written" not in line) <= 80
 
 
-def test_a_quick_run_is_not_judged(fedhist: Command) -> None:
-    """Its sizes are too small: no verdict, and no failure either."""
-    answer = fedhist("reproduce", "figure2", "--quick")
-    assert answer.status == 0, answer.err
-    assert "PASS" not in answer.out
-    assert "FAIL" not in answer.out
-    assert "too small to be judged" in answer.out
-
-
-def test_the_default_folder_is_named_after_experiment_and_population(
-    fedhist: Command, tmp_path: Path
-) -> None:
-    """A second run replaces it."""
-    for _ in range(2):
-        assert fedhist("reproduce", "figure1", "--quick").status == 0
+def test_a_quick_run_is_not_judged(fedhist: Command, tmp_path: Path) -> None:
+    """Its sizes are too small. The folder has the names of experiment and population."""
+    for _ in range(2):  # the second replaces the first
+        answer = fedhist("reproduce", "figure1", "--quick")
+        assert answer.status == 0, answer.err
+        assert not {"PASS", "FAIL"} & set(answer.out.split())
+        assert "too small to be judged" in answer.out
     assert [f.name for f in (tmp_path / "results").iterdir()] == ["figure1-zipf"]
 
 
@@ -52,9 +43,6 @@ def test_a_file_of_ones_own_is_described_by_its_columns(fedhist: Command, tmp_pa
     mine = ("reproduce", "figure1", "--quick", "--population", "lastfm", "--data", "mine.csv")
     answer = fedhist(*mine, "--user", "who", "--item", "what", "--out", "f1")
     assert answer.status == 0, answer.err
-    answer = fedhist("reproduce", "figure1", "--user", "who")
-    assert answer.status == 2
-    assert "--user describes --data, which is not given" in answer.err
 
 
 def test_a_figure_that_is_not_reproduced_ends_with_five(fedhist: Command, tmp_path: Path) -> None:
@@ -64,51 +52,17 @@ def test_a_figure_that_is_not_reproduced_ends_with_five(fedhist: Command, tmp_pa
     answer = fedhist("reproduce", "figure1", *arguments, "--out", "f1")
     assert answer.status == 5
     assert "FAIL" in answer.out
-    assert "cause: unknown" in answer.out
     assert "FAIL" in (tmp_path / "f1" / "result.json").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (("figur1",), "did you mean 'figure1'"),
-        (("figure1", "--population", "zpf"), "it runs on zipf, sentiment140, snap, lastfm"),
-        (("figure1", "--population", "snap"), "snap.stanford.edu/data/loc-gowalla.html"),
-        (("figure1", "--population", "snap"), "--population zipf"),
-        (("figure1", "--population", "lastfm"), "grouplens.org/datasets/hetrec-2011"),
-        (("figure1", "--set", "belo=3"), "did you mean 'below'"),
-        (("figure1", "--seed", "-3"), "seed must be a non-negative integer, got -3"),
-    ],
-)
-def test_wrong_usage_ends_with_two(
-    fedhist: Command, arguments: tuple[str, ...], why: str, tmp_path: Path
+@pytest.mark.parametrize("out", [".", "/proc/none/f1"])
+def test_a_folder_that_cannot_be_written_is_noticed_before_anything_is_measured(
+    out: str, fedhist: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And says what to do."""
-    answer = fedhist("reproduce", *arguments)
-    assert answer.status == 2
-    assert why in " ".join(answer.err.split())
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_foreign_folder_is_refused_before_anything_is_measured(
-    fedhist: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody waits minutes to be told."""
+    """One holds somebody's file, the other cannot be made."""
     (tmp_path / "notes.txt").touch()
     monkeypatch.setattr("simulations.experiments.figure1.run", lambda _: pytest.fail("measured"))
-    answer = fedhist("reproduce", "figure1", "--out", ".")
-    assert answer.status == 2
-    assert "left alone" in answer.err
-
-
-def test_a_place_that_cannot_be_written_is_noticed_before_anything_is_measured(
-    fedhist: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody waits minutes for an error."""
-    monkeypatch.setattr("simulations.experiments.figure1.run", lambda _: pytest.fail("measured"))
-    answer = fedhist("reproduce", "figure1", "--out", "/proc/none/f1")
-    assert answer.status == 2
-    assert "cannot be written" in answer.err
+    assert fedhist("reproduce", "figure1", "--out", out).status == 2
 
 
 def test_a_result_that_cannot_be_written_after_all_ends_with_one(

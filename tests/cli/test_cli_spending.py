@@ -49,7 +49,6 @@ def test_a_cap_is_refused_before_anything_is_asked(fedhist: Command, run: Comman
     before = Path("book.json").read_bytes()
     answer = run("--ledger", "book.json", "--set", "protocol.asked=asked", "--out", "b")
     assert answer.status == 3
-    assert "refused:" in answer.err
     assert "the cap is 1.5" in answer.err
     assert not Path("asked").exists()
     assert not Path("b").exists()
@@ -73,15 +72,11 @@ def test_repeats_beyond_the_cap_are_refused_before_anything_is_asked(
     assert DataLedger("book.json").total()[0] == 0
 
 
-def test_repeats_are_spent_one_by_one(fedhist: Command, run: Command) -> None:
-    assert run("--ledger", "book.json", "--repeats", "3").status == 0
-    assert states() == ["spent"] * 3
-
-
 def test_a_reservation_stays_after_a_crash(fedhist: Command, run: Command) -> None:
-    answer = run("--ledger", "book.json", "--set", "protocol.ending=crash")
-    assert answer.status == 1
-    assert states() == ["reserved"]
+    """Of several repeats, the one that asked."""
+    options = ("--ledger", "book.json", "--repeats", "3")
+    assert run(*options, "--set", "protocol.ending=crash").status == 1
+    assert states() == ["reserved", "refused", "refused"]
     assert DataLedger("book.json").total()[0] == pytest.approx(1.0)
     shown = fedhist("ledger", "book.json")
     assert "reserved" in shown.out
@@ -92,17 +87,9 @@ def test_a_crash_before_anybody_was_asked_gives_everything_back(
     fedhist: Command, run: Command
 ) -> None:
     options = ("--ledger", "book.json", "--repeats", "2", "--set", "protocol.ending=early")
-    answer = run(*options)
-    assert answer.status == 1
-    assert "before it asked" in answer.err
+    assert run(*options).status == 1
     assert states() == ["refused", "refused"]
     assert DataLedger("book.json").total()[0] == 0
-
-
-def test_of_several_repeats_only_the_one_that_asked_stays(fedhist: Command, run: Command) -> None:
-    answer = run("--ledger", "book.json", "--repeats", "3", "--set", "protocol.ending=crash")
-    assert answer.status == 1
-    assert states() == ["reserved", "refused", "refused"]
 
 
 def test_a_journal_keeps_its_line_after_a_crash_before_anybody_was_asked(
@@ -115,33 +102,27 @@ def test_a_journal_keeps_its_line_after_a_crash_before_anybody_was_asked(
     assert states() == ["reserved"]
 
 
-def test_too_many_replies_are_refused_before_anything_is_reserved(
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--set", "run.min_replies=9"),
+        ("--runtime", "ray", "--set", "run.clients=aggregate"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_is_reserved(
+    run: Command, options: tuple[str, ...]
+) -> None:
+    assert run(*options, "--ledger", "book.json").status == 2
+    assert not Path("book.json").exists()
+
+
+def test_a_run_that_goes_on_from_its_journal_is_counted_once(
     fedhist: Command, run: Command
 ) -> None:
-    answer = run("--ledger", "book.json", "--set", "run.min_replies=9")
-    assert answer.status == 2
-    assert "min_replies must be at most the number of nodes, 3, got 9" in " ".join(
-        answer.err.split()
-    )
-    assert not Path("book.json").exists()
-
-
-def test_sums_on_ray_are_refused_with_the_way_out(fedhist: Command, run: Command) -> None:
-    answer = run("--runtime", "ray", "--set", "run.clients=aggregate", "--ledger", "book.json")
-    assert answer.status == 2
-    assert "fedhist run --runtime inline" in " ".join(answer.err.split())
-    assert not Path("book.json").exists()
-
-
-@pytest.mark.parametrize("cap", ["1", "9"])
-def test_a_run_that_goes_on_from_its_journal_is_counted_once(
-    fedhist: Command, run: Command, cap: str
-) -> None:
-    fedhist("ledger", "book.json", "--cap-epsilon", cap)
+    fedhist("ledger", "book.json", "--cap-epsilon", "1")
     options = ("--ledger", "book.json", "--set", "run.journal=journal", "--seed", "3")
     options += ("--set", "protocol.ending=once", "--set", "protocol.asked=asked")
-    answer = run(*options)
-    assert answer.status == 1
+    assert run(*options).status == 1
     assert states() == ["reserved"]
     for _ in range(2):  # the second repeats a run that is settled
         assert run(*options).status == 0
@@ -174,8 +155,7 @@ def test_a_journal_that_is_put_back_is_another_release(fedhist: Command, run: Co
     fedhist("ledger", "book.json", "--cap-epsilon", "1")
     options = ("--ledger", "book.json", "--set", "run.journal=journal", "--seed", "3")
     options += ("--set", "protocol.ending=once", "--set", "protocol.asked=asked")
-    answer = run(*options)
-    assert answer.status == 1
+    assert run(*options).status == 1
     shutil.copytree("journal", "older")
     assert run(*options).status == 0
     shutil.rmtree("journal")
@@ -228,25 +208,19 @@ def test_a_run_that_ended_without_a_charge_may_have_published_n(tmp_path: Path) 
         book.total(ADD_REMOVE)
 
 
-def test_the_table_fits(fedhist: Command, run: Command) -> None:
-    fedhist("ledger", "book.json", "--cap-epsilon", "9", "--cap-delta", "1e-4")
-    run("--ledger", "book.json", "--protocol.adjacency", "add-remove-user")
-    shown = fedhist("ledger", "book.json")
-    assert max(map(len, shown.out.splitlines())) <= 80
-    assert "add-remove-user" in shown.out
-    assert "at delta = 0.0001; the cap is 9" in shown.out
-
-
 def test_what_is_not_a_ledger_is_not_touched(fedhist: Command, run: Command) -> None:
     assert fedhist("ledger", "absent.json").status == 2
     Path("book.json").write_text('{"a": 1}')
-    for answer in (fedhist("ledger", "book.json"), run("--ledger", "book.json")):
-        assert answer.status == 2
-        assert "is not a ledger" in answer.err
+    assert fedhist("ledger", "book.json").status == run("--ledger", "book.json").status == 2
     assert Path("book.json").read_text() == '{"a": 1}'
     assert fedhist("ledger", "book.json", "--cap-epsilon", "1").status == 2
     assert fedhist("ledger", "new.json", "--cap-epsilon", "-1").status == 2
     assert not Path("new.json").exists()
+    book = booked(Path("whole.json"), ZERO_OUT)
+    whole = json.loads(book.path.read_text())
+    for changed in ({"format": 9}, {"spendings": [{"when": "now"}]}, {"cap": {"epsilon": -1.0}}):
+        book.path.write_text(json.dumps(whole | changed))
+        assert fedhist("ledger", book.path).status == 2
 
 
 def test_processes_cannot_pass_a_cap_together(fedhist: Command, tmp_path: Path) -> None:
@@ -294,16 +268,6 @@ def booked(path: Path, *adjacencies: Adjacency) -> DataLedger:
     return book
 
 
-def test_a_file_that_is_no_ledger_is_refused(fedhist: Command, tmp_path: Path) -> None:
-    book = booked(tmp_path / "book.json", ZERO_OUT)
-    whole = json.loads(book.path.read_text())
-    for changed in ({"format": 9}, {"spendings": [{"when": "now"}]}, {"cap": {"epsilon": -1.0}}):
-        book.path.write_text(json.dumps(whole | changed))
-        with pytest.raises(ValueError, match="is not a ledger"):
-            book.read()
-        assert fedhist("ledger", book.path).status != 0
-
-
 ZERO_OUT, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER
 ADD_REMOVE = Adjacency.ADD_REMOVE_USER
 
@@ -312,7 +276,6 @@ ADD_REMOVE = Adjacency.ADD_REMOVE_USER
     ("adjacencies", "under", "total"),
     [
         ([ADD_REMOVE] * 2, ADD_REMOVE, 1.0),
-        ([ZERO_OUT] * 2, ZERO_OUT, 1.0),
         ([REPLACE] * 2, REPLACE, 1.0),
         ([ADD_REMOVE, ZERO_OUT], ZERO_OUT, 1.5),
         ([ADD_REMOVE, REPLACE], REPLACE, 1.5),
@@ -367,22 +330,10 @@ def test_public_n_and_a_line_under_add_remove_have_no_total_under_add_remove(
     assert [s.null_safe for s in book.read()[1]] == [False, True]
     with pytest.raises(NoTotalError, match="zero-out-user says nothing under add-remove-user"):
         book.total(ADD_REMOVE)
-    one = json.loads((tmp_path / "0" / "ledger.json").read_text())
-    assert one["null-safe"] is False
-    assert "says nothing" in one["spent under"]["add-remove-user"]["no total"]
-    each = one["spent under"]["zero-out-user"]["charges"]
-    twice = one["spent under"]["replace-user"]["charges"]
-    assert [c["rho"] for c in twice] == pytest.approx([2 * c["rho"] for c in each])
     # what the charges tell is kept: a Gaussian histogram costs 2 rho, not two steps
     line = book.read()[1][0]
     assert line.under(REPLACE).rho == pytest.approx(2 * line.rho)
-    shown = " ".join(fedhist("ledger", path).out.split())
-    assert "released, zero-out-user: epsilon" in shown
-    assert "the same, add-remove-user: no total" in shown
-    assert "the same, replace-user: epsilon" in shown
-    refused = fedhist("ledger", path, "--adjacency", "add-remove-user")
-    assert refused.status != 0
-    assert "zero-out-user says nothing under add-remove-user" in " ".join(refused.err.split())
+    assert fedhist("ledger", path, "--adjacency", "add-remove-user").status != 0
 
 
 def test_a_journal_is_checked(fedhist: Command, tmp_path: Path) -> None:

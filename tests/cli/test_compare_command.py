@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Command
+from commands import PLUGIN, Command
 
 import simulations.studies.compared as compared
-from simulations.cli.terminal import GONE
 from simulations.studies.study import Study
 
 STUDY = """
@@ -64,18 +63,14 @@ def test_the_usual(asked: Any, tmp_path: Path) -> None:
     assert (comparison.epsilon, len(comparison.seeds)) == (1.0, 4)
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (["--workers", 3], {"workers": 3}),
-        (["--ray-address", "here:1"], {"workers": None, "address": "here:1"}),
-        (["--ray-address", "here:1", "--workers", 2], {"workers": 2, "address": "here:1"}),
-        (["--force"], {"force": True}),
-    ],
-)
-def test_where_it_runs(asked: Any, options: list[object], expected: dict[str, Any]) -> None:
-    found = asked(*options)
-    assert {k: found[k] for k in expected} == expected
+def test_where_it_runs(asked: Any) -> None:
+    for options, expected in (
+        (["--workers", 3], (3, None, False)),
+        (["--ray-address", "here:1"], (None, "here:1", False)),
+        (["--ray-address", "here:1", "--workers", 2, "--force"], (2, "here:1", True)),
+    ):
+        found = asked(*options)
+        assert (found["workers"], found["address"], found["force"]) == expected
 
 
 def test_what_is_asked(asked: Any, tmp_path: Path) -> None:
@@ -93,17 +88,7 @@ def test_what_is_asked(asked: Any, tmp_path: Path) -> None:
     }  # fmt: skip
     samples = comparison("--data", data, "--user", "who", "--value", "x").population
     assert samples == {"kind": "samples", "path": str(data), "user": "who", "value": "x"}
-    plugin = Path(__file__).with_name("endings.py")
-    assert comparison("--plugin", plugin).run.plugins == (str(plugin),)
-
-
-def test_seeds_are_of_grids_too(fedhist: Command, tmp_path: Path) -> None:
-    path = tmp_path / "grid.toml"
-    path.write_text(STUDY.replace("[compare]", '[sweep]\n"protocol.clip" = [4, 5]\n[compare]'))
-    body = json.loads(fedhist("compare", path, "--seeds", 2, "--json").out)
-    assert [(x["setting"], x["rank"], len(x["keys"])) for x in body["lines"]] == [
-        ({"protocol.clip": c}, 1, 2) for c in (4, 5)
-    ]
+    assert comparison("--plugin", PLUGIN).run.plugins == (str(PLUGIN),)
 
 
 def test_json_is_the_folders(fedhist: Command, study: Path, tmp_path: Path) -> None:
@@ -114,29 +99,6 @@ def test_json_is_the_folders(fedhist: Command, study: Path, tmp_path: Path) -> N
     assert len(records) == 4
     assert body == json.loads((tmp_path / "out" / "result.json").read_text())
     assert body == json.loads(fedhist("show", folder, "--json").out)
-
-
-def test_bad_input(fedhist: Command, study: Path, tmp_path: Path) -> None:
-    for arguments, told in (
-        (["compare", "no-such"], "unknown study 'no-such'"),
-        (["compare", "histogran"], "did you mean 'histogram'"),
-        (["compare", tmp_path / "no.toml"], "no such study file"),
-        (["compare", study, "--user", "x"], "--user describes --data"),
-        (["show", tmp_path], "no command of fedhist wrote it"),
-        (["show", tmp_path / "no"], "no such folder"),
-        (["list", "protocol"], "did you mean 'protocols'"),
-        (["list", "studies", "maen"], "did you mean 'mean'"),
-    ):
-        answer = fedhist(*arguments)
-        assert answer.status == 2
-        assert told in answer.err, answer.err
-
-
-@pytest.mark.parametrize("name", GONE)
-def test_a_command_that_is_gone_names_the_one_to_use(fedhist: Command, name: str) -> None:
-    answer = fedhist(name, "whatever")
-    assert answer.status == 2
-    assert f"{name} is gone: write {GONE[name].split()[0]}" in answer.err
 
 
 # -- show ------------------------------------------------------------------------------------------
@@ -186,12 +148,9 @@ def test_every_folder_is_shown(fedhist: Command, tmp_path: Path) -> None:
 # -- list and new ----------------------------------------------------------------------------------
 
 
-def test_list(fedhist: Command, tmp_path: Path) -> None:
+def test_list(fedhist: Command) -> None:
+    """What can be run, and one of each whole."""
     every = json.loads(fedhist("list", "--json").out)
-    assert "mean" in every["protocols"]
-    assert "quickstart" in every["configurations"]
-    assert {"histogram", "corrupted", "shoppers"} <= set(every["studies"])
-    assert "figure1" in every["experiments"]
     for kind, name, told in (
         ("protocols", "mean", "samples_per_user"),
         ("configurations", "quickstart", "[population]"),
@@ -199,10 +158,10 @@ def test_list(fedhist: Command, tmp_path: Path) -> None:
         ("studies", "shoppers", "[decide]"),
         ("experiments", "figure1", "population"),
     ):
+        assert name in every[kind]
         assert name in fedhist("list", kind).out
         assert told in fedhist("list", kind, name).out
-    plugin = Path(__file__).with_name("endings.py")
-    rows = json.loads(fedhist("list", "protocols", "--plugin", plugin, "--json").out)["rows"]
+    rows = json.loads(fedhist("list", "protocols", "--plugin", PLUGIN, "--json").out)["rows"]
     assert "test-ending" in {r["protocol"] for r in rows}
 
 
@@ -216,4 +175,4 @@ def test_new(fedhist: Command, tmp_path: Path) -> None:
     assert fedhist("new", "my-mean", "--out", "here").status == 2
     assert fedhist("new", "my-mean", "--out", "here", "--force").status == 0
     assert "holders" in (tmp_path / "here" / "my_mean.py").read_text()
-    assert "must be one of items, samples" in fedhist("new", "x", "--of", "cats").err
+    assert fedhist("new", "x", "--of", "cats").status == 2
