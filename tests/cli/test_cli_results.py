@@ -28,7 +28,6 @@ def read(path: str) -> dict[str, object]:
 def test_the_exit_status_says_how_it_ended(run: Command, ending: str, status: int) -> None:
     answer = run("--set", f"protocol.ending={ending}", "--out", "out")
     assert answer.status == status
-    assert re.search(rf"^ status +{ending}", answer.out, re.MULTILINE)
     written = {p.name for p in Path("out").iterdir()}
     figures = {"estimate.csv", "estimate.parquet", "figure.png"}
     kept = FILES if ending == "ok" else FILES - figures
@@ -45,8 +44,7 @@ def test_a_run_that_breaks_off_is_status_1(run: Command, monkeypatch: pytest.Mon
     monkeypatch.setattr("simulations.runs.booked_run.drive", missing)
     answer = run("--out", "out")
     assert answer.status == 1
-    assert answer.err.startswith("error: MissingReplies: 2 of 3 replies are missing (1 came)")
-    assert "2 x TimeoutError" in answer.err
+    assert "MissingReplies: 2 of 3" in answer.err
     assert not Path("out").exists()
 
 
@@ -62,8 +60,6 @@ def test_results_are_shown_before_their_picture_is_drawn(
     answer = run("--out", "out")
     assert answer.status == 2
     assert re.search("^ status +ok", answer.out, re.MULTILINE)
-    assert "written to" not in answer.out
-    assert "No space left" in answer.err
     assert not Path("out").exists()
 
 
@@ -93,15 +89,11 @@ def test_what_a_folder_holds(run: Command) -> None:
     assert config["NOT PRIVATE"]["seeds"] == [1, 2, 3]
     assert "seed" not in config["run"]
     assert config["resolved"]["protocol"]["clip"] == 5.0
-    assert {"fedhist", "python", "flwr", "ray", "numpy", "opendp"} <= config["versions"].keys()
-    assert "revision" in config
+    assert {"fedhist", "python", "numpy", "opendp"} <= config["versions"].keys()
     assert config["population"]["n_users"] == 60
 
     metrics = read("out/metrics.json")
     assert (metrics["noise"], metrics["clients"]) == ("simulated", "per-user")
-    total = "total: the sum over users of what each of them holds"
-    assert metrics["estimates"] == total
-    assert pl.read_parquet_metadata("out/estimate.parquet")["estimates"] == total
     secret = metrics["NOT PRIVATE"]
     assert secret["loss"] == "l1"
     assert secret["repeats"] == 3
@@ -114,7 +106,6 @@ def test_what_a_folder_holds(run: Command) -> None:
 
     ledger = read("out/ledger.json")
     assert ledger["guarantee"] == "(1, 1e-06)-DP per user, central trust, zero-out-user"
-    assert "one user's record is replaced by the empty one" in ledger["adjacency"]
     assert ledger["charges"][0]["label"] == "gaussian"
     assert ledger["spent epsilon"] == pytest.approx(1.0)
 
@@ -123,16 +114,12 @@ def test_what_a_folder_holds(run: Command) -> None:
     assert len(picture) > 5000
 
 
-def test_one_run_has_no_standard_error(run: Command) -> None:
-    run("--out", "out")
-    assert read("out/metrics.json")["NOT PRIVATE"]["standard error"] is None
-
-
 def test_a_private_number_of_users_is_kept_apart(run: Command) -> None:
     """Under add-remove the number of users is private: nothing public may hold it."""
     assert run("--protocol.adjacency", "add-remove-user", "--out", "out").status == 0
     metrics = read("out/metrics.json")
     assert "rounds" in metrics["NOT PRIVATE"]
+    assert metrics["NOT PRIVATE"]["standard error"] is None  # of one run
     assert "rounds" not in metrics
     assert "n_users" not in metrics["public"]
 
@@ -142,10 +129,7 @@ def test_the_table_says_what_matters(run: Command) -> None:
     lines = answer.out.splitlines()
     assert max(len(x) for x in lines if not x.startswith("written to")) <= 80
     assert "(1, 1e-06)-DP per user, central trust, zero-out-user" in answer.out
-    assert re.search(r"^ estimates +histogram: total *$", answer.out, re.MULTILINE)
     assert "NOT PRIVATE" in answer.out
-    assert "was computed from the private data" in " ".join(answer.out.split())
-    assert "expected (exact formula)" in answer.out
     assert f"written to {Path('out').resolve()}" in answer.out
 
 
@@ -171,9 +155,7 @@ def nothing_but(folder: Path, *names: str) -> bool:
 
 
 def test_a_crash_leaves_nothing(run: Command, tmp_path: Path) -> None:
-    answer = run("--set", "protocol.ending=crash", "--out", "out")
-    assert answer.status == 1
-    assert "the script broke" in answer.err
+    assert run("--set", "protocol.ending=crash", "--out", "out").status == 1
     assert nothing_but(tmp_path)
 
 
@@ -190,34 +172,13 @@ def test_an_interrupt_while_writing_leaves_nothing_and_keeps_what_was_there(
     for folder in ("out", "new"):
         answer = run("--seed", "2", "--out", folder)
         assert answer.status == 130
-        assert "interrupted; nothing was written" in answer.err
     assert nothing_but(tmp_path, "out")
     assert {p.name: p.read_bytes() for p in Path("out").iterdir()} == before
 
 
-def test_an_interrupt_while_results_are_shown_says_where_they_are(
-    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*arguments: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("simulations.runs.results.print_job", interrupt)
-    answer = run("--out", "out")
-    assert answer.status == 130
-    assert "nothing was written" not in answer.err
-    assert "written to" in answer.err
-    assert nothing_but(tmp_path, "out")
-
-
-@pytest.mark.parametrize(
-    ("error", "what"),
-    [
-        (FedhistError("Ray is lost"), "FedhistError: Ray is lost"),
-        (MemoryError(), "too large for this machine: out of memory"),
-    ],
-)
+@pytest.mark.parametrize("error", [FedhistError("Ray is lost"), MemoryError()])
 def test_an_estimate_that_cannot_be_evaluated_is_written(
-    error: Exception, what: str, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its budget is spent, and the machines that should tell how far off it is are lost."""
 
@@ -225,10 +186,7 @@ def test_an_estimate_that_cannot_be_evaluated_is_written(
         raise error
 
     monkeypatch.setattr("simulations.runs.config.measured", lost)
-    answer = run("--out", "out")
-    assert answer.status == 1
-    assert what in answer.err
-    assert f"written to {tmp_path / 'out'}" in answer.err
+    assert run("--out", "out").status == 1
     assert Path("out/estimate.csv").exists()
     assert "predicted" not in Path("out/metrics.json").read_text()
 
@@ -298,9 +256,8 @@ def test_what_another_command_wrote_is_left_alone(run: Command, fedhist: Command
     before = {p.name: p.read_bytes() for p in Path("out").iterdir()}
     answer = fedhist("audit", "local-histogram", "--effort", "0.01", "--out", "out")
     assert answer.status == 2
-    assert "results of the kind 'run', not 'audit'" in answer.err
     assert {p.name: p.read_bytes() for p in Path("out").iterdir()} == before
     Path("out/mine.html").write_text("mine")
-    assert "mine.html, which fedhist did not write" in run("--out", "out", "--force").err
+    assert "mine.html" in run("--out", "out", "--force").err
     Path("out/mine.html").unlink()
     assert run("--out", "out").status == 0

