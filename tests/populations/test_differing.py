@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from fedhist.users.batch import Users
 from simulations.populations import population
@@ -90,18 +89,6 @@ def test_items_of_differing_users(users: str) -> None:
     assert f"users {users}" in loaded.title
 
 
-@pytest.mark.parametrize(("a", "b"), [(1.0, 3.0), (2.0, 5.0)])
-def test_beta_densities(a: float, b: float) -> None:
-    spec = population("density", n_users=500, samples_per_user=20, density="beta", beta=[a, b])
-    assert isinstance(spec, DensitySamples)
-    x = spec.load().users.reals.values[:, 0]
-    assert scipy.stats.kstest(x, scipy.stats.beta(a, b).cdf).pvalue > 1e-6
-    cells = spec.on_grid(8)
-    assert cells == pytest.approx(8 * np.diff(scipy.stats.beta(a, b).cdf(np.arange(9) / 8)))
-    with pytest.raises(ValueError, match="no trigonometric series"):
-        _ = spec.exact
-
-
 @pytest.mark.parametrize("users", ["dirichlet", "two-clusters", "outliers"])
 def test_densities_of_differing_users(users: Any) -> None:
     given: dict[str, Any] = {"n_users": 4000, "samples_per_user": [5, 20], "density": "beta"}
@@ -130,10 +117,8 @@ def test_densities_of_differing_users(users: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "wrong", "message"),
     [
-        ("gaussian", {"users": "gamma"}, "gamma"),
         ("gaussian", {"users": "outliers", "user_spread": 0.3}, r"1\.30767, outside \[-1, 1\]"),
         ("two-point", {"users": "two-clusters", "user_spread": 0.8}, r"outside \[-0.75, 0.75\]"),
-        ("gaussian", {"user_spread": 0.0}, "user_spread must be positive, got 0"),
         ("density", {"users": "normal"}, "normal"),
         ("density", {"density": "beta", "beta": [1.0, 0.0]}, "beta"),
         ("zipf", {"users": "dirichlet", "concentration": 0.0, "d": 3}, "concentration"),

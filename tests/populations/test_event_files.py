@@ -54,32 +54,18 @@ def check(loaded: Loaded) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "separator"), [("a.csv", ","), ("a.tsv", "\t"), ("A.TXT", "\t"), ("v1.2.tab", "\t")]
+    ("name", "separator"), [("a.csv", ","), ("A.TXT", "\t"), ("v1.2.tab", "\t"), ("a.dat", ";")]
 )
-def test_separator_from_the_extension(tmp_path: Path, name: str, separator: str) -> None:
-    path = tmp_path / name
+def test_separators_and_gzip(tmp_path: Path, name: str, separator: str) -> None:
+    """From the extension, or given; what is packed is known by its content."""
+    path, more = tmp_path / name, {"separator": ";"} if separator == ";" else {}
     path.write_text(text(separator))
-    check(load(path))
-    zipped = tmp_path / (name + ".gz")
-    zipped.write_bytes(gzip.compress(text(separator).encode()))
-    check(load(zipped))
-
-
-def test_given_separator_and_unknown_extension(tmp_path: Path) -> None:
-    path = tmp_path / "a.dat"
-    path.write_text(text(";"))
-    check(load(path, separator=";"))
-    with pytest.raises(PopulationError, match="set separator"):
-        load(path)
-
-
-def test_gzip_is_recognized_by_its_content(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes(gzip.compress(text().encode()))
-    check(load(path))
-    path.write_bytes(gzip.compress(text().encode())[:-20])
-    with pytest.raises(PopulationError, match=r"a\.csv"):
-        load(path)
+    check(load(path, **more))
+    path.write_bytes(gzip.compress(text(separator).encode()))
+    check(load(path, **more))
+    if more:
+        with pytest.raises(PopulationError, match="set separator"):
+            load(path)
 
 
 def test_positions_with_and_without_header(tmp_path: Path) -> None:
@@ -88,7 +74,7 @@ def test_positions_with_and_without_header(tmp_path: Path) -> None:
     check(load(path, user=0, item=1, count=2, header=False))
     path.write_text(text())
     check(load(path, user=0, item="item", count=2))
-    with pytest.raises(PopulationError, match="no column 3: there are 3, from 0"):
+    with pytest.raises(PopulationError, match="no column 3"):
         load(path, count=3)
     with pytest.raises(PopulationError, match="column 'user' needs a header"):
         load(path, header=False)
@@ -99,60 +85,36 @@ def test_parquet(tmp_path: Path) -> None:
     pl.DataFrame(ROWS, schema=["user", "item", "n"], orient="row").write_parquet(path)
     check(load(path))
     check(load(path, user=0, item=1, count=2))
-    with pytest.raises(PopulationError, match="no column 'itm'; did you mean 'item'"):
-        load(path, item="itm")
-    path.write_bytes(b"not parquet at all")
-    with pytest.raises(PopulationError, match="not a Parquet file"):
-        load(path)
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf8-lossy", "utf-8-sig"])
 def test_encodings(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "a.csv"
-    body = "user,item\nJosé,café\nann,tea\n"
+    body = "user,item,n\nJosé,café, 2.0 \nann,tea,1e1\nann,tea,+4\n"
     path.write_bytes(body.encode("utf8" if encoding == "utf8-lossy" else encoding))
-    loaded = load(path, count=None, encoding=encoding)
-    assert by_name(loaded.users, ["José", "ann"]) == {"José": {"café": 1}, "ann": {"tea": 1}}
+    loaded = load(path, encoding=encoding)
+    assert by_name(loaded.users, ["José", "ann"]) == {"José": {"café": 2}, "ann": {"tea": 14}}
+    if encoding == "latin-1":
+        for wrong, why in (("utf8", '"latin-1"'), ("utf-16", "not utf-16 text")):
+            with pytest.raises(PopulationError, match=why):
+                load(path, encoding=wrong)
 
 
-def test_wrong_encoding(tmp_path: Path) -> None:
+def test_quotes_and_windows_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_bytes("user,item\nJosé,café\n".encode("latin-1"))
-    with pytest.raises(PopulationError, match=r'a\.csv: .*utf-8.*set encoding = "latin-1"'):
-        load(path, count=None)
-    assert list(load(path, count=None, encoding="utf8-lossy").users.vocabulary) == ["caf\ufffd"]
-    with pytest.raises(PopulationError, match="not utf-16 text"):
-        load(path, count=None, encoding="utf-16")
-
-
-def test_byte_order_mark_quotes_and_windows_lines(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes(b'\xef\xbb\xbf"user",item\r\n"a ""b"", c","x\ny"\r\nann,tea\r\n')
+    path.write_bytes(b'"user",noise,item\r\n"a ""b"", c",?,"x\ny"\r\nann,,tea\r\n')
     got = by_name(load(path, count=None).users, ['a "b", c', "ann"])
     assert got == {'a "b", c': {"x\ny": 1}, "ann": {"tea": 1}}
     path.write_text('a"b,x\n"c,y\n')
-    got = by_name(
-        load(path, user=0, item=1, count=None, header=False, quote="").users, ['a"b', '"c']
-    )
-    assert got == {'a"b': {"x": 1}, '"c': {"y": 1}}
-
-
-def test_unused_columns_and_one_column_for_both(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("user,noise,item\nann,???,tea\nbob,,rye\n")
-    assert by_name(load(path, count=None).users, ["ann", "bob"])["bob"] == {"rye": 1}
-    assert by_name(load(path, item="user", count=None).users, ["ann", "bob"])["bob"] == {"bob": 1}
+    loaded = load(path, user=0, item=1, count=None, header=False, quote="")
+    assert by_name(loaded.users, ['a"b', '"c']) == {'a"b': {"x": 1}, '"c': {"y": 1}}
 
 
 @pytest.mark.parametrize(
     ("line", "fault", "shown"),
     [
-        ("ann,tea,x", "bad count", "'ann, tea, x'"),
-        ("ann,tea,-1", "bad count", "-1'"),
-        ("ann,tea,1.5", "bad count", "1.5'"),
         ("ann,tea,1e300", "bad count", "1e300'"),
         ("ann,tea,1,2", "too many fields", "'ann, tea, 1'"),
-        ("ann,tea,1,2,3,4", "too many fields", "'ann, tea, 1'"),
     ],
 )
 def test_bad_rows(tmp_path: Path, line: str, fault: str, shown: str) -> None:
@@ -168,56 +130,38 @@ def test_bad_rows(tmp_path: Path, line: str, fault: str, shown: str) -> None:
     assert loaded.dropped == {fault: 1}
 
 
-@pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
         (",tea,1", "missing user"),
-        ('"",tea,1', "missing user"),
         ("ann,,1", "missing item"),
         ("ann,tea,", "missing count"),
         ("ann,tea", "missing count"),
-        ("ann,tea,nan", "missing count"),
-        (",tea,x", "missing user"),
     ],
 )
-def test_rows_that_lack_something_are_left_out(
-    tmp_path: Path, line: str, fault: str, skip: bool
-) -> None:
+def test_rows_that_lack_something_are_left_out(tmp_path: Path, line: str, fault: str) -> None:
     path = tmp_path / "a.csv"
     lines = text().splitlines()
     path.write_text("\n".join([*lines[:3], line, *lines[3:]]) + "\n")
-    loaded = load(path, skip_bad_rows=skip)
+    loaded = load(path)
     assert by_name(loaded.users, ["ann", "bob", "日本"]) == EXPECTED
     assert loaded.dropped == {fault: 1}
 
 
-def test_counts_in_many_spellings(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("user,item,n\na,x, 1 \na,x,2.0\na,x,1e1\na,x,+4\na,x,0\n")
-    assert by_name(load(path).users, ["a"]) == {"a": {"x": 17}}
-
-
 def test_empty_files(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("")
-    with pytest.raises(PopulationError, match=r"a\.csv: no rows"):
-        load(path)
-    path.write_text("user,item,n\n")
-    with pytest.raises(PopulationError, match=r"a\.csv: no rows"):
-        load(path)
+    for body in ("", "user,item,n\n"):
+        path.write_text(body)
+        with pytest.raises(PopulationError, match=r"a\.csv: no rows"):
+            load(path)
 
 
 def test_missing_file_and_columns(tmp_path: Path) -> None:
     (tmp_path / "events.csv").write_text("user,item,item\na,x,y\n")
-    with pytest.raises(PopulationError, match=r"no such file: .*event\.csv \(there is events\.csv"):
+    with pytest.raises(PopulationError, match=r"event\.csv \(there is events\.csv"):
         load(tmp_path / "event.csv")
-    with pytest.raises(PopulationError, match="no such file"):
-        load(tmp_path / "nowhere" / "event.csv")
     with pytest.raises(PopulationError, match="several columns 'item'"):
         load(tmp_path / "events.csv", count=None)
-    with pytest.raises(PopulationError, match="no column 'usr'; did you mean 'user'"):
-        load(tmp_path / "events.csv", user="usr", item=1, count=None)
 
 
 def test_unclosed_quote(tmp_path: Path) -> None:
@@ -234,12 +178,7 @@ def test_top_breaks_ties_by_bytes_and_keeps_the_users_items(tmp_path: Path) -> N
     path = tmp_path / "a.csv"
     lines = ["a,z,5", "b,é,2", "a,b,2", "b,B,2", "a,rare,1", "b,z,1"]
     path.write_text("user,item,n\n" + "\n".join(lines))
-    for d, expected in [
-        (1, ["z"]),
-        (2, ["B", "z"]),
-        (3, ["B", "b", "z"]),
-        (4, ["B", "b", "z", "é"]),
-    ]:
+    for d, expected in [(2, ["B", "z"]), (4, ["B", "b", "z", "é"])]:
         loaded = load(path, top=d)
         assert loaded.domain is not None
         assert list(loaded.domain) == expected
@@ -258,16 +197,11 @@ def test_public_domain_from_a_file(tmp_path: Path) -> None:
     assert list(loaded.domain or ()) == ["tea", "nobody's", "é"]
     assert loaded.not_private == ()
     assert "rye" in loaded.users.vocabulary  # the client half drops it, not the loader
-    names.write_text("tea\nrye\ntea\n")
-    with pytest.raises(PopulationError, match="'tea' stands on line 1 and on line 3"):
-        load(path, domain=names)
-    names.write_text("\n")
-    with pytest.raises(PopulationError, match="the domain is empty"):
-        load(path, domain=names)
-    names.write_bytes(b"\xff\xfe\xfd")
-    with pytest.raises(PopulationError, match="UTF-8"):
-        load(path, domain=names)
-    with pytest.raises(PopulationError, match="no such file"):
+    for body, why in ((b"tea\nrye\ntea\n", "line 3"), (b"\n", "empty"), (b"\xff\xfe", "UTF-8")):
+        names.write_bytes(body)
+        with pytest.raises(PopulationError, match=why):
+            load(path, domain=names)
+    with pytest.raises(PopulationError, match=r"none\.txt"):
         load(path, domain=tmp_path / "none.txt")
 
 
@@ -286,17 +220,15 @@ def test_max_users_is_a_subset_that_ignores_the_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"top": 0}, "top must be a positive integer, got 0"),
-        ({"top": True}, "top must be a positive integer, got True"),
-        ({"max_users": -3}, "max_users must be a positive integer, got -3"),
-        ({"top": 3, "domain": "d.txt"}, "top or domain, not both"),
-        ({"user": -1}, "name or a position from 0, got -1"),
+        ({"top": True}, "got True"),
+        ({"max_users": -3}, "got -3"),
+        ({"top": 3, "domain": "d.txt"}, "top or domain"),
+        ({"user": -1}, "got -1"),
         ({"item": ""}, "name or a position"),
-        ({"count": 1.5}, "got 1.5"),
-        ({"separator": ",,"}, "one byte, got ',,'"),
-        ({"quote": "''"}, "one byte or empty"),
-        ({"header": "yes"}, "true or false, got 'yes'"),
-        ({"encoding": "utf-99"}, "unknown encoding 'utf-99'"),
+        ({"separator": ",,"}, "got ',,'"),
+        ({"quote": "''"}, "one byte"),
+        ({"header": "yes"}, "got 'yes'"),
+        ({"encoding": "utf-99"}, "utf-99"),
     ],
 )
 def test_parameters_are_checked_at_construction(wrong: dict[str, object], message: str) -> None:

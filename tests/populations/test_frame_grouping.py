@@ -63,14 +63,8 @@ def test_counts_match_a_dict(rows: list[tuple[str, str, int]]) -> None:
     assert records(Users.from_frame(frame, user="u", item="i", count="c")) == expected
     backwards = Users.from_frame(frame.reverse().lazy(), user="u", item="i", count="c")
     assert records(backwards) == expected
-
-
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=40))
-def test_events_match_a_dict(rows: list[tuple[str, str]]) -> None:
-    frame = pl.DataFrame(rows, schema=["u", "i"], orient="row")
-    got = records(Users.from_frame(frame, user="u", item="i"))
-    assert got == by_dict([(u, i, 1) for u, i in rows])
+    events = records(Users.from_frame(frame, user="u", item="i"))
+    assert events == by_dict([(u, i, 1) for u, i, _ in rows])
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -85,36 +79,6 @@ def test_samples_match_a_dict(rows: list[tuple[str, float, float]]) -> None:
     expected = np.array([pair for u in sorted(slow) for pair in slow[u]])
     np.testing.assert_array_equal(users.reals.values, expected)  # order kept
     assert users.n_items().tolist() == [len(slow[u]) for u in sorted(slow)]
-
-
-def test_large_random_table_equals_from_counts() -> None:
-    rng = np.random.default_rng(5)
-    u, j, c = rng.integers(0, 700, 20_000), rng.integers(0, 300, 20_000), rng.integers(0, 9, 20_000)
-    frame = pl.DataFrame({"u": u, "i": j, "c": c})
-    got = Users.from_frame(frame, user="u", item="i", count="c")
-    names = Keys.of(map(str, range(700)))
-    expected = Users.from_counts(user_ids(names), u, j, c, Keys.range(300))
-    assert records(got) == {
-        k: v for k, v in slow_records(expected).items() if k in set(got.ids.tolist())
-    }
-    assert len(got) == len(np.unique(u))
-
-
-def slow_records(users: Users) -> dict[int, dict[str, int]]:
-    items = users.counts
-    return {
-        int(user): {
-            items.vocabulary[int(j)]: int(c)
-            for j, c in zip(items.item[a:b], items.count[a:b], strict=True)
-        }
-        for user, a, b in zip(users.ids, items.indptr, items.indptr[1:], strict=False)
-    }
-
-
-def test_ids_are_those_of_the_names_even_from_a_slice() -> None:
-    frame = pl.DataFrame({"u": ["zoe", "ann", "日本", "bob"], "i": ["x"] * 4})
-    users = Users.from_frame(frame[1:3], user="u", item="i")
-    assert users.ids.tolist() == sorted([id_of("ann"), id_of("日本")])
 
 
 @pytest.mark.parametrize("item", ["tea", "rye"], ids=["of one item", "of two items"])
@@ -142,12 +106,10 @@ def test_two_users_of_one_id_are_found_among_rows(
 @pytest.mark.parametrize(
     ("column", "text"),
     [
-        (pl.Series([1, 2, 1]), ["1", "2"]),
         (pl.Series([-1, 0, -1], dtype=pl.Int8), ["-1", "0"]),
         (pl.Series([1.5, 2.0, 1.5]), ["1.5", "2"]),
         (pl.Series([True, False, True]), ["false", "true"]),
         (pl.Series(["b", "a", "b"], dtype=pl.Categorical), ["a", "b"]),
-        (pl.Series(["b", "a", "b"], dtype=pl.Enum(["b", "a"])), ["a", "b"]),
         (pl.Series([datetime.date(2024, 1, 2)] * 3), ["2024-01-02"]),
         (pl.Series([decimal.Decimal("1.50")] * 3), ["1.5"]),
     ],
@@ -191,7 +153,6 @@ def test_wide_counts() -> None:
 @pytest.mark.parametrize(
     ("counts", "value"),
     [
-        ([1, 2, -3], "-3"),
         ([1.0, 2.0, 2.5], "2.5"),
         ([1.0, 2.0, float("inf")], "inf"),
         (["1", " 2 ", "two"], "two"),
@@ -206,13 +167,6 @@ def test_bad_counts_name_row_and_value(counts: list[object], value: str) -> None
     assert good.counts.count.tolist() in ([1, 2], [2, 1])
 
 
-@pytest.mark.parametrize("column", [[True, False], [datetime.date(2024, 1, 1)] * 2])
-def test_counts_of_another_type(column: list[object]) -> None:
-    frame = pl.DataFrame({"u": ["a", "b"], "i": ["x", "y"], "c": column})
-    with pytest.raises(PopulationError, match="counts must be numbers, but column 'c'"):
-        Users.from_frame(frame, user="u", item="i", count="c")
-
-
 @pytest.mark.parametrize(("column", "name"), [("u", "user"), ("i", "item"), ("c", "count")])
 @pytest.mark.parametrize("absent", [None, float("nan"), ""])
 def test_rows_that_lack_something_are_left_out(column: str, name: str, absent: object) -> None:
@@ -224,23 +178,10 @@ def test_rows_that_lack_something_are_left_out(column: str, name: str, absent: o
     assert records(users) == {id_of("a"): {"x": 1, "z": 3}}  # the user keeps the other rows
 
 
-def test_first_bad_row_of_a_long_frame() -> None:
-    n = 300_000
-    frame = pl.DataFrame({"u": np.arange(n) % 7, "i": np.arange(n) % 5, "c": np.ones(n, int)})
-    frame[123_456, "c"] = -1
-    frame[250_000, "c"] = -2
-    with pytest.raises(PopulationError, match=r"row 123457: bad count.* -1'.*\(2 bad rows in all"):
-        Users.from_frame(frame, user="u", item="i", count="c")
-
-
 def test_missing_columns_name_the_nearest() -> None:
     frame = pl.DataFrame({"user": ["a"], "item": ["x"], "weight": [1]})
-    with pytest.raises(PopulationError, match="no column 'usr'; did you mean 'user'"):
-        Users.from_frame(frame, user="usr", item="item")
     with pytest.raises(PopulationError, match="no column 'items'; did you mean 'item'"):
         Users.from_frame(frame.lazy(), user="user", item="items")
-    with pytest.raises(PopulationError, match="no column 'wieght'; did you mean 'weight'"):
-        Users.from_frame(frame, user="user", item="item", count="wieght")
     with pytest.raises(PopulationError, match="no column 'zzz'; there are 'user', 'item', 'wei"):
         Users.from_frame(frame, user="user", value="zzz")
     assert nearest("x", []) == ""
@@ -257,14 +198,6 @@ def test_item_and_value_exclude_each_other() -> None:
         Users.from_frame(frame, user="u", value="v", count="i")
 
 
-@pytest.mark.parametrize("value", [None, "v"])
-def test_frames_without_rows(value: str | None) -> None:
-    frame = pl.DataFrame(schema={"u": pl.String, "i": pl.String, "v": pl.Float64})
-    item = "i" if value is None else None
-    with pytest.raises(PopulationError, match="no rows"):
-        Users.from_frame(frame, user="u", item=item, value=value)
-
-
 def test_samples_that_are_missing_are_left_out_and_text_is_refused() -> None:
     frame = pl.DataFrame({"u": ["a", "a", "b"], "v": [1, None, 3], "w": [1.0, 2.0, 7.0]})
     with pytest.warns(UserWarning, match="1 with missing value"):
@@ -273,9 +206,9 @@ def test_samples_that_are_missing_are_left_out_and_text_is_refused() -> None:
     frame = frame.with_columns(v=pl.Series(["1", "nan", "x"]))
     with pytest.raises(PopulationError, match="row 3: bad value in 'b, x'"):
         Users.from_frame(frame, user="u", value="v")
-    frame = frame.with_columns(v=pl.Series([None, None, None]))
-    with pytest.raises(PopulationError, match="no rows"):
-        Users.from_frame(frame, user="u", value="v")
+    for none in (frame[:0], frame.with_columns(v=pl.Series([None, None, None]))):
+        with pytest.raises(PopulationError, match="no rows"):
+            Users.from_frame(none, user="u", value="v")
 
 
 def test_skipped_rows_are_counted_and_leave_no_trace() -> None:
@@ -293,5 +226,3 @@ def test_skipped_rows_are_counted_and_leave_no_trace() -> None:
     assert list(items.vocabulary) == ["x"]
     assert items.count.tolist() == [3]
     assert dropped == {"missing user": 1, "missing item": 1, "bad count": 1}
-    with pytest.raises(PopulationError, match="no rows"):
-        items_of_rows(frame[1:4].lazy(), user="u", item="i", count="c", skip_bad_rows=True)

@@ -117,16 +117,6 @@ def test_plans_are_small_and_reach_2_to_the_32(kind: str, fields: dict[str, Any]
         population(kind, **fields, n_users=(1 << 32) + 1)
 
 
-@pytest.mark.parametrize("n", [2 * 64 - 1, 2 * 64, 2 * 64 + 1])
-def test_blocks(n: int) -> None:
-    users = plan("two-point", {"samples_per_user": 1}, n).users
-    sizes = [len(b) for b in users.blocks(64)]
-    assert sum(sizes) == n
-    assert max(sizes) == 64
-    assert all(sizes)
-    assert users.none.followed_by(users.blocks(64)).ids.tolist() == users.public_ids().tolist()
-
-
 def test_words_are_those_of_the_counter() -> None:
     key, last = np.uint64(MASK64 - 5), (1 << 32) - 2
     found = words(key, last, np.array([0, 2, 5]), 3)
@@ -137,38 +127,9 @@ def test_words_are_those_of_the_counter() -> None:
     assert words(key, last, each(2), after=2)[:, 0].tolist() == found.reshape(-1)[[2, 8]].tolist()
 
 
-def slow_item(weights: np.ndarray, step: int) -> int:
-    upto = np.floor(np.cumsum(weights) * (2**32 / weights.sum()) + 0.5)
-    return next(j for j in range(len(weights)) if step < upto[j] or j == len(weights) - 1)
-
-
-@pytest.mark.parametrize("d", [1, 5, 64, 5000])
-@pytest.mark.parametrize("concentration", [0.0, 2.0, 1e25])
-def test_items_are_counted_as_drawn(d: int, concentration: float) -> None:
-    """Against one draw after the other; 5,000 items need two levels of the bitmap."""
-    weights, sizes = 1.0 / np.arange(1.0, d + 1), np.array([0, 3, 40, 1])
-    choice, keys = Choice(weights), np.array([5, 6], dtype=np.uint64)
-    turned, indptr = np.array([False, True, False, False]), np.zeros(5, dtype=np.int64)
-    item, count = np.empty(44, np.uint32), np.empty(44, np.uint32)
-    tables = choice.last, choice.guide, concentration
-    items_kernel(keys, np.uint64(9), sizes, *tables, turned, indptr, item, count)
-    for u, size in enumerate(sizes):
-        drawn = words(keys[0], 9 + u, each(1, 20))[:, 0].tolist()
-        row = [slow_item(weights, s) for w in drawn for s in (w >> 32, w & 0xFFFFFFFF)][:size]
-        steps = unit(words(keys[1], 9 + u, each(1, 40)))[:, 0]
-        for i in range(1, size):
-            if concentration and steps[i - 1] * (concentration + i) < i:
-                row[i] = row[int(steps[i - 1] * (concentration + i))]
-        own = [d - 1 - j for j in row] if turned[u] else row
-        part = slice(indptr[u], indptr[u + 1])
-        expected = sorted({j: own.count(j) for j in own}.items())
-        assert list(zip(item[part].tolist(), count[part].tolist(), strict=True)) == expected
-
-
-@pytest.mark.parametrize("d", [70_000, 600_000])
-def test_rows_of_many_items_are_counted_as_drawn(d: int) -> None:
+def test_rows_of_many_items_are_counted_as_drawn() -> None:
     """Against NumPy."""
-    choice, keys = Choice(1.0 / np.arange(1.0, d + 1)), np.array([5, 6], dtype=np.uint64)
+    choice, keys = Choice(1.0 / np.arange(1.0, 70_001)), np.array([5, 6], dtype=np.uint64)
     sizes = np.array([0, 1, 16, 17, 40, 3000, 5])
     indptr, room = np.zeros(8, dtype=np.int64), sizes.sum()
     item, count = np.empty(room, np.uint32), np.empty(room, np.uint32)
@@ -183,17 +144,6 @@ def test_rows_of_many_items_are_counted_as_drawn(d: int) -> None:
         assert count[part].tolist() == counts.tolist()
 
 
-def test_items_follow_their_law() -> None:
-    """Chi-square of 10^6 draws over 1,000 items, in four populations; 1e-6 each."""
-    for seed in range(2):
-        for exponent in (0.0, 1.2):
-            spec = {"d": 1000, "mean_items": 50, "exponent": exponent, "tail": math.inf}
-            users = population("zipf", **spec, n_users=20_000, seed=seed).load().users
-            totals = np.bincount(users.counts.item, users.counts.count, 1000)
-            p = np.arange(1, 1001) ** -exponent
-            assert scipy.stats.chisquare(totals, totals.sum() * p / p.sum()).pvalue > 1e-6
-
-
 def test_rare_items_have_probability_zero_or_a_step() -> None:
     """Probabilities are within 2^-32, also where weights vanish or one item has nearly all."""
     for weights in ([0.0, 0.0, 1.0, 0.0], [1.0, 1e-12, 1e-12], [1e-12, 1.0]):
@@ -205,45 +155,29 @@ def test_rare_items_have_probability_zero_or_a_step() -> None:
         assert choice.of(at).tolist() == np.searchsorted(choice.last, at >> np.uint64(32)).tolist()
 
 
-def test_the_normal_quantile_in_its_tails() -> None:
-    """At every level that a word can have, far beyond what samples of it reach."""
-    levels = np.unique(np.geomspace(1, 2.0**51, 4000).astype(np.uint64))
-    drawn = np.concatenate((levels, (np.uint64(1) << np.uint64(52)) - np.uint64(1) - levels))
-    drawn = drawn << np.uint64(12)
-    assert normal_of(drawn) == pytest.approx(scipy.special.ndtri(unit(drawn)), abs=1e-13)
-
-
 W = words(np.uint64(11), 0, each(400_000))[:, 0]
 
 
 def test_normals() -> None:
-    """KS (1e-6), and the numbers beyond 3, 4 and 4.5 deviations, against Poisson tails (1e-6)."""
-    z = normal_of(W)
-    assert scipy.stats.kstest(z, "norm").pvalue > 1e-6
-    for far in (3.0, 4.0, 4.5):
-        expected = len(z) * 2 * scipy.stats.norm.sf(far)
-        low, high = scipy.stats.poisson(expected).interval(1 - 1e-6)
-        assert low <= np.count_nonzero(np.abs(z) > far) <= high
-    ends = normal_of(np.array([0, MASK64], dtype=np.uint64))
-    far = np.arange(3000, dtype=np.uint64) << np.uint64(25)  # on both sides of depth 5, and beyond
+    """Kolmogorov-Smirnov (1e-6); against SciPy on both sides of depth 5, and beyond."""
+    assert scipy.stats.kstest(normal_of(W), "norm").pvalue > 1e-6
+    far = np.arange(3000, dtype=np.uint64) << np.uint64(25)
     for some in (np.concatenate([far, ~far]), W[:3000]):
         assert normal_of(some) == pytest.approx(scipy.special.ndtri(unit(some)), abs=1e-13)
-    assert ends == pytest.approx([scipy.stats.norm.ppf(2.0**-53), -scipy.stats.norm.ppf(2.0**-53)])
 
 
-@pytest.mark.parametrize("shape", [0.05, 0.5, 1.0, 3.7, 200.0])
+@pytest.mark.parametrize("shape", [0.05, 1.0, 200.0])
 def test_gammas(shape: float) -> None:
     """Kolmogorov-Smirnov: 1e-6."""
     assert scipy.stats.kstest(gamma_of(W, shape), scipy.stats.gamma(shape).cdf).pvalue > 1e-6
 
 
-@pytest.mark.parametrize(("a", "b"), [(0.6, 5.4), (2.0, 5.0), (1.0, 1.0)])
-def test_betas(a: float, b: float) -> None:
+def test_betas() -> None:
     """Kolmogorov-Smirnov: 1e-6."""
-    assert scipy.stats.kstest(beta_of(W, a, b), scipy.stats.beta(a, b).cdf).pvalue > 1e-6
+    assert scipy.stats.kstest(beta_of(W, 0.6, 5.4), scipy.stats.beta(0.6, 5.4).cdf).pvalue > 1e-6
 
 
-@pytest.mark.parametrize("rate", [0.01, 2.0, 9.9, 10.1, 50.0, 3000.0])
+@pytest.mark.parametrize("rate", [0.01, 9.9, 10.1, 3000.0])
 def test_poissons(rate: float) -> None:
     """Chi-square over the values that are expected five times: 1e-6."""
     law = scipy.stats.poisson(rate)
@@ -293,15 +227,3 @@ def test_who_is_hardly_concentrated_repeats_nobody() -> None:
     more: dict[str, Any] = {"n_users": 50, "samples_per_user": 20, "users": "dirichlet"}
     values = population("density", **more, concentration=1e25).load().users.reals.values
     assert len(np.unique(values)) == values.size
-
-
-def test_heavy_tails_are_exact_far_out() -> None:
-    """Users beyond 100 means of a Pareto(1.5) law, against Poisson tails: 1e-6."""
-    n, a = 300_000, 1.5
-    users = population("zipf", n_users=n, d=1, mean_items=3, tail=a).load().users
-    sizes = np.zeros(n)
-    sizes[users.n_items() > 0] = users.counts.count
-    for x in (30, 300):
-        expected = n * ((1 - 1 / a) * 3 / x) ** a
-        low, high = scipy.stats.poisson(expected).interval(1 - 1e-6)
-        assert low * 0.97 <= np.count_nonzero(sizes >= x) <= high * 1.03  # sizes are rounded

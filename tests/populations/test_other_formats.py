@@ -29,12 +29,3 @@ def test_other_formats_are_named(tmp_path: Path, name: str, body: bytes, told: s
     (tmp_path / name).write_bytes(body)
     with pytest.raises(PopulationError, match=told):
         population("events", path=tmp_path / name, user="user", item="item").load()
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "latin-1"])
-def test_text_in_an_encoding_that_is_named(tmp_path: Path, encoding: str) -> None:
-    (tmp_path / "a.csv").write_bytes(TEXT.encode(encoding))
-    spec = population(
-        "events", path=tmp_path / "a.csv", user="user", item="item", encoding=encoding
-    )
-    assert len(spec.load().users) == 2

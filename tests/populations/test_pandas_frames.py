@@ -29,16 +29,6 @@ def test_pandas_equals_polars() -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", ["category", "string", "object"])
-def test_dtypes_of_names(dtype: str) -> None:
-    names = ["b", "a", "b"]
-    frame = pd.DataFrame({"u": pd.Series(names, dtype=dtype), "i": pd.Series(names, dtype=dtype)})
-    same_users(
-        Users.from_frame(frame, user="u", item="i"),
-        Users.from_frame(pl.DataFrame({"u": names, "i": names}), user="u", item="i"),
-    )
-
-
 def test_mixed_python_objects_and_integer_labels() -> None:
     frame = pd.DataFrame({0: pd.Series([1, "1", 1.0, 2], dtype=object), "i": ["x"] * 3 + ["y"]})
     users = Users.from_frame(frame, user="0", item="i")
@@ -56,14 +46,6 @@ def test_missing_values_leave_their_row_out() -> None:
             Users.from_frame(floats, user="u", item="i"),
             Users.from_frame(frame.dropna(), user="u", item="i"),
         )
-
-
-def test_missing_and_repeated_columns() -> None:
-    frame = pd.DataFrame([["a", "x", "y"]], columns=["user", "item", "item"])
-    with pytest.raises(PopulationError, match="no column 'usr'; did you mean 'user'"):
-        Users.from_frame(frame, user="usr", item="item")
-    with pytest.raises(PopulationError, match="several columns 'item'"):
-        Users.from_frame(frame, user="user", item="item")
 
 
 def test_columns_polars_cannot_take() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,8 +27,6 @@ MADE = {
 }
 PROTOCOLS = {
     "bounded-histogram": {"delta": 1e-6, "clip": 2.0},
-    "local-histogram": {"clip": 10},
-    "distribution": {"samples_per_user": 8},
     "mean": {"low": 0.0, "high": 1.0, "samples_per_user": "harmonic-mean"},
 }
 
@@ -104,37 +102,6 @@ def test_of_many_users_some_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> No
     assert f"takes {share:.3g}%" in alone[0]
     monkeypatch.setattr(facts, "MOST_WALKED", 400)
     assert facts_of_run(plan, protocol)[1:] == facts_of_run(plan.loaded(), protocol)[1:]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnlyLoads(PopulationSpec):
-    """A kind of somebody else's, that knows nothing of plans."""
-
-    kind: ClassVar[str] = "only-loads"
-    n_users: int
-
-    def load(self) -> Loaded:
-        if self.n_users > 1000:
-            raise AssertionError("refused before")
-        return population(**MADE["items"] | {"n_users": self.n_users}).load()
-
-
-def test_who_only_loads_is_a_plan_up_to_the_limit() -> None:
-    plan = OnlyLoads(n_users=20).plan()
-    assert isinstance(plan, Loaded)
-    assert len(plan.users) == 20
-    told = (
-        r"kind 'only-loads', which has no plan, .* at most 10,000,000, got 10,000,001; take fewer"
-    )
-    with pytest.raises(PopulationError, match=told):
-        OnlyLoads(n_users=10_000_001).plan()
-
-
-def test_a_study_refuses_users_who_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = walked(population(**MADE["items"]))
-    monkeypatch.setattr(shards, "MOST_IN_MEMORY", 399)
-    with pytest.raises(PopulationError, match=r"loading a population.*at most 399, got 400"):
-        plan.loaded()
 
 
 @pytest.mark.parametrize(

@@ -62,16 +62,3 @@ def test_movielens() -> None:
     assert reals.values.shape == (100_000, 1)
     assert (reals.values.min(), reals.values.max()) == (1, 5)
     assert (users.n_items() == ratings.load().users.n_items()).all()
-
-
-def test_sentiment140() -> None:
-    loaded = population("sentiment140", path=real("sentiment140_sample.csv"), top=100).load()
-    assert loaded.dropped == {"stray header": 1}
-    with real("sentiment140_sample.csv").open(encoding="latin-1", newline="") as file:
-        authors = [row[4] for row in csv.reader(file)][1:]
-    assert len(authors) == 1412
-    assert loaded.users.ids.tolist() == sorted(user_ids(Keys.of(dict.fromkeys(authors))).tolist())
-    domain = set(loaded.domain or ())
-    assert len(domain) == 100
-    assert {"i", "the", "facebook"} <= domain
-    assert not {"quot", "amp", "http", ""} & domain

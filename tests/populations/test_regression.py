@@ -55,29 +55,15 @@ def test_users_may_have_parameters_of_their_own() -> None:
     assert shift.std() == pytest.approx(0.4, rel=5 / np.sqrt(2 * shift.size))  # 5 std: 1e-6
 
 
-def test_sizes_and_reproducibility() -> None:
-    spec = Regression(**{**BASE, "samples_per_user": [2, 9]})
-    a, b = spec.load().users, spec.load().users
-    assert set(np.unique(a.n_items())) == set(range(2, 10))
-    assert np.array_equal(a.reals.values, b.reals.values)
-    assert len(np.unique(a.ids)) == len(a)
-    assert "2 to 9 samples" in spec.load().title
-    assert not np.array_equal(rows(seed=4), rows())
-
-
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"n_users": 0}, "n_users"),
         ({"dimension": 0}, "dimension"),
-        ({"samples_per_user": [5, 2]}, "samples_per_user"),
         ({"model": "probit"}, "probit"),
         ({"theta": [1.0] * 5}, "5 values for 4"),
-        ({"theta": float("nan")}, "theta"),
         ({"noise": -1.0}, "noise"),
         ({"user_spread": float("inf")}, "user_spread"),
         ({"condition": 0.5}, "condition"),
-        ({"seed": -1}, "seed"),
     ],
 )
 def test_refuses(change: dict[str, object], match: str) -> None:
