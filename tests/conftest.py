@@ -1,4 +1,4 @@
-"""What several tests share: the throw-away protocols, the way a script is walked, a Flower task."""
+"""What several tests share: the throw-away protocol, the way a script is walked, a Flower task."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def pytest_collection_finish() -> None:
 
 
 def throwaway_module() -> ModuleType:
-    """Load the throw-away protocols as a plugin, once."""
+    """Load the throw-away protocol as a plugin, once."""
     load_builtin()
     load_plugin(THROWAWAY)
     return next(m for m in sys.modules.values() if getattr(m, "__file__", None) == str(THROWAWAY))
@@ -125,7 +125,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def throwaway() -> ModuleType:
-    """The module of the throw-away protocols."""
+    """The module of the throw-away protocol."""
     return throwaway_module()
 
 

@@ -187,7 +187,7 @@ def changed(example: Any, more: dict[str, Any]) -> Protocol:
 
 
 def named() -> list[Protocol]:
-    """Return all configurations of our protocols and of the throw-away ones."""
+    """Return all configurations of our protocols and of the throw-away one."""
     load_plugin(THROWAWAY)
     own = [p for name in own_protocols() for p in configured(name)]
     return [*own, *(c.example() for n, c in protocols().items() if n.startswith("throwaway-"))]
