@@ -23,6 +23,7 @@ from fedhist.flower.wire import (
     decode_answer,
     decode_question,
     encode_answer,
+    encode_ready,
     kind_of,
 )
 from fedhist.model.query import Summary
@@ -76,13 +77,17 @@ class Node:
             with store.locked():
                 return self._under_masks(asked, store)
         question = _decode(record)
-        if question.query.trust is Trust.AGGREGATE and not self.policy.simulated:
+        alone = question.query.trust is Trust.AGGREGATE and not self.policy.simulated
+        if alone and not question.ahead:
             reason = (
                 "this node's numbers leave under masks only: what it adds hides nothing by itself"
             )
             return encode_answer(reason, self.setup.index, question.digest)
         with store.locked():
             try:
+                if question.ahead:
+                    self._admitted(question, store)
+                    return encode_ready(self.setup.index, question.digest)
                 return self._guarded(question, store)
             except Refusal as refusal:
                 return encode_answer(str(refusal), self.setup.index, question.digest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from logging import ERROR, INFO
 from pathlib import Path
@@ -38,6 +38,13 @@ OWNER_KEYS = (
 )
 """What an owner may configure: ``flower-supernode --node-config``. Not "simulated": that is for
 simulations."""
+
+NEEDED = {
+    "data": "names the file of this node's users",
+    "partition-id": "numbers the nodes from 0, a different number for each",
+    "guard-folder": "keeps what was answered, so that a budget spent stays spent",
+}
+"""What an owner must configure, and why."""
 
 
 def is_owned(node_config: FlatConfig) -> bool:
@@ -68,14 +75,36 @@ def owned_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup:
     for key in node_config:
         if key not in OWNER_KEYS:
             raise PopulationError(f"unknown node configuration {key!r}{nearest(key, OWNER_KEYS)}")
-    for key, why in (
-        ("data", "names the file of this node's users"),
-        ("partition-id", "numbers the nodes from 0, a different number for each"),
-        ("guard-folder", "keeps what was answered, so that a budget spent stays spent"),
-    ):
+    owner = limits_of(node_config, NEEDED)
+    reader = {k: node_config[k] for k in READER_KEYS if k in node_config}
+    if "," in str(reader.get("value", "")):
+        reader["value"] = tuple(c.strip() for c in str(reader["value"]).split(",") if c.strip())
+    index, parts = natural(node_config, "partition-id"), natural(node_config, "num-partitions", 1)
+    seed = seed_of(node_config)
+    try:
+        for plugin in str(node_config.get("plugins", "")).split(","):
+            if plugin.strip():
+                load_plugin(plugin.strip())
+        path = str(Path(str(node_config["data"])).expanduser())
+        users = users_of_file(path, tuple(reader.items()))
+        if node_config.get("split-data", False):
+            users = users.split(parts)[index]
+    except Exception as error:
+        raise unreadable(error) from None
+    return NodeSetup(users, index, seed, owner, declared_shape(reader))
+
+
+def limits_of(node_config: FlatConfig, needed: Iterable[str]) -> dict[str, Any]:
+    """Read what a node's owner allows, and where the node keeps what it has answered.
+
+    Raises PopulationError for what is ``needed`` and not there, and for what cannot be read.
+    """
+    for key in needed:
         if key not in node_config:
-            raise PopulationError(f"this node's owner must configure {key!r}: it {why}")
-    owner: dict[str, Any] = {k: node_config[k] for k in POLICY_KEYS if k in node_config}
+            raise PopulationError(f"this node's owner must configure {key!r}: it {NEEDED[key]}")
+    owner: dict[str, Any] = {
+        k: node_config[k] for k in POLICY_KEYS if k in node_config and k != "simulated"
+    }
     for key in KEEPING_KEYS:
         if key in node_config:
             place = Path(str(node_config[key])).expanduser()
@@ -94,25 +123,18 @@ def owned_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup:
         policy_of(owner)
     except (ValueError, TypeError) as error:
         raise PopulationError(f"the policy of this node cannot be read: {error}") from None
-    reader = {k: node_config[k] for k in READER_KEYS if k in node_config}
-    if "," in str(reader.get("value", "")):
-        reader["value"] = tuple(c.strip() for c in str(reader["value"]).split(",") if c.strip())
-    index, parts = _natural(node_config, "partition-id"), _natural(node_config, "num-partitions", 1)
-    seed = _natural(node_config, "simulation-seed") if "simulation-seed" in node_config else None
-    try:
-        for plugin in str(node_config.get("plugins", "")).split(","):
-            if plugin.strip():
-                load_plugin(plugin.strip())
-        path = str(Path(str(node_config["data"])).expanduser())
-        users = _owned_users(path, tuple(reader.items()))
-        if node_config.get("split-data", False):
-            users = users.split(parts)[index]
-    except Exception as error:
-        log(ERROR, "the data of this node cannot be read: %s", error)
-        raise PopulationError(
-            "the data of this node cannot be read; its own log says why"
-        ) from None
-    return NodeSetup(users, index, seed, owner, declared_shape(reader))
+    return owner
+
+
+def unreadable(error: Exception) -> PopulationError:
+    """Write to this node's log why its data cannot be read; return what the server is told."""
+    log(ERROR, "the data of this node cannot be read: %s", error)
+    return PopulationError("the data of this node cannot be read; its own log says why")
+
+
+def seed_of(node_config: FlatConfig) -> int | None:
+    """Return the seed of the users' coins where the owner has set one; None: system entropy."""
+    return natural(node_config, "simulation-seed") if "simulation-seed" in node_config else None
 
 
 def declared_shape(reader: Mapping[str, Any]) -> Users:
@@ -135,7 +157,8 @@ def _refuse_seeds(run_config: FlatConfig) -> None:
         )
 
 
-def _natural(node_config: FlatConfig, key: str, default: int | None = None) -> int:
+def natural(node_config: FlatConfig, key: str, default: int | None = None) -> int:
+    """Read a non-negative integer; PopulationError for anything else."""
     value = node_config.get(key, default)
     if type(value) is not int or value < 0:
         raise PopulationError(f"{key!r} of this node must be a non-negative integer")
@@ -143,7 +166,8 @@ def _natural(node_config: FlatConfig, key: str, default: int | None = None) -> i
 
 
 @lru_cache(maxsize=4)
-def _owned_users(path: str, reader: tuple[tuple[str, Any], ...]) -> Users:
+def users_of_file(path: str, reader: tuple[tuple[str, Any], ...]) -> Users:
+    """Read the users of a table; ValueError, or PopulationError, if that is not possible."""
     options: dict[str, Any] = dict(reader)
     names = [options.pop(key, None) for key in ("user", "item", "count", "value")]
     user, item, count, value = names

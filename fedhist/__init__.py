@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from clients.records.functionals import Coordinates as Coordinates
     from clients.records.user_rows import coordinate_points as coordinate_points
     from clients.records.user_rows import user_means as user_means
+    from fedhist import flower as flower
     from fedhist.base.arrays import Array as Array
     from fedhist.base.arrays import Bounds as Bounds
     from fedhist.base.arrays import Floats as Floats

@@ -1,22 +1,96 @@
-"""The Flower ServerApp: a strategy, set up by whoever hosts this process, over the grid."""
+"""The Flower ServerApp: a strategy over the grid, set up by its host or in somebody's own app."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from logging import INFO, WARNING
+from typing import Any
+
 from flwr.app import ArrayRecord, Context
+from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
-from fedhist.flower.host import current_host
+from fedhist.flower.host import ServerSetup, current_host
+from fedhist.model.protocol import Estimate, Protocol
+from server.strategy import Strategy
 
-app = ServerApp()
+
+def server_app(
+    protocol: Protocol | Callable[[Context], Protocol],
+    nodes: int | None = None,
+    *,
+    publish: Callable[[Estimate, Context], None] | None = None,
+    timeout: float = 3600.0,
+    **options: Any,
+) -> ServerApp:
+    """Make the ServerApp of your own Flower app: it runs one protocol over the nodes.
+
+    Parameters
+    ----------
+    protocol : Protocol or callable
+        A callable takes Flower's Context and returns one: parameters from the run configuration.
+    nodes : int, optional
+        Nodes to ask; default: the number ``nodes`` of the run configuration.
+    publish : callable, optional
+        Gets the estimate and the Context at the end; default: the estimate is logged.
+    timeout : float
+        Seconds to wait for the replies of a round.
+    options
+        Those of :class:`server.strategy.Strategy`.
+
+    Raises
+    ------
+    ValueError
+        For arguments of another kind; in the run, if the number of nodes is not known.
+    """
+    if isinstance(protocol, type) or not (isinstance(protocol, Protocol) or callable(protocol)):
+        raise ValueError(f"protocol must be a protocol or a function that makes one: {protocol!r}")
+
+    def set_up(context: Context) -> ServerSetup:
+        made = protocol if isinstance(protocol, Protocol) else protocol(context)
+        count = nodes if nodes is not None else context.run_config.get("nodes")
+        if type(count) is not int:
+            raise ValueError(
+                "how many nodes are there? Say server_app(..., nodes=10), or nodes = 10 in the "
+                f"run configuration; got {count!r}"
+            )
+        strategy = Strategy(made, count, **options)
+
+        def tell() -> None:
+            (publish or _log)(strategy.estimate, context)
+
+        return ServerSetup(strategy, timeout, tell)
+
+    return _app(set_up)
 
 
-@app.main()
-def main(grid: Grid, context: Context) -> None:
-    """Run one protocol over the nodes of the grid and publish the estimate."""
-    setup = current_host().server(context.run_config)
-    try:
-        setup.strategy.start(grid, ArrayRecord(), timeout=setup.timeout)
-    except BaseException:
-        setup.broken_off()
-        raise
-    setup.publish()
+def _log(estimate: Estimate, context: Context) -> None:
+    """Log an estimate, or why there is none."""
+    if estimate.value is None:
+        log(WARNING, "%r", estimate)
+        return
+    log(INFO, "%r", estimate)
+    if estimate.keys is None:
+        log(INFO, "%s", estimate.value)
+        return
+    for key, number in zip(estimate.keys, estimate.value, strict=True):
+        log(INFO, "%s: %s", key, number)
+
+
+def _app(set_up: Callable[[Context], ServerSetup]) -> ServerApp:
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        setup = set_up(context)
+        try:
+            setup.strategy.start(grid, ArrayRecord(), timeout=setup.timeout)
+        except BaseException:
+            setup.broken_off()
+            raise
+        setup.publish()
+
+    return app
+
+
+app = _app(lambda context: current_host().server(context.run_config))

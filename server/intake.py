@@ -25,6 +25,8 @@ from server.reports import Ids, take_rows, well_formed
 if TYPE_CHECKING:
     from flwr.app import Message
 
+    from fedhist.flower.wire import Answer
+
 ELSEWHERE = "the user has answered on another node"
 
 Nulls = Callable[[Query, str, int, Words], Report]
@@ -116,18 +118,13 @@ class Intake:
 
     def _take(self, message: Message) -> None:
         # Flower is imported by those who have messages of its kind; an inline run has none
-        from fedhist.flower.wire import answer_bytes, decode_answer
+        from fedhist.flower.wire import answer_bytes
 
-        self._came.add(message.metadata.src_node_id)
-        if message.has_error():
-            self.dropped[f"the client failed: {last_line(message.error.reason)}"] += 1
-            return
+        source = message.metadata.src_node_id
+        self._came.add(source)
         try:
-            answer = decode_answer(message.content)
-            if isinstance(answer.body, str):
-                raise WireError(f"the client refused: {one_line(answer.body)}")
-            source = message.metadata.src_node_id
-            used = self.use(answer.node, answer.digest, answer.body, source)
+            answer = opened(message, ("summary", "report", "refusal"))
+            used = self.use(answer.node, answer.digest, answer.body, source)  # type: ignore[arg-type]
         except WireError as e:
             self.dropped[str(e)] += 1
         else:
@@ -278,6 +275,18 @@ class Intake:
             (more if there else self._tree).add(index, Summary.merge(parts))
         sums = [tree.total() for tree in (self._tree, more) if len(tree)]
         return sums[0] if len(sums) == 1 else Summary.merge(sums)
+
+
+def opened(message: Message, kinds: tuple[str, ...]) -> Answer:
+    """Unpack a reply; WireError, in words, for a failure or a refusal."""
+    from fedhist.flower.wire import decode_answer
+
+    if message.has_error():
+        raise WireError(f"the client failed: {last_line(message.error.reason)}")
+    answer = decode_answer(message.content, kinds)
+    if isinstance(answer.body, str):
+        raise WireError(f"the client refused: {one_line(answer.body)}")
+    return answer
 
 
 def last_line(reason: str | None) -> str:

@@ -11,13 +11,17 @@ References
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.hashing import MASK64, digest64
+from fedhist.model.codec import protocol_digest
+from fedhist.model.protocol import Protocol
 from fedhist.privacy.noise_source import (
+    Noise,
     NoiseSource,
     Shape,
     checked_scale,
@@ -126,6 +130,27 @@ class SecureNoise(NoiseSource):
         raise ValueError(
             "secure noise has no exact sampler for this mechanism, which draws in floating point"
         )
+
+
+def noise_source(grade: str, seed: int, protocol: Protocol) -> Noise:
+    """Make the Curator's noise: one independent source per draw.
+
+    Seeded noise is a function of the seed AND of the protocol with all its fields: two budgets
+    under one seed would otherwise share their noise, and their difference would have none.
+    """
+    return NoiseFactory(grade, digest64("fedhist.server", seed, protocol_digest(protocol)))
+
+
+@dataclass(frozen=True)
+class NoiseFactory:
+    """Makes one independent noise source per draw, of one grade."""
+
+    grade: str
+    key: int
+
+    def __call__(self, index: int) -> NoiseSource:
+        """Make the source of draw number ``index``."""
+        return SecureNoise() if self.grade == "secure" else SimulatedNoise(self.key, index)
 
 
 def _real(name: str) -> ValueError:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from logging import INFO
+from pathlib import Path
+from typing import ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import Result
+from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
 from fedhist.base.checks import check_count
-from fedhist.base.errors import FedhistError, MissingReplies
-from fedhist.flower.wire import MESSAGE_TYPE, encode_question
+from fedhist.base.errors import FedhistError, MissingReplies, WireError
+from fedhist.flower.wire import MESSAGE_TYPE, READY, encode_question
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.codec import query_digest
+from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, check_parties
 from fedhist.privacy.guarantee import Trust
-from server.intake import Collected, Intake
+from server.intake import Collected, Intake, opened
 from server.masked import MaskedSum
+from server.noise import noise_source
+from server.session.journal import Journal
 from server.session.session import Session
 
 NODE_POLL_SECONDS = 0.2
@@ -27,7 +35,7 @@ DROPPED, REPLACED = "dropped: ", "replaced by the null record"
 """Names of a round's statistics; what was dropped is counted by reason."""
 
 
-class SessionStrategy(Strategy):
+class SessionStrategy(FlowerStrategy):
     """Runs a protocol over a Grid; usable in anybody's own ServerApp.
 
     Each round asks every node the session's pending query, checks and merges the answers, and
@@ -60,6 +68,9 @@ class SessionStrategy(Strategy):
         Statistics of each round: replies, bytes, seconds. NOT PRIVATE where participation is.
     """
 
+    asks_ahead: ClassVar[bool] = False
+    """Whether nodes are asked whether they would answer, before they are asked."""
+
     def __init__(
         self,
         session: Session,
@@ -87,6 +98,37 @@ class SessionStrategy(Strategy):
         self.rounds: list[dict[str, float]] = []
         self._started = 0.0
         self._intake: Intake | None = None
+
+    def ask_ahead(self, grid: Grid, timeout: float) -> None:
+        """Ask all nodes whether they would answer the pending query; that costs no user anything.
+
+        Raises MissingReplies, with what the nodes say, if fewer than ``min_replies`` would.
+        """
+        query, index = self.session.query, self.session.round_index
+        if query is None:
+            return
+        check_parties(query, self.n_nodes)
+        digest = query_digest(query, index)
+        record = encode_question(query, index, fold=self.fold, ahead=True)
+        least = (self.min_replies if query.quorum is None else query.quorum) or self.n_nodes
+        nodes = wait_for_nodes(grid, self.n_nodes, self.node_timeout, least)
+        messages = [Message(record, node, MESSAGE_TYPE, group_id="ahead") for node in nodes]
+        ready, said = set[int](), Counter[str]()
+        for reply in grid.send_and_receive(messages, timeout=timeout):
+            try:
+                answer = opened(reply, (READY, "refusal"))
+                if answer.digest != digest:
+                    raise WireError(f"an answer to another query, {answer.digest}")
+                if answer.node in ready:
+                    raise WireError(f"another node is number {answer.node} (partition-id), too")
+            except WireError as error:
+                said[str(error)] += 1
+            else:
+                ready.add(answer.node)
+        silent = self.n_nodes - len(ready) - said.total()
+        said.update({"no reply": silent} if silent > 0 else {})
+        if len(ready) < least:
+            raise MissingReplies(self.n_nodes, len(ready), said)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -181,23 +223,36 @@ class SessionStrategy(Strategy):
     def start(
         self,
         grid: Grid,
-        initial_arrays: ArrayRecord,
+        initial_arrays: ArrayRecord | None = None,
         num_rounds: int = 0,
         timeout: float = 3600,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+        should_stop: Callable[[int, Result], bool] | None = None,
     ) -> Result:
-        """Run until the protocol's script ends; it decides the number of rounds itself."""
+        """Run until the protocol's script ends; it decides the number of rounds itself.
+
+        ``should_stop`` is called after each round with its number and the result so far. If it says
+        so, there is no estimate yet; starting again goes on. What else belongs to training is not
+        used.
+        """
         self.summary()
         result = Result()
-        config = train_config or ConfigRecord()
+        if should_stop is not None:
+            inspect.signature(should_stop).bind(1, result)  # TypeError before anybody is asked
+        if self.asks_ahead:
+            self.ask_ahead(grid, timeout)
+        config, arrays = train_config or ConfigRecord(), initial_arrays or ArrayRecord()
+        done = 0
         while (query := self.session.query) is not None:
-            number = self.session.round_index + 1
+            if done and should_stop is not None and should_stop(done, result):
+                break
+            number = done = self.session.round_index + 1
             if self.masked and isinstance(query, Aggregated):
                 result.train_metrics_clientapp[number] = self.ask_under_masks(query, grid, timeout)
                 continue
-            messages = self.configure_train(number, initial_arrays, config, grid)
+            messages = self.configure_train(number, arrays, config, grid)
             if not getattr(grid, "walks_once", False):
                 messages = list(messages)  # Flower's own grids walk them twice
             replies = grid.send_and_receive(messages, timeout=timeout)
@@ -205,6 +260,58 @@ class SessionStrategy(Strategy):
             if metrics is not None:
                 result.train_metrics_clientapp[number] = metrics
         return result
+
+
+class Strategy(SessionStrategy):
+    """Runs a protocol over the nodes of your own ServerApp: ``Strategy(...).start(grid)``.
+
+    Before the first question all nodes are asked whether they would answer it, which costs no user
+    anything. MissingReplies, with what the nodes say, if fewer than ``min_replies`` would: data are
+    missing or of another kind, a policy forbids it, a budget is spent.
+
+    Sums under aggregate trust are made under masks. FedhistError for shuffle trust: there is no
+    shuffler.
+
+    Parameters
+    ----------
+    protocol : Protocol
+    nodes : int
+        Nodes to wait for, ``node_timeout`` seconds, and to ask.
+    seed : int, optional
+        For simulations: makes the server's noise reproducible. Default: exact samplers on system
+        entropy; a protocol that has none refuses.
+    journal : path, optional
+        Folder that makes the run survive a restart.
+    min_replies : int, optional
+        Fewest nodes that must answer; default: all.
+    """
+
+    asks_ahead = True
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        nodes: int,
+        *,
+        seed: int | None = None,
+        journal: str | Path | None = None,
+        min_replies: int | None = None,
+        node_timeout: float = 60.0,
+    ) -> None:
+        if not isinstance(protocol, Protocol):
+            raise ValueError(f"protocol must be a protocol such as Mean(...), got {protocol!r}")
+        noise = noise_source("secure" if seed is None else "simulated", seed or 0, protocol)
+        session = Session(protocol, noise, Journal(journal), "masked")
+        super().__init__(
+            session, nodes, min_replies=min_replies, node_timeout=node_timeout, masked=True
+        )
+
+    @property
+    def estimate(self) -> Estimate:
+        """What the run has found; FedhistError before its end."""
+        if self.session.estimate is None:
+            raise FedhistError("the run has not ended: there is no estimate yet")
+        return self.session.estimate
 
 
 def wait_for_nodes(grid: Grid, n_nodes: int, timeout: float, least: int | None = None) -> list[int]:

@@ -31,6 +31,8 @@ def public_names(
         if name not in homes:
             gone = import_module("fedhist.model.renamed").instead(name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}{gone}")
+        if homes[name] == package:  # a room of the package itself
+            return import_module(f"{package}.{name}")
         return getattr(import_module(homes[name]), name)
 
     def names() -> list[str]:

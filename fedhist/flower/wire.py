@@ -37,6 +37,8 @@ WIRE_VERSION = 2
 """2: nodes add up their blocks of users as a tree; 1 added them up one after the other."""
 HEAD, ARRAYS = "fedhist", "fedhist.arrays"
 MESSAGE_TYPE = "query"
+AHEAD, READY = "ahead", "ready"
+"""Kinds of messages: whether a node would answer a question, and that it would."""
 MAGIC = b"\x93NUMPY\x01\x00"
 _DESCRIPTIONS = {
     dtype.str: dtype for n in DTYPES for dtype in (np.dtype(n), np.dtype(n).newbyteorder(">"))
@@ -45,32 +47,40 @@ _DESCRIPTIONS = {
 
 @dataclass(frozen=True)
 class Question:
-    """A decoded query message; ``fold`` says whether a node folds its reports before it answers."""
+    """A decoded query message; ``fold`` says whether a node folds its reports before it answers.
+
+    ``ahead`` asks whether the node would answer, and not for the answer: that costs nothing.
+    """
 
     query: Query
     round_index: int
     digest: str
     fold: bool
+    ahead: bool = False
 
 
 @dataclass(frozen=True)
 class Answer:
     """A decoded answer: a folded summary, unfolded reports, or the reason of a refusal.
 
+    Ahead of a question: None, or the reason of a refusal.
+
     ``node`` is the node's public index, which fixes the order of merging.
     """
 
-    body: Summary | Report | str
+    body: Summary | Report | str | None
     node: int
     digest: str
 
 
-def encode_question(query: Query, round_index: int, *, fold: bool = True) -> RecordDict:
+def encode_question(
+    query: Query, round_index: int, *, fold: bool = True, ahead: bool = False
+) -> RecordDict:
     """Pack a query for the clients; the same record serves every node."""
     text, arrays = encode_fields(query)
     head = {
         "version": WIRE_VERSION,
-        "kind": "question",
+        "kind": AHEAD if ahead else "question",
         "name": query.wire_name,
         "round": round_index,
         "digest": query_digest(query, round_index),
@@ -92,7 +102,7 @@ def decode_question(record: RecordDict) -> Question:
             "fold": bool,
             "fields": str,
         },
-        ("question",),
+        ("question", AHEAD),
     )
     return question_of(head, arrays)
 
@@ -105,7 +115,7 @@ def question_of(head: Mapping[str, Any], arrays: Mapping[str, NDArray]) -> Quest
     digest = query_digest(query, head["round"])
     if digest != head["digest"]:
         raise WireError(f"the query's digest is {digest}, the message says {head['digest']}")
-    return Question(query, head["round"], digest, head["fold"])
+    return Question(query, head["round"], digest, head["fold"], head.get("kind") == AHEAD)
 
 
 def encode_answer(body: Summary | Report | str, node: int, digest: str) -> RecordDict:
@@ -123,6 +133,11 @@ def encode_answer(body: Summary | Report | str, node: int, digest: str) -> Recor
     return pack_record(_answer_head("report", "", digest, node, body.n_users), arrays)
 
 
+def encode_ready(node: int, digest: str) -> RecordDict:
+    """Pack what a node says ahead of a question that it would answer."""
+    return pack_record(_answer_head(READY, "", digest, node, 0), {})
+
+
 def _answer_head(kind: str, reason: str, digest: str, node: int, n: int) -> ConfigRecord:
     head = _common_head(kind, reason, digest).copy()
     head["node"], head["n"] = node, n
@@ -135,17 +150,18 @@ def _common_head(kind: str, reason: str, digest: str) -> ConfigRecord:
     return ConfigRecord(head | {"kind": kind, "reason": reason, "n": 0})
 
 
-def decode_answer(record: RecordDict) -> Answer:
+def decode_answer(
+    record: RecordDict, kinds: tuple[str, ...] = ("summary", "report", "refusal")
+) -> Answer:
     """Unpack an answer; its contents are checked against the query by the caller."""
-    head, arrays = unpack_message(
-        record,
-        {"kind": str, "node": int, "digest": str, "reason": str, "n": int},
-        ("summary", "report", "refusal"),
-    )
+    expected = {"kind": str, "node": int, "digest": str, "reason": str, "n": int}
+    head, arrays = unpack_message(record, expected, kinds)
     if head["n"] < 0 or head["node"] < 0:
         raise WireError(f"n and node must be non-negative, got {head['n']} and {head['node']}")
-    body: Summary | Report | str
-    if head["kind"] == "refusal":
+    body: Summary | Report | str | None
+    if head["kind"] == READY:
+        body = None
+    elif head["kind"] == "refusal":
         body = head["reason"]
     elif head["kind"] == "summary":
         body = summary_of_arrays(head["n"], arrays)

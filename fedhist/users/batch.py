@@ -199,11 +199,13 @@ class Users(Shard):
         count: str | None = None,
         value: str | Iterable[str] | None = None,
     ) -> Users:
-        """Build from a polars or pandas frame of events or samples.
+        """Build from a table of events or samples.
 
         Parameters
         ----------
-        frame : polars.DataFrame, polars.LazyFrame or pandas.DataFrame
+        frame : polars.DataFrame, polars.LazyFrame, pandas.DataFrame or mapping
+            Or a data set that has a method ``to_polars`` or ``to_pandas``, as Hugging Face's; a
+            mapping takes names to columns.
         user : str
             Column of user names: text, numbers, booleans, dates or times, compared by value (7,
             7.0 and "7" are one user).

@@ -9,6 +9,7 @@ threads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -146,15 +147,22 @@ def samples_of_rows(
     return ids, Samples(indptr, np.ascontiguousarray(without_infinities(x[order]))), dropped
 
 
+def is_table(data: Any) -> bool:
+    """Say whether a frame can be read off it: its columns may still be others."""
+    home = type(data).__module__.split(".")[0]
+    makes_frames = hasattr(data, "to_polars") or hasattr(data, "to_pandas")
+    return home in ("polars", "pandas") or makes_frames or isinstance(data, Mapping)
+
+
 def _lazy(frame: Any, columns: list[str]) -> pl.LazyFrame:
-    """Take the wanted columns of a polars or pandas frame; Python objects become their names."""
+    """Take the wanted columns of a frame or a data set; Python objects become their names."""
     if isinstance(frame, pl.LazyFrame):
         return frame
     if isinstance(frame, pl.DataFrame):
         mixed = [c for c in columns if c in frame.columns and frame[c].dtype == pl.Object]
         return frame.with_columns([names_of_objects(c, frame[c].to_list()) for c in mixed]).lazy()
     if type(frame).__module__.split(".")[0] != "pandas" or not hasattr(frame, "columns"):
-        raise PopulationError(f"need a polars or pandas frame, got {type(frame).__name__}")
+        return _lazy(_framed(frame), columns)
     labels: dict[str, list[Any]] = {}
     for label in frame.columns:
         labels.setdefault(str(label), []).append(label)
@@ -172,6 +180,19 @@ def _lazy(frame: Any, columns: list[str]) -> pl.LazyFrame:
         except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
             raise PopulationError(f"column {name!r} cannot be read: {error}") from error
     return pl.DataFrame(taken).lazy()
+
+
+def _framed(data: Any) -> Any:
+    """Make a frame of a data set that has a method for it, or of a mapping to columns."""
+    for method in ("to_polars", "to_pandas"):
+        if hasattr(data, method):
+            return getattr(data, method)()
+    if not isinstance(data, Mapping):
+        raise PopulationError(f"need a polars or pandas frame, got {type(data).__name__}")
+    try:
+        return pl.DataFrame(dict(data))
+    except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
+        raise PopulationError(f"the columns cannot be read: {error}") from error
 
 
 def user_ids(names: pl.Expr, key: int = USER_ID_KEY) -> pl.Expr:

@@ -128,7 +128,7 @@ class HostileGrid(Grid):
     def _tampered(self, question: Question, replies: Iterable[Message]) -> Iterator[Message]:
         for reply in replies:
             answer = None if reply.has_error() else decode_answer(reply.content)
-            if answer is None or isinstance(answer.body, str):
+            if answer is None or isinstance(answer.body, str | None):
                 yield reply
                 continue
             for digest, body in self._by_node(question, answer.node, answer.body):

@@ -10,8 +10,9 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.users.batch import Users
 from fedhist.users.shards import edge
+from server.noise import noise_source
 from server.session.session import Session
-from simulations.runs.run import noise_source, parties
+from simulations.runs.run import parties
 from simulations.runtimes.inline import InlinePopulation
 
 

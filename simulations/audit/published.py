@@ -30,12 +30,12 @@ from fedhist.privacy.ledger import Ledger
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, Streams
+from server.noise import NoiseFactory
 from server.session.curator import Curator
 from server.session.journal import Journal
 from server.session.session import in_key_order
 from simulations.audit.drawing import Client, Watched
 from simulations.audit.features import Answer
-from simulations.runs.run import NoiseFactory
 
 VIEWS = ("estimate", "choices", "status", "support")
 STATUSES = ("ok", "refused", "failed", "broken off")

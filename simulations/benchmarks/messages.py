@@ -19,6 +19,7 @@ from fedhist.model.protocol import Script
 from fedhist.model.registry import load_builtin
 from fedhist.protocols import BoundedHistogram
 from fedhist.users.batch import Users
+from server.noise import noise_source
 from server.session.curator import Curator
 from server.session.session import Session
 from server.strategy import SessionStrategy
@@ -26,7 +27,7 @@ from simulations.benchmarks.kernels import shoppers
 from simulations.benchmarks.measuring import Result, Row, ratio, scaled
 from simulations.populations import population
 from simulations.runs.options import Options
-from simulations.runs.run import execute, noise_source
+from simulations.runs.run import execute
 from simulations.runtimes.flower_internals import simulate
 from simulations.runtimes.simulated_grid import LocalGrid
 

@@ -27,10 +27,10 @@ from fedhist.model.query import Query, Summary
 from fedhist.users.batch import Users
 from fedhist.users.folds import fold_of
 from server.densities.series import midpoints
+from server.noise import noise_source
 from server.session.session import Session
 from simulations.experiments.local_populations import fresh_ids
 from simulations.populations.density_samples import TrigonometricDensity
-from simulations.runs.run import noise_source
 from simulations.runtimes.inline import InlinePopulation
 
 F = TypeVar("F", Coordinates, Fourier)

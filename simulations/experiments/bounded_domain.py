@@ -24,12 +24,13 @@ from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
 from server.histograms.adaptive_histogram import AdaptiveHistogram, threshold_rule
 from server.histograms.reference_clips import c_star_gaussian
+from server.noise import noise_source
 from server.targets.clipped_totals import in_domain, totals
 from simulations.experiments.experiment import mean_and_error
 from simulations.experiments.norm_index import NormIndex, noise_of
 from simulations.experiments.printed_output import printed_output
 from simulations.runs.options import Options
-from simulations.runs.run import execute, noise_source
+from simulations.runs.run import execute
 
 C_STAR, BEST, M_QUANTILE = "C* (not private)", "best C (not private)", "M-quantile (not private)"
 DP_QUANTILE, DP_SGD, DP_SGD_D = "DP-M-quantile", "DP-SGD, s = 0.1 d", "DP-SGD, s = d"

@@ -20,8 +20,8 @@ from fedhist.model.evaluation import measured
 from fedhist.protocols import PoissonCounts
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from server.noise import NoiseFactory
 from server.session.session import Session
-from simulations.runs.run import NoiseFactory
 from simulations.runtimes.inline import InlinePopulation
 
 COLUMNS = ("clipping", "clipping + debiasing")

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from fedhist.base.hashing import digest64
-from fedhist.model.codec import protocol_digest
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import load_plugin
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.shards import Shard, check_in_memory, check_nodes
-from server.noise import SecureNoise, SimulatedNoise
-from server.session.curator import Noise, NoiseSource
+from server.noise import noise_source
 from server.session.journal import Journal
 from server.session.session import IDEAL, Session
 from simulations.runs.options import MASKED, Options, Outcome, Runtime, ended
@@ -192,27 +189,6 @@ def drive(session: Session, seed: int, users: Shard, options: Options) -> Outcom
     from simulations.runs.over_grid import run_over_grid
 
     return run_over_grid(session, users, n_nodes, seed, options)
-
-
-def noise_source(grade: str, seed: int, protocol: Protocol) -> Noise:
-    """Make the Curator's noise: one independent source per draw.
-
-    Seeded noise is a function of the seed AND of the protocol with all its fields: two budgets
-    under one seed would otherwise share their noise, and their difference would have none.
-    """
-    return NoiseFactory(grade, digest64("fedhist.server", seed, protocol_digest(protocol)))
-
-
-@dataclass(frozen=True)
-class NoiseFactory:
-    """Makes one independent noise source per draw, of one grade."""
-
-    grade: str
-    key: int
-
-    def __call__(self, index: int) -> NoiseSource:
-        """Make the source of draw number ``index``."""
-        return SecureNoise() if self.grade == "secure" else SimulatedNoise(self.key, index)
 
 
 def _run_inline(

@@ -19,6 +19,7 @@ from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import Streams
+from server.noise import NoiseFactory
 from server.session.curator import Curator
 from server.session.session import Session
 from simulations.audit.asked import asked_of
@@ -27,7 +28,6 @@ from simulations.audit.checks import audit_protocol
 from simulations.audit.finding import Finding, Settings
 from simulations.audit.neighbours import are_neighbours, pair_of
 from simulations.audit.published import VIEWS, Layout, Runs
-from simulations.runs.run import NoiseFactory
 from simulations.runtimes.inline import InlinePopulation
 from tests.audit.mechanisms import Rounds
 

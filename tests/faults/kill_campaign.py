@@ -33,13 +33,13 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
 from fedhist.users.batch import Users
+from server.noise import noise_source
 from server.session import journal as module
 from server.session.curator import NoiseSource
 from server.session.journal import Journal
 from server.session.session import Session
 from simulations.contract.law import demand_same_estimate
 from simulations.runs.options import CHOICES
-from simulations.runs.run import noise_source
 from simulations.runtimes.inline import InlinePopulation
 
 SEED = 31

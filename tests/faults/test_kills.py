@@ -22,9 +22,9 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
+from server.noise import noise_source
 from server.session.journal import Journal
 from server.session.session import Session
-from simulations.runs.run import noise_source
 
 POINTS = [
     *("before a journal line", "in the middle of a journal line", "after a journal line"),

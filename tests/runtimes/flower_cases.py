@@ -11,11 +11,11 @@ import polars as pl
 
 import fedhist
 from fedhist.users.batch import Users
+from server.noise import noise_source
 from server.session.session import Session
 from simulations.config.named_files import toml_value
 from simulations.populations import population
 from simulations.runs.config import load_config, prepare
-from simulations.runs.run import noise_source
 from simulations.runtimes.inline import InlinePopulation
 from tests.support.loopback import FlowerRun, Loopback
 

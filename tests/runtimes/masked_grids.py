@@ -23,10 +23,10 @@ from fedhist.flower.wire import ARRAYS, HEAD, kind_of, pack_array, unpack_array
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.codec import query_digest
 from server.intake import Intake
+from server.noise import noise_source
 from server.session.journal import Journal
 from server.session.session import Session
 from server.strategy import SessionStrategy
-from simulations.runs.run import noise_source
 from simulations.runtimes.simulated_grid import LocalGrid
 
 ROUNDS = ("keys", "shares", "masked", "unmask")

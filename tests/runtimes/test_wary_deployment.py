@@ -19,10 +19,10 @@ from flower_cases import APP, HISTOGRAM, PATIENCE, REMOTE, ask, read_estimate, w
 from clients.guard_folder import FolderStore
 from clients.node import Node
 from fedhist.flower.wire import encode_question
+from server.noise import noise_source
 from server.session.session import Session
 from simulations.runs.config import load_config, prepare
 from simulations.runs.flower_host import HOST
-from simulations.runs.run import noise_source
 from tests.support.loopback import FlowerRun, Loopback
 from tests.support.processes import marked_processes
 

@@ -16,9 +16,8 @@ from scipy import stats
 from fedhist.model.registry import protocol_class
 from fedhist.privacy.noise_source import exact_noise, opendp
 from fedhist.protocols import BoundedHistogram
-from server.noise import AGAINST_US, SecureNoise, SimulatedNoise
+from server.noise import AGAINST_US, SecureNoise, SimulatedNoise, noise_source
 from server.session.curator import NoiseSource
-from simulations.runs.run import noise_source
 from tests.running import result, secure
 
 ALARM = 1e-9
