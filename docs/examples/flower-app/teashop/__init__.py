@@ -1,0 +1,1 @@
+"""A Flower app that asks what people drink, and trains a model."""
