@@ -70,8 +70,7 @@ class Keys(Sequence[str]):
     def of(cls, strings: Iterable[str]) -> Keys:
         """Build from strings, in the order given."""
         names = list(strings)
-        other = next((s for s in names if not isinstance(s, str)), None)
-        if other is not None:
+        for other in (s for s in names if not isinstance(s, str)):
             raise ValueError(f"keys are strings, got {type(other).__name__} {other!r}")
         raw = [s.encode() for s in names]
         offsets = np.zeros(len(raw) + 1, dtype=np.int64)

@@ -125,6 +125,8 @@ def test_what_no_keys_are() -> None:
         Keys.of(["a", "b", "a"])
     with pytest.raises(ValueError, match="int 3"):
         Keys.of(["a", 3])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="None"):
+        Keys.of(["a", None])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="-1"):
         Keys.range(-1)
     with pytest.raises(ValueError, match="read-only"):
