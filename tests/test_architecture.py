@@ -11,6 +11,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,6 @@ def dotted(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
-
-
-def test_there_are_files() -> None:
-    assert len(FILES) > 40
-    assert {f.relative_to(ROOT).parts[0] for f in FILES} == set(PACKAGES)
 
 
 def test_no_global_randomness() -> None:
@@ -160,12 +156,6 @@ def test_all_names_resolve() -> None:
             assert getattr(module, public) is not None, f"{name}.{public}"
 
 
-def test_the_package_s_names() -> None:
-    assert fedhist.run.__module__ == "simulations.runs.run"
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = fedhist.nothing
-
-
 def python(code: str, folder: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
     search = os.pathsep.join(map(str, [*paths, ROOT]))
     return subprocess.run(
@@ -179,8 +169,15 @@ def python(code: str, folder: Path, *paths: Path) -> subprocess.CompletedProcess
     )
 
 
-@pytest.mark.parametrize("package", ["clients", "server", "simulations"])
-@pytest.mark.parametrize("kind", ["{}.py", "{}/__init__.py", "{}/notes.txt"])
+@pytest.mark.parametrize(
+    ("package", "kind"),
+    [
+        ("server", "{}.py"),
+        ("simulations", "{}.py"),
+        ("clients", "{}/__init__.py"),
+        ("server", "{}/notes.txt"),
+    ],
+)
 def test_somebody_s_file_of_one_of_our_names(package: str, kind: str, tmp_path: Path) -> None:
     """A file ``server.py`` beside a script: fedhist works, and says what is hidden."""
     file = tmp_path / kind.format(package)
@@ -204,19 +201,15 @@ def test_somebody_s_file_of_one_of_our_names(package: str, kind: str, tmp_path: 
 def test_a_node_loads_no_script(tmp_path: Path) -> None:
     """What the owner of a device must trust: run with -s to see how much that is."""
     (tmp_path / "events.csv").write_text("user,item\nann,tea\n")
-    code = """
+    code = f"""
 import os, sys, clients.app, clients.questions
 from clients.owned import owned_node
 from clients.node import Node
-own = {"data": "events.csv", "user": "user", "item": "item", "partition-id": 0}
-Node(owned_node({}, own | {"guard-folder": os.path.abspath("guard")}))
-print(*sorted(m for m in sys.modules if m.partition(".")[0] in sys.argv[1:]))
+own = {{"data": "events.csv", "user": "user", "item": "item", "partition-id": 0}}
+Node(owned_node({{}}, own | {{"guard-folder": os.path.abspath("guard")}}))
+print(*sorted(m for m in sys.modules if m.partition(".")[0] in {PACKAGES}))
 """
-    arguments = [sys.executable, "-c", code, "clients", "fedhist", "server", "simulations"]
-    where = os.environ | {"PYTHONPATH": str(ROOT)}
-    names = subprocess.run(
-        arguments, cwd=tmp_path, env=where, capture_output=True, text=True, timeout=120, check=True
-    ).stdout.split()
+    names = python(code, tmp_path).stdout.split()
     files = [f for f in FILES if module_of(f) in names]
     lines = sum(len(f.read_text().splitlines()) for f in files)
     print(f"a node: {len(files)} modules, {lines:,} lines")
@@ -248,35 +241,20 @@ HEAVY = [
 ]
 
 
-def test_the_core_brings_no_runtime(tmp_path: Path) -> None:
-    """`import fedhist` loads nothing that takes a while: all of it is loaded when it is needed."""
-    code = f"import sys, fedhist; print(set({HEAVY}) & set(sys.modules))"
-    result = python(code, tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == "set()"
+LOADS = "import fedhist.model.registry as r; r.load_builtin()"
+BRINGS = [
+    ("import fedhist", {*HEAVY}),
+    ("import simulations.cli.main", {*HEAVY, "numpy"} - {"rich"}),
+    (LOADS, {*HEAVY} - {"numba"}),
+]
 
 
-def test_the_command_line_brings_no_arrays(tmp_path: Path) -> None:
-    """Who asks what there is, waits for none of it: of the heavy ones only what prints it."""
-    heavy = {*HEAVY, "numpy"} - {"rich"}
-    code = f"import sys, simulations.cli.main; print({heavy} & set(sys.modules))"
-    result = python(code, tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == "set()"
-
-
-def test_the_protocols_bring_no_statistics(tmp_path: Path) -> None:
-    """A comparison loads every protocol, and waits for no package that few of them use."""
-    others = {*HEAVY} - {"numba"}
-    code = f"""
-import sys
-from fedhist.model.registry import load_builtin
-load_builtin()
-print({others} & set(sys.modules))
-"""
-    result = python(code, tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == "set()"
+@pytest.mark.parametrize(("code", "others"), BRINGS, ids=["core", "commands", "protocols"])
+def test_nothing_heavy_is_loaded_before_it_is_needed(
+    code: str, others: set[str], tmp_path: Path
+) -> None:
+    result = python(f"{code}; import sys; print({others} & set(sys.modules))", tmp_path)
+    assert result.stdout.strip() == "set()", result.stderr
 
 
 def test_a_run_brings_what_it_needs(tmp_path: Path) -> None:
@@ -304,3 +282,43 @@ def test_the_picture_of_the_layers_is_that_of_the_contracts() -> None:
     """Run ``make docs`` after a change of the contracts, or of what lies in clients and server."""
     drawn = runpy.run_path(str(ROOT / "docs" / "layers_picture.py"))
     assert drawn["PICTURE"].read_text(encoding="utf-8") == drawn["picture"]()
+
+
+# What cannot live below what it speaks of: the importing file, and what it imports.
+TYPED = [("fedhist.users.shards", "fedhist.users.batch")]  # its blocks are users
+
+
+def imports(tree: ast.Module, known: set[str], public: bool) -> set[str]:
+    """Modules of ours that a file imports: at its top, inside a function, or for its types.
+
+    A package's list of public names is left out: they are imported when they are asked for.
+    """
+    listed = {
+        id(inner)
+        for node in ast.walk(tree)
+        if public and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    seen = set()
+    for node in ast.walk(tree):
+        if id(node) in listed:
+            continue
+        if isinstance(node, ast.Import):
+            seen |= {a.name for a in node.names}
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{a.name}" for a in node.names}
+            seen |= (names & known) or {node.module}
+    return seen & known
+
+
+def test_no_circle_of_files() -> None:
+    """A reader would have to hold all of one in the head at once."""
+    files = {module_of(f): f for f in FILES}
+    public = ("__init__.py", "protocols.py", "testing.py")
+    graph = {n: imports(tree_of(f), {*files}, f.name in public) for n, f in files.items()}
+    for name, typed in TYPED:
+        graph[name].remove(typed)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as e:
+        raise AssertionError(" -> ".join(e.args[1])) from None

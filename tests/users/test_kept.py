@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from walked_users import same_users
 
-from fedhist.users import shards
 from fedhist.users.kept import PROBED, FirstInMemory, keep_first, size_of
-from fedhist.users.key_sample import Sampled
 from simulations.populations import population
 
 N = 300
@@ -42,17 +39,3 @@ def test_nobody_fits() -> None:
         assert keep_first(users, room) == (users, 0)
     nobody = plan.users.slice(0, 0)
     assert keep_first(nobody, 10**9) == (nobody, 0)
-
-
-def test_more_than_are_held_at_once_and_larger_ones_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever fits is kept, however many; what those probed tell is no more than a guess."""
-    monkeypatch.setattr(shards, "MOST_IN_MEMORY", PROBED)
-    plan = population("zipf", n_users=N, d=30, mean_items=6, tail=1.5, seed=3).plan()
-    found, taken = keep_first(plan.users, 10**9)
-    whole = plan.users.none.followed_by(plan.users.blocks())
-    assert isinstance(found, FirstInMemory)
-    same_users(found.none.followed_by(found.parts), whole)
-    grown = Sampled(whole.take(np.argsort(whole.n_items(), kind="stable")))
-    found, taken = keep_first(grown, size_of(whole) // 2)
-    assert taken <= 0.6 * size_of(whole)
-    same_users(found.none.followed_by(found.blocks()), grown.users.none.followed_by(grown.blocks()))

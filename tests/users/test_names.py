@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from fedhist.users.frames import items_of_rows
-from fedhist.users.tables import TableFormat, read_items
 from simulations.populations import population
 from simulations.runs.convert import convert
 
@@ -52,28 +51,6 @@ def names(column: pl.Series | pd.Series) -> list[str]:
 def test_objects_are_named_by_their_value(name: str, values: list[object]) -> None:
     assert names(pd.Series(values, dtype=object)) == [name]
     assert names(pl.Series(values, dtype=pl.Object)) == [name]
-
-
-@pytest.mark.parametrize(
-    ("name", "columns"),
-    [
-        ("7", [pl.Series([7]), pl.Series([7.0]), pl.Series([7], dtype=pl.Decimal(9, 3))]),
-        ("0.5", [pl.Series([0.5]), pl.Series([0.5], dtype=pl.Float32), pl.Series(["0.5"])]),
-        (
-            "2024-01-01T12:00:00.500",
-            [pl.Series([NOON]).cast(pl.Datetime(unit)) for unit in ("ms", "us", "ns")],
-        ),
-        (
-            "2024-01-01T12:00:00.500Z",
-            [
-                pl.Series([NOON]).dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
-                for zone in ("UTC", "Asia/Tokyo")
-            ],
-        ),
-    ],
-)
-def test_columns_are_named_by_their_values(name: str, columns: list[pl.Series]) -> None:
-    assert [names(c) for c in columns] == [[name]] * len(columns)
 
 
 @pytest.mark.parametrize(
@@ -143,40 +120,19 @@ def test_files_of_one_folder_name_values_alike(tmp_path: Path) -> None:
     assert users.n_items().tolist() == [2] * 100
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        pl.Series(["1.0"]),
-        pl.Series([datetime.date(2024, 1, 1)]),
-        pl.Series([NOON]),
-        pl.Series([NOON]).dt.replace_time_zone("UTC"),
-    ],
-    ids=lambda column: str(column.dtype),
-)
-def test_files_that_disagree_about_a_type_are_refused(tmp_path: Path, other: pl.Series) -> None:
-    pl.DataFrame({"user": [1.5], "item": [1.0]}).write_parquet(tmp_path / "a.parquet")
-    for at, columns in enumerate(({"user": other, "item": [1.0]}, {"user": [1.5], "item": other})):
-        path = tmp_path / f"b{at}.parquet"
-        pl.DataFrame(columns).write_parquet(path)
-        with pytest.raises(PopulationError, match=f"Float64 in .* and {other.dtype.base_type()}"):
-            convert([tmp_path / "a.parquet", path], tmp_path / "out", user="user", item="item")
-    assert not (tmp_path / "out").exists()
-
-
-def test_every_two_files_agree_about_a_type(tmp_path: Path) -> None:
-    """Nulls agree with all, integers with text and with doubles; these two do not."""
-    columns = [pl.Series([None]), pl.Series([1]), pl.Series([1.5]), pl.Series(["1.5"])]
-    for at, column in enumerate(columns):
+def test_files_that_disagree_about_a_type_are_refused(tmp_path: Path) -> None:
+    """Nulls agree with all, and integers with text and with doubles; these two do not."""
+    aware = pl.Series([NOON]).dt.replace_time_zone("UTC")
+    columns = [pl.Series(x) for x in ([None], [1], [1.5], ["1.5"], [NOON.date()], [NOON])]
+    for at, column in enumerate([*columns, aware]):
         pl.DataFrame({"user": column, "item": "x"}).write_parquet(tmp_path / f"{at}.parquet")
-    files = [tmp_path / f"{at}.parquet" for at in range(4)]
-    with pytest.raises(PopulationError, match=r"Float64 in .*2\.parquet and String in"):
-        convert(files, tmp_path / "out", user="user", item="item")
-    for few in (files[:3], [*files[:2], files[3]]):
-        assert convert(few, tmp_path / f"out-{few[-1].stem}", user="user", item="item")
 
+    def made(*which: int) -> bool:
+        files = [tmp_path / f"{at}.parquet" for at in which]
+        return bool(convert(files, tmp_path / "out", user="user", item="item", force=True))
 
-@pytest.mark.parametrize("column", [-1, 2, True])
-def test_a_position_is_one_of_those_there_are(tmp_path: Path, column: int) -> None:
-    (tmp_path / "a.csv").write_text("user,item\nann,tea\n")
-    with pytest.raises(PopulationError, match=f"no column {column}"):
-        read_items(tmp_path / "a.csv", ["user", column], TableFormat(), skip_bad_rows=False)
+    assert made(0, 1, 2)
+    assert made(0, 1, 3)
+    for other in (3, 4, 5, 6):
+        with pytest.raises(PopulationError, match=rf"Float64 in .*2\.parquet and .*{other}"):
+            made(2, other)

@@ -118,27 +118,6 @@ def test_bernoulli_bits_law(which: int, probability: float) -> None:
         assert stats.chi2.sf(np.sum((ones - mean) ** 2) / variance, n_bits) > 1e-7
 
 
-def test_system_bits_use_the_same_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given the same words, the deployment's bits equal the comparison U < threshold."""
-    rng = np.random.default_rng(3)
-    drawn: list[np.ndarray] = []
-
-    def draw(self: SystemStreams, *shape: int) -> np.ndarray:
-        drawn.append(rng.integers(0, 2**64, shape, dtype=np.uint64))
-        return drawn[-1]
-
-    monkeypatch.setattr(SystemStreams, "_draw", draw)
-    probability = 0.3
-    bits = SystemStreams(2).bernoulli_bits(64, probability)
-    threshold = int(integer_threshold(probability)[()])
-    for u in range(2):
-        for lane in range(64):
-            number = 0
-            for word in drawn:
-                number = number << 1 | (int(word[u, 0]) >> lane & 1)
-            assert (int(bits[u, 0]) >> lane & 1) == (number < threshold)
-
-
 PROBABILITIES = [
     0.0,
     5e-324,
