@@ -8,14 +8,6 @@ import pytest
 from commands import Command
 
 
-def test_the_list_names_every_experiment_and_what_it_runs_on(fedhist: Command) -> None:
-    """Populations that need a file have a star."""
-    answer = fedhist("reproduce")
-    assert answer.status == 0, answer.err
-    for word in ("figure1", "figure2", "table1", "zipf", "sentiment140*", "snap*"):
-        assert word in answer.out
-
-
 def test_a_reproduced_figure_ends_with_zero(fedhist: Command, tmp_path: Path) -> None:
     """The table is printed and the folder written."""
     small = ("--set", "population.n_users=500", "--set", "population.d=200")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 
 import polars as pl
@@ -45,21 +44,6 @@ def test_a_run_that_breaks_off_is_status_1(run: Command, monkeypatch: pytest.Mon
     answer = run("--out", "out")
     assert answer.status == 1
     assert "MissingReplies: 2 of 3" in answer.err
-    assert not Path("out").exists()
-
-
-def test_results_are_shown_before_their_picture_is_drawn(
-    run: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And nothing is there of a folder that is not whole."""
-
-    def full(*arguments: object, **more: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("simulations.runs.results.draw_estimate", full)
-    answer = run("--out", "out")
-    assert answer.status == 2
-    assert re.search("^ status +ok", answer.out, re.MULTILINE)
     assert not Path("out").exists()
 
 
@@ -189,12 +173,6 @@ def test_an_estimate_that_cannot_be_evaluated_is_written(
     assert run("--out", "out").status == 1
     assert Path("out/estimate.csv").exists()
     assert "predicted" not in Path("out/metrics.json").read_text()
-
-
-def test_an_earlier_result_is_replaced_whole(run: Command) -> None:
-    assert run("--out", "out").status == 0
-    assert run("--set", "protocol.ending=failed", "--out", "out").status == 4
-    assert not Path("out/estimate.csv").exists()
 
 
 def test_a_folder_of_something_else_is_left_alone(run: Command, tmp_path: Path) -> None:

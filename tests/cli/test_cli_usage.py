@@ -139,11 +139,6 @@ def test_four_ways_to_say_the_same(run: Command, arguments: list[str], tmp_path:
     assert Path("a/estimate.csv").read_bytes() == Path("b/estimate.csv").read_bytes()
 
 
-def test_set_wins_over_the_plain_option(run: Command) -> None:
-    answer = run("--epsilon", "0.25", "--set", "protocol.epsilon=0.5")
-    assert "(0.5, 1e-06)-DP" in answer.out
-
-
 def test_your_own_events(run: Command, tmp_path: Path) -> None:
     """--data replaces the population; columns are named or numbered; the domain is reported."""
     rows = [(f"u{i}", f"item {i % 4}", 1 + i % 3) for i in range(40)]

@@ -78,16 +78,6 @@ def test_levels_of_trust_are_those_that_are_named(asked: Any) -> None:
     assert len(asked(*FILE).levels) == 4
 
 
-def test_a_column_of_values_asks_about_their_mean(asked: Any) -> None:
-    q = asked("events.csv", "--user", "who", "--value", "much", "--error", "5%")
-    assert (q.target, q.population["value"]) == ("mean", "much")
-
-
-def test_data_take_the_place_of_a_study_s(asked: Any) -> None:
-    q = asked("shoppers", "--data", "events.csv", "--user", "who", "--item", "what")
-    assert (q.population["kind"], q.error) == ("events", 0.15)
-
-
 def test_what_comes_of_it(fedhist: Command, tmp_path: Path) -> None:
     """--json, --out and --force: one document, a folder, and only then another in its place."""
     central = (*FILE, "--trust", "central", "--quick")

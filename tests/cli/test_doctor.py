@@ -36,12 +36,6 @@ def test_a_failure_is_an_exit_status(fedhist: Command, monkeypatch: pytest.Monke
     assert ", not numpy<1" in " ".join(answer.out.split())
 
 
-def test_requirements_of_extras_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ['no-such-package>=3; extra == "test"', "numpy>=2"]
-    monkeypatch.setattr(doctor, "requires", lambda _: asked)
-    assert doctor.packages().status == OK
-
-
 def test_a_folder_that_is_full_or_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

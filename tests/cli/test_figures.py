@@ -78,13 +78,6 @@ def test_every_protocol_says_how_it_is_drawn_and_those_of_a_target_say_the_same(
         assert cls.display == display_of(cls.target), name
 
 
-def test_counts_and_shares_come_largest_first_with_their_names() -> None:
-    keys = Keys.of(["rye", "tea", "oat"])
-    axes = axes_of("distribution", [0.1, 0.7, 0.2], [0.3, 0.6, 0.1], keys=keys)
-    assert [t.get_text() for t in axes.get_xticklabels()] == ["tea", "rye", "oat"]
-    assert points(axes, "estimate") == ([1, 2, 3], [0.7, 0.1, 0.2])
-
-
 def test_of_a_sparse_vector_the_support_and_what_was_found_are_drawn() -> None:
     """Two coordinates count (the example's sparsity): one is found, one missed, one invented."""
     value, truth = np.zeros(500), np.full(500, 1e-3)
@@ -92,14 +85,6 @@ def test_of_a_sparse_vector_the_support_and_what_was_found_are_drawn() -> None:
     axes = axes_of("sparse-mean", value, truth, stderr=np.where(value != 0, 0.1, 0.0))
     assert points(axes, "estimate") == ([7, 90, 400], [0.5, 0.5, 0.0])
     assert points(axes, "truth (NOT PRIVATE)") == ([7, 90, 400], [0.6, 1e-3, 0.6])
-
-
-def test_a_density_stands_over_the_middles_of_its_cells() -> None:
-    axes = axes_of("density", [0.5, 1.5, 1.0, 1.0], np.ones(4), stderr=np.full(4, 0.25))
-    assert points(axes, "estimate") == ([0.125, 0.375, 0.625, 0.875], [0.5, 1.5, 1.0, 1.0])
-    (band,) = axes.collections
-    low, high = band.get_datalim(axes.transData).intervaly
-    assert (low, high) == pytest.approx((0.5 - 1.96 * 0.25, 1.5 + 1.96 * 0.25))
 
 
 def test_nothing_released_and_nothing_to_draw(tmp_path: Path) -> None:

@@ -26,13 +26,6 @@ kind = "uniform"
 n_users = 200
 samples_per_user = 8
 
-[compare]
-protocols = [{ name = "naive-mean" }]
-seeds = 2
-
-[sweep]
-"protocol.epsilon" = [1.0, inf]
-
 """
 
 
@@ -63,17 +56,6 @@ def test_run(fedhist: Command, study: Path) -> None:
     assert "measured" in found["metrics"]["NOT PRIVATE"]
     metrics = json.loads((Path(found["folder"]) / "metrics.json").read_text())
     assert metrics == found["metrics"]
-
-
-def test_compare(fedhist: Command, study: Path) -> None:
-    """A budget of infinity is a reference, which is not ranked."""
-    found = document(fedhist("compare", study, "--json", "--out", "results/b"))
-    assert found["kind"] == "study"
-    assert [(x["setting"], x["rank"], x["flags"]) for x in found["lines"]] == [
-        ({"protocol.epsilon": 1.0}, 1, []),
-        ({"protocol.epsilon": "inf"}, None, ["NOT PRIVATE"]),
-    ]
-    assert len(found["records"]) == 4
 
 
 def test_audit(fedhist: Command) -> None:
