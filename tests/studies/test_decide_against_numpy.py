@@ -79,42 +79,6 @@ def test_a_histogram_with_laplace_noise() -> None:
     held(users, given | {"protocol": {"clip": 1.0}}, "bounded-histogram", 0.02, error)
 
 
-def test_a_histogram_with_gaussian_noise_of_listeners() -> None:
-    """Last.fm: a user's plays are cut to an l2 norm of 50,000; the noise is by dp-accounting."""
-    from dp_accounting.dp_event import GaussianDpEvent
-    from dp_accounting.pld import PLDAccountant
-
-    frame = real("lastfm_user_artists.tsv", ["userID", "artistID", "weight"])
-    top = frame.group_by("artistID").agg(pl.len(), pl.sum("weight")).sort("weight").tail(100)
-    rows = frame.join(top.select("artistID"), on="artistID").sort("userID")
-    user, place = (rows[c].rank("dense").to_numpy() - 1 for c in ("userID", "artistID"))
-    dense = np.zeros((int(user.max()) + 1, 100))
-    dense[user, place] = rows["weight"].to_numpy()
-    clip, truth = 50_000.0, dense.sum(axis=0)
-    cut = dense * np.minimum(1, clip / np.linalg.norm(dense, axis=1))[:, None]
-
-    def sigma(epsilon: float) -> float:
-        low, high = 0.01, 1000.0
-        for _ in range(30):
-            middle = math.sqrt(low * high)
-            accountant = PLDAccountant().compose(GaussianDpEvent(middle))
-            met = accountant.get_epsilon(1e-6) <= epsilon
-            low, high = (low, middle) if met else (middle, high)
-        return high * math.sqrt(2) * clip
-
-    def error(epsilon: float, rng: np.random.Generator) -> float:
-        noise = rng.normal(0, sigma(epsilon), (RUNS, 100))
-        return float(np.abs(cut.sum(axis=0) + noise - truth).sum(axis=1).mean() / truth.sum())
-
-    users = fh.Users.from_frame(
-        frame.cast({"artistID": pl.String}), user="userID", item="artistID", count="weight"
-    )
-    given = {"target": "histogram", "trust": "central", "delta": 1e-6}
-    domain = [str(a) for a in top["artistID"]]
-    given |= {"domain": domain, "protocol": {"clip": clip}}
-    held(users, given, "bounded-histogram", 0.5, error)
-
-
 def test_shares_by_randomized_response() -> None:
     frame = zipf_counts()
     counts = frame["item"].value_counts().sort("item")["count"].to_numpy()
@@ -149,25 +113,6 @@ def test_a_mean_of_ratings_with_laplace_noise_on_the_box() -> None:
     given = {"target": "mean", "trust": "central", "delta": 0.0}
     given |= {"protocol": {"low": 1.0, "high": 5.0}}
     held(users, given, "box-mean", 0.01, error)
-
-
-def test_a_mean_of_ratings_by_one_bit_each() -> None:
-    """Every user rounds its mean to an end of [1, 5] at random and flips the bit."""
-    frame = real("movielens_100k.tsv", ["userId", "rating"])
-    own = frame.group_by("userId").agg(pl.mean("rating"))["rating"].to_numpy()
-    n, mean = len(own), float(own.mean())
-
-    def error(epsilon: float, rng: np.random.Generator) -> float:
-        p = math.exp(epsilon) / (1 + math.exp(epsilon))
-        ends = rng.random((RUNS, n)) < (own - 1) / 4
-        bits = ends ^ (rng.random((RUNS, n)) >= p)
-        value = 1 + 4 * (bits.mean(axis=1) - (1 - p)) / (2 * p - 1)
-        return float(np.sqrt(np.square(value - mean).mean()) / mean)
-
-    users = fh.Users.from_frame(frame, user="userId", value="rating")
-    given = {"target": "mean", "trust": "local"}
-    given |= {"protocol": {"low": 1.0, "high": 5.0, "method": "user-mean"}}
-    held(users, given, "naive-mean", 0.05, error)
 
 
 def test_a_median_of_mean_ratings_by_the_exponential_mechanism() -> None:
