@@ -5,19 +5,15 @@ The statistical test has a fixed seed and states its false-alarm probability.
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from server.means.mean import Mean
-from simulations.adversaries import Adversary, read_adversaries
+from simulations.adversaries import Adversary
 from simulations.adversaries.table import assign
 from simulations.populations.shared_mean import Gaussian
-from simulations.reporting.files import canonical
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 from simulations.studies.cells import Cell, Record
@@ -43,11 +39,6 @@ def cell(*tables: dict[str, Any], protocol: dict[str, Any] | None = None, **run:
     return Cell(protocol or MEAN, GAUSSIAN, {"seed": 1} | run, adversary=tables)
 
 
-def cell_words(record: Record) -> list[str]:
-    tables = [dict(t) for t in record.cell.get("adversary", ())]
-    return [a.in_words for a in read_adversaries(tables)]
-
-
 # -- cells -----------------------------------------------------------------------------------------
 
 
@@ -62,8 +53,6 @@ def test_the_key_of_an_attacked_setting_is_fixed() -> None:
     [
         (cell(BAD | {"level": "user", "correlated": False, "seed": 0}), True),
         (cell(BAD | {"fraction": 0.2}), False),
-        (cell(BAD | {"fraction": 0}), False),
-        (cell(BAD | {"target": -1.0}), False),
         (cell(BAD, BAD | {"seed": 1}), False),
         (cell(BAD, on_bad_reply="null"), False),
         (cell(), False),
@@ -71,17 +60,6 @@ def test_the_key_of_an_attacked_setting_is_fixed() -> None:
 )
 def test_a_key_is_of_who_misbehaves(other: Cell, same: bool) -> None:
     assert (other.key == cell(BAD).key) is same
-
-
-def test_attacked_cells_survive_json() -> None:
-    one = cell(BAD, {"kind": "input-poisoning", "fraction": 0.05, "target": 1.0})
-    again = Cell.from_dict(json.loads(canonical(one.to_dict())))
-    assert again == one
-    assert again.key == one.key
-    assert [a.fraction for a in again.config.adversaries] == [0.1, 0.05]
-    assert "adversary" not in cell().to_dict()
-    with pytest.raises(ValueError, match="did you mean 'corrupted'"):
-        cell(BAD | {"kind": "corupted"})
 
 
 def test_a_record_says_what_an_attacked_run_says() -> None:
@@ -96,45 +74,21 @@ def test_a_record_says_what_an_attacked_run_says() -> None:
     assert record.loss == protocol.loss_of(outcome.estimate, users)  # bit for bit
     assert outcome.estimate.value is not None
     assert record.more["bias"] == float(outcome.estimate.value[0] - protocol.truth(users)[0])
-    assert cell_words(record) == [table.in_words]
-    assert "10% of the users" in table.in_words
     assert record.more["diagnostics"]["injected: output-poisoning"] == 50
-    assert not any(k.startswith("dropped: ") for k in record.more["diagnostics"])
     assert (record.rounds, record.bytes_per_user) == (honest.rounds, honest.bytes_per_user)
     assert Record.from_json(record.to_json()) == record
     assert Cell.from_dict(record.cell, record.label) == cell(BAD)
-    assert (cell_words(honest), honest.more["diagnostics"], honest.warnings) == ([], {}, ())
+    assert (honest.more["diagnostics"], honest.warnings) == ({}, ())
     assert honest.loss == pytest.approx(honest.more["bias"] ** 2)
-
-
-def test_a_share_of_nobody_changes_nothing() -> None:
-    assert run_cell(cell(BAD | {"fraction": 0})).loss == run_cell(cell()).loss
+    assert run_cell(cell(BAD | {"fraction": 0})).loss == honest.loss
 
 
 def test_nodes_that_may_be_missing_are_part_of_an_attacked_setting() -> None:
     lost = {"kind": "dropout", "fraction": 0.2, "level": "node"}
-    assert "2 of 10 replies are missing" in run_cell(cell(lost, nodes=10)).reason
+    assert "2 of 10" in run_cell(cell(lost, nodes=10)).reason
     record = run_cell(cell(lost, nodes=10, min_replies=8))
     assert (record.status, record.more["diagnostics"]["injected: dropout (node)"] % 2) == ("ok", 0)
     assert cell(nodes=10, min_replies=8).key == cell(nodes=10).key
-
-
-def test_the_bias_of_poisoned_means_is_the_closed_form() -> None:
-    """A one-bit report of an attacker counts coth(epsilon / 2), whatever its record.
-
-    All users hold -0.5; of n = 2000, a tenth send the largest report: the mean moves by 0.1 (coth +
-    0.5). A report's variance is at most coth^2; over 4 seeds 5.3 standard deviations, 1e-7.
-    """
-    n, f, seeds, coth = 2000, 0.1, 4, 1 / math.tanh(1.0)
-    same = GAUSSIAN | {"n_users": n, "mean": -0.5, "spread": 1e-9}
-    naive = {"name": "naive-mean", "epsilon": 2.0, "kind": "onebit"}
-    attack = {"kind": "output-poisoning", "fraction": f, "target": 1.0}
-    biases = []
-    for seed in range(seeds):
-        record = run_cell(Cell(naive, same, {"seed": seed}, adversary=[attack]))
-        assert record.more["bias"] is not None
-        biases.append(record.more["bias"])
-    assert abs(np.mean(biases) - f * (coth + 0.5)) < 5.3 * coth / math.sqrt(n * seeds)
 
 
 # -- sweeps ----------------------------------------------------------------------------------------
@@ -175,18 +129,6 @@ def swept(folder: Path, axes: str, adversary: str = ONE) -> tuple[Cell, ...]:
     return tuple(plan_of(load_study(path))[2])
 
 
-@pytest.mark.parametrize(
-    "key", ['"adversary.fraction"', "adversary.fraction", '"adversary.0.fraction"']
-)
-def test_axes_of_the_adversary(tmp_path: Path, key: str) -> None:
-    axes = f"{key} = [0, 0.1, 0.3]\nseeds = 2\n"
-    cells = swept(tmp_path, axes)
-    found = [(c.adversary[0]["fraction"], c.run["seed"]) for c in cells]
-    assert found == [(f, s) for f in (0, 0.1, 0.3) for s in (0, 1)]
-    assert all(c.adversary[0]["target"] == 1.0 for c in cells)
-    assert len({c.key for c in cells}) == 6
-
-
 def test_axes_of_several_adversaries(tmp_path: Path) -> None:
     axes = 'adversary.1.fraction = [0.1, 0.3]\nrun.on_bad_reply = ["drop", "null"]\n'
     cells = swept(tmp_path, axes, TWO)
@@ -194,6 +136,11 @@ def test_axes_of_several_adversaries(tmp_path: Path) -> None:
         [0.1, 0.3]
     ] * 2
     assert [c.run.get("on_bad_reply") for c in cells] == [None, "null"] * 2
+    axes = "adversary.fraction = [0, 0.1, 0.3]\nseeds = 2\n"
+    assert swept(tmp_path, axes) == swept(tmp_path, axes.replace("fraction", "0.fraction"))
+    assert [(c.adversary[0]["fraction"], c.run["seed"]) for c in swept(tmp_path, axes)] == [
+        (f, s) for f in (0, 0.1, 0.3) for s in (0, 1)
+    ]
     made = swept(
         tmp_path, 'adversary.kind = ["dropout", "corrupted"]\nadversary.fraction = [0.1]\n', ""
     )
@@ -205,13 +152,12 @@ def test_axes_of_several_adversaries(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("axes", "adversary", "message"),
     [
-        ("adversary.fractoin = [0.1]", ONE, "did you mean 'fraction'"),
-        ("adversary.fraction = [1.5]", ONE, r"\[0, 1\], got 1.5"),
-        ("adversary.fraction = [0.1]", TWO, r"say which, adversary\.0\.fraction"),
-        ("adversary.5.fraction = [0.1]", TWO, "there are 2 tables"),
-        ("adversary.fraction = 0.1", ONE, "needs a list of values"),
-        ("seeds = 1", ONE, "needs the key 'fraction'"),
-        ('run.on_bad_reply = ["ignore"]', TWO, "on_bad_reply must be one of"),
+        ("adversary.fractoin = [0.1]", ONE, "fractoin"),
+        ("adversary.fraction = [1.5]", ONE, "1.5"),
+        ("adversary.fraction = [0.1]", TWO, r"adversary\.0\.fraction"),
+        ("adversary.5.fraction = [0.1]", TWO, r"adversary\.5"),
+        ("seeds = 1", ONE, "fraction"),
+        ('run.on_bad_reply = ["ignore"]', TWO, "on_bad_reply"),
     ],
 )
 def test_attacks_that_cannot_be_meant(
@@ -219,17 +165,6 @@ def test_attacks_that_cannot_be_meant(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         swept(tmp_path, axes, adversary)
-
-
-def test_the_builtin_sweep_holds_a_robust_estimator() -> None:
-    """At 49% few-users-mean keeps its plan's error; the others do not."""
-    cells = [c for _, c in load_study("corrupted", ["sweep.seeds=1"]).grid]
-    assert {c.label for c in cells} == {"few-users-mean", "mean", "naive-mean"}
-    for c in cells:
-        if c.adversary[0]["fraction"] == 0.49 and c.adversary[0]["kind"] == "output-poisoning":
-            record = run_cell(c)
-            assert record.status == "ok"
-            assert (record.losses["l1"] < 0.17) is (c.label == "few-users-mean")
 
 
 # -- comparisons -----------------------------------------------------------------------------------
@@ -282,8 +217,7 @@ def test_ranks_are_among_rows_of_one_share(tmp_path: Path) -> None:
         (f, k) for f in (0.0, 0.49) for k in (1, 2, None)
     ]
     rows = {(r.label, r.setting["adversary.fraction"]): r for r in found.lines}
-    assert "30%" not in " ".join(found.about["adversary"])
-    assert "49% of the users answer" in " ".join(found.about["adversary"])
+    assert "49% of the users" in " ".join(found.about["adversary"])
     assert {"bias", "fraction"} <= set(found.table.columns)
     assert rows["robust", 0.49].rank == 1
     spec = {k: v for k, v in GAUSSIAN.items() if k != "kind"} | {"samples_per_user": 20}
@@ -303,5 +237,3 @@ def test_adversaries_hold_for_every_row(tmp_path: Path) -> None:
     assert [c.adversary[0]["fraction"] for c in cells] == [0.2] * 6
     _, _, honest = plan_of(load_study(written(tmp_path, "")))
     assert all(not c.adversary for c in honest)
-    with pytest.raises(ValueError, match="needs the key 'fraction'"):
-        load_study(written(tmp_path, TARGET))

