@@ -180,20 +180,6 @@ def test_sparse_projection_keeps_the_largest() -> None:
     assert np.array_equal(cover.project(x), wanted)
 
 
-def test_the_ellipsoid_projection_is_the_nearest_point() -> None:
-    """Against a fine polar grid of the boundary, in two dimensions."""
-    cover = SobolevLattice(2, 4.0, 3, smoothness=2.0)  # semi-axes 1 and 4/9
-    x = np.array([[0.9, 0.4], [0.3, 0.44], [-0.95, 0.2], [0.01, -0.4444]])
-    angle = np.linspace(0, 2 * math.pi, 200_001)
-    edge = np.stack([np.cos(angle), np.sin(angle)], axis=1) * cover.semi_axes
-    for row, got in zip(x, cover.project(x), strict=True):
-        if np.square(row / cover.semi_axes).sum() > 1:
-            nearest = edge[np.square(edge - row).sum(axis=1).argmin()]
-            assert got == pytest.approx(nearest, abs=1e-4)
-        else:
-            assert got == pytest.approx(row)
-
-
 def test_closed_forms_of_the_sizes() -> None:
     assert BallLattice(1, 1.0, 65535).n_cells == 65535
     for d, s, k in ((6, 2, 1), (40, 2, 1), (1000, 1, 16), (9, 9, 1)):

@@ -45,15 +45,6 @@ def test_draws_follow_the_density(density: str | list[float]) -> None:
     assert spec.exact.on_grid().min() >= 0
 
 
-def test_two_bumps_is_a_mixture() -> None:
-    f = DensitySamples(n_users=1, samples_per_user=1).exact
-    x = np.linspace(0, 1, 11)
-    parts = [np.cos(np.pi * (x - 0.3)) ** 10, np.cos(np.pi * (x - 0.7)) ** 18]
-    masses = [math.comb(2 * m, m) / 4.0**m for m in (5, 9)]
-    mixture = 0.6 * parts[0] / masses[0] + 0.4 * parts[1] / masses[1]
-    assert f.evaluate(x) == pytest.approx(mixture)
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

@@ -14,7 +14,6 @@ import pytest
 
 from fedhist.users.batch import Users
 from simulations.populations import population
-from simulations.populations.density_samples import DensitySamples
 from simulations.populations.synthetic import OUTLIERS, own_means
 
 N = 20_000
@@ -87,31 +86,6 @@ def test_items_of_differing_users(users: str) -> None:
         like = shares @ np.log(p) > shares @ np.log(p[::-1])
         assert (~like).mean() == pytest.approx(far, abs=0.03)
     assert f"users {users}" in loaded.title
-
-
-@pytest.mark.parametrize("users", ["dirichlet", "two-clusters", "outliers"])
-def test_densities_of_differing_users(users: Any) -> None:
-    given: dict[str, Any] = {"n_users": 4000, "samples_per_user": [5, 20], "density": "beta"}
-    spec = population("density", **given, beta=[1, 3], users=users, concentration=3.0)
-    assert isinstance(spec, DensitySamples)
-    users_ = spec.load().users
-    first = users_.reals.values[users_.reals.indptr[:-1], 0]
-    second = users_.reals.values[users_.reals.indptr[:-1] + 1, 0]
-    edges = np.arange(9) / 8
-    found = np.histogram(first, edges)[0] / 4000
-    expected = spec.on_grid(8) / 8
-    assert (np.abs(found - expected) < 6 * np.sqrt(expected / 4000)).all()
-    if users == "dirichlet":
-        everyone = users_.reals
-        pairs = same = 0
-        for u in range(4000):
-            values = everyone.values[everyone.indptr[u] : everyone.indptr[u + 1], 0]
-            count = np.unique(values, return_counts=True)[1]
-            pairs += len(values) * (len(values) - 1)
-            same += int((count * (count - 1)).sum())
-        assert same / pairs == pytest.approx(0.25, abs=0.02)
-    else:
-        assert (first == second).mean() < 0.01
 
 
 @pytest.mark.parametrize(

@@ -144,17 +144,6 @@ def test_rows_of_many_items_are_counted_as_drawn() -> None:
         assert count[part].tolist() == counts.tolist()
 
 
-def test_rare_items_have_probability_zero_or_a_step() -> None:
-    """Probabilities are within 2^-32, also where weights vanish or one item has nearly all."""
-    for weights in ([0.0, 0.0, 1.0, 0.0], [1.0, 1e-12, 1e-12], [1e-12, 1.0]):
-        choice = Choice(np.array(weights))
-        steps = np.diff(choice.last.astype(np.int64), prepend=-1)
-        assert np.abs(steps / 2**32 - np.array(weights) / sum(weights)).max() <= 2 * 2.0**-32
-        assert steps.sum() == 1 << 32
-        at = np.array([0, 1 << 31, (1 << 32) - 1], dtype=np.uint64) << np.uint64(32)
-        assert choice.of(at).tolist() == np.searchsorted(choice.last, at >> np.uint64(32)).tolist()
-
-
 W = words(np.uint64(11), 0, each(400_000))[:, 0]
 
 
@@ -190,26 +179,6 @@ def test_poissons(rate: float) -> None:
     assert poisson_of(W[:3], 0.0).tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("lag", [1, 1 << 16])
-def test_users_are_uncorrelated(lag: int) -> None:
-    """Samples, their squares, sizes: 200,000 pairs of users, 5 standard errors: 6e-7 each."""
-    spec = population("gaussian", samples_per_user=1, low=-9, high=9, n_users=(1 << 16) + 200_000)
-    z = spec.plan().users.in_memory().reals.values[:, 0] / 0.25
-    fields = {"d": 2, "mean_items": 3, "tail": math.inf, "n_users": len(z)}
-    first = population("zipf", **fields).load().users.counts
-    held = np.add.reduceat(first.item.astype(float), first.indptr[:-1]) - 0.5
-    for x in (z, z * z - 1, held - held.mean()):
-        a, b = x[:200_000], x[lag : lag + 200_000]
-        assert abs((a * b).mean()) < 5 * (x * x).mean() / math.sqrt(200_000)
-
-
-def test_two_draws_of_a_word_are_independent() -> None:
-    """Chi-square of the pairs of 8 equally likely items, 400,000 of them: 1e-6."""
-    halves = Choice(np.ones(8)).of(np.stack([W, W << np.uint64(32)]))
-    pairs = np.bincount(halves[0].astype(int) * 8 + halves[1], minlength=64)
-    assert scipy.stats.chisquare(pairs).pvalue > 1e-6
-
-
 def test_too_many_draws_of_a_user() -> None:
     many = {"n_users": 2, "samples_per_user": 1 << 31, "dimension": 2}
     with pytest.raises(PopulationError, match=r"fewer than 2\^32 = 4,294,967,296 draws, one had"):
@@ -220,10 +189,3 @@ def test_too_many_draws_of_a_user() -> None:
     sizes = [1 << 31, (1 << 32) - 1]
     with pytest.raises(PopulationError, match=r"fewer than 2\^32"):
         population("uniform", n_users=9, samples_per_user=sizes, dimension=2).load()
-
-
-def test_who_is_hardly_concentrated_repeats_nobody() -> None:
-    """Beyond 2^63 the draw that would be repeated has no 64-bit number."""
-    more: dict[str, Any] = {"n_users": 50, "samples_per_user": 20, "users": "dirichlet"}
-    values = population("density", **more, concentration=1e25).load().users.reals.values
-    assert len(np.unique(values)) == values.size

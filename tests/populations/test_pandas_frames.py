@@ -36,18 +36,6 @@ def test_mixed_python_objects_and_integer_labels() -> None:
     assert sorted(users.counts.count.tolist()) == [1, 3]
 
 
-def test_missing_values_leave_their_row_out() -> None:
-    frame = pd.DataFrame({"u": pd.Series([1, None, 1], dtype="Int64"), "i": ["x", "y", "z"]})
-    with pytest.warns(UserWarning, match="1 with missing user"):
-        assert list(Users.from_frame(frame, user="u", item="i").vocabulary) == ["x", "z"]
-    floats = frame.astype({"u": "float64"})  # as pandas reads integers with a hole
-    with pytest.warns(UserWarning, match="1 with missing user"):
-        same_users(
-            Users.from_frame(floats, user="u", item="i"),
-            Users.from_frame(frame.dropna(), user="u", item="i"),
-        )
-
-
 def test_columns_polars_cannot_take() -> None:
     frame = pd.DataFrame({"u": ["a", "b"], "i": ["x", "y"], "c": pd.Series([1, {}], dtype=object)})
     with pytest.raises(PopulationError, match=r"row 2: column 'c' has \{\}"):

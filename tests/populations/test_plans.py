@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from walked_users import Walked
 
 from fedhist.base.errors import PopulationError
 from fedhist.users import shards
-from simulations.populations import Loaded, Plan, PopulationSpec, facts, population
-from simulations.populations.facts import facts_of_run
+from simulations.populations import Loaded, Plan, PopulationSpec, population
 from simulations.runs import flower_host
 from simulations.runs.booked_run import run_job
 from simulations.runs.config import Config, config_of, prepare
@@ -84,24 +82,6 @@ def test_what_is_small_is_made_once() -> None:
     assert plan.kept(size - 1) is plan
     assert kept.kept(0) is kept
     assert kept.loaded() is kept
-
-
-def test_of_many_users_some_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first ones; the loader's own words are about all."""
-    monkeypatch.setattr(facts, "BLOCK", 64)
-    monkeypatch.setattr(facts, "MOST_WALKED", 399)
-    plan = replace(walked(population(**MADE["items"])), dropped={"missing item": 2})
-    some = plan.users.slice(0, 64).in_memory()
-    protocol = prepare(config("bounded-histogram")).protocol
-    told = facts_of_run(plan, protocol)
-    assert "2 x missing item" in told[0]
-    assert not told[0].endswith(")")
-    assert told[1].endswith("(sampled: 64 of 400 users)")
-    share = float(re.search(r"takes ([0-9.]+)%", told[1])[1])  # type: ignore[index]
-    alone = facts_of_run(Loaded(some, "", domain=plan.domain), protocol)
-    assert f"takes {share:.3g}%" in alone[0]
-    monkeypatch.setattr(facts, "MOST_WALKED", 400)
-    assert facts_of_run(plan, protocol)[1:] == facts_of_run(plan.loaded(), protocol)[1:]
 
 
 @pytest.mark.parametrize(

@@ -49,16 +49,3 @@ def test_lastfm() -> None:
         plays.update(counts)
     ranked = sorted(plays, key=lambda item: (-plays[item], item))[:100]
     assert list(loaded.domain or ()) == sorted(ranked)
-
-
-def test_movielens() -> None:
-    spec = population("events", path=real("movielens_100k.tsv"), user="userId", item="itemId")
-    users = spec.load().users
-    assert len(users) == 943
-    assert users.counts.count.sum() == 100_000
-    assert (users.counts.count == 1).all()
-    ratings = population("samples", path=real("movielens_100k.tsv"), user="userId", value="rating")
-    reals = ratings.load().users.reals
-    assert reals.values.shape == (100_000, 1)
-    assert (reals.values.min(), reals.values.max()) == (1, 5)
-    assert (users.n_items() == ratings.load().users.n_items()).all()
