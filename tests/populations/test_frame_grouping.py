@@ -127,8 +127,8 @@ def test_types_without_a_text_form_are_refused() -> None:
         Users.from_frame(frame, user="u", item="i")
     with pytest.raises(PopulationError, match="Binary"):
         Users.from_frame(pl.DataFrame({"u": [b"a"], "i": ["a"]}), user="u", item="i")
-    with pytest.raises(PopulationError, match="polars or pandas frame, got dict"):
-        Users.from_frame({"u": ["ann"]}, user="u", item="i")
+    with pytest.raises(PopulationError, match="got list"):
+        Users.from_frame([("ann", "tea")], user="u", item="i")
 
 
 def test_zero_counts_keep_the_user_but_not_the_item() -> None:
