@@ -120,13 +120,18 @@ def described() -> dict[str, set[str]]:
     return {f"{name}.": inherited(name) for name in list(bases)}
 
 
+def is_overload(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    """Say whether a definition is a signature only, beside the one that is documented."""
+    return any(isinstance(d, ast.Name) and d.id == "overload" for d in node.decorator_list)
+
+
 def undocumented(tree: ast.Module, file: Path) -> list[str]:
     missing = [] if ast.get_docstring(tree) else [f"{file}: the module"]
 
     def visit(body: list[ast.stmt], prefix: str) -> None:
         for node in body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                if node.name.startswith("_"):
+                if node.name.startswith("_") or is_overload(node):
                     continue
                 inherited = node.name in described().get(prefix, ())
                 if not ast.get_docstring(node) and not inherited:

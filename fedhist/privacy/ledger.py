@@ -142,6 +142,16 @@ class Ledger:
                 )
         self._entries.append(entry)
 
+    def include(self, entries: Iterable[Entry]) -> None:
+        """Add charges that other ledgers have written; BudgetExceeded if they pass the limit."""
+        total = [*self._entries, *entries]
+        at = [e.under(self.adjacency) for e in total]
+        if self.limit is not None and not (
+            spent(at, self.limit.delta).epsilon <= self.limit.epsilon * SLACK
+        ):
+            raise BudgetExceeded(f"{len(total)} charges are more than {self.limit}")
+        self._entries = total
+
     def __repr__(self) -> str:
         n, total = len(self._entries), self.spent()
         charges = f"{n:,} charge{'s' * (n != 1)}"

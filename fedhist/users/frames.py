@@ -21,7 +21,7 @@ from fedhist.base.errors import PopulationError, nearest
 from fedhist.base.hashing import digest64, hash_bytes_kernel
 from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import USER_ID_KEY, Keys, user_ids_of_bytes
-from fedhist.users.names import names_of_objects
+from fedhist.users.names import named, names_of_objects
 from fedhist.users.rows import TOTAL_LIMIT, checked_events, checked_samples, collected, judged
 from fedhist.users.strict import without_infinities
 
@@ -193,6 +193,15 @@ def _framed(data: Any) -> Any:
         return pl.DataFrame(dict(data))
     except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
         raise PopulationError(f"the columns cannot be read: {error}") from error
+
+
+def ids_of_rows(rows: pl.LazyFrame, *, user: str) -> Words:
+    """Return the ids of all users whom a column names, increasing; PopulationError for none."""
+    who, _ = named(user, rows.collect_schema()[user])
+    found = collected(rows.select(id=user_ids(who.drop_nulls())).unique().sort("id"))
+    if not len(found):
+        raise PopulationError("no rows: there is not a single user")
+    return found["id"].to_numpy()
 
 
 def user_ids(names: pl.Expr, key: int = USER_ID_KEY) -> pl.Expr:

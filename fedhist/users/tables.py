@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from fedhist.base.arrays import Words
 from fedhist.base.errors import PopulationError, nearest
 from fedhist.users.batch import Users
 
@@ -249,6 +250,18 @@ def read_samples(
             skip_bad_rows=skip_bad_rows,
         )
     return Users(ids, samples=samples), dropped
+
+
+def read_user_ids(path: Path, column: Column, form: TableFormat) -> Words:
+    """Read who stands in a table, whatever else its rows hold or lack: (n,) uint64, increasing.
+
+    Raises PopulationError for a missing file or column, and a table without users.
+    """
+    from fedhist.users.frames import ids_of_rows
+
+    table = scan_table(path, [column], form)
+    with told_of(path):
+        return ids_of_rows(table.rows, user=table.names[0])
 
 
 @contextmanager

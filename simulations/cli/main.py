@@ -95,6 +95,7 @@ def run(
     Exit status: 0 ok, 3 refused, 4 failed, 2 wrong usage, 1 the run broke off.
     """
     from fedhist.model.protocol import EXIT_CODES
+    from simulations.cli.releases import has_releases, several
     from simulations.config.reading import reading
     from simulations.reporting.files import check_folder, check_results
     from simulations.reporting.table import quiet_flower
@@ -122,6 +123,8 @@ def run(
     named = [name for p in ctx.command.params for name in p.opts if name.startswith("--")]
     overrides += [*dotted(ctx.args, named), *(set_ or [])]
     quiet_flower()
+    if has_releases(config):
+        raise typer.Exit(several(config, overrides, force=force, json_=json_))
     loaded = load_config(config, overrides)
     if (address := loaded.run.ray_address) and loaded.run.runtime == "inline":
         raise ValueError(

@@ -61,6 +61,20 @@ def write_estimate(
     (folder / "estimate.csv").write_text("\n".join(lines), encoding="utf-8", newline="")
 
 
+def write_table(folder: Path, columns: Mapping[str, Sequence[Any]], *, raw: bool = False) -> None:
+    """Write released numbers of several releases, as :func:`write_estimate` writes those of one."""
+    import polars as pl
+
+    frame = pl.DataFrame(columns)
+    frame.write_parquet(folder / "estimate.parquet")
+    if not raw:
+        text = [
+            pl.Series(n, map(no_formula, frame[n])) for n in frame.select(pl.col(pl.String)).columns
+        ]
+        frame = frame.with_columns(text)
+    frame.write_csv(folder / "estimate.csv")
+
+
 def _cell(name: str) -> str:
     """Quote what would be read as something else; nothing at all as a missing value."""
     return '"' + name.replace('"', '""') + '"' if not name or _QUOTED.search(name) else name

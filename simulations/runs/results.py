@@ -6,7 +6,7 @@ import math
 import platform
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -136,23 +136,26 @@ def write_results(finished: Finished, *, force: bool = False) -> None:
     """Write a run's folder: configuration, estimate, metrics, ledger and figure.
 
     The estimate written and drawn is the first one's; ``force``: replace whatever folder is there.
-    It appears whole or not at all; an older run's is replaced. What cannot be written there (a full
-    disk, somebody else's files) is paid for: it is written to a temporary folder, or to the home.
+    It appears whole or not at all; an older run's is replaced; see :func:`written_somewhere`.
+    """
+    written_somewhere(finished.folder, lambda folder: _write_to(folder, finished, force))
 
-    Raises
-    ------
-    FedhistError
-        If the folder could not be written; the message names the one that was.
+
+def written_somewhere(folder: Path, write: Callable[[Path], None]) -> None:
+    """Write results that are paid for: to a temporary folder, or the home, if not to ``folder``.
+
+    A disk may be full, or somebody else's files there. Raises FedhistError if the folder could not
+    be written; the message names the one that was.
     """
     try:
-        _write_to(finished.folder, finished, force)
+        write(folder)
     except (OSError, ValueError) as error:
         for place in (None, str(Path.home())):
             with suppress(OSError, ValueError):
                 spare = Path(tempfile.mkdtemp(prefix="fedhist-results-", dir=place))
-                _write_to(spare, finished, force)
+                write(spare)
                 raise FedhistError(
-                    f"{finished.folder} could not be written ({error}): the results are in {spare}"
+                    f"{folder} could not be written ({error}): the results are in {spare}"
                 ) from error
         raise
 

@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast, overload
 
+import numpy as np
+
+from fedhist.base.hashing import digest64
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.model.registry import load_plugin
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.ledger import Ledger
 from fedhist.users.shards import Shard, check_in_memory, check_nodes
 from server.noise import noise_source
 from server.session.journal import Journal
 from server.session.session import IDEAL, Session
 from simulations.runs.options import MASKED, Options, Outcome, Runtime, ended
+from simulations.runs.together import common, planned_cost, together
 from simulations.runtimes.inline import InlinePopulation
 
 
+@dataclass(frozen=True)
+class Estimates(Sequence[Estimate]):
+    """The estimates of several protocols, in their order, and what all have spent together."""
+
+    each: tuple[Estimate, ...]
+    ledger: Ledger
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.each[index]
+
+
+@overload
+def run(protocol: Protocol, users: Shard, **options: Any) -> Estimate: ...
+
+
+@overload
 def run(
-    protocol: Protocol,
-    users: Shard,
+    protocol: Sequence[Protocol], users: Shard | Sequence[Shard], **options: Any
+) -> Estimates: ...
+
+
+def run(  # type: ignore[misc]  # the overloads leave the options to this signature
+    protocol: Protocol | Sequence[Protocol],
+    users: Shard | Sequence[Shard],
     *,
     seed: int | None = None,
     runtime: Runtime = "inline",
@@ -33,14 +64,16 @@ def run(
     clients: Literal["per-user", "aggregate"] = "per-user",
     journal: str | Path | None = None,
     min_replies: int | None = None,
-) -> Estimate:
+) -> Estimate | Estimates:
     """Run a protocol on simulated users and return its estimate, with the ledger.
 
     Parameters
     ----------
-    protocol : Protocol
-    users : Users or Shard
-        In memory, or walked by blocks of users that are made or read and dropped again.
+    protocol : Protocol or list of Protocol
+        Several are run one after the other; each spends its own epsilon of the same users.
+    users : Users or Shard, or a list of them
+        In memory, or walked by blocks of users that are made or read and dropped again. A list has
+        the users of each of several protocols: the same ids, with other records.
     seed : int, optional
         Makes the run reproducible; None draws one. Secure noise has none, whatever is given.
     runtime : {"inline", "ray"}
@@ -66,6 +99,7 @@ def run(
     Returns
     -------
     Estimate
+        Of several protocols :class:`Estimates`, with one ledger.
 
     Raises
     ------
@@ -91,7 +125,56 @@ def run(
         journal=journal,
         min_replies=min_replies,
     )
-    return execute(protocol, users, options).estimate
+    if isinstance(protocol, Protocol):
+        return execute(protocol, cast(Shard, users), options).estimate
+    return run_each(protocol, users, options)
+
+
+def run_each(
+    protocols: Sequence[Protocol], users: Shard | Sequence[Shard], options: Options
+) -> Estimates:
+    """Run protocols one after the other on the same users, in one ledger.
+
+    Raises ValueError and PopulationError before anybody is asked.
+    """
+    if not protocols:
+        raise ValueError("a list of protocols to run is empty")
+    views = [users] * len(protocols) if isinstance(users, Shard) else list(users)
+    if not all(isinstance(view, Shard) for view in views):
+        raise ValueError(
+            "users must be fedhist.Users, or a list of them; Users.from_frame makes them"
+        )
+    if len(views) != len(protocols):
+        raise ValueError(f"{len(protocols)} protocols need as many users, got {len(views)}")
+    for i, view in enumerate(views):
+        if view is not views[0] and not np.array_equal(view.public_ids(), views[0].public_ids()):
+            raise ValueError(
+                f"users[{i}] are others than users[0]: one budget is of the same users"
+            )
+    adjacency = common(protocols)
+    costs = [planned_cost(p, adjacency) for p in protocols]
+    for protocol, view in zip(protocols, views, strict=True):
+        check_population(protocol, view, options)
+    epsilon, delta = math.fsum(c.epsilon for c in costs), math.fsum(c.delta for c in costs)
+    ledger = Ledger(together(protocols, epsilon, delta))
+    ledger.noise, ledger.null_safe = options.noise, all(p.null_safe for p in protocols)
+    found = []
+    for i, (protocol, view) in enumerate(zip(protocols, views, strict=True)):
+        session, seed = open_session(protocol, own_options(options, i))
+        estimate = drive(session, seed, view, options).estimate
+        ledger.include(() if estimate.ledger is None else estimate.ledger.entries)
+        found.append(estimate)
+    return Estimates(tuple(found), ledger)
+
+
+def own_options(options: Options, index: int) -> Options:
+    """Give a release a journal and a seed of its own: equal protocols would share their noise."""
+    seed, journal = options.seed, options.journal
+    return replace(
+        options,
+        seed=None if seed is None else digest64("fedhist.release", seed, index) >> 2,
+        journal=None if journal is None else Path(journal) / f"{index:02d}",
+    )
 
 
 def execute(protocol: Protocol, users: Shard, options: Options) -> Outcome:

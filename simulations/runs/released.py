@@ -1,0 +1,156 @@
+"""What several releases leave: one folder, one table, one page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from fedhist.model.protocol import EXIT_CODES, Status
+from simulations.reporting.estimates import write_table
+from simulations.reporting.files import write_json
+from simulations.reporting.numbers import NORMAL, number
+from simulations.reporting.shown import Shown
+from simulations.reporting.table import Column, Table, numeric
+from simulations.runs.releases import Done, Part
+from simulations.runs.results import NOT_PRIVATE, protocol_fields
+
+RELEASES = "releases"
+"""The kind of folder that they write."""
+
+MOST_ROWS = 10
+"""Rows of a release that the table shows; the files have all."""
+
+
+@dataclass(frozen=True, repr=False)
+class Released(Shown):
+    """Several releases as they are shown and written."""
+
+    kind: ClassVar[str] = RELEASES
+    not_private: ClassVar[str] = "truths and errors, and seeds; estimates are as the guarantee says"
+
+    done: Done
+
+    @property
+    def title(self) -> str:
+        planned = self.done.planned
+        n = f"{len(planned.parts)} releases of {planned.n_users:,} users"
+        return f"{planned.name}: {n}, {planned.guarantee}"
+
+    @property
+    def status(self) -> Status:
+        """The worst that one of them ended in."""
+        found = [o.estimate.status for o in self.done.outcomes]
+        return max(found, key=lambda s: EXIT_CODES[s])
+
+    def tables(self) -> Sequence[Table]:
+        return [self.values, self.budgets]
+
+    @property
+    def values(self) -> Table:
+        """What was released: the largest items, all other numbers up to ten of a release."""
+        rows, left = list[list[Any]](), list[str]()
+        for part in self.done.planned.parts:
+            own = [r for r in self.done.rows if r.release == part.label]
+            if part.items:
+                own.sort(key=lambda r: -r.estimate)
+            if len(own) > MOST_ROWS:
+                left.append(f"{part.label}: {MOST_ROWS} of {len(own):,}")
+            for r in own[:MOST_ROWS]:
+                told = ["" if math.isnan(x) else x for x in (NORMAL * r.stderr, r.truth)]
+                rows.append([r.release, r.key, r.estimate, *told])
+        names = ("estimate", "± 1.96 s.e.", "truth (NOT PRIVATE)")
+        columns = [Column("release", keep=True), "of", *numeric(names, write=number)]
+        return Table.of(columns, rows, notes=left)
+
+    @property
+    def budgets(self) -> Table:
+        """Who was asked, at what price, and how far off it was."""
+        rows = [
+            [
+                part.label,
+                part.prepared.protocol.name,
+                len(part.users),
+                part.prepared.protocol.guarantee.epsilon,
+                part.prepared.protocol.guarantee.delta,
+                f"{part.prepared.protocol.loss_name} {number(error, 3)}",
+                outcome.estimate.status,
+            ]
+            for part, outcome, error in zip(
+                self.done.planned.parts, self.done.outcomes, self.done.errors, strict=True
+            )
+        ]
+        names = ("users", "epsilon", "delta")
+        columns = ["release", "protocol", *numeric(names), "error (NOT PRIVATE)", "status"]
+        return Table.of(columns, rows)
+
+    def sections(self) -> Sequence[tuple[str, Sequence[str]]]:
+        done = self.done
+        total = done.ledger.spent()
+        spent = f"spent: epsilon = {total.epsilon:.6g} at delta = {total.delta:g} ({total.how})"
+        how = done.planned.how_local
+        pairs = list(zip(done.planned.parts, done.outcomes, strict=True))
+        reasons = [f"{p.label}: {o.estimate.reason}" for p, o in pairs if o.estimate.reason]
+        warnings = [f"{p.label}: {w}" for p, o in pairs for w in o.estimate.warnings]
+        choices = [f"{p.label}: {w}" for p in done.planned.parts for w in p.prepared.not_private]
+        return [
+            ("guarantee", [str(done.planned.guarantee), spent, *([how] if how else [])]),
+            ("without a value", reasons),
+            ("warnings", warnings),
+            ("chosen by looking at the data", list(dict.fromkeys(choices))),
+        ]
+
+    def document(self) -> dict[str, Any]:
+        done = self.done
+        pairs = zip(done.planned.parts, done.outcomes, done.errors, strict=True)
+        return super().document() | {
+            "status": self.status,
+            "ledger": self.ledger(),
+            "releases": [self._release(*pair) for pair in pairs],
+        }
+
+    def _release(self, part: Part, outcome: Any, error: float) -> dict[str, Any]:
+        cohort = None if part.cohort is None else vars(part.cohort)
+        return {
+            "label": part.label,
+            "protocol": protocol_fields(part.prepared.protocol),
+            "column": dict(part.prepared.config.population),
+            "cohort": cohort,
+            "status": outcome.estimate.status,
+            "public": dict(outcome.estimate.public),
+            NOT_PRIVATE: {"error": error, "seed": outcome.seed, "seconds": outcome.seconds},
+        }
+
+    def ledger(self) -> dict[str, Any]:
+        """Return what was spent, by whom, as plain data."""
+        ledger = self.done.ledger
+        total = ledger.spent()
+        return {
+            "guarantee": str(self.done.planned.guarantee),
+            "adjacency": ledger.adjacency.value,
+            "spent epsilon": total.epsilon,
+            "at delta": total.delta,
+            "composed by": total.how,
+            "basic epsilon": total.basic_epsilon,
+            "rho": total.rho,
+            "noise": ledger.noise,
+            "charges": [
+                {
+                    "label": e.label,
+                    "adjacency": e.adjacency.value,
+                    **vars(e.release),
+                    "cohort": None if e.cohort is None else vars(e.cohort),
+                }
+                for e in ledger.entries
+            ],
+        }
+
+    def write(self, folder: Path) -> None:
+        super().write(folder)
+        write_json(folder / "ledger.json", self.ledger())
+        write_json(folder / "run.json", vars(self.done.planned.run))
+        names = ("release", "key", "estimate", "stderr")
+        columns = {n: [getattr(r, n) for r in self.done.rows] for n in names}
+        write_table(folder, columns, raw=self.done.planned.run.raw_csv)

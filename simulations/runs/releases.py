@@ -1,0 +1,461 @@
+"""Several statistics of the same users under one budget: tables [[release]] beside [run].
+
+A release is an ordinary run of an ordinary protocol, with its share of the budget, over one column
+of the population. All of them stand on one line of the data set's ledger, their journals lie in one
+folder, and so do their results. [protocol] holds the budget of all.
+
+The adjacency of the whole is replacement if one release is about that. What a release costs under
+it follows from :mod:`fedhist.privacy.adjacency`: where that is two steps, the release gets half of
+its share.
+
+Local releases either answer one after the other, so that a user pays for all, or are asked of
+disjoint cohorts, each with the budget of all local releases. Public numbers decide: see
+:func:`gain_of_cohorts`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from fedhist.base.errors import PopulationError
+from fedhist.base.hashing import digest64
+from fedhist.model.evaluation import measured
+from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.registry import load_plugin, parameters, protocol_class
+from fedhist.model.truths import Truth
+from fedhist.privacy.adjacency import convert
+from fedhist.privacy.guarantee import Guarantee, Trust, pure
+from fedhist.privacy.ledger import SLACK, Entry, Ledger, spent, whole
+from fedhist.users.cohort import Cohort
+from fedhist.users.shards import Shard
+from server.session.journal import Journal
+from server.session.session import claim
+from simulations.config.reading import (
+    Delta,
+    Must,
+    Positive,
+    Settings,
+    check_keys,
+    one_of,
+    read,
+    reading,
+)
+from simulations.populations.base import Loaded
+from simulations.reporting.estimates import columns_of
+from simulations.runs.columns import KIND, Columns
+from simulations.runs.config import Config, Prepared, RunTable, prepare
+from simulations.runs.data_ledger import DataLedger
+from simulations.runs.options import Options, Outcome
+from simulations.runs.run import check_population, drive, open_session, own_options
+from simulations.runs.together import common, planned_cost, together
+
+COLUMNS = ("item", "count", "value", "top", "domain")
+"""Keys of a release that say which column of the population it is about."""
+
+SALT = digest64("fedhist.releases") >> 1
+"""Public salt of the cohorts of local releases."""
+
+
+@dataclass(frozen=True)
+class Budget(Settings):
+    """The table [protocol] beside releases: what all of them may spend.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Of every user, for all releases.
+    local : {"auto", "cohorts", "split"}
+        Whether local releases are asked of disjoint cohorts, or of all users with a part of epsilon
+        each; "auto" takes what public numbers predict to be better.
+    """
+
+    table: ClassVar[str] = "protocol"
+    epsilon: Annotated[float, Must("positive", lambda e: e > 0)]
+    delta: Delta = 0.0
+    local: Annotated[str, one_of("auto", "cohorts", "split")] = "auto"
+
+
+@dataclass(frozen=True)
+class Release(Settings):
+    """A table [[release]]: a protocol, its column, its share of the budget.
+
+    Parameters
+    ----------
+    name : str
+        Of the protocol, whose own keys stand beside it, but for epsilon and delta.
+    label : str
+        What tables and errors call it; by default what is estimated, and of which column.
+    share : float, optional
+        Of the budget; all releases name one, or none does and they are equal.
+    column : mapping
+        The keys :data:`COLUMNS`.
+    own : mapping
+        The protocol's keys.
+    """
+
+    table: ClassVar[str] = "release"
+    many: ClassVar[bool] = True
+    name: str
+    label: str = ""
+    share: Positive | None = None
+    column: Mapping[str, Any] = field(default_factory=dict)
+    own: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Release:
+        """Sort the keys of a table."""
+        ours = [k for k in ("name", "label", "share") if k in table]
+        if bad := [k for k in ("epsilon", "delta") if k in table]:
+            raise ValueError(f"release.{bad[0]}: a release has a share of [protocol] {bad[0]}")
+        listed = isinstance(table.get("domain"), list)
+        column = {k: table[k] for k in COLUMNS if k in table and not (listed and k == "domain")}
+        own = {k: v for k, v in table.items() if k not in ours and k not in column}
+        made = read(cls, {k: table[k] for k in ours} | {"column": column, "own": own})
+        if ("item" in column) == ("value" in column):
+            raise ValueError(f"release {made.name!r} needs a column: item or value, one of them")
+        target = protocol_class(made.name).target
+        named = f"{target} of {column.get('item', column.get('value'))}"
+        return replace(made, label=made.label or named)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One release, ready to run.
+
+    ``whole``: its column of all users, of whom ``prepared`` may have a cohort.
+    """
+
+    label: str
+    prepared: Prepared
+    whole: Loaded
+    cohort: Cohort | None = None
+
+    @property
+    def scale(self) -> float:
+        """What a cohort's total is multiplied by to be one of all users."""
+        total = self.prepared.protocol.estimates in (Truth.TOTAL, Truth.HOLDERS)
+        return len(self.whole.users) / len(self.users) if total else 1.0
+
+    @property
+    def items(self) -> bool:
+        """Whether its numbers are of items."""
+        return self.whole.users.items is not None
+
+    @property
+    def users(self) -> Shard:
+        """Who is asked."""
+        return self.whole.users if self.prepared.plan is None else self.prepared.plan.users
+
+    def charges(self, ledger: Ledger | None) -> list[Entry]:
+        """Return what it has spent: of a cohort, by that cohort."""
+        entries = [] if ledger is None else list(ledger.entries)
+        if self.cohort is None or not entries:
+            return [replace(e, label=f"{self.label}: {e.label}") for e in entries]
+        return [Entry(self.label, whole(entries), self.cohort, entries[0].adjacency)]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Releases ready to run: nobody was asked yet.
+
+    ``guarantee``: of all together; ``how_local``: what local releases do, in words, "" where there
+    are not two of them.
+    """
+
+    name: str
+    run: RunTable
+    guarantee: Guarantee
+    parts: tuple[Part, ...]
+    how_local: str
+
+    @property
+    def n_users(self) -> int:
+        """How many users there are."""
+        return len(self.parts[0].whole.users)
+
+    @property
+    def null_safe(self) -> bool:
+        """Whether all of them are."""
+        return all(p.prepared.protocol.null_safe for p in self.parts)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A released number. ``truth`` is NOT PRIVATE, and NaN where it is not known."""
+
+    release: str
+    key: str
+    estimate: float
+    stderr: float
+    truth: float
+
+
+@dataclass(frozen=True)
+class Done:
+    """What releases have given. ``errors``: the loss of each, NOT PRIVATE, NaN without a value."""
+
+    planned: Planned
+    outcomes: tuple[Outcome, ...]
+    ledger: Ledger
+    rows: tuple[Row, ...]
+    errors: tuple[float, ...]
+
+
+# -- before anybody is asked -----------------------------------------------------------------------
+
+
+def plan_releases(tables: Mapping[str, Any], source: str | Path, name: str) -> Planned:
+    """Read the columns, share the budget, build the protocols.
+
+    ``tables``: of the file, see :mod:`simulations.runs.config`; ``source``: its place, which
+    plugins are relative to. Raises ValueError and PopulationError, with the key, the column or the
+    release, before anything is asked or spent.
+    """
+    check_keys(tables, ("run", "protocol", "population", "release"), "table beside [[release]]")
+    run = read(RunTable, tables.get("run", {}))
+    if Path(source).suffix == ".toml":
+        run = replace(run, plugins=tuple(str(Path(source).parent / p) for p in run.plugins))
+    if run.repeats > 1:
+        raise ValueError("run.repeats must be 1 beside [[release]]")
+    for plugin in run.plugins:
+        load_plugin(plugin)
+    budget = read(Budget, tables.get("protocol", {}))
+    population = tables.get("population", {})
+    if population.get("kind") != KIND:
+        raise ValueError(f'population.kind must be "{KIND}" beside [[release]]')
+    releases = [Release.of(t) for t in tables["release"]]
+    labels = [r.label for r in releases]
+    if twice := [x for x in labels if labels.count(x) > 1]:
+        raise ValueError(f"two releases are called {twice[0]!r}: give each a label")
+    return _Planner(name, run, budget, releases, Columns(population), population).planned()
+
+
+def shares_of(releases: Sequence[Release]) -> list[float]:
+    """Return the share of each release: given by all, and 1 in all, or equal."""
+    given = [r.share for r in releases if r.share is not None]
+    if not given:
+        return [1 / len(releases)] * len(releases)
+    if len(given) < len(releases):
+        raise ValueError("release.share: give every release a share of the budget, or none")
+    if not math.isclose(math.fsum(given), 1.0, rel_tol=1e-9):
+        told = " + ".join(f"{s:g}" for s in given)
+        raise ValueError(f"release.share: shares must sum to 1, got {told} = {math.fsum(given):g}")
+    return given
+
+
+@dataclass(frozen=True)
+class _Planner:
+    name: str
+    run: RunTable
+    budget: Budget
+    releases: Sequence[Release]
+    columns: Columns
+    population: Mapping[str, Any]
+
+    def planned(self) -> Planned:
+        """Build all parts at their shares, then again at what the whole leaves them."""
+        shares, epsilon = shares_of(self.releases), float(self.budget.epsilon)
+        have = ["delta" in parameters(protocol_class(r.name)) for r in self.releases]
+        of_delta = math.fsum(s for s, h in zip(shares, have, strict=True) if h)
+        deltas = [
+            self.budget.delta * s / of_delta * h if h else 0.0
+            for s, h in zip(shares, have, strict=True)
+        ]
+        parts = [
+            self.part(r, s * epsilon, d)
+            for r, s, d in zip(self.releases, shares, deltas, strict=True)
+        ]
+        found = [p.prepared.protocol for p in parts]
+        adjacency = common(found)
+        cohorts, how = self.cohorts(found, shares)
+        for i, (r, p) in enumerate(zip(self.releases, found, strict=True)):
+            e, d = shares[i] * epsilon, deltas[i]
+            if cohorts[i] is not None:
+                e *= math.fsum(s for s, c in zip(shares, cohorts, strict=True) if c) / shares[i]
+            with reading(f"release {r.label!r}"):
+                one = convert(pure(1.0), p.guarantee.adjacency, adjacency, null_safe=p.null_safe)
+            if one.epsilon > 1:
+                e, d = e / 2, d / (1 + math.exp(min(e / 2, 700.0)))
+            if one.epsilon > 1 or cohorts[i] is not None:
+                parts[i] = self.part(r, e, d, cohorts[i])
+        promised = together([p.prepared.protocol for p in parts], epsilon, self.budget.delta)
+        planned = Planned(self.name, self.run, promised, tuple(parts), how)
+        check_planned(planned)
+        return planned
+
+    def part(
+        self, release: Release, epsilon: float, delta: float, cohort: Cohort | None = None
+    ) -> Part:
+        """Prepare a release as a run of its own."""
+        cls = protocol_class(release.name)
+        plan = self.columns.plan(release.column)
+        view = replace(plan, users=plan.users.select(cohort))
+        more = {"delta": delta} if "delta" in parameters(cls) else {}
+        table = {"name": release.name, "epsilon": epsilon, **more, **release.own}
+        kind = {"kind": "events" if "item" in release.column else "samples"}
+        of = {k: v for k, v in self.population.items() if k not in kind} | kind
+        config = Config(f"{self.name}: {release.label}", self.run, table, {**of, **release.column})
+        with reading(f"release {release.label!r}"):
+            return Part(release.label, prepare(config, lambda _: view), plan, cohort)
+
+    def cohorts(
+        self, found: Sequence[Protocol], shares: Sequence[float]
+    ) -> tuple[list[Cohort | None], str]:
+        """Deal the users out to the local releases, or to none; say which, and why."""
+        none: list[Cohort | None] = [None] * len(found)
+        local = [i for i, p in enumerate(found) if p.guarantee.trust is Trust.LOCAL]
+        if len(local) < 2:
+            return none, ""
+        total = math.fsum(shares[i] for i in local)
+        gain = gain_of_cohorts(
+            float(self.budget.epsilon), [shares[i] for i in local], [found[i] for i in local]
+        )
+        ends = np.cumsum([0.0, *(shares[i] / total for i in local)])
+        ends[-1] = 1.0
+        dealt = [Cohort(SALT, a, b) for a, b in pairwise(ends.tolist())]
+        empty = any(not c.contains(self.columns.ids).any() for c in dealt)
+        wanted = self.budget.local
+        if wanted == "cohorts" and empty:
+            raise ValueError("protocol.local: too few users for a cohort of each local release")
+        predicted = f"predicted squared error {gain:.3g} times that of a split epsilon"
+        if wanted == "split" or (wanted == "auto" and (gain >= 1 or empty)):
+            return none, f"local releases split epsilon (disjoint cohorts: {predicted})"
+        for i, cohort in zip(local, dealt, strict=True):
+            none[i] = cohort
+        return none, f"local releases go to disjoint cohorts ({predicted})"
+
+
+def gain_of_cohorts(
+    epsilon: float, shares: Sequence[float], protocols: Sequence[Protocol]
+) -> float:
+    """Predict the squared error with disjoint cohorts, over that with a split epsilon.
+
+    From public numbers: the geometric mean over the releases. The noise of an epsilon-LDP report
+    about a bit, or a number in [0, 1], has the variance v(e) = e^e / (e^e - 1)^2 at least; of one
+    about d symbols, 4 v(e) for each. With a split, n users report at the share s of epsilon. In
+    cohorts, n s / S report at S epsilon, S the sum of the shares, and are themselves a sample of
+    the users: its variance is at most 1 / 4 of that of one number, 1 / d for a symbol.
+
+    >>> from fedhist.protocols import NaiveMean
+    >>> pair = [NaiveMean.example(), NaiveMean.example()]
+    >>> [round(gain_of_cohorts(e, (0.5, 0.5), pair), 2) for e in (0.5, 2.0, 6.0)]
+    [0.51, 0.66, 4.62]
+    """
+
+    def noise(e: float) -> float:
+        return 0.25 / math.sinh(min(e, 700.0) / 2) ** 2
+
+    total, logs = math.fsum(shares), []
+    for share, protocol in zip(shares, protocols, strict=True):
+        domain = getattr(protocol, "domain", None)
+        times, sampling = (1, 0.25) if domain is None else (4, 1 / len(domain))
+        fewer = total / share
+        cohort = fewer * times * noise(total * epsilon) + (fewer - 1) * sampling
+        logs.append(math.log(cohort / (times * noise(share * epsilon))))
+    return math.exp(math.fsum(logs) / len(logs))
+
+
+def check_planned(planned: Planned) -> None:
+    """Refuse releases that are more than their guarantee together, or whose users do not fit."""
+    entries = []
+    for part in planned.parts:
+        cost = planned_cost(part.prepared.protocol, planned.guarantee.adjacency)
+        entries.append(Entry(part.label, cost, part.cohort))
+        check_population(part.prepared.protocol, part.users, planned.run.options())
+    total = spent(entries, planned.guarantee.delta)
+    if planned.guarantee.private and total.epsilon > planned.guarantee.epsilon * SLACK:
+        raise ValueError(
+            f"together the releases would cost epsilon = {total.epsilon:g} at delta = "
+            f"{planned.guarantee.delta:g} of {planned.guarantee}: delta must be positive where a "
+            "release spends some"
+        )
+
+
+# -- the runs --------------------------------------------------------------------------------------
+
+
+def run_releases(planned: Planned, progress: Callable[[int, int, int], None] | None = None) -> Done:
+    """Run the releases one after the other, under one line of the data set's ledger.
+
+    Raises CapExceeded if that ledger does not allow all of them; nobody has been asked then. With a
+    journal a run that was killed goes on where it was: ended releases repeat what they gave.
+    """
+    run = planned.run
+    options = [own_options(run.options(progress=progress), i) for i in range(len(planned.parts))]
+    book = DataLedger(run.ledger) if run.ledger else None
+    line = -1 if book is None else _reserve(book, planned, options)
+    outcomes, asked = [], False
+    try:
+        for part, own in zip(planned.parts, options, strict=True):
+            session, seed = open_session(part.prepared.protocol, own)
+            try:
+                outcomes.append(drive(session, seed, part.users, own))
+            finally:
+                asked |= session.asked
+    except BaseException:
+        if book is not None and not run.journal and not asked:
+            book.settle(line, None)
+        raise
+    ledger = Ledger(planned.guarantee)
+    ledger.noise, ledger.null_safe = run.noise, planned.null_safe
+    for part, outcome in zip(planned.parts, outcomes, strict=True):
+        ledger.include(part.charges(outcome.estimate.ledger))
+    if book is not None:
+        book.settle(line, ledger)
+    pairs = list(zip(planned.parts, outcomes, strict=True))
+    read = [_rows(part, outcome.estimate) for part, outcome in pairs]
+    return Done(
+        planned,
+        tuple(outcomes),
+        ledger,
+        tuple(row for rows, _ in read for row in rows),
+        tuple(error for _, error in read),
+    )
+
+
+def _reserve(book: DataLedger, planned: Planned, options: Sequence[Options]) -> int:
+    name, ended = "", bool(planned.run.journal)
+    for part, own in zip(planned.parts, options, strict=True):
+        if own.journal is not None:
+            with closing(Journal(own.journal)) as journal:
+                claim(journal, part.prepared.protocol, planned.run.noise)
+                name, ended = name or journal.name, ended and journal.ended
+    return book.reserve(
+        planned.name, planned.guarantee, name, ended=ended, null_safe=planned.null_safe
+    )
+
+
+def _rows(part: Part, estimate: Estimate) -> tuple[list[Row], float]:
+    """List what was released, beside the truth of all users; and its loss. NOT PRIVATE."""
+    if estimate.value is None:
+        return [], math.nan
+    scale, protocol = part.scale, part.prepared.protocol
+    stderr = None if estimate.stderr is None else estimate.stderr * scale
+    estimate = replace(estimate, value=estimate.value * scale, stderr=stderr)
+    keys, columns = columns_of(estimate)
+    value = columns["estimate"].tolist()
+    truth, loss = np.full(len(value), math.nan), math.nan
+    try:
+        known = measured(protocol, part.whole.users)
+        loss = protocol.loss_of(estimate, part.whole.users, known=known)
+        truth = np.atleast_1d(known.truth)
+        if known.support is not None:
+            at = known.support.positions(keys)
+            truth = np.where(at >= 0, truth[at], math.nan)
+    except PopulationError:  # nobody holds what it is about
+        pass
+    places = protocol.positions
+    names = (
+        list(keys) if estimate.keys is not None or places is None else [f"{x:g}" for x in places]
+    )
+    spread = columns.get("stderr", np.full(len(value), math.nan)).tolist()
+    cells = zip(names, value, spread, truth.tolist(), strict=True)
+    return [Row(part.label, *cell) for cell in cells], loss
