@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from clients.randomizers.share_noise import draw_share
+from fedhist.base.hashing import mix64
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.query import Query, Summary
 from fedhist.model.trees import Tree
@@ -26,6 +27,8 @@ def fold_node(
     digest: str,
     node: int = 0,
     tell: Tell | None = None,
+    *,
+    memoize: bool = False,
 ) -> Summary:
     """Answer and fold for all users of a node that are in the query's cohort, block by block.
 
@@ -34,7 +37,9 @@ def fold_node(
     asked = query.query if isinstance(query, Aggregated) else query
 
     def folded(block: Users, number: int) -> Summary:
-        summary: Summary = asked.answer_folded(block, lambda some: streams(some, seed, digest))
+        summary: Summary = asked.answer_folded(
+            block, lambda some: streams(some, seed, digest, memoize=memoize)
+        )
         return summary
 
     exact = added_up(query, users, folded, tell)
@@ -58,11 +63,17 @@ def added_up(
     return tree.own_total() if walked else of(users.none, 0)
 
 
-def streams(users: Users, seed: int | None, digest: str) -> Streams:
-    """Private randomness of a batch: seeded in simulation, system entropy in a deployment."""
+def streams(users: Users, seed: int | None, digest: str, *, memoize: bool = False) -> Streams:
+    """Private randomness of a batch: seeded in simulation, system entropy in a deployment.
+
+    With ``memoize`` the coins of a user are a function of its record, too: an answer is permanent
+    while the record stays, and those to two records are independent. Two records that shared their
+    coins would not be: two answers would tell more than two draws do.
+    """
     if seed is None:
         return SystemStreams(len(users))
-    return SeededStreams(users.ids, seed, digest)
+    keys = mix64(mix64(users.ids) ^ users.record_words()) if memoize else users.ids
+    return SeededStreams(keys, seed, digest)
 
 
 def with_share(

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Words, offsets
 from fedhist.base.errors import PopulationError
+from fedhist.base.hashing import GOLDEN, mix64
 from fedhist.users.columns import Indptr, Items, Samples
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import BLOCK, Shard
@@ -292,6 +293,23 @@ class Users(Shard):
     def n_items(self) -> NDArray[np.int64]:
         """Return distinct items, or samples, per user: (n,) int64."""
         return np.asarray(np.diff(self._indptr))
+
+    def record_words(self) -> Words:
+        """Hash every user's record as it stands, under one vocabulary: (n,) uint64."""
+        p, sizes = self._indptr, self.n_items().astype(np.uint64)
+        if self.items is not None:
+            columns = [self.items.item, self.items.count]
+        else:
+            columns = list((self.reals.values + 0.0).view(np.uint64).T)  # -0.0 is 0.0
+        place = np.arange(1, p[-1] + 1, dtype=np.uint64) - np.repeat(
+            p[:-1].astype(np.uint64), self.n_items()
+        )
+        words = mix64(place * np.uint64(GOLDEN))
+        for column in columns:
+            words = mix64(words ^ column.astype(np.uint64))
+        total = np.zeros(len(words) + 1, dtype=np.uint64)
+        np.cumsum(words, out=total[1:])  # modulo 2^64
+        return mix64(total[p[1:]] - total[p[:-1]] + sizes)
 
     @property
     def nbytes(self) -> int:

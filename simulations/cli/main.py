@@ -99,9 +99,10 @@ def run(
     from simulations.config.reading import reading
     from simulations.reporting.files import check_folder, check_results
     from simulations.reporting.table import quiet_flower
-    from simulations.runs.booked_run import run_job
+    from simulations.runs.booked_run import repeat_job, run_job
     from simulations.runs.config import load_config, prepare
-    from simulations.runs.results import RUN, Finished, print_job, summary_of
+    from simulations.runs.repeat import Repeated
+    from simulations.runs.results import RUN, Finished, folder_for, print_job, summary_of
 
     overrides = data.overrides(plugin)
     place(workers, ray_address)
@@ -132,11 +133,21 @@ def run(
             "address out, or give --runtime ray"
         )
     if loaded.run.out:
-        check_folder(loaded.run.out, RUN, force=force)  # before anything is asked and spent
+        kind = RUN if loaded.repeat is None else Repeated.kind
+        check_folder(loaded.run.out, kind, force=force)  # before anything is asked and spent
     else:
         check_results()
     with reading(config):
         prepared = prepare(loaded)
+    if loaded.repeat is not None:
+        repeated = repeat_job(prepared)
+        repeated.print_on(terminal.console)
+        folder = folder_for(loaded.name, loaded.run.out)
+        repeated.save(folder, force=force)
+        terminal.console.print(f"\nwritten to {folder} (NOT PRIVATE)", soft_wrap=True)
+        if json_:
+            terminal.print_json({**repeated.document(), "folder": str(folder)})
+        return
     with terminal.progress_bar("users") as bar:
         here = prepared.plan
         task = bar.add_task("round 1", total=1 if here is None else len(here.users))

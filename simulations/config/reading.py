@@ -54,7 +54,7 @@ Listed = Must("a list of tables", lambda _: True)
 Tables = Annotated[tuple[Annotated[Table, Listed], ...], Listed]
 
 COMMON = ("run", "protocol", "population", "adversary")
-STUDIES = ("compare", "sweep", "decide")
+STUDIES = ("compare", "sweep", "decide", "repeat")
 """Tables of which each is one command's own."""
 
 

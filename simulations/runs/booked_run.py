@@ -14,8 +14,9 @@ from server.session.journal import Journal
 from server.session.session import Session, claim
 from simulations.runs.config import Prepared
 from simulations.runs.data_ledger import DataLedger
+from simulations.runs.repeat import Repeated, repeat
 from simulations.runs.results import Finished, evaluate, folder_for, write_results
-from simulations.runs.run import check_population, drive, open_session
+from simulations.runs.run import check_population, drive, execute, open_session
 
 Progress = Callable[[int, int, int], None]
 
@@ -78,6 +79,20 @@ def run_job(
     write_results(finished, force=force)
     book.check(folder)
     return finished
+
+
+def repeat_job(prepared: Prepared) -> Repeated:
+    """Run a configuration with a table [repeat]; ValueError for what does not go with it."""
+    law, run = prepared.config.repeat, prepared.config.run
+    if prepared.plan is None or law is None:
+        raise ValueError("a deployment is asked again by running it again: leave [repeat] out")
+    if run.ledger or run.repeats > 1:
+        raise ValueError(
+            "a repeat is a simulation with totals of its own: leave run.ledger and run.repeats out"
+        )
+    options = run.options(adversaries=prepared.config.adversaries)
+    found = repeat(execute, prepared.protocol, prepared.plan.users, law, options)
+    return replace(found, settings=prepared.config.to_dict())
 
 
 class Reservations:

@@ -51,7 +51,7 @@ from simulations.config.reading import (
 )
 from simulations.populations import KINDS, Plan, PopulationSpec, population
 from simulations.populations.facts import budget_doubts, facts_of_run
-from simulations.runs.options import Options
+from simulations.runs.options import Options, RepeatTable
 from simulations.runs.run import check_held
 
 CHOICE = {"protocol": "name", "population": "kind"}
@@ -178,7 +178,7 @@ class Config:
 
     ``name``: built-in name or file name, for titles and folders; ``protocol``: "name" and the
     protocol's parameters; ``population``: "kind" and the population's parameters; ``adversaries``:
-    the tables [[adversary]]: who misbehaves.
+    the tables [[adversary]]: who misbehaves; ``repeat``: the table [repeat]: how often it is asked.
     """
 
     name: str
@@ -186,6 +186,7 @@ class Config:
     protocol: Mapping[str, Any]
     population: Mapping[str, Any]
     adversaries: tuple[Adversary, ...] = ()
+    repeat: RepeatTable | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the tables as plain data."""
@@ -197,6 +198,8 @@ class Config:
         }
         if self.adversaries:
             tables["adversary"] = as_tables(self.adversaries)
+        if self.repeat is not None:
+            tables["repeat"] = asdict(self.repeat)
         return tables
 
 
@@ -274,7 +277,7 @@ def config_of(tables: Mapping[str, Any], source: str | Path, name: str) -> Confi
     Plugins are relative to the source.
     """
     path = Path(source)
-    tables, _ = part_of(tables)
+    tables, again = part_of(tables, RepeatTable.table)
     for table, key in CHOICE.items():
         if not isinstance(tables.get(table), dict) or key not in tables[table]:
             raise ValueError(f"{source} needs a table [{table}] with the key {key!r}")
@@ -282,7 +285,8 @@ def config_of(tables: Mapping[str, Any], source: str | Path, name: str) -> Confi
     if path.suffix == ".toml":
         run = replace(run, plugins=tuple(str(path.parent / p) for p in run.plugins))
     adversaries = read_adversaries(tables["adversary"]) if "adversary" in tables else ()
-    return Config(name, run, tables["protocol"], tables["population"], adversaries)
+    repeat = None if again is None else read(RepeatTable, again)
+    return Config(name, run, tables["protocol"], tables["population"], adversaries, repeat)
 
 
 def prepare(config: Config, load: Callable[[PopulationSpec], Plan] | None = None) -> Prepared:

@@ -70,8 +70,8 @@ class FlowerHost:
                 'adversaries, run.on_bad_reply = "null" and run.clients = '
                 '"aggregate" are for fedhist run'
             )
-        if run.repeats > 1:
-            raise ValueError(f"Flower's runtimes run once, got run.repeats = {run.repeats}")
+        if run.repeats > 1 or prepared.config.repeat is not None:
+            raise ValueError("Flower's runtimes run once: leave run.repeats and [repeat] out")
         if prepared.plan is not None:
             _seed(prepared.config)
             check_rows(prepared.protocol, len(prepared.plan.users))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
 from fedhist.base.arrays import PlainArguments
 from fedhist.base.checks import check_choice, check_integer, check_within
@@ -16,6 +16,7 @@ from fedhist.model.query import Query, Summary
 from fedhist.users.batch import Users
 from server.session.session import Session
 from simulations.adversaries import Adversary
+from simulations.config.reading import Delta, Must, Settings, Whole
 
 Runtime = Literal["inline", "ray"]
 DEFAULT_NODES = 2000
@@ -33,6 +34,9 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "aggregation": ("ideal", MASKED),
 }
 """What an option may be."""
+
+
+Probability = Annotated[float, Must("a number in [0, 1]", lambda p: 0 <= p <= 1)]
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,8 @@ class Options(metaclass=PlainArguments):
 
     ``progress`` is called with (round, users who have answered, users). ``watch``, if given, is
     called with every query before it is asked; ``beside`` measures each block of users as it
-    answers for the first time. NOT PRIVATE: it never travels with a message.
+    answers for the first time. NOT PRIVATE: it never travels with a message. ``memoize``: a user's
+    coins are those of its record, too, so that the same record gets the same report in every run.
     """
 
     seed: int | None = None
@@ -71,6 +76,7 @@ class Options(metaclass=PlainArguments):
     noise: str = "simulated"
     fold: bool = True
     clients: str = "per-user"
+    memoize: bool = False
     min_replies: int | None = None
     max_users_per_node: int | None = None
     timeout: float = 3600.0
@@ -97,6 +103,8 @@ class Options(metaclass=PlainArguments):
                 'noise = "secure" has no seed, but clients = "aggregate" and '
                 'adversaries are simulated with one: set noise = "simulated"'
             )
+        if self.memoize and (self.clients == "aggregate" or self.runtime != "inline"):
+            raise ValueError("reports are kept where they are made one by one, inline")
         if self.clients == "aggregate" and self.hostile:
             raise ValueError('adversaries send messages, but clients = "aggregate" makes none')
         least = {"seed": 0, "nodes": 1, "workers": 1, "min_replies": 1, "max_users_per_node": 1}
@@ -132,6 +140,29 @@ class Options(metaclass=PlainArguments):
     def hostile(self) -> bool:
         """Whether anybody misbehaves."""
         return bool(self.adversaries)
+
+
+@dataclass(frozen=True)
+class RepeatTable(Settings):
+    """The table [repeat].
+
+    Parameters
+    ----------
+    times : int
+        Periods.
+    change : float
+        Probability that a user who stays has another record in the next period.
+    leave : float
+        Probability that a user has left by the next period; another one comes in the place.
+    delta : float
+        At which totals over periods are stated; 0: at that of all periods together.
+    """
+
+    table: ClassVar[str] = "repeat"
+    times: Whole = 12
+    change: Probability = 0.0
+    leave: Probability = 0.0
+    delta: Delta = 0.0
 
 
 def ended(session: Session) -> Estimate:

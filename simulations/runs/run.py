@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
 
@@ -23,9 +23,13 @@ from fedhist.users.shards import Shard, check_in_memory, check_nodes
 from server.noise import noise_source
 from server.session.journal import Journal
 from server.session.session import IDEAL, Session
-from simulations.runs.options import MASKED, Options, Outcome, Runtime, ended
+from simulations.config.reading import read
+from simulations.runs.options import MASKED, Options, Outcome, RepeatTable, Runtime, ended
 from simulations.runs.together import common, planned_cost, together
 from simulations.runtimes.inline import InlinePopulation
+
+if TYPE_CHECKING:
+    from simulations.runs.repeat import Repeated
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,12 @@ class Estimates(Sequence[Estimate]):
 
     def __getitem__(self, index: Any) -> Any:
         return self.each[index]
+
+
+@overload
+def run(
+    protocol: Protocol, users: Shard, *, repeat: Mapping[str, Any], **options: Any
+) -> Repeated: ...
 
 
 @overload
@@ -64,7 +74,8 @@ def run(  # type: ignore[misc]  # the overloads leave the options to this signat
     clients: Literal["per-user", "aggregate"] = "per-user",
     journal: str | Path | None = None,
     min_replies: int | None = None,
-) -> Estimate | Estimates:
+    repeat: Mapping[str, Any] | None = None,
+) -> Estimate | Estimates | Repeated:
     """Run a protocol on simulated users and return its estimate, with the ledger.
 
     Parameters
@@ -95,11 +106,15 @@ def run(  # type: ignore[misc]  # the overloads leave the options to this signat
         again: their first answers died with the process, unseen.
     min_replies : int, optional
         Fewest nodes that must answer; default: all.
+    repeat : mapping, optional
+        The table [repeat], such as ``{"times": 12, "change": 0.05}``: ask again in every period, of
+        users who change; see :class:`~simulations.runs.options.RepeatTable`. Inline only.
 
     Returns
     -------
     Estimate
-        Of several protocols :class:`Estimates`, with one ledger.
+        Of several protocols :class:`Estimates`, with one ledger; with ``repeat`` errors and
+        cumulative epsilons, NOT PRIVATE.
 
     Raises
     ------
@@ -125,6 +140,12 @@ def run(  # type: ignore[misc]  # the overloads leave the options to this signat
         journal=journal,
         min_replies=min_replies,
     )
+    if repeat is not None:
+        from simulations.runs import repeat as repeats  # what draws figures
+
+        if not isinstance(protocol, Protocol) or not isinstance(users, Shard):
+            raise ValueError("repeat asks one protocol of one population (fedhist.Users)")
+        return repeats.repeat(execute, protocol, users, read(RepeatTable, repeat), options)
     if isinstance(protocol, Protocol):
         return execute(protocol, cast(Shard, users), options).estimate
     return run_each(protocol, users, options)
@@ -284,6 +305,7 @@ def _run_inline(
         aggregate=options.clients == "aggregate",
         progress=options.progress,
         beside=options.beside,
+        memoize=options.memoize,
     )
 
     def ask(query: Query, round_index: int) -> Summary:

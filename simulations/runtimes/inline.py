@@ -42,6 +42,8 @@ class InlinePopulation:
         Called with (round, users who were asked, users).
     beside : callable, optional
         Measures each block of users as it answers for the first time.
+    memoize : bool
+        Draw a user's coins for its record: see :func:`clients.answers.streams`.
 
     Attributes
     ----------
@@ -60,9 +62,10 @@ class InlinePopulation:
         aggregate: bool = False,
         progress: Progress | None = None,
         beside: Callable[[Users], Summary] | None = None,
+        memoize: bool = False,
     ) -> None:
         self.nodes, self.seed, self.fold, self.progress = list(nodes), seed, fold, progress
-        self.aggregate, self.beside = aggregate, beside
+        self.aggregate, self.beside, self.memoize = aggregate, beside, memoize
         self.measured: Summary | None = None
         self.measuring = 0.0
         self._room = ROOM
@@ -124,7 +127,9 @@ class InlinePopulation:
 
             intake.add(index, added_up(query, users, drawn, tell))
         elif self.fold:
-            intake.add(index, fold_node(query, users, seed, digest, index, tell))
+            summary = fold_node(query, users, seed, digest, index, tell, memoize=self.memoize)
+            intake.add(index, summary)
         else:
             asked = users.select(query.cohort)
-            intake.use(index, digest, query.answer(asked, streams(asked, seed, digest)))
+            coins = streams(asked, seed, digest, memoize=self.memoize)
+            intake.use(index, digest, query.answer(asked, coins))
