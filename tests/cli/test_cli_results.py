@@ -239,3 +239,15 @@ def test_what_another_command_wrote_is_left_alone(run: Command, fedhist: Command
     assert "mine.html" in run("--out", "out", "--force").err
     Path("out/mine.html").unlink()
     assert run("--out", "out").status == 0
+
+
+def test_places_whose_names_are_not_utf8(run: Command, fedhist: Command) -> None:
+    """Results are written into them; a file of data is refused by its name."""
+    odd = os.fsdecode(b"caf\xe9")
+    assert run("--out", odd).status == 0
+    assert Path(odd, "estimate.parquet").is_file()
+    Path(f"{odd}.csv").write_text("who,what\nu1,tea\n")
+    data = ("--data", f"{odd}.csv", "--user", "who", "--item", "what", "--top", "1")
+    answer = fedhist("run", "quickstart", "--runtime", "inline", *data)
+    assert answer.status == 2
+    assert "is not UTF-8" in answer.err

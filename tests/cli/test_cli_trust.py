@@ -12,35 +12,12 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import BoundedHistogram, FewUsersMean, Mean
 from simulations.runs.config import check_trust, load_config, prepare, with_trust
 
-SMALL = """
-[run]
-runtime = "inline"
-seed = 3
-[protocol]
-name = "bounded-histogram"
-epsilon = 1.0
-clip = 10.0
-[population]
-kind = "zipf"
-n_users = 300
-d = 4
-mean_items = 8
-seed = 1
-"""
+RUN = ("run", "quickstart", "--runtime", "inline", "--set", "protocol.delta=0")
+RUN += ("--population.n_users", "300", "--protocol.clip", "10", "--trust", "aggregate")
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    path = tmp_path / "histogram.toml"
-    path.write_text(SMALL)
-    return path
-
-
-def test_the_run_says_what_must_be_believed(fedhist: Command, config: Path) -> None:
-    answer = fedhist(
-        *("run", config, "--trust", "aggregate", "--nodes", 20, "--protocol.tau_c", 0.05),
-        *("--out", "results"),
-    )
+def test_the_run_says_what_must_be_believed(fedhist: Command) -> None:
+    answer = fedhist(*RUN, "--nodes", 20, "--protocol.tau_c", 0.05, "--out", "results")
     assert answer.status == 0, answer.err
     said = " ".join(answer.out.split())
     premise = "at most 10% of 20 nodes drop out, 5% collude"
@@ -52,9 +29,9 @@ def test_the_run_says_what_must_be_believed(fedhist: Command, config: Path) -> N
     assert ledger["spent under"]["replace-user"]["epsilon"] == pytest.approx(2.0)
 
 
-def test_a_configuration_names_margins_and_the_run_has_the_nodes(config: Path) -> None:
+def test_a_configuration_names_margins_and_the_run_has_the_nodes() -> None:
     def trust(*overrides: str) -> object:
-        protocol = prepare(load_config(config, [*overrides])).protocol
+        protocol = prepare(load_config("quickstart", ["run.nodes=100", *overrides])).protocol
         assert isinstance(protocol, BoundedHistogram)
         assert protocol.grid or protocol.trust is None  # nodes add integers
         return protocol.trust
@@ -78,21 +55,22 @@ def test_a_configuration_names_margins_and_the_run_has_the_nodes(config: Path) -
             trust(*overrides)
 
 
-def test_a_protocol_that_needs_the_server_is_refused(fedhist: Command, config: Path) -> None:
+def test_a_protocol_that_needs_the_server_is_refused(fedhist: Command) -> None:
     """And so are reports that would leave one by one."""
     asked = ("run", "few-users", "--trust", "aggregate", "--runtime", "inline")
     assert fedhist(*asked).status == 2
-    assert fedhist("run", config, "--trust", "aggregate", "--run.fold", "server").status == 2
+    assert fedhist(*RUN, "--run.fold", "server").status == 2
     with pytest.raises(ValueError, match="mean does not run under aggregate trust"):
         with_trust(Mean, {"trust": "aggregate"}, 10)
     with pytest.raises(ValueError, match="few-users-mean does not run under local trust"):
         check_trust(FewUsersMean.example(), "local")
 
 
-def test_nodes_that_drop_out_fail_the_run_below_the_quorum(fedhist: Command, config: Path) -> None:
-    with config.open("a") as file:
-        file.write('[[adversary]]\nkind = "dropout"\nfraction = 0.1\nlevel = "node"\n')
-    told = ("run", config, "--trust", "aggregate", "--nodes", 20)
+def test_nodes_that_drop_out_fail_the_run_below_the_quorum(fedhist: Command) -> None:
+    text = fedhist("list", "configurations", "quickstart").out
+    dropout = '[[adversary]]\nkind = "dropout"\nfraction = 0.1\nlevel = "node"\n'
+    Path("mine.toml").write_text(text + dropout)
+    told = ("run", "mine.toml", *RUN[2:], "--nodes", 20)
     answer = fedhist(*told)
     assert answer.status == 0, answer.err
     assert "18 replies" in " ".join(answer.out.split())

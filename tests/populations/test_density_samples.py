@@ -43,16 +43,3 @@ def test_draws_follow_the_density(density: str | list[float]) -> None:
     assert np.abs(np.searchsorted(x, at) / len(x) - below).max() < 1.95 / math.sqrt(len(x))
     assert spec.exact.on_grid().mean() == pytest.approx(1)
     assert spec.exact.on_grid().min() >= 0
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"density": "two-bump"}, "two-bumps"),
-        ({"density": [1.0, 1.0]}, r"must not be negative, its least value is -1\b"),
-        ({"density": [math.nan]}, "nan"),
-    ],
-)
-def test_refusals(wrong: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        population("density", **({"n_users": 5, "samples_per_user": 3} | wrong))

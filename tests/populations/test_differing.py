@@ -86,19 +86,3 @@ def test_items_of_differing_users(users: str) -> None:
         like = shares @ np.log(p) > shares @ np.log(p[::-1])
         assert (~like).mean() == pytest.approx(far, abs=0.03)
     assert f"users {users}" in loaded.title
-
-
-@pytest.mark.parametrize(
-    ("kind", "wrong", "message"),
-    [
-        ("gaussian", {"users": "outliers", "user_spread": 0.3}, r"1\.30767, outside \[-1, 1\]"),
-        ("two-point", {"users": "two-clusters", "user_spread": 0.8}, r"outside \[-0.75, 0.75\]"),
-        ("density", {"users": "normal"}, "normal"),
-        ("density", {"density": "beta", "beta": [1.0, 0.0]}, "beta"),
-        ("zipf", {"users": "dirichlet", "concentration": 0.0, "d": 3}, "concentration"),
-    ],
-)
-def test_refusals(kind: str, wrong: dict[str, Any], message: str) -> None:
-    sizes = {} if kind == "zipf" else {"samples_per_user": 3}
-    with pytest.raises(ValueError, match=message):
-        population(kind, **({"n_users": 5} | sizes | wrong))

@@ -32,20 +32,6 @@ def test_the_counts_are_gamma_mixed_poisson(alpha, mean):
         assert abs((x == k).mean() - p) <= 6 * math.sqrt(p * (1 - p) / n) + 1e-9
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"alpha": 0.0},
-        {"alpha": math.nan},
-        {"alpha": "1"},
-        {"mean_items": math.inf},
-    ],
-)
-def test_bad_parameters_are_refused(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        population("paper-poisson", **bad)
-
-
 def test_rates_that_vanish_are_refused():
     with pytest.raises(PopulationError, match="too small"):
         population("paper-poisson", n_users=10, alpha=1e-300).load()

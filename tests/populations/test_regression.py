@@ -53,19 +53,3 @@ def test_users_may_have_parameters_of_their_own() -> None:
     own = [np.linalg.lstsq(v[:, :-1], v[:, -1], rcond=None)[0] for v in np.split(values, 400)]
     shift = np.array(own) - [1.0, -0.5, 0.0, 0.0]
     assert shift.std() == pytest.approx(0.4, rel=5 / np.sqrt(2 * shift.size))  # 5 std: 1e-6
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"dimension": 0}, "dimension"),
-        ({"model": "probit"}, "probit"),
-        ({"theta": [1.0] * 5}, "5 values for 4"),
-        ({"noise": -1.0}, "noise"),
-        ({"user_spread": float("inf")}, "user_spread"),
-        ({"condition": 0.5}, "condition"),
-    ],
-)
-def test_refuses(change: dict[str, object], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        population("regression", **{**BASE, **change})

@@ -45,26 +45,6 @@ def test_a_decimal_comma_is_asked_for(tmp_path: Path) -> None:
         population("samples", **spec, decimal=",").load()
 
 
-@pytest.mark.parametrize(
-    ("line", "fault", "shown"),
-    [
-        ("ann,one,2", "bad value", "'ann, one, 2'"),
-        ("ann,1,2,3", "too many fields", "'ann, 1, 2'"),
-    ],
-)
-def test_bad_rows(tmp_path: Path, line: str, fault: str, shown: str) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text(f"who,x,y\nann,5,6\n{line}\n")
-    spec = {"path": path, "user": "who", "value": ["x", "y"]}
-    with pytest.raises(PopulationError) as caught:
-        population("samples", **spec).load()
-    for part in ("a.csv", f"row 2: {fault}", shown):
-        assert part in str(caught.value)
-    loaded = population("samples", **spec, skip_bad_rows=True).load()
-    assert loaded.dropped == {fault: 1}
-    assert by_name(loaded.users, ["ann"]) == {"ann": [[5, 6]]}
-
-
 def test_parameters_are_checked() -> None:
     for wrong, why in (({"value": []}, r"got \(\)"), ({"value": [1.5]}, r"got 1\.5")):
         with pytest.raises(ValueError, match=why):

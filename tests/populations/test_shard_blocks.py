@@ -19,8 +19,6 @@ from fedhist.users.batch import Users
 from simulations.populations import Plan, population, shards
 from simulations.populations.shards import InFolder
 from simulations.runs import convert as converting
-from simulations.runs.booked_run import run_job
-from simulations.runs.config import config_of, prepare
 from simulations.runs.convert import convert, shard_of
 
 GROUP = 16
@@ -157,24 +155,3 @@ def test_a_missing_file_is_named_before_anybody_is_read(folder: Path, read: list
     for try_it in (lambda: population("shards", path=folder).plan(), users.in_memory):
         with pytest.raises(PopulationError, match=r"shard-00003\.parquet is missing"):
             try_it()
-
-
-def test_a_run_on_shards_is_that_of_the_file(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bit for bit, over blocks; the domain is found by blocks as well."""
-    monkeypatch.setattr(Plan, "kept", lambda self: self)
-    rows = {"kind": "events", "path": str(data / "rows.csv"), "user": "user"} | COLUMNS["items"]
-    values = []
-    for source in (rows, {"kind": "shards", "path": str(data / "items40")}):
-        tables = {
-            "run": {"runtime": "inline", "seed": 3, "nodes": 7, "out": str(tmp_path / "out")},
-            "protocol": {"name": "bounded-histogram", "epsilon": 1.0, "clip": 4.0, "grid": 0.125},
-            "population": source | {"top": 9, "max_users": 250},
-        }
-        done = run_job(prepare(config_of(tables, "t", "t")), force=True)
-        estimate, evaluation = done.outcomes[0].estimate, done.evaluation
-        assert evaluation is not None
-        values.append((estimate.value, estimate.keys, evaluation.truth, evaluation.losses))
-    for one, other in zip(*values, strict=True):
-        assert list(one) == list(other)

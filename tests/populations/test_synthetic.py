@@ -30,6 +30,13 @@ SMALL = [
 ]
 
 
+MORE = [
+    ("paper-poisson", {}),
+    ("regression", {"n_users": 9, "samples_per_user": 3, "dimension": 2}),
+    ("density", {"n_users": 9, "samples_per_user": 3}),
+]
+
+
 def parts(users: Users) -> list[np.ndarray]:
     if users.items is not None:
         return [users.ids, users.items.indptr, users.items.item, users.items.count]
@@ -145,11 +152,22 @@ def test_ragged_sizes_are_log_uniform() -> None:
         ("gaussian", {"low": 1, "high": 1}, "low < high"),
         ("gaussian", {"mean": 2.0}, "mean 2.0 lies outside"),
         ("gaussian", {"mean": [0.1, 0.2, 0.3]}, "3 values for 2"),
+        ("gaussian", {"users": "outliers", "user_spread": 0.3}, r"1\.30767, outside \[-1, 1\]"),
+        ("zipf", {"users": "dirichlet", "concentration": 0.0}, "concentration"),
+        ("paper-poisson", {"alpha": math.nan}, "alpha"),
+        ("paper-poisson", {"mean_items": math.inf}, "mean_items"),
+        ("regression", {"model": "probit"}, "probit"),
+        ("regression", {"theta": [1.0] * 5}, "5 values for 2"),
+        ("regression", {"noise": -1.0}, "noise"),
+        ("regression", {"condition": 0.5}, "condition"),
+        ("density", {"density": "two-bump"}, "'two-bumps'"),
+        ("density", {"density": [1.0, 1.0]}, r"least value is -1\b"),
+        ("density", {"density": "beta", "beta": [1.0, 0.0]}, "beta"),
     ],
 )
 def test_parameters_are_checked(kind: str, wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        population(kind, **(dict(SMALL)[kind] | wrong))
+        population(kind, **(dict(SMALL + MORE)[kind] | wrong))
 
 
 def test_words_are_other_names_for_the_same_items() -> None:
