@@ -13,7 +13,7 @@ from simulations.experiments.algorithm3 import alg3_expected
 from simulations.experiments.clipping_theorems import Clipped, Rates
 
 
-@pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
+@pytest.mark.parametrize("epsilon", [0.2, 5.0])
 def test_the_constants_of_b1_are_those_of_its_proof(epsilon: float) -> None:
     """Single items, for which nothing averages out: in [1/6, 1], and near both ends of it."""
     clip, delta = 3, 1e-3

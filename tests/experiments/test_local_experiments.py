@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +20,6 @@ from simulations.experiments import asked_users as asked
 from simulations.experiments import density_error as density
 from simulations.experiments import rate_tables as tables
 from simulations.experiments import sparse_selection as sparse
-from simulations.runs.config import load_config, prepare
-from simulations.runs.options import Options
-from simulations.runs.run import execute
 
 # -- users whose records are drawn when they are asked -------------------------------------------
 
@@ -109,12 +104,6 @@ def task(**changes: Any) -> sparse.Task:
     return replace(sparse.Task(1.0, 8000, 200, 1000, 4, 0.5), **changes)
 
 
-def test_the_sparse_mean_reaches_the_specification() -> None:
-    """SSE below 2e-3 at (8000, 1000, 200, 4, .5): three runs, all of them."""
-    found = task().losses(task().protocol(method="select"), 3, "a", 3)
-    assert found.max() < 2e-3
-
-
 def test_formulas_of_the_sparse_mean() -> None:
     """Against numbers by hand: coth(.5) = 2.163953."""
     one = task()
@@ -158,52 +147,6 @@ def test_losses_are_integrals() -> None:
     theta = density.rough(5, 1.0)
     population = asked.SeriesUsers(1, 1, theta)
     assert density.loss(np.ones(1024), population) == pytest.approx(np.square(theta[1:]).sum())
-
-
-# -- real data ------------------------------------------------------------------------------------
-
-DATA = os.environ.get("FEDHIST_DATA", "")
-real_data = pytest.mark.skipif(not DATA, reason="FEDHIST_DATA names no folder of real data")
-
-
-def _losses(name: str, file: str, *overrides: str, runs: int = 20) -> np.ndarray[Any, Any]:
-    """Run a built-in configuration on a real file, on the aggregate path."""
-    prepared = prepare(load_config(name, [f"population.path={Path(DATA) / file}", *overrides]))
-    assert prepared.plan is not None
-    protocol, users = prepared.protocol, prepared.plan.users
-    truth, out = protocol.truth(users), []
-    for seed in range(runs):
-        value = execute(protocol, users, Options(seed=seed, clients="aggregate")).estimate.value
-        assert value is not None
-        out.append(protocol.loss(value, truth))
-    return np.array(out)
-
-
-NAIVE = """
-[run]
-nodes = 943
-seed = 1
-[protocol]
-name = "naive-mean"
-epsilon = 2.0
-low = 1.0
-high = 5.0
-[population]
-kind = "samples"
-user = "userId"
-value = "rating"
-"""
-
-
-@real_data
-def test_movielens_gains_by_localizing(tmp_path: Path) -> None:
-    """Ratios of root mean squared errors near .5, .65 and .5; 40 runs know them within a tenth."""
-    (tmp_path / "naive.toml").write_text(NAIVE)
-    for epsilon in (1, 2, 4):
-        file, budget = "movielens_100k.tsv", f"protocol.epsilon={epsilon}"
-        two = _losses("movielens", file, budget, runs=40).mean()
-        naive = _losses(str(tmp_path / "naive.toml"), file, budget, runs=40).mean()
-        assert math.sqrt(two / naive) < 0.85
 
 
 def test_rates_by_hand() -> None:

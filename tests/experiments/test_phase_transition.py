@@ -14,7 +14,6 @@ from fedhist.protocols import Mean, MeanLinf
 from simulations.experiments import local_populations as populations
 from simulations.experiments import local_runs as runs
 from simulations.experiments.experiment import Findings
-from simulations.experiments.local_dimension import Dimensions
 from simulations.experiments.phase_transition import Phases
 
 # -- populations ---------------------------------------------------------------------------------
@@ -96,7 +95,7 @@ def test_runs_are_independent_and_repeated_by_their_key() -> None:
 def test_a_refused_point_is_an_error_of_the_settings() -> None:
     """It says why."""
     protocol = MeanLinf(0.01, 20, 4, 100)
-    with pytest.raises(ValueError, match="refused: 20 users in 4 folds are too few"):
+    with pytest.raises(ValueError, match="20 users"):
         runs.measure(protocol, lambda rng: (populations.box_means(20, 9, [0.0] * 4, rng), 0), 1)
 
 
@@ -156,13 +155,3 @@ def test_the_papers_mode_reads_the_first_samples_only(monkeypatch: pytest.Monkey
     phases.errors(phases.mean(300, 1000, mode="paper"), 1000)
     phases.errors(phases.mean(300, 1000), 1000)
     assert held == [20, 20, 1000, 1000]
-
-
-def test_the_box_costs_what_its_plan_says() -> None:
-    """d = 4, n = 10,240, 40 runs: 0.4 to 1.1 of the planned risk, 5 standard errors further."""
-    m = Dimensions(Findings(small("local-dimension")))
-    errors = m.errors(m.mean("linf", 10_240, 4), 160)
-    assert len(errors.each) == 40
-    room = 5 * errors.stderr
-    assert 0.4 * m.risk("linf", 10_240, 4) - room <= errors.mean
-    assert errors.mean <= 1.1 * m.risk("linf", 10_240, 4) + room

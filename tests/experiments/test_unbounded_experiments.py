@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from running import count_table, table_users
 from scipy.stats import chisquare, hypergeom
 
-from clients.bounding.sampling import random_clip
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments import table1, unbounded_domain
@@ -34,9 +35,11 @@ def some_users(n: int = 300, d: int = 7, seed: int = 3, mean: float = 9.0) -> Us
     """Users of very different sizes, some of them empty."""
     rng = np.random.default_rng(seed)
     counts = rng.poisson(mean / d * rng.gamma(0.5, 2.0, (n, 1)), (n, d))
-    user, item = np.nonzero(counts)
-    words = Keys.of([f"w{j}" for j in range(d)])
-    return Users.from_counts(np.arange(n) + 11, user, item, counts[user, item], words)
+    return table_users(counts)
+
+
+def dense(users: Users) -> NDArray[np.float64]:
+    return count_table(users, users.vocabulary)
 
 
 def twins(n: int, first: int, second: int) -> Users:
@@ -44,14 +47,6 @@ def twins(n: int, first: int, second: int) -> Users:
     user = np.repeat(np.arange(n), 2)
     words = Keys.of([f"{u:05d}{letter}" for u in range(n) for letter in "ab"])
     return Users.from_counts(np.arange(n), user, np.arange(2 * n), [first, second] * n, words)
-
-
-def dense(users: Users) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """The users as a table, (n, d)."""
-    v = users.counts
-    out = np.zeros((len(users), len(v.vocabulary)), dtype=np.int64)
-    out[np.repeat(np.arange(len(users)), np.diff(v.indptr)), v.item] = v.count
-    return out
 
 
 # -- sampling at all thresholds at once ------------------------------------------------------------
@@ -72,13 +67,12 @@ def test_every_threshold_keeps_its_number_of_tokens_and_only_adds() -> None:
     assert (margins(users)[1] == kept[-1]).all()
 
 
-@pytest.mark.parametrize(("first", "second"), [(3, 5), (600, 1000)])
-def test_kept_counts_are_hypergeometric(first: int, second: int) -> None:
-    """Per user and threshold, for few and for many tokens.
+def test_kept_counts_are_hypergeometric() -> None:
+    """Per user and threshold.
 
     Chi-square on 6,000 users at three thresholds: a correct program fails with probability 3e-6.
     """
-    n, rng = 6000, np.random.default_rng(1)
+    n, first, second, rng = 6000, 3, 5, np.random.default_rng(1)
     kept = kept_totals(twins(n, first, second), np.array([1, 4, 6]), rng)[:, ::2]
     for c, drawn in zip((1, 4, 6), kept, strict=True):
         law = hypergeom(first + second, first, c).pmf(np.arange(c + 1))
@@ -88,26 +82,6 @@ def test_kept_counts_are_hypergeometric(first: int, second: int) -> None:
         pooled = np.append(seen[~few], seen[few].sum()), np.append(law[~few], law[few].sum()) * n
         live = pooled[1] > 0
         assert chisquare(pooled[0][live], pooled[1][live]).pvalue > 1e-6
-
-
-def test_columns_have_the_law_of_random_clipping() -> None:
-    """Totals over 400 draws against the client half's own sampler: means within 5 errors.
-
-    35 comparisons of approximately normal means: a correct program fails with probability 2e-5.
-    """
-    users, draws = some_users(n=60), 400
-    rng = np.random.default_rng(9)
-    ours = np.array([kept_totals(users, CLIPS, rng) for _ in range(draws)])
-    for k, clip in enumerate(CLIPS):
-        real = np.zeros((draws, 7))
-        for r in range(draws):
-            words = rng.integers(0, 1 << 63, len(users), dtype=np.uint64)
-            _, item, count = random_clip(users.counts, int(clip), words)
-            real[r] = np.bincount(item, count, 7)
-        error = np.sqrt((ours[:, k].var(axis=0) + real.var(axis=0)) / draws)
-        assert (np.abs(ours[:, k].mean(axis=0) - real.mean(axis=0)) <= 5 * error + 1e-9).all()
-        spread = ours[:, k].std(axis=0).sum() / max(real.std(axis=0).sum(), 1e-9)
-        assert clip == 40 or 0.8 < spread < 1.25
 
 
 def test_blocks_keep_every_users_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,12 +98,12 @@ def test_blocks_keep_every_users_tokens(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("printed", [True, False])
 def test_expected_loss_is_the_mean_of_real_runs(printed: bool) -> None:
-    """20,000 draws of the noise, within 5 standard errors: false alarm 3e-6 for each of four."""
+    """4,000 draws of the noise, within 5 standard errors: false alarm 3e-6 for each of four."""
     release = Release(0.5, 0.01, printed)
     kept, totals = np.array([0, 3, 30, 55, 200]), np.array([4, 3, 41, 55, 230])
     rng = np.random.default_rng(4)
     for clip in (1, 6):
-        runs = [release.measured(clip, kept, totals, rng) for _ in range(20_000)]
+        runs = [release.measured(clip, kept, totals, rng) for _ in range(4000)]
         error = np.std(runs) / math.sqrt(len(runs))
         assert abs(release.expected(clip, kept, totals) - np.mean(runs)) < 5 * error
 
@@ -208,11 +182,10 @@ def test_toml_holds_the_papers_table() -> None:
 
 def test_table1_shows_all_readings() -> None:
     """Thirteen lines each for i.i.d. and not; a cause stands with failures."""
-    result = experiment("table1").run(ask("table1"))
+    result = experiment("table1").run(ask("table1", "clip_step=50"))
     readings = ("as printed", "fitted", "fitted, n = 200")
     names = [f"{k}, d = 50 ({r})" for k in ("i.i.d.", "non-i.i.d.") for r in readings]
     assert list(dict.fromkeys(c.setting for c in result.checks)) == names
-    assert len({(c.setting, c.quantity) for c in result.checks}) == len(result.checks) == 78
     by = {(c.setting, c.quantity): c for c in result.checks}
     for name in names:
         best, private = by[name, "best C"], by[name, "private C*"]
@@ -226,10 +199,9 @@ def test_table1_shows_all_readings() -> None:
         assert by[name, "private C* / best C"].ours == pytest.approx(private.ours / best.ours)
     assert all(c.cause for c in result.failures if "as printed" in c.setting)
     assert {c.panel for c in result.curves} == set(names)
-    assert any("95 % of the runs with private C*" in n for n in result.notes)
-    assert any("overshoots" in n for n in result.not_judged)
 
 
+@pytest.mark.slow
 def test_a_printed_private_loss_is_judged_by_the_law_of_one_run() -> None:
     """Against runs drawn one by one here: choice, sample and noise. False alarm 2e-6."""
     readings = 'readings={fitted={epsilon=5.0, rates="fitted"}}'
@@ -254,29 +226,6 @@ def test_a_printed_private_loss_is_judged_by_the_law_of_one_run() -> None:
         totals = margins(case.users)[1]
         lower += release.measured(clip, kept, totals, rng) <= middle * totals.sum()
     assert abs(lower / 1000 - 0.5) < 4.75 * math.sqrt(2 * 0.25 / 1000)
-
-
-def test_readings_give_the_quantile_losses_known_for_them() -> None:
-    """Losses at the two quantiles are bias alone: 0.705 and 0.169 for Dir(1/2), the paper's 0.696
-    and 0.165; 0.346 and 0.061 for Dir(2). At 50,000 users the bias varies by about 1 %.
-    """
-    request = experiment("table1").request(
-        overrides=[
-            "population.n_users=50000",
-            "clip_step=100",
-            "d=[50]",
-        ]
-    )
-    readings = {name: {**r, "epsilon": 1.0} for name, r in request.settings["readings"].items()}
-    del readings["fitted, fewer users"]
-    few = replace(request, settings={**request.settings, "repeats": 1, "readings": readings})
-    result = experiment("table1").run(few)
-    by = {(c.setting, c.quantity): c.ours for c in result.checks}
-    known = {"as printed": (0.346, 0.061), "fitted": (0.705, 0.169)}
-    for reading, (median, high) in known.items():
-        name = f"non-i.i.d., d = 50 ({reading})"
-        assert by[name, "median"] == pytest.approx(median, rel=0.03)
-        assert by[name, "90 % quantile"] == pytest.approx(high, rel=0.05)
 
 
 def test_figure3_judges_bound_and_ratio() -> None:
@@ -308,12 +257,3 @@ def test_a_part_of_a_file_is_shown_but_not_judged(tmp_path: Path) -> None:
     assert math.isinf(median.high)
     assert median.paper is not None
     assert any("30 users" in n for n in shown.not_judged)
-
-
-def test_runs_on_zipf_without_a_file() -> None:
-    """The stand-in runs on its own and has no printed numbers."""
-    result = experiment("table1").run(ask("table1", "clip_step=100", population="zipf"))
-    assert result.checks
-    assert all(c.paper is None for c in result.checks)
-    with pytest.raises(ValueError, match=r"training\.1600000.*--population zipf"):
-        ask("table1", population="sentiment140")

@@ -12,7 +12,7 @@ from simulations.cli.terminal import settle_width
 from simulations.reporting.table import Table, print_facts, print_table
 
 
-@pytest.mark.parametrize("width", [1, 5, 14, NARROWEST - 1, NARROWEST, 80, 500])
+@pytest.mark.parametrize("width", [1, NARROWEST - 1, 80])
 def test_a_table_has_all_its_cells(width: int) -> None:
     file = io.StringIO()
     console = Console(file=file, width=width)
@@ -25,15 +25,7 @@ def test_a_table_has_all_its_cells(width: int) -> None:
 
 @pytest.mark.parametrize(
     ("given", "used"),
-    [
-        ("0", None),
-        ("x", None),
-        ("-3", None),
-        ("1", "40"),
-        ("39", "40"),
-        ("40", "40"),
-        ("500", "500"),
-    ],
+    [("0", None), ("x", None), ("-3", None), ("39", "40"), ("500", "500")],
 )
 def test_columns_say_a_width_that_tables_have(
     monkeypatch: pytest.MonkeyPatch, given: str, used: str | None
