@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from logging import INFO
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from flwr.common import log
 from clients.guard import Policy
 from clients.node import POLICY_KEYS
 from clients.owned import (
+    KEEPING_KEYS,
     declared_shape,
     in_simulation,
     limits_of,
@@ -26,6 +28,7 @@ from clients.owned import (
 from fedhist.base.errors import PopulationError
 from fedhist.base.text import one_line
 from fedhist.flower.host import NodeSetup
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
 from fedhist.users.frames import is_table
 
@@ -57,11 +60,12 @@ class Loader:
         if not simulated:
             if self.policy.simulated:
                 raise PopulationError("a policy for simulated users does not protect real ones")
+            _refuse_misspelt(node_config)
             owner |= limits_of(node_config, ("partition-id", "guard-folder"))
         index, seed = natural(node_config, "partition-id"), seed_of(node_config)
         try:
             users = users_of(self.load_users(context), self.columns)
-            if not len(users) and self.policy.adjacency != "add-remove-user":
+            if not len(users) and owner["adjacency"] != Adjacency.ADD_REMOVE_USER.value:
                 raise PopulationError("load_users returned no users: this node has no data")
         except Exception as error:
             if not simulated:
@@ -69,6 +73,14 @@ class Loader:
             told = error if isinstance(error, PopulationError) else f"load_users failed: {error!r}"
             raise PopulationError(f"node {index}: {one_line(str(told))}") from error
         return NodeSetup(users, index, seed, owner, shape_of(users))
+
+
+def _refuse_misspelt(node_config: Mapping[str, Any]) -> None:
+    """Refuse a key that looks like one of an owner's limits: other keys are the app's."""
+    limits = {*POLICY_KEYS, *KEEPING_KEYS}
+    for key in node_config.keys() - limits:
+        if close := get_close_matches(key, limits, n=1, cutoff=0.85):
+            raise PopulationError(f"unknown node configuration {key!r}; did you mean {close[0]!r}?")
 
 
 def users_of(loaded: Any, columns: Mapping[str, Any]) -> Users:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
+from itertools import islice
 from logging import INFO, WARNING
 from typing import Any
 
@@ -13,6 +15,9 @@ from flwr.serverapp import Grid, ServerApp
 from fedhist.flower.host import ServerSetup, current_host
 from fedhist.model.protocol import Estimate, Protocol
 from server.strategy import Strategy
+
+MOST_LOGGED = 100
+"""Entries of an estimate that are logged."""
 
 
 def server_app(
@@ -45,6 +50,7 @@ def server_app(
     """
     if isinstance(protocol, type) or not (isinstance(protocol, Protocol) or callable(protocol)):
         raise ValueError(f"protocol must be a protocol or a function that makes one: {protocol!r}")
+    signature(Strategy).bind(protocol, nodes, **options)  # TypeError here, not in the run
 
     def set_up(context: Context) -> ServerSetup:
         made = protocol if isinstance(protocol, Protocol) else protocol(context)
@@ -73,8 +79,10 @@ def _log(estimate: Estimate, context: Context) -> None:
     if estimate.keys is None:
         log(INFO, "%s", estimate.value)
         return
-    for key, number in zip(estimate.keys, estimate.value, strict=True):
+    for key, number in islice(zip(estimate.keys, estimate.value, strict=True), MOST_LOGGED):
         log(INFO, "%s: %s", key, number)
+    if len(estimate.keys) > MOST_LOGGED:
+        log(INFO, "... and %d more", len(estimate.keys) - MOST_LOGGED)
 
 
 def _app(set_up: Callable[[Context], ServerSetup]) -> ServerApp:

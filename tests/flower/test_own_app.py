@@ -257,6 +257,13 @@ def test_an_owner_has_the_last_word(deployed: dict[str, Any]) -> None:
             assert strategy.estimate.status == "ok"
 
 
+@pytest.mark.parametrize("key", ["epsilom", "max_epsilon", "guard-folders"])
+def test_a_misspelt_limit_of_an_owner(deployed: dict[str, Any], key: str) -> None:
+    app = fh.flower.client_app(by_node, user="who", item="what")
+    why = f"unknown node configuration '{key}'; did you mean"
+    refused([app], VOTES, why, configs=[deployed | {key: 1.0}])
+
+
 def test_a_budget_outlives_the_run(deployed: dict[str, Any]) -> None:
     for epsilon in (0.75, 0.5):
         app = fh.flower.client_app(by_node, user="who", item="what")
@@ -332,6 +339,11 @@ def test_a_server_app_publishes_the_estimate() -> None:
     (estimate,) = published
     assert [*estimate.keys] == [*TEAS]
     assert len(estimate.ledger.entries) == 1
+
+
+def test_a_server_app_has_the_options_of_a_strategy() -> None:
+    with pytest.raises(TypeError, match="epsilon"):
+        fh.flower.server_app(SUMS, 2, epsilon=1.0)
 
 
 def test_a_server_app_that_does_not_know_its_nodes() -> None:
