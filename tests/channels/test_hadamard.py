@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
-from fedhist.channels.hadamard import fwht, next_power_of_two
+from fedhist.channels.hadamard import fwht
 
 
 @pytest.mark.parametrize("d", [1, 2, 4, 8, 16, 32, 512, 1024])
@@ -30,8 +30,3 @@ def test_long_rows() -> None:
 def test_lengths_that_are_no_power_of_two(bad: object) -> None:
     with pytest.raises(ValueError, match="power of two"):
         fwht(bad)
-
-
-def test_next_power() -> None:
-    found = [next_power_of_two(n) for n in (0, 1, 2, 3, 4, 5, 1023, 1024, 1025)]
-    assert found == [1, 1, 2, 4, 4, 8, 1024, 1024, 2048]

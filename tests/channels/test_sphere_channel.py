@@ -17,14 +17,6 @@ def test_the_constant_of_the_sphere(d: int) -> None:
     assert found == pytest.approx(math.exp(log), rel=1e-13 * max(1, d) if d > 100 else 1e-13)
 
 
-def test_the_constant_is_the_mean_height() -> None:
-    """E|cos| on the circle is 2 / pi and on the sphere 1/2; c_d c_{d+1} = 2 / (pi d) for all d."""
-    height = [SphereChannel(d, 1.0, 1.0).mean_height for d in range(1, 200)]
-    assert height[:3] == pytest.approx([1.0, 2 / math.pi, 0.5], rel=1e-15)
-    for d in range(1, 199):
-        assert height[d - 1] * height[d] == pytest.approx(2 / (math.pi * d), rel=1e-14)
-
-
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 0.5, 1.0, 2.0, 5.0, 20.0])
 def test_the_odds_never_exceed_epsilon(epsilon: float) -> None:
     """In exact arithmetic: (1 - f) / f with f = t / 2^64; and they are nearly attained."""

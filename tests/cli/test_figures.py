@@ -78,15 +78,6 @@ def test_every_protocol_says_how_it_is_drawn_and_those_of_a_target_say_the_same(
         assert cls.display == display_of(cls.target), name
 
 
-def test_of_a_sparse_vector_the_support_and_what_was_found_are_drawn() -> None:
-    """Two coordinates count (the example's sparsity): one is found, one missed, one invented."""
-    value, truth = np.zeros(500), np.full(500, 1e-3)
-    value[[7, 90]], truth[[7, 400]] = 0.5, 0.6
-    axes = axes_of("sparse-mean", value, truth, stderr=np.where(value != 0, 0.1, 0.0))
-    assert points(axes, "estimate") == ([7, 90, 400], [0.5, 0.5, 0.0])
-    assert points(axes, "truth (NOT PRIVATE)") == ([7, 90, 400], [0.6, 1e-3, 0.6])
-
-
 def test_nothing_released_and_nothing_to_draw(tmp_path: Path) -> None:
     axes = axes_of("unbounded-histogram", [], keys=Keys.of([]))
     assert [t.get_text() for t in axes.texts] == ["nothing was released"]

@@ -6,7 +6,6 @@ import io
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,9 +18,6 @@ from simulations.experiments.experiment import Check, Request, Result, experimen
 from simulations.experiments.report import Reproduced
 from simulations.reporting.table import print_table, wrap
 from simulations.runs.data_ledger import DataLedger, print_ledger
-from simulations.studies.compared import Compared, plan_of, run_cells
-from simulations.studies.study import load_study
-from simulations.studies.summary import Line
 
 Show = Callable[[Console], object]
 LONGEST = "few-users-distribution"
@@ -74,16 +70,6 @@ TABLES: dict[str, Show] = {
 @pytest.mark.parametrize("table", TABLES)
 def test_no_word_is_cut(table: str) -> None:
     assert_whole(TABLES[table])
-
-
-def test_a_comparison() -> None:
-    """With flags, long labels, and exact and missing predictions."""
-    sizes = ["population.n_users=60", "compare.seeds=1", "protocol.samples_per_user=4"]
-    about, lines, cells = plan_of(load_study("mean", [*sizes, "population.samples_per_user=4"]))
-    labels = itertools.cycle(("mean as-it-is-in-the-paper no-debias", LONGEST, "mean"))
-    named: list[Line] = [replace(x, label=f"{next(labels)} {i}") for i, x in enumerate(lines)]
-    found = Compared(about, tuple(named), run_cells(cells))
-    assert_whole(found.print_on)
 
 
 def test_a_ledger(tmp_path: Path) -> None:

@@ -9,21 +9,9 @@ import math
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
 
 from simulations.populations import population
-from simulations.populations.density_samples import BUMPS, DensitySamples, bump
-
-
-@pytest.mark.parametrize(("centre", "power"), [(0.0, 1), (0.3, 4), (0.9, 12)])
-def test_a_bump_is_a_power_of_a_cosine(centre: float, power: int) -> None:
-    def shape(t: float) -> float:
-        return math.cos(math.pi * (t - centre)) ** (2 * power)
-
-    mass = quad(shape, 0, 1)[0]
-    theta, x = bump(centre, power), np.linspace(0, 1, 21)
-    f = DensitySamples(n_users=1, samples_per_user=1, density=theta[1:].tolist()).exact
-    assert f.evaluate(x) == pytest.approx([shape(t) / mass for t in x], abs=1e-10)
+from simulations.populations.density_samples import BUMPS, DensitySamples
 
 
 @pytest.mark.parametrize("density", ["uniform", *BUMPS, [0.4, -0.3, 0.0, 0.2]])

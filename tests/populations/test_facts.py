@@ -80,14 +80,3 @@ def test_the_facts_of_items() -> None:
     assert first.startswith("77.8% of events and 50% of users fall outside the domain")
     assert "'tea' is in the domain, the other is left out ('Tea')" in second
     assert facts_of(Loaded(users, "", domain=Keys.of(["tea", "Tea", "rye"])))[0].startswith("1 ")
-
-
-def test_nothing_is_said_where_nothing_matters() -> None:
-    """A domain of all items; a range of all samples; none of either."""
-    users = Users.from_records(RECORDS)
-    assert facts_of(Loaded(users, "", domain=Keys.of(["tea", "rye"]))) == ()
-    assert facts_of(Loaded(users, "")) == ()
-    samples = Users.from_records({"a": [1.0, 2.0]})
-    assert facts_of(Loaded(samples, "")) == ()
-    assert facts_of(Loaded(samples, "", value_range=(0.0, 2.0))) == ()
-    assert facts_of(Loaded(samples, ""), value_range=(0.0, 1.0))[0].startswith("50% of samples")

