@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import inspect
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +68,6 @@ def test_a_study_file_s_tables_are_completed_by_keywords() -> None:
     assert study.tables["protocol"]["clip"] == 2.0
     other = study.given(protocol={"name": "item-histogram"})
     assert other.tables["protocol"] == {"name": "item-histogram"}  # a clip means nothing to it
-    assert repr(other) == "<Study quickstart: population, protocol, run>"
     found = fh.compare(study, epsilon=1.0, seeds=1, protocols=[{"name": "item-histogram"}])
     assert [row.label for row in found.lines] == ["item-histogram"]
 
@@ -82,14 +80,6 @@ def test_protocols_may_be_objects_and_classes() -> None:
     assert {row.protocol for row in found.lines} == {"bounded-histogram", "item-histogram"}
     row = next(r for r in found.lines if r.protocol == "bounded-histogram")
     assert row.losses == named.lines[0].losses
-
-
-def test_a_comparison_says_who_was_left_out() -> None:
-    found = fh.compare(data=USERS, domain=ITEMS, protocol=CLIP, **HISTOGRAM)
-    assert len(found.tables()) == 1
-    other = replace(found, about={**found.about, "left_out": [["mine", "it costs <more>"]]})
-    assert "- mine: it costs <more>" in other.to_markdown()
-    assert "it costs &lt;more&gt;" in other.to_html()
 
 
 def test_a_grid_and_its_folder(tmp_path: Path) -> None:
@@ -110,30 +100,20 @@ def test_a_grid_and_its_folder(tmp_path: Path) -> None:
 
 def test_an_audit_of_an_object_and_of_a_name() -> None:
     protocol = BoundedHistogram.example()
-    found = fh.audit(protocol, effort=0.01)
-    assert not found.violated
-    assert {f.epsilon for f in found.findings} == {protocol.epsilon}
-    assert {f.epsilon for f in fh.audit("bounded-histogram", effort=0.01, epsilon=2).findings} == {
-        2
-    }
-    with pytest.raises(
-        TypeError, match="protocol must be a protocol, its class or its name, got int"
-    ):
-        fh.audit(5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="unknown parameter of bounded-histogram 'clipp'; did you"):
+    for told, epsilon in ((protocol, protocol.epsilon), ("bounded-histogram", 2)):
+        found = fh.audit(told, effort=0.01, epsilon=epsilon)
+        assert not found.violated
+        assert {f.epsilon for f in found.findings} == {epsilon}
+    with pytest.raises(ValueError, match="'clipp'"):
         fh.audit(protocol, clipp=3.0)
 
 
 def test_a_profile_and_a_decision_of_data_in_memory() -> None:
     found = fh.decide(data=FRAME, user="user", item="item", domain=["tea", "fig"], profile=True)
     assert (found.n_users, found.n_events) == (40, 200)
-    assert found.outside.events == pytest.approx(1 - 67 / 200)
     asked: Any = {"error": "50%", "effort": "quick", "trust": ["central"]}
     decided = fh.decide(data=USERS, domain=ITEMS, target="histogram", **asked)
-    (finding,) = decided.findings
-    assert finding.x is not None
-    assert finding.trial is not None
-    assert finding.trial.met(0.5)
+    assert decided.findings[0].status == "yes"
     with pytest.raises(AttributeError, match="profile=True"):
         _ = fh.profile
 
@@ -141,28 +121,22 @@ def test_a_profile_and_a_decision_of_data_in_memory() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"data": 5}, "data must be a polars or pandas frame, .* got int: 5"),
-        ({"data": FRAME, "item": "item"}, r"user must name a column .* \['user', 'item'\]"),
-        ({"data": FRAME, "user": 0}, "user must be the name of a column, got 0"),
-        ({"data": USERS, "user": "user"}, "user names a column; Users have none"),
-        ({"data": {"kind": "zipf"}, "item": "i"}, "item names a column of a frame or a file, not"),
-        ({"user": "u"}, "user describes data, which is not given: user='u'"),
-        ({}, r"fedhist\.compare needs data: data=\.\.\."),
-        ({"data": USERS, "epsilom": 1}, r"compare\(\) has no argument 'epsilom' \(=1\); did you"),
-        ({"data": USERS, "loss": object()}, "loss must be made of numbers, .* got object: <object"),
-        ({"data": USERS, "run": 3}, 'run must be a table, such as {"seed": 1}, got 3'),
-        ({"data": USERS, "population": {"kind": "zipf"}}, "give data or population, not both"),
-        ({"data": FRAME["user"], "user": "user"}, "data must be a polars .* got Series: "),
-        ({"data": USERS, "domain": 3}, "domain must be a list of items or a file, got 3"),
-        ({"data": USERS, "plugins": [3]}, r"plugins must be a path or several, got \[3\]"),
-        (
-            {"study": FRAME},
-            r"the study must be .* got shape: .*\(users are given as data=\.\.\.\)$",
-        ),
-        (
-            {"data": "a.csv", "domain": ["tea"]},
-            r"domain must be a file beside such data, got \['tea'",
-        ),
+        ({"data": 5}, "data.* 5"),
+        ({"data": FRAME, "item": "item"}, "user"),
+        ({"data": FRAME, "user": 0}, "user.* 0"),
+        ({"data": USERS, "user": "user"}, "user"),
+        ({"data": {"kind": "zipf"}, "item": "i"}, "item"),
+        ({"user": "u"}, "user='u'"),
+        ({}, "data="),
+        ({"data": USERS, "epsilom": 1}, "'epsilom'"),
+        ({"data": USERS, "loss": object()}, "loss"),
+        ({"data": USERS, "run": 3}, "run.* 3"),
+        ({"data": USERS, "population": {"kind": "zipf"}}, "population"),
+        ({"data": FRAME["user"], "user": "user"}, "Series"),
+        ({"data": USERS, "domain": 3}, "domain.* 3"),
+        ({"data": USERS, "plugins": [3]}, "plugins"),
+        ({"study": FRAME}, "data="),
+        ({"data": "a.csv", "domain": ["tea"]}, "domain"),
     ],
 )
 def test_wrong_arguments_are_type_errors_that_name_them(given: Any, message: str) -> None:
@@ -173,16 +147,13 @@ def test_wrong_arguments_are_type_errors_that_name_them(given: Any, message: str
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"epsilon": "one"}, r"compare\.epsilon must be a positive number, got 'one'"),
-        ({"workers": 2}, "data in memory are studied in this process: workers must be 0, got 2"),
-        (
-            {"data": FRAME, "user": "usr"},
-            "user='usr' is no column of the data; did you",
-        ),
-        ({"data": {"n_users": 3}}, r"needs a kind, got \{'n_users': 3\}"),
-        ({"study": "nothing"}, "unknown study 'nothing'"),
-        ({"top": 0}, "top must be a positive integer, got 0"),
-        ({"domain": []}, r"domain must hold an item at least, got \[\]"),
+        ({"epsilon": "one"}, "'one'"),
+        ({"workers": 2}, "workers"),
+        ({"data": FRAME, "user": "usr"}, "'usr'"),
+        ({"data": {"n_users": 3}}, "kind"),
+        ({"study": "nothing"}, "'nothing'"),
+        ({"top": 0}, "top"),
+        ({"domain": []}, "domain"),
     ],
 )
 def test_values_that_cannot_be_meant_are_value_errors(given: Any, message: str) -> None:
@@ -192,17 +163,18 @@ def test_values_that_cannot_be_meant_are_value_errors(given: Any, message: str) 
 
 def test_other_functions_name_their_arguments() -> None:
     wrong: list[tuple[Any, str]] = [
-        (lambda: fh.Study.open(None), "file must be a path or a name, got None"),  # type: ignore[arg-type]
-        (lambda: fh.show(3), "folder must be a path, got 3"),  # type: ignore[arg-type]
-        (lambda: fh.compare(data=USERS, axes="epsilon"), "axes must be a mapping .* got 'epsilon'"),
-        (lambda: fh.audit("mean", effort="x"), "effort must be a number, got 'x'"),  # type: ignore[arg-type]
-        (lambda: fh.audit("mean", inputs=3), "inputs must be two records, got 3"),  # type: ignore[arg-type]
-        (lambda: fh.audit("mean", plugins=[3]), r"plugins must be a path .* got \[3\]"),  # type: ignore[list-item]
+        (lambda: fh.Study.open(None), "None"),  # type: ignore[arg-type]
+        (lambda: fh.show(3), "folder.* 3"),  # type: ignore[arg-type]
+        (lambda: fh.compare(data=USERS, axes="epsilon"), "axes"),
+        (lambda: fh.audit(5), "protocol.* int"),  # type: ignore[arg-type]
+        (lambda: fh.audit("mean", effort="x"), "'x'"),  # type: ignore[arg-type]
+        (lambda: fh.audit("mean", inputs=3), "inputs"),  # type: ignore[arg-type]
+        (lambda: fh.audit("mean", plugins=[3]), "plugins"),  # type: ignore[list-item]
     ]
-    for call, message in wrong:
-        with pytest.raises(TypeError, match=message):
+    for call, named in wrong:
+        with pytest.raises(TypeError, match=named):
             call()
-    with pytest.raises(ValueError, match="seed must be a non-negative integer, got -1"):
+    with pytest.raises(ValueError, match="-1"):
         fh.audit("mean", seed=-1)
 
 

@@ -108,18 +108,6 @@ def test_expected_loss_is_the_mean_of_real_runs(printed: bool) -> None:
         assert abs(release.expected(clip, kept, totals) - np.mean(runs)) < 5 * error
 
 
-def test_the_papers_bound_can_fail_for_rare_items() -> None:
-    """One user, one token, C = 1, epsilon = 1, delta = 1/8, within the theorem's assumptions.
-
-    t = 1 + ln 4, released with probability 1/8 at t + Exp(1): the loss is 7/8 + t/8 > 1 = V.
-    """
-    one = np.array([1])
-    release = Release(1.0, 0.125, True)
-    assert release.expected(1, one, one) == pytest.approx(0.875 + (1 + math.log(4)) / 8)
-    users = Users.from_records({"ann": {"tea": 1}})
-    assert scores_of(release.task(1.0, 1, 1), users) == pytest.approx([1.0])
-
-
 @pytest.mark.parametrize("printed", [True, False])
 def test_scores_are_the_formulas(printed: bool) -> None:
     """V by its definition, tokens beyond C_m included."""

@@ -5,9 +5,10 @@ protocols, from today's code. Do so only in a commit that says why their answers
 that moves or renames code never does.
 
 ``protocols/NAME.json`` has the digests, the estimate and what was charged of an inline run with a
-fixed seed, a line for each variant of the protocol's example (:func:`variants`). ``files/`` has
-what runs left behind, journals, a guard's folder, a data set's ledger, a sweep, and ``files.json``
-what reading them gives.
+fixed seed, a line for each of the ``changes`` of its example that the file names: whoever adds an
+option writes a line ``{"changes": ...}`` and runs this. ``files/`` has what runs left behind,
+journals, a guard's folder, a data set's ledger, a sweep, and ``files.json`` what reading them
+gives.
 """
 
 from __future__ import annotations
@@ -22,11 +23,9 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import chdir, redirect_stdout
-from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -37,7 +36,7 @@ from clients.node import Node
 from fedhist import Adjacency, Estimate, Guarantee, Protocol, Query, Trust
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import decode_answer, encode_question
-from fedhist.model.codec import LATER, protocol_digest, query_digest
+from fedhist.model.codec import protocol_digest, query_digest
 from fedhist.model.registry import load_builtin, own_protocols
 from simulations.cli.main import main
 from simulations.runs.data_ledger import Cap, CapExceeded, DataLedger
@@ -49,49 +48,13 @@ PROTOCOLS, FILES, READ = HERE / "protocols", HERE / "files", HERE / "files.json"
 
 SEED, OTHER_SEED = 20, 21
 LONG, FIRST = 16, 4
-MORE = json.loads((HERE / "more.json").read_text())  # what one or two names cannot say
 JOURNALLED = ("adaptive-histogram", "mean")  # central, and local: both of two rounds or more
 OWNER = {"trust": "local", "epsilon": 2.0}
-NAME = re.compile(r"[a-z0-9][a-z0-9-]+")
-"""Of a version whose cells said nothing of trivial answers, and of no adjacency unless asked."""
 
 SWEEP = ("compare", "sweep.toml", "--out", "study")
 
 
 # -- estimates -------------------------------------------------------------------------------------
-
-
-def choices(example: Protocol) -> dict[str, list[Any]]:
-    """Find the other values of every field that takes a name from a list, or a yes or no."""
-    found = {}
-    hints = get_type_hints(type(example))
-    for field in (f.name for f in dataclasses.fields(example) if f.name != LATER):
-        hint, names = hints[field], list[Any]()
-        if hint is bool:
-            names = [False, True]
-        elif get_origin(hint) is Literal:
-            names = list(get_args(hint))
-        elif hint is str:
-            try:
-                dataclasses.replace(example, **{field: "?"})
-            except ValueError as e:  # a refusal names what there is
-                names = sorted({*NAME.findall(str(e)), *(a.value for a in Adjacency)})
-        found[field] = [n for n in names if n != getattr(example, field)]
-    return found
-
-
-def variants(example: Protocol) -> Iterator[dict[str, Any]]:
-    """Yield the changes of the example that its class takes: one name, two names, and MORE."""
-    names = choices(example)
-    single = [{field: name} for field, found in names.items() for name in found]
-    pairs = [a | b for a, b in combinations(single, 2) if a.keys() != b.keys()]
-    pairs = [p for p in pairs if not any(isinstance(v, bool) for v in p.values())]
-    for changes in [{}, *single, *pairs, *MORE.get(example.name, [])]:
-        try:
-            dataclasses.replace(example, **changes).guarantee  # noqa: B018
-        except ValueError:
-            continue
-        yield changes
 
 
 def numbers(values: Any) -> dict[str, Any]:
@@ -157,15 +120,24 @@ def ran(protocol: Protocol) -> dict[str, Any]:
     }
 
 
-def estimates(name: str, changes: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    """Run a protocol's example with these changes; default: with all of its variants."""
+def recorded(name: str) -> dict[str, Any]:
+    """Return a protocol's record; of a new one, that its example is to be run."""
+    file = PROTOCOLS / f"{name}.json"
+    if not file.exists():
+        return {"runs": [{"changes": {}}]}
+    body: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return body
+
+
+def estimates(name: str) -> dict[str, Any]:
+    """Run a protocol's example, with the changes that its record has."""
     cls = own_protocols()[name]
     example = cls.example()
     try:
         sums: Any = estimated(run(example, clients="aggregate")[0])
     except NotImplementedError as e:
         sums = str(e)
-    given = list(variants(example)) if changes is None else changes
+    given = [r["changes"] for r in recorded(name)["runs"]]
     return {
         "revision": cls.revision,
         "truth": numbers(example.truth(example.example_users())),
