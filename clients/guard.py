@@ -80,6 +80,11 @@ class Policy(metaclass=PlainArguments):
         Largest reply, and largest store of replies, in bytes.
     limits : tuple of str
         Ranges of fields of queries, such as ``"clipped-counts.clip<=100"``.
+    memoize : bool
+        Keep an answer for each state of this node's records: a question that comes again of the
+        same records gets the same answer and costs nothing, of changed ones it is asked and paid
+        for anew. That, and when, the records changed is not hidden then. Otherwise the first answer
+        stands for good; it always does where many nodes share the noise.
     simulated : bool
         Whether the users are made up: only then are queries answered that have no noise
         (epsilon = inf) or whose floating-point noise leaks in its low bits.
@@ -101,12 +106,14 @@ class Policy(metaclass=PlainArguments):
     max_reply_bytes: int = 1 << 26
     max_store_bytes: int = 1 << 30
     limits: tuple[str, ...] = ()
+    memoize: bool = False
     simulated: bool = False
 
     def __post_init__(self) -> None:
         check_choice("trust", self.trust, ("local", "aggregate", "central"))
-        if not isinstance(self.simulated, bool):
-            raise ValueError(f"simulated must be true or false, got {self.simulated!r}")
+        for name in ("memoize", "simulated"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
         if not self.epsilon > 0 or not self.max_epsilon > 0:
             raise ValueError(
                 f"a policy's budgets must be positive, got {self.epsilon}, {self.max_epsilon}"

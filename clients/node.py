@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -127,16 +127,27 @@ class Node:
         return entry
 
     def _guarded(self, question: Question, store: Store) -> RecordDict:
-        entry = self._admitted(question, store)
+        kept = self._kept_as(question)
+        entry = self._admitted(kept, store)
         if entry is None and self.setup.seed is None:
-            stored = store.reply(question.digest)
+            stored = store.reply(kept.digest)
             if stored is None:
                 raise Refusal("this query was answered before and its answer is no longer here")
             return stored
-        reply = self._reply(question)
+        reply = self._reply(question, kept.digest)
         if entry is not None:
             store.add(entry, reply if self.setup.seed is None else None)
         return reply
+
+    def _kept_as(self, question: Question) -> Question:
+        """Name a question by the records that it is asked of, too, where the owner memoizes.
+
+        Not where nodes share the noise: two totals would differ by what one node has changed, under
+        its own share alone.
+        """
+        if not self.policy.memoize or question.query.trust is Trust.AGGREGATE:
+            return question
+        return replace(question, digest=f"{question.digest}-{self.setup.users.digest:016x}")
 
     def _refuse_unfit(self, question: Question, n: int, store: Store) -> None:
         """Refuse what asks for other data than the node's, or for too large a reply.
@@ -165,13 +176,13 @@ class Node:
         if store.stored_bytes() + size > policy.max_store_bytes:
             raise Refusal(f"this node keeps {policy.max_store_bytes} bytes of replies, no more")
 
-    def _reply(self, question: Question) -> RecordDict:
+    def _reply(self, question: Question, coins: str) -> RecordDict:
         query, digest = question.query, question.digest
         if question.fold:
-            summary = fold_node(query, self.setup.users, self.setup.seed, digest, self.setup.index)
+            summary = fold_node(query, self.setup.users, self.setup.seed, coins, self.setup.index)
             return encode_answer(summary, self.setup.index, digest)
         users = self.setup.users.select(query.cohort)
-        report = query.answer(users, streams(users, self.setup.seed, digest))
+        report = query.answer(users, streams(users, self.setup.seed, coins))
         return encode_answer(report, self.setup.index, digest)
 
 

@@ -165,9 +165,17 @@ def natural(node_config: FlatConfig, key: str, default: int | None = None) -> in
     return value
 
 
-@lru_cache(maxsize=4)
 def users_of_file(path: str, reader: tuple[tuple[str, Any], ...]) -> Users:
-    """Read the users of a table; ValueError, or PopulationError, if that is not possible."""
+    """Read the users of a table; ValueError, or PopulationError, if that is not possible.
+
+    A file that has not been written since is read once.
+    """
+    file = Path(path)
+    return _read_users(path, reader, file.stat().st_mtime_ns if file.exists() else 0)
+
+
+@lru_cache(maxsize=4)
+def _read_users(path: str, reader: tuple[tuple[str, Any], ...], written: int) -> Users:
     options: dict[str, Any] = dict(reader)
     names = [options.pop(key, None) for key in ("user", "item", "count", "value")]
     user, item, count, value = names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,31 @@ def test_a_spent_budget_outlives_the_process(tmp_path: Path) -> None:
     assert counts(node(None).answer(question, FolderStore(tmp_path))) == first
     again = body(node(None).answer(encode_question(votes(1.0), 1), FolderStore(tmp_path)))
     assert isinstance(again, str)
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_a_question_that_comes_again_is_paid_for_where_records_have_changed(
+    seed: int | None, tmp_path: Path
+) -> None:
+    """The rule of permanent reports: as many reports as states of the records, and no more."""
+    users, question = Mean.example_users(), encode_question(votes(0.5), 0)
+    moved = Users(users.ids, samples=replace(users.reals, values=-users.reals.values))
+    third = Users(users.ids, samples=replace(users.reals, values=users.reals.values / 2))
+    store = FolderStore(tmp_path)
+
+    def asked(who: Users, memoize: bool = True) -> RecordDict:
+        owner = {"epsilon": 1.0, "memoize": memoize}
+        return Node(NodeSetup(who, 3, seed, owner)).answer(question, store)
+
+    weeks = [counts(asked(who)) for who in (users, users, moved, users, moved)]
+    assert weeks[0] == weeks[1] == weeks[3] != weeks[2] == weeks[4]
+    assert [a.epsilon for a in store.answered()] == [0.5, 0.5]
+    assert decode_answer(asked(moved)).digest == decode_question(question).digest
+    assert "budget is spent: 1 of 1" in str(body(asked(third)))
+    for who in (users, third):  # a node that does not memoize: the first answer stands for good
+        store = FolderStore(tmp_path / "plain")
+        assert isinstance(asked(who, memoize=False), RecordDict)
+        assert len(store.answered()) == 1
 
 
 def test_an_answer_that_was_lost_is_not_drawn_again(tmp_path: Path) -> None:

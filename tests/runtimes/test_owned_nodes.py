@@ -156,9 +156,7 @@ def test_a_simulated_node_needs_the_simulation_runtime(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("bad", ["ann,tea,secret-7", "ann,tea,1,secret-7", "ann,tea,-3"])
 def test_errors_tell_the_server_nothing_about_the_data(owner: dict[str, Any], bad: str) -> None:
     Path(owner["data"]).write_text(f"user,item,count\nann,tea,2\n{bad}\n")
-    hosting.users_of_file.cache_clear()
     with pytest.raises(PopulationError) as caught:
         HOST.node({}, owner)
     assert str(caught.value) == "the data of this node cannot be read; its own log says why"
     assert caught.value.__cause__ is None
-    hosting.users_of_file.cache_clear()
