@@ -14,6 +14,7 @@ from simulations.reporting.files import write_json
 from simulations.reporting.numbers import NORMAL, number
 from simulations.reporting.shown import Shown
 from simulations.reporting.table import Column, Table, numeric
+from simulations.runs.options import Outcome
 from simulations.runs.releases import Done, Part
 from simulations.runs.results import NOT_PRIVATE, protocol_fields
 
@@ -42,7 +43,7 @@ class Released(Shown):
     @property
     def status(self) -> Status:
         """The worst that one of them ended in."""
-        found = [o.estimate.status for o in self.done.outcomes]
+        found = [o.estimate.status for jobs in self.done.outcomes for o in jobs]
         return max(found, key=lambda s: EXIT_CODES[s])
 
     def tables(self) -> Sequence[Table]:
@@ -54,7 +55,7 @@ class Released(Shown):
         rows, left = list[list[Any]](), list[str]()
         for part in self.done.planned.parts:
             own = [r for r in self.done.rows if r.release == part.label]
-            if part.items:
+            if part.asked.positions is None and part.by is None:
                 own.sort(key=lambda r: -r.estimate)
             if len(own) > MOST_ROWS:
                 left.append(f"{part.label}: {MOST_ROWS} of {len(own):,}")
@@ -71,14 +72,14 @@ class Released(Shown):
         rows = [
             [
                 part.label,
-                part.prepared.protocol.name,
+                part.protocol.name,
                 len(part.users),
-                part.prepared.protocol.guarantee.epsilon,
-                part.prepared.protocol.guarantee.delta,
-                f"{part.prepared.protocol.loss_name} {number(error, 3)}",
-                outcome.estimate.status,
+                part.protocol.guarantee.epsilon,
+                part.protocol.guarantee.delta,
+                f"{part.asked.loss_name} {number(error, 3)}",
+                " ".join(dict.fromkeys(o.estimate.status for o in jobs)),
             ]
-            for part, outcome, error in zip(
+            for part, jobs, error in zip(
                 self.done.planned.parts, self.done.outcomes, self.done.errors, strict=True
             )
         ]
@@ -91,10 +92,16 @@ class Released(Shown):
         total = done.ledger.spent()
         spent = f"spent: epsilon = {total.epsilon:.6g} at delta = {total.delta:g} ({total.how})"
         how = done.planned.how_local
-        pairs = list(zip(done.planned.parts, done.outcomes, strict=True))
-        reasons = [f"{p.label}: {o.estimate.reason}" for p, o in pairs if o.estimate.reason]
-        warnings = [f"{p.label}: {w}" for p, o in pairs for w in o.estimate.warnings]
-        choices = [f"{p.label}: {w}" for p in done.planned.parts for w in p.prepared.not_private]
+        pairs = [
+            (f"{p.label}{f', {p.by.groups.names[i]}' if p.central and p.by else ''}: ", o.estimate)
+            for p, jobs in zip(done.planned.parts, done.outcomes, strict=True)
+            for i, o in enumerate(jobs)
+        ]
+        reasons = [label + e.reason for label, e in pairs if e.reason]
+        warnings = [label + w for label, e in pairs for w in e.warnings]
+        choices = [
+            f"{p.label}: {w}" for p in done.planned.parts for job in p.jobs for w in job.not_private
+        ]
         return [
             ("guarantee", [str(done.planned.guarantee), spent, *([how] if how else [])]),
             ("without a value", reasons),
@@ -111,16 +118,17 @@ class Released(Shown):
             "releases": [self._release(*pair) for pair in pairs],
         }
 
-    def _release(self, part: Part, outcome: Any, error: float) -> dict[str, Any]:
-        cohort = None if part.cohort is None else vars(part.cohort)
+    def _release(self, part: Part, jobs: Sequence[Outcome], error: float) -> dict[str, Any]:
         return {
             "label": part.label,
-            "protocol": protocol_fields(part.prepared.protocol),
-            "column": dict(part.prepared.config.population),
-            "cohort": cohort,
-            "status": outcome.estimate.status,
-            "public": dict(outcome.estimate.public),
-            NOT_PRIVATE: {"error": error, "seed": outcome.seed, "seconds": outcome.seconds},
+            "protocol": protocol_fields(part.protocol),
+            "asked for": part.asked.name,
+            "population": dict(part.jobs[0].config.population),
+            "groups": [] if part.by is None else list(part.by.groups.names),
+            "cohort": None if part.cohort is None else vars(part.cohort),
+            "status": [o.estimate.status for o in jobs],
+            "public": [dict(o.estimate.public) for o in jobs],
+            NOT_PRIVATE: {"error": error, "seeds": [o.seed for o in jobs]},
         }
 
     def ledger(self) -> dict[str, Any]:

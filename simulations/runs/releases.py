@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -32,9 +32,11 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import load_plugin, parameters, protocol_class
 from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import convert
-from fedhist.privacy.guarantee import Guarantee, Trust, pure
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
+from fedhist.privacy.guarantee import Release as Cost
 from fedhist.privacy.ledger import SLACK, Entry, Ledger, spent, whole
 from fedhist.users.cohort import Cohort
+from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
 from server.session.journal import Journal
 from server.session.session import claim
@@ -49,8 +51,10 @@ from simulations.config.reading import (
     reading,
 )
 from simulations.populations.base import Loaded
+from simulations.populations.files import Column
 from simulations.reporting.estimates import columns_of
-from simulations.runs.columns import KIND, Columns
+from simulations.runs.by_group import ByGroup, charged_by_group, planned_by_group
+from simulations.runs.columns import BETWEEN, KIND, Columns
 from simulations.runs.config import Config, Prepared, RunTable, prepare
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.options import Options, Outcome
@@ -95,6 +99,10 @@ class Release(Settings):
         What tables and errors call it; by default what is estimated, and of which column.
     share : float, optional
         Of the budget; all releases name one, or none does and they are equal.
+    by : column, optional
+        Of the users' groups; each user is in one at most.
+    groups : tuple of str
+        The public groups that are asked about.
     column : mapping
         The keys :data:`COLUMNS`.
     own : mapping
@@ -106,13 +114,15 @@ class Release(Settings):
     name: str
     label: str = ""
     share: Positive | None = None
+    by: Column | None = None
+    groups: tuple[str, ...] = ()
     column: Mapping[str, Any] = field(default_factory=dict)
     own: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Release:
         """Sort the keys of a table."""
-        ours = [k for k in ("name", "label", "share") if k in table]
+        ours = [k for k in ("name", "label", "share", "by", "groups") if k in table]
         if bad := [k for k in ("epsilon", "delta") if k in table]:
             raise ValueError(f"release.{bad[0]}: a release has a share of [protocol] {bad[0]}")
         listed = isinstance(table.get("domain"), list)
@@ -121,45 +131,79 @@ class Release(Settings):
         made = read(cls, {k: table[k] for k in ours} | {"column": column, "own": own})
         if ("item" in column) == ("value" in column):
             raise ValueError(f"release {made.name!r} needs a column: item or value, one of them")
-        target = protocol_class(made.name).target
-        named = f"{target} of {column.get('item', column.get('value'))}"
+        if made.groups and made.by is None:
+            raise ValueError(f"release {made.name!r}: groups need by, the column that holds them")
+        target, by = protocol_class(made.name).target, "" if made.by is None else f" by {made.by}"
+        named = f"{target} of {column.get('item', column.get('value'))}{by}"
         return replace(made, label=made.label or named)
+
+    @property
+    def takes_delta(self) -> bool:
+        """Whether it can spend delta."""
+        of_shuffler = self.own.get("trust") == Trust.SHUFFLE.value
+        return of_shuffler or "delta" in parameters(protocol_class(self.name))
 
 
 @dataclass(frozen=True)
 class Part:
     """One release, ready to run.
 
-    ``whole``: its column of all users, of whom ``prepared`` may have a cohort.
+    ``jobs``: one run, or one for each group; ``whole``: the column of all users, of whom the jobs
+    may have a cohort; ``by``: of a release by group, but of items, which are pairs then.
     """
 
     label: str
-    prepared: Prepared
+    jobs: tuple[Prepared, ...]
     whole: Loaded
     cohort: Cohort | None = None
+    by: ByGroup | None = None
+
+    @property
+    def asked(self) -> Protocol:
+        """The protocol that the release names."""
+        return self.protocol if self.by is None else self.by.asked
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol that runs."""
+        return self.jobs[0].protocol
+
+    @property
+    def central(self) -> bool:
+        """Whether each group has a run of its own."""
+        return self.by is not None and self.asked.guarantee.trust is Trust.CENTRAL
 
     @property
     def scale(self) -> float:
         """What a cohort's total is multiplied by to be one of all users."""
-        total = self.prepared.protocol.estimates in (Truth.TOTAL, Truth.HOLDERS)
+        total = self.protocol.estimates in (Truth.TOTAL, Truth.HOLDERS)
         return len(self.whole.users) / len(self.users) if total else 1.0
-
-    @property
-    def items(self) -> bool:
-        """Whether its numbers are of items."""
-        return self.whole.users.items is not None
 
     @property
     def users(self) -> Shard:
         """Who is asked."""
-        return self.whole.users if self.prepared.plan is None else self.prepared.plan.users
+        return users_of(self.jobs[0])
 
-    def charges(self, ledger: Ledger | None) -> list[Entry]:
+    def planned(self, adjacency: Adjacency) -> Cost:
+        """State what it may cost."""
+        return (planned_by_group if self.central else planned_cost)(self.protocol, adjacency)
+
+    def charges(self, estimates: Sequence[Estimate], adjacency: Adjacency) -> list[Entry]:
         """Return what it has spent: of a cohort, by that cohort."""
-        entries = [] if ledger is None else list(ledger.entries)
+        ledgers = [e.ledger for e in estimates if e.ledger is not None]
+        if self.central:
+            return [charged_by_group(self.label, ledgers, adjacency)]
+        entries = [e for ledger in ledgers for e in ledger.entries]
         if self.cohort is None or not entries:
             return [replace(e, label=f"{self.label}: {e.label}") for e in entries]
         return [Entry(self.label, whole(entries), self.cohort, entries[0].adjacency)]
+
+
+def users_of(job: Prepared) -> Shard:
+    """Return who is asked by a run."""
+    if job.plan is None:
+        raise ValueError("releases are of users who are here")
+    return job.plan.users
 
 
 @dataclass(frozen=True)
@@ -184,7 +228,7 @@ class Planned:
     @property
     def null_safe(self) -> bool:
         """Whether all of them are."""
-        return all(p.prepared.protocol.null_safe for p in self.parts)
+        return all(p.protocol.null_safe for p in self.parts)
 
 
 @dataclass(frozen=True)
@@ -200,10 +244,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Done:
-    """What releases have given. ``errors``: the loss of each, NOT PRIVATE, NaN without a value."""
+    """What releases have given.
+
+    ``outcomes``: of each release its runs; ``errors``: the loss of each, over groups their mean,
+    NaN without a value. NOT PRIVATE.
+    """
 
     planned: Planned
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[tuple[Outcome, ...], ...]
     ledger: Ledger
     rows: tuple[Row, ...]
     errors: tuple[float, ...]
@@ -263,20 +311,16 @@ class _Planner:
     def planned(self) -> Planned:
         """Build all parts at their shares, then again at what the whole leaves them."""
         shares, epsilon = shares_of(self.releases), float(self.budget.epsilon)
-        have = ["delta" in parameters(protocol_class(r.name)) for r in self.releases]
-        of_delta = math.fsum(s for s, h in zip(shares, have, strict=True) if h)
-        deltas = [
-            self.budget.delta * s / of_delta * h if h else 0.0
-            for s, h in zip(shares, have, strict=True)
-        ]
+        takers = [s * r.takes_delta for s, r in zip(shares, self.releases, strict=True)]
+        deltas = [self.budget.delta * t / (math.fsum(takers) or 1.0) for t in takers]
         parts = [
             self.part(r, s * epsilon, d)
             for r, s, d in zip(self.releases, shares, deltas, strict=True)
         ]
-        found = [p.prepared.protocol for p in parts]
+        found, run = [p.asked for p in parts], [p.protocol for p in parts]
         adjacency = common(found)
         cohorts, how = self.cohorts(found, shares)
-        for i, (r, p) in enumerate(zip(self.releases, found, strict=True)):
+        for i, (r, p) in enumerate(zip(self.releases, run, strict=True)):
             e, d = shares[i] * epsilon, deltas[i]
             if cohorts[i] is not None:
                 e *= math.fsum(s for s, c in zip(shares, cohorts, strict=True) if c) / shares[i]
@@ -286,7 +330,7 @@ class _Planner:
                 e, d = e / 2, d / (1 + math.exp(min(e / 2, 700.0)))
             if one.epsilon > 1 or cohorts[i] is not None:
                 parts[i] = self.part(r, e, d, cohorts[i])
-        promised = together([p.prepared.protocol for p in parts], epsilon, self.budget.delta)
+        promised = together(found, epsilon, self.budget.delta)
         planned = Planned(self.name, self.run, promised, tuple(parts), how)
         check_planned(planned)
         return planned
@@ -294,17 +338,44 @@ class _Planner:
     def part(
         self, release: Release, epsilon: float, delta: float, cohort: Cohort | None = None
     ) -> Part:
-        """Prepare a release as a run of its own."""
-        cls = protocol_class(release.name)
-        plan = self.columns.plan(release.column)
-        view = replace(plan, users=plan.users.select(cohort))
-        more = {"delta": delta} if "delta" in parameters(cls) else {}
-        table = {"name": release.name, "epsilon": epsilon, **more, **release.own}
-        kind = {"kind": "events" if "item" in release.column else "samples"}
-        of = {k: v for k, v in self.population.items() if k not in kind} | kind
-        config = Config(f"{self.name}: {release.label}", self.run, table, {**of, **release.column})
+        """Prepare a release as a run of its own, or one for each group."""
+        plan, own = self.columns.plan(release.column), dict(release.own)
+        table = {"name": release.name, "epsilon": epsilon}
+        table |= {"delta": delta} if release.takes_delta else {}
+
+        def job(plan: Loaded, **more: Any) -> Prepared:
+            view = replace(plan, users=plan.users.select(cohort))
+            kind = "events" if plan.users.items is not None else "samples"
+            population = {**self.population, **release.column, "kind": kind}
+            if kind == "events" and "item" not in population:
+                population["item"] = population.pop("value")  # cells of numbers
+            given = {**table, **own, **more}
+            config = Config(f"{self.name}: {release.label}", self.run, given, population)
+            return prepare(config, lambda _: view)
+
         with reading(f"release {release.label!r}"):
-            return Part(release.label, prepare(config, lambda _: view), plan, cohort)
+            if release.by is None:
+                return Part(release.label, (job(plan),), plan, cohort)
+            groups = self.columns.groups(release.by, release.groups)
+            if plan.users.items is not None:
+                items = Keys.of(own.pop("domain")) if "domain" in own else plan.domain
+                pairs = None if items is None else groups.domain(items)
+                plan = replace(plan, users=groups.pairs(plan.users), domain=pairs)
+                return Part(release.label, (job(plan),), plan, cohort)
+            asked = job(plan).protocol
+            by = ByGroup(groups, asked, plan.users)
+            if asked.guarantee.trust is Trust.LOCAL:
+                own.clear()
+                table["name"] = "frequency-oracle"
+                cells = replace(plan, users=by.cells, domain=by.domain)
+                return Part(release.label, (job(cells),), cells, cohort, by)
+            hidden: dict[str, Any] = {"adjacency": Adjacency.ADD_REMOVE_USER.value}
+            hidden["n_users"] = max(1, vars(asked)["n_users"] // len(groups.names))
+            each = [
+                replace(plan, users=groups.only(plan.users, g)) for g in range(len(groups.names))
+            ]
+            jobs = tuple(job(one, **hidden) for one in each)
+            return Part(release.label, jobs, plan, cohort, by)
 
     def cohorts(
         self, found: Sequence[Protocol], shares: Sequence[float]
@@ -330,7 +401,10 @@ class _Planner:
             return none, f"local releases split epsilon (disjoint cohorts: {predicted})"
         for i, cohort in zip(local, dealt, strict=True):
             none[i] = cohort
-        return none, f"local releases go to disjoint cohorts ({predicted})"
+        return none, (
+            f"local releases go to disjoint cohorts ({predicted}); intervals leave out that a "
+            "cohort is a sample of the users"
+        )
 
 
 def gain_of_cohorts(
@@ -367,9 +441,9 @@ def check_planned(planned: Planned) -> None:
     """Refuse releases that are more than their guarantee together, or whose users do not fit."""
     entries = []
     for part in planned.parts:
-        cost = planned_cost(part.prepared.protocol, planned.guarantee.adjacency)
+        cost = part.planned(planned.guarantee.adjacency)
         entries.append(Entry(part.label, cost, part.cohort))
-        check_population(part.prepared.protocol, part.users, planned.run.options())
+        check_population(part.protocol, part.users, planned.run.options())
     total = spent(entries, planned.guarantee.delta)
     if planned.guarantee.private and total.epsilon > planned.guarantee.epsilon * SLACK:
         raise ValueError(
@@ -389,29 +463,35 @@ def run_releases(planned: Planned, progress: Callable[[int, int, int], None] | N
     journal a run that was killed goes on where it was: ended releases repeat what they gave.
     """
     run = planned.run
-    options = [own_options(run.options(progress=progress), i) for i in range(len(planned.parts))]
+    asked_of = [
+        [(job, own_options(own_options(run.options(progress=progress), i), g)) for g, job in jobs]
+        for i, jobs in enumerate(enumerate(p.jobs) for p in planned.parts)
+    ]
     book = DataLedger(run.ledger) if run.ledger else None
-    line = -1 if book is None else _reserve(book, planned, options)
+    line = -1 if book is None else _reserve(book, planned, asked_of)
     outcomes, asked = [], False
     try:
-        for part, own in zip(planned.parts, options, strict=True):
-            session, seed = open_session(part.prepared.protocol, own)
-            try:
-                outcomes.append(drive(session, seed, part.users, own))
-            finally:
-                asked |= session.asked
+        for jobs in asked_of:
+            found = []
+            for job, own in jobs:
+                session, seed = open_session(job.protocol, own)
+                try:
+                    found.append(drive(session, seed, users_of(job), own))
+                finally:
+                    asked |= session.asked
+            outcomes.append(tuple(found))
     except BaseException:
         if book is not None and not run.journal and not asked:
             book.settle(line, None)
         raise
     ledger = Ledger(planned.guarantee)
     ledger.noise, ledger.null_safe = run.noise, planned.null_safe
-    for part, outcome in zip(planned.parts, outcomes, strict=True):
-        ledger.include(part.charges(outcome.estimate.ledger))
+    given = [[o.estimate for o in found] for found in outcomes]
+    for part, estimates in zip(planned.parts, given, strict=True):
+        ledger.include(part.charges(estimates, planned.guarantee.adjacency))
     if book is not None:
         book.settle(line, ledger)
-    pairs = list(zip(planned.parts, outcomes, strict=True))
-    read = [_rows(part, outcome.estimate) for part, outcome in pairs]
+    read = [_rows(part, estimates) for part, estimates in zip(planned.parts, given, strict=True)]
     return Done(
         planned,
         tuple(outcomes),
@@ -421,23 +501,45 @@ def run_releases(planned: Planned, progress: Callable[[int, int, int], None] | N
     )
 
 
-def _reserve(book: DataLedger, planned: Planned, options: Sequence[Options]) -> int:
+def _reserve(
+    book: DataLedger, planned: Planned, asked_of: Sequence[Sequence[tuple[Prepared, Options]]]
+) -> int:
     name, ended = "", bool(planned.run.journal)
-    for part, own in zip(planned.parts, options, strict=True):
+    for job, own in chain(*asked_of):
         if own.journal is not None:
             with closing(Journal(own.journal)) as journal:
-                claim(journal, part.prepared.protocol, planned.run.noise)
+                claim(journal, job.protocol, planned.run.noise)
                 name, ended = name or journal.name, ended and journal.ended
     return book.reserve(
         planned.name, planned.guarantee, name, ended=ended, null_safe=planned.null_safe
     )
 
 
-def _rows(part: Part, estimate: Estimate) -> tuple[list[Row], float]:
+def _rows(part: Part, estimates: Sequence[Estimate]) -> tuple[list[Row], float]:
     """List what was released, beside the truth of all users; and its loss. NOT PRIVATE."""
+    if part.by is None:
+        return _rows_of(part, estimates[0])
+    if not part.central and estimates[0].value is not None:
+        estimates = part.by.read_cells(estimates[0])
+    rows, losses = list[Row](), list[float]()
+    truths = part.by.truths(estimates) if len(estimates) == len(part.by.groups.names) else []
+    for (truth, loss), name, estimate in zip(truths, part.by.groups.names, estimates, strict=True):
+        if estimate.value is None:
+            continue
+        losses.append(loss)
+        values, keys = np.atleast_1d(np.asarray(estimate.value)), part.asked.positions
+        errors = np.full(len(values), math.nan) if estimate.stderr is None else estimate.stderr
+        true = np.full(len(values), math.nan) if truth is None else truth
+        for i, cell in enumerate(zip(values, np.atleast_1d(errors), true, strict=True)):
+            key = name if keys is None else f"{name}{BETWEEN}{keys[i]:g}"
+            rows.append(Row(part.label, key, *map(float, cell)))
+    return rows, float(np.mean(losses)) if losses else math.nan
+
+
+def _rows_of(part: Part, estimate: Estimate) -> tuple[list[Row], float]:
     if estimate.value is None:
         return [], math.nan
-    scale, protocol = part.scale, part.prepared.protocol
+    scale, protocol = part.scale, part.protocol
     stderr = None if estimate.stderr is None else estimate.stderr * scale
     estimate = replace(estimate, value=estimate.value * scale, stderr=stderr)
     keys, columns = columns_of(estimate)

@@ -126,12 +126,12 @@ def test_zeroing_out_costs_double_beside_replacement() -> None:
     """A histogram under zero-out-user gets half of its share where a mean hides a replacement."""
     planned = plan(DRINKS + "share = 0.5" + AGES + "share = 0.5", protocol_delta=0.0)
     assert planned.guarantee.adjacency is Adjacency.REPLACE_USER
-    assert [p.prepared.protocol.guarantee.epsilon for p in planned.parts] == [0.5, 1.0]
+    assert [p.protocol.guarantee.epsilon for p in planned.parts] == [0.5, 1.0]
     total = run_releases(planned).ledger.spent()
     assert total.epsilon == pytest.approx(2.0)
     alone = plan(DRINKS)
     assert alone.guarantee.adjacency is Adjacency.ZERO_OUT_USER
-    assert alone.parts[0].prepared.protocol.guarantee.epsilon == 2.0
+    assert alone.parts[0].protocol.guarantee.epsilon == 2.0
 
 
 def test_equal_protocols_do_not_share_their_noise() -> None:
@@ -149,14 +149,14 @@ def test_local_releases_go_to_disjoint_cohorts_where_that_is_better() -> None:
     assert drinks.cohort is not None
     assert mean.cohort.disjoint(drinks.cohort)
     assert len(mean.users) + len(drinks.users) == N + 1
-    assert [p.prepared.protocol.guarantee.epsilon for p in planned.parts] == [2.0, 2.0]
+    assert [p.protocol.guarantee.epsilon for p in planned.parts] == [2.0, 2.0]
     done = run_releases(planned)
     assert done.ledger.spent().epsilon == 2.0
     total = sum(r.estimate for r in done.rows if r.release == "histogram of drink")
     assert total == pytest.approx(N, rel=0.15)  # of all users, not of the cohort
     split = plan(LOCAL, protocol_epsilon=9.0, protocol_delta=0.0)
     assert "split epsilon" in split.how_local
-    assert [p.prepared.protocol.guarantee.epsilon for p in split.parts] == [4.5, 4.5]
+    assert [p.protocol.guarantee.epsilon for p in split.parts] == [4.5, 4.5]
     assert run_releases(split).ledger.spent().epsilon == 9.0
 
 
