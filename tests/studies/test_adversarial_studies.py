@@ -230,10 +230,3 @@ def test_ranks_are_among_rows_of_one_share(tmp_path: Path) -> None:
     robust = rows["robust", 0.49].mean
     assert robust is not None
     assert robust < 0.17**2 < 0.13 < (rows["average", 0.49].mean or 0.0)
-
-
-def test_adversaries_hold_for_every_row(tmp_path: Path) -> None:
-    _, _, cells = plan_of(load_study(written(tmp_path, TARGET + "fraction = 0.2\n")))
-    assert [c.adversary[0]["fraction"] for c in cells] == [0.2] * 6
-    _, _, honest = plan_of(load_study(written(tmp_path, "")))
-    assert all(not c.adversary for c in honest)

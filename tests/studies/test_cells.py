@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 
 from fedhist.model.registry import protocol_class, protocols
-from simulations.populations import Loaded, Plan
 from simulations.populations.zipf import Zipf
 from simulations.reporting.files import canonical
 from simulations.runs.options import Options
 from simulations.runs.run import execute
-from simulations.studies import cells, runner
 from simulations.studies.cells import Cell, Record, revision_of
 from simulations.studies.losses import norms
 from simulations.studies.runner import bytes_per_user, error_record, run_cell
@@ -33,12 +31,6 @@ def cell(
     run: dict[str, Any] | None = None,
 ) -> Cell:
     return Cell(HISTOGRAM | (protocol or {}), ZIPF | (population or {}), {"seed": 1} | (run or {}))
-
-
-@pytest.fixture(autouse=True)
-def empty_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "_populations", type(cells._populations)())
-    monkeypatch.setattr(runner, "_rows", type(runner._rows)())
 
 
 def test_the_key_of_a_setting_is_fixed() -> None:
@@ -139,24 +131,6 @@ def test_the_same_cell_gives_the_same_loss_after_any_other() -> None:
     first = run_cell(mine)
     assert run_cell(other).loss != first.loss
     assert run_cell(mine).loss == first.loss
-    cells._populations.clear()
-    runner._rows.clear()
-    assert run_cell(mine).loss == first.loss
-
-
-def test_a_population_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    loads: list[int] = []
-    loaded = Plan.loaded
-
-    def counted(self: Plan) -> Loaded:
-        loads.append(self.users.spec.seed)  # type: ignore[attr-defined]
-        return loaded(self)
-
-    monkeypatch.setattr(Plan, "loaded", counted)
-    for population_seed in (3, 4):
-        for seed in range(3):
-            run_cell(cell({"epsilon": 1.0 + seed}, {"seed": population_seed}, {"seed": seed}))
-    assert loads == [3, 4]
 
 
 def test_what_a_cell_raises_is_a_record() -> None:

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import optimize, stats
 
 from fedhist.model import registry
 from fedhist.model.registry import protocol_class
-from fedhist.privacy.guarantee import Adjacency
+from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
 from fedhist.users.keys import Keys
 from simulations.populations.zipf import Zipf
 from simulations.studies.cells import Record
@@ -78,16 +77,6 @@ LAPLACE = 'name = "bounded-histogram", delta = 0, nonneg = false, clip = {}, lab
 GAUSSIAN = 'name = "bounded-histogram", nonneg = false, clip = {}, label = "Gaussian"'
 
 
-def analytic_sigma(epsilon: float, delta: float) -> float:
-    """Solve the Gaussian mechanism's exact condition for sensitivity 1."""
-
-    def excess(s: float) -> float:
-        a, b = 0.5 / s - epsilon * s, -0.5 / s - epsilon * s
-        return float(stats.norm.cdf(a) - math.exp(epsilon) * stats.norm.cdf(b) - delta)
-
-    return float(optimize.brentq(excess, 0.5, 50))
-
-
 @pytest.mark.parametrize(("items", "l2", "first"), [(60, 20.0, "Gaussian"), (4, 4.0, "Laplace")])
 def test_a_ranking_that_is_known(tmp_path: Path, items: int, l2: float, first: str) -> None:
     """Nobody is clipped; under replacement the sensitivities are 2 C in l1 and sqrt(2) C in l2.
@@ -101,7 +90,7 @@ def test_a_ranking_that_is_known(tmp_path: Path, items: int, l2: float, first: s
     assert np.sqrt(np.bincount(owner, counts.count.astype(float) ** 2)).max() <= l2
     rows = histograms(LAPLACE.format(items), GAUSSIAN.format(l2))
     found = compared(written(tmp_path, rows, items=items))
-    sigma = math.sqrt(2) * l2 * analytic_sigma(1.0, 1e-6)
+    sigma = math.sqrt(2) * l2 * gaussian_multiplier(1.0, 1e-6)
     expected = {"Laplace": 40 * 2 * items, "Gaussian": 40 * sigma * math.sqrt(2 / math.pi)}
     assert [r.label for r in found.lines] == sorted(expected, key=lambda k: expected[k])
     assert [r.rank for r in found.lines] == [1, 2]

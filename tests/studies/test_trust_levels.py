@@ -105,39 +105,13 @@ def test_losses_that_follow_from_others() -> None:
     assert restated(4.0, "linf", "l1", 1, "items") is None
 
 
-HISTOGRAMS = """
-[run]
-runtime = "inline"
-seed = 3
-nodes = 10
-
-[compare]
-epsilon = 1.0
-delta = 1e-6
-seeds = 4
-trust = ["central", "aggregate", "local"]
-protocols = [
-    { name = "bounded-histogram", clip = 3, delta = 0, label = "clipped" },
-    { name = "unbounded-histogram", clip = 3 },
-]
-
-[protocol]
-tau_d = 0.2
-
-[population]
-kind = "zipf"
-n_users = 400
-d = 3
-mean_items = 3
-tail = inf
-seed = 1
-"""
-
-
 def test_what_must_be_believed(tmp_path: Path) -> None:
     """Of 10 nodes 2 drop out and 1 colludes: 7 are certain; a level without rows says why."""
-    path = tmp_path / "ladder.toml"
-    path.write_text(HISTOGRAMS)
+    path = written(tmp_path, '["central", "aggregate", "local"]')
+    text = path.read_text().replace("samples_per_user = 1", "tau_d = 0.2\nclip = 3")
+    first = '"distribution", mechanism = "laplace", delta = 0, label = "sums"'
+    text = text.replace(first, '"bounded-histogram", delta = 0, label = "clipped"')
+    path.write_text(text.replace('"frequency-oracle", label = "oracle"', '"unbounded-histogram"'))
     found = compared(path)
     rows = {(r.level, r.title): r for r in found.lines}
     row = rows["aggregate", "clipped"]
@@ -184,10 +158,10 @@ def test_levels_that_cannot_be_meant(
 def test_a_sweep_with_trust_as_an_axis(tmp_path: Path) -> None:
     """It is an axis like others: a level that the protocol has not is an error of its cells."""
     path = tmp_path / "sweep.toml"
-    head, _, population = HISTOGRAMS.partition("[compare]")
-    people = population[population.index("[population]") :]
-    body = '{}[sweep]\n"protocol.trust" = {}\n[protocol]\nname = "bounded-histogram"\n{}'
-    path.write_text(body.format(head, '["aggregate", "local"]', f"clip = 3\n{people}"))
+    head, _, rest = written(tmp_path).read_text().partition("[compare]")
+    axis = '[sweep]\n"protocol.trust" = ["aggregate", "local"]\n'
+    protocol = '[protocol]\nname = "bounded-histogram"\nclip = 3\n'
+    path.write_text(head + axis + protocol + rest[rest.index("[population]") :])
     found = run_study(load_study(path, ["protocol.epsilon=1.0"]))
     assert [r.status for r in found.records] == ["ok", "error"]
     assert found.records[0].trust == "aggregate"
