@@ -11,7 +11,7 @@ the k distinct values v, independent of the others. What is seen is a function o
 the pattern, which times share a value. Two sequences of ONE pattern differ in k draws at most:
 (k epsilon)-DP, and the ledger's composition of k reports. Two sequences of different patterns are
 told apart by two reports that differ, which one of them never sends: no epsilon holds. So the
-number of values is paid for, and the pattern is not protected [3]_.
+number of values is paid for [3]_, and the pattern is not protected [2]_.
 
 The users: in the first period they are as they were given. Between two periods each leaves with
 probability ``leave``, and a new user, with an id of its own, comes in the place; who stays changes
