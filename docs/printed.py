@@ -1,10 +1,10 @@
-"""What README, the pages of docs and its notebooks print: run again, and written or compared.
+"""What README and the pages of docs print: run again, and written or compared.
 
 ``python docs/printed.py`` (a part of ``make docs``) runs the pages and writes what they print now;
 ``--check`` compares instead. The blocks of ``sh`` and ``python`` of a page run in order, in an
 empty folder; a block whose first line is a comment with a file name is written to that file. A
 block of ``text`` right behind one is what it prints, and a line "..." stands for lines left out. A
-marker before a block, such as ``<!-- deploy -->``, excepts it. Cells of notebooks run in order.
+marker before a block, such as ``<!-- deploy -->``, excepts it.
 
 Words and numbers are compared as they are printed, up to blanks: all runs are seeded. What differs
 by machine has its tolerance in MACHINE.
@@ -13,12 +13,9 @@ by machine has its tolerance in MACHINE.
 from __future__ import annotations
 
 import argparse
-import ast
-import base64
 import contextlib
 import difflib
 import io
-import json
 import os
 import re
 import shlex
@@ -27,7 +24,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -35,8 +31,8 @@ from PIL import Image
 from rich.console import Console
 
 ROOT = Path(__file__).resolve().parent.parent
-NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *NOTEBOOKS]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 CONSOLES = ("console", "errors")
 HOME = "/home/ann"  # what pages show in place of the folder in which they run
 EXCEPTED = {
@@ -55,8 +51,8 @@ MACHINE = {
 FIGURES = {
     "README.md": {"decide.png": "results/decision/figure.png"},
     "decide.md": {"decide-events.png": "results/decision/figure.png"},
-    "local.md": {"central-local.png": "results/central-local/figure.png"},
-    "trust.md": {"trust.png": "results/trust/figure.png"},
+    "estimators.md": {"central-local.png": "results/central-local/figure.png"},
+    "privacy.md": {"trust.png": "results/trust/figure.png"},
 }  # written with the page whose run draws them
 BLOCK = re.compile(
     r"(?sm)^(?:<!-- (?P<marker>[a-z]+) -->\n)?```(?P<language>[a-z]+)\n(?P<body>.*?)^```$"
@@ -105,10 +101,8 @@ def renewed(shown: str, printed: str) -> str:
     return "...\n".join(parts)
 
 
-def outputs(page: Path, text: str) -> list[str]:
+def outputs(text: str) -> list[str]:
     """Return the outputs that stand in the text of a page."""
-    if page.suffix == ".ipynb":
-        return [shown_of(c["outputs"]) for c in json.loads(text)["cells"] if c.get("outputs")]
     return [after["body"] for _, after in blocks(text) if after is not None]
 
 
@@ -138,7 +132,7 @@ def run_page(page: Path, folder: Path) -> str:
     text = page.read_text(encoding="utf-8")
     with environment, patch.multiple(terminal, **consoles), contextlib.chdir(folder):
         try:
-            return (run_notebook if page.suffix == ".ipynb" else run_blocks)(page.name, text)
+            return run_blocks(page.name, text)
         finally:  # what a page registers is forgotten
             for name, entries in before.items():
                 getattr(registry, name).clear()
@@ -191,55 +185,9 @@ def run_line(line: str) -> str:
     return printed.getvalue()
 
 
-def run_notebook(page: str, text: str) -> str:
-    """Run the cells of a notebook."""
-    book, module = json.loads(text), ModuleType("a_notebook")
-    sys.modules[module.__name__] = module  # and what cells import stays imported
-    try:
-        cells = [c for c in book["cells"] if c["cell_type"] == "code"]
-        for number, cell in enumerate(cells, 1):
-            where = f"{page}, code cell {number}"
-            now = run_cell(ast.parse("".join(cell["source"])), vars(module), where)
-            if not same(shown_of(cell["outputs"]), shown_of(now)):
-                cell["outputs"] = now
-    finally:
-        del sys.modules[module.__name__]
-    return json.dumps(book, indent=1, ensure_ascii=False) + "\n"
-
-
-def run_cell(tree: ast.Module, names: dict[str, Any], where: str) -> list[dict[str, Any]]:
-    """Run a cell; return what it prints, and the views of its last expression."""
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    value, now = None, list[dict[str, Any]]()
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        exec(compile(tree, where, "exec"), names)
-        if isinstance(last, ast.Expr):
-            value = eval(compile(ast.Expression(last.value), where, "eval"), names)
-    if out.getvalue():
-        lines = out.getvalue().splitlines(keepends=True)
-        now.append({"name": "stdout", "output_type": "stream", "text": lines})
-    if value is not None:
-        if hasattr(value, "_repr_png_"):
-            view, data = "image/png", [base64.b64encode(value._repr_png_()).decode()]
-        elif hasattr(value, "_repr_html_"):
-            view, data = "text/html", value._repr_html_().splitlines(keepends=True)
-        else:
-            view, data = "text/plain", repr(value).splitlines(keepends=True)
-        result: dict[str, Any] = {
-            "output_type": "execute_result",
-            "execution_count": None,
-            "metadata": {},
-        }
-        now.append({**result, "data": {view: data}})
-    return now
-
-
-def shown_of(stored: list[dict[str, Any]]) -> str:
-    """Return the text that a cell shows; of a figure, that there is one."""
-    texts = ["".join(output.get("text", "")) for output in stored]
-    for view, data in (d for output in stored for d in output.get("data", {}).items()):
-        texts.append(view if view == "image/png" else f"{view}\n{''.join(data)}")
-    return "\n".join(texts)
+def run_example(script: Path, picture: Path) -> None:
+    """Run a script of the gallery, which draws one picture."""
+    subprocess.run([sys.executable, script, picture], check=True, cwd=ROOT)
 
 
 def main() -> None:
@@ -261,11 +209,13 @@ def main() -> None:
                     with Image.open(Path(folder, made)) as figure:
                         picture = figure.convert("RGB").reduce(2).quantize(256)
                         picture.save(ROOT / "docs" / "images" / name, optimize=True)
-        for a, b in zip(outputs(page, before), outputs(page, after), strict=True):
+        for a, b in zip(outputs(before), outputs(after), strict=True):
             if a != b:
                 stale += 1
                 lines = (a.splitlines(keepends=True), b.splitlines(keepends=True))
                 print("".join(difflib.unified_diff(*lines, page.name, "printed now")))
+    for script in () if given.check or given.pages != PAGES else EXAMPLES:
+        run_example(script, ROOT / "docs" / "images" / f"{script.stem}.png")
     if given.check and stale:
         sys.exit(f"{stale} outputs are not what is printed: make docs writes them")
 

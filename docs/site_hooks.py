@@ -6,13 +6,13 @@ its docstrings. Nothing of it is written to disk: there is one source of each te
 
 from __future__ import annotations
 
-import json
 import re
-from html import escape
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import griffe
+from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
@@ -20,18 +20,20 @@ ROOT = Path(__file__).resolve().parent.parent
 TEXTS = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
 }
 PACKAGES = ("fedhist", "clients", "server", "simulations")
 ROLE = re.compile(r":\w+:`([^`]+)`")
 DOCTEST = re.compile(r"^>>> .*(?:\n(?!$).*)*", re.MULTILINE)
 SHORT = re.compile(r"^~(?:[\w.]+\.)?(?=\w+$)")
+FORMULA = re.compile(r'<(div|span) class="arithmatex">(.*?)</\1>', re.DOTALL)
 EXAMPLES = "\nExamples\n---"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """List the pages of a folder where the navigation names the folder."""
-    made = dict([*reference(), *notebooks()])
+    made = dict(reference())
 
     def pages(folder: str) -> list[str]:
         names = {f"{folder}{f.name}" for f in (ROOT / "docs" / folder).glob("*.md")}
@@ -56,38 +58,19 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
         for other, page in TEXTS.items():
             text = text.replace(f"]({other})", f"]({page})")
         files.append(File.generated(config, target, content=text))
-    for name, text in [*reference(), *notebooks()]:
+    for name, text in reference():
         files.append(File.generated(config, name, content=text))
     return files
 
 
-def notebooks() -> list[tuple[str, str]]:
-    """Return a page for every notebook: its cells, and what they gave when they were last run."""
-    found = []
-    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
-        blocks = []
-        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-            source = "".join(cell["source"])
-            code = cell["cell_type"] == "code"
-            blocks.append(f"```python\n{source}\n```" if code else source)
-            blocks += [_output(o) for o in cell.get("outputs", ())]
-        blocks.append(f"[This page is a notebook]({path.name}){{: download }}")
-        found.append((f"notebooks/{path.stem}.md", "\n\n".join(blocks) + "\n"))
-    return found
+def on_page_content(html: str, **_: Any) -> str:
+    """Typeset formulas as MathML, which browsers draw without a script."""
 
+    def typeset(formula: re.Match[str]) -> str:
+        text = unescape(formula[2]).strip()
+        return str(convert(text[2:-2], display="block" if formula[1] == "div" else "inline"))
 
-def _output(output: dict[str, Any]) -> str:
-    """Write what a cell gave: text, or the richest of what a value can be shown as."""
-    if output["output_type"] == "stream":
-        return f"```text\n{''.join(output['text']).rstrip()}\n```"
-    data = {kind: "".join(lines) for kind, lines in output["data"].items()}
-    if "image/png" in data:
-        png = "".join(data["image/png"].split())
-        return f'<img alt="Figure" src="data:image/png;base64,{png}">'
-    if "text/html" in data:
-        html = re.sub(r"<style>.*?</style>", "", data["text/html"], flags=re.DOTALL)
-        return " ".join(html.split())  # a blank line would end it
-    return f"<pre>{escape(data['text/plain'])}</pre>"
+    return FORMULA.sub(typeset, html)
 
 
 def reference() -> list[tuple[str, str]]:

@@ -164,13 +164,12 @@ def main() -> None:
         return
     (print_constants if given.constants else print_weight)(given.root)
     if given.write:
-        table = "| Target | Default | Of its family | Of all rooms | |\n|---|---|---|---|---|\n"
+        table = "| Target | Default | Files of all rooms | Of its family |\n|---|---|---|---|\n"
         for target, name in DEFAULTS.items():
             files, family = passed(name), family_of(name)
-            own = sum(family in Path(f).parts for f in files)
-            listed = ", ".join(f"`{f}`" for f in files)
-            table += f"| {target} | `{name}` | {own} | {len(files)} | {listed} |\n"
-            print(f"{own:3} {len(files):3} {name}")
+            own = [f"`{f}`" for f in files if family in Path(f).parts]
+            table += f"| {target} | `{name}` | {len(files)} | {', '.join(own)} |\n"
+            print(f"{len(own):3} {len(files):3} {name}")
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(MARKS[0])
         after = rest.partition(MARKS[1])[2]
         PAGE.write_text(before + MARKS[0] + table + MARKS[1] + after, encoding="utf-8")

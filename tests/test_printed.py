@@ -1,4 +1,4 @@
-"""README, docs and notebooks are true: they run, and print what they show."""
+"""README, docs and examples are true: they run, and print what they show."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from docs.printed import BLOCK, PAGES, ROOT, outputs, renewed, run_page, same
+from docs.printed import BLOCK, EXAMPLES, PAGES, ROOT, outputs, renewed, run_example, run_page, same
 from fedhist.model import registry
 
-MARKDOWN = [p for p in PAGES if p.suffix == ".md"]
+OTHERS = [
+    *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "fedhist/secagg/README.md")),
+    *sorted((ROOT / "docs").glob("*/*.md")),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -24,15 +28,31 @@ def own_protocols_only(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_page_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     now = run_page(page, tmp_path.resolve())
-    for shown, printed in zip(outputs(page, text), outputs(page, now), strict=True):
+    for shown, printed in zip(outputs(text), outputs(now), strict=True):
         assert shown == printed, "make docs writes what is printed now"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_other_numbers_are_noticed(page: Path) -> None:
-    for shown in outputs(page, page.read_text(encoding="utf-8")):
+    for shown in outputs(page.read_text(encoding="utf-8")):
         assert same(shown, shown)
         assert not re.search(r"\d", shown) or not same(shown, re.sub(r"\d", "7", shown))
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda p: p.stem)
+def test_an_example_draws_its_picture(script: Path, tmp_path: Path) -> None:
+    assert len(script.read_text(encoding="utf-8").splitlines()) <= 40
+    run_example(script, tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as drawn:
+        assert min(drawn.size) >= 200
+
+
+def test_the_documentation_is_short() -> None:
+    """At most 15 pages and 20,000 words, README and CONTRIBUTING among them."""
+    pages = [*PAGES, ROOT / "CONTRIBUTING.md"]
+    assert len(pages) <= 15
+    assert sum(len(p.read_text(encoding="utf-8").split()) for p in pages) <= 20_000
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
 def test_times_may_differ_and_columns_may_be_wider() -> None:
@@ -52,7 +72,7 @@ def test_what_a_page_leaves_out_stays_left_out() -> None:
 
 def test_every_link_leads_somewhere() -> None:
     """Links to files exist, and so do the headings that they name."""
-    for page in [*MARKDOWN, *sorted((ROOT / "docs").glob("*/*.md"))]:
+    for page in [*PAGES, *OTHERS]:
         text = page.read_text(encoding="utf-8")
         for target in re.findall(r"\]\((?!https?:)([^)]+)\)", BLOCK.sub("", text)):
             name, _, heading = target.partition("#")
@@ -66,6 +86,6 @@ def test_every_link_leads_somewhere() -> None:
 
 def test_every_file_that_a_page_names_is_there() -> None:
     names = re.compile(r"`((?:fedhist|clients|server|simulations|tests|docs)/[a-z0-9_/.-]+)`")
-    for page in [*MARKDOWN, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*/*.md"))]:
+    for page in [*PAGES, *OTHERS]:
         named = names.findall(page.read_text(encoding="utf-8"))
         assert [n for n in named if not (ROOT / n).exists()] == [], page.name

@@ -2,7 +2,7 @@
 
 Two state machines over plain messages, without a network, a file or a clock: :class:`NodeAttempt`
 has one method per round, :class:`ServerAttempt` one per collection of answers. Rounds, encodings
-and what is and is not promised: ``docs/secagg.md``.
+and what is and is not promised: ``fedhist/secagg/README.md``.
 """
 
 from fedhist.secagg.errors import OutOfOrder, Refused, RoundFailed, SecaggError

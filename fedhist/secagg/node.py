@@ -1,7 +1,7 @@
 """One node's side of an attempt: four rounds, each once, each after checks of what is asked.
 
 A node believes its own terms, its own index and its own secrets; everything else comes through the
-server. See ``docs/secagg.md`` for what these checks are worth against a server that lies.
+server. See ``fedhist/secagg/README.md`` for what these checks are worth against a server that lies.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ GONE = {
     "bench": "python -m simulations.benchmarks",
     "configs": "fedhist list configurations [NAME]",
     "diff": "fedhist show FOLDER, for each of the two",
-    "explain": "fedhist list; docs/glossary.md and docs/trust.md explain words",
+    "explain": "fedhist list; docs/glossary.md explains words",
     "guard": "fedhist node guard",
     "init": "fedhist decide FILE --user COLUMN --item COLUMN --error 10%",
     "journal": "fedhist node journal",

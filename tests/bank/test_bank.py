@@ -99,7 +99,7 @@ def caught(entry: Entry, findings: list[Finding]) -> bool:
 
 
 def test_the_list_and_the_plugins_agree(bank: dict[str, type[Protocol]]) -> None:
-    """Every mechanism is listed once, with its flaw; docs/auditing.md says how many."""
+    """Every mechanism is listed once, with its flaw; docs/writing-a-protocol.md says how many."""
     names = [e.name for e in ENTRIES]
     assert sorted([*names, *TWINS]) == sorted(bank)
     assert len(names) == len(set(names)) == 50

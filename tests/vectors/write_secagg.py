@@ -1,7 +1,7 @@
 """Write the fixed test vectors of secure aggregation: ``python -m tests.vectors.write_secagg``.
 
-What is in them and how to read them: ``docs/secagg.md``. They change only with the protocol's
-version; ``tests/secagg/test_secagg_vectors.py`` computes every one of them a second, slow way.
+What is in them and how to read them: ``fedhist/secagg/README.md``. They change only with
+the protocol's version; ``tests/secagg/test_secagg_vectors.py`` computes each a second, slow way.
 """
 
 from __future__ import annotations
