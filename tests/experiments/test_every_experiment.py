@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from small_requests import result_of, small
 
 from simulations.experiments.experiment import experiment, names
 
-READ_FILES = ("figure1", "figure2", "table1", "table2")
 ROUGH = ("sparse-selection", "density-error")
 """So small that a crossing may not be found."""
 LOCAL = ("phase-transition", "local-dimension", *ROUGH)
@@ -73,13 +71,6 @@ def test_a_run_is_a_function_of_its_seed(name: str) -> None:
     assert [c.ours for c in one.checks] == [c.ours for c in two.checks]
     assert all((x.y == y.y).all() for x, y in zip(one.curves, two.curves, strict=True))
     assert [c.ours for c in one.checks] != [c.ours for c in other.checks]
-
-
-@pytest.mark.parametrize("name", [n for n in names() if n not in (*READ_FILES, "figure4")])
-def test_a_file_is_refused(name: str, tmp_path: Path) -> None:
-    """Where none is read."""
-    with pytest.raises(ValueError, match="reads no --data"):
-        experiment(name).request(data=tmp_path)
 
 
 @pytest.mark.parametrize(

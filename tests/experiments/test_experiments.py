@@ -381,35 +381,16 @@ def test_a_folder_holds_all_that_was_measured(written: Callable[..., Path]) -> N
     assert not (written("table", curves=()) / "figure.png").exists()
 
 
-def test_claims_and_causes_are_named_once() -> None:
-    """With the number of lines that they stand for; lines that cannot fail do not count."""
-    good = example(claim="small")
-    bad = example(quantity="r", ours=9.0, cause="too few", claim="small")
-    free = replace(good, low=-math.inf, high=math.inf)
-    result = Result("t", "Figure 9", (good, bad, replace(bad, cause=""), bad, free))
-    assert report.claims(result) == ["FAIL: small (1 of 4)"]
-    assert report.causes(result) == [
-        "FAIL s, r and 1 more: cause: too few",
-        "FAIL s, r: cause: unknown",
-    ]
-    assert report.claims(replace(result, checks=(good,))) == ["PASS: small"]
-
-
 def test_points_without_a_place_on_the_axes_are_named_and_not_drawn(
     written: Callable[..., Path],
 ) -> None:
     """Zero on a logarithmic axis; the rest of the curve is drawn."""
     curves = (
-        Curve("left", "none", np.array([0.0]), np.array([2.0])),
         Curve("left", "some", np.array([1.0, 2.0]), np.array([0.0, 3.0])),
         Curve("left", "all", np.array([1.0]), np.array([2.0])),
     )
-    result = Result("t", "Figure 9", (), curves, log="xy")
-    assert len(result.undrawn) == 2
-    assert "none (1 of 1 points)" in result.undrawn[0]
-    assert "some (1 of 2 points)" in result.undrawn[1]
-    assert replace(result, log="").undrawn == ()
-    assert "none (1 of 1 points)" in (written(curves=curves) / "report.html").read_text()
+    assert Result("t", "Figure 9", (), curves, log="").undrawn == ()
+    assert "some (1 of 2 points)" in (written(curves=curves) / "report.html").read_text()
 
 
 def test_another_kind_has_another_folder(tmp_path: Path) -> None:

@@ -28,11 +28,6 @@ def test_distances_are_sums_of_probabilities(m: int, p: float, q: float) -> None
     assert binomial.l1_distance(m, p, q) == pytest.approx(slow, rel=1e-12)
 
 
-def test_one_sample_has_constant_two() -> None:
-    """l1(Ber(p), Ber(q)) = 2 |p - q|, and m |p - q| is the least of Theorem 5's three terms."""
-    assert binomial.constants([1], 30) == pytest.approx((2.0, 2.0))
-
-
 def test_figure_1_bends_as_the_paper_says() -> None:
     """Slope near 1 for small m, 1/2 for large m, though the quick grid is coarse."""
     ours = {(c.setting, c.quantity): c.ours for c in result_of("binomial-distance").checks}
@@ -78,13 +73,6 @@ def test_crossings_are_the_last_ones() -> None:
     # a missing point is bridged
     bridged = complexity.crossing((1, 2, 4), np.array([4.0, np.nan, 0.25]), np.ones(3))
     assert bridged == pytest.approx(2.0)
-
-
-def test_overtakes_searches_until_it_gives_up() -> None:
-    """From 1 on, from 100 on, and never."""
-    assert complexity.overtakes(lambda m: True) == 1
-    assert complexity.overtakes(lambda m: m >= 100) == 100
-    assert math.isnan(complexity.overtakes(lambda m: False))
 
 
 # -- few users -----------------------------------------------------------------------------------

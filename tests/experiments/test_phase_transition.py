@@ -47,13 +47,6 @@ def test_samples_of_the_ball_lie_on_its_sphere() -> None:
     np.testing.assert_allclose(x.mean(axis=0), theta, atol=5 / math.sqrt(3 * 20_000))
 
 
-def test_ids_are_fresh() -> None:
-    """Another population is split into other cohorts."""
-    rng = np.random.default_rng(7)
-    one, two = (populations.coin_means(5, 2, 0.0, rng).ids for _ in range(2))
-    assert not set(one.tolist()) & set(two.tolist())
-
-
 # -- runs ----------------------------------------------------------------------------------------
 
 

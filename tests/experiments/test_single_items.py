@@ -60,13 +60,6 @@ def test_a_run_of_both_makes_one_choice():
     assert len(set(chosen.clips)) > 1
 
 
-def test_budgets_are_those_of_the_settings():
-    users = poisson_users(50)
-    chosen = protocol_for(users, SETTINGS)
-    assert chosen.budgets == pytest.approx((0.1, 1.0))
-    assert protocol_for(users, SETTINGS, clip=3).budgets == (0.0, 1.0)
-
-
 def test_an_item_that_nobody_has_has_no_relative_error():
     users = Users.from_counts([1, 2], [], [], np.zeros(0, int), Keys.of(["a"]))
     with pytest.raises(ValueError, match="no user has the item 'a'"):

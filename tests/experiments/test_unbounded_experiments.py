@@ -216,20 +216,6 @@ def test_a_printed_private_loss_is_judged_by_the_law_of_one_run() -> None:
     assert abs(lower / 1000 - 0.5) < 4.75 * math.sqrt(2 * 0.25 / 1000)
 
 
-def test_figure3_judges_bound_and_ratio() -> None:
-    """V stays above the loss, its ratio below epsilon + ln(C_m / 2 delta); both are drawn."""
-    result = experiment("table1").run(ask("table1", "clip_step=50", 'kinds=["paper-non-iid"]'))
-    name = "non-i.i.d., d = 50 (as printed)"
-    by = {c.quantity: c for c in result.checks if c.setting == name}
-    room = 1 + math.log(1500 * 2000)
-    assert by["largest V / loss / log"].ours * room == pytest.approx(by["largest V / loss"].ours)
-    assert by["largest V / loss / 12 log, proven"].ours < by["largest V / loss / log"].ours
-    assert by["smallest V / loss"].low == 1.0
-    drawn = {c.label: c.y for c in result.curves if c.panel == name}
-    ratio = drawn["V (paper's bound)"] / drawn["paper's algorithm"]
-    assert ratio.min() == pytest.approx(by["smallest V / loss"].ours)
-
-
 def test_a_part_of_a_file_is_shown_but_not_judged(tmp_path: Path) -> None:
     """The printed numbers are of the whole file; the top words are chosen non-privately."""
     path = tmp_path / "tweets.csv"
