@@ -35,7 +35,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "runs": 2,
         "runs_users": 1000,
     },
-    "erm-rates": {"n": [800, 1600], "m": [20, 40], "runs": 2, "few_m": [1250, 2000]},
+    "erm-rates": {"runs": 1, "few_m": [600, 1200], "few_runs": 1},
     "ragged-users": {
         "size_users": 6000,
         "size_runs": 1,
