@@ -11,6 +11,7 @@ import pytest
 from commands import Command
 
 from fedhist.base.errors import FedhistError, MissingReplies
+from simulations.runs.data_ledger import DataLedger
 
 PNG = b"\x89PNG\r\n\x1a\n"
 FILES = {
@@ -41,9 +42,10 @@ def test_a_run_that_breaks_off_is_status_1(run: Command, monkeypatch: pytest.Mon
         raise MissingReplies(3, 1, {"TimeoutError": 2})
 
     monkeypatch.setattr("simulations.runs.booked_run.drive", missing)
-    answer = run("--out", "out")
+    answer = run("--out", "out", "--ledger", "book.json")
     assert answer.status == 1
     assert "MissingReplies: 2 of 3" in answer.err
+    assert DataLedger("book.json").read()[1][0].state == "refused"  # nobody was asked
     assert not Path("out").exists()
 
 

@@ -16,7 +16,7 @@ from fedhist.privacy.adjacency import NoTotalError
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
 from server.session.journal import log_of
-from simulations.runs.data_ledger import DataLedger
+from simulations.runs.data_ledger import DataLedger, common_adjacency
 
 RACER = """
 import sys, time
@@ -190,6 +190,7 @@ def test_a_run_that_ended_without_a_charge_may_have_published_n(tmp_path: Path) 
     book.settle(book.reserve("never ran", guarantee(REPLACE)), None)
     book.settle(book.reserve("null-safe", guarantee(REPLACE), null_safe=True), Ledger(hidden))
     book.reserve("hides n", hidden, null_safe=True)
+    assert common_adjacency(book.read()[1]) is ADD_REMOVE
     assert book.total() == book.total(ADD_REMOVE) == (0.5, 1e-5)
     ended = Ledger(guarantee(ZERO_OUT))
     book.settle(book.reserve("failed: 60 users answered", guarantee(ZERO_OUT)), ended)

@@ -173,6 +173,10 @@ def test_missing_and_mistyped_arrays_are_refused(name: str) -> None:
         decode_fields(Everything, text, {k: v for k, v in arrays.items() if k != name})
     with pytest.raises(WireError):
         decode_fields(Everything, text, arrays | {"more": np.zeros(1)})
+    scalars = json.loads(text)
+    del scalars["cohort"]  # which has a default
+    with pytest.raises(WireError):
+        decode_fields(Everything, json.dumps(scalars), arrays)
     if name != "table":
         for bad in (arrays[name].astype(np.float64), arrays[name] * 2, arrays[name][:-1]):
             with pytest.raises(WireError):
