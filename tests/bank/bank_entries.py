@@ -14,14 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LOCAL_FILES = ("local_noise", "local_votes", "local_messages")
-TRUST_FILES = ("aggregate_sums", "shuffled_batches")
-FILES = (
-    *LOCAL_FILES,
-    "central_releases",
-    "central_choices",
-    "central_decisions",
-    *TRUST_FILES,
-)
+FILES = (*LOCAL_FILES, "central_releases", "central_choices", "central_decisions")
 
 LIU23, LIU20 = "Liu et al. 2023", "Liu et al. 2020"
 NARAYANAN, KENT = "Narayanan et al. 2022", "Kent et al. 2024"
@@ -97,21 +90,21 @@ ENTRIES = (
     _entry("unknown-status", "a status that nobody knows", SLIP, STRUCT, "'garbage'"),
     # central releases
     _entry("no-replacement-factor", "C where 2 C is needed", f"{LIU23}, erratum 1", RUNS),
-    _entry("n-published", "exact n under add-remove-user", "spec 8, n is not public", RUNS, q=1),
+    _entry("n-published", "exact n under add-remove-user", "spec 8, n is not public", RUNS),
     _entry("noise-forgets-c", "N(0, sigma^2), C missing", f"{LIU23}, erratum 4, App. A.1", RUNS),
     _entry("one-draw-for-all", "one noise for all entries", SLIP, RUNS, "linear score", 1),
     _entry("bound-from-the-data", "C = the largest contribution", f"{LIU23}, erratum 6", RUNS),
-    _entry("clipped-after-averaging", "clips the average, not the users", SLIP, RUNS, q=1),
+    _entry("clipped-after-averaging", "clips the average, not the users", SLIP, RUNS),
     _entry("presence-of-m", "min(k, m) changed symbols, not 2 m", f"{LIU20}, erratum 5", RUNS),
     _entry("zero-indicator-sums", "sums of 1[N = 0]", f"{LIU20}, Appendix E", RUNS),
-    _entry("exact-failure", "fails by an exact count", SLIP, RUNS, q=1),
+    _entry("exact-failure", "fails by an exact count", SLIP, RUNS),
     # central choices
     _entry("printed-exponent", "exp(S / (2 epsilon))", f"{LIU20}, erratum 1", RUNS),
     _entry("unbounded-score", "a score of sensitivity above 1", f"{LIU23}, erratum 6", RUNS),
     _entry("rows-charged-once", "k choices for the price of one", f"{LIU20}, erratum 2", RUNS),
     _entry("raw-support", "noise on the raw support", f"{LIU23}, erratum 5, Algorithm 3", RUNS),
     _entry("threshold-forgets-c", "t = (C/eps) log(1/2 delta)", f"{LIU23}, erratum 7", RUNS),
-    _entry("support-as-it-is", "no threshold", SLIP, RUNS, q=1),
+    _entry("support-as-it-is", "no threshold", SLIP, RUNS),
     _entry("guard-by-exact-counts", "debiases by an exact look", "spec 3, the guard", RUNS),
     _entry("forgets-normalizer", "epsilon0 = epsilon", f"{NARAYANAN}, Prop. 15, erratum 1", RUNS),
     _entry("doubling-by-count", "stops by an exact count", SLIP, RUNS, "questions"),
@@ -119,16 +112,6 @@ ENTRIES = (
         "keys-by-exact-count", "keys in the order of exact counts", SLIP, RUNS, "comes before", 1
     ),
     _entry("origin-for-garbage", "no garbage bucket: the origin", f"{NARAYANAN}, spec 2.1", RUNS),
-    # sums of shares: the server sees one total
-    _entry("shares-by-all", "shares of 1/N of the variance, not 1/M", "spec A2", EXACT, "8 shares"),
-    _entry("no-rounding-variance", "no +4 in the variance", "spec A4", EXACT, "(1, 1) steps"),
-    _entry("scale-in-the-message", "a node believes a scale", "spec A8", STRUCT, "with scale"),
-    _entry("no-quorum", "a sum of too few shares is lifted", "spec A5", STRUCT, "quorum"),
-    # shuffled batches: the server sees a multiset
-    _entry("local-epsilon-by-the-total", "folds as one batch", "spec C2", EXACT, "of 80 reports"),
-    _entry("bound-of-others", "bound (C) for Hadamard, K = 8", "spec C1", STRUCT, "matrix"),
-    _entry("small-batches-pass", "a small batch is passed on", "spec C2", STRUCT, "reports pass"),
-    _entry("signed-batch", "ids pass the shuffler", "spec C4", STRUCT, "ids pass"),
 )
 
 TWINS = tuple(
@@ -152,10 +135,6 @@ TWINS = tuple(
         "point",
         "doubling",
         "listed",
-        "shares",
-        "gaussian-shares",
-        "batch",
-        "folds",
     )
 )
 QUICK_TWINS = ("bank-ok-opaque-mean", "bank-ok-one-vote", "bank-ok-mean", "bank-ok-choice")

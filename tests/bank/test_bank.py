@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bank_entries import ENTRIES, FILES, QUICK_TWINS, TRUST_FILES, TWINS, Entry
+from bank_entries import ENTRIES, FILES, QUICK_TWINS, TWINS, Entry
 
 from fedhist.model import registry
 from fedhist.model.protocol import Protocol
@@ -25,16 +25,11 @@ from simulations.audit.finding import Finding, Settings, exit_status
 from simulations.audit.published import VIEWS
 from simulations.audit.statistical import audit_query
 from simulations.audit.structural import audit_structure
-from tests.audit.trust.aggregate import audit_aggregate
-from tests.audit.trust.levels import levels_of
-from tests.audit.trust.multisets import audit_shuffle
 
 HERE = Path(__file__).parent
 STATISTICAL = ("statistical", "end to end")
 BANK_FINDINGS, REGISTRY_FINDINGS = 6, 16
 """Most statistical findings about one protocol of the bank, and of the registry."""
-LEVEL_FINDINGS = 12
-"""Most about a registered protocol under another level of trust."""
 LOCAL, RUN = 1 / 16, 1 / 4
 """Effort of the quick subset."""
 
@@ -61,9 +56,6 @@ def quick_findings(protocol: Protocol, checks: tuple[str, ...]) -> list[Finding]
     """Make the findings of some kinds with little effort."""
     found: list[Finding] = []
     settings = Settings(effort=LOCAL)
-    if protocol.guarantee.trust in (Trust.AGGREGATE, Trust.SHUFFLE):
-        found += [*audit_aggregate(protocol, settings), *audit_shuffle(protocol, settings)]
-        return [*found, *audit_structure(protocol, settings)]
     if {"structural", "wire"} & set(checks):
         found += audit_structure(protocol, settings)
     if "end to end" in checks:
@@ -79,10 +71,8 @@ def quick_findings(protocol: Protocol, checks: tuple[str, ...]) -> list[Finding]
 
 
 def all_findings(protocol: Protocol) -> list[Finding]:
-    """Make what ``fedhist audit`` makes within its default budget, and what its tests audit."""
-    settings = Settings()
-    found = [*audit_protocol(protocol, settings), *audit_shuffle(protocol, settings)]
-    return [*found, *audit_aggregate(protocol, settings)]
+    """Make what ``fedhist audit`` makes within its default budget."""
+    return list(audit_protocol(protocol, Settings()))
 
 
 def caught(entry: Entry, findings: list[Finding]) -> bool:
@@ -102,21 +92,18 @@ def test_the_list_and_the_plugins_agree(bank: dict[str, type[Protocol]]) -> None
     """Every mechanism is listed once, with its flaw; docs/writing-a-protocol.md says how many."""
     names = [e.name for e in ENTRIES]
     assert sorted([*names, *TWINS]) == sorted(bank)
-    assert len(names) == len(set(names)) == 50
+    assert len(names) == len(set(names)) == 42
     assert all(e.wrong and e.source for e in ENTRIES)
     for cls in bank.values():
         assert cls.example().guarantee.private
         delta = cls.example().guarantee.delta
-        enumerated = cls.example().guarantee.trust is Trust.AGGREGATE
-        assert delta == 0 or delta >= 1e-3 or enumerated  # leaks of delta kind can be seen
+        assert delta == 0 or delta >= 1e-3  # leaks of delta kind can be seen
 
 
 def test_false_alarms_are_budgeted() -> None:
     """The union bound over all statistical findings is at most 10^-6; the slow tests count them."""
     registered = [n for n in registry.protocols() if not n.startswith("bank-")]
-    levels = sum(len(levels_of(registry.protocols()[n].example())) for n in registered)
     most = (len(ENTRIES) + len(TWINS)) * BANK_FINDINGS + len(registered) * REGISTRY_FINDINGS
-    most += levels * LEVEL_FINDINGS + len(TRUST_FILES) * BANK_FINDINGS
     quick = len(VIEWS) * (sum(e.quick for e in ENTRIES) + len(QUICK_TWINS)) + 16
     assert most + quick <= MOST_CHECKS
     assert (most + quick) * ALPHA <= TOTAL_ALPHA <= 1e-6
@@ -148,14 +135,6 @@ def test_registered_protocols_have_no_structural_flaw(protocol_name: str) -> Non
     assert exit_status(found) == 0, [f for f in found if f.violated]
 
 
-def test_registered_protocols_keep_other_levels_of_trust(protocol_name: str) -> None:
-    """Sums by shares, and shuffled batches, by what can be enumerated and seen."""
-    for level in levels_of(registry.protocols()[protocol_name].example()):
-        found = [*audit_aggregate(level, Settings()), *audit_shuffle(level, Settings())]
-        assert found
-        assert exit_status(found) == 0, [f for f in found if f.violated]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.name)
 def test_every_broken_mechanism_is_flagged(entry: Entry, bank: dict[str, type[Protocol]]) -> None:
@@ -165,24 +144,11 @@ def test_every_broken_mechanism_is_flagged(entry: Entry, bank: dict[str, type[Pr
     assert sum(f.kind in STATISTICAL for f in found) <= BANK_FINDINGS
 
 
-def demand_no_flag(protocol: Protocol, most: int) -> None:
-    found = all_findings(protocol)
-    assert found
-    assert exit_status(found) == 0, [f for f in found if f.violated]
-    assert sum(f.kind in STATISTICAL for f in found) <= most
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TWINS)
 def test_no_correct_twin_is_flagged(name: str, bank: dict[str, type[Protocol]]) -> None:
     """By any check."""
-    demand_no_flag(bank[name].example(), BANK_FINDINGS)
-
-
-@pytest.mark.slow
-def test_no_registered_protocol_is_flagged(protocol_name: str) -> None:
-    """By any check, within the default budget, under any level of trust."""
-    example = registry.protocols()[protocol_name].example()
-    demand_no_flag(example, REGISTRY_FINDINGS)
-    for level in levels_of(example):
-        demand_no_flag(level, LEVEL_FINDINGS)
+    found = all_findings(bank[name].example())
+    assert found
+    assert exit_status(found) == 0, [f for f in found if f.violated]
+    assert sum(f.kind in STATISTICAL for f in found) <= BANK_FINDINGS

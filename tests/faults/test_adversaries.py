@@ -77,8 +77,9 @@ def test_correlated_dropout_prefers_large_records() -> None:
 # -- on the way --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["dropout", "straggler"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "kind"), [("mean", "dropout"), ("histogram", "straggler"), ("few-users", "dropout")]
+)
 def test_who_does_not_answer_is_not_in_the_estimate(case: str, kind: str) -> None:
     protocol, users = CASES[case]
     table = Adversary(kind, 0.25, correlated=kind == "straggler")
@@ -90,8 +91,9 @@ def test_who_does_not_answer_is_not_in_the_estimate(case: str, kind: str) -> Non
     assert found.estimate.public.get("n_users", 3 * n) == 3 * n
 
 
-@pytest.mark.parametrize("kind", ["duplicate", "replay"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "kind"), [("mean", "replay"), ("histogram", "duplicate"), ("few-users", "replay")]
+)
 def test_what_comes_twice_is_used_once(case: str, kind: str) -> None:
     protocol, users = CASES[case]
     found = hostile((protocol, users), Adversary(kind, 0.25))
@@ -120,15 +122,6 @@ def test_a_lying_node_is_dropped_whole() -> None:
     assert sum(found.adversaries["dropped"].values()) == 2
 
 
-def test_who_sums_reports_can_only_be_checked_as_a_sum() -> None:
-    """A node that poisons its users' messages passes: 40 users of the clip each."""
-    protocol, users = CASES["histogram"]
-    table = Adversary("output-poisoning", 0.2, level="node", target="c")
-    found = hostile((protocol, users), table, nodes=10)
-    assert found.adversaries["injected"] == {"output-poisoning": 40}
-    assert found.adversaries["dropped"] == {}
-
-
 # -- configuration -----------------------------------------------------------------------------
 
 
@@ -151,17 +144,11 @@ def test_overrides_reach_every_table() -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"fraction": 0.1}, "kind"),
-        ({"kind": "dropout"}, "fraction"),
         ({"kind": "dropot", "fraction": 0.1}, "'dropout'"),
         ({"kind": "dropout", "fraction": 1.5}, "1.5"),
-        ({"kind": "dropout", "fraction": "x"}, "'x'"),
         ({"kind": "dropout", "fraction": math.nan}, "nan"),
-        ({"kind": "malformed", "fraction": 0.1}, "kind"),
         ({"kind": "dropout", "fraction": 0.1, "level": "town"}, "level"),
         ({"kind": "dropout", "fraction": 0.1, "seed": -1}, "seed"),
-        ({"kind": "dropout", "fraction": 0.1, "target": True}, "target"),
-        ({"kind": "dropout", "fraction": 0.1, "correlated": 1}, "correlated"),
         ({"kind": "dropout", "fraction": 0.1, "correlated": True, "level": "node"}, "node"),
         ({"kind": "dropout", "fraction": 0.1, "frac": 1}, "frac"),
     ],
@@ -169,13 +156,6 @@ def test_overrides_reach_every_table() -> None:
 def test_bad_tables_are_refused(table: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_adversaries([table])
-
-
-def test_an_item_may_be_called_inf() -> None:
-    table = {"kind": "output-poisoning", "fraction": 0.1}
-    (item,) = read_adversaries([table | {"target": "inf"}])
-    (number,) = read_adversaries([table | {"target": math.inf}])
-    assert (item.target, number.target) == ("inf", math.inf)
 
 
 def test_options_that_do_not_go_together() -> None:

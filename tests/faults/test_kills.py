@@ -165,14 +165,3 @@ def test_the_campaign_sees_a_journal_that_redraws(
         points = scout(case, folder / grade / "scout")
         faults = trial(case, folder / grade / "run", [points - 1]).faults
         assert any("a journalled draw was repeated" in f for f in faults)
-
-
-def test_the_campaign_sees_an_exact_copy_that_stays(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case = Case("bounded-histogram", "simulated")
-    points = scout(case, folder / "scout")
-    monkeypatch.setattr(Journal, "drop_exact", lambda self, index: None)
-    monkeypatch.setattr(Journal, "_sweep", lambda self: None)
-    found = trial(case, folder / "run", [points - 1])
-    assert any("an exact copy is left" in fault for fault in found.faults)

@@ -11,24 +11,19 @@ import pytest
 from oracle_laws import enumerated
 
 from clients.frequency_oracles.oracle_votes import Kind, OracleReports
-from clients.heavy_hitters.codes import encode
-from clients.heavy_hitters.queries import HoldsCode
-from clients.localize.queries import BinVotes, ClippedMean
+from clients.localize.queries import BinVotes
 from clients.means.queries import HashedVotes
 from clients.records.functionals import Coordinates
 from fedhist.channels.bits import UnaryChannel
-from fedhist.channels.scalar import scalar_channel
 from fedhist.model.query import Report, Summary
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from server.baselines.naive_mean import SphereReports
 from server.few_users.few_users_mean import FewUsersMean
-from server.heavy_hitters.heavy_hitters import HeavyHitters
-from server.reports import take_rows, well_formed
+from server.reports import take_rows
 from simulations.adversaries import Adversary
 from simulations.adversaries.assigned import poisoned
 from simulations.adversaries.gain import best_messages
-from simulations.populations.synthetic import made_words
 from tests.faults.attacks import (
     CASES,
     COUNTS,
@@ -101,54 +96,6 @@ def test_maximal_gain_of_a_vote() -> None:
     assert int(np.argmax(leads)) == int(best.arrays["votes"][0, 0]) == 8
     tau = UnaryChannel(1.0).tau
     assert math.isclose(found(8)[3] - found(0)[3], 1 / (n * tau), rel_tol=1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("of", ["named", "holders"])
-def test_colluders_plant_an_item_and_no_more(of: str) -> None:
-    """A liar counts as (1 - q) / (p - q) users: those who are .6 f* plant what nobody has.
-
-    With "holders" the count is of bits: (1 + tau) / (2 tau). The mean of 8 runs has a standard
-    error of 4.3% (named) and 6% of that, noise and the number of liars in the cohort.
-    """
-    n, words = 20_000, made_words(20_000)
-    item = np.where(np.arange(n) < n // 2, 0, np.arange(n))
-    users = Users.from_counts(user_ids(Keys.range(n)), np.arange(n), item, np.ones(n, int), words)
-    shares = []
-    for salt in range(1, 9):
-        protocol = HeavyHitters(2.0, n, of=of, n_bits=40, level_bits=12, salt=salt)
-        plan = protocol.plan
-        table = Adversary("output-poisoning", 0.6 * plan.reliable, target=words[1], seed=salt)
-        found = hostile((protocol, users), table).estimate
-        assert found.keys is not None
-        assert found.value is not None
-        assert found.keys.position(words[1]) >= 0
-        shares.append(found.value[found.keys.position(words[1])] / chosen(users, table).sum())
-    wish = poisoned(users.slice(0, 99), np.ones(99, dtype=np.bool_), words[1])
-    holds = HoldsCode(encode(Keys.of([words[1]]), "text", 40), 40, "text", 2.0)
-    assert (best_messages(holds, wish, coins(wish)).arrays["reports"] == 1).all()
-    tau = math.tanh(1.0)
-    gain = (1 - plan.count.q) / (plan.count.p - plan.count.q)
-    expected = gain if of == "named" else (1 + tau) / (2 * tau)
-    assert abs(np.mean(shares) - expected) < 0.25 * expected
-
-
-@pytest.mark.parametrize(
-    ("kind", "target"), [("laplace", -1.0), ("onebit", 1.0), ("piecewise", 1.0)]
-)
-def test_maximal_gain_of_a_scalar(kind: str, target: float) -> None:
-    """Of all reports of the channel, the largest; a legal one, unlike twice as much."""
-    query = ClippedMean(Coordinates(1), np.zeros(1), 0.5, 2.0, kind)
-    users = people(3, np.full(3, target))
-    best = best_messages(query, users, coins(users))
-    query.check(best)
-    alphabet = scalar_channel(kind, 2.0).alphabet()
-    assert (best.arrays["reports"] == (alphabet.max() if target > 0 else alphabet.min())).all()
-    moved = query.estimates(query.fold(best), clip=False)[0]
-    channel = scalar_channel(kind, 2.0)
-    assert math.isclose(moved, 0.5 * target * channel.bound / channel.gain, rel_tol=1e-9)
-    greedy = Report(best.ids, {"reports": best.arrays["reports"].astype(np.int64) * 2})
-    assert not well_formed(query, greedy)[0].any()
 
 
 def test_maximal_gain_of_the_others() -> None:

@@ -176,12 +176,5 @@ def test_no_message_ends_a_node(n: int) -> None:
     assert min(ends.values()) > n / 20, ends
 
 
-def test_fields_are_changed_everywhere() -> None:
-    query = next(q for q in asked() if q.wire_name == "bin-votes")
-    paths = set(leaves(json.loads(encode_fields(query)[0])))
-    assert {p[-1] for p in paths if p} >= {f.name for f in dataclasses.fields(query)}
-    assert any("part" in p for p in paths)
-
-
 if __name__ == "__main__":
     print(json.dumps(attack(int(sys.argv[1]), int(sys.argv[2]))))

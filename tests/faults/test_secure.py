@@ -146,10 +146,9 @@ def test_the_instrument_is_not_blind(users: dict[str, Users], seen: Seen) -> Non
 real_generator = SecureNoise().generator
 
 
-@pytest.mark.parametrize("fold", [True, False])
-def test_a_seed_changes_nothing(fold: bool, users: dict[str, Users]) -> None:
+def test_a_seed_changes_nothing(users: dict[str, Users]) -> None:
     """The same seed twice: 120 or more coins of clients differ, equal with a chance below 2^-80."""
-    options = Options(seed=7, noise="secure", fold=fold)
+    options = Options(seed=7, noise="secure")
     one, two = (
         execute(EXAMPLES["mean-linf"], users["mean-linf"], options).estimate.value for _ in range(2)
     )

@@ -81,25 +81,9 @@ def equal(a: Summary | Report, b: Summary | Report) -> bool:
     )
 
 
-def mixed(users: Users) -> Users:
-    return users.take(np.random.default_rng(SEED).permutation(len(users)))
-
-
 @pytest.fixture
 def every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adversaries, "HostileGrid", HostileGrid)
-
-
-@pytest.mark.parametrize("kind", ["dropout", "duplicate", "input-poisoning"])
-def test_the_same_users_misbehave_in_any_order(
-    kind: str, flower_task: None, every_kind: None
-) -> None:
-    users, protocol = LocalHistogram.example_users(), LocalHistogram.example()
-    some = [Adversary(kind, 0.2)]
-    options = Options(seed=1, nodes=3, fold=False, min_replies=1, adversaries=some)
-    want, found = (execute(protocol, u, options) for u in (users, mixed(users)))
-    assert found.adversaries == want.adversaries
-    same(found.estimate, want.estimate)
 
 
 SIZES = [k * BLOCK + more for k in (1, 2) for more in (-1, 0, 1)]

@@ -44,28 +44,13 @@ def trusting(
     assert list(marked_processes(link.token)) == []
 
 
-@pytest.mark.parametrize(
-    "grid",
-    [pytest.param(0.25, id="integers"), pytest.param(None, id="reals", marks=pytest.mark.slow)],
-)
 def test_same_estimate_as_inline(
-    trusting: Loopback, event_files: list[Path], tmp_path: Path, grid: float | None
+    trusting: Loopback, event_files: list[Path], tmp_path: Path
 ) -> None:
-    protocol = HISTOGRAM | ({"grid": grid} if grid else {})
+    protocol = HISTOGRAM | {"grid": 0.25}
     run = {"nodes": 2, "seed": 5, "timeout": PATIENCE}
     config = write_config(tmp_path / "remote.toml", run=run, protocol=protocol, population=REMOTE)
     done = ask(trusting, config, tmp_path / "results")
     assert done.status == "finished:completed", done.log
     here = inline_estimate(config, load_events(event_files))
     np.testing.assert_array_equal(read_estimate(tmp_path / "results"), here)
-
-
-@pytest.mark.slow
-def test_a_seed_from_the_server_is_refused(trusting: Loopback, tmp_path: Path) -> None:
-    run = {"nodes": 2, "timeout": PATIENCE}
-    config = write_config(tmp_path / "remote.toml", run=run, protocol=HISTOGRAM, population=REMOTE)
-    done = ask(trusting, config, tmp_path / "results", run__seed=1)
-    assert done.status == "finished:failed"
-    assert "2 of 2 replies are missing" in done.details
-    assert "refuses a seed from the server" in done.details
-    assert not (tmp_path / "results").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,28 +16,13 @@ from simulations.runs.run import execute
 from tests.support.loopback import Loopback
 from tests.support.processes import marked_processes
 
-NODES = 20
-
 # 1,000 users per node
 HISTOGRAM = {
     "protocol": {"name": "bounded-histogram", "epsilon": 1.0, "clip": 20.0, "grid": 0.5},
     "population": {"kind": "zipf", "n_users": 20_000, "d": 12, "mean_items": 9, "seed": 7},
 }
 # the nodes add the noise
-SHARES = {
-    "protocol": {**HISTOGRAM["protocol"], "trust": "aggregate", "delta": 1e-6},
-    "population": {**HISTOGRAM["population"], "n_users": 200},
-}
 # one user per node
-MEAN = {
-    "protocol": {
-        **{"name": "mean", "kind": "laplace", "epsilon": 8.0, "n_users": 20},
-        **{"samples_per_user": 5, "low": -4.0, "high": 4.0, "mean_scale": 0.1},
-    },
-    "population": {
-        **{"kind": "gaussian", "n_users": 20, "samples_per_user": 5, "seed": 5},
-    },
-}
 
 
 @pytest.fixture(scope="module")
@@ -46,37 +30,6 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     with Loopback(tmp_path_factory.mktemp("flwr-run"), simulation=True) as link:
         yield link
     assert list(marked_processes(link.token)) == []
-
-
-@pytest.mark.flwr
-@pytest.mark.parametrize(
-    ("tables", "rounds"),
-    [
-        pytest.param(HISTOGRAM, 1, id="integers", marks=pytest.mark.slow),
-        pytest.param(SHARES, 1, id="shares of noise", marks=pytest.mark.slow),
-        pytest.param(MEAN, 2, id="reals", marks=pytest.mark.slow),
-    ],
-)
-def test_same_estimate_as_inline(
-    link: Loopback, tmp_path: Path, tables: dict[str, dict[str, object]], rounds: int
-) -> None:
-    config = write_config(tmp_path / "config.toml", run={"seed": 1}, **tables)
-    overrides = [f"run.nodes={NODES}", "run.seed=3"]
-    out = tmp_path / "results"
-    told = {"config": str(config), "overrides": " ".join(overrides), "out": str(out)}
-    run = link.run(APP, told, nodes=NODES)
-    if "timed out during startup" in run.log:  # Ray's own 30 seconds, where a machine is overloaded
-        run = link.run(APP, told, nodes=NODES)
-    assert run.status == "finished:completed", run.log
-
-    prepared = prepare(load_config(config, overrides))
-    options = prepared.config.run.options(runtime="inline")
-    assert prepared.plan is not None
-    here = execute(prepared.protocol, prepared.plan.users, options)
-    assert here.estimate.value is not None
-    np.testing.assert_array_equal(read_estimate(out), here.estimate.value)
-    metrics = json.loads((out / "metrics.json").read_text())
-    assert [r["replies"] for r in metrics["NOT PRIVATE"]["rounds"]] == [NODES] * rounds
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,14 +20,7 @@ SLOW = Path(__file__).with_name("slow.py")
 
 @pytest.mark.ray
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes by /proc")
-@pytest.mark.parametrize(
-    "send",
-    [
-        pytest.param(os.kill, id="the-process", marks=pytest.mark.slow),
-        pytest.param(os.killpg, id="the-terminal"),
-    ],
-)
-def test_interrupt_leaves_nothing_behind(tmp_path: Path, send: Callable[[int, int], None]) -> None:
+def test_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     """A terminal's Ctrl-C reaches every process of the group, Ray's workers included."""
     config = write_config(
         tmp_path / "slow.toml",
@@ -54,7 +46,7 @@ def test_interrupt_leaves_nothing_behind(tmp_path: Path, send: Callable[[int, in
         assert answering.exists()
         time.sleep(0.5)  # well inside the 40 seconds that the round takes
         assert len(list(marked_processes(token))) > 2  # this one, Ray's, and a worker
-        send(process.pid, signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 130, errors
         assert "interrupted" in errors

@@ -110,30 +110,6 @@ def waits_for(happened: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def attempts(owners: Owners, i: int) -> int:
-    """Bytes that a node keeps of its attempt: more after each of the first rounds."""
-    return sum(f.stat().st_size for f in owners.guard(i).glob("secagg-*.json"))
-
-
-def test_twelve_nodes_one_of_which_is_killed(link: Loopback, tmp_path: Path) -> None:
-    """It has sent its keys; what it would have sent is missing, and nothing else."""
-    owners = Owners(link, 12, **{"min-parties": 10})
-    config = owners.config(tmp_path / "remote.toml", timeout=240.0)
-    results: list[FlowerRun] = []
-    asking = threading.Thread(
-        target=lambda: results.append(owners.ask(config, tmp_path / "results"))
-    )
-    asking.start()
-    waits_for(lambda: attempts(owners, 3) > 0)
-    link.lose(owners.nodes[3])
-    asking.join()
-    assert results[0].status == "finished:completed", results[0].log
-    stores = [FolderStore(owners.guard(i), i) for i in range(12)]
-    in_sum = [len(s.unmasked()) == 1 for s in stores]
-    assert in_sum.count(False) == 1
-    assert not in_sum[3]
-
-
 def server_apps(link: Loopback) -> list[int]:
     """Find the processes of the deployment that run the server's half (where there is a /proc)."""
     found = []

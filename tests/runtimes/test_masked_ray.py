@@ -41,11 +41,10 @@ class FatalGrid(RayGrid):
         return super().send_and_receive(sent, timeout=600.0)
 
 
-@pytest.mark.parametrize("fatal", ["", ROUNDS[2]])
-def test_same_bits_as_in_one_process(fatal: str) -> None:
+def test_same_bits_as_in_one_process() -> None:
     here = execute(PROTOCOL, USERS, Options(seed=SEED, nodes=N)).estimate
     with FatalGrid(USERS, N, SEED, workers=2) as grid:
-        grid.fatal = fatal
+        grid.fatal = ROUNDS[2]
         session, strategy = start(grid, PROTOCOL)
     assert session.estimate is not None
     assert here.value is not None

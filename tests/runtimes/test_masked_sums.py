@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -50,11 +50,8 @@ def without(*lost: int) -> list[int]:
 
 
 @pytest.mark.parametrize("trust", [Aggregation(N, 0.2, 0.1), Aggregation(N, 0.0, 0.0)])
-@pytest.mark.parametrize("adjacency", ["zero-out-user", "replace-user"])
-def test_same_bits_as_without_masks(trust: Aggregation, adjacency: str) -> None:
-    protocol = BoundedHistogram(
-        domain=USERS.vocabulary, clip=2.0, epsilon=1.0, grid=0.01, trust=trust, adjacency=adjacency
-    )
+def test_same_bits_as_without_masks(trust: Aggregation) -> None:
+    protocol = replace(PROTOCOL, trust=trust)
     ideal, masked = (
         execute(protocol, USERS, Options(seed=SEED, nodes=N, aggregation=how)).estimate
         for how in ("ideal", "masked")
@@ -88,8 +85,9 @@ def test_no_vector_is_sent_as_it_is(grid: FaultyGrid) -> None:
     np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, range(N)))
 
 
-@pytest.mark.parametrize("way", ["unheard", "unseen"])
-@pytest.mark.parametrize("name", ROUNDS)
+@pytest.mark.parametrize(
+    ("name", "way"), [*((name, "unheard") for name in ROUNDS), ("masked", "unseen")]
+)
 def test_two_dropouts_before_or_after_each_round(grid: FaultyGrid, name: str, way: str) -> None:
     lost = {3, 7}
     # who drops out in one round is not asked again
@@ -101,8 +99,8 @@ def test_two_dropouts_before_or_after_each_round(grid: FaultyGrid, name: str, wa
     assert strategy.rounds[0][f"dropped: secagg.{name}: no reply"] == 2
 
 
-@pytest.mark.parametrize("name", ROUNDS[:3])
-def test_below_the_quorum_nothing_is_unmasked(grid: FaultyGrid, tmp_path: Path, name: str) -> None:
+def test_below_the_quorum_nothing_is_unmasked(grid: FaultyGrid, tmp_path: Path) -> None:
+    name = "masked"
     grid.unheard = {name: {1, 4, 9}}
     with pytest.raises(MissingReplies, match=f"secagg.{name} needs {QUORUM} nodes"):
         start(grid, PROTOCOL, tmp_path)
@@ -110,9 +108,8 @@ def test_below_the_quorum_nothing_is_unmasked(grid: FaultyGrid, tmp_path: Path, 
     grid.unheard = {}
     session, _ = start(grid, PROTOCOL, tmp_path)  # a retry: other masks, the same numbers
     np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, range(N)))
-    if name == "masked":
-        first, again = masked_vectors(grid)[0], masked_vectors(grid)[N - 3]
-        assert (first != again).all()
+    first, again = masked_vectors(grid)[0], masked_vectors(grid)[N - 3]
+    assert (first != again).all()
 
 
 def test_too_few_unmask_and_the_others_do_later(grid: FaultyGrid, tmp_path: Path) -> None:
@@ -230,73 +227,24 @@ def test_a_node_unmasks_once(grid: FaultyGrid, tmp_path: Path) -> None:
     assert session.estimate is not None
 
 
-@pytest.mark.parametrize("name", ROUNDS)
-def test_rounds_out_of_order_and_replayed(grid: FaultyGrid, name: str) -> None:
-    start(grid, PROTOCOL)
-    other = FaultyGrid(NODES, SEED)
-    turn = ROUNDS.index(name)
-    for later in ROUNDS[1:]:
-        said = answer(other, grid.sent[later][5])
-        assert "no attempt for this query is under way" in str(said)
-    other.kill_after = name
-    with pytest.raises(Killed):
-        start(other, PROTOCOL)
-    for r, message in enumerate(other.sent[name][5] for name in ROUNDS[: turn + 1]):
-        if r == 0 or ROUNDS[r] == "unmask":
-            continue  # a second round of keys is another attempt; the same unmasking is answered
-        assert "next round is" in str(answer(other, message))
-    for later in ROUNDS[turn + 2 :]:
-        assert "next round is" in str(answer(other, grid.sent[later][5]))
-    for later in ROUNDS[max(turn, 1) : turn + 2]:  # in turn, but of another session
-        assert "session is not that of this attempt" in str(answer(other, grid.sent[later][5])) or (
-            "next round is" in str(answer(other, grid.sent[later][5]))
-        )
-
-
-@pytest.mark.parametrize(
-    ("name", "fields"), [("unmask", {"present": np.arange(9, dtype=np.uint32)})]
-)
-def test_too_small_a_set_is_refused(grid: FaultyGrid, name: str, fields: dict[str, Any]) -> None:
-    grid.kill_before = "unmask"
-    with pytest.raises(Killed):
-        start(grid, PROTOCOL)
-    message = grid.sent["masked"][0]
-    head = message.content["fedhist"]
-    asked = seal(f"{name}.ask", head["session"], 0, **fields)
-    (record,) = encode_asks(name, head["digest"], {0: asked}).values()
-    assert f"9 nodes are fewer than {QUORUM}" in str(answer(grid, like(message, record)))
-
-
-@pytest.mark.parametrize("by", [1000, 1 << 30])
-def test_one_corrupted_node_can_set_the_sum_to_anything_possible(grid: FaultyGrid, by: int) -> None:
-    """Only what no honest nodes can add up to is seen."""
+def test_a_sum_that_no_honest_nodes_can_add_up_to_is_refused(grid: FaultyGrid) -> None:
+    """One corrupted node can set the sum to anything else."""
 
     def shifted(name: str, index: int, record: RecordDict) -> RecordDict:
         if (name, index) != ("masked", 4):
             return record
         told = decode_told(record)
-        values = told.message["values"] + told.message["values"].dtype.type(by)
+        values = told.message["values"] + told.message["values"].dtype.type(1 << 30)
         users = told.message["users"]
         message = seal("masked.answer", told.message["session"], 4, values=values, users=users)
         return encode_told("masked", told.digest, message)
 
     grid.changed_reply = shifted
-    if by == 1000:
-        session, _ = start(grid, PROTOCOL)
-        np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, range(N)) + by)
-    else:
-        with pytest.raises(WireError, match="outside"):
-            start(grid, PROTOCOL)
+    with pytest.raises(WireError, match="outside"):
+        start(grid, PROTOCOL)
 
 
 def test_a_node_has_no_more_users_than_one_may_have(grid: FaultyGrid) -> None:
-    """Their number is under the check value as well, and no number is believed."""
-    grid.changed_reply = lambda r, i, record: (
-        flipped(record, "users") if (r, i) == ("masked", 6) else record
-    )
-    session, _ = start(grid, PROTOCOL)
-    np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, without(6)))
-
     def many(name: str, index: int, record: RecordDict) -> RecordDict:
         if (name, index) != ("masked", 4):
             return record
@@ -305,23 +253,7 @@ def test_a_node_has_no_more_users_than_one_may_have(grid: FaultyGrid) -> None:
         message = seal("masked.answer", told.message["session"], 4, values=values, users=users)
         return encode_told("masked", told.digest, message)
 
-    grid = FaultyGrid(NODES, SEED)
     grid.changed_reply = many
     session, strategy = start(grid, PROTOCOL, max_users=4)
     np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, without(4)))
     assert strategy.rounds[0]["dropped: secagg.masked: a reply for 5 users, of 4 at most"] == 1
-
-
-def test_a_second_node_of_an_index_takes_nobodys_place(grid: FaultyGrid) -> None:
-    twins: list[int] = []
-
-    def claims(name: str, index: int, record: RecordDict) -> RecordDict:
-        if name == "keys" and index == 8:
-            twins.append(index)
-            return grid.told["keys"][7]  # what node 7 has sent
-        return record
-
-    grid.changed_reply = claims
-    session, _ = start(grid, PROTOCOL)
-    assert twins == [8]
-    np.testing.assert_array_equal(total_of(session), expected(PROTOCOL, NODES, without(8)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,14 +18,11 @@ from flwr.app import ArrayRecord
 from ray.cluster_utils import Cluster
 
 from fedhist import Keys, Users
-from fedhist.base.errors import FedhistError
 from fedhist.model.registry import load_plugin, protocol_class
 from server.strategy import SessionStrategy
 from simulations.runs.options import Options
 from simulations.runs.run import execute, open_session
-from simulations.runtimes import ray_start
 from simulations.runtimes.ray_grid import RayGrid
-from simulations.runtimes.ray_start import start_ray
 from simulations.runtimes.raylets import raylets
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -66,11 +62,6 @@ def test_somebody_else_s_cluster_is_left_alone(cluster: Cluster) -> None:
     assert address != cluster.address
 
 
-def test_machines_are_compared_before_any_work(cluster: Cluster) -> None:
-    with ray_start.ray_session(None, cluster.address):
-        ray_start.check_machines([PLUGIN])
-
-
 def test_a_lost_machine_costs_time_and_nothing_else(cluster: Cluster, users: Users) -> None:
     """Amid a round, without a CPU to spare: what is left answers. A new machine joins in."""
     load_plugin(PLUGIN)
@@ -103,46 +94,3 @@ def test_a_lost_machine_costs_time_and_nothing_else(cluster: Cluster, users: Use
         cluster.add_node(num_cpus=2)
         lose_one()
         assert ask() < 60
-
-
-HEADLESS = """
-import os, signal, time
-from fedhist.protocols import BoundedHistogram
-from simulations.runs.options import Options
-from simulations.runs.run import execute
-from simulations.runtimes.raylets import raylets
-def killed(query):
-    head = cluster.head_node.all_processes["gcs_server"][0].process
-    os.kill(head.pid, signal.SIGKILL)
-protocol, users = BoundedHistogram.example(), BoundedHistogram.example_users()
-with raylets(1) as cluster:
-    options = Options(seed=3, runtime="ray", workers=1, ray_address=cluster.address, watch=killed)
-    print(execute(protocol, users, options).estimate.status, flush=True)
-    time.sleep(60)
-"""
-
-
-def test_a_killed_head_ends_the_process_with_an_error() -> None:
-    """Ray says why it ends; raylets end by themselves."""
-    wait = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
-    done = subprocess.run(
-        [sys.executable, "-c", HEADLESS],
-        env=os.environ | wait,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode != 0
-    assert "GCS may have been killed" in done.stderr
-
-
-def test_an_address_where_nobody_listens() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    started = time.monotonic()
-    with pytest.raises(FedhistError, match=f"no Ray cluster answers at '127.0.0.1:{port}'"):
-        start_ray(None, f"127.0.0.1:{port}")
-    assert time.monotonic() - started < 10
-    assert not ray.is_initialized()

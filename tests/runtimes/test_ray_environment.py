@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import socket
@@ -12,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from ray._private.node import Node
 
 from fedhist.base.errors import FedhistError
 from fedhist.users.shards import BLOCK
@@ -46,51 +44,6 @@ def test_workers_have_one_thread_each_and_this_process_keeps_its_own(
     assert "runtime_env" not in ray_start.TASK
 
 
-def test_a_ray_of_one_run_starts_nothing_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray's own methods start its autoscaler, its logs' copier and its dashboard: not ours."""
-    methods = {name: getattr(Node, name) for name in ray_start.FOR_OTHERS}
-    meanwhile: dict[str, object] = {}
-
-    def init(**_: object) -> None:
-        meanwhile.update({name: getattr(Node, name)(None) for name in methods})
-
-    monkeypatch.setattr(ray_start.ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray_start.ray, "init", init)
-    assert ray_start.start_ray(2, None)
-    assert set(meanwhile) == set(methods)
-    assert {name: getattr(Node, name) for name in methods} == methods
-    source = inspect.getsource(Node.start_head_processes) + inspect.getsource(
-        Node.start_ray_processes
-    )
-    assert all(f"self.{name}(" in source for name in methods), "Ray starts them by other names"
-
-
-def test_ray_asks_for_its_machine_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked before, it would look again a second later; it is Ray's own method that answers."""
-    tables = [[], [{"NodeID": "b"}], [{"NodeID": "b"}, {"NodeID": "a"}]]
-    asked: list[str] = []
-
-    class State:
-        def node_table(self) -> list[dict[str, str]]:
-            return tables.pop(0)
-
-        def get_node(self, node_id: str) -> str:
-            asked.append(f"{node_id} after {len(tables)}")
-            return "found"
-
-    def init(**_: object) -> None:
-        assert State().get_node("a") == "found"
-
-    own = State.get_node
-    monkeypatch.setattr(ray_start, "GlobalState", State)
-    monkeypatch.setattr(ray_start.ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray_start.ray, "init", init)
-    assert ray_start.start_ray(2, None)
-    assert asked == ["a after 0"]
-    assert State.get_node is own
-    assert "ray._private.services.get_node(" in inspect.getsource(Node.__init__)
-
-
 @pytest.mark.parametrize("asked", [None, "4"])
 def test_the_command_line_has_one_thread_unless_asked_for_more(asked: str | None) -> None:
     """In a process of its own: NumPy reads the number when it is imported, hence not before."""
@@ -121,8 +74,13 @@ def test_a_machine_that_differs_is_refused_by_name(tmp_path: Path) -> None:
         compare("10.0.0.2", facts_of([str(plugin)]), here)
 
 
-def test_something_else_listens_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_or_something_else_listens_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray would try for minutes; whoever listens and says nothing is given some seconds."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(FedhistError, match=address):
+            ray_start.start_ray(None, address)
     monkeypatch.setattr(ray_start, "JOINED_SECONDS", 0.2)
     monkeypatch.setattr(ray_start.ray, "init", lambda **_: time.sleep(1))
     with socket.create_server(("127.0.0.1", 0)) as mute:
