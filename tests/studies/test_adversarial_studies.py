@@ -5,7 +5,7 @@ The statistical test has a fixed seed and states its false-alarm probability.
 
 from __future__ import annotations
 
-from pathlib import Path
+import math
 from typing import Any
 
 import pytest
@@ -13,13 +13,14 @@ import pytest
 from server.means.mean import Mean
 from simulations.adversaries import Adversary
 from simulations.adversaries.table import assign
-from simulations.populations.shared_mean import Gaussian
+from simulations.populations import population
+from simulations.runs.config import parse_tables
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 from simulations.studies.cells import Cell, Record
 from simulations.studies.compared import plan_of, run_study
 from simulations.studies.runner import run_cell
-from simulations.studies.study import load_study
+from simulations.studies.study import study_of
 
 GAUSSIAN: dict[str, Any] = {
     "kind": "gaussian",
@@ -63,8 +64,7 @@ def test_a_key_is_of_who_misbehaves(other: Cell, same: bool) -> None:
 
 
 def test_a_record_says_what_an_attacked_run_says() -> None:
-    spec = {k: v for k, v in GAUSSIAN.items() if k != "kind"}
-    users = Gaussian(**spec).load().users
+    users = population(**GAUSSIAN).load().users
     protocol = Mean(epsilon=2.0, n_users=500, samples_per_user=5, low=-1.0, high=1.0)
     table = Adversary("output-poisoning", 0.1, target=1)
     honest = run_cell(cell())
@@ -93,57 +93,28 @@ def test_nodes_that_may_be_missing_are_part_of_an_attacked_setting() -> None:
 
 # -- sweeps ----------------------------------------------------------------------------------------
 
-SWEEP = """
-[run]
-runtime = "inline"
-
-[sweep]
-{axes}
-
-[protocol]
-name = "mean"
-epsilon = 2.0
-samples_per_user = 5
-low = -1.0
-high = 1.0
-
-{adversary}
-
-[population]
-kind = "gaussian"
-n_users = 500
-samples_per_user = 5
-mean = 0.25
-spread = 0.25
-low = -1.0
-high = 1.0
-seed = 3
-"""
-ONE = '[[adversary]]\nkind = "output-poisoning"\ntarget = 1.0\n'
-TWO = ONE + 'fraction = 0.1\n[[adversary]]\nkind = "dropout"\nfraction = 0.2\n'
+ONE = [{"kind": "output-poisoning", "target": 1.0}]
+TWO = [ONE[0] | {"fraction": 0.1}, {"kind": "dropout", "fraction": 0.2}]
 
 
-def swept(folder: Path, axes: str, adversary: str = ONE) -> tuple[Cell, ...]:
-    path = folder / "attack.toml"
-    path.write_text(SWEEP.format(axes=axes, adversary=adversary))
-    return tuple(plan_of(load_study(path))[2])
+def swept(axes: str, adversary: list[dict[str, Any]] = ONE) -> tuple[Cell, ...]:
+    sweep = {"sweep": parse_tables(axes), "protocol": MEAN, "population": GAUSSIAN}
+    return tuple(plan_of(study_of(sweep | {"adversary": adversary}, "", "attack"))[2])
 
 
-def test_axes_of_several_adversaries(tmp_path: Path) -> None:
+def test_axes_of_several_adversaries() -> None:
     axes = 'adversary.1.fraction = [0.1, 0.3]\nrun.on_bad_reply = ["drop", "null"]\n'
-    cells = swept(tmp_path, axes, TWO)
+    cells = swept(axes, TWO)
     assert [[a["fraction"] for a in c.adversary] for c in cells] == [[0.1, 0.1]] * 2 + [
         [0.1, 0.3]
     ] * 2
     assert [c.run.get("on_bad_reply") for c in cells] == [None, "null"] * 2
     axes = "adversary.fraction = [0, 0.1, 0.3]\nseeds = 2\n"
-    assert swept(tmp_path, axes) == swept(tmp_path, axes.replace("fraction", "0.fraction"))
-    assert [(c.adversary[0]["fraction"], c.run["seed"]) for c in swept(tmp_path, axes)] == [
+    assert swept(axes) == swept(axes.replace("fraction", "0.fraction"))
+    assert [(c.adversary[0]["fraction"], c.run["seed"]) for c in swept(axes)] == [
         (f, s) for f in (0, 0.1, 0.3) for s in (0, 1)
     ]
-    made = swept(
-        tmp_path, 'adversary.kind = ["dropout", "corrupted"]\nadversary.fraction = [0.1]\n', ""
-    )
+    made = swept('adversary.kind = ["dropout", "corrupted"]\nadversary.fraction = [0.1]\n', [])
     assert [c.adversary for c in made] == [
         ({"kind": kind, "fraction": 0.1},) for kind in ("dropout", "corrupted")
     ]
@@ -161,58 +132,38 @@ def test_axes_of_several_adversaries(tmp_path: Path) -> None:
     ],
 )
 def test_attacks_that_cannot_be_meant(
-    tmp_path: Path, axes: str, adversary: str, message: str
+    axes: str, adversary: list[dict[str, Any]], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        swept(tmp_path, axes, adversary)
+        swept(axes, adversary)
 
 
 # -- comparisons -----------------------------------------------------------------------------------
 
-COMPARE = """
-[run]
-runtime = "inline"
-seed = 1
-
-[compare]
-epsilon = 2.0
-delta = 1e-6
-seeds = 2
-protocols = [
-    {{ name = "few-users-mean", box = 1.0, corrupted = 0.49, label = "robust" }},
-    {{ name = "few-users-mean", epsilon = inf, label = "average" }},
-    {{ name = "naive-mean" }},
-]
-
-[protocol]
-samples_per_user = 20
-sample_radius = 0.75
-
-{more}
-
-[population]
-kind = "gaussian"
-n_users = 500
-samples_per_user = 20
-mean = 0.25
-spread = 0.25
-low = -1.0
-high = 1.0
-seed = 3
-"""
-TARGET = '[adversary]\nkind = "input-poisoning"\ntarget = 1.0\n'
-SHARES = "[sweep]\nadversary.fraction = [0, 0.49]\n"
+COMPARE = {
+    "epsilon": 2.0,
+    "delta": 1e-6,
+    "seeds": 2,
+    "protocols": [
+        {"name": "few-users-mean", "box": 1.0, "corrupted": 0.49, "label": "robust"},
+        {"name": "few-users-mean", "epsilon": math.inf, "label": "average"},
+        {"name": "naive-mean"},
+    ],
+}
 
 
-def written(folder: Path, more: str) -> Path:
-    path = folder / "robust.toml"
-    path.write_text(COMPARE.format(more=more))
-    return path
-
-
-def test_ranks_are_among_rows_of_one_share(tmp_path: Path) -> None:
+def test_ranks_are_among_rows_of_one_share() -> None:
     """The plain average is off by what the attackers add to it, exactly; the robust one is not."""
-    found = run_study(load_study(written(tmp_path, SHARES + TARGET)))
+    people = GAUSSIAN | {"samples_per_user": 20}
+    tables = {
+        "run": {"seed": 1},
+        "compare": COMPARE,
+        "protocol": {"samples_per_user": 20, "sample_radius": 0.75},
+        "adversary": {"kind": "input-poisoning", "target": 1.0},
+        "sweep": {"adversary": {"fraction": [0, 0.49]}},
+        "population": people,
+    }
+    found = run_study(study_of(tables, "", "robust"))
     assert [(r.setting["adversary.fraction"], r.rank) for r in found.lines] == [
         (f, k) for f in (0.0, 0.49) for k in (1, 2, None)
     ]
@@ -220,8 +171,7 @@ def test_ranks_are_among_rows_of_one_share(tmp_path: Path) -> None:
     assert "49% of the users" in " ".join(found.about["adversary"])
     assert {"bias", "fraction"} <= set(found.table.columns)
     assert rows["robust", 0.49].rank == 1
-    spec = {k: v for k, v in GAUSSIAN.items() if k != "kind"} | {"samples_per_user": 20}
-    users = Gaussian(**spec).load().users
+    users = population(**people).load().users
     bad = assign([Adversary("input-poisoning", 0.49)], "user", users.ids, users.n_items()) >= 0
     means = users.reals.values.reshape(500, 20).mean(axis=1)
     assert bad.sum() == 245
