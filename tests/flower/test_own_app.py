@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -228,6 +229,21 @@ def test_another_number_of_nodes() -> None:
         with pytest.raises(fh.MissingReplies, match=f"2 nodes are connected, {nodes} expected"):
             strategy.start(grid)
     assert grid.asked == []
+
+
+def test_invented_users_may_be_asked_without_noise() -> None:
+    bare = replace(VOTES, epsilon=math.inf)
+    for policy in (
+        fh.flower.Policy(epsilon=math.inf),
+        fh.flower.Policy("central", math.inf, delta=math.inf, simulated=True),
+    ):
+        app = fh.flower.client_app(by_node, policy, user="who", item="what")
+        if not policy.simulated:
+            refused([app], bare, "a query without noise .* is never answered here")
+            continue
+        strategy, _ = run([app], bare)
+        assert strategy.estimate.value is not None
+        assert strategy.estimate.value.sum() == 3
 
 
 # -- in a deployment -------------------------------------------------------------------------------
