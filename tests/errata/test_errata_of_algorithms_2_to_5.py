@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from running import table_users
 
 from clients.bounding.size_curves import size_curves
 from clients.histograms.key_queries import RandomClip
@@ -133,12 +134,6 @@ def test_what_a_user_s_own_items_leak_when_only_sent_items_get_noise():
 # -- erratum 6: Algorithm 4's sensitivity ----------------------------------------------------------
 
 
-def users_of(rows):
-    return Users.from_records(
-        {f"u{i}": {f"i{j}": c for j, c in enumerate(r) if c} for i, r in enumerate(rows)}
-    )
-
-
 def union_at(users, task):
     _, shares, n, sizes = size_curves(users.counts, task.grid)
     return task.scores(n, sizes, shares)
@@ -150,7 +145,7 @@ def test_the_score_of_algorithm_4_moves_by_two_c_m_minus_c():
     task = BoundTask(grid, 1.0, 1.0, 0.1, ZERO, printed=c_m)
     rows = list(itertools.product(range(7), repeat=2))
     base = [(9, 0), (9, 0)]
-    v = np.array([union_at(users_of([*base, r]), task) for r in rows])
+    v = np.array([union_at(table_users([*base, r]), task) for r in rows])
     change = np.abs(v - v[0])  # the first row is empty: zeroed out, added or removed
     exact = 2 * c_m - np.array(grid)
     assert (change.max(axis=0) <= exact + 1e-6).all()
@@ -167,7 +162,7 @@ def test_the_printed_mechanism_spends_two_fifths_of_its_epsilon():
     for printed in (None, 5):
         task = BoundTask((1, 3, 5), epsilon, 1.0, 0.1, ZERO, printed)
         rows = itertools.product(range(7), repeat=2)
-        laws[printed] = [choice_of(task, users_of([(9, 0)] * 2 + [r])) for r in rows]
+        laws[printed] = [choice_of(task, table_users([(9, 0)] * 2 + [r])) for r in rows]
     worst = {k: max(np.abs(np.log(p / v[0])).max() for p in v) for k, v in laws.items()}
     assert worst[None] <= epsilon + 1e-6
     assert worst[5] <= 0.4 * epsilon + 1e-6
@@ -188,7 +183,7 @@ def test_the_upper_bound_of_theorem_5_2_leaves_out_rare_items_released_by_chance
     loss = float(alg3_expected(one, one, law).sum())
     assert loss == pytest.approx(7 / 8 + (1 + math.log(4)) / 8, rel=1e-12)
     task = BoundTask((clip,), 1.0, epsilon, delta, ZERO, printed=clip)
-    bound = union_at(users_of([(1,)]), task)[0]
+    bound = union_at(table_users([(1,)]), task)[0]
     assert bound == pytest.approx(1.0)
     assert loss > 1.17 * bound
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import fedhist as fh
 from fedhist.model.registry import protocol_class
-from simulations.studies.compared import Compared, run_study
 from simulations.studies.levels import with_common
 from simulations.studies.losses import item_measures, trivial_answers
-from simulations.studies.study import load_study, study_of
+from simulations.studies.study import study_of
 
 EVENTS = {  # ann has four teas, bob one coffee, eve a tea and a coffee, dan nothing of the domain
     "ann": {"tea": 4},
@@ -19,47 +19,17 @@ EVENTS = {  # ann has four teas, bob one coffee, eve a tea and a coffee, dan not
     "eve": {"tea": 1, "coffee": 1},
     "dan": {"milk": 2},
 }
-DOMAIN = ["coffee", "tea"]
-
-
-def rows() -> list[tuple[str, str, int]]:
-    return [(u, i, n) for u, items in EVENTS.items() for i, n in items.items()]
-
-
-FILE = """
-[run]
-runtime = "inline"
-seed = 1
-[compare]
-epsilon = {epsilon}
-seeds = 2
-{more}
-protocols = [
-    {{ name = "local-distribution", label = "all items", samples_per_user = 6 }},
-    {{ name = "frequency-oracle", label = "one item" }},
+ROWS: Any = [
+    {"name": "local-distribution", "label": "all items", "samples_per_user": 6},
+    {"name": "frequency-oracle", "label": "one item"},
 ]
-[population]
-kind = "events"
-path = "{path}"
-user = "user"
-item = "item"
-count = "n"
-domain = "{domain}"
-"""
 
 
-def compared(folder: Path, more: str, epsilon: str = "4.0") -> Compared:
-    """Every user of the file above 500 times."""
-    lines = [f"{u}{k},{i},{n}" for k in range(500) for u, i, n in rows()]
-    (folder / "events.csv").write_text("\n".join(["user,item,n", *lines]))
-    (folder / "domain.txt").write_text("\n".join(DOMAIN))
-    path = folder / "truths.toml"
-    path.write_text(
-        FILE.format(
-            epsilon=epsilon, more=more, path=folder / "events.csv", domain=folder / "domain.txt"
-        )
-    )
-    return run_study(load_study(path))
+def compared(epsilon: float = 4.0, **more: Any) -> Any:
+    """Compare on every user above, 500 times."""
+    users = fh.Users.from_records({f"{u}{k}": x for k in range(500) for u, x in EVENTS.items()})
+    domain = ["coffee", "tea"]
+    return fh.compare(data=users, domain=domain, epsilon=epsilon, seeds=2, protocols=ROWS, **more)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +39,9 @@ def compared(folder: Path, more: str, epsilon: str = "4.0") -> Compared:
         ("one item a user", "one item", "all items"),
     ],
 )
-def test_a_comparison_has_one_truth(truth: str, kept: str, left: str, tmp_path: Path) -> None:
+def test_a_comparison_has_one_truth(truth: str, kept: str, left: str) -> None:
     """Three of four users have an item of the domain: shares of 1/2 each, or of 3/8."""
-    found = compared(tmp_path, f'truth = "{truth}"' if truth else "", "30.0")
+    found = compared(30.0, **{"truth": truth} if truth else {})
     assert [(r.label, r.rank) for r in found.lines] == [(kept, 1)]
     assert found.about["truth"] == (truth or "average of users")
     (out,) = found.about["left_out"]
@@ -80,12 +50,12 @@ def test_a_comparison_has_one_truth(truth: str, kept: str, left: str, tmp_path: 
     assert found.lines[0].records[0].size == pytest.approx(0.75 if "one" in truth else 1.0)
     for unknown in ("poled", "total"):
         with pytest.raises(ValueError, match=unknown):
-            compared(tmp_path, f'truth = "{unknown}"')
+            compared(truth=unknown)
 
 
-def test_trivial_answers_are_rows_and_what_is_worse_is_marked(tmp_path: Path) -> None:
+def test_trivial_answers_are_rows_and_what_is_worse_is_marked() -> None:
     """At epsilon = 0.01 2,000 local users say nothing."""
-    found = compared(tmp_path, 'truth = "one item a user"', "0.01")
+    found = compared(0.01, truth="one item a user")
     assert found.lines[0].trivial == {
         "all zeros": pytest.approx(0.75),
         "uniform": pytest.approx(0.25),
