@@ -18,7 +18,6 @@ from fedhist.base.checks import check_choice, check_integer, check_within
 from fedhist.base.search import first_true
 from fedhist.base.text import warned
 from fedhist.channels.hiding import hiding_of
-from fedhist.model.display import Display
 from fedhist.model.evaluation import Facts
 from fedhist.model.losses import L1
 from fedhist.model.prediction import Prediction
@@ -132,7 +131,6 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
 
     name: ClassVar[str] = "heavy-hitters"
     paper: ClassVar[str] = "Wang, Li & Jha, IEEE TDSC 2021 (prefix search); split and bounds: own"
-    display: ClassVar[Display | None] = UnboundedCounts.display
     invents: ClassVar[bool] = True
     only_named: ClassVar[bool] = True
     occurring: ClassVar[str] = "holders"
@@ -327,16 +325,12 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
         """Return how many users hold, or name, every item that occurs: (k,)."""
         return np.asarray(facts[self.of][self.places(facts)])
 
-    def _chances(self, facts: Facts) -> tuple[Floats, Floats]:
-        """Share of the users who hold each item that occurs, and the chance that it is found."""
-        n, places = facts.n_users, self.places(facts)
-        lengths = code_lengths(self.support_of(facts), self.code)
-        chance = self.plan.chance(facts["named"][places] / n, lengths)
-        return facts[self.of][places] / n, np.where(lengths > self.n_bits, 0.0, chance)
-
     def error_of(self, facts: Facts) -> Prediction:
         """Predict the l1 distance: items are missed, or counted with noise. NOT PRIVATE."""
-        n, (shares, chance) = facts.n_users, self._chances(facts)
+        n, places = facts.n_users, self.places(facts)
+        shares, names = facts[self.of][places] / n, self.support_of(facts)
+        lengths = code_lengths(names, self.code)
+        chance = self.plan.chance(facts["named"][places] / n, lengths) * (lengths <= self.n_bits)
         noise = np.full(len(shares), self.plan.noise)
         if self.of == "holders":
             tau = math.tanh(self.epsilon / 2)
@@ -344,7 +338,7 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
             noise = np.sqrt((1 - np.square(tau * (2 * shares - 1))) / m) / (2 * tau)
         noise = np.sqrt(np.square(noise) + shares * (1 - shares) / (n * COUNTED))
         lost = (1 - chance) * shares + chance * math.sqrt(2 / math.pi) * noise
-        source = "levels and count by the normal approximation, a missed item by its whole count"
+        source = "levels and count by their binomial laws, a missed item by its whole count"
         return Prediction(L1, facts.one_in * n * float(lost.sum()), "exact", source)
 
     def resolution_of(self, facts: Facts) -> float:

@@ -19,8 +19,7 @@ from fedhist.channels.oracles import oracle_channel
 
 COUNTED = 1 / 3
 """Share of the users who count. A fifth finds 30.0, a third 27.8, a half 25.1 of Zipf(1.1) items (n
-= 10^6, epsilon 4), with 2.24, 1.73, 1.41 times the noise of all users: a third loses 7% of the
-items for a noise 1.3 times smaller."""
+= 10^6, epsilon 4), with 2.24, 1.73, 1.41 times the noise of all users."""
 
 MOST_PREFIXES = 1 << 12
 """Prefixes of a level that the next one goes on with: a query carries 16 KB of them at 32 bits."""
