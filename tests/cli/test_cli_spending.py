@@ -309,6 +309,24 @@ def test_every_line_null_safe_is_stated_under_adding(tmp_path: Path, fedhist: Co
     assert "the same, zero-out-user: epsilon = 1.5" in shown
 
 
+def test_what_is_stated_of_a_run_depends_on_what_it_publishes(
+    tmp_path: Path, fedhist: Command
+) -> None:
+    """One that publishes n under zero-out, and one that hides it; each keeps its own costs."""
+    run = ("run", "quickstart", "--runtime", "inline", "--population.n_users", 200, "--nodes", 10)
+    path = tmp_path / "book.json"
+    for number, adjacency in enumerate((ZERO_OUT, ADD_REMOVE)):
+        more = ("--protocol.adjacency", adjacency.value, "--ledger", path)
+        assert fedhist(*run, *more, "--out", tmp_path / str(number)).status == 0
+    lines = DataLedger(path).read()[1]
+    assert [s.null_safe for s in lines] == [False, True]
+    with pytest.raises(NoTotalError, match="zero-out-user says nothing under add-remove-user"):
+        DataLedger(path).total(ADD_REMOVE)
+    # a Gaussian histogram costs 2 rho under replacement, not two steps
+    assert lines[0].under(REPLACE).rho == pytest.approx(2 * lines[0].rho)
+    assert fedhist("ledger", path, "--adjacency", "add-remove-user").status != 0
+
+
 def test_a_journal_is_checked(fedhist: Command, tmp_path: Path) -> None:
     folder = tmp_path / "j"
     log = log_of(folder)

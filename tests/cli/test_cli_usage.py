@@ -123,11 +123,12 @@ def test_a_plugin_that_registers_nothing_or_ends_python(
         ["--set", "protocol.epsilon=0.25", "--set", "run.seed=5"],
         ["--epsilon", "0.25", "--seed", "5"],
         ["--protocol.epsilon", "0.25", "--run.seed", "5"],
+        ["--epsilon", "1", "--set", "protocol.epsilon=0.25", "--seed", "5"],
         ["--protocol.epsilon=0.25", "--run.seed=5"],
     ],
-    ids=["set", "plain", "dotted", "dotted-equals"],
+    ids=["set", "plain", "dotted", "set-wins", "dotted-equals"],
 )
-def test_four_ways_to_say_the_same(run: Command, arguments: list[str], tmp_path: Path) -> None:
+def test_all_ways_to_say_the_same(run: Command, arguments: list[str], tmp_path: Path) -> None:
     """All give the estimate of the file that says it itself."""
     text = (tmp_path / "small.toml").read_text()
     (tmp_path / "other.toml").write_text(
