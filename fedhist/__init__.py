@@ -90,7 +90,7 @@ else:
     __getattr__, __dir__, __all__ = public_names(__name__)
     __all__ = sorted([*__all__, "__version__"])
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def _load_siblings() -> None:
