@@ -228,8 +228,8 @@ class Guard:
         private = isinstance(query, Aggregated) and not query.sends_n
         if not (private or len(ids)):
             return
-        found = self._spending.by_anybody(entry) if private else self._spending.by_user(ids)
-        for (name, cost), most in zip(costs.items(), found.max(axis=0), strict=True):
+        spent = self._spending.by_anybody(entry) if private else self._spending.by_user(ids)
+        for (name, cost), most in zip(costs.items(), spent.max(axis=0), strict=True):
             if cost and not most + cost <= budgets[name] * SLACK:
                 of = "" if name == "epsilon" else f" of {name}"
                 converted = entry.epsilon != query.release.epsilon

@@ -155,7 +155,7 @@ class FolderStore(Store):
 
     def _read(self) -> list[tuple[Answered, Line]]:
         try:
-            lines, found, unmasked = self._log.read(counted=self._chained), [], set[str]()
+            lines, entries, unmasked = self._log.read(counted=self._chained), [], set[str]()
             for number, line in enumerate(lines, 1):
                 if line.keys() == {"unmasked"}:
                     unmasked.add(str(line["unmasked"]))
@@ -166,11 +166,11 @@ class FolderStore(Store):
                     raise DamagedLog(f"line {number} cannot be read: {e}") from None
                 if "reply" in line and not self._reply_file(entry.digest).exists():
                     raise DamagedLog(f"the reply of line {number} is missing")
-                found.append((entry, line))
+                entries.append((entry, line))
         except DamagedLog as damage:
             raise self._damage(str(damage)) from None
         self._unmasked = frozenset(unmasked)
-        return found
+        return entries
 
     def _damage(self, what: str) -> GuardDamaged:
         return GuardDamaged(

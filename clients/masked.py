@@ -138,10 +138,10 @@ class MaskedHalf:
         }
 
     def _resumed(self, body: bytes) -> NodeAttempt:
-        kept = json.loads(body)
-        terms = kept["terms"]
+        fields = json.loads(body)
+        terms = fields["terms"]
         return NodeAttempt.resume(
-            b64decode(kept["state"]),
+            b64decode(fields["state"]),
             Terms(**(terms | {"digest": bytes.fromhex(terms["digest"])})),
             **self._settings,
         )

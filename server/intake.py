@@ -197,16 +197,16 @@ class Intake:
         self._leave_out({ELSEWHERE: int((good & ~fresh & ~own).sum())})
         if report.n_users and not fresh.any():
             return False
-        kept = report if fresh.all() else take_rows(report, fresh)
+        rows = report if fresh.all() else take_rows(report, fresh)
         try:
-            summary = self.query.fold(kept)
+            summary = self.query.fold(rows)
         except (TypeError, ValueError, OverflowError) as e:  # numbers of a type that nobody sends
             raise WireError(f"a report that cannot be folded: {e}") from None
         self.query.check_summary(summary)
         self._check_room(summary)
-        self._used.setdefault(source, []).append(kept.ids)
-        self._seen.add(kept.ids)
-        self._wait(source, summary, kept.ids)
+        self._used.setdefault(source, []).append(rows.ids)
+        self._seen.add(rows.ids)
+        self._wait(source, summary, rows.ids)
         return True
 
     def _leave_out(self, reasons: Mapping[str, int]) -> None:

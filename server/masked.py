@@ -156,11 +156,11 @@ class MaskedSum:
 
     def _unmask(self, attempt: ServerAttempt, nodes: list[int]) -> Array:
         """Ask the nodes in the sum to unmask, unless their replies are in the journal."""
-        kept = self._kept_replies(attempt)
-        if kept:
+        replies = self._kept_replies(attempt)
+        if replies:
             state = attempt.state()
             try:
-                return attempt.take_unmask(kept.items())
+                return attempt.take_unmask(replies.items())
             except RoundFailed:  # too few of them, or one is wrong: all are asked again
                 attempt = ServerAttempt.resume(state, self.terms)
         message = for_everybody(next(iter(attempt.ask_unmask().values())))
@@ -186,7 +186,7 @@ class MaskedSum:
         )
         state = attempt.state()
         try:
-            words = attempt.take_unmask((kept | told).items())
+            words = attempt.take_unmask((replies | told).items())
         except RoundFailed as failure:
             attempt = ServerAttempt.resume(state, self.terms)  # what was kept may be what is wrong
             try:
@@ -198,12 +198,12 @@ class MaskedSum:
 
     def _kept_replies(self, attempt: ServerAttempt) -> dict[int, SecaggMessage]:
         """Return the replies that the journal has, as they came."""
-        found: dict[int, SecaggMessage] = {}
+        messages: dict[int, SecaggMessage] = {}
         for line in self.journal.lines("unmasked", self.round_index):
             for i, text in line["replies"].items():
                 shares = np.frombuffer(b64decode(text), np.uint8).reshape(-1, SHARE)
-                found[int(i)] = seal("unmask.answer", attempt.session, int(i), shares=shares)
-        return found
+                messages[int(i)] = seal("unmask.answer", attempt.session, int(i), shares=shares)
+        return messages
 
     # -- replies -------------------------------------------------------------------------------
 
@@ -247,10 +247,10 @@ class MaskedSum:
 
     def _note(self, name: str, reasons: Mapping[int, str]) -> None:
         """Count why answers of a round were not used, those apart that were counted already."""
-        found = Counter(reasons.values())
-        silent = found.pop("no answer", 0) - self._left_out
+        counts = Counter(reasons.values())
+        silent = counts.pop("no answer", 0) - self._left_out
         self._left_out = 0
-        for reason, n in [*found.items(), ("no reply", max(silent, 0))]:
+        for reason, n in [*counts.items(), ("no reply", max(silent, 0))]:
             self.dropped[f"secagg.{name}: {reason}"] += n
 
     def _missing(self, failure: RoundFailed) -> MissingReplies:

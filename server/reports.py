@@ -92,9 +92,9 @@ class Ids:
 
     def has(self, ids: Words) -> NDArray[np.bool_]:
         """Say which of these are here: (n,) bool."""
-        found = np.zeros(len(ids), dtype=bool)
+        known = np.zeros(len(ids), dtype=bool)
         for run in self._runs:
             if len(run):
                 at = np.minimum(np.searchsorted(run, ids), len(run) - 1)
-                found |= run[at] == ids
-        return found
+                known |= run[at] == ids
+        return known

@@ -49,20 +49,20 @@ def _norm(start: Any, stop: Any, columns: Any, norm: Any) -> Any:
     them is summed again in doubles. The choice depends on that user's record alone.
     """
     _, item, count, lookup = columns
-    seen, total = uint64(0), uint64(0)
+    bits, total = uint64(0), uint64(0)
     if norm == 1:
         for k in range(start, stop):
             c = uint64(count[k]) if place(lookup, item[k]) >= 0 else uint64(0)
-            seen |= c
+            bits |= c
             total += c
-        if seen >> uint64(40) == uint64(0) and stop - start < uint64(1 << 24):
+        if bits >> uint64(40) == uint64(0) and stop - start < uint64(1 << 24):
             return float(total)
     else:
         for k in range(start, stop):
             c = uint64(count[k]) if place(lookup, item[k]) >= 0 else uint64(0)
-            seen |= c
+            bits |= c
             total += c * c
-        if seen >> uint64(24) == uint64(0) and stop - start < uint64(1 << 16):
+        if bits >> uint64(24) == uint64(0) and stop - start < uint64(1 << 16):
             return math.sqrt(float(total))
     large = 0.0
     for k in range(start, stop):

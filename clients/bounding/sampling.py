@@ -160,12 +160,12 @@ def size_of(start: Any, stop: Any, count: Any) -> Any:
     2^shift tokens of one item, which changes no probability by more than 2^-60 times the number
     of items.
     """
-    seen, total = uint64(0), uint64(0)
+    bits, total = uint64(0), uint64(0)
     for k in range(start, stop):  # no way out early, so that it vectorises
-        seen |= uint64(count[k])
+        bits |= uint64(count[k])
         total += uint64(count[k])
     shift = uint64(0)
-    if seen >> uint64(40) == uint64(0) and stop - start < uint64(1 << 23):
+    if bits >> uint64(40) == uint64(0) and stop - start < uint64(1 << 23):
         return total, shift
     while True:
         total, fits = uint64(0), True

@@ -141,8 +141,8 @@ class ClippedMeans(OfMeans):
     def check(self, report: Report) -> None:
         """Raise WireError unless every row is a clipped vector, or null."""
         if report.arrays.keys() != {"points", "weight"} or report.ragged:
-            found = [*report.arrays, *report.ragged]
-            raise WireError(f"'points' and 'weight' are expected, got {found}")
+            names = [*report.arrays, *report.ragged]
+            raise WireError(f"'points' and 'weight' are expected, got {names}")
         points, weight = report.arrays["points"], report.arrays["weight"]
         Bounds((report.n_users, self.d), "i", -STEPS, STEPS).check("points", points)
         Bounds((report.n_users,), "i", 0, STEPS).check("weight", weight)

@@ -206,12 +206,12 @@ class RankReports(LocalQuery):
         rows = at_once(self.part)
         if len(users) <= rows:
             return self._answer_some(users, rng, every)
-        found, stop = [], 0
+        parts, stop = [], 0
         for some in users.blocks(rows):
             start, stop = stop, stop + len(some)
             own = self._answer_some(some, rng.rows(start, stop), every)
-            found.append(own.arrays["points"])
-        return Report(users.ids, {"points": np.concatenate(found)})
+            parts.append(own.arrays["points"])
+        return Report(users.ids, {"points": np.concatenate(parts)})
 
     def _answer_some(self, users: Users, rng: Streams, every: bool) -> Report:
         with np.errstate(over="ignore"):  # who overflows in a strange ball is private

@@ -77,8 +77,8 @@ class OracleVotes(LocalQuery):
         """Count symbols once for the whole block: there may be more than users in a chunk."""
         if not isinstance(self.channel, SymbolOracle):
             return super().answer_folded(users, rng)
-        found = [self.answer(c, rng(c)).arrays[self.sent] for c in users.blocks(CHUNK)]
-        return self._count(np.concatenate([np.zeros(0, np.uint32), *found]))
+        reports = [self.answer(c, rng(c)).arrays[self.sent] for c in users.blocks(CHUNK)]
+        return self._count(np.concatenate([np.zeros(0, np.uint32), *reports]))
 
     # -- sums of reports from their joint law
 

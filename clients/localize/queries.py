@@ -262,8 +262,8 @@ class BinVotes(ByFold):
         A fold without voters has zeros.
         """
         sizes = summary.sums["users"][:, None]
-        found = self.channel.debias(summary.sums["votes"], np.maximum(sizes, 1))
-        return np.where(sizes > 0, found, 0.0)
+        counts = self.channel.debias(summary.sums["votes"], np.maximum(sizes, 1))
+        return np.where(sizes > 0, counts, 0.0)
 
 
 @register_query

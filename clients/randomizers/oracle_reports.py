@@ -98,8 +98,8 @@ def _take_others(
             scaled = half * size
             if scaled & low_half < (uint64(1) << uint64(32)) % size:
                 continue
-            found = np.int64(scaled >> uint64(32))
-            symbol = found + (found >= own[u])
+            place = np.int64(scaled >> uint64(32))
+            symbol = place + (place >= own[u])
             if bits[u, symbol >> 6] >> uint64(symbol & 63) & uint64(1):
                 symbol = j + (j >= own[u])
             bits[u, symbol >> 6] |= uint64(1) << uint64(symbol & 63)
@@ -122,9 +122,9 @@ def draw_counts(
     """
     if isinstance(channel, UnaryOracle):
         votes = true_counts[:-1]
-        kept = generator.binomial(votes, channel.p)
+        truthful = generator.binomial(votes, channel.p)
         others = int(true_counts.sum()) - votes
-        return kept + vote_totals(np.zeros_like(votes), others, channel.flip, generator)
+        return truthful + vote_totals(np.zeros_like(votes), others, channel.flip, generator)
     if isinstance(channel, SubsetOracle):
         return _subset_counts(true_counts, channel, generator)
     if isinstance(channel, SymbolOracle):

@@ -93,8 +93,8 @@ def intern_records(data: Bytes, starts: Integers, lengths: Integers) -> tuple[Ke
     alike = np.array_equal(lengths[same], lengths)
     if not (alike and np.array_equal(flat, data[_spans(starts[same], lengths)])):
         raw = [flat[a:b].tobytes() for a, b in pairwise(at)]
-        seen: dict[bytes, int] = {}
-        which = np.array([seen.setdefault(r, len(seen)) for r in raw], dtype=np.int64)
+        places: dict[bytes, int] = {}
+        which = np.array([places.setdefault(r, len(places)) for r in raw], dtype=np.int64)
         first = np.unique(which, return_index=True)[1]
     names = [flat[at[k] : at[k + 1]].tobytes() for k in first]
     order = sorted(range(len(names)), key=names.__getitem__)

@@ -74,9 +74,9 @@ class Risk(ABC):
         """Minimise over the whole space; None where no place is flat."""
         from scipy.optimize import root
 
-        found = root(self.gradient, np.zeros(len(self.middle)), jac=self.hessian, tol=1e-14)
-        flat = np.linalg.norm(found.fun) <= 1e-9 * (1 + np.abs(self.middle).sum())
-        return np.asarray(found.x) if flat else None
+        solution = root(self.gradient, np.zeros(len(self.middle)), jac=self.hessian, tol=1e-14)
+        flat = np.linalg.norm(solution.fun) <= 1e-9 * (1 + np.abs(self.middle).sum())
+        return np.asarray(solution.x) if flat else None
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class ProjectiveSpace:
         q, (_, first, inverses) = self.q, self.tables
         if q == 2:
             return np.asarray((counts.sum() + fwht(np.append(0, counts))[1:]) / 2)
-        found = np.zeros(1)  # the one point of F_q^1 is not in its own set
+        sizes = np.zeros(1)  # the one point of F_q^1 is not in its own set
         half = q // 2 + 1  # of a line: D(-y) is the conjugate of D(y), as reports are real
         for place in range(1, self.t):
             below, end = first[place : place + 2]
@@ -120,12 +120,12 @@ class ProjectiveSpace:
                 values -= whole
                 if not max(values.max(), -values.min()) < 1 / 4:
                     raise ArithmeticError("the transform lost the counts to rounding")
-                whole += found[points]
+                whole += sizes[points]
                 now[points] = whole[0]
                 for s in range(1, q):
                     C[s, ...][_times(s, q, j)] = whole[(q - inverses[s]) % q].reshape(shape[:j])
-            found = now
-        return found
+            sizes = now
+        return sizes
 
 
 def _times(a: int, q: int, n: int) -> tuple[Integers, ...]:

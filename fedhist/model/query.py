@@ -99,13 +99,13 @@ class Keyed:
     @classmethod
     def merge(cls, parts: Iterable[Keyed]) -> Keyed:
         """Add values under equal keys; the result is in byte order, whatever the order of keys."""
-        found = [p for p in parts if len(p.keys)]
-        if not found:
+        filled = [p for p in parts if len(p.keys)]
+        if not filled:
             return cls(Keys.of(()), np.zeros(0, dtype=np.int64))
-        shape, dtype = found[0].values.shape[1:], found[0].values.dtype
-        for p in found:
+        shape, dtype = filled[0].values.shape[1:], filled[0].values.dtype
+        for p in filled:
             _check_alike("keyed values", p.values, shape, dtype)
-        return cls(*add_up([(p.keys, p.values) for p in found]))
+        return cls(*add_up([(p.keys, p.values) for p in filled]))
 
 
 @dataclass(frozen=True)
@@ -155,39 +155,39 @@ class Summary:
         WireError
             If the parts do not have the same names and shapes, or a user's row comes twice.
         """
-        found = list(parts)
-        if not found:
+        merged = list(parts)
+        if not merged:
             raise WireError("no summaries to merge")
-        first = found[0]
-        if len(found) == 1 and first.linear:  # a block, a node: small sums come by the thousand
+        first = merged[0]
+        if len(merged) == 1 and first.linear:  # a block, a node: small sums come by the thousand
             return cls(first.n_users, {name: a.copy() for name, a in first.sums.items()})
-        for p in found[1:]:
+        for p in merged[1:]:
             for kind in ("sums", "keyed", "rows"):
                 one, other = sorted(getattr(first, kind)), sorted(getattr(p, kind))
                 if one != other:
                     raise WireError(f"summaries disagree: {kind} {other} and {one}")
         sums = {}
         for name, a in first.sums.items():
-            total = a if len(found) > 1 else a.copy()
-            for p in found[1:]:
+            total = a if len(merged) > 1 else a.copy()
+            for p in merged[1:]:
                 b = p.sums[name][None]
                 _check_alike(f"sums {name!r}", b, a.shape, a.dtype)
                 total = np.add(total, b[0], out=np.empty_like(a) if total is a else total)
             sums[name] = total
-        keyed = {name: Keyed.merge(p.keyed[name] for p in found) for name in first.keyed}
+        keyed = {name: Keyed.merge(p.keyed[name] for p in merged) for name in first.keyed}
         rows: dict[str, Array] = {}
         ids = None
         if first.rows:
-            ids = np.concatenate([p.ids for p in found if p.ids is not None])
+            ids = np.concatenate([p.ids for p in merged if p.ids is not None])
             order = np.argsort(ids, kind="stable")
             ids = ids[order]
             if (ids[1:] == ids[:-1]).any():
                 raise WireError("a user's row came from two nodes")
             for name, a in first.rows.items():
-                for p in found:
+                for p in merged:
                     _check_alike(f"rows {name!r}", p.rows[name], a.shape[1:], a.dtype)
-                rows[name] = np.concatenate([p.rows[name] for p in found])[order]
-        return cls(sum(p.n_users for p in found), sums, keyed, rows, ids)
+                rows[name] = np.concatenate([p.rows[name] for p in merged])[order]
+        return cls(sum(p.n_users for p in merged), sums, keyed, rows, ids)
 
 
 def _check_alike(what: str, a: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -328,14 +328,14 @@ class Query(metaclass=PlainArguments):
     def check_summary(self, summary: Summary) -> None:
         """Raise WireError unless an honest node with that many users could send the summary."""
         bounds = self.bounds(summary.n_users)
-        found: dict[tuple[str, str], Array] = {("sums", k): v for k, v in summary.sums.items()}
-        found |= {("keyed", k): v.values for k, v in summary.keyed.items()}
-        found |= {("rows", k): v for k, v in summary.rows.items()}
+        arrays: dict[tuple[str, str], Array] = {("sums", k): v for k, v in summary.sums.items()}
+        arrays |= {("keyed", k): v.values for k, v in summary.keyed.items()}
+        arrays |= {("rows", k): v for k, v in summary.rows.items()}
         expected = {(limits.part, name) for name, limits in bounds.items()}
-        if found.keys() != expected:
-            raise WireError(f"a summary of {sorted(expected)} is expected, got {sorted(found)}")
+        if arrays.keys() != expected:
+            raise WireError(f"a summary of {sorted(expected)} is expected, got {sorted(arrays)}")
         for name, limits in bounds.items():
-            a = found[limits.part, name]
+            a = arrays[limits.part, name]
             limits.check(name, a)
             if a.dtype.itemsize != 8:  # parts of one kind add up
                 raise WireError(f"{name!r} has dtype {a.dtype}, expected 64 bits")
@@ -395,8 +395,8 @@ class LocalQuery(Query):
 def only_array(report: Report, name: str) -> Array:
     """Return the one array of a report; WireError if there is another or none."""
     if report.arrays.keys() != {name} or report.ragged:
-        found = [*report.arrays, *report.ragged]
-        raise WireError(f"a report of {name!r} is expected, got {found}")
+        names = [*report.arrays, *report.ragged]
+        raise WireError(f"a report of {name!r} is expected, got {names}")
     return report.arrays[name]
 
 

@@ -66,9 +66,11 @@ class Shuffled(Query):
                 f"the reports of {self.query.label!r} are read with their users' ids, which a "
                 "shuffler takes off"
             )
-        kept = [name for name, x in self.query.bounds(1).items() if x.part != "sums"]
-        if kept:
-            raise ValueError(f"{self.query.label!r} keeps {kept[0]!r} user by user, not as a sum")
+        unsummed = [name for name, x in self.query.bounds(1).items() if x.part != "sums"]
+        if unsummed:
+            raise ValueError(
+                f"{self.query.label!r} keeps {unsummed[0]!r} user by user, not as a sum"
+            )
         if not 0 < self.delta < 1:
             raise ValueError(f"shuffling needs a delta in (0, 1), got {self.delta}")
         check_integer("least", self.least)

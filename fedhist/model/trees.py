@@ -56,11 +56,11 @@ class Tree:
             for index in here:
                 if (level, index) not in parts:
                     continue  # its neighbour took it along
-                found = parts.pop((level, index))
+                joined = parts.pop((level, index))
                 other = parts.pop((level, index ^ 1), None)
                 if other is not None:  # the smaller index comes first
-                    found = Summary.merge([found, other])
-                parts[level + 1, index >> 1] = found
+                    joined = Summary.merge([joined, other])
+                parts[level + 1, index >> 1] = joined
             level += 1
         only = next(iter(parts.values()), None)
         return only if only is not None and only.linear else Summary.merge(parts.values())

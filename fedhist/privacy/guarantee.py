@@ -271,8 +271,8 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     centre = math.log(max((epsilon - rho) / (2 * rho), 1e-3))
     from scipy.optimize import minimize_scalar
 
-    found = minimize_scalar(log_delta, bounds=(centre - 12, centre + 12), method="bounded")
-    return math.exp(min(0.0, float(found.fun)))
+    least = minimize_scalar(log_delta, bounds=(centre - 12, centre + 12), method="bounded")
+    return math.exp(min(0.0, float(least.fun)))
 
 
 @lru_cache(maxsize=4096)

@@ -118,9 +118,9 @@ def seeded_gaussian(rng: np.random.Generator, shape: Shape, std: float) -> NDArr
         missing = len(out) - filled
         y = seeded_laplace(rng, (2 * missing + 16,), float(t))
         exponent = ((np.abs(y) - std * (std / t)) / std) ** 2 / 2
-        kept = y[rng.standard_exponential(len(y)) > exponent][:missing]
-        out[filled : filled + len(kept)] = kept
-        filled += len(kept)
+        accepted = y[rng.standard_exponential(len(y)) > exponent][:missing]
+        out[filled : filled + len(accepted)] = accepted
+        filled += len(accepted)
     return out.reshape(shape)
 
 

@@ -171,12 +171,12 @@ def shuffled_delta(n: int, local: float, epsilon: float, hiding: Hiding = Hiding
     if epsilon >= local:
         return 0.0
     odds = math.exp(-local)
-    found = [1.0, clone_delta(n, odds, local, epsilon)]
+    bounds = [1.0, clone_delta(n, odds, local, epsilon)]
     if hiding.mixes:
-        found.append(clone_delta(n, 2 * odds / (1 + odds), local, epsilon))
+        bounds.append(clone_delta(n, 2 * odds / (1 + odds), local, epsilon))
     if hiding.distances and local <= MOST_LOCAL:
-        found.append(max(_by_distance(n, t, local, epsilon) for t in hiding.distances))
-    return min(found)
+        bounds.append(max(_by_distance(n, t, local, epsilon) for t in hiding.distances))
+    return min(bounds)
 
 
 def _by_distance(n: int, distance: float, local: float, epsilon: float) -> float:

@@ -54,12 +54,12 @@ class Attempt(Generic[K]):
 def read_state(state: bytes, kind: type[K], terms: Terms) -> K:
     """Read an :meth:`Attempt.state`; SecaggError if it is damaged or of other terms."""
     try:
-        kept = msgspec.msgpack.decode(state, type=kind)
+        restored = msgspec.msgpack.decode(state, type=kind)
     except msgspec.MsgspecError as e:
         raise SecaggError(f"the state of an attempt cannot be read: {e}") from None
-    if kept.terms != terms.fingerprint:
+    if restored.terms != terms.fingerprint:
         raise SecaggError("the state of an attempt is of other terms")
-    return kept
+    return restored
 
 
 class Distinct:
@@ -104,9 +104,9 @@ class Roster:
             {i: row.tobytes() for i, row in zip(nodes, keys, strict=True)},
             {i: row.tobytes() for i, row in zip(nodes, signed, strict=True)},
         )
-        seen = Distinct()
+        distinct = Distinct()
         for node, row in roster.keys.items():
-            seen.add(node, row)
+            distinct.add(node, row)
         return roster
 
     def enc(self, node: int) -> bytes:
@@ -129,13 +129,13 @@ class Roster:
         ``besides`` is the node that asks, which knows its own keys, and ``own`` its owner's public
         key, which signs for no other node; it is empty if that signs nothing.
         """
-        seen = {own: besides}
+        holders = {own: besides}
         for node, keys in self.keys.items():
             if node == besides:
                 continue
             owner = k.signer_of((self.signed or {}).get(node, b""), session, digest, node, keys)
             if owner not in peers:
                 raise Refused(f"node {node} is signed for by nobody among the peers")
-            if owner in seen:
-                raise Refused(f"nodes {seen[owner]} and {node} are signed for by one owner")
-            seen[owner] = node
+            if owner in holders:
+                raise Refused(f"nodes {holders[owner]} and {node} are signed for by one owner")
+            holders[owner] = node

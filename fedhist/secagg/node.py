@@ -82,9 +82,9 @@ class NodeAttempt(Attempt[_State]):
     @classmethod
     def resume(cls, state: bytes, terms: Terms, **settings: Any) -> NodeAttempt:
         """Return the attempt of a :meth:`state`, under the same terms and settings."""
-        kept = read_state(state, _State, terms)
-        attempt = cls(terms, kept.node, **settings)
-        attempt._state = kept
+        restored = read_state(state, _State, terms)
+        attempt = cls(terms, restored.node, **settings)
+        attempt._state = restored
         return attempt
 
     @property

@@ -57,9 +57,9 @@ class ServerAttempt(Attempt[_State]):
     @classmethod
     def resume(cls, state: bytes, terms: Terms) -> ServerAttempt:
         """Return the attempt of a :meth:`state`."""
-        kept = read_state(state, _State, terms)
-        attempt = cls(terms, kept.nonce)
-        attempt._state = kept
+        restored = read_state(state, _State, terms)
+        attempt = cls(terms, restored.nonce)
+        attempt._state = restored
         return attempt
 
     @property
@@ -116,13 +116,13 @@ class ServerAttempt(Attempt[_State]):
     def take_keys(self, answers: Answers) -> dict[int, Message]:
         """Take round 1, return the messages of round 2: the roster, to all in it."""
         self._turn("keys")
-        state, seen = self._state, Distinct()
+        state, distinct = self._state, Distinct()
         for node, fields in self._usable("keys", range(self.terms.parties), answers):
             keys, signed = fields["keys"].tobytes(), fields["signed"].tobytes()
             try:
                 if len(signed) not in (0, KEYS):
                     raise Refused(f"a signature and its key have {KEYS} bytes, got {len(signed)}")
-                seen.add(node, keys)
+                distinct.add(node, keys)
             except Refused as e:
                 self.refused[node] = str(e)
                 continue

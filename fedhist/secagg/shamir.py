@@ -26,12 +26,12 @@ Entropy = Callable[[int], bytes]
 def draw(count: int, entropy: Entropy, prime: int = PRIME) -> list[int]:
     """Draw uniform elements of the field, by rejection."""
     size, top = (prime.bit_length() + 7) // 8, (1 << prime.bit_length()) - 1
-    found: list[int] = []
-    while len(found) < count:
-        block = entropy(size * (count - len(found)))
+    elements: list[int] = []
+    while len(elements) < count:
+        block = entropy(size * (count - len(elements)))
         words = (block[at : at + size] for at in range(0, len(block), size))
-        found += [x for word in words if (x := int.from_bytes(word, "little") & top) < prime]
-    return found
+        elements += [x for word in words if (x := int.from_bytes(word, "little") & top) < prime]
+    return elements
 
 
 def split(

@@ -198,19 +198,19 @@ def _framed(data: Any) -> Any:
 def ids_of_rows(rows: pl.LazyFrame, *, user: str) -> Words:
     """Return the ids of all users whom a column names, increasing; PopulationError for none."""
     who, _ = named(user, rows.collect_schema()[user])
-    found = collected(rows.select(id=user_ids(who.drop_nulls())).unique().sort("id"))
-    if not len(found):
+    ids = collected(rows.select(id=user_ids(who.drop_nulls())).unique().sort("id"))
+    if not len(ids):
         raise PopulationError("no rows: there is not a single user")
-    return found["id"].to_numpy()
+    return ids["id"].to_numpy()
 
 
 def user_ids(names: pl.Expr, key: int = USER_ID_KEY) -> pl.Expr:
     """Hash the names of users to their ids, or by another key, uint64."""
 
     def hashed(some: pl.Series) -> pl.Series:
-        found, data = utf8(some)
+        ends, data = utf8(some)
         ids = np.empty(len(some), dtype=np.uint64)
-        hash_bytes_kernel(found, data, np.uint64(key), ids)
+        hash_bytes_kernel(ends, data, np.uint64(key), ids)
         return pl.Series(ids)
 
     return names.map_batches(hashed, return_dtype=pl.UInt64, is_elementwise=True)

@@ -230,11 +230,11 @@ def add_up(parts: Sequence[tuple[Keys, Array]]) -> tuple[Keys, Array]:
     Of at least one part. Values are (number of keys, ...), of one shape and dtype in all parts;
     those that are returned are new, and the keys in byte order.
     """
-    found = [*parts, (Keys.of(()), parts[0][1][:0])] if len(parts) == 1 else list(parts)
-    while len(found) > 1:
-        pairs = zip(found[::2], found[1::2], strict=False)
-        found = [_added(*pair) for pair in pairs] + found[len(found) & ~1 :]
-    return found[0]
+    sums = [*parts, (Keys.of(()), parts[0][1][:0])] if len(parts) == 1 else list(parts)
+    while len(sums) > 1:
+        pairs = zip(sums[::2], sums[1::2], strict=False)
+        sums = [_added(*pair) for pair in pairs] + sums[len(sums) & ~1 :]
+    return sums[0]
 
 
 def _added(a: tuple[Keys, Array], b: tuple[Keys, Array]) -> tuple[Keys, Array]:

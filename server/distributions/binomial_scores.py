@@ -293,7 +293,7 @@ def _records(grid: BinomialGrid, c: float) -> tuple[Integers, Integers, Floats]:
     """Scan outward to larger p: hypothesis, crossing and H_k(W_jk) of every record maximum."""
     d = len(grid)
     record = np.full(d, -1.0)  # below 0: a rival with p = 1 has no mass below m, and counts
-    found: list[tuple[Integers, Integers, Floats]] = []
+    cells: list[tuple[Integers, Integers, Floats]] = []
     active = np.arange(d)
     for offset in range(1, d):
         active = active[active + offset < d]
@@ -306,6 +306,6 @@ def _records(grid: BinomialGrid, c: float) -> tuple[Integers, Integers, Floats]:
         theirs = grid.below(rival, t)
         new = (grid.below(active, t) - theirs > 2 * c) & (theirs > record[active])
         record[active[new]] = theirs[new]
-        found.append((active[new], t[new], theirs[new]))
-    j, t, mass = (np.concatenate(x) for x in zip(*found, strict=True))
+        cells.append((active[new], t[new], theirs[new]))
+    j, t, mass = (np.concatenate(x) for x in zip(*cells, strict=True))
     return j, t, mass

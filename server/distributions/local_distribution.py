@@ -219,8 +219,8 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
             return (yield from self._stages())
         if not self.plan.feasible:
             return Estimate.refused(self.too_few(self.n_folds, 1.0))
-        found = yield from self.ask(HadamardRows(self.domain), self.plan)
-        return self._conclude(found)
+        rows = yield from self.ask(HadamardRows(self.domain), self.plan)
+        return self._conclude(rows)
 
     def _stages(self) -> Script:
         plan, k = self.centred_plan, len(self.domain)
@@ -230,7 +230,7 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
                 f"{self.n_users} users are too few at epsilon = {self.epsilon:g}: the uniform "
                 f"distribution is the better estimate; at least {least} are needed"
             )
-        found = yield from centred_mean(
+        centre = yield from centred_mean(
             CentredShares(self.domain),
             plan,
             epsilon=self.epsilon,
@@ -240,15 +240,15 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
             if self.opens_with_an_item
             else None,
         )
-        if isinstance(found, Estimate):
-            return found
-        p = from_sum_zero(found.value) + 1 / k
+        if isinstance(centre, Estimate):
+            return centre
+        p = from_sum_zero(centre.value) + 1 / k
         return Estimate.ok(
             project_simplex(p) if self.project else p,
-            stderr=np.full(k, math.sqrt(found.error / k)),
+            stderr=np.full(k, math.sqrt(centre.error / k)),
             keys=self.domain,
-            public=found.public | {"clipping": found.clipping},
-            warnings=found.warnings,
+            public=centre.public | {"clipping": centre.clipping},
+            warnings=centre.warnings,
         )
 
     def _item_query(self, cohort: Cohort | None = None) -> OracleReports:

@@ -117,13 +117,15 @@ class BallSampler(Sampler):
             # a uniform point of the ball: a random direction at distance R U^(1/d)
             length = np.sqrt(np.einsum("ij,ij->i", g, g) + tail)
             scale = self.radius * rng.random(len(made)) ** (1 / d) / length
-            kept = bucket & (coin < self.buckets.acceptance)
-            kept[made] = coin[made] < self.buckets.accept(self._count(small, owner, scale, g, tail))
-            first = int(np.argmax(kept))
+            accepted = bucket & (coin < self.buckets.acceptance)
+            accepted[made] = coin[made] < self.buckets.accept(
+                self._count(small, owner, scale, g, tail)
+            )
+            first = int(np.argmax(accepted))
             b = int(np.searchsorted(made, first)) % max(1, len(made))
             if kind is None and len(made):  # any proposal at first: a bucket takes as long
                 proposal = int(owner[b]), float(scale[b]), g[b].copy(), float(tail[b])
-            if kind is None and kept[first]:
+            if kind is None and accepted[first]:
                 kind = FIRST_BUCKET if bucket[first] else POINT
         point = np.zeros(d) if proposal is None else self._point(rng, basis, *proposal)
         out = np.zeros(d + 1)

@@ -222,7 +222,7 @@ class Mean(TwoModes, InRange, FoldProtocol):
         # in one dimension users outside often lie on one side: at most .1, .2 and .3 of them had
         # .92, .93 and .94 of the root error of version 0.3 on 288 settings, and .97, 1.05 and 1.07
         # of it for users Beta(.6, 5.4)
-        found = yield from centred_mean(
+        centre = yield from centred_mean(
             part,
             plan,
             epsilon=self.epsilon,
@@ -231,13 +231,13 @@ class Mean(TwoModes, InRange, FoldProtocol):
             clip_mass=0.1,
             kind=self.kind,
         )
-        if isinstance(found, Estimate):
-            return found
+        if isinstance(centre, Estimate):
+            return centre
         return Estimate.ok(
-            part.middle + inside(found.value),
-            stderr=np.full(1, found.stderr),
-            public=found.public | {"clipping": found.clipping},
-            warnings=found.warnings,
+            part.middle + inside(centre.value),
+            stderr=np.full(1, centre.stderr),
+            public=centre.public | {"clipping": centre.clipping},
+            warnings=centre.warnings,
         )
 
     def _by_stages(

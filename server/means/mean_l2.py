@@ -204,20 +204,20 @@ class MeanL2(FoldMean):
                 f"{self.n_users} users are too few at epsilon = {self.epsilon:g}: the centre of "
                 f"the ball is the better estimate; at least {self._least_users()} are needed"
             )
-        found = yield from centred_mean(
+        centre = yield from centred_mean(
             self.part,
             self.centred_plan,
             epsilon=self.epsilon,
             salt=self.salt,
             project=self.project,
         )
-        if isinstance(found, Estimate):
-            return found
+        if isinstance(centre, Estimate):
+            return centre
         return Estimate.ok(
-            self.project(found.value),
-            stderr=np.full(self.dimension, found.stderr),
-            public=found.public | {"clipping": found.clipping},
-            warnings=found.warnings,
+            self.project(centre.value),
+            stderr=np.full(self.dimension, centre.stderr),
+            public=centre.public | {"clipping": centre.clipping},
+            warnings=centre.warnings,
         )
 
     @property

@@ -71,11 +71,11 @@ class FoldMean(TwoModes, MeanTarget, FoldProtocol):
                 f"{self.epsilon:g}: the midpoint of the range is the better estimate; at least "
                 f"{self._least_users()} are needed"
             )
-        found = yield from self.ask(functional, self.plan)
-        if found.value is None or found.stderr is None:
-            return found
-        value, stderr = self.conclude(found.value, found.stderr)
-        return replace(found, value=value, stderr=stderr)
+        centre = yield from self.ask(functional, self.plan)
+        if centre.value is None or centre.stderr is None:
+            return centre
+        value, stderr = self.conclude(centre.value, centre.stderr)
+        return replace(centre, value=value, stderr=stderr)
 
     @property
     def empty_record(self) -> str:

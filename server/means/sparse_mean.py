@@ -341,7 +341,7 @@ class SparseMean(FoldMean):
         public = {"share_select": share, "selected": float(len(columns))}
         if not len(columns):
             return _none_found(self.dimension, public)
-        found = yield from centred_mean(
+        centre = yield from centred_mean(
             BoxMean(self.dimension, float(self.radius), columns),
             self.vector_plan(len(columns), 1 - share),
             epsilon=float(self.epsilon),
@@ -349,17 +349,17 @@ class SparseMean(FoldMean):
             lo=share,
             project=self._into_box,
         )
-        if isinstance(found, Estimate):
-            return found
-        public |= found.public
+        if isinstance(centre, Estimate):
+            return centre
+        public |= centre.public
         value, stderr = np.zeros((2, self.dimension))
         sure = np.abs(z[columns]) >= self.level
-        kept = keep_largest(found.value, found.stderr, self.sparsity, sure)
+        kept = keep_largest(centre.value, centre.stderr, self.sparsity, sure)
         value[columns] = self._into_box(kept)
         if not value.any():
-            return _none_found(self.dimension, public, found.warnings)
-        stderr[value != 0] = math.sqrt(found.error / len(columns))
-        return Estimate.ok(value, stderr=stderr, public=public, warnings=found.warnings)
+            return _none_found(self.dimension, public, centre.warnings)
+        stderr[value != 0] = math.sqrt(centre.error / len(columns))
+        return Estimate.ok(value, stderr=stderr, public=public, warnings=centre.warnings)
 
     def _find(self) -> Generator[Query, Summary, tuple[Floats, float]]:
         """Ask where the users lean: (d,) scores in standard deviations, and the share asked."""
@@ -569,8 +569,8 @@ def keep_largest(
     size = np.abs(value)
     good = (size >= np.asarray(stderr) * math.sqrt(2 * math.log(2 * len(value)))) | sure
     out = np.zeros_like(value)
-    kept = pick_support(np.where(good, size, -1.0), sparsity, 0.0)
-    out[kept] = value[kept]
+    support = pick_support(np.where(good, size, -1.0), sparsity, 0.0)
+    out[support] = value[support]
     return out
 
 

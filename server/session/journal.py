@@ -217,8 +217,8 @@ class Journal:
     def _drawn_from(self, index: int) -> bool:
         """Whether a release follows the exact summary of a round."""
         kinds = [line["kind"] for line in self._lines]
-        found = self.find("exact", index)
-        return found is not None and "release" in kinds[self._lines.index(found) :]
+        entry = self.find("exact", index)
+        return entry is not None and "release" in kinds[self._lines.index(entry) :]
 
     def _settled(self, index: int) -> bool:
         """Whether everything drawn from the answer of a round is written."""

@@ -110,11 +110,11 @@ def pack_keyed(keys: Keys, values: NDArray[np.generic], keep: NDArray[np.bool_])
 
     The head is two int64: the number of keys, and 1 if the values are float64 (0: int64).
     """
-    kept = Keys.of([keys[int(i)] for i in np.flatnonzero(keep)])
+    released = Keys.of([keys[int(i)] for i in np.flatnonzero(keep)])
     real = values.dtype.kind == "f"
-    head = np.array([len(kept), real], dtype="<i8")
-    parts = [head, kept.offsets.astype("<i8"), values[keep].astype("<f8" if real else "<i8")]
-    return np.concatenate([*(p.view(np.uint8) for p in parts), kept.data])
+    head = np.array([len(released), real], dtype="<i8")
+    parts = [head, released.offsets.astype("<i8"), values[keep].astype("<f8" if real else "<i8")]
+    return np.concatenate([*(p.view(np.uint8) for p in parts), released.data])
 
 
 def unpack_keyed(packed: Array) -> Keyed:

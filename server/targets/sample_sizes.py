@@ -86,8 +86,8 @@ def resolve_users(
 ) -> tuple[dict[str, Any], list[str]]:
     """Complete ``n_users`` and other ``public`` facts; say so where the adjacency hides n_users."""
     hidden = parameters.get("adjacency") == Adjacency.ADD_REMOVE_USER.value
-    seen = ["n_users is the number of the users"] * (hidden and "n_users" not in parameters)
-    return {"n_users": len(users), **public, **parameters}, seen
+    reads = ["n_users is the number of the users"] * (hidden and "n_users" not in parameters)
+    return {"n_users": len(users), **public, **parameters}, reads
 
 
 def resolve_sizes(

@@ -163,12 +163,12 @@ def two_point_bound(sizes: Sizes, epsilon: float, points: TwoPoints, power: int 
         of_one = information(epsilon, points.distance_of(float(T)), T * points.divergence)
         total += users * of_one
     shared = overlap(total)
-    seen = 1.0 if math.isinf(epsilon) else math.tanh(epsilon / 2)
+    advantage = 1.0 if math.isinf(epsilon) else math.tanh(epsilon / 2)
     spread = np.sqrt(points.variance * sizes.average_share)
     if power == 1:
-        return max(0.0, float((points.distance * shared - seen * spread).max()))
-    apart = np.maximum(0.0, points.distance * np.sqrt(shared) - seen * spread)
-    return float((apart**2 + (1 - seen**2) * spread**2).max())
+        return max(0.0, float((points.distance * shared - advantage * spread).max()))
+    apart = np.maximum(0.0, points.distance * np.sqrt(shared) - advantage * spread)
+    return float((apart**2 + (1 - advantage**2) * spread**2).max())
 
 
 def packing_bound(n: float, epsilon: float, axes: Sequence[float], box: bool = False) -> float:

@@ -108,10 +108,10 @@ def read_adversaries(tables: object) -> tuple[Adversary, ...]:
 
 def rows_of(tables: object) -> list[dict[str, Any]]:
     """Return the tables ``[[adversary]]`` as they are written, also of a single ``[adversary]``."""
-    found = [tables] if isinstance(tables, dict) else tables
-    if not isinstance(found, list) or not all(isinstance(t, dict) for t in found):
+    rows = [tables] if isinstance(tables, dict) else tables
+    if not isinstance(rows, list) or not all(isinstance(t, dict) for t in rows):
         raise ValueError(f"adversary must be tables ([[adversary]]), got {tables!r}")
-    return found
+    return rows
 
 
 def override_adversary(tables: dict[str, Any], name: str, value: object) -> None:

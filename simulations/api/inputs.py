@@ -164,8 +164,8 @@ def _spec_table(data: Mapping[str, Any] | PopulationSpec) -> dict[str, Any]:
         return {"kind": data.kind} | {k: plain(k, v) for k, v in table.items() if v is not None}
     if "kind" not in data:
         raise ValueError(f"data as a dict is a table [population] and needs a kind, got {data!r}")
-    found = plain("data", data)
-    return dict(found)
+    frame = plain("data", data)
+    return dict(frame)
 
 
 def _users_of_frame(data: Any, columns: Mapping[str, Any]) -> tuple[Users, dict[str, int]]:
@@ -224,18 +224,18 @@ def takes(*tables: type) -> Callable[[F], F]:
 
     def named(function: F) -> F:
         own = inspect.signature(function)
-        kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        there = {p.name for p in kept}
+        parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        there = {p.name for p in parameters}
         hinted = {f.name: hints(t)[f.name] for t in tables for f in fields(t)}
         empty: Any = inspect.Parameter.empty
         known = {k: empty if h is Any else expected(h) for k, h in hinted.items()}
         known |= dict.fromkeys(SHARED, empty)
-        kept += [
+        parameters += [
             inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=h)
             for n, h in known.items()
             if n not in there
         ]
-        function.__signature__ = own.replace(parameters=kept)  # type: ignore[attr-defined]
+        function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
         return function
 
     return named

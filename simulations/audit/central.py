@@ -90,11 +90,11 @@ def _audit_view(
     case.note = "values are looked at on a grid of 2^-20"
     if not _suspicious((one, other), case.claim, quiet):
         n = quiet
-    found = certify((one, other), case, n)
-    if found.witness is None:
-        return found
-    event = found.witness.event.replace(" of message 1", "")  # there is no message: it is a run
-    return replace(found, witness=replace(found.witness, event=event))
+    certified = certify((one, other), case, n)
+    if certified.witness is None:
+        return certified
+    event = certified.witness.event.replace(" of message 1", "")  # there is no message: it is a run
+    return replace(certified, witness=replace(certified.witness, event=event))
 
 
 def _suspicious(pair: Pair, claim: tuple[float, float], n: int) -> bool:

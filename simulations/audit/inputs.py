@@ -73,17 +73,17 @@ class ItemSpace(Space):
         """Nothing, one item, many of one, all, half of them, one outside, real and random ones."""
         k = len(self.vocabulary) - 1
         first, middle, last, outside = 0, k // 2, max(k - 1, 0), k
-        found: list[Record] = [{}, {outside: 1}]
-        found += [{j: c} for j in dict.fromkeys((first, middle, last)) for c in (1, _MANY)]
-        found += [{first: 1, outside: 1}, {first: 1, last: 1}, {first: 2}]
-        found += [{j: c for j in range(k)} for c in (1, _MANY)]
-        found += [{j: 1 for j in range(k // 2)}, {j: 1 for j in range(k // 2, k)}]
+        records: list[Record] = [{}, {outside: 1}]
+        records += [{j: c} for j in dict.fromkeys((first, middle, last)) for c in (1, _MANY)]
+        records += [{first: 1, outside: 1}, {first: 1, last: 1}, {first: 2}]
+        records += [{j: c for j in range(k)} for c in (1, _MANY)]
+        records += [{j: 1 for j in range(k // 2)}, {j: 1 for j in range(k // 2, k)}]
         picked = rng.permutation(len(self.seen))[:4]
-        found += [self.seen[i] for i in picked.tolist()]
+        records += [self.seen[i] for i in picked.tolist()]
         for _ in range(2):
             some = rng.permutation(k)[: 1 + int(rng.integers(max(k, 1)))]
-            found.append({int(j): int(rng.integers(1, 20)) for j in some})
-        return found
+            records.append({int(j): int(rng.integers(1, 20)) for j in some})
+        return records
 
     def far_apart(self, *, single: bool) -> tuple[Record, Record]:
         """Return the item that most hold; and the rarest, with one that nobody else holds."""
@@ -148,24 +148,24 @@ class SampleSpace(Space):
         levels = [self.low, self.high, middle, 0.0, HUGE, -HUGE, math.inf, math.nan]
         if d == 1:
             levels += np.linspace(self.low, self.high, 9)[1:-1].tolist()
-        found = [np.full((t, d), x) for x in levels]
+        records = [np.full((t, d), x) for x in levels]
         if d > 1:
             for j in range(d) if d <= 8 else (0, d // 2, d - 1):
                 for x in (self.low, self.high):
                     row = np.full(d, 0.0)
                     row[j] = x
-                    found.append(np.tile(row, (t, 1)))
+                    records.append(np.tile(row, (t, 1)))
         if not self.single:
             mixed = np.full((t, d), self.low)
             mixed[::2] = self.high
             lone = np.zeros((t, d))
             lone[0] = HUGE
             longer = np.full((4 * t, d), self.high)
-            found += [np.zeros((0, d)), mixed, lone, longer, np.full((1, d), self.high)]
+            records += [np.zeros((0, d)), mixed, lone, longer, np.full((1, d), self.high)]
         picked = rng.permutation(len(self.seen))[:4]
-        found += [self.seen[i][:1] if self.single else self.seen[i] for i in picked.tolist()]
-        found += [np.tile(rng.uniform(self.low, self.high, d), (t, 1)) for _ in range(3)]
-        return found
+        records += [self.seen[i][:1] if self.single else self.seen[i] for i in picked.tolist()]
+        records += [np.tile(rng.uniform(self.low, self.high, d), (t, 1)) for _ in range(3)]
+        return records
 
     def far_apart(self, *, single: bool) -> tuple[Record, Record]:
         """Return all samples at the low end of the range, or at the high one."""

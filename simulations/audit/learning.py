@@ -97,7 +97,7 @@ def best_event(
     epsilon; negative: for the largest epsilon at ``delta``; ``ranking``: pair of (size,) float64,
     optional, counts from other draws to rank by: by the same draws, the default, chance wins.
     """
-    found: list[Event] = []
+    events: list[Event] = []
     for first in (True, False):
         c, o = counts if first else counts[::-1]
         rank_c, rank_o = (ranking or counts) if first else (ranking or counts)[::-1]
@@ -110,8 +110,8 @@ def best_event(
         values = (order[: k + 1], order[k : k + 1], slice(0, k + 1), slice(len(c) - 1 - k, None))
         chosen = np.zeros(len(c), dtype=bool)
         chosen[values[way]] = True
-        found.append(Event(feature, chosen, first, float(bound[best])))
-    return max(found, key=lambda e: e.bound)
+        events.append(Event(feature, chosen, first, float(bound[best])))
+    return max(events, key=lambda e: e.bound)
 
 
 def best_of(
@@ -183,28 +183,28 @@ def _pool(part: Entry | Score, classes: Sequence[Answer]) -> Floats:
 
 def _top_entries(classes: Sequence[Answer]) -> list[Entry]:
     """Rank numbers by how far their means, or their spreads, lie apart."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for r, report in enumerate(classes[0]):
         for name, a in sorted(report.arrays.items()):
             if a.dtype.kind in "biuf" and not (a.dtype == np.uint64 and a.ndim > 1):
                 width = int(np.prod(a.shape[1:], dtype=np.int64))
-                found += [Entry(r, name, j) for j in _columns(a, min(width, MOST_ENTRIES))]
+                entries += [Entry(r, name, j) for j in _columns(a, min(width, MOST_ENTRIES))]
         numeric = [n for n, v in sorted(report.ragged.items()) if v.dtype.kind in "biuf"]
-        found += [Entry(r, name, None, ragged=True) for name in numeric]
+        entries += [Entry(r, name, None, ragged=True) for name in numeric]
     scores = []
-    for entry in found:
+    for entry in entries:
         columns = [np.nan_to_num(entry.of(a).astype(np.float64)) for a in classes]
         scale = max(float(np.median(np.abs(np.concatenate([c[:256] for c in columns])))), 1e-150)
         squashed = [np.tanh(np.clip(c / scale, -9, 9)) for c in columns]
         means = [s.mean() for s in squashed]
         spreads = [np.abs(s).mean() for s in squashed]
         scores.append(max(np.std(means), np.std(spreads)))
-    return [found[i] for i in np.argsort(-np.array(scores), kind="stable").tolist()]
+    return [entries[i] for i in np.argsort(-np.array(scores), kind="stable").tolist()]
 
 
 def _top_bits(classes: Sequence[Answer]) -> list[Bit]:
     """Rank bits of unsigned integers by how far their means lie apart."""
-    found: list[Bit] = []
+    bits: list[Bit] = []
     scores: list[float] = []
     for r, report in enumerate(classes[0]):
         for name, a in sorted(report.arrays.items()):
@@ -214,10 +214,10 @@ def _top_bits(classes: Sequence[Answer]) -> list[Bit]:
             width = min(int(np.prod(a.shape[1:], dtype=np.int64)), MOST_BITS // lanes)
             means = np.stack([_bit_means(c[r].arrays[name], width) for c in classes])
             places = product(_columns(a, width), range(lanes))
-            found += [Bit(r, name, column, shift) for column, shift in places]
+            bits += [Bit(r, name, column, shift) for column, shift in places]
             scores += means.std(axis=0).tolist()
     order = np.argsort(-np.array(scores), kind="stable").tolist()
-    return [found[i] for i in order if scores[i] > 0]
+    return [bits[i] for i in order if scores[i] > 0]
 
 
 def _columns(a: NDArray[Any], width: int) -> Sequence[int | None]:

@@ -200,19 +200,19 @@ class Runs:
 
     def ask(self, query: Query, digest: str, seed: int) -> Summary:
         """Answer for the whole population, from memory where the answer is no random one."""
-        kept = self._answers.get(digest)
-        if kept is None:
+        stored = self._answers.get(digest)
+        if stored is None:
             drawn: list[Words] = []
 
             def streams(batch: Users) -> Streams:
                 key = self.seed ^ seed  # fresh in every run
                 return Watched(SeededStreams(batch.ids, key, digest), drawn)
 
-            kept = query.answer_folded(self.users.select(query.cohort), streams)
+            stored = query.answer_folded(self.users.select(query.cohort), streams)
             if drawn or len(self._answers) >= MOST_KEPT:
-                return kept
-            self._answers[digest] = kept
-        return _copy(kept)
+                return stored
+            self._answers[digest] = stored
+        return _copy(stored)
 
     def views(self, layout: Layout, seeds: Words) -> Views:
         """Tabulate one run for each seed; the same seeds again cost nothing."""

@@ -48,26 +48,26 @@ def audit_structure(protocol: Protocol, settings: Settings) -> Iterator[Finding]
     claim = (guarantee.epsilon, guarantee.delta)
     asked = asked_of(protocol, users, settings.seed)
     end = asked.end
-    found: list[tuple[Kind, str, Witness]] = []
+    findings: list[tuple[Kind, str, Witness]] = []
     if isinstance(end, Estimate) and end.status not in get_args(Status):
         event = f"the run ends with the unknown status {end.status!r}"
-        found.append(("structural", protocol.name, _any(event)))
+        findings.append(("structural", protocol.name, _any(event)))
     if isinstance(end, BudgetExceeded):
         why = "cohorts overlap, or one is asked again; " * (guarantee.trust is Trust.LOCAL)
         event = f"{why}the run's own ledger stops it: {end}"
-        found.append(("structural", protocol.name, _any(event)))
+        findings.append(("structural", protocol.name, _any(event)))
     single = guarantee.unit == "item"
     for query in kinds_of(asked.queries):
         subject = f"{protocol.name}: {query.wire_name}"
-        found += [("structural", subject, w) for w in _secrets(query)]
+        findings += [("structural", subject, w) for w in _secrets(query)]
         if query.trust in (Trust.LOCAL, Trust.SHUFFLE):
             space = space_of([query], users, single=single)
-            found += [(k, subject, w) for k, w in _answers(query, users, space, settings.seed)]
-    if not found:
+            findings += [(k, subject, w) for k, w in _answers(query, users, space, settings.seed)]
+    if not findings:
         note = "fields, answers, their repetition and length, cohorts, the end of the run"
         case = Case(protocol.name, claim, settings, "structural", note, started)
         yield case.found(0.0, 1.0)
-    for kind, subject, witness in found:
+    for kind, subject, witness in findings:
         yield Case(subject, claim, settings, kind, "", started).found(math.inf, 1.0, witness)
 
 
@@ -156,9 +156,9 @@ def _echoes(query: Query, users: Users, seed: int, digest: str) -> Iterator[Witn
     words it was made with lets the server undo it.
     """
     batch = users.select(query.cohort).slice(0, _ECHO_USERS)
-    seen: list[Words] = []
-    report = query.answer(batch, Watched(SeededStreams(batch.ids, seed, digest), seen))
-    drawn = np.unique(np.concatenate(seen)) if seen else np.zeros(0, dtype=np.uint64)
+    words: list[Words] = []
+    report = query.answer(batch, Watched(SeededStreams(batch.ids, seed, digest), words))
+    drawn = np.unique(np.concatenate(words)) if words else np.zeros(0, dtype=np.uint64)
     parts = {**report.arrays, **report.ragged}
     for name, a in parts.items():
         if a.dtype.itemsize != 8 or not a.size or len(parts) == 1:

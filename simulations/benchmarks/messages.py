@@ -74,17 +74,17 @@ def measure(*, quick: bool = False) -> Result:
     load_builtin()
     users = shoppers(n_nodes, D, DRAWS)
     few = population("zipf", **flower_population(n_flower)).load().users
-    found: dict[str, list[float]] = {"ray": [], "flower": [], "calls": []}
+    seconds: dict[str, list[float]] = {"ray": [], "flower": [], "calls": []}
     for _ in range(turns):
-        found["ray"].append(_of_rounds(on_ray(users, rounds), n_nodes))
-        found["calls"].append(float(np.median(calls(users, rounds)[1:])) / n_nodes)
-        found["flower"].append(_of_rounds(on_flower(few, n_flower, flower_rounds), n_flower))
+        seconds["ray"].append(_of_rounds(on_ray(users, rounds), n_nodes))
+        seconds["calls"].append(float(np.median(calls(users, rounds)[1:])) / n_nodes)
+        seconds["flower"].append(_of_rounds(on_flower(few, n_flower, flower_rounds), n_flower))
     rows = (
-        Row("Ray: round trip with aggregation", "ms", scaled(found["ray"], 1e3)),
-        Row("Flower's simulation runtime, same apps", "ms", scaled(found["flower"], 1e3)),
-        Row("nodes called in this process", "ms", scaled(found["calls"], 1e3)),
-        Row("Flower's runtime / Ray", "x", ratio(found["flower"], found["ray"]), at_least=30),
-        Row("Ray / calls in this process", "x", ratio(found["ray"], found["calls"]), at_most=2),
+        Row("Ray: round trip with aggregation", "ms", scaled(seconds["ray"], 1e3)),
+        Row("Flower's simulation runtime, same apps", "ms", scaled(seconds["flower"], 1e3)),
+        Row("nodes called in this process", "ms", scaled(seconds["calls"], 1e3)),
+        Row("Flower's runtime / Ray", "x", ratio(seconds["flower"], seconds["ray"]), at_least=30),
+        Row("Ray / calls in this process", "x", ratio(seconds["ray"], seconds["calls"]), at_most=2),
     )
     notes = (
         f"Wall time per message with {WORKERS} workers: a round from making the messages to the "

@@ -89,9 +89,9 @@ def two_records(path: Path) -> tuple[Any, ...]:
     """
     form = 'two records, such as [{"tea": 2}, {"rye": 1}], or of samples [[0.5, 1.0], [-1.0]]'
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        records = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as e:
         raise ValueError(f"{path} is not JSON ({e}): it holds {form}") from None
-    if not isinstance(found, list) or len(found) != 2:
+    if not isinstance(records, list) or len(records) != 2:
         raise ValueError(f"{path} must hold a list of {form}")
-    return tuple(found)
+    return tuple(records)

@@ -73,7 +73,7 @@ def compare(
 
         try:
             with reading(study):
-                found = run_study(
+                compared = run_study(
                     loaded,
                     folder,
                     workers=tasks,
@@ -88,11 +88,11 @@ def compare(
                 soft_wrap=True,
             )
             raise terminal.Stopped(terminal.INTERRUPTED) from None
-    found.print_on(terminal.console)
+    compared.print_on(terminal.console)
     terminal.console.print(f"\nwritten to {folder} (NOT PRIVATE)", soft_wrap=True)
     if json_:
-        records = [json.loads(r.to_json()) for r in found.found.values()]
-        terminal.print_json({**found.document(), "folder": str(folder), "records": records})
-    if any(r.status == ERROR for r in found.found.values()):
+        records = [json.loads(r.to_json()) for r in compared.found.values()]
+        terminal.print_json({**compared.document(), "folder": str(folder), "records": records})
+    if any(r.status == ERROR for r in compared.found.values()):
         terminal.errors.print(f"some cells broke off: fedhist show {folder} --debug says where")
         raise typer.Exit(terminal.RUN_ERROR)

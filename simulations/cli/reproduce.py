@@ -90,8 +90,8 @@ def reproduce(
             address=address,
         )
         raise typer.Exit(terminal.RUN_ERROR if broken else terminal.NOT_REPRODUCED if failed else 0)
-    found = experiment(name)
-    request = found.request(
+    chosen = experiment(name)
+    request = chosen.request(
         population=population,
         data=data,
         columns=given,
@@ -99,12 +99,12 @@ def reproduce(
         seed=seed,
         quick=quick,
     )
-    folder = folder_of(found, request, out, force=force)  # before anything is computed
+    folder = folder_of(chosen, request, out, force=force)  # before anything is computed
     quiet_flower()
-    result = found.run(request)
+    result = chosen.run(request)
     if quick:
         result = result.unjudged()
-    done = Reproduced(found, request, result)
+    done = Reproduced(chosen, request, result)
     done.print_on(terminal.console)
     try:
         done.save(folder, force=force)

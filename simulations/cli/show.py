@@ -37,17 +37,17 @@ def show(
 
     if as_ not in KINDS:
         raise ValueError(f"--as is one of {', '.join(KINDS)}, got {as_!r}")
-    found = open_folder(folder)
+    opened = open_folder(folder)
     names = [n.strip() for n in columns.split(",")] if columns else []
     if json_:
-        terminal.print_json(found.document())
+        terminal.print_json(opened.document())
     elif as_ == "txt":
-        found.print_on(terminal.console, names)
-        if terminal.debugging() and isinstance(found, Compared):
-            for text in tracebacks(found.lines):
+        opened.print_on(terminal.console, names)
+        if terminal.debugging() and isinstance(opened, Compared):
+            for text in tracebacks(opened.lines):
                 terminal.console.print(f"\n{text}", markup=False, soft_wrap=True)
     else:
-        body = found.written(as_, names)
+        body = opened.written(as_, names)
         sys.stdout.flush()
         sys.stdout.buffer.write(body)
         sys.stdout.buffer.flush()

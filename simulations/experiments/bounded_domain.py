@@ -200,10 +200,11 @@ class Setting:
     def losses_at(self, clips: Floats) -> Floats:
         """Exact expected relative l1 loss of the release at increasing thresholds, (K,)."""
         truth = totals(self.users, self.domain)
-        kept = clipped_curve(self.users, self.domain, clips, norm=2)
+        clipped = clipped_curve(self.users, self.domain, clips, norm=2)
         laws = (NoiseLaw("gaussian", self.unit.scale * c) for c in clips)
         errors = [
-            expected_l1(law, np.maximum(truth - k, 0.0)) for law, k in zip(laws, kept, strict=True)
+            expected_l1(law, np.maximum(truth - k, 0.0))
+            for law, k in zip(laws, clipped, strict=True)
         ]
         return np.asarray(np.array(errors) / truth.sum(), dtype=np.float64)
 

@@ -136,9 +136,9 @@ class Rates:
 
 def gap_without_noise(rates: Rates, clip: int) -> float:
     """Squared error of clipping less that of debiasing, for n without end."""
-    kept = rates.clipped(clip)
-    plain = (rates.mean - kept) ** 2
-    return float(plain - (rates.mean - rate_of_mean(kept, clip)) ** 2)
+    clipped = rates.clipped(clip)
+    plain = (rates.mean - clipped) ** 2
+    return float(plain - (rates.mean - rate_of_mean(clipped, clip)) ** 2)
 
 
 def theorem_c2(rates: Rates, clip: int) -> float | None:
@@ -152,7 +152,7 @@ def theorem_c2(rates: Rates, clip: int) -> float | None:
     >>> theorem_c2(Rates(np.array([0.0, 20.0]), np.array([0.95, 0.05])), 2) is None
     True
     """
-    mean, kept = rates.mean, rates.clipped(clip)
+    mean, clipped = rates.mean, rates.clipped(clip)
     if mean > 1:
         return None
     gamma_c = 1 / (1 - float(gammainc(clip, 1.0)))
@@ -160,7 +160,7 @@ def theorem_c2(rates: Rates, clip: int) -> float | None:
     if whole_bias < NO_BIAS:
         return None
     least = mean - whole_bias - whole_bias / (gamma_c - 1)
-    alpha = (kept - least) * (gamma_c - 1) / whole_bias
+    alpha = (clipped - least) * (gamma_c - 1) / whole_bias
     if not alpha > 0:
         return None
     alpha = min(alpha, 1.0)

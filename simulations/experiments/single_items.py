@@ -63,11 +63,11 @@ def protocol_for(users: Users, settings: Any, clip: int = 0) -> PoissonCounts:
     a private choice of C ``epsilon_choice`` on top of it.
     """
     epsilon, budget = settings.epsilon, settings.epsilon_choice
-    how: dict[str, Any] = {"clip": clip, "epsilon": epsilon}
+    fields: dict[str, Any] = {"clip": clip, "epsilon": epsilon}
     if not clip:
-        how = {"epsilon": epsilon + budget, "epsilon_choice": budget, "choice": "quantile"}
-        how["clip_max"] = settings.clip_max
-    return PoissonCounts(users.vocabulary, n_users=len(users), guarded=False, **how)
+        fields = {"epsilon": epsilon + budget, "epsilon_choice": budget, "choice": "quantile"}
+        fields["clip_max"] = settings.clip_max
+    return PoissonCounts(users.vocabulary, n_users=len(users), guarded=False, **fields)
 
 
 def compare(protocol: PoissonCounts, users: Users, runs: int, seed: int) -> Pair:

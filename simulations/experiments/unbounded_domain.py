@@ -257,5 +257,5 @@ def on_support(users: Users, support: Keys) -> Users:
     where = support.positions(v.vocabulary)[v.item]
     inside = where >= 0
     before = np.concatenate(([0], np.cumsum(inside)))
-    kept = Items(support, before[v.indptr], where[inside].astype(np.uint32), v.count[inside])
-    return Users(users.ids, items=kept)
+    items = Items(support, before[v.indptr], where[inside].astype(np.uint32), v.count[inside])
+    return Users(users.ids, items=items)

@@ -236,8 +236,8 @@ def facts_of_run(plan: Plan, protocol: Protocol) -> tuple[str, ...]:
     if n <= MOST_WALKED or isinstance(plan.users, Users):
         return facts_for(plan, protocol) + words_of_clip(plan.users, protocol)
     some = plan.users.slice(0, BLOCK).in_memory()  # their order tells nothing of their data
-    seen = replace(plan, users=some, warnings=(), dropped={})
-    told = facts_for(seen, protocol) + words_of_clip(some, protocol)
+    visible = replace(plan, users=some, warnings=(), dropped={})
+    told = facts_for(visible, protocol) + words_of_clip(some, protocol)
     exact = [t for t in (*plan.warnings, words_of_dropped(plan.dropped)) if t]
     return (*exact, *(f"{fact} (sampled: {len(some):,} of {n:,} users)" for fact in told))
 

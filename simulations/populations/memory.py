@@ -87,22 +87,22 @@ class Memory(ItemDomain):
 
         Raises PopulationError if this process has none of that digest.
         """
-        found = _held.get(self.digest)
-        if found is None:
+        held = _held.get(self.digest)
+        if held is None:
             raise PopulationError(
                 f"the users {self.digest!r} were in the memory of another process, or are gone: "
                 "hand them over again, as data="
             )
-        if found.users.samples is not None and (self.top is not None or self.domain is not None):
+        if held.users.samples is not None and (self.top is not None or self.domain is not None):
             raise PopulationError("top and domain are about items; these users hold real samples")
-        if found.domain is not None and (self.top is not None or self.domain is not None):
+        if held.domain is not None and (self.top is not None or self.domain is not None):
             raise PopulationError("the domain is given already: top has no meaning beside it")
-        users = found.users
+        users = held.users
         if self.max_users is not None and self.max_users < len(users):
             # they may stand in an order that tells of their data
             users = users.take(np.sort(np.argsort(users.ids)[: self.max_users]))
-        loaded = self.bounded(users, "data in memory", found.dropped)
-        if found.domain is None:
+        loaded = self.bounded(users, "data in memory", held.dropped)
+        if held.domain is None:
             return loaded
-        title = f"{loaded.title}, {len(found.domain):,} items"
-        return Loaded(loaded.users, title, domain=found.domain, dropped=found.dropped)
+        title = f"{loaded.title}, {len(held.domain):,} items"
+        return Loaded(loaded.users, title, domain=held.domain, dropped=held.dropped)

@@ -92,9 +92,9 @@ class Sentiment140(ItemDomain):
         found = text.str.extract_all(f"{URL}|{HANDLE}|{WORD}")
         words = rows.select("user", word=found).explode("word")
         # An author whose tweets hold no word stays a user: count zero of NO_WORD.
-        kept = ~pl.col("word").str.contains(f"^(?:{URL}|@)").fill_null(True)
-        word = pl.when(kept).then(pl.col("word").str.to_lowercase()).otherwise(pl.lit(NO_WORD))
-        return words.select("user", word=word, n=kept.cast(pl.UInt8))
+        is_word = ~pl.col("word").str.contains(f"^(?:{URL}|@)").fill_null(True)
+        word = pl.when(is_word).then(pl.col("word").str.to_lowercase()).otherwise(pl.lit(NO_WORD))
+        return words.select("user", word=word, n=is_word.cast(pl.UInt8))
 
 
 def _is_integer(text: str) -> bool:

@@ -74,10 +74,10 @@ class Zipf(Synthetic):
             raise ValueError(f"tail must exceed 1, or the mean does not exist; got {self.tail!r}")
 
     def plan(self) -> Plan:
-        how = "" if self.users == "alike" else f", users {self.users}"
+        law = "" if self.users == "alike" else f", users {self.users}"
         title = (
             f"Zipf({self.exponent:g}) items: {self.n_users:,} users, {self.d:,} items, "
-            f"{self.mean_items:g} per user, tail {self.tail:g}{how}"
+            f"{self.mean_items:g} per user, tail {self.tail:g}{law}"
         )
         domain = numbered_items(self.d) if self.names == "numbers" else made_words(self.d)
         return Plan(self.made, title, domain=domain)

@@ -167,10 +167,10 @@ def _set_modes(folder: Path, shared: bool) -> None:
 def _marks(folder: Path) -> dict[str, Any]:
     """Read the mark of a folder; {} where there is none that can be read."""
     try:
-        found = json.loads((folder / MARK).read_text(encoding="utf-8"))
+        marks = json.loads((folder / MARK).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) and isinstance(found.get("files"), list) else {}
+    return marks if isinstance(marks, dict) and isinstance(marks.get("files"), list) else {}
 
 
 # -- plain data as strict JSON ---------------------------------------------------------------------

@@ -75,12 +75,12 @@ def span(values: Sequence[float | None]) -> str:
     >>> span([2.0, 0.5, 1.0, 0.5]), span([1, 2, 3, 4, 5]), span([None])
     ('0.5, 1, 2', '1 to 5', '-')
     """
-    found = sorted({v for v in values if v is not None})
-    if not found:
+    distinct = sorted({v for v in values if v is not None})
+    if not distinct:
         return MISSING
-    if len(found) <= 4:
-        return ", ".join(f"{v:.4g}" for v in found)
-    return f"{found[0]:.4g} to {found[-1]:.4g}"
+    if len(distinct) <= 4:
+        return ", ".join(f"{v:.4g}" for v in distinct)
+    return f"{distinct[0]:.4g} to {distinct[-1]:.4g}"
 
 
 def clipped(text: str, most: int) -> str:

@@ -247,12 +247,12 @@ class Kept(Shown):
     def open(cls, folder: Path) -> Kept:
         """Read the result.json of a folder; ValueError where there is none."""
         try:
-            found = numbers(json.loads((folder / RESULT).read_text(encoding="utf-8")))
+            body = numbers(json.loads((folder / RESULT).read_text(encoding="utf-8")))
         except (OSError, ValueError) as e:
             raise ValueError(f"{folder / RESULT} cannot be read: {e}") from None
-        if not isinstance(found, dict) or "tables" not in found:
+        if not isinstance(body, dict) or "tables" not in body:
             raise ValueError(f"{folder / RESULT} holds nothing to show")
-        return cls(found)
+        return cls(body)
 
     @property
     def secret(self) -> str:

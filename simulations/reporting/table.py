@@ -258,10 +258,10 @@ def csv(table: Table) -> str:
     """Write a table as CSV: numbers with all digits, and no text that is a formula elsewhere."""
     import polars as pl
 
-    found = frame(table)
-    texts = [s for s in found.get_columns() if s.dtype == pl.String]
+    body = frame(table)
+    texts = [s for s in body.get_columns() if s.dtype == pl.String]
     safe = [pl.Series(s.name, [None if v is None else no_formula(v) for v in s]) for s in texts]
-    return found.with_columns(safe).write_csv()
+    return body.with_columns(safe).write_csv()
 
 
 def _is_heading(row: Row) -> bool:

@@ -332,8 +332,8 @@ def prepare(config: Config, load: Callable[[PopulationSpec], Plan] | None = None
         )
     protocol = built(cls, resolved, "protocol")
     check_trust(protocol, table.get("trust"))
-    seen = plan.not_private if plan is not None else ()
-    return Prepared(config, plan, protocol, (*seen, *notes))
+    looked_at = plan.not_private if plan is not None else ()
+    return Prepared(config, plan, protocol, (*looked_at, *notes))
 
 
 def population_spec(config: Config) -> PopulationSpec:
@@ -342,12 +342,12 @@ def population_spec(config: Config) -> PopulationSpec:
     given = {k: v for k, v in config.population.items() if k != "kind"}
     missing = missing_keys(config)
     if missing and given.keys() <= {f.name for f in fields(KINDS[kind])}:
-        how = f"--set population.{missing[0]}=..."
+        remedy = f"--set population.{missing[0]}=..."
         if missing[0] in ("user", "item", "value"):
-            how = f"--{missing[0]} COLUMN beside --data"
+            remedy = f"--{missing[0]} COLUMN beside --data"
         if "path" in missing:
-            how = "--set population.path=FILE, or --data FILE with the names of its columns"
-        raise ValueError(f"population {kind!r} needs {', '.join(missing)}: give {how}")
+            remedy = "--set population.path=FILE, or --data FILE with the names of its columns"
+        raise ValueError(f"population {kind!r} needs {', '.join(missing)}: give {remedy}")
     try:
         return population(kind, **given)
     except TypeError as e:

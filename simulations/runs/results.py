@@ -106,12 +106,12 @@ class Finished:
 
 def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | None:
     """Compare the estimates with the truth, where the data are here and an estimate is ok."""
-    found = [o.estimate for o in outcomes if o.estimate.value is not None]
+    estimates = [o.estimate for o in outcomes if o.estimate.value is not None]
     known = prepared.known
-    if prepared.plan is None or known is None or not found:
+    if prepared.plan is None or known is None or not estimates:
         return None
     protocol, users = prepared.protocol, prepared.plan.users
-    losses = np.array([protocol.loss_of(e, users, known=known) for e in found])
+    losses = np.array([protocol.loss_of(e, users, known=known) for e in estimates])
     bound = predicted(prepared, known)
     return Evaluation(known.truth, known.support, losses, bound, known.one_in)
 
@@ -331,8 +331,8 @@ def git_revision() -> str | None:
     if not (home / ".git").exists():
         return None
     command = ["git", "-C", str(home), "describe", "--always", "--dirty", "--abbrev=40"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or None
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
 
 
 def summary_of(finished: Finished) -> dict[str, Any]:

@@ -217,19 +217,19 @@ class RayGrid(SimulatedGrid):
     def _start(self, under_way: UnderWay, messages: Iterator[Message]) -> bool:
         """Start tasks until enough are under way; says whether any is."""
         while len(under_way) < self._limit:
-            found = list(islice(messages, self._batch()))
-            if not found:
+            batch = list(islice(messages, self._batch()))
+            if not batch:
                 break
-            self._started += len(found)
-            self._send(under_way, found)
+            self._started += len(batch)
+            self._send(under_way, batch)
         return bool(under_way)
 
     def _send(self, under_way: UnderWay, messages: list[Message]) -> None:
         """Start a task for every run of messages that have a part and a measure in common."""
         for (part, measure), group in groupby(map(self._placed, messages), itemgetter(0, 1)):
             _, _, nodes, batch = zip(*group, strict=True)
-            kept = [self._kept.get(index, NOTHING) for index in nodes]
-            sent = Batch(batch, nodes, kept, measure)
+            memories = [self._kept.get(index, NOTHING) for index in nodes]
+            sent = Batch(batch, nodes, memories, measure)
             under_way[self._sent(part, sent)] = sent
 
     def _batch(self) -> int:

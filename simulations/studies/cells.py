@@ -176,8 +176,8 @@ def file_digest(path: str) -> str:
 def _digest(file: Path, size: int, changed: int) -> str:
     """Read a file once for as long as its size and time stay."""
     with file.open("rb") as f:
-        found = hashlib.file_digest(f, lambda: hashlib.blake2b(digest_size=16))
-    return f"contents:{found.hexdigest()}"
+        digest = hashlib.file_digest(f, lambda: hashlib.blake2b(digest_size=16))
+    return f"contents:{digest.hexdigest()}"
 
 
 @lru_cache(maxsize=1)

@@ -181,8 +181,8 @@ def run_study(
         write_mark(place, STUDY, list(FILES))
         whole_file(place / "study.toml", to_toml(about["tables"]), mode=0o600)
         whole_file(place / RESULT, json_text(asked.document()), mode=0o600)
-    found = run_cells(cells, place, workers=workers, address=address, progress=progress)
-    done = Compared({**about, "status": "done"}, tuple(lines), found)
+    records = run_cells(cells, place, workers=workers, address=address, progress=progress)
+    done = Compared({**about, "status": "done"}, tuple(lines), records)
     if place is not None:
         whole_file(place / RESULT, json_text(done.document()), mode=0o600)
         with suppress(NoFigureError):

@@ -119,7 +119,7 @@ def set_up(comparison: Comparison) -> Ready:
     check_premises(comparison.levels, comparison.common, comparison.run.nodes)
     config = Config(comparison.name, comparison.run, {"name": ""}, comparison.population)
     loaded = load_once(comparison.population, population_spec(config))
-    found: list[tuple[Contender, Exact]] = []
+    pairs: list[tuple[Contender, Exact]] = []
     every: dict[str, Facts] = {}
     out = {name: "left out by the configuration (compare.without)" for name in comparison.without}
     refused: dict[Trust, dict[str, str]] = {}
@@ -149,27 +149,27 @@ def set_up(comparison: Comparison) -> Ready:
         if reason:
             out[entry.label] = reason
         else:
-            found.append((contender, own))
+            pairs.append((contender, own))
             every[contender.label] = known
     for key in comparison.common.keys() - taken if comparison.entries else ():
         names = {k for e in comparison.entries for k in parameters(protocol_class(e.table["name"]))}
         raise ValueError(f"no protocol here has the parameter {key!r}{nearest(key, names)}")
-    if not found:
+    if not pairs:
         told = [f"{label}: {reason}" for label, reason in out.items()]
         told += [f"{t.value}: {NOBODY_THERE[t]}" for t in comparison.levels]
         raise ValueError(f"nothing can be compared: {'; '.join(told)}")
-    truth, exact = _common_truth(comparison, found)
-    kept = []
-    for contender, own in found:
+    truth, exact = _common_truth(comparison, pairs)
+    chosen = []
+    for contender, own in pairs:
         if own is exact or own.same(exact):
-            kept.append(contender)
+            chosen.append(contender)
         else:
             out[contender.label] = _other_truth(contender.protocol, own, truth, exact)
-    loss = comparison.loss or _own_loss([every[c.label] for c in kept])
-    for i, c in enumerate(kept):
+    loss = comparison.loss or _own_loss([every[c.label] for c in chosen])
+    for i, c in enumerate(chosen):
         bounds = tuple(b for b in every[c.label].lower_bounds if b.loss == loss)
-        kept[i] = replace(c, bounds=bounds)
-    reached = {c.level for c in kept}
+        chosen[i] = replace(c, bounds=bounds)
+    reached = {c.level for c in chosen}
     unreached = {
         t.value: "; ".join(f"{k}: {v}" for k, v in refused.get(t, {}).items()) or NOBODY_THERE[t]
         for t in comparison.levels
@@ -180,10 +180,10 @@ def set_up(comparison: Comparison) -> Ready:
         "title": loaded.title,
         "n_users": n_users,
         "unreached": unreached,
-        "facts": list(facts_for(loaded, kept[0].protocol)),
+        "facts": list(facts_for(loaded, chosen[0].protocol)),
         "doubts": list(budget_doubts(comparison.epsilon, comparison.delta, n_users)),
     }
-    return Ready(comparison, tuple(kept), tuple(out.items()), loss, truth, about)
+    return Ready(comparison, tuple(chosen), tuple(out.items()), loss, truth, about)
 
 
 def _contender(comparison: Comparison, entry: Entry, loaded: Loaded, taken: set[str]) -> Contender:

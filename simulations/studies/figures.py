@@ -331,12 +331,12 @@ def _mark_values(panel: Any, values: Sequence[float]) -> None:
         panel.set_xscale("log")
     place = math.log if far else float
     room = (place(values[-1]) - place(values[0])) / 6
-    kept = [values[0]]
+    ticks = [values[0]]
     for v in values[1:]:
-        if place(v) - place(kept[-1]) >= room:
-            kept.append(v)
-    panel.set_xticks(kept, [shown(int(v)) if v == int(v) else f"{v:g}" for v in kept])
-    panel.xaxis.set_minor_locator(FixedLocator([v for v in values if v not in kept]))
+        if place(v) - place(ticks[-1]) >= room:
+            ticks.append(v)
+    panel.set_xticks(ticks, [shown(int(v)) if v == int(v) else f"{v:g}" for v in ticks])
+    panel.xaxis.set_minor_locator(FixedLocator([v for v in values if v not in ticks]))
     panel.xaxis.set_minor_formatter(NullFormatter())
 
 

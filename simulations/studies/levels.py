@@ -123,8 +123,8 @@ def methods_of(cls: type[Protocol]) -> tuple[str, ...]:
 def premise_keys(cls: type[Protocol], level: Trust) -> set[str]:
     """Name the keys of [protocol] that say what must be believed on a level: tau_d, say."""
     premise = PREMISES.get(level.value)
-    found = {f.name for f in fields(premise)} if premise is not None else set()
-    return found - {COUNTED, *parameters(cls)}
+    names = {f.name for f in fields(premise)} if premise is not None else set()
+    return names - {COUNTED, *parameters(cls)}
 
 
 def with_common(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,8 +62,8 @@ class Exact:
             mine = np.zeros(len(other.value))
             mine[at >= 0] = self.value[at[at >= 0]]
             rest = np.delete(self.value, at[at >= 0])
-            found = np.concatenate([np.abs(mine - other.value), np.abs(rest)])
-            return float(found.max(initial=0.0))
+            errors = np.concatenate([np.abs(mine - other.value), np.abs(rest)])
+            return float(errors.max(initial=0.0))
         if self.value.shape != other.value.shape:
             return math.inf
         return float(np.abs(self.value - other.value).max(initial=0.0))
@@ -218,12 +218,12 @@ def item_measures(value: Array, truth: Array, invented: int | None = None) -> Ma
     out |= {"k": float(k), "recall": recall(value, truth, k)}
     if many > k:
         out |= {"many": float(many), "recall of many": recall(value, truth, many)}
-    found = value > 0
+    positive = value > 0
     if invented is not None:
         out["invented"] = float(invented)
-    if total := int(found.sum()) + (invented or 0):
-        out["precision"] = int((truth[found] > 0).sum()) / total
-    large = found & (truth > 0) & (truth >= np.partition(truth, -many)[-many])
+    if total := int(positive.sum()) + (invented or 0):
+        out["precision"] = int((truth[positive] > 0).sum()) / total
+    large = positive & (truth > 0) & (truth >= np.partition(truth, -many)[-many])
     if large.any():
         out["off"] = float(np.median(np.abs(value[large] / truth[large] - 1)))
     return out

@@ -89,20 +89,20 @@ def run_cells(
     """
     wanted = {c.key: c for c in cells}
     with writing(folder) as (file, before):
-        found = {k: r for k, r in before.items() if k in wanted and r.status != ERROR}
+        finished = {k: r for k, r in before.items() if k in wanted and r.status != ERROR}
         left: dict[str, list[Cell]] = {}  # by population, which a process then loads once
         for key, cell in wanted.items():
-            if key not in found:
+            if key not in finished:
                 left.setdefault(canonical(cell.population), []).append(cell)
         for record in run_all([*chain.from_iterable(left.values())], workers, address):
             if file is not None:
                 file.write(record.to_json().encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-            found[record.key] = record
+            finished[record.key] = record
             if progress is not None:
-                progress(len(found), len(wanted))
-    return found
+                progress(len(finished), len(wanted))
+    return finished
 
 
 def run_all(
@@ -143,14 +143,14 @@ def read_records(folder: Path) -> dict[str, Record]:
 
 
 def _records(file: Path, body: bytes) -> dict[str, Record]:
-    found: dict[str, Record] = {}
+    records: dict[str, Record] = {}
     for number, line in enumerate(body.splitlines(), 1):
         try:
             record = Record.from_json(line.decode())
         except (ValueError, TypeError, AttributeError) as e:
             raise ValueError(f"{file}, line {number} is damaged: {e}") from None
-        found[record.key] = record
-    return found
+        records[record.key] = record
+    return records
 
 
 @contextmanager
@@ -265,11 +265,11 @@ def run_cell(cell: Cell) -> Record:
         with threadpool_limits(1):
             built = built_once(cell)
             known = built.promised
-            found = {**known, **_measured(built, cell)}
+            measures = {**known, **_measured(built, cell)}
         if key_now(cell.to_dict()) != cell.key:
             raise ValueError("a file that the cell names has changed since the study began")
-        more = {**known["more"], **found.pop("more")}
-        return Record(**_named(cell), **found, more=more)
+        more = {**known["more"], **measures.pop("more")}
+        return Record(**_named(cell), **measures, more=more)
     except Exception as e:
         more = {**known.get("more", {}), "traceback": whole(e)}
         told = {"status": ERROR, "reason": in_words(e), "more": more}
@@ -298,7 +298,7 @@ def _measured(built: Built, cell: Cell) -> dict[str, Any]:
     options = run.options(watch=queries.append, adversaries=adversaries)
     outcome = execute(built.protocol, built.users, options)
     estimate = outcome.estimate
-    found = {} if estimate.value is None else _compared(built, estimate)
+    compared = {} if estimate.value is None else _compared(built, estimate)
     warnings = [*estimate.warnings]
     more: dict[str, Any] = {
         "public": {k: float(v) for k, v in estimate.public.items()},
@@ -311,7 +311,7 @@ def _measured(built: Built, cell: Cell) -> dict[str, Any]:
     if estimate.ledger is not None:
         spent = estimate.ledger.spent()
         more["spent"] = {"epsilon": spent.epsilon, "delta": spent.delta, "how": spent.how}
-    if "loss" in found and built.known.one_in > 1:
+    if "loss" in compared and built.known.one_in > 1:
         warnings.append(
             f"items of truth and errors: sampled 1 in {built.known.one_in} (NOT PRIVATE)"
         )
@@ -323,8 +323,8 @@ def _measured(built: Built, cell: Cell) -> dict[str, Any]:
         "bytes_per_user": bytes_per_user(queries, built.users) if queries else None,
         "seconds": outcome.seconds.get("run", 0.0),
         "warnings": tuple(dict.fromkeys(warnings)),
-        **found,
-        "more": {**more, **found.pop("more", {})},
+        **compared,
+        "more": {**more, **compared.pop("more", {})},
     }
 
 
@@ -356,10 +356,10 @@ def _compared(built: Built, estimate: Estimate) -> dict[str, Any]:
 
 def _invented(estimate: Estimate, value: Floats, one_in: int) -> int:
     """Count the items that an estimate has and the truth has not, as many as a sample shows."""
-    found = np.asarray(estimate.value) > 0
+    positive = np.asarray(estimate.value) > 0
     if estimate.keys is not None and one_in > 1:
-        found &= in_sample(estimate.keys, one_in)
-    return int(found.sum()) - int((value > 0).sum())
+        positive &= in_sample(estimate.keys, one_in)
+    return int(positive.sum()) - int((value > 0).sum())
 
 
 def _trivial(built: Built, loss: str) -> dict[str, dict[str, float]]:

@@ -177,12 +177,12 @@ class Line:
     @property
     def trivial(self) -> dict[str, float]:
         """Mean losses of the answers that need no data, by name."""
-        found: dict[str, list[float]] = {}
+        errors: dict[str, list[float]] = {}
         for r in self.records:
             for name, losses in r.trivial.items():
                 if r.loss_name in losses:
-                    found.setdefault(name, []).append(losses[r.loss_name])
-        return {name: float(np.mean(losses)) for name, losses in found.items()}
+                    errors.setdefault(name, []).append(losses[r.loss_name])
+        return {name: float(np.mean(losses)) for name, losses in errors.items()}
 
     @property
     def worse(self) -> str:

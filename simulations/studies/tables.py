@@ -129,11 +129,11 @@ def fields_of(about: About, lines: Lines) -> dict[str, Field]:
         "flags": Field(lambda line: "; ".join(line.flags) or None),
     }
     there = (loss, INTERVAL, "theory", "ratio", "runs")
-    seen = [line for line in lines if line.records]
+    filled = [line for line in lines if line.records]
     return {
         name: field
         for name, field in every.items()
-        if name in there or any(field.value(line) is not None for line in seen)
+        if name in there or any(field.value(line) is not None for line in filled)
     }
 
 
@@ -237,10 +237,10 @@ def _references(about: About, lines: Lines) -> list[tuple[str, float]]:
     """List the answers that need no run: the exact one, and those that need no data."""
     if len({(line.loss_name, line.first.target) for line in lines if line.loss_name}) != 1:
         return []
-    found = [(name, loss) for line in lines for name, loss in line.trivial.items()]
-    most = max((loss for _, loss in found), default=0.0)
+    trivial = [(name, loss) for line in lines for name, loss in line.trivial.items()]
+    most = max((loss for _, loss in trivial), default=0.0)
     names: dict[float, dict[str, None]] = {}
-    for name, loss in found:  # up to rounding
+    for name, loss in trivial:  # up to rounding
         names.setdefault(most * round(loss / most, 9) if most else loss, {})[name] = None
     every = [(", ".join(own), loss) for loss, own in names.items()]
     told = len(every) <= MOST_TRIVIAL and len({line.first.n_users for line in lines}) == 1
@@ -285,8 +285,8 @@ def _legend(about: About, lines: Lines, usual: Sequence[str], known: Mapping[str
     if any(line.far_off for line in lines):
         text.append(f"!: theory is off by a factor of more than {FAR:g}, beyond the interval.")
     if about["comparison"]:
-        seen = {line.first.trust for line in lines}
-        told = [t for t in LETTERS if t in seen]
+        levels = {line.first.trust for line in lines}
+        told = [t for t in LETTERS if t in levels]
         text.append(f"{', '.join(LETTERS[t] for t in told)}: {', '.join(told)} trust.")
     return " ".join(text)
 
@@ -313,11 +313,11 @@ def sections_of(about: About, lines: Lines) -> list[tuple[str, list[str]]]:
 def _said(lines: Lines, of: Callable[[Line], Sequence[str]]) -> list[str]:
     """Write what lines say, each sentence once, with who says it where not all do."""
     labels = dict.fromkeys(line.label for line in lines)
-    found: dict[str, dict[str, None]] = {}
+    warnings: dict[str, dict[str, None]] = {}
     for line in lines:
         for text in filter(None, of(line)):
-            found.setdefault(text, {})[line.label] = None
-    return [t if len(w) == len(labels) else f"{'; '.join(w)}: {t}" for t, w in found.items()]
+            warnings.setdefault(text, {})[line.label] = None
+    return [t if len(w) == len(labels) else f"{'; '.join(w)}: {t}" for t, w in warnings.items()]
 
 
 def _compared(about: About) -> list[str]:

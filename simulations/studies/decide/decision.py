@@ -87,10 +87,10 @@ class Decision(Shown):
             If the level was not asked for, or has no answer.
         """
         word = level.value if isinstance(level, Trust) else level
-        found = {f.level.value: f for f in self.findings}
-        if word not in found:
-            raise ValueError(f"no level of trust {word!r} here{nearest(str(word), found)}")
-        f = found[str(word)]
+        by_level = {f.level.value: f for f in self.findings}
+        if word not in by_level:
+            raise ValueError(f"no level of trust {word!r} here{nearest(str(word), by_level)}")
+        f = by_level[str(word)]
         if f.trial is None or (self.question.error is not None and f.x is None):
             raise ValueError(
                 f"{word} trust has no answer: {f.reason or 'the error is not reached'}"
@@ -132,18 +132,18 @@ class Decision(Shown):
 
     def _verdict(self) -> str:
         q, write = self.question, self.problem.measure.write
-        found = [f for f in self.findings if f.trial is not None]
-        if not found:
+        tried = [f for f in self.findings if f.trial is not None]
+        if not tried:
             return "No protocol gave an estimate."
         if q.error is None:
-            least = min(found, key=lambda f: f.trial.error if f.trial else math.inf)
-            last = found[-1]
+            least = min(tried, key=lambda f: f.trial.error if f.trial else math.inf)
+            last = tried[-1]
             said = f"The error is {write(least.trial.error if least.trial else None)}"
             said += f" with {NAMES[least.level]}"
             if last is not least and last.trial is not None:
                 said += f", and {write(last.trial.error)} with {NAMES[last.level]}"
             return said + "." + self._strength(q.epsilon or math.inf, q.epsilon or math.inf)
-        good = [f for f in found if f.x is not None]
+        good = [f for f in tried if f.x is not None]
         if not good:
             limit = f"an epsilon up to {HIGH:g}" if q.epsilon is None else "that many users"
             return f"No: {limit} does not reach {q.asked} under any of these levels of trust."

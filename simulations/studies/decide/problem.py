@@ -366,7 +366,7 @@ class Problem:
 
     def _proposed(self) -> list[Candidate]:
         """List the protocols of each level with the settings that are worth trying."""
-        q, found = self.question, list[Candidate]()
+        q, candidates = self.question, list[Candidate]()
         common, unknown = self._common(), set(q.common)
         for name, cls in protocols().items():
             if cls.target != q.target or name in q.without or cls.only_named:
@@ -380,14 +380,14 @@ class Problem:
                     title = f"{name} {own['method']}" if "method" in own else name
                     table = {"name": name, **settings, **setting_of(level)}
                     chosen = {k: v for k, v in own.items() if k != "method"}
-                    found.append(Candidate(title, level, table, chosen))
+                    candidates.append(Candidate(title, level, table, chosen))
         if unknown:
             raise ValueError(f"no protocol of {q.target} has the parameter {sorted(unknown)[0]!r}")
-        return found
+        return candidates
 
     def _built(self, proposed: Sequence[Candidate]) -> list[tuple[Candidate, Protocol]]:
         """Build candidates at some epsilon; who cannot be had is left out, with the reason."""
-        q, found = self.question, list[tuple[Candidate, Protocol]]()
+        q, pairs = self.question, list[tuple[Candidate, Protocol]]()
         for c in proposed:
             reason = ""
             for epsilon in TRIED if q.epsilon is None else (q.epsilon,):
@@ -400,18 +400,18 @@ class Problem:
                 reason = reason or "; ".join(flags_of(protocol))
                 reason = reason or other_adjacency(ADJACENCY, protocol)
                 if not reason:
-                    found.append((c, protocol))
+                    pairs.append((c, protocol))
                 break
             if reason:
                 self.left_out.setdefault(c.place, reason)
-        for c, _ in found:  # other settings of it could be had
+        for c, _ in pairs:  # other settings of it could be had
             self.left_out.pop(c.place, None)
         for key, value in q.common.items():
             takers = [c for c in proposed if key in c.table]
-            if takers and not any(key in c.table for c, _ in found):
+            if takers and not any(key in c.table for c, _ in pairs):
                 why = self.left_out[takers[0].place]
                 raise ValueError(f"nobody takes protocol.{key} = {value}: {why}")
-        return found
+        return pairs
 
     def _measured(self, found: list[tuple[Candidate, Protocol]]) -> tuple[Measure, list[Candidate]]:
         """Settle the truth and the loss, and drop who answers about another truth.

@@ -232,7 +232,7 @@ def least(
 def search(problem: Problem, progress: Callable[[str, float], None]) -> list[Finding]:
     """Answer the question on every level, the most trust first."""
     q, levels = problem.question, problem.question.levels
-    found = dict[Trust, Finding]()
+    findings = dict[Trust, Finding]()
     for i, level in enumerate(reversed(levels)):
 
         def advance(share: float, what: str = f"{level.value} trust", i: int = i) -> None:
@@ -241,13 +241,13 @@ def search(problem: Problem, progress: Callable[[str, float], None]) -> list[Fin
         advance(0.0)
         own = problem.of(level)
         if not own:
-            found[level] = Finding(level, "unavailable", reason=problem.why_none(level))
+            findings[level] = Finding(level, "unavailable", reason=problem.why_none(level))
         elif q.error is None:
-            found[level] = _at_epsilon(problem, level, float(q.epsilon or 1.0))
+            findings[level] = _at_epsilon(problem, level, float(q.epsilon or 1.0))
         else:
-            found[level] = _solved(problem, level, q.error, advance)
+            findings[level] = _solved(problem, level, q.error, advance)
     progress("", 1.0)
-    return _no_worse([found[level] for level in levels], solved=q.error is not None)
+    return _no_worse([findings[level] for level in levels], solved=q.error is not None)
 
 
 def _solved(problem: Problem, level: Trust, target: float, advance: Progress) -> Finding:
