@@ -101,9 +101,7 @@ def test_an_honest_protocol_ends_with_0_whatever_two_records_are_compared(tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["audit"], "adaptive-histogram"),
         (["audit", "meen"], "'mean'"),
-        (["audit", "mean", "--set", "epsilom=1"], "'epsilon'"),
         (["audit", "mean", "--epsilon", "inf"], "mean"),
         (["audit", "mean", "--effort", "0"], "effort"),
     ],
@@ -114,7 +112,7 @@ def test_wrong_usage(arguments: list[str], message: str) -> None:
     assert message in str(result.exception)
 
 
-@pytest.mark.parametrize("text", ["[1", '[{"item-03": 1}]', '{"a": 1}'])
+@pytest.mark.parametrize("text", ["[1", '[{"item-03": 1}]'])
 def test_inputs_that_are_no_two_records(tmp_path: Path, text: str) -> None:
     (tmp_path / "records.json").write_text(text)
     inputs = ["--inputs", str(tmp_path / "records.json")]

@@ -20,7 +20,7 @@ from simulations.audit.bounds import (
 )
 
 
-@pytest.mark.parametrize("alpha", [0.3, 0.05, 1e-6, ALPHA / 8])
+@pytest.mark.parametrize("alpha", [0.05, ALPHA / 8])
 @pytest.mark.parametrize(("hits", "n"), [(1, 10), (9, 10), (10, 10), (37, 1000), (400_000, 10**6)])
 def test_limits_are_where_the_tail_is_alpha(hits: int, n: int, alpha: float) -> None:
     low = float(proportion_low(hits, n, alpha))
@@ -59,11 +59,6 @@ def test_epsilon_is_covered(p: float, q: float, delta: float) -> None:
     found = epsilon_low(a, 2000, b, 2000, delta=delta, alpha=0.05)
     assert (found > truth).sum() <= 2000
     assert (found > 0).any()
-
-
-def test_randomized_response_is_found_from_below() -> None:
-    found = float(epsilon_low(750_000, 10**6, 250_000, 10**6))
-    assert 1.07 < found < math.log(3)
 
 
 def test_an_event_that_one_input_never_makes() -> None:

@@ -93,13 +93,11 @@ class Released(Rounds):
             raise ZeroDivisionError("a mean of nothing")
         noise = 1 / 3 if self.flaw == "estimate" else 1.0
         noisy = server.laplace(exact[:1], l1_sensitivity=noise, epsilon=self.promised)
-        if self.flaw == "spends twice" or self.flaw == f"spends twice at {exact[0]}":
+        if self.flaw == f"spends twice at {exact[0]}":
             server.laplace(exact[:1], l1_sensitivity=1.0, epsilon=self.promised)
         if self.flaw == "status" and exact[0] < 12:
             return Estimate.failed("too few users")
         public = {"users": float(exact[0] if self.flaw == "choices" else 12.0)}
-        if self.flaw == "reason":
-            return Estimate.failed(f"{exact[0]} users are too few", public=public)
         keys = Keys.of(["0"])
         if self.flaw == "support":
             there = np.flatnonzero(exact)
@@ -209,13 +207,10 @@ def test_given_records_have_to_be_neighbours(
             pair_of(protocol, [], settings)
 
 
-# -- extreme records, which other tests try --------------------------------------------------------
-
-
 # -- runs ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", CENTRAL)
+@pytest.mark.parametrize("name", ["adaptive-histogram", "few-users-mean", "unbounded-histogram"])
 def test_a_run_is_what_a_session_would_have_published(name: str) -> None:
     """Memory of exact answers included: the second and third run ask nobody the first question."""
     protocol = protocol_class(name).example()
@@ -292,7 +287,6 @@ def test_an_honest_release_is_certified_from_below() -> None:
         ("estimate", "estimate"),
         ("choices", "choices"),
         ("status", "status"),
-        ("reason", "status"),
         ("broken off", "status"),
         ("support", "support"),
     ],
@@ -304,7 +298,7 @@ def test_every_flaw_is_proved_in_the_view_it_shows_in(flaw: str, view: str) -> N
     assert witness is not None
     assert witness.hits[0] > witness.hits[1]
     assert "; user " in witness.inputs[0]
-    if flaw in ("estimate", "reason", "support"):  # the others stop numbers from being published
+    if flaw in ("estimate", "support"):  # the others stop numbers from being published
         assert not found["choices"].violated
 
 
@@ -318,10 +312,9 @@ def test_given_records_are_compared() -> None:
     assert {w.split(": ", 1)[1] for w in found.witness.inputs} == {"{'0': 1}", "{'1': 1}"}
 
 
-@pytest.mark.parametrize("flaw", ["spends twice", "spends twice at 11"])
-def test_a_run_that_its_own_ledger_stops_is_reported_once(flaw: str) -> None:
-    """Whether it is the example's own run or only a neighbour's."""
-    found = [f for f in audit_protocol(Released(flaw=flaw), SOME) if f.violated]
+def test_a_run_that_its_own_ledger_stops_is_reported_once() -> None:
+    """Where it is a neighbour's run; the bank has the example's own."""
+    found = [f for f in audit_protocol(Released(flaw="spends twice at 11"), SOME) if f.violated]
     assert [f.kind for f in found] == ["structural"]
     assert "ledger stops it" in found[0].witness.event  # type: ignore[union-attr]
 
@@ -358,14 +351,6 @@ def test_what_never_runs_is_an_error_and_no_finding() -> None:
 
     with pytest.raises(ZeroDivisionError):
         next(audit_central(Never(), SOME))
-
-
-def test_the_audit_of_a_registered_protocol_goes_end_to_end() -> None:
-    """With a small effort; the default one is for ``fedhist audit``."""
-    protocol = protocol_class("bounded-histogram").example()
-    found = [f for f in audit_protocol(protocol, Settings(effort=0.03)) if f.kind == "end to end"]
-    assert [f.subject.split(": ")[1] for f in found] == list(VIEWS)
-    assert not any(f.violated for f in found)
 
 
 def test_local_protocols_are_left_to_the_other_auditors() -> None:

@@ -15,7 +15,7 @@ from fedhist.model.query import Report
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from simulations.audit.drawing import Drawer
-from simulations.audit.features import Bit, Entry, JointBits, LowBit, MessageHash, Score, binned
+from simulations.audit.features import Bit, Entry, JointBits, LowBit, MessageHash, binned
 from simulations.audit.finding import Case, Settings
 from simulations.audit.learning import propose
 from simulations.audit.statistical import audit_query, certify
@@ -23,7 +23,6 @@ from tests.audit.mechanisms import (
     Answering,
     Doubles,
     FailsOnEmpty,
-    FloatLaplace,
     LongerForMore,
     Warner,
     people,
@@ -61,22 +60,14 @@ def test_randomized_response_is_found_from_below() -> None:
     assert found.witness.draws == (2**13, 2**13)
 
 
-def test_two_hundred_correct_audits_are_covered() -> None:
+def test_sixty_correct_audits_are_covered() -> None:
     """At alpha = 0.05 each audit is wrong with probability at most 0.05, and here with less than
-    0.01, since both limits have to be beaten at once: more than 10 of 200 with probability below
+    0.01, since both limits have to be beaten at once: more than 6 of 60 with probability below
     1e-4; the seeds are fixed."""
     case = Case("warner", (LOG3, 0.0), Settings(alpha=0.05))
-    found = [certify(pair, case, 512).certified for pair in drawers(Warner(LOG3, keep=0.75), 200)]
-    assert sum(f > LOG3 for f in found) <= 10
+    found = [certify(pair, case, 512).certified for pair in drawers(Warner(LOG3, keep=0.75), 60)]
+    assert sum(f > LOG3 for f in found) <= 6
     assert np.median(found) > 0.5
-
-
-def test_half_the_noise_is_flagged() -> None:
-    """Laplace noise of scale 1/2 for a value of [0, 1]: epsilon = 2 where 1 is claimed."""
-    found = audit_query(FloatLaplace(1.0, scale=0.5, digits=3), people(), "half", LITTLE)
-    assert found.violated
-    assert 1.2 < found.certified <= 2.01
-    assert found.witness is not None
 
 
 def test_a_length_that_depends_on_data_is_flagged() -> None:
@@ -137,21 +128,6 @@ def test_features_read_what_is_there() -> None:
     levels = binned(Entry(0, "z", 0), z)
     assert levels.code(answer).tolist() == [3, 2, 1, 0]
     assert len(set(MessageHash().code(answer).tolist())) == 4
-
-
-def test_scores_say_what_they_add_up() -> None:
-    """In words where the terms are few; all in a witness."""
-    ends = np.array([[0.0, 1.0], [-1.0, 1.0]])
-    parts = (Entry(0, "z", None), Entry(0, "w", 1))
-    score = Score(parts, np.array([2.0, -0.5]), ends, "variances")
-    assert score.terms == (("z of message 1", 2.0, 0, 1), ("w[1] of message 1", -0.5, -1, 1))
-    assert "+2 * z of message 1 -0.5 * w[1] of message 1" in str(score)
-    lone = Score(parts, np.array([0.0, 1.0]), ends, "variances")
-    assert len(lone.terms) == 1
-    many = Score(parts * 3, np.ones(6), np.tile(ends, (3, 1)), "variances")
-    assert "of 6 terms" in str(many)
-    assert binned(many, np.arange(9.0)).terms == many.terms
-    assert binned(parts[0], np.arange(9.0)).terms == ()
 
 
 def test_a_vector_of_laplace_noise_is_told_apart_as_its_likelihood_ratio_does() -> None:

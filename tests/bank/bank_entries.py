@@ -13,11 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LOCAL_FILES = ("local_noise", "local_votes", "local_messages")
-FILES = (*LOCAL_FILES, "central_releases", "central_choices", "central_decisions")
+FILES = ("local_noise", "local_messages", "central_releases", "central_decisions")
 
 LIU23, LIU20 = "Liu et al. 2023", "Liu et al. 2020"
-NARAYANAN, KENT = "Narayanan et al. 2022", "Kent et al. 2024"
 
 
 @dataclass(frozen=True)
@@ -75,11 +73,6 @@ ENTRIES = (
     _entry("fresh-noise", "asked again, it draws again", SLIP, STRUCT, "fresh noise"),
     _entry("overlapping-cohorts", "two cohorts overlap", SLIP, STRUCT, "overlap"),
     _entry("asked-again", "one question in two rounds", SLIP, STRUCT, "asked again"),
-    # local votes
-    _entry("whole-budget-per-bit", "epsilon, not epsilon/2, a bit", SLIP, EXACT),
-    _entry("three-votes-of-one", "the keep-probability of s = 1 with s = 3", f"{KENT} (26)", EXACT),
-    _entry("silent-three", "the same, and shows the law of s = 1", f"{KENT} (26)", STAT, q=1),
-    _entry("coarse-threshold", "a probability rounded away from 1/2", SLIP, EXACT),
     # local messages
     _entry("answer-per-sample", "as many answers as samples", "spec 0.3", WIRE, "length"),
     _entry("skips-empty", "the empty do not answer", "spec 0.3", STRUCT, "answer"),
@@ -98,20 +91,11 @@ ENTRIES = (
     _entry("presence-of-m", "min(k, m) changed symbols, not 2 m", f"{LIU20}, erratum 5", RUNS),
     _entry("zero-indicator-sums", "sums of 1[N = 0]", f"{LIU20}, Appendix E", RUNS),
     _entry("exact-failure", "fails by an exact count", SLIP, RUNS),
-    # central choices
-    _entry("printed-exponent", "exp(S / (2 epsilon))", f"{LIU20}, erratum 1", RUNS),
-    _entry("unbounded-score", "a score of sensitivity above 1", f"{LIU23}, erratum 6", RUNS),
-    _entry("rows-charged-once", "k choices for the price of one", f"{LIU20}, erratum 2", RUNS),
-    _entry("raw-support", "noise on the raw support", f"{LIU23}, erratum 5, Algorithm 3", RUNS),
-    _entry("threshold-forgets-c", "t = (C/eps) log(1/2 delta)", f"{LIU23}, erratum 7", RUNS),
-    _entry("support-as-it-is", "no threshold", SLIP, RUNS),
-    _entry("guard-by-exact-counts", "debiases by an exact look", "spec 3, the guard", RUNS),
-    _entry("forgets-normalizer", "epsilon0 = epsilon", f"{NARAYANAN}, Prop. 15, erratum 1", RUNS),
+    # central decisions
     _entry("doubling-by-count", "stops by an exact count", SLIP, RUNS, "questions"),
     _entry(
         "keys-by-exact-count", "keys in the order of exact counts", SLIP, RUNS, "comes before", 1
     ),
-    _entry("origin-for-garbage", "no garbage bucket: the origin", f"{NARAYANAN}, spec 2.1", RUNS),
 )
 
 TWINS = tuple(
@@ -120,21 +104,13 @@ TWINS = tuple(
         "laplace-mean",
         "opaque-mean",
         "two-halves",
-        "one-vote",
-        "three-votes",
-        "sign",
         "padded",
         "histogram",
         "adding",
         "mean",
         "presence",
-        "choice",
-        "rows",
-        "keys",
-        "curator-keys",
-        "point",
         "doubling",
         "listed",
     )
 )
-QUICK_TWINS = ("bank-ok-opaque-mean", "bank-ok-one-vote", "bank-ok-mean", "bank-ok-choice")
+QUICK_TWINS = ("bank-ok-opaque-mean", "bank-ok-mean")

@@ -273,12 +273,3 @@ def dense(users: Users, d: int) -> NDArray[np.int64]:
     owner = np.repeat(np.arange(len(users)), np.diff(c.indptr))
     np.add.at(out, (owner, c.item), c.count.astype(np.int64))
     return out
-
-
-def held(users: Users, domain: Keys) -> NDArray[np.int64]:
-    """Which items of a domain users hold, whatever else they do: (n, d) of 0 and 1."""
-    c, out = users.counts, np.zeros((len(users), len(domain)), dtype=np.int64)
-    owner, at = np.repeat(np.arange(len(users)), np.diff(c.indptr)), domain.positions(c.vocabulary)
-    inside = at[c.item] >= 0
-    out[owner[inside], at[c.item][inside]] = 1
-    return out

@@ -90,6 +90,7 @@ def changed(record: RecordDict, **head: Any) -> RecordDict:
         ({"node": True}, "node"),
         ({"digest": "../../../etc/passwd"}, "passwd"),
         ({"digest": DIGEST[:-1]}, DIGEST[:-1]),
+        ({"digest": DIGEST + "0"}, DIGEST + "0"),
         ({"digest": "0" * 32}, "0{32}"),
         ({"more": 1}, "more"),
     ],
@@ -121,9 +122,16 @@ def test_parts_of_others(decode: Callable[[RecordDict], object]) -> None:
 
 
 def test_rounds_without_a_query_have_none() -> None:
-    asked = changed(ask(), kind="secagg.shares")
-    with pytest.raises(WireError, match=r"'secagg\.shares' has no query"):
-        decode_ask(asked)
+    roster = {name: np.zeros(0, np.uint8) for name in ("members", "keys", "signed")}
+    plain = encode_asks("shares", DIGEST, {7: seal("shares.ask", bytes(16), 7, **roster)})[7]
+    assert decode_ask(plain).question is None
+    for asked in (
+        changed(ask(), kind="secagg.shares"),
+        changed(plain, name="clipped-counts"),
+        changed(plain, fields="{}"),
+    ):
+        with pytest.raises(WireError, match=r"secagg\.shares"):
+            decode_ask(asked)
 
 
 def test_a_message_for_everybody_is_checked_before_it_is_anybodys() -> None:

@@ -121,7 +121,6 @@ def file(folder: Path, suffix: str) -> Path:
 RETURNED: dict[str, Callable[[Path], Any]] = {
     "Users": lambda _: fh.Users.from_frame(pl.DataFrame(ROWS), user="who", item="what"),
     "polars": lambda _: pl.DataFrame(ROWS),
-    "lazy": lambda _: pl.LazyFrame(ROWS),
     "pandas": lambda _: pl.DataFrame(ROWS).to_pandas(),
     "arrow": lambda _: pl.DataFrame(ROWS).to_arrow(),
     "columns": lambda _: {k: np.array(v) for k, v in ROWS.items()},
@@ -143,15 +142,6 @@ def test_what_a_load_function_may_return(kind: str, tmp_path: Path) -> None:
     assert strategy.estimate.value is not None
     assert expected.value is not None
     np.testing.assert_array_equal(strategy.estimate.value, expected.value)
-
-
-def test_samples_in_several_columns() -> None:
-    rows = {"who": ["ann", "bob"], "x": [0.1, 0.5], "y": [1.0, 2.0]}
-    app = fh.flower.client_app(lambda context: rows, TRUSTING, user="who", value=["x", "y"])
-    context = Context(1, 1, {"partition-id": 0}, RecordDict(), {})
-    setup = app._set_up(context)  # type: ignore[attr-defined]
-    assert setup.users.samples.values.shape == (2, 2)
-    assert setup.shape.samples.values.shape == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -182,10 +172,6 @@ def test_a_load_function_that_fails() -> None:
     refused([fh.flower.client_app(fails)], VOTES, r"node 0: load_users failed: OSError\('no disk'")
 
 
-def test_a_table_whose_columns_are_not_named() -> None:
-    refused([fh.flower.client_app(by_node)], VOTES, "DataFrame: name its columns, client_app")
-
-
 # -- what nodes say before anything is asked -------------------------------------------------------
 
 
@@ -205,15 +191,6 @@ def test_a_question_ahead_is_not_charged() -> None:
     assert [record["fedhist"]["kind"] for record in grid.asked] == ["ahead", "question"]
     (entry,) = grid.contexts[0].state["fedhist.guard"]["answered"]
     assert '"epsilon": 1.0' in entry or '"epsilon":1.0' in entry
-
-
-def test_data_of_another_kind() -> None:
-    refused([fh.flower.client_app(by_node, user="who", item="what")], MEAN, "are of another kind")
-
-
-def test_a_budget_that_does_not_suffice() -> None:
-    app = fh.flower.client_app(by_node, fh.flower.Policy(epsilon=0.5), user="who", item="what")
-    refused([app], VOTES, "a user's budget is spent: 0 of 0.5, the query costs 1 more")
 
 
 def test_two_nodes_of_one_number() -> None:
@@ -357,11 +334,6 @@ def test_a_server_app_publishes_the_estimate() -> None:
     assert len(estimate.ledger.entries) == 1
 
 
-def test_a_server_app_has_the_options_of_a_strategy() -> None:
-    with pytest.raises(TypeError, match="epsilon"):
-        fh.flower.server_app(SUMS, 2, epsilon=1.0)
-
-
 def test_a_server_app_that_does_not_know_its_nodes() -> None:
     server = fh.flower.server_app(SUMS)
     with pytest.raises(ValueError, match=r"how many nodes are there\?"):
@@ -372,8 +344,6 @@ def test_a_server_app_that_does_not_know_its_nodes() -> None:
 def test_what_is_no_protocol(bad: Any) -> None:
     with pytest.raises(ValueError, match="protocol must be"):
         fh.flower.server_app(bad)
-    with pytest.raises(ValueError, match="protocol must be"):
-        fh.flower.Strategy(bad, 2)
 
 
 @pytest.mark.parametrize("bad", [{"load_users": 3}, {"policy": {"epsilon": 1}}, {"app": "mine"}])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
-from fractions import Fraction
 
 from Crypto.Cipher import AES
 from Crypto.PublicKey import ECC
@@ -85,13 +84,6 @@ def ed25519(private: bytes, text: bytes) -> bytes:
 
 def share(secret: int, coefficients: list[int], x: int) -> int:
     return sum(c * x**power for power, c in enumerate([secret, *coefficients])) % P130
-
-
-def lagrange(points: list[int], x: int) -> int:
-    weight = Fraction(1)
-    for z in points:
-        weight *= Fraction(z, z - x) if z != x else 1
-    return weight.numerator * pow(weight.denominator, -1, P130) % P130
 
 
 def check_value(kind: str, session: bytes, node: int, fields: list[bytes]) -> bytes:

@@ -15,13 +15,13 @@ VICTIM = 1
 EVERY = [(kind, field) for kind in LAYOUT for field in ("session", "node", "check", *LAYOUT[kind])]
 
 
-def flipped(message: Message, field: str, where: float) -> Message:
+def flipped(message: Message, field: str) -> Message:
     """Return the message with one bit of a field turned over."""
     value = message[field]
     if field == "node":
         return {**message, field: value ^ 1}
     data = bytearray(value if isinstance(value, bytes) else value.tobytes())
-    at = min(int(where * len(data)), len(data) - 1)
+    at = len(data) // 2
     data[at] ^= 1 << (at % 8)
     if isinstance(value, bytes):
         return {**message, field: bytes(data)}
@@ -65,11 +65,10 @@ def outcome(play: Damaging) -> str:
     return f"{play.seen}present: {play.server.present}, {play.server.refused}"
 
 
-@pytest.mark.parametrize("where", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize(("kind", "field"), EVERY)
-def test_a_bit_turns_over(kind: str, field: str, where: float) -> None:
+def test_a_bit_turns_over(kind: str, field: str) -> None:
     signed = {"owner_key": entropy("owner")(32)} if field == "signed" else {}
-    play = Damaging(kind, lambda m: flipped(m, field, where), **signed)
+    play = Damaging(kind, lambda m: flipped(m, field), **signed)
     reasons: dict[int, str] = {}
     take = play.server._usable
 
@@ -88,7 +87,7 @@ def test_a_bit_turns_over(kind: str, field: str, where: float) -> None:
         assert reasons[VICTIM].startswith(f"{kind}: ")
 
 
-@pytest.mark.parametrize("field", ["session", "node", "check", "keys", "signed", "extra"])
+@pytest.mark.parametrize("field", ["session", "node", "check", "keys"])
 @pytest.mark.parametrize("how", ["missing", "None", "text", "float", "wide"])
 def test_another_type_or_shape(field: str, how: str) -> None:
     play = Play(terms_of(3, 1, 0))
@@ -97,9 +96,6 @@ def test_another_type_or_shape(field: str, how: str) -> None:
     changed = {**message, field: wrong.get(how)}
     if how == "missing":
         changed.pop(field)
-    if how == "missing" and field == "extra":
-        unseal("keys.answer", changed, play.server.session, 0)
-        return
     with pytest.raises(Refused, match=r"keys\.answer: .*"):
         unseal("keys.answer", changed, play.server.session, 0)
 

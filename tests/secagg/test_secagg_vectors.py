@@ -41,55 +41,9 @@ def test_the_slow_path_is_that_of_the_rfcs() -> None:
     assert slow.hkdf(b"\x0b" * 22, b"").hex() == okm
 
 
-def test_keys() -> None:
-    v = vectors("keys")
-    digest, nodes = hexed(v["digest"]), {n["node"]: n for n in v["nodes"]}
-    session = hashlib.sha256(hexed(v["nonce"]) + digest).digest()[:16]
-    assert session.hex() == v["session"]
-    for i, n in nodes.items():
-        mine, b = slow.ctx(session, i), hexed(n["b"])
-        assert n["mask_private"] == slow.hkdf(hexed(n["r"]), mine + b"mask-key").hex()
-        for kind in ("enc", "mask"):
-            assert n[f"{kind}_public"] == slow.public(hexed(n[f"{kind}_private"])).hex()
-        assert n["commitment"] == hashlib.sha256(mine + b"self" + b).hexdigest()
-        assert n["self_mask_key"] == slow.hkdf(b, mine + b"self-mask").hex()
-        row = hexed(n["enc_public"] + n["mask_public"] + n["commitment"])
-        text = mine + b"signature" + row + digest
-        assert n["signed"] == slow.ed25519(hexed(n["owner_private"]), text).hex()
-    for pair in v["pairs"]:
-        for one, other in (pair["nodes"], pair["nodes"][::-1]):
-            for kind, key, use in (("enc", "enc_key", b"enc"), ("mask", "pair_key", b"pair")):
-                agreed = slow.x25519(
-                    hexed(nodes[one][f"{kind}_private"]), hexed(nodes[other][f"{kind}_public"])
-                )
-                info = slow.ctx(session, min(one, other), max(one, other)) + use
-                assert pair[key] == slow.hkdf(agreed, info).hex()
-
-
 def test_masks() -> None:
     for v in vectors("masks"):
         assert v["mask"] == slow.chacha20(hexed(v["key"]), v["length"] * v["bits"] // 8).hex()
-
-
-def test_shares() -> None:
-    v = vectors("shares")
-    for s in v["splits"]:
-        secret = int.from_bytes(hexed(s["secret"]), "little")
-        coefficients = list(map(element, s["coefficients"]))
-        assert len(coefficients) == s["threshold"] - 1
-        given = [slow.share(secret, coefficients, x) for x in s["points"]]
-        assert list(map(element, s["shares"])) == given
-        at = s["restored_from"]
-        weights = [slow.lagrange(at, x) for x in at]
-        assert list(map(element, s["weights"])) == weights
-        by_point = dict(zip(s["points"], given, strict=True))
-        restored = sum(by_point[x] * w for x, w in zip(at, weights, strict=True))
-        assert restored % slow.P130 == secret
-    for b in v["boxes"]:
-        expected = slow.box(
-            hexed(b["enc_key"]), hexed(b["session"]), b["sender"], b["receiver"], hexed(b["text"])
-        )
-        assert b["box"] == expected.hex()
 
 
 def test_graph() -> None:

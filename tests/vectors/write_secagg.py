@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedhist.secagg import Message, NodeAttempt, ServerAttempt, Terms
 from fedhist.secagg import keys as k
 from fedhist.secagg.keys import WORDS, mask
 from fedhist.secagg.messages import LAYOUT
-from fedhist.secagg.shamir import SHARE, draw, split, weights
+from fedhist.secagg.shamir import SHARE, draw
 from fedhist.secagg.terms import Graph
 from tests.secagg.attempts import entropy
 
@@ -30,50 +29,6 @@ def element(x: int) -> str:
     return x.to_bytes(SHARE, "little").hex()
 
 
-def keys() -> dict[str, Any]:
-    """Everything that is derived, for three nodes of one attempt."""
-    nonce = entropy("keys")(16)
-    session = k.session_id(nonce, DIGEST)
-    nodes, private = [], {}
-    for node in (0, 1, 258):
-        fresh = entropy(f"keys {node}")
-        r, b, enc, owner = fresh(16), fresh(16), fresh(32), fresh(32)
-        mask_key = k.mask_private_key(r, session, node)
-        commitment = k.commitment(b, session, node)
-        private[node] = (enc, mask_key)
-        row = k.public_key(enc) + k.public_key(mask_key) + commitment
-        nodes.append(
-            {
-                "node": node,
-                "r": r.hex(),
-                "b": b.hex(),
-                "enc_private": enc.hex(),
-                "enc_public": k.public_key(enc).hex(),
-                "mask_private": mask_key.hex(),
-                "mask_public": k.public_key(mask_key).hex(),
-                "commitment": commitment.hex(),
-                "self_mask_key": k.self_mask_key(b, session, node).hex(),
-                "owner_private": owner.hex(),
-                "signed": k.sign(owner, session, DIGEST, node, row).hex(),
-            }
-        )
-    pairs = []
-    for one, other in ((0, 1), (0, 258), (1, 258)):
-        found = []
-        for at, use in enumerate((b"enc", b"pair")):
-            mine = X25519PrivateKey.from_private_bytes(private[one][at])
-            theirs = k.public_key(private[other][at])
-            found.append(k.pair_key(mine, theirs, session, one, other, use).hex())
-        pairs.append({"nodes": [one, other], "enc_key": found[0], "pair_key": found[1]})
-    return {
-        "nonce": nonce.hex(),
-        "digest": DIGEST.hex(),
-        "session": session.hex(),
-        "nodes": nodes,
-        "pairs": pairs,
-    }
-
-
 def masks() -> list[dict[str, Any]]:
     """Masks of a few keys, over the ends of ChaCha20's blocks of 64 bytes."""
     return [
@@ -82,44 +37,6 @@ def masks() -> list[dict[str, Any]]:
         for bits in (32, 64)
         for d in (1, 8, 17, 40)
     ]
-
-
-def shares() -> dict[str, Any]:
-    """Splits with all their coefficients, the weights that restore them, and encrypted shares."""
-    splits = []
-    for secret, t, points in (
-        (bytes(16), 2, [1, 2, 3]),
-        (bytes([255] * 16), 3, [1, 2, 3, 4, 5]),
-        (entropy("secret")(16), 6, [1, 2, 4, 8, 16, 32, 64, 100]),
-    ):
-        coefficients = draw(t - 1, entropy(f"split {t}"))
-        value = int.from_bytes(secret, "little")
-        splits.append(
-            {
-                "secret": secret.hex(),
-                "threshold": t,
-                "coefficients": list(map(element, coefficients)),
-                "points": points,
-                "shares": list(map(element, split(value, coefficients, points))),
-                "restored_from": points[-t:],
-                "weights": list(map(element, weights(points[-t:]))),
-            }
-        )
-    boxes = []
-    for sender, receiver in ((0, 1), (1, 0), (7, 258)):
-        fresh = entropy(f"box {sender}")
-        key, session, text = fresh(32), fresh(16), fresh(2 * SHARE)
-        boxes.append(
-            {
-                "enc_key": key.hex(),
-                "session": session.hex(),
-                "sender": sender,
-                "receiver": receiver,
-                "text": text.hex(),
-                "box": k.enclose(key, session, sender, receiver, text).hex(),
-            }
-        )
-    return {"splits": splits, "boxes": boxes}
 
 
 def graph() -> dict[str, Any]:
@@ -223,7 +140,7 @@ def sums() -> list[dict[str, Any]]:
     ]
 
 
-VECTORS = {"keys": keys, "masks": masks, "shares": shares, "graph": graph, "sums": sums}
+VECTORS = {"masks": masks, "graph": graph, "sums": sums}
 
 
 def text_of(name: str) -> str:

@@ -68,7 +68,7 @@ LOOKUPS = {
 @pytest.mark.parametrize("lookup", LOOKUPS.values(), ids=LOOKUPS)
 @pytest.mark.parametrize("norm", [1, 2])
 @pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
-@pytest.mark.parametrize("clip", [0.0, 7.25, 1e9])
+@pytest.mark.parametrize("clip", [0.0, 7.25])
 def test_rows_and_sum_agree_with_the_textbook(lookup, norm, dtype, clip):
     items = population(300, 12, dtype=dtype)
     want = oracle(dense(items, lookup, 12), clip, norm)
@@ -79,7 +79,7 @@ def test_rows_and_sum_agree_with_the_textbook(lookup, norm, dtype, clip):
 
 
 @pytest.mark.parametrize("norm", [1, 2])
-@pytest.mark.parametrize("bits", [24, 32, 40, 61])
+@pytest.mark.parametrize("bits", [32, 61])
 def test_huge_counts_neither_overflow_nor_lose_the_norm(norm, bits):
     items = population(200, 12, seed=bits, high=1 << bits, dtype=np.uint64)
     items.count[::3] = (1 << bits) - 1

@@ -61,7 +61,7 @@ def test_a_zcdp_budget_is_spent_to_the_last_bit_and_not_passed() -> None:
 )
 def test_every_row_has_the_law_of_one_mechanism(noise: NoiseSource) -> None:
     """Chi-square of two rows' frequencies against softmax: false alarm 2e-6 over both grades."""
-    n, epsilon, sensitivity = (40_000, 1.5, 2.0) if noise.grade == "simulated" else (3000, 1.5, 2.0)
+    n, epsilon, sensitivity = (40_000, 1.5, 2.0) if noise.grade == "simulated" else (1200, 1.5, 2.0)
     rows = np.tile(SCORES[[0, 2]], (n, 1))
     found = curator(noise=noise).exponential_rows(
         rows, sensitivity=sensitivity, epsilon_each=epsilon, changed=1
@@ -79,11 +79,6 @@ def test_blocks_do_not_matter_to_the_law(monkeypatch: pytest.MonkeyPatch) -> Non
     rows = np.tile([[0.0, 900.0], [900.0, 0.0], [0.0, 900.0]], (5, 1))
     found = curator().exponential_rows(rows, sensitivity=1.0, epsilon_each=1.0, changed=3)
     assert found.tolist() == [1, 0, 1] * 5
-
-
-def test_without_noise_the_best_of_every_row() -> None:
-    found = curator().exponential_rows(SCORES, sensitivity=1.0, epsilon_each=math.inf, changed=3)
-    assert found.tolist() == [2, 0, 2]
 
 
 def test_a_restart_returns_what_was_released() -> None:

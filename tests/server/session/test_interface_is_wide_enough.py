@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-import pytest
 
 import fedhist
 from fedhist.model.protocol import EXIT_CODES
 from fedhist.users.batch import Users
 from simulations.runs.options import Options
 from simulations.runs.run import execute
-
-PLUGIN = str(Path(__file__).resolve().parents[2] / "throwaway.py")
 
 
 def test_too_few_users_are_refused_before_anything_is_asked(throwaway: ModuleType) -> None:
@@ -48,16 +44,3 @@ def test_may_fail_after_spending(throwaway: ModuleType) -> None:
     assert estimate.reason
     assert estimate.ledger.spent().epsilon == 2.0
     assert EXIT_CODES[estimate.status] == 4
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("one_ray")
-def test_the_same_on_ray(throwaway: ModuleType) -> None:
-    """Bit-identical for one packing."""
-    protocol = throwaway.PrivateMedian.example()
-    users = throwaway.PrivateMedian.example_users()
-    ray = Options(seed=3, runtime="ray", nodes=40, workers=2, plugins=[PLUGIN])
-    here = execute(protocol, users, Options(seed=3, nodes=40)).estimate
-    there = execute(protocol, users, ray).estimate
-    assert np.array_equal(here.value, there.value)
-    assert here.public == there.public

@@ -67,20 +67,20 @@ def test_noise_is_that_of_its_sensitivity():
 
 @pytest.mark.parametrize("discrete", [True, False])
 def test_draws_follow_the_chances(discrete):
-    """4000 draws of four keys within 5 standard deviations: false alarm 1e-5."""
+    """2000 draws of four keys within 5 standard deviations: false alarm 1e-5."""
     how = WeightedKeys(10, 1.0, 1e-2, discrete=discrete)
     weights = (np.array([0.0, 0.5, 1.0, 1.5]) * how.threshold).astype(np.int64)
     part = Keyed(Keys.range(4), weights)
     found = np.zeros(4)
-    for seed in range(4000):
+    for seed in range(2000):
         shown = unpack_keyed(how.draw(part, SimulatedNoise(seed, 0)))
         for key in shown.keys:
             found[int(key)] += 1
     chance = norm.cdf((weights - how.threshold) / how.std)
     assert found[0] == 0  # nobody sends it
     assert chance[2] == pytest.approx(0.5)
-    room = 5 * np.sqrt(chance * (1 - chance) * 4000) + 1
-    assert (np.abs(found - 4000 * chance)[1:] <= room[1:]).all()
+    room = 5 * np.sqrt(chance * (1 - chance) * 2000) + 1
+    assert (np.abs(found - 2000 * chance)[1:] <= room[1:]).all()
 
 
 def test_without_noise_every_key_appears():

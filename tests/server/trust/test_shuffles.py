@@ -96,7 +96,7 @@ def test_the_values_of_the_specification() -> None:
     assert folds.epsilon == pytest.approx(calibrate(1.0, 1e-6, 841), rel=1e-4)
 
 
-@pytest.mark.parametrize("k", [3, 1000, 5000])
+@pytest.mark.parametrize("k", [3, 1000])
 def test_the_report_is_that_of_least_variance_at_its_own_epsilon(k: int) -> None:
     domain = Keys.range(k)
     best = FrequencyOracle.shuffled(TARGET, domain=domain)
@@ -146,7 +146,6 @@ def test_plans_are_made_with_the_local_epsilon(protocol: Mean | MeanLinf) -> Non
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("mean", {"n_users": 20_000, "samples_per_user": 100, "low": 0.0, "high": 1.0}, "vote"),
     ("mean-l2", {"n_users": 20_000, "samples_per_user": 9, "dimension": 4}, "folds"),
-    ("density", {"n_users": 20_000, "samples_per_user": 9}, "folds"),
     ("local-distribution", {"n_users": 20_000, "samples_per_user": 9, "domain": DOMAIN}, "points"),
     ("sparse-mean", {}, "signs"),
 ]
