@@ -140,7 +140,9 @@ def run(
     with reading(config):
         prepared = prepare(loaded)
     if loaded.repeat is not None:
-        repeated = repeat_job(prepared)
+        with terminal.progress_bar("periods") as periods:
+            whole = periods.add_task("repeat", total=loaded.repeat.times)
+            repeated = repeat_job(prepared, lambda n, of: periods.update(whole, completed=n))
         repeated.print_on(terminal.console)
         folder = folder_for(loaded.name, loaded.run.out)
         repeated.save(folder, force=force)

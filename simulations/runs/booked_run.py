@@ -81,7 +81,7 @@ def run_job(
     return finished
 
 
-def repeat_job(prepared: Prepared) -> Repeated:
+def repeat_job(prepared: Prepared, progress: Callable[[int, int], None]) -> Repeated:
     """Run a configuration with a table [repeat]; ValueError for what does not go with it."""
     law, run = prepared.config.repeat, prepared.config.run
     if prepared.plan is None or law is None:
@@ -91,7 +91,7 @@ def repeat_job(prepared: Prepared) -> Repeated:
             "a repeat is a simulation with totals of its own: leave run.ledger and run.repeats out"
         )
     options = run.options(adversaries=prepared.config.adversaries)
-    found = repeat(execute, prepared.protocol, prepared.plan.users, law, options)
+    found = repeat(execute, prepared.protocol, prepared.plan.users, law, options, progress)
     return replace(found, settings=prepared.config.to_dict())
 
 

@@ -41,8 +41,8 @@ from fedhist.base.arrays import Array, Integers
 from fedhist.base.hashing import digest64
 from fedhist.model.evaluation import measured
 from fedhist.model.protocol import Protocol
-from fedhist.privacy.guarantee import Trust, approximate, chance_of_telling
-from fedhist.privacy.ledger import Entry, spent
+from fedhist.privacy.guarantee import EXACT, Release, Trust, chance_of_telling
+from fedhist.privacy.ledger import Entry, spent, whole
 from fedhist.users.batch import Users
 from fedhist.users.shards import Shard
 from simulations.config.named_files import to_toml
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Execute = Callable[[Protocol, Users, Options], Outcome]
+MOST_RECORDS = 1 << 27
 FRESH, MEMOIZED = "fresh", "memoized"
 
 
@@ -95,7 +96,10 @@ def periods(given: Users, law: RepeatTable, seed: int) -> Iterator[Period]:
 def why_fresh(protocol: Protocol, options: Options) -> str:
     """Say why reports cannot be permanent; empty where they can."""
     if protocol.guarantee.trust is not Trust.LOCAL:
-        return f"{protocol.name} has {protocol.guarantee.trust.value} trust: the noise is no user's"
+        trust = protocol.guarantee.trust.value
+        return (
+            f"{protocol.name} has {trust} trust: only what is private as it leaves a user is kept"
+        )
     if protocol.max_rounds > 1:
         return f"{protocol.name} asks what follows from earlier answers: another question each time"
     if options.clients == "aggregate":
@@ -115,6 +119,8 @@ class Way:
     mean: list[float] = field(default_factory=list)
     most: list[float] = field(default_factory=list)
     estimates: list[Array] = field(default_factory=list)
+    lost: Release = EXACT
+    """All that the user who has spent most has lost."""
     together: float = math.nan
     """Error of the mean of all estimates, for the mean of all truths."""
 
@@ -171,8 +177,8 @@ class Repeated(Shown):
         """Return what is promised, and what is not."""
         promised = [f"one period: {self.protocol.guarantee}"]
         for way in self.ways:
-            chance = chance_of_telling(approximate(way.most[-1], self.delta))
-            what = "sequences of records"
+            chance = chance_of_telling(way.lost)
+            what = "neighbouring sequences of records"
             if way.name == MEMOIZED:
                 what += " that change, and come back, at the same times"
             promised.append(
@@ -212,11 +218,17 @@ class Repeated(Shown):
 
 
 def repeat(
-    execute: Execute, protocol: Protocol, users: Shard, law: RepeatTable, options: Options
+    execute: Execute,
+    protocol: Protocol,
+    users: Shard,
+    law: RepeatTable,
+    options: Options,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Repeated:
     """Collect in every period, with fresh noise and, where it is valid, by permanent reports.
 
-    ``execute`` runs the protocol on the users of a period: :func:`simulations.runs.run.execute`.
+    ``execute`` runs the protocol on the users of a period: :func:`simulations.runs.run.execute`;
+    ``progress`` is told of each that has ended.
 
     Raises
     ------
@@ -232,11 +244,17 @@ def repeat(
     delta = law.delta or law.times * protocol.guarantee.delta
     if delta >= 1:
         raise ValueError(f"{law.times} periods add up to delta = {delta:g}: ask less often")
+    if len(users) * law.times > MOST_RECORDS:
+        raise ValueError(
+            f"{law.times:,} periods of {len(users):,} users are more than {MOST_RECORDS:,} records "
+            "to remember: take fewer of either"
+        )
     given = users.in_memory("a repeated collection")
     seed = options.seed if options.seed is not None else secrets.randbits(62)
     why = why_fresh(protocol, options)
     ways = [Way(FRESH)] if why else [Way(FRESH), Way(MEMOIZED)]
     charged, new, truths = list[Entry](), list[int](), list[Array]()
+    kept = list[float]()
     for number_of, period in enumerate(periods(given, law, seed)):
         known = measured(protocol, period.users)
         new.append(period.new)
@@ -252,14 +270,19 @@ def repeat(
                 way.errors.append(protocol.loss_of(found, period.users, known=known))
                 way.estimates.append(found.value)
             entries = found.ledger.entries if found.ledger is not None else ()
-            charged += () if memoize else entries
-            shares = np.bincount(period.values) / len(given) if memoize else np.ones(1)
-            lost = [
-                spent([*entries] * k if memoize else charged, delta).epsilon
-                for k in range(len(shares))
-            ]
-            way.most.append(max([lost[-1], *way.most[-1:]]))
-            way.mean.append(float(shares @ lost))
+            if memoize:  # a user with k records has lost what k reports cost
+                shares = np.bincount(period.values) / len(given)
+                for k in range(len(kept), len(shares)):
+                    kept.append(spent([*entries] * k, delta).epsilon)
+                    way.lost = whole([*entries] * k)
+                way.most.append(kept[-1])
+                way.mean.append(float(shares @ kept[: len(shares)]))
+            else:
+                charged += entries
+                way.lost = whole(charged)
+                way.most.append(spent(charged, delta).epsilon)
+                way.mean.append(way.most[-1])
+        progress(number_of + 1, law.times)
     if known.support is None:
         for way in ways:
             if len(way.estimates) == law.times:
