@@ -184,6 +184,8 @@ def part_of(tables: Mapping[str, Any], study: str = "") -> tuple[dict[str, Any],
     >>> part_of({"run": {}, "decide": {"error": 1}, "sweep": {"seeds": 2}}, "decide")
     ({'run': {}}, {'error': 1})
     """
+    if "release" in tables:
+        raise ValueError("[[release]] is for fedhist run: here there is one [protocol]")
     check_keys(tables, (*COMMON, *STUDIES), "table")
     own = tables.get(study)
     return (

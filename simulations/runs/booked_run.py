@@ -47,7 +47,7 @@ def run_job(
     book = Reservations(prepared, table.repeats)
     outcomes = []
     try:
-        with _runtime(table.runtime, table.workers, table.ray_address):
+        with one_ray(table.runtime, table.workers, table.ray_address):
             for repeat in range(table.repeats):
                 seed = {"seed": table.seed + repeat} if table.seed >= 0 else {}
                 more = {"progress": progress, "adversaries": adversaries, **seed}
@@ -169,7 +169,7 @@ class Reservations:
         self._lines = []
 
 
-def _runtime(name: str, workers: int, address: str) -> AbstractContextManager[object]:
+def one_ray(name: str, workers: int, address: str) -> AbstractContextManager[object]:
     """Keep one Ray for all repeats."""
     if name != "ray":
         return nullcontext()

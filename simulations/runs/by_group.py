@@ -106,9 +106,9 @@ class ByGroup:
         errors = np.asarray(estimate.stderr).reshape(shape)
         read = self._mean if self.asked.target == "mean" else self._quantiles
         out = []
-        for name, own, stderr in zip(self.groups.names, shares, errors, strict=True):
+        for own, stderr in zip(shares, errors, strict=True):
             if not own.sum() > 2 * math.sqrt(np.square(stderr).sum()):
-                out.append(Estimate.failed(f"group {name!r} has too few users to tell from noise"))
+                out.append(Estimate.failed("too few users to tell from noise"))
                 continue
             out.append(read(own, stderr, estimate.public["n_report"], p["low"], p["high"]))
         return out

@@ -55,7 +55,7 @@ class Released(Shown):
         rows, left = list[list[Any]](), list[str]()
         for part in self.done.planned.parts:
             own = [r for r in self.done.rows if r.release == part.label]
-            if part.asked.positions is None and part.by is None:
+            if part.by is None and part.whole.users.items is not None:
                 own.sort(key=lambda r: -r.estimate)
             if len(own) > MOST_ROWS:
                 left.append(f"{part.label}: {MOST_ROWS} of {len(own):,}")
@@ -97,14 +97,13 @@ class Released(Shown):
             for p, jobs in zip(done.planned.parts, done.outcomes, strict=True)
             for i, o in enumerate(jobs)
         ]
-        reasons = [label + e.reason for label, e in pairs if e.reason]
         warnings = [label + w for label, e in pairs for w in e.warnings]
         choices = [
             f"{p.label}: {w}" for p in done.planned.parts for job in p.jobs for w in job.not_private
         ]
         return [
             ("guarantee", [str(done.planned.guarantee), spent, *([how] if how else [])]),
-            ("without a value", reasons),
+            ("without a value", done.missing),
             ("warnings", warnings),
             ("chosen by looking at the data", list(dict.fromkeys(choices))),
         ]

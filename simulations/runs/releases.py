@@ -45,6 +45,7 @@ from simulations.config.reading import (
     Must,
     Positive,
     Settings,
+    as_table,
     check_keys,
     one_of,
     read,
@@ -53,6 +54,7 @@ from simulations.config.reading import (
 from simulations.populations.base import Loaded
 from simulations.populations.files import Column
 from simulations.reporting.estimates import columns_of
+from simulations.runs.booked_run import one_ray
 from simulations.runs.by_group import ByGroup, charged_by_group, planned_by_group
 from simulations.runs.columns import BETWEEN, KIND, Columns
 from simulations.runs.config import Config, Prepared, RunTable, prepare
@@ -123,6 +125,8 @@ class Release(Settings):
     def of(cls, table: Mapping[str, Any]) -> Release:
         """Sort the keys of a table."""
         ours = [k for k in ("name", "label", "share", "by", "groups") if k in table]
+        if "name" not in table:
+            raise ValueError("[[release]] needs the key 'name': that of a protocol")
         if bad := [k for k in ("epsilon", "delta") if k in table]:
             raise ValueError(f"release.{bad[0]}: a release has a share of [protocol] {bad[0]}")
         listed = isinstance(table.get("domain"), list)
@@ -134,7 +138,8 @@ class Release(Settings):
         if made.groups and made.by is None:
             raise ValueError(f"release {made.name!r}: groups need by, the column that holds them")
         target, by = protocol_class(made.name).target, "" if made.by is None else f" by {made.by}"
-        named = f"{target} of {column.get('item', column.get('value'))}{by}"
+        of = column.get("item", column.get("value"))
+        named = f"{target} of {', '.join(map(str, of)) if isinstance(of, list) else of}{by}"
         return replace(made, label=made.label or named)
 
     @property
@@ -247,7 +252,7 @@ class Done:
     """What releases have given.
 
     ``outcomes``: of each release its runs; ``errors``: the loss of each, over groups their mean,
-    NaN without a value. NOT PRIVATE.
+    NaN without a value, NOT PRIVATE; ``missing``: why there is none, of a release or a group.
     """
 
     planned: Planned
@@ -255,6 +260,7 @@ class Done:
     ledger: Ledger
     rows: tuple[Row, ...]
     errors: tuple[float, ...]
+    missing: tuple[str, ...]
 
 
 # -- before anybody is asked -----------------------------------------------------------------------
@@ -279,7 +285,9 @@ def plan_releases(tables: Mapping[str, Any], source: str | Path, name: str) -> P
     population = tables.get("population", {})
     if population.get("kind") != KIND:
         raise ValueError(f'population.kind must be "{KIND}" beside [[release]]')
-    releases = [Release.of(t) for t in tables["release"]]
+    if not isinstance(tables["release"], list):
+        raise ValueError("releases are tables [[release]], in double brackets")
+    releases = [Release.of(as_table(t, "[[release]]")) for t in tables["release"]]
     labels = [r.label for r in releases]
     if twice := [x for x in labels if labels.count(x) > 1]:
         raise ValueError(f"two releases are called {twice[0]!r}: give each a label")
@@ -362,7 +370,8 @@ class _Planner:
                 pairs = None if items is None else groups.domain(items)
                 plan = replace(plan, users=groups.pairs(plan.users), domain=pairs)
                 return Part(release.label, (job(plan),), plan, cohort)
-            asked = job(plan).protocol
+            first = job(plan)
+            asked = first.protocol
             by = ByGroup(groups, asked, plan.users)
             if asked.guarantee.trust is Trust.LOCAL:
                 own.clear()
@@ -374,7 +383,9 @@ class _Planner:
             each = [
                 replace(plan, users=groups.only(plan.users, g)) for g in range(len(groups.names))
             ]
-            jobs = tuple(job(one, **hidden) for one in each)
+            # what was looked at to complete the protocol that was asked for, such as n_users
+            seen = first.not_private
+            jobs = tuple(replace(job(one, **hidden), not_private=seen) for one in each)
             return Part(release.label, jobs, plan, cohort, by)
 
     def cohorts(
@@ -471,15 +482,16 @@ def run_releases(planned: Planned, progress: Callable[[int, int, int], None] | N
     line = -1 if book is None else _reserve(book, planned, asked_of)
     outcomes, asked = [], False
     try:
-        for jobs in asked_of:
-            found = []
-            for job, own in jobs:
-                session, seed = open_session(job.protocol, own)
-                try:
-                    found.append(drive(session, seed, users_of(job), own))
-                finally:
-                    asked |= session.asked
-            outcomes.append(tuple(found))
+        with one_ray(run.runtime, run.workers, run.ray_address):
+            for jobs in asked_of:
+                found = []
+                for job, own in jobs:
+                    session, seed = open_session(job.protocol, own)
+                    try:
+                        found.append(drive(session, seed, users_of(job), own))
+                    finally:
+                        asked |= session.asked
+                outcomes.append(tuple(found))
     except BaseException:
         if book is not None and not run.journal and not asked:
             book.settle(line, None)
@@ -496,8 +508,9 @@ def run_releases(planned: Planned, progress: Callable[[int, int, int], None] | N
         planned,
         tuple(outcomes),
         ledger,
-        tuple(row for rows, _ in read for row in rows),
-        tuple(error for _, error in read),
+        tuple(row for rows, *_ in read for row in rows),
+        tuple(error for _, error, _ in read),
+        tuple(reason for *_, reasons in read for reason in reasons),
     )
 
 
@@ -515,25 +528,27 @@ def _reserve(
     )
 
 
-def _rows(part: Part, estimates: Sequence[Estimate]) -> tuple[list[Row], float]:
-    """List what was released, beside the truth of all users; and its loss. NOT PRIVATE."""
-    if part.by is None:
-        return _rows_of(part, estimates[0])
-    if not part.central and estimates[0].value is not None:
-        estimates = part.by.read_cells(estimates[0])
-    rows, losses = list[Row](), list[float]()
-    truths = part.by.truths(estimates) if len(estimates) == len(part.by.groups.names) else []
+def _rows(part: Part, estimates: Sequence[Estimate]) -> tuple[list[Row], float, list[str]]:
+    """List what was released, beside the truth of all users; its loss, NOT PRIVATE; what is not."""
+    one, rows, losses = estimates[0], list[Row](), list[float]()
+    if part.by is None or (not part.central and one.value is None):
+        reasons = [f"{part.label}: {one.reason}"] if one.value is None else []
+        return *_rows_of(part, one), reasons
+    if not part.central:
+        estimates = part.by.read_cells(one)
+    truths, missing = part.by.truths(estimates), list[str]()
     for (truth, loss), name, estimate in zip(truths, part.by.groups.names, estimates, strict=True):
         if estimate.value is None:
+            missing.append(f"{part.label}, {name}: {estimate.reason}")
             continue
-        losses.append(loss)
+        losses += [] if math.isnan(loss) else [loss]
         values, keys = np.atleast_1d(np.asarray(estimate.value)), part.asked.positions
         errors = np.full(len(values), math.nan) if estimate.stderr is None else estimate.stderr
         true = np.full(len(values), math.nan) if truth is None else truth
         for i, cell in enumerate(zip(values, np.atleast_1d(errors), true, strict=True)):
             key = name if keys is None else f"{name}{BETWEEN}{keys[i]:g}"
             rows.append(Row(part.label, key, *map(float, cell)))
-    return rows, float(np.mean(losses)) if losses else math.nan
+    return rows, float(np.mean(losses)) if losses else math.nan, missing
 
 
 def _rows_of(part: Part, estimate: Estimate) -> tuple[list[Row], float]:

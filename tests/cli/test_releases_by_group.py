@@ -93,6 +93,7 @@ def test_the_ledger_holds_a_move_and_no_more_than_the_budget() -> None:
     assert hidden.guarantee.adjacency is Adjacency.ADD_REMOVE_USER
     assert [p.protocol.guarantee.epsilon for p in hidden.parts] == [2.0]  # one group pays
     assert run_releases(hidden).ledger.spent().epsilon == pytest.approx(2.0)
+    assert hidden.parts[0].jobs[0].not_private  # the planned number of users was looked at
     # a rank at .95 moves by .95 with a user more, and by 1 with another one: a move costs more
     skew = plan(QUARTILES.replace("[0.5]", "[0.95]") + BY, protocol_delta=0.0)
     assert run_releases(skew).ledger.spent().epsilon == pytest.approx(2.0)
