@@ -319,6 +319,10 @@ def test_domains_that_are_too_large_are_left_out_and_named(tmp_path: Path) -> No
     result = catalogue.experiment("figure2").run(request)
     assert {tuple(c.x) for c in result.curves} == {(2.0,)}
     assert any("d = [5]" in note for note in result.notes)
+    small = replace(request, settings={**request.settings, "largest_d": {"lastfm": 1}})
+    unjudged = catalogue.experiment("figure2").run(small)
+    assert any("d > 1" in told for told in unjudged.not_judged)
+    assert not any(c.quantity.endswith(f"{bounded.DP_SGD} / C*") for c in unjudged.checks)
     request = request_on("figure2", tmp_path, rows, d="[5]", figure6_d="[5]", **few)
     with pytest.raises(ValueError, match=r"no d of \[5\] is possible with 3 items"):
         catalogue.experiment("figure2").run(request)

@@ -63,6 +63,12 @@ def test_needed_says_where_no_number_suffices() -> None:
     assert math.isinf(regime(k=2).needed("presence", 500))
 
 
+def test_users_are_interpolated_to_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss of 7 / n meets 0.05 at n = 140."""
+    monkeypatch.setattr(complexity.Regime, "losses", lambda self, _, m, n, *__: np.full(2, 7 / n))
+    assert complexity.measure(regime(), "laplace", 3, 200, 2, 0) == pytest.approx(140, rel=1e-6)
+
+
 def test_crossings_are_the_last_ones() -> None:
     """Of noisy curves; NaN where there is none, or nothing was measured."""
     at, one = (1, 2, 4, 8), np.ones(4)

@@ -12,6 +12,7 @@ from simulations.reporting.files import (
     check_file,
     check_folder,
     kind_of,
+    new_folder,
     whole_folder,
     write_target,
 )
@@ -110,3 +111,8 @@ def test_a_file_that_is_there_is_left_alone(tmp_path: Path) -> None:
     assert file.read_text() == "y"
     with pytest.raises(ValueError, match="folder"):
         check_file(tmp_path, force=True)
+
+
+def test_new_folders_are_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len({new_folder("run") for _ in range(3)}) == 3

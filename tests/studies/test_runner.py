@@ -10,16 +10,18 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from commands import Command
 
+from fedhist.base.errors import FedhistError
 from simulations.reporting.files import kind_of
 from simulations.studies.cells import Cell, Record
 from simulations.studies.compared import Compared, run_study
-from simulations.studies.runner import RECORDS, read_records, run_cells, writing
+from simulations.studies.runner import RECORDS, read_records, run_all, run_cells, writing
 from simulations.studies.study import load_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -162,6 +164,21 @@ def test_ray_gives_the_same(cells: list[Cell], tmp_path: Path) -> None:
     there = comparable(tmp_path / "there")
     assert there.pop(dead.key).status == "error"
     assert there == comparable(tmp_path / "here")
+
+
+def test_a_cluster_of_another_version_is_refused_before_any_work(
+    cells: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from simulations.runtimes import ray_tasks
+
+    def unlike(plugins: object) -> None:
+        raise FedhistError("0.0.1 there")
+
+    monkeypatch.setattr(ray_tasks, "ray_session", lambda *_: nullcontext())
+    monkeypatch.setattr(ray_tasks, "check_machines", unlike)
+    with pytest.raises(FedhistError, match=r"0\.0\.1 there"):
+        list(run_all(cells, 2, "10.0.0.1:1"))
+    assert runs(cells) == 0
 
 
 # -- folders ---------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedhist.privacy.guarantee import Trust
-from simulations.studies.compared import Compared, run_study
+from simulations.studies.compared import run_study
 from simulations.studies.contenders import Ready, set_up
 from simulations.studies.levels import premise_of
 from simulations.studies.losses import restated
@@ -23,10 +23,10 @@ nodes = 10
 epsilon = 1.0
 delta = 1e-6
 seeds = 4
-trust = {trust}
+trust = ["local", "central", "aggregate", "shuffle"]
 protocols = [
-    {{ name = "distribution", mechanism = "laplace", delta = 0, label = "sums"{central} }},
-    {{ name = "frequency-oracle", label = "oracle"{local} }},
+    { name = "distribution", mechanism = "laplace", delta = 0, label = "sums" },
+    { name = "frequency-oracle", label = "oracle" },
 ]
 
 [protocol]
@@ -40,17 +40,18 @@ mean_items = 1
 tail = inf
 seed = 1
 """
-ALL = '["central", "aggregate", "shuffle", "local"]'
+ALL = '["local", "central", "aggregate", "shuffle"]'
 
 
-def written(folder: Path, trust: str = ALL, central: str = "", local: str = "") -> Path:
+def written(folder: Path, *changes: str) -> Path:
+    """Write the file with parts of it changed: old, new, old, new."""
+    text = FILE
+    for old, new in zip(changes[::2], changes[1::2], strict=True):
+        assert old in text
+        text = text.replace(old, new)
     path = folder / "ladder.toml"
-    path.write_text(FILE.format(trust=trust, central=central, local=local))
+    path.write_text(text)
     return path
-
-
-def compared(path: Path, *overrides: str) -> Compared:
-    return run_study(load_study(path, overrides))
 
 
 def ready_of(path: Path, *overrides: str) -> Ready:
@@ -59,7 +60,7 @@ def ready_of(path: Path, *overrides: str) -> Ready:
 
 def test_all_four_levels(tmp_path: Path) -> None:
     """Every level has a row, under one budget; a report of a larger epsilon is what hides."""
-    found = compared(written(tmp_path))
+    found = run_study(load_study(written(tmp_path)))
     assert [(r.level, r.rank) for r in found.lines] == [(t.value, 1) for t in Trust]
     assert not found.about["unreached"]
     assert {(r.loss_name, r.guarantee["adjacency"]) for r in found.records} == {
@@ -81,8 +82,8 @@ def test_all_four_levels(tmp_path: Path) -> None:
 
 
 def test_a_row_may_name_its_levels(tmp_path: Path) -> None:
-    path = written(tmp_path, '["central", "local"]', ', trust = ["central"]', ', trust = "local"')
-    comparison = load_study(path).points[0][1]
+    named = ('"sums"', '"sums", trust = ["central"]', '"oracle"', '"oracle", trust = "local"')
+    comparison = load_study(written(tmp_path, *named)).points[0][1]
     assert [(e.label, e.level) for e in comparison.entries] == [
         ("sums, central", Trust.CENTRAL),
         ("oracle, local", Trust.LOCAL),
@@ -90,9 +91,7 @@ def test_a_row_may_name_its_levels(tmp_path: Path) -> None:
 
 
 def test_without_levels_nothing_is_said_of_them(tmp_path: Path) -> None:
-    path = written(tmp_path)
-    path.write_text(path.read_text().replace(f"trust = {ALL}\n", ""))
-    found = compared(path)
+    found = run_study(load_study(written(tmp_path, f"trust = {ALL}\n", "")))
     assert {r.level for r in found.lines} == {""}
     assert "must be believed" not in found.written("txt").decode()
 
@@ -107,12 +106,10 @@ def test_losses_that_follow_from_others() -> None:
 
 def test_what_must_be_believed(tmp_path: Path) -> None:
     """Of 10 nodes 2 drop out and 1 colludes: 7 are certain; a level without rows says why."""
-    path = written(tmp_path, '["central", "aggregate", "local"]')
-    text = path.read_text().replace("samples_per_user = 1", "tau_d = 0.2\nclip = 3")
-    first = '"distribution", mechanism = "laplace", delta = 0, label = "sums"'
-    text = text.replace(first, '"bounded-histogram", delta = 0, label = "clipped"')
-    path.write_text(text.replace('"frequency-oracle", label = "oracle"', '"unbounded-histogram"'))
-    found = compared(path)
+    others = (', "shuffle"', "", "samples_per_user = 1", "tau_d = 0.2\nclip = 3")
+    sums = ('"distribution", mechanism = "laplace"', '"bounded-histogram"', '"sums"', '"clipped"')
+    oracle = ('"frequency-oracle", label = "oracle"', '"unbounded-histogram"')
+    found = run_study(load_study(written(tmp_path, *others, *sums, *oracle)))
     rows = {(r.level, r.title): r for r in found.lines}
     row = rows["aggregate", "clipped"]
     assert row.believed is not None
@@ -145,14 +142,8 @@ def test_what_must_be_believed(tmp_path: Path) -> None:
 def test_levels_that_cannot_be_meant(
     tmp_path: Path, change: tuple[str, ...], overrides: tuple[str, ...], named: str
 ) -> None:
-    path = written(tmp_path)
-    text = path.read_text()
-    for old, new in zip(change[::2], change[1::2], strict=True):
-        assert old in text
-        text = text.replace(old, new)
-    path.write_text(text)
     with pytest.raises(ValueError, match=named):
-        ready_of(path, *overrides)
+        ready_of(written(tmp_path, *change), *overrides)
 
 
 def test_a_sweep_with_trust_as_an_axis(tmp_path: Path) -> None:
