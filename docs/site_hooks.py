@@ -6,6 +6,7 @@ its docstrings. Nothing of it is written to disk: there is one source of each te
 
 from __future__ import annotations
 
+import ast
 import re
 from html import unescape
 from pathlib import Path
@@ -24,6 +25,14 @@ TEXTS = {
     "CHANGELOG.md": "changelog.md",
 }
 PACKAGES = ("fedhist", "clients", "server", "simulations")
+USES = {
+    "Run, compare, decide, audit": ("simulations.",),
+    "Users and data": ("fedhist.users.",),
+    "Write a protocol": ("fedhist.model.", "server.", "clients.records."),
+    "Privacy": ("fedhist.privacy.",),
+    "Randomizers": ("fedhist.channels.", "clients.randomizers."),
+    "Arrays and errors": ("fedhist.base.",),
+}
 ROLE = re.compile(r":\w+:`([^`]+)`")
 DOCTEST = re.compile(r"^>>> .*(?:\n(?!$).*)*", re.MULTILINE)
 SHORT = re.compile(r"^~(?:[\w.]+\.)?(?=\w+$)")
@@ -73,6 +82,34 @@ def on_page_content(html: str, **_: Any) -> str:
     return FORMULA.sub(typeset, html)
 
 
+def homes(package: str) -> dict[str, str]:
+    """Return the public names of a package, each with the module that defines it."""
+    tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
+    return {
+        alias.name: str(line.module)
+        for block in tree.body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for line in block.body
+        if isinstance(line, ast.ImportFrom)
+        for alias in line.names
+    }
+
+
+def public_names() -> str:
+    """Return a page of every name that ``import fedhist`` hands out, by use."""
+    names = homes("fedhist")
+    names.pop("flower")
+    blocks = ["# Public names", "What `import fedhist as fh` hands out."]
+    for use, prefixes in USES.items():
+        mine = [f"{home}.{name}" for name, home in names.items() if home.startswith(prefixes)]
+        blocks += [f"## {use}", *(f"::: {name}" for name in mine)]
+    if lost := [n for n, home in names.items() if not home.startswith(sum(USES.values(), ()))]:
+        raise ValueError(f"USES has no place for {lost}")
+    flower = homes("fedhist/flower").items()
+    blocks += ["## fh.flower", *(f"::: {home}.{name}" for name, home in flower)]
+    return "\n\n".join(blocks) + "\n"
+
+
 def reference() -> list[tuple[str, str]]:
     """Return a page for every package: its modules in the order of their names."""
     found = []
@@ -85,6 +122,8 @@ def reference() -> list[tuple[str, str]]:
             blocks += [f"::: {package}.{m}" for m in modules]
             found.append((f"reference/{package}.md", "\n\n".join(blocks) + "\n"))
     lines = [f"- [`{Path(name).stem}`]({Path(name).name})" for name, _ in found]
+    found.append(("reference/public-names.md", public_names()))
+    lines.insert(0, "- [Public names, by use](public-names.md)")
     return [("reference/index.md", "# Reference\n\n" + "\n".join(lines) + "\n"), *found]
 
 
