@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from running import Recorder, count_table, drive
 from scipy.optimize import minimize_scalar
-from scipy.stats import foldnorm
+from scipy.stats import chisquare, foldnorm
 
 from clients.histograms.contributions import NormHistogram
 from fedhist.privacy.guarantee import Adjacency
@@ -239,6 +239,17 @@ def test_the_choice_is_that_of_a_whole_run(users: Users, method: str) -> None:
     s = setting(users)
     estimate = execute(s.protocol(method), users, Options(seed=11)).estimate
     assert s.choose(method, [11]).tolist() == [estimate.public["clip"]]
+
+
+def test_the_law_of_a_choice_is_that_of_its_draws(users: Users) -> None:
+    """Chi-square of 500 draws: a correct program fails with probability 1e-6."""
+    clips, p = setting(users).law(bounded.EM)
+    drawn = setting(users).choose(bounded.EM, range(500))
+    seen, many = (drawn[:, None] == clips).sum(axis=0), 500 * p >= 5
+    pooled = [np.append(x[many], x[~many].sum()) for x in (seen, 500 * p)]
+    assert seen.sum() == 500
+    assert many.sum() >= 3
+    assert chisquare(*pooled).pvalue > 1e-6
 
 
 def test_an_exact_law_replaces_the_repeats(users: Users) -> None:
