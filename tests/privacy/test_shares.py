@@ -70,7 +70,9 @@ def test_every_admissible_sum_keeps_the_budget():
 def test_too_coarse_a_grid_is_refused_by_name():
     with pytest.raises(ValueError, match=r"80 .*0\.523.* 5\.7"):
         shares("gaussian", 1.0, delta=1e-6)
-    assert shares("gaussian", 6.4, delta=1e-6).share > 3
+    with pytest.raises(ValueError, match=r"2\.99 steps"):
+        ShareNoise("gaussian", 2.99, 1)
+    assert ShareNoise("gaussian", 3.0, 1).share == 3
 
 
 def test_what_shares_cost():

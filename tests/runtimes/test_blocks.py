@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from walked_users import Walked
 
-import fedhist
 from clients.answers import fold_node, streams
 from clients.histograms.queries import ClippedCounts
 from fedhist.base.errors import PopulationError
@@ -25,12 +24,10 @@ from fedhist.users.columns import Items
 from fedhist.users.shards import BLOCK, Shard
 from server.noise import SimulatedNoise
 from server.session.session import Session
-from simulations import adversaries
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 from simulations.runtimes import inline
 from simulations.runtimes.inline import InlinePopulation
-from tests.faults.intake.hostile import Adversary, HostileGrid
 
 SEED = 11
 
@@ -61,14 +58,6 @@ def asked(
     return session.estimate, integers, queries
 
 
-def same(a: Estimate, b: Estimate, *, exact: bool = True) -> None:
-    assert (a.status, a.reason, a.keys) == (b.status, b.reason, b.keys)
-    for x, y in ((a.value, b.value), (a.stderr, b.stderr)):
-        assert (x is None) == (y is None)
-        if x is not None and y is not None:
-            assert np.array_equal(x, y) if exact else np.allclose(x, y, rtol=1e-9, atol=1e-9)
-
-
 def equal(a: Summary | Report, b: Summary | Report) -> bool:
     """Say whether two answers are the same, bit for bit."""
     if isinstance(a, Report) or isinstance(b, Report):
@@ -79,11 +68,6 @@ def equal(a: Summary | Report, b: Summary | Report) -> bool:
         one.keys() == other.keys() and all(np.array_equal(v, other[k]) for k, v in one.items())
         for one, other in zip(*parts, strict=True)
     )
-
-
-@pytest.fixture
-def every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adversaries, "HostileGrid", HostileGrid)
 
 
 SIZES = [k * BLOCK + more for k in (1, 2) for more in (-1, 0, 1)]
@@ -144,20 +128,6 @@ def test_sums_from_their_law_are_drawn_by_block(many: Users) -> None:
         for b, at in zip(blocks, ((), (1,), (2,)), strict=True)
     )
     assert all(np.array_equal(draw[0][k], by_hand.sums[k]) for k in names)
-
-
-def test_a_run_accepts_any_users(every_kind: None) -> None:
-    users = BoundedHistogram.example_users()
-    protocol = BoundedHistogram.example()
-    want = fedhist.run(protocol, users, seed=1, nodes=3)
-    same(fedhist.run(protocol, Walked(users, 5), seed=1, nodes=3), want)
-    grid = Options(
-        seed=1, nodes=3, min_replies=2, adversaries=[Adversary("malformed", 0.34, "node")]
-    )
-    few = execute(protocol, Walked(users, 5), grid)
-    same(few.estimate, execute(protocol, users, grid).estimate)
-    assert few.adversaries["injected"]
-    Walked.held = 0  # adversaries need all users at once
 
 
 def test_what_needs_all_users_at_once_is_refused_above_a_limit(

@@ -41,10 +41,11 @@ class FatalGrid(RayGrid):
         return super().send_and_receive(sent, timeout=600.0)
 
 
-def test_same_bits_as_in_one_process() -> None:
+@pytest.mark.parametrize("fatal", ["", pytest.param(ROUNDS[2], marks=pytest.mark.slow)])
+def test_same_bits_as_in_one_process(fatal: str) -> None:
     here = execute(PROTOCOL, USERS, Options(seed=SEED, nodes=N)).estimate
     with FatalGrid(USERS, N, SEED, workers=2) as grid:
-        grid.fatal = ROUNDS[2]
+        grid.fatal = fatal
         session, strategy = start(grid, PROTOCOL)
     assert session.estimate is not None
     assert here.value is not None

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from clients.randomizers.oracle_reports import fold_reports, report_symbols
+from clients.randomizers.oracle_reports import report_symbols
 from fedhist.channels.layers import WORD_VALUES
 from fedhist.channels.oracles import SymbolOracle, oracle_channel
 from fedhist.users.streams import SeededStreams
-
-KINDS = ["krr", "hadamard", "projective", "subset", "unary"]
 
 
 def streams(n: int, seed: int = 1, first: int = 0) -> SeededStreams:
@@ -56,16 +54,3 @@ def test_subsets_have_the_enumerated_law(k: int, symbol: int) -> None:
     expected = n * np.array([each[own in s] for s in held])
     assert expected.sum() == pytest.approx(n)
     assert (np.square(found - expected) / expected).sum() < chi2.isf(1e-5, len(held) - 1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_reports_do_not_depend_on_the_batch(kind: str) -> None:
-    channel = oracle_channel(kind, 1.0, 200)
-    symbols = np.random.default_rng(0).integers(-1, 200, 300)
-    whole = report_symbols(symbols, channel, streams(300))
-    parts = [report_symbols(symbols[:70], channel, streams(70))]
-    parts.append(report_symbols(symbols[70:], channel, streams(230, first=70)))
-    assert (whole == np.concatenate(parts)).all()
-    assert (whole != report_symbols(symbols, channel, streams(300, seed=2))).any()
-    none = report_symbols(symbols[:0], channel, streams(0))
-    assert fold_reports(none, channel).tolist() == [0] * channel.size

@@ -73,15 +73,7 @@ def test_one_item_is_drawn_by_its_count() -> None:
     assert_law(found, {0: 1 / 5, 1: 3 / 5, 3: 1 / 5})  # chai is outside
 
 
-def test_nobody_draws_what_it_does_not_hold() -> None:
-    users, domain = mixed(), Keys.of([f"item-{j}" for j in range(0, 90, 7)])
-    drawn = draw_item(users, domain, streams(users))
-    for record, item in zip(records(users), drawn.tolist(), strict=True):
-        inside = {x for x in record if x in list(domain)}
-        assert (domain[item] in inside) if inside else item == -1
-
-
-@pytest.mark.parametrize("k", [1, 3, 5])
+@pytest.mark.parametrize("k", [1, 5])
 def test_every_subset_of_tokens_is_as_likely(k: int) -> None:
     tokens = [item for item, count in RECORD.items() for _ in range(count)]
     every = Counter(tuple(sorted(c)) for c in combinations(tokens, k))
@@ -91,18 +83,6 @@ def test_every_subset_of_tokens_is_as_likely(k: int) -> None:
         tuple(sorted(map(str, r))) for r in records(draw_subset(users, k, streams(users)))
     )
     assert_law(kept, law)
-
-
-def test_a_draw_is_a_users_own() -> None:
-    """Whatever the batch; other substreams and other seeds draw others."""
-    users, domain = mixed(), Keys.of([f"item-{j}" for j in range(90)])
-    whole = draw_item(users, domain, streams(users)), records(draw_subset(users, 2, streams(users)))
-    for u in range(len(users)):
-        one = users.slice(u, u + 1)
-        assert draw_item(one, domain, streams(one)).tolist() == [whole[0][u]]
-        assert records(draw_subset(one, 2, streams(one))) == [whole[1][u]]
-    other = records(draw_subset(users, 2, streams(users).substream("again")))
-    assert other != whole[1] != records(draw_subset(users, 2, streams(users, 2)))
 
 
 def test_means_in_a_range_are_those_of_clipped_samples() -> None:

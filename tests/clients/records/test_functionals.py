@@ -103,19 +103,6 @@ def test_scalars_are_what_they_say(functional: Functional, users: Users) -> None
         assert not np.isnan(got).all()
 
 
-@pytest.mark.parametrize(("functional", "users"), CASES + BROKEN)
-def test_a_scalar_depends_on_its_user_and_fold_alone(functional: Functional, users: Users) -> None:
-    """To the last bit: in another order, alone, and beside other folds."""
-    fold = np.random.default_rng(1).integers(0, functional.n_folds, len(users))
-    whole = functional.scalars(users, fold)
-    back = np.arange(len(users))[::-1]
-    assert np.array_equal(functional.scalars(users.take(back), fold[back])[::-1], whole, True)
-    for u in range(len(users)):
-        one = functional.scalars(users.slice(u, u + 1), fold[u : u + 1])
-        assert np.array_equal(one, whole[u : u + 1], True)
-    assert functional.scalars(users.slice(0, 0), fold[:0]).shape == (0,)
-
-
 @pytest.mark.parametrize(("functional", "users"), BROKEN)
 def test_no_record_leaves_the_range(functional: Functional, users: Users) -> None:
     for fold in range(functional.n_folds):

@@ -34,7 +34,7 @@ def read(data, indptr, least=1):
     return [dict(pairs[a:b]) for a, b in pairwise(ptr)], keys
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_round_trip(seed):
     rng = np.random.default_rng(seed)
     chosen = [rng.permutation(NAMES)[: rng.integers(0, len(NAMES) + 1)] for _ in range(20)]
