@@ -76,6 +76,15 @@ def test_what_cannot_be_is_refused_before_it_is_reserved(
     assert not (tmp_path / "book.json").exists()
 
 
+def test_a_deployment_does_not_repeat(config: Any, tmp_path: Path) -> None:
+    given = config()
+    with Path(given["config"]).open("a") as file:
+        file.write("\n[repeat]\n")
+    with pytest.raises(ValueError, match="run once"):
+        HOST.server(given)
+    assert not (tmp_path / "book.json").exists()
+
+
 def test_too_many_users_for_a_truth_by_records_are_refused_before_it_is_reserved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
