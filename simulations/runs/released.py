@@ -103,8 +103,9 @@ class Released(Shown):
         ]
         return [
             ("guarantee", [str(done.planned.guarantee), spent, *([how] if how else [])]),
-            ("without a value", done.missing),
+            ("without a value", [x for read in done.read for x in read.missing]),
             ("warnings", warnings),
+            ("records (NOT PRIVATE)", [x for read in done.read for x in read.notes]),
             ("chosen by looking at the data", list(dict.fromkeys(choices))),
         ]
 

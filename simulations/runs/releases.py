@@ -248,19 +248,37 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Done:
-    """What releases have given.
+class Read:
+    """What one release says.
 
-    ``outcomes``: of each release its runs; ``errors``: the loss of each, over groups their mean,
-    NaN without a value, NOT PRIVATE; ``missing``: why there is none, of a release or a group.
+    ``loss``: over groups their mean, NaN without a value, NOT PRIVATE; ``missing``: why there is no
+    value, of all or of a group; ``notes``: records that count as something else. NOT PRIVATE.
     """
+
+    rows: list[Row]
+    loss: float = math.nan
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Done:
+    """What releases have given; ``outcomes`` are of each release its runs."""
 
     planned: Planned
     outcomes: tuple[tuple[Outcome, ...], ...]
     ledger: Ledger
-    rows: tuple[Row, ...]
-    errors: tuple[float, ...]
-    missing: tuple[str, ...]
+    read: tuple[Read, ...]
+
+    @property
+    def rows(self) -> list[Row]:
+        """All released numbers."""
+        return [row for read in self.read for row in read.rows]
+
+    @property
+    def errors(self) -> list[float]:
+        """The loss of each release. NOT PRIVATE."""
+        return [read.loss for read in self.read]
 
 
 # -- before anybody is asked -----------------------------------------------------------------------
@@ -327,7 +345,7 @@ class _Planner:
         ]
         found, run = [p.asked for p in parts], [p.protocol for p in parts]
         adjacency = common(found)
-        cohorts, how = self.cohorts(found, shares)
+        cohorts, how = self.cohorts(run, shares)
         for i, (r, p) in enumerate(zip(self.releases, run, strict=True)):
             e, d = shares[i] * epsilon, deltas[i]
             if cohorts[i] is not None:
@@ -394,7 +412,7 @@ class _Planner:
         """Deal the users out to the local releases, or to none; say which, and why."""
         none: list[Cohort | None] = [None] * len(found)
         local = [i for i, p in enumerate(found) if p.guarantee.trust is Trust.LOCAL]
-        if len(local) < 2:
+        if len(local) < 2 or math.isinf(self.budget.epsilon):
             return none, ""
         total = math.fsum(shares[i] for i in local)
         gain = gain_of_cohorts(
@@ -503,15 +521,8 @@ def run_releases(planned: Planned, progress: Callable[[int, int, int], None] | N
         ledger.include(part.charges(estimates, planned.guarantee.adjacency))
     if book is not None:
         book.settle(line, ledger)
-    read = [_rows(part, estimates) for part, estimates in zip(planned.parts, given, strict=True)]
-    return Done(
-        planned,
-        tuple(outcomes),
-        ledger,
-        tuple(row for rows, *_ in read for row in rows),
-        tuple(error for _, error, _ in read),
-        tuple(reason for *_, reasons in read for reason in reasons),
-    )
+    read = [_read(part, estimates) for part, estimates in zip(planned.parts, given, strict=True)]
+    return Done(planned, tuple(outcomes), ledger, tuple(read))
 
 
 def _reserve(
@@ -528,12 +539,13 @@ def _reserve(
     )
 
 
-def _rows(part: Part, estimates: Sequence[Estimate]) -> tuple[list[Row], float, list[str]]:
-    """List what was released, beside the truth of all users; its loss, NOT PRIVATE; what is not."""
+def _read(part: Part, estimates: Sequence[Estimate]) -> Read:
+    """List what was released, beside the truth of all users."""
     one, rows, losses = estimates[0], list[Row](), list[float]()
-    if part.by is None or (not part.central and one.value is None):
-        reasons = [f"{part.label}: {one.reason}"] if one.value is None else []
-        return *_rows_of(part, one), reasons
+    if one.value is None and not part.central:
+        return Read([], missing=(f"{part.label}: {one.reason}",))
+    if part.by is None:
+        return _read_one(part, one)
     if not part.central:
         estimates = part.by.read_cells(one)
     truths, missing = part.by.truths(estimates), list[str]()
@@ -548,20 +560,25 @@ def _rows(part: Part, estimates: Sequence[Estimate]) -> tuple[list[Row], float, 
         for i, cell in enumerate(zip(values, np.atleast_1d(errors), true, strict=True)):
             key = name if keys is None else f"{name}{BETWEEN}{keys[i]:g}"
             rows.append(Row(part.label, key, *map(float, cell)))
-    return rows, float(np.mean(losses)) if losses else math.nan, missing
+    return Read(rows, float(np.mean(losses)) if losses else math.nan, tuple(missing))
 
 
-def _rows_of(part: Part, estimate: Estimate) -> tuple[list[Row], float]:
-    if estimate.value is None:
-        return [], math.nan
-    scale, protocol = part.scale, part.protocol
+def _read_one(part: Part, estimate: Estimate) -> Read:
+    scale, protocol, notes = part.scale, part.protocol, list[str]()
     stderr = None if estimate.stderr is None else estimate.stderr * scale
-    estimate = replace(estimate, value=estimate.value * scale, stderr=stderr)
+    estimate = replace(estimate, value=estimate.needed(part.label) * scale, stderr=stderr)
     keys, columns = columns_of(estimate)
     value = columns["estimate"].tolist()
     truth, loss = np.full(len(value), math.nan), math.nan
     try:
         known = measured(protocol, part.whole.users)
+        if counted := protocol.empty_record:
+            notes = [
+                f"{part.label}: {what}: {count:,.0f} of {known.n_users:,} users, each counted as "
+                f"{counted}"
+                for what, count in known.diagnostics.items()
+                if count
+            ]
         loss = protocol.loss_of(estimate, part.whole.users, known=known)
         truth = np.atleast_1d(known.truth)
         if known.support is not None:
@@ -575,4 +592,4 @@ def _rows_of(part: Part, estimate: Estimate) -> tuple[list[Row], float]:
     )
     spread = columns.get("stderr", np.full(len(value), math.nan)).tolist()
     cells = zip(names, value, spread, truth.tolist(), strict=True)
-    return [Row(part.label, *cell) for cell in cells], loss
+    return Read([Row(part.label, *cell) for cell in cells], loss, notes=tuple(notes))

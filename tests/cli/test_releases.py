@@ -154,6 +154,7 @@ def test_local_releases_go_to_disjoint_cohorts_where_that_is_better() -> None:
     assert done.ledger.spent().epsilon == 2.0
     total = sum(r.estimate for r in done.rows if r.release == "histogram of drink")
     assert total == pytest.approx(N, rel=0.15)  # of all users, not of the cohort
+    assert "unusable records: 401 of 4,001 users" in done.read[0].notes[0]  # of all, too
     split = plan(LOCAL, protocol_epsilon=9.0, protocol_delta=0.0)
     assert "split epsilon" in split.how_local
     assert [p.protocol.guarantee.epsilon for p in split.parts] == [4.5, 4.5]
