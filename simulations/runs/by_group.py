@@ -155,7 +155,7 @@ def charged_by_group(label: str, ledgers: Sequence[Ledger], adjacency: Adjacency
     """State what the runs, one for each group, have cost together: the worst groups count."""
     asked = {adjacency, Adjacency.ZERO_OUT_USER}
     costs = {a: _worst([whole(ledger.under(a)) for ledger in ledgers]) for a in asked}
-    return Entry(label, _together(costs, adjacency), adjacency=adjacency, null_safe=True)
+    return Entry(label, _together(costs, adjacency), adjacency=adjacency)
 
 
 def _together(costs: dict[Adjacency, Release], adjacency: Adjacency) -> Release:

@@ -197,7 +197,8 @@ class Part:
         """Return what it has spent: of a cohort, by that cohort."""
         ledgers = [e.ledger for e in estimates if e.ledger is not None]
         if self.central:
-            return [charged_by_group(self.label, ledgers, adjacency)]
+            entry = charged_by_group(self.label, ledgers, adjacency)
+            return [replace(entry, null_safe=self.asked.null_safe)]
         entries = [e for ledger in ledgers for e in ledger.entries]
         if self.cohort is None or not entries:
             return [replace(e, label=f"{self.label}: {e.label}") for e in entries]
@@ -232,8 +233,8 @@ class Planned:
 
     @property
     def null_safe(self) -> bool:
-        """Whether all of them are."""
-        return all(p.protocol.null_safe for p in self.parts)
+        """Whether all of them are, as they were asked for: plans may use the number of users."""
+        return all(p.asked.null_safe for p in self.parts)
 
 
 @dataclass(frozen=True)

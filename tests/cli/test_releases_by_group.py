@@ -15,6 +15,7 @@ from test_releases import AGES, DRINKS, N, people, plan
 import fedhist as fh
 from fedhist.base.errors import PopulationError
 from fedhist.model.query import Query
+from fedhist.privacy.adjacency import NoTotalError
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols import BoxMean
 from simulations.runs.columns import Groups
@@ -89,11 +90,14 @@ def test_the_ledger_holds_a_move_and_no_more_than_the_budget() -> None:
     ledger = run_releases(replaced).ledger
     assert ledger.spent().epsilon == pytest.approx(2.0)
     assert [p.protocol.guarantee.epsilon for p in replaced.parts] == [1.0]
+    with pytest.raises(NoTotalError, match="the number of users is public"):
+        ledger.under(Adjacency.ADD_REMOVE_USER)
     hidden = plan(AGES + 'adjacency = "add-remove-user"' + BY, protocol_delta=0.0)
     assert hidden.guarantee.adjacency is Adjacency.ADD_REMOVE_USER
     assert [p.protocol.guarantee.epsilon for p in hidden.parts] == [2.0]  # one group pays
     assert run_releases(hidden).ledger.spent().epsilon == pytest.approx(2.0)
     assert hidden.parts[0].jobs[0].not_private  # the planned number of users was looked at
+    assert (replaced.null_safe, hidden.null_safe) == (False, True)
     # a rank at .95 moves by .95 with a user more, and by 1 with another one: a move costs more
     skew = plan(QUARTILES.replace("[0.5]", "[0.95]") + BY, protocol_delta=0.0)
     assert run_releases(skew).ledger.spent().epsilon == pytest.approx(2.0)
