@@ -11,7 +11,7 @@ import numpy as np
 
 from fedhist.base.errors import FedhistError
 from fedhist.model.protocol import Protocol
-from fedhist.privacy.guarantee import Trust
+from fedhist.privacy.guarantee import Trust, approximate, chance_of_telling
 from simulations.audit.bounds import claimed_delta
 from simulations.audit.checks import audit_protocol
 from simulations.audit.finding import Finding, Settings
@@ -140,6 +140,13 @@ def summary(findings: Sequence[Finding], alpha: float) -> list[str]:
     ]
     if draws:
         lines.append(f"{draws:,} answers drawn; {seconds:.0f} s in all")
+    for f in findings:
+        if f.kind == "exact" and f.curve:  # delta at epsilon = 0 is the total variation
+            allowed = chance_of_telling(approximate(f.epsilon, f.delta))
+            lines.append(
+                f"{f.subject}: who knows everything else tells two records apart with "
+                f"{(1 + f.curve[0][1]) / 2:.1%} (enumerated); the claim allows {allowed:.1%}"
+            )
     lines += [
         f"{f.subject} ({f.kind}): consistent (rounding {f.excess:.1g}; {ADVICE})"
         for f in findings

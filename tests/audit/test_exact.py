@@ -19,6 +19,7 @@ from fedhist.model.finite import FiniteChannel
 from fedhist.model.registry import load_builtin, own_protocols, protocols
 from fedhist.privacy.guarantee import Trust, chance_of_telling
 from simulations.audit.asked import asked_of
+from simulations.audit.audited import summary
 from simulations.audit.exact import audit_exact, delta_curve, epsilon_at, excess, judge_channel
 from tests.audit.mechanisms import Warner, nearest
 
@@ -161,3 +162,10 @@ def test_every_local_query_of_the_registry_has_a_law_within_its_claim(name: str)
         assert found.certified > found.epsilon * 0.999
         chance = (1 + found.curve[0][1]) / 2  # delta at epsilon = 0 is the total variation
         assert 0.5 < chance <= chance_of_telling(query.release) * (1 + 1e-12)
+
+
+def test_one_bit_is_told_apart_as_often_as_its_claim_allows() -> None:
+    law = FiniteChannel.of([[3, 1], [1, 3]], "ab")
+    found = judge_channel(law, (math.log(3), 0.0), "a bit")
+    said = "apart with 75.0% (enumerated); the claim allows 75.0%"
+    assert said in " ".join(summary([found], 0.1))
