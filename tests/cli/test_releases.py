@@ -233,6 +233,11 @@ def test_bad_input_is_refused_before_anybody_is_asked(text: str, says: str) -> N
         plan(text)
 
 
+def test_a_folder_with_seeds_is_not_shared() -> None:
+    with pytest.raises(ValueError, match=r"run\.shared"):
+        plan(AGES, run_shared=True)
+
+
 def test_python_runs_a_list_of_protocols_in_one_ledger() -> None:
     frame = pl.read_csv("people.csv").drop_nulls()
     ages = fh.Users.from_frame(frame, user="user", value="age")
