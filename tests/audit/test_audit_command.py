@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import ItemHistogram
 from simulations.audit.audited import Audited, audit_all
 from simulations.audit.exact import judge_channel
-from simulations.audit.finding import Case, Finding, Settings, Witness, exit_status
+from simulations.audit.finding import Case, Settings, exit_status
 from simulations.cli.main import cli
 from tests.audit.mechanisms import nearest
 
@@ -119,20 +118,6 @@ def test_inputs_that_are_no_two_records(tmp_path: Path, text: str) -> None:
     result = CliRunner().invoke(cli, ["audit", "frequency-oracle", *inputs])
     assert result.exit_code != 0
     assert "two records" in str(result.exception)
-
-
-def finding(certified: float, curve: tuple[tuple[float, float], ...] = ()) -> Finding:
-    witness = Witness(("a" * 90, "b"), "event", (9, 1), (10, 10))
-    return Case("x: " + "y" * 40, (1.0, 1e-6)).found(certified, 0.999, witness, curve=curve)
-
-
-def test_the_table_has_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    console = Console(width=80)
-    Audited((finding(0.5), finding(math.inf, curve=((0.0, 0.1),))), 1e-9).print_on(console)
-    out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 80
-    assert out.count("VIOLATION") == 3
-    assert "9 of 10 and 1 of 10" in out
 
 
 def test_findings_that_make_no_sense_are_refused() -> None:

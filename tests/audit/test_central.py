@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from fedhist.base.arrays import Bounds
-from fedhist.base.errors import WireError
 from fedhist.model import registry
 from fedhist.model.protocol import Estimate, Protocol, Script
 from fedhist.model.query import Query, Report, Summary
@@ -182,31 +181,6 @@ def test_two_populations_that_are_no_neighbours_are_refused() -> None:
         next(audit_central(Naming(), SOME))
 
 
-@pytest.mark.parametrize(
-    ("adjacency", "records", "adjacent"),
-    [
-        ("replace-user", ({"0": 1}, {"1": 3}), True),
-        ("zero-out-user", ({"0": 1}, {}), True),
-        ("zero-out-user", ({"0": 1}, {"1": 1}), False),
-        ("add-remove-user", (None, {"1": 1}), True),
-        ("add-remove-user", ({"0": 1}, {"1": 1}), False),
-        ("replace-item", ({"0": 1}, {"1": 1}), True),
-        ("replace-item", ({"0": 1}, {"0": 2}), False),
-    ],
-)
-def test_given_records_have_to_be_neighbours(
-    adjacency: str, records: tuple[dict[str, int] | None, ...], adjacent: bool
-) -> None:
-    """Under add-remove, a user with one record and a user with another differ by two changes."""
-    protocol, settings = Released(adjacency=adjacency), Settings(records=records)
-    if adjacent:
-        first, second = pair_of(protocol, [], settings)
-        assert first.words != second.words
-    else:
-        with pytest.raises(ValueError, match="neighbours"):
-            pair_of(protocol, [], settings)
-
-
 # -- runs ------------------------------------------------------------------------------------------
 
 
@@ -317,40 +291,6 @@ def test_a_run_that_its_own_ledger_stops_is_reported_once() -> None:
     found = [f for f in audit_protocol(Released(flaw="spends twice at 11"), SOME) if f.violated]
     assert [f.kind for f in found] == ["structural"]
     assert "ledger stops it" in found[0].witness.event  # type: ignore[union-attr]
-
-
-def test_a_summary_that_bounds_does_not_declare_names_the_query(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    @dataclass(frozen=True)
-    class Declared(Bits):
-        def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-            return {"bits": Bounds((D,), "f", 0, n_users)}
-
-    @dataclass(frozen=True)
-    class Wrong(Released):
-        def rounds(self, server: Curator) -> Script:
-            yield Declared()
-            return Estimate.ok([0.0])
-
-    monkeypatch.setitem(registry._queries, Bits.wire_name, Declared)
-    wrong = Wrong()
-    message = "'end-to-end-bits'.*'bits'.*int64"
-    with pytest.raises(WireError, match=message):
-        asked_of(wrong, wrong.example_users(), 0)
-    with pytest.raises(WireError, match=message):
-        next(audit_central(wrong, SOME))
-
-
-def test_what_never_runs_is_an_error_and_no_finding() -> None:
-    @dataclass(frozen=True)
-    class Never(Released):
-        def rounds(self, server: Curator) -> Script:
-            yield Bits()
-            raise ZeroDivisionError("always")
-
-    with pytest.raises(ZeroDivisionError):
-        next(audit_central(Never(), SOME))
 
 
 def test_local_protocols_are_left_to_the_other_auditors() -> None:

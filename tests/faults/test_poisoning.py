@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
-from oracle_laws import enumerated
 
-from clients.frequency_oracles.oracle_votes import Kind, OracleReports
 from clients.localize.queries import BinVotes
-from clients.means.queries import HashedVotes
 from clients.records.functionals import Coordinates
 from fedhist.channels.bits import UnaryChannel
-from fedhist.model.query import Report, Summary
+from fedhist.model.query import Report
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from server.baselines.naive_mean import SphereReports
 from server.few_users.few_users_mean import FewUsersMean
 from server.reports import take_rows
 from simulations.adversaries import Adversary
@@ -96,37 +92,6 @@ def test_maximal_gain_of_a_vote() -> None:
     assert int(np.argmax(leads)) == int(best.arrays["votes"][0, 0]) == 8
     tau = UnaryChannel(1.0).tau
     assert math.isclose(found(8)[3] - found(0)[3], 1 / (n * tau), rel_tol=1e-9)
-
-
-def test_maximal_gain_of_the_others() -> None:
-    """Oracles: a set of messages promotes a symbol; spheres: one point is nearest."""
-    items = Users.from_counts(
-        user_ids(Keys.range(4)), np.arange(4), np.full(4, 2), np.ones(4, int), COUNTS
-    )
-    for query in (
-        OracleReports(COUNTS, 1.0, kind="hadamard"),
-        *(OracleReports(COUNTS, 1.0, kind=kind) for kind in get_args(Kind)),
-    ):
-        best = best_messages(query, items, coins(items))
-        query.check(best)
-        _, counts = enumerated(query.channel)
-        one = [query.shares(Summary(1, {query.sent: c}))[2] for c in counts]
-        gained = query.shares(query.fold(best))[2]
-        # bits of other symbols do not matter to this one's share
-        assert math.isclose(gained, max(one), rel_tol=1e-9)
-    x = np.tile([0.6, -0.8], (4, 1))
-    users = Users.from_samples(items.ids, np.arange(5), x, unusable=True)
-    sphere = SphereReports(2, 1.0, 1.0)
-    sent = best_messages(sphere, users, coins(users))
-    sphere.check(sent)
-    assert np.allclose(sent.arrays["reports"], x * sphere.channel.length)
-    votes = HashedVotes(2, 1.0, 0.1, 1, 1.0, hash_salt=3)
-    scores = votes.scores(votes.fold(best_messages(votes, users, coins(users))))
-    flipped = [
-        votes.scores(votes.fold(Report(users.ids, {"reports": np.array(z, np.int8)})))[1]
-        for z in np.array(np.meshgrid(*[[-1, 1]] * 4)).reshape(4, -1).T
-    ]
-    assert math.isclose(abs(scores[1]), max(np.abs(flipped)))
 
 
 # -- robust estimators -------------------------------------------------------------------------

@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 from flower_cases import APP, DOMAIN, inline_estimate, read_estimate, write_config
 
-from clients.guard_folder import FolderStore
 from fedhist import Users
 from simulations.populations import population
 from tests.support.loopback import FlowerRun, Loopback
@@ -88,19 +87,6 @@ def link(tmp_path: Path) -> Iterator[Loopback]:
     with Loopback(tmp_path / "link") as link:
         yield link
     assert list(marked_processes(link.token)) == []
-
-
-def test_three_nodes_and_the_bits_of_one_process(link: Loopback, tmp_path: Path) -> None:
-    owners = Owners(link, 3)
-    config = owners.config(tmp_path / "remote.toml")
-    done = owners.ask(config, tmp_path / "results")
-    assert done.status == "finished:completed", done.log
-    here = inline_estimate(config, owners.users())
-    np.testing.assert_array_equal(read_estimate(tmp_path / "results"), here)
-    for i in range(3):
-        store = FolderStore(owners.guard(i), i)
-        assert [a.epsilon for a in store.answered()] == [1.0]
-        assert len(store.unmasked()) == 1
 
 
 def waits_for(happened: Callable[[], bool]) -> None:

@@ -12,8 +12,7 @@ from flower_cases import write_config
 from flwr.app import Context, RecordDict
 
 import server.strategy
-from fedhist.base.errors import MissingReplies, PopulationError
-from fedhist.model import evaluation
+from fedhist.base.errors import MissingReplies
 from server.app import app
 from simulations.runs.flower_host import HOST
 from simulations.runs.options import Options
@@ -83,29 +82,6 @@ def test_a_deployment_does_not_repeat(config: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="run once"):
         HOST.server(given)
     assert not (tmp_path / "book.json").exists()
-
-
-def test_too_many_users_for_a_truth_by_records_are_refused_before_it_is_reserved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A logistic risk is no sum: evaluation after the run would fail, with the budget spent."""
-    monkeypatch.setattr(evaluation, "MOST_ROWS", 49)
-    book = tmp_path / "book.json"
-    tables = {
-        "run": {"seed": 1, "nodes": NODES, "ledger": str(book)},
-        "protocol": {
-            **{"name": "user-level-erm", "model": "logistic", "epsilon": 1.0, "delta": 1e-6},
-            **{"radius": 3.0, "gradient_bound": 4.0, "spread": 0.25, "smoothness": 1.1},
-        },
-        "population": {
-            **{"kind": "regression", "model": "logistic", "n_users": 50},
-            **{"dimension": 3, "samples_per_user": 4, "theta": 0.5},
-        },
-    }
-    file = write_config(tmp_path / "erm.toml", **tables)
-    with pytest.raises(PopulationError, match="records at once: at most 49 users, got 50"):
-        HOST.server({"config": str(file), "overrides": "", "out": ""})
-    assert not book.exists()
 
 
 @pytest.mark.parametrize(

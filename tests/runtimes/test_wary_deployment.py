@@ -5,7 +5,6 @@ A deployment of its own file: the processes of one that is no longer asked would
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -16,13 +15,6 @@ import numpy as np
 import pytest
 from flower_cases import APP, HISTOGRAM, PATIENCE, REMOTE, ask, read_estimate, write_config
 
-from clients.guard_folder import FolderStore
-from clients.node import Node
-from fedhist.flower.wire import encode_question
-from server.noise import noise_source
-from server.session.session import Session
-from simulations.runs.config import load_config, prepare
-from simulations.runs.flower_host import HOST
 from tests.support.loopback import FlowerRun, Loopback
 from tests.support.processes import marked_processes
 
@@ -66,14 +58,6 @@ class Wary:
 
     def ask(self, out: Path, config: Path | None = None, **overrides: object) -> FlowerRun:
         return ask(self.link, config or self.config, out, self.app, **overrides)
-
-    def replies(self, guards: str) -> dict[str, list[dict[str, object]]]:
-        """Return the arrays that the nodes keep of their answers, by the question."""
-        found: dict[str, list[dict[str, object]]] = {}
-        for i in range(len(self.files)):
-            for file in self.guard(guards, i).glob("reply-*.json"):
-                found.setdefault(file.name, []).append(json.loads(file.read_text())["arrays"])
-        return found
 
     def guard(self, guards: str, index: int) -> Path:
         return self.link.folder / guards / str(index)
@@ -145,22 +129,3 @@ def test_a_spent_budget_outlives_the_node(wary: Wary, first: np.ndarray, tmp_pat
         files = [f for f in wary.guard("guards", i).iterdir() if f.suffix in (".json", ".jsonl")]
         assert len(files) == 3  # the answers, how many there are, and the reply
         assert {f.stat().st_mode & 0o777 for f in files} == {0o600}
-
-
-@pytest.mark.usefixtures("first")
-def test_noise_is_drawn_from_the_system(wary: Wary) -> None:
-    """The same query to the same 80 users, a coin each; equal with a chance below 2^-50.
-
-    Asked again of nodes that are set up in this process as a SuperNode's client process does it.
-    """
-    protocol = prepare(load_config(wary.config)).protocol
-    query = Session(protocol, noise_source("secure", 0, protocol)).query
-    question = encode_question(query, 0, fold=False)
-    for i in range(len(wary.files)):
-        node = Node(HOST.node({}, wary.owner("other-guards", i)))
-        node.answer(question, FolderStore(wary.guard("other-guards", i), i))
-    sent, again = wary.replies("guards"), wary.replies("other-guards")
-    (before,), (after,) = sent.values(), again.values()
-    assert sent.keys() == again.keys()
-    assert [reply.keys() for reply in before] == [reply.keys() for reply in after]
-    assert before != after
