@@ -97,11 +97,13 @@ class Released(Rounds):
         if self.flaw == "status" and exact[0] < 12:
             return Estimate.failed("too few users")
         public = {"users": float(exact[0] if self.flaw == "choices" else 12.0)}
+        if self.flaw == "reason":
+            return Estimate.failed(f"{exact[0]} users are too few", public=public)
         keys = Keys.of(["0"])
         if self.flaw == "support":
             there = np.flatnonzero(exact)
             keys, noisy = Keys.of(str(j) for j in there), np.zeros(len(there))
-        return Estimate.ok(noisy, keys=keys, public=public)
+        return Estimate.ok(noisy, stderr=np.full(len(keys), 2.0), keys=keys, public=public)
 
     @classmethod
     def example_users(cls) -> Users:
@@ -239,8 +241,10 @@ def test_views_of_runs() -> None:
     assert views["support"]["the number of keys"].tolist() == [2, 2, 2]
     assert views["support"]["whether '0' comes before '1'"].tolist() == [1, 1, 1]
     assert np.isnan(views["estimate"]["value['never']"]).all()
+    assert views["estimate"]["stderr['1']"].tolist() == [2.0] * 3
     assert views["choices"]["users"].tolist() == [12.0] * 3
     assert views["choices"]["the number of questions"].tolist() == [1.0] * 3
+    assert views["choices"]["the number of charges"].tolist() == [1.0] * 3
 
 
 # -- findings --------------------------------------------------------------------------------------
@@ -261,6 +265,7 @@ def test_an_honest_release_is_certified_from_below() -> None:
         ("estimate", "estimate"),
         ("choices", "choices"),
         ("status", "status"),
+        ("reason", "status"),
         ("broken off", "status"),
         ("support", "support"),
     ],
@@ -272,7 +277,7 @@ def test_every_flaw_is_proved_in_the_view_it_shows_in(flaw: str, view: str) -> N
     assert witness is not None
     assert witness.hits[0] > witness.hits[1]
     assert "; user " in witness.inputs[0]
-    if flaw in ("estimate", "support"):  # the others stop numbers from being published
+    if flaw in ("estimate", "reason", "support"):  # the others stop numbers from being published
         assert not found["choices"].violated
 
 

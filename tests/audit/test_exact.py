@@ -118,6 +118,8 @@ def test_a_rounded_law_of_few_parts_is_a_violation() -> None:
     assert judge_channel(nearest(1.0, 100, 1), (1.0, 0.0), "x").violated
     impossible = FiniteChannel.of([[2**70 - 1, 1], [2**70, 0]], "ab")
     assert judge_channel(impossible, (1.0, 0.0), "x").violated
+    seldom = FiniteChannel.of([[2**70 - 1, 1], [2**70 - 3, 3]], "ab")  # 3 e^-1 - 1, 2^-70 of all
+    assert judge_channel(seldom, (1.0, 0.0), "x").violated
 
 
 def test_weights_that_are_no_integers_are_refused() -> None:
@@ -137,6 +139,8 @@ def test_impossible_outputs_have_no_epsilon() -> None:
 def test_epsilon_at_a_delta() -> None:
     law = FiniteChannel.of([[3, 1], [1, 3]], "ab")
     assert epsilon_at(law, 0.25) == pytest.approx(math.log(2), abs=1e-8)  # 3/4 - e^x / 4 = 1/4
+    uneven = FiniteChannel.of([[9, 1], [5, 5]], "ab")  # the second against the first
+    assert delta_curve(uneven, [1.0])[0][0] == pytest.approx(0.5 - 0.1 * math.e)
 
 
 def test_a_row_that_is_no_law_is_refused() -> None:
@@ -145,6 +149,7 @@ def test_a_row_that_is_no_law_is_refused() -> None:
 
 
 def test_a_query_that_lies_about_its_cost_is_caught() -> None:
+    assert audit_exact(Warner(math.inf), "x") is None
     assert audit_exact(Warner(math.log(3) + 1e-9), "x").verdict == "consistent"  # type: ignore[union-attr]
     found = audit_exact(Warner(1.0), "x")
     assert found is not None

@@ -7,6 +7,7 @@ where an honest mechanism is audited.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from fedhist.model.query import Report
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
+from fedhist.users.streams import Streams
 from simulations.audit.drawing import Drawer
 from simulations.audit.features import Bit, Entry, JointBits, LowBit, MessageHash, binned
 from simulations.audit.finding import Case, Settings
@@ -94,8 +96,11 @@ def test_two_given_records_are_compared() -> None:
     ]
 
 
-def test_only_ids_of_the_cohort_are_asked() -> None:
-    cohort = Cohort(3, 0.0, 0.2)
+@pytest.mark.parametrize("share", [0.2, 2e-4])
+def test_only_ids_of_the_cohort_are_asked(share: float) -> None:
+    """Whether there is somebody of it in the example population or nobody."""
+    cohort = Cohort(3, 0.0, share)
+    assert (len(people().select(cohort)) > 0) == (share == 0.2)
     seen: list[int] = []
 
     class Watching(Warner):
@@ -106,6 +111,37 @@ def test_only_ids_of_the_cohort_are_asked() -> None:
     audit_query(Watching(LOG3, cohort), people(), "cohort", Settings(effort=1e-3))
     assert seen
     assert cohort.contains(np.array(seen, dtype=np.uint64)).all()
+
+
+class Named(Warner):
+    """Answers by the user's id, which is public, and by nothing else."""
+
+    def answer(self, users: Users, rng: Streams) -> Report:
+        return Report(users.ids, {"yes": users.ids % np.uint64(2) == 0})
+
+
+def test_records_are_compared_under_one_id() -> None:
+    assert audit_query(Named(LOG3), people(), "named", LITTLE).certified < 0.1
+
+
+def test_what_promises_nothing_is_not_audited() -> None:
+    with pytest.raises(ValueError, match="inf"):
+        audit_query(Warner(math.inf), people(), "free", LITTLE)
+
+
+def test_an_event_is_certified_on_answers_that_did_not_choose_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    purposes, count = list[str](), Drawer.count
+
+    def noted(self: Drawer, features: Any, n: int, purpose: str) -> Any:
+        purposes.append(purpose)
+        return count(self, features, n, purpose)
+
+    monkeypatch.setattr(Drawer, "count", noted)
+    certify(drawers(Warner(LOG3))[0], Case("warner", (LOG3, 0.0)), 512)
+    assert len(purposes) == 6
+    assert len(set(purposes)) == 3
 
 
 def test_draws_are_independent_and_repeatable() -> None:

@@ -155,3 +155,4 @@ def test_predictions_of_all_shares_and_of_wide_ones():
     assert coarse.mean_absolute == pytest.approx(10 * fine.mean_absolute, rel=1e-6)
     gauss = ShareNoise("gaussian", 50.0, 80).law(100, step=2.0)
     assert gauss == NoiseLaw("discrete-gaussian", 50.0 * math.sqrt(1.25), 2.0)
+    assert NoiseLaw("laplace", 3.0, 0.5).std == pytest.approx(1.5 * math.sqrt(2))

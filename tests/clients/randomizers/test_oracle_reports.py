@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from clients.randomizers.oracle_reports import report_symbols
+from clients.randomizers.oracle_reports import _take_others, report_symbols
 from fedhist.channels.layers import WORD_VALUES
 from fedhist.channels.oracles import SymbolOracle, oracle_channel
 from fedhist.users.streams import SeededStreams
@@ -54,3 +54,12 @@ def test_subsets_have_the_enumerated_law(k: int, symbol: int) -> None:
     expected = n * np.array([each[own in s] for s in held])
     assert expected.sum() == pytest.approx(n)
     assert (np.square(found - expected) / expected).sum() < chi2.isf(1e-5, len(held) - 1)
+
+
+def test_a_word_that_would_make_a_symbol_likelier_is_passed_over() -> None:
+    """Of 2^32 halves one too many gives the first of three symbols: the half 0 gives none."""
+    words = np.array([[0, 2**64 - 1]], dtype=np.uint64)
+    own, need, done = np.array([4]), np.array([1]), np.array([0])
+    bits = np.zeros((1, 1), dtype=np.uint64)
+    _take_others(words, own, 3, need, done, bits)
+    assert bits.tolist() == [[1 << 2]]
