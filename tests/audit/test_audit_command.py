@@ -7,16 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import ItemHistogram
-from simulations.audit.audited import Audited, audit_all
-from simulations.audit.exact import judge_channel
-from simulations.audit.finding import Case, Settings, exit_status
+from simulations.audit.audited import audit_all
+from simulations.audit.finding import Case, Settings
 from simulations.cli.main import cli
-from tests.audit.mechanisms import nearest
 
 BROKEN = '''
 """Half the noise."""
@@ -72,15 +69,6 @@ def test_a_broken_plugin_ends_with_1_and_a_witness(audited: tuple[int, str, Path
     witness = body["findings"][1]["witness"]
     assert witness["hits"][0] > witness["hits"][1]
     assert (folder / "figure.png").stat().st_size > 10_000
-
-
-def test_rounding_is_told_apart_from_violations(capsys: pytest.CaptureFixture[str]) -> None:
-    found = [judge_channel(nearest(1.0, 2**64, more), (1.0, 0.0), "x") for more in (2, 2**60)]
-    Audited(tuple(found), 1e-9).print_on(Console(width=80))
-    told = " ".join(capsys.readouterr().out.split())
-    assert f"rounding {found[0].excess:.1g}" in told
-    assert f"{found[1].certified - 1:.4g} of epsilon, {found[1].excess:.2g} of e^epsilon" in told
-    assert [exit_status([f]) for f in found] == [0, 1]
 
 
 def test_an_honest_protocol_ends_with_0_whatever_two_records_are_compared(tmp_path: Path) -> None:

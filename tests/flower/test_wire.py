@@ -343,37 +343,6 @@ def said(record: RecordDict) -> object:
     return head["node"], head["digest"], plain({names[k]: a for k, a in arrays.items()})
 
 
-reports = st.builds(
-    lambda item, value, sizes, dtypes: (item, value, sizes, dtypes),
-    st.lists(st.integers(0, 4), max_size=6),
-    st.lists(st.sampled_from([-1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 1e300, np.nan, np.inf]), max_size=6),
-    st.lists(st.integers(0, 3), min_size=2, max_size=2),
-    st.tuples(st.sampled_from(sorted(DTYPES)), st.sampled_from(sorted(DTYPES))),
-)
-
-
-@settings(FUZZ, max_examples=200)
-@given(reports, st.sampled_from([0.0, 0.25]))
-def test_reports_of_any_type_are_checked_before_they_are_folded(
-    given_report: tuple[Any, ...], grid: float
-) -> None:
-    """Whatever dtype and value arrives: WireError, or it folds within the bounds."""
-    item, value, sizes, (item_type, value_type) = given_report
-    size = min(len(item), len(value), sum(sizes))
-    indptr = np.array([0, min(sizes[0], size), size])
-    with warnings.catch_warnings(action="ignore"):
-        ragged = {
-            "item": np.array(item[:size], dtype=np.int64).astype(item_type),
-            "value": np.array(value[:size], dtype=np.float64).astype(value_type),
-        }
-    query = ClippedCounts(Keys.of(["a", "b", "c"]), 2.0, 2, grid=grid)
-    try:
-        query.check(Report(IDS, ragged=ragged, indptr=indptr))
-    except WireError:
-        return
-    query.check_summary(query.fold(Report(IDS, ragged=ragged, indptr=indptr)))
-
-
 # -- named cases -----------------------------------------------------------------------------------
 
 

@@ -123,6 +123,9 @@ def test_who_is_present_is_enough_and_nowhere_sparse() -> None:
             with pytest.raises(Refused, match="U: "):
                 graph.check_present(present, "U")
     assert verdicts == {True, False}
+    graph.check_present(sorted(order[half - p.window - 1 :]), "U")
+    with pytest.raises(Refused, match="U: "):  # with one more gone
+        graph.check_present(sorted(order[half - p.window :]), "U")
 
 
 def connected(nodes: set[int], graph: Graph) -> bool:

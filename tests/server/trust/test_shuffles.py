@@ -197,6 +197,9 @@ def test_a_message_brings_the_same_query_back() -> None:
     assert query_digest(asked, 0) != query_digest(asked.query, 0)
     with pytest.raises(ValueError, match="takes local reports"):
         dataclasses.replace(asked, query=asked)
+    for delta in (0.0, 1.0):
+        with pytest.raises(ValueError, match=f"got {delta}"):
+            dataclasses.replace(asked, delta=delta)
     with pytest.raises(WireError, match="least must be"):
         decode_query("shuffled", text.replace('"least":5000', '"least":0'), arrays)
 
