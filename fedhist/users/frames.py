@@ -9,7 +9,7 @@ threads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from fedhist.base.errors import PopulationError, nearest
 from fedhist.base.hashing import digest64, hash_bytes_kernel
 from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import USER_ID_KEY, Keys, user_ids_of_bytes
-from fedhist.users.names import named, names_of_objects
+from fedhist.users.names import named, names_of_objects, numbers_of_objects
 from fedhist.users.rows import TOTAL_LIMIT, checked_events, checked_samples, collected, judged
 from fedhist.users.strict import without_infinities
 
@@ -44,7 +44,9 @@ def columns_of_frame(
         raise ValueError(f"give item or value, exactly one: got item={item!r}, value={value!r}")
     if item is None and count is not None:
         raise ValueError(f"count={count!r} goes with item, not with value")
-    rows = _lazy(frame, [c for c in (user, item, count, *value) if c is not None])
+    names = {c: names_of_objects for c in (user, item) if c is not None}
+    numbers = {c: numbers_of_objects for c in (count, *value) if c is not None}
+    rows = _lazy(frame, numbers | names)
     if item is None:
         return samples_of_rows(rows, user=user, value=value)
     return items_of_rows(rows, user=user, item=item, count=count)
@@ -154,30 +156,30 @@ def is_table(data: Any) -> bool:
     return home in ("polars", "pandas") or makes_frames or isinstance(data, Mapping)
 
 
-def _lazy(frame: Any, columns: list[str]) -> pl.LazyFrame:
-    """Take the wanted columns of a frame or a data set; Python objects become their names."""
+def _lazy(frame: Any, columns: Mapping[str, Callable[[str, Any], pl.Series]]) -> pl.LazyFrame:
+    """Take the wanted columns of a frame or a data set, each with what reads Python objects."""
     if isinstance(frame, pl.LazyFrame):
         return frame
     if isinstance(frame, pl.DataFrame):
         mixed = [c for c in columns if c in frame.columns and frame[c].dtype == pl.Object]
-        return frame.with_columns([names_of_objects(c, frame[c].to_list()) for c in mixed]).lazy()
+        return frame.with_columns([columns[c](c, frame[c].to_list()) for c in mixed]).lazy()
     if type(frame).__module__.split(".")[0] != "pandas" or not hasattr(frame, "columns"):
         return _lazy(_framed(frame), columns)
     labels: dict[str, list[Any]] = {}
     for label in frame.columns:
         labels.setdefault(str(label), []).append(label)
     taken: dict[str, pl.Series] = {}
-    for name in dict.fromkeys(columns):
+    for name, objects in columns.items():
         if len(labels.get(name, ())) != 1:
             what = "several columns" if name in labels else "no column"
             raise PopulationError(f"{what} {name!r}" + nearest(name, labels.keys() - {name}))
         series = frame[labels[name][0]]
         if str(series.dtype) == "object":
-            taken[name] = names_of_objects(name, series.tolist())
+            taken[name] = objects(name, series.tolist())
             continue
         try:
             taken[name] = pl.Series(name, pl.from_pandas(series))
-        except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
+        except (pl.exceptions.PolarsError, ValueError, TypeError, NotImplementedError) as error:
             raise PopulationError(f"column {name!r} cannot be read: {error}") from error
     return pl.DataFrame(taken).lazy()
 

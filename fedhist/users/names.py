@@ -12,6 +12,8 @@ import datetime
 import uuid
 from collections.abc import Sequence
 from decimal import Decimal
+from fractions import Fraction
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -117,6 +119,22 @@ def names_of_objects(column: str, values: Sequence[Any]) -> pl.Series:
         for row, name in zip(rows, told["text"], strict=True):
             names[row] = name
     return pl.Series(column, names, dtype=pl.String)
+
+
+def numbers_of_objects(column: str, values: Sequence[Any]) -> pl.Series:
+    """Write Python objects of a column of numbers as text, which is read as a text table's is.
+
+    Raises PopulationError, with the row and the value, for what is no number and no text.
+    """
+    text: list[str | None] = []
+    for row, v in enumerate(values):
+        if v is None or type(v).__name__ in ABSENT:
+            text.append(None)
+        elif isinstance(v, bool | np.bool_) or not isinstance(v, str | Real | Decimal):
+            raise _nameless(column, row, v, "counts and values are numbers")
+        else:
+            text.append(repr(float(v)) if isinstance(v, float | Fraction) else str(v))
+    return pl.Series(column, text, dtype=pl.String)
 
 
 def _column(cls: type, some: list[Any], zoned: bool) -> pl.Series:

@@ -21,6 +21,8 @@ def whole(what: str, values: ArrayLike, stop: int, dtype: DTypeLike = np.int64) 
     ``stop`` on, doubles from 2^53 on, and what is no real number.
     """
     x = _plain(what, values)
+    if x.ndim != 1:
+        raise PopulationError(f"{what} must be one row of numbers, got the shape {x.shape}")
     if x.dtype.kind == "f":
         bad = ~((np.abs(x) < EXACT) & (x == np.floor(x)))
         if bad.any():

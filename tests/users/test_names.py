@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 import uuid
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -73,6 +77,30 @@ def test_objects_are_named_by_their_value(name: str, values: list[object]) -> No
 def test_what_cannot_be_told_apart_is_refused(column: pl.Series | pd.Series) -> None:
     with pytest.raises(PopulationError):
         names(column)
+
+
+@pytest.mark.parametrize("frame", [pl.DataFrame, pd.DataFrame])
+def test_objects_where_numbers_are_due_are_read_as_numbers(frame: Any) -> None:
+    """Beyond 2^53, too: what is no name may be a value."""
+    objects = [1e20, math.inf, "2.5", Decimal("0.1"), Fraction(1, 4), np.float32(0.5), 2**70, None]
+    column = pl.Series(objects, dtype=pl.Object) if frame is pl.DataFrame else pd.Series(objects)
+    with pytest.warns(UserWarning, match="1 with missing value"):
+        users = Users.from_frame(
+            frame({"user": ["a"] * 8, "value": column}), user="user", value="value"
+        )
+    values = users.samples.values[:, 0]
+    assert values.tolist()[2:] == [2.5, 0.1, 0.25, 0.5, 2.0**70]
+    assert values[0] == 1e20
+    assert math.isnan(values[1])
+
+
+@pytest.mark.parametrize("other", [1 + 0j, True, b"3", [1.0]])
+def test_objects_that_are_no_numbers_are_refused(other: object) -> None:
+    column = pl.Series([other, 1], dtype=pl.Object)
+    with pytest.raises(PopulationError, match="row 1: column 'value'"):
+        Users.from_frame(
+            pl.DataFrame({"user": ["a", "b"], "value": column}), user="user", value="value"
+        )
 
 
 def test_the_largest_doubles_that_are_told_apart() -> None:

@@ -193,3 +193,8 @@ def test_nodes_share_no_user() -> None:
     for n in (0, -1, 21):
         with pytest.raises(PopulationError, match=str(n)):
             sample_users().split(n)
+
+
+def test_a_count_that_is_a_list_is_refused() -> None:
+    with pytest.raises(PopulationError, match=r"counts must be one row of numbers"):
+        Users.from_records({"ann": {"tea": [3]}})  # type: ignore[dict-item]
