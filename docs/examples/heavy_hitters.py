@@ -30,7 +30,7 @@ plt.errorbar(
     capsize=3,
     label="estimate",
 )
-for name, style in [("found_from", "--"), ("missed_below", ":")]:
+for name, style in [("threshold", "--"), ("missed_below", ":")]:
     plt.axhline(estimate.public[name] * len(users), linestyle=style, color="black", label=name)
 plt.xticks(place, [estimate.keys[i] for i in order], rotation=45)
 plt.ylabel("users")

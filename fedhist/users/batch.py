@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhist.base.arrays import Words, offsets
+from fedhist.base.checks import shown
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import GOLDEN, mix64
 from fedhist.users.columns import Indptr, Items, Samples
@@ -186,6 +187,9 @@ class Users(Shard):
             np.asarray(v, np.float64) if unusable else real(f"samples of {name!r}", v)
             for name, v in lists.items()
         ]
+        for name, row in zip(records, rows, strict=True):
+            if row.ndim != 1:
+                raise PopulationError(f"samples of {name!r} must be numbers, got {shown(row[0])}")
         indptr = np.cumsum([0, *(len(r) for r in rows)])
         flat = np.concatenate([*rows, np.empty(0)])
         return cls.from_samples(ids, indptr, flat, unusable=True)  # every record is checked by now

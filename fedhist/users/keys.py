@@ -72,7 +72,10 @@ class Keys(Sequence[str]):
         names = list(strings)
         for other in (s for s in names if not isinstance(s, str)):
             raise ValueError(f"keys are strings, got {type(other).__name__} {other!r}")
-        raw = [s.encode() for s in names]
+        try:
+            raw = [s.encode() for s in names]
+        except UnicodeEncodeError as error:
+            raise ValueError(f"keys are valid text, got {error.object!r}") from None
         offsets = np.zeros(len(raw) + 1, dtype=np.int64)
         np.cumsum([len(r) for r in raw], out=offsets[1:])
         return cls(offsets, np.frombuffer(b"".join(raw), dtype=np.uint8))

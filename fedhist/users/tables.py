@@ -94,12 +94,13 @@ class Table:
     """A lazy table: the wanted columns, as text, under the names c0, c1, ...
 
     ``names``: name in ``rows`` of each column asked for; ``overflow``: column that is null unless a
-    row has too many fields.
+    row has too many fields; ``titles``: the file's name of each column, else its place.
     """
 
     rows: pl.LazyFrame
     names: list[str]
     overflow: str | None
+    titles: list[str]
 
 
 def is_parquet(path: Path) -> bool:
@@ -124,7 +125,8 @@ def scan_table(path: Path, columns: Sequence[Column], form: TableFormat) -> Tabl
             header = list(rows.collect_schema())
         except (pl.exceptions.PolarsError, OSError) as error:
             raise PopulationError(f"{path}: not a Parquet file: {error}; {READ}") from error
-        return Table(rows, [header[k] for k in _positions(path, columns, header)], None)
+        names = [header[k] for k in _positions(path, columns, header)]
+        return Table(rows, names, None, names)
     head = _head(path)
     _check_text(path, head, form)
     separator = separator_of(path, form)
@@ -150,7 +152,8 @@ def scan_table(path: Path, columns: Sequence[Column], form: TableFormat) -> Tabl
     empty_is_null = [
         pl.when(pl.col(c) != "").then(pl.col(c)).alias(c) for c in dict.fromkeys(wanted)
     ]
-    return Table(rows.with_columns(empty_is_null), wanted, OVERFLOW)
+    titles = [names[k] for k in places]
+    return Table(rows.with_columns(empty_is_null), wanted, OVERFLOW, titles)
 
 
 def _head(path: Path) -> bytes:

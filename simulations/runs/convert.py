@@ -31,6 +31,9 @@ from simulations.populations.shards import MANIFEST, VOCABULARY, File, Manifest
 from simulations.reporting.files import check_folder, whole_folder
 
 KIND = "shards"
+DOUBLES, DIGITS = "text like 1.0", "whole numbers"
+"""How columns of integers are written: pandas writes 1.0 once one of the column is missing."""
+
 TEXT = 1 << 27
 """Bytes of text that one shard is made of, about: what is grouped in memory at a time."""
 
@@ -81,8 +84,10 @@ def convert(
     check_folder(folder, KIND, force=force)
     columns = [user, *(c for c in (item, count) if c is not None), *value]
     tables = [scan_table(p, columns, form) for p in files]
-    for place, column in enumerate(columns[: 1 if value else 2]):
-        _check_agree(column, files, [t.rows.collect_schema()[t.names[place]] for t in tables])
+    for place, column in enumerate(columns if len(files) > 1 else ()):
+        _check_titles(column, files, [t.titles[place] for t in tables])
+        if place < (1 if value else 2):
+            _check_agree(column, files, [_kind(t, t.names[place]) for t in tables])
     size = sum(p.stat().st_size * UNPACKED.get(p.suffix, 1) for p in files)
     n, done = shards or max(1, -(-size // TEXT)), 0
     dropped: dict[str, int] = {}
@@ -115,14 +120,36 @@ def convert(
     return manifest
 
 
-def _check_agree(column: Column, files: Sequence[Path], types: Sequence[pl.DataType]) -> None:
-    """Refuse files in which one value of a column would have two names."""
-    for (path, dtype), (other, another) in combinations(zip(files, types, strict=True), 2):
-        if not agree(kind(dtype), kind(another)):
+def _check_titles(column: Column, files: Sequence[Path], titles: Sequence[str]) -> None:
+    """Refuse a column by number that has another name in another file."""
+    for path, title in zip(files, titles, strict=True):
+        if title != titles[0]:
             raise PopulationError(
-                f"column {column!r} is of type {dtype} in {path} and {another} in {other}: "
+                f"column {column!r} is {titles[0]!r} in {files[0]} and {title!r} in {path}: name "
+                "the columns"
+            )
+
+
+def _check_agree(column: Column, files: Sequence[Path], tables: Sequence[tuple[str, str]]) -> None:
+    """Refuse files in which one value of a column would have two names."""
+    for (path, one), (other, two) in combinations(zip(files, tables, strict=True), 2):
+        if not agree(one[0], two[0]) or {one[1], two[1]} == {DOUBLES, DIGITS}:
+            raise PopulationError(
+                f"column {column!r} is of type {one[1]} in {path} and {two[1]} in {other}: "
                 "the same value would have two names; write one type"
             )
+
+
+def _kind(table: Table, name: str) -> tuple[str, str]:
+    """Return what sort of names a column gives, and its type; text, by how it writes integers."""
+    dtype = table.rows.collect_schema()[name]
+    if dtype != pl.String:
+        return kind(dtype), DIGITS if dtype.is_integer() else str(dtype)
+    x = pl.col(name).str
+    doubles, digits = collected(
+        table.rows.select(a=x.contains(r"^-?[0-9]+\.0+$").all(), b=x.contains("^-?[0-9]+$").any())
+    ).row(0)
+    return "text", DOUBLES if doubles else DIGITS if digits else "text"
 
 
 def _split(

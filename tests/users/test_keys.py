@@ -124,6 +124,8 @@ def test_what_no_keys_are() -> None:
         Keys.of(["a", 3])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="None"):
         Keys.of(["a", None])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="valid text"):
+        Keys.of(["\ud800"])
     with pytest.raises(ValueError, match="-1"):
         Keys.range(-1)
     with pytest.raises(ValueError, match="read-only"):

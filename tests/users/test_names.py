@@ -164,3 +164,23 @@ def test_files_that_disagree_about_a_type_are_refused(tmp_path: Path) -> None:
     for other in (3, 4, 5, 6):
         with pytest.raises(PopulationError, match=rf"Float64 in .*2\.parquet and .*{other}"):
             made(2, other)
+
+
+@pytest.mark.parametrize(
+    ("second", "says"),
+    [
+        ("user,item\n1.0,a\n2.0,b\n,c\n", "text like 1.0"),
+        ("item,user\nb,1\n", "column 0 is 'user' in .* and 'item'"),
+    ],
+)
+def test_text_tables_of_one_call_write_their_columns_alike(
+    tmp_path: Path, second: str, says: str
+) -> None:
+    """pandas writes 1.0 for an integer once one of its column is missing: two names, two users."""
+    files = [tmp_path / "0.csv", tmp_path / "1.csv"]
+    for file, text in zip(files, ("user,item\n1,a\n2,b\n", second), strict=True):
+        file.write_text(text)
+    with pytest.raises(PopulationError, match=says):
+        convert(files, tmp_path / "out", user=0, item=1)
+    files[1].write_text("user,item\nann,a\n")
+    assert convert(files, tmp_path / "out", user=0, item=1).n_users == 3
