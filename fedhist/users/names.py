@@ -81,6 +81,8 @@ def kind(dtype: pl.DataType) -> str:
     """Say what sort of names a type gives, "" for none: files of one table must agree on it."""
     if dtype == pl.Null:
         return ""
+    if dtype == pl.Float32:
+        return "single"  # .1 is another number there than in doubles
     if dtype.is_float() or dtype.is_decimal():
         return "number"
     if isinstance(dtype, pl.Datetime):
@@ -93,7 +95,8 @@ def kind(dtype: pl.DataType) -> str:
 def agree(one: str, other: str) -> bool:
     """Say whether names of two kinds are the same where the values are."""
     together = {one, other} - {""}
-    return len(together) <= 1 or together in ({"number", "whole number"}, {"text", "whole number"})
+    others = together - {"whole number"}  # each of these has the integers
+    return len(together) <= 1 or (len(others) == 1 and others <= {"number", "single", "text"})
 
 
 def names_of_objects(column: str, values: Sequence[Any]) -> pl.Series:

@@ -149,10 +149,14 @@ def test_files_of_one_folder_name_values_alike(tmp_path: Path) -> None:
 
 
 def test_files_that_disagree_about_a_type_are_refused(tmp_path: Path) -> None:
-    """Nulls agree with all, and integers with text and with doubles; these two do not."""
+    """Nulls agree with all, and integers with text and with doubles; these two do not.
+
+    Nor do floats of two precisions: .1 is two numbers.
+    """
     aware = pl.Series([NOON]).dt.replace_time_zone("UTC")
     columns = [pl.Series(x) for x in ([None], [1], [1.5], ["1.5"], [NOON.date()], [NOON])]
-    for at, column in enumerate([*columns, aware]):
+    single = pl.Series([0.1], dtype=pl.Float32)
+    for at, column in enumerate([*columns, aware, single]):
         pl.DataFrame({"user": column, "item": "x"}).write_parquet(tmp_path / f"{at}.parquet")
 
     def made(*which: int) -> bool:
@@ -161,7 +165,8 @@ def test_files_that_disagree_about_a_type_are_refused(tmp_path: Path) -> None:
 
     assert made(0, 1, 2)
     assert made(0, 1, 3)
-    for other in (3, 4, 5, 6):
+    assert made(0, 1, 7)
+    for other in (3, 4, 5, 6, 7):
         with pytest.raises(PopulationError, match=rf"Float64 in .*2\.parquet and .*{other}"):
             made(2, other)
 
