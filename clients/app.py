@@ -114,6 +114,8 @@ def client_app(
         raise ValueError(f"policy must be a fedhist.flower.Policy, got {policy!r}")
     if not isinstance(app, ClientApp | None):
         raise ValueError(f"app must be a flwr.clientapp.ClientApp, got {app!r}")
+    if item is not None and value is not None:
+        raise ValueError(f"give item or value, not both: got {item=}, {value=}")
     values = value if value is None or isinstance(value, str) else tuple(value)
     columns = {"user": user, "item": item, "count": count, "value": values}
     named = {name: column for name, column in columns.items() if column is not None}

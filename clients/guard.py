@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from clients.spending import Answered, Spending
 from fedhist.base.arrays import PlainArguments, Words
-from fedhist.base.checks import check_choice, check_integer, check_within
+from fedhist.base.checks import check_choice, check_integer, check_within, is_real
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.shuffled import Shuffled
 from fedhist.privacy.adjacency import USER_LEVEL, convert
@@ -114,9 +114,9 @@ class Policy(metaclass=PlainArguments):
         for name in ("memoize", "simulated"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
-        if not self.epsilon > 0 or not self.max_epsilon > 0:
+        if not all(is_real(e) and e > 0 for e in (self.epsilon, self.max_epsilon)):
             raise ValueError(
-                f"a policy's budgets must be positive, got {self.epsilon}, {self.max_epsilon}"
+                f"a policy's budgets must be positive, got {self.epsilon!r}, {self.max_epsilon!r}"
             )
         check_within("min_epsilon", self.min_epsilon, 0.0, inf)
         check_within("delta", self.delta, 0.0, inf)

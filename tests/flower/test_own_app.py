@@ -352,6 +352,13 @@ def test_what_a_client_app_is_not_made_of(bad: dict[str, Any]) -> None:
         fh.flower.client_app(**({"load_users": by_node} | bad))
 
 
+def test_a_column_and_a_budget_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="item or value, not both"):
+        fh.flower.client_app(by_node, user="u", item="i", value="v")
+    with pytest.raises(ValueError, match="budgets must be positive, got '2'"):
+        fh.flower.Policy(epsilon="2")  # type: ignore[arg-type]
+
+
 def test_should_stop_ends_between_rounds() -> None:
     def samples(context: Context) -> dict[str, list[Any]]:
         node = context.node_config["partition-id"]
