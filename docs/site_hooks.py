@@ -6,7 +6,6 @@ its docstrings. Nothing of it is written to disk: there is one source of each te
 
 from __future__ import annotations
 
-import ast
 import re
 from html import unescape
 from pathlib import Path
@@ -16,6 +15,8 @@ import griffe
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+
+from fedhist.base.lazy import homes
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = {
@@ -82,22 +83,9 @@ def on_page_content(html: str, **_: Any) -> str:
     return FORMULA.sub(typeset, html)
 
 
-def homes(package: str) -> dict[str, str]:
-    """Return the public names of a package, each with the module that defines it."""
-    tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
-    return {
-        alias.name: str(line.module)
-        for block in tree.body
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
-        for line in block.body
-        if isinstance(line, ast.ImportFrom)
-        for alias in line.names
-    }
-
-
 def public_names() -> str:
     """Return a page of every name that ``import fedhist`` hands out, by use."""
-    names = homes("fedhist")
+    names = homes((ROOT / "fedhist" / "__init__.py").read_text(encoding="utf-8"))
     names.pop("flower")
     blocks = ["# Public names", "What `import fedhist as fh` hands out."]
     for use, prefixes in USES.items():
@@ -105,7 +93,8 @@ def public_names() -> str:
         blocks += [f"## {use}", *(f"::: {name}" for name in mine)]
     if lost := [n for n, home in names.items() if not home.startswith(sum(USES.values(), ()))]:
         raise ValueError(f"USES has no place for {lost}")
-    flower = homes("fedhist/flower").items()
+    source = ROOT / "fedhist" / "flower" / "__init__.py"
+    flower = homes(source.read_text(encoding="utf-8")).items()
     blocks += ["## fh.flower", *(f"::: {home}.{name}" for name, home in flower)]
     return "\n\n".join(blocks) + "\n"
 

@@ -18,29 +18,34 @@ def public_names(
     checkers and the running program share.
     """
     loader: Any = sys.modules[package].__loader__
-    homes = {
+    home_of = homes(loader.get_source(package))
+
+    def find(name: str) -> Any:
+        if name not in home_of:
+            gone = import_module("fedhist.model.renamed").instead(name)
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{gone}")
+        if home_of[name] == package:  # a room of the package itself
+            return import_module(f"{package}.{name}")
+        return getattr(import_module(home_of[name]), name)
+
+    def names() -> list[str]:
+        mine = vars(sys.modules[package])
+        rooms = (n for n in mine if n.startswith("__") or f"{package}.{n}" in sys.modules)
+        return sorted({*rooms, *home_of})
+
+    return find, names, sorted(home_of)
+
+
+def homes(source: str) -> dict[str, str]:
+    """Return the names that a package's source imports under ``if TYPE_CHECKING``, and whence."""
+    return {
         alias.name: str(line.module)
-        for block in ast.parse(loader.get_source(package)).body
+        for block in ast.parse(source).body
         if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
         for line in block.body
         if isinstance(line, ast.ImportFrom)
         for alias in line.names
     }
-
-    def find(name: str) -> Any:
-        if name not in homes:
-            gone = import_module("fedhist.model.renamed").instead(name)
-            raise AttributeError(f"module {package!r} has no attribute {name!r}{gone}")
-        if homes[name] == package:  # a room of the package itself
-            return import_module(f"{package}.{name}")
-        return getattr(import_module(homes[name]), name)
-
-    def names() -> list[str]:
-        mine = vars(sys.modules[package])
-        rooms = (n for n in mine if n.startswith("__") or f"{package}.{n}" in sys.modules)
-        return sorted({*rooms, *homes})
-
-    return find, names, sorted(homes)
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
