@@ -113,6 +113,11 @@ class Guarantee(metaclass=PlainArguments):
         return math.isfinite(self.epsilon)
 
     @property
+    def cost(self) -> Release:
+        """What a user spends at most, as one release."""
+        return approximate(self.epsilon, self.delta) if self.delta else pure(self.epsilon)
+
+    @property
     def telling(self) -> str:
         """What the promise leaves to an attacker, in words."""
         chance = chance_of_telling(approximate(self.epsilon, self.delta))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from fedhist.base.errors import BudgetExceeded
 from fedhist.base.files import locked, write_private
 from fedhist.privacy.adjacency import USER_LEVEL, NoTotalError, convert
-from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Release, approximate, pure
+from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Release
 from fedhist.privacy.ledger import SLACK, Entry, Ledger, spent, whole
 from simulations.reporting.files import plain
 from simulations.reporting.table import Column, Table, print_table
@@ -174,8 +174,7 @@ class DataLedger:
         """
         if guarantee.unit != "user":
             raise CapExceeded(f"{self.name}: spending is counted per user, this run is {guarantee}")
-        epsilon, delta = guarantee.epsilon, guarantee.delta
-        cost = approximate(epsilon, delta) if delta else pure(epsilon)
+        cost = guarantee.cost
         line = Spending(
             time.strftime("%Y-%m-%d %H:%M:%S"),
             what,

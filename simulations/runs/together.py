@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedhist.model.protocol import Protocol
 from fedhist.privacy.adjacency import convert
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Release, approximate, pure
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Release
 
 
 def common(protocols: Sequence[Protocol]) -> Adjacency:
@@ -30,14 +30,13 @@ def common(protocols: Sequence[Protocol]) -> Adjacency:
 
 def together(protocols: Sequence[Protocol], epsilon: float, delta: float) -> Guarantee:
     """State what all releases promise: the least trust that is needed for one of them."""
-    found = [p.guarantee for p in protocols]
-    trust = min((g.trust for g in found), key=lambda t: t.rank)
-    premise = "; ".join(dict.fromkeys(g.premise for g in found if g.premise))
+    each = [p.guarantee for p in protocols]
+    trust = min((g.trust for g in each), key=lambda t: t.rank)
+    premise = "; ".join(dict.fromkeys(g.premise for g in each if g.premise))
     return Guarantee(epsilon, delta, trust, common(protocols), premise=premise)
 
 
 def planned_cost(protocol: Protocol, adjacency: Adjacency) -> Release:
     """State what a protocol may spend under an adjacency; ValueError if it says nothing there."""
     g = protocol.guarantee
-    cost = approximate(g.epsilon, g.delta) if g.delta else pure(g.epsilon)
-    return convert(cost, g.adjacency, adjacency, null_safe=protocol.null_safe)
+    return convert(g.cost, g.adjacency, adjacency, null_safe=protocol.null_safe)
