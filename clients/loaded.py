@@ -9,7 +9,6 @@ from logging import INFO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import Context
 from flwr.common import log
 
@@ -17,11 +16,11 @@ from clients.guard import Policy
 from clients.node import POLICY_KEYS
 from clients.owned import (
     KEEPING_KEYS,
-    declared_shape,
     in_simulation,
     limits_of,
     natural,
     seed_of,
+    shape,
     unreadable,
     users_of_file,
 )
@@ -72,7 +71,8 @@ class Loader:
                 raise unreadable(error) from None
             told = error if isinstance(error, PopulationError) else f"load_users failed: {error!r}"
             raise PopulationError(f"node {index}: {one_line(str(told))}") from error
-        return NodeSetup(users, index, seed, owner, shape_of(users))
+        dimension = None if users.samples is None else users.samples.values.shape[1]
+        return NodeSetup(users, index, seed, owner, shape(dimension))
 
 
 def _refuse_misspelt(node_config: Mapping[str, Any]) -> None:
@@ -101,10 +101,3 @@ def users_of(loaded: Any, columns: Mapping[str, Any]) -> Users:
     if dropped:
         log(INFO, "rows left out (NOT PRIVATE): %s", dropped)
     return users
-
-
-def shape_of(users: Users) -> Users:
-    """Make up a user whose record is of the kind of these users'."""
-    if users.samples is None:
-        return declared_shape({})
-    return Users.from_samples([0], [0, 1], np.zeros((1, users.samples.values.shape[1])))

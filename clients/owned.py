@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from logging import ERROR, INFO
 from pathlib import Path
@@ -91,7 +91,9 @@ def owned_node(run_config: FlatConfig, node_config: FlatConfig) -> NodeSetup:
             users = users.split(parts)[index]
     except Exception as error:
         raise unreadable(error) from None
-    return NodeSetup(users, index, seed, owner, declared_shape(reader))
+    value = reader.get("value", ())
+    dimension = len(value) if isinstance(value, tuple) else 1
+    return NodeSetup(users, index, seed, owner, shape(dimension if "value" in reader else None))
 
 
 def limits_of(node_config: FlatConfig, needed: Iterable[str]) -> dict[str, Any]:
@@ -137,12 +139,10 @@ def seed_of(node_config: FlatConfig) -> int | None:
     return natural(node_config, "simulation-seed") if "simulation-seed" in node_config else None
 
 
-def declared_shape(reader: Mapping[str, Any]) -> Users:
-    """Make up a user whose record is of the kind that the names of the owner's columns declare."""
-    if "value" not in reader:
+def shape(dimension: int | None) -> Users:
+    """Make up a user whose record is of the kind of a node's: vectors of numbers, or items."""
+    if dimension is None:
         return Users.from_counts(np.zeros(1, np.uint64), [], [], [], Keys.of(()))
-    value = reader["value"]
-    dimension = len(value) if isinstance(value, tuple) else 1
     return Users.from_samples([0], [0, 1], np.zeros((1, dimension)))
 
 
