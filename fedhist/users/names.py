@@ -107,7 +107,7 @@ def names_of_objects(column: str, values: Sequence[Any]) -> pl.Series:
     names: list[str | None] = [None] * len(values)
     rows_of: dict[tuple[type, bool], list[int]] = {}
     for row, v in enumerate(values):
-        if v is not None and type(v).__name__ not in ABSENT:
+        if not _absent(v):
             rows_of.setdefault((type(v), getattr(v, "tzinfo", None) is not None), []).append(row)
     for (cls, zoned), rows in rows_of.items():
         try:
@@ -131,7 +131,7 @@ def numbers_of_objects(column: str, values: Sequence[Any]) -> pl.Series:
     """
     text: list[str | None] = []
     for row, v in enumerate(values):
-        if v is None or type(v).__name__ in ABSENT:
+        if _absent(v):
             text.append(None)
         elif isinstance(v, bool | np.bool_) or not isinstance(v, str | Real | Decimal):
             raise _nameless(column, row, v, "counts and values are numbers")
@@ -174,6 +174,10 @@ def _digits(v: Decimal) -> str:
     text = f"{v:f}"
     text = text.rstrip("0").removesuffix(".") if "." in text else text
     return "0" if text == "-0" else text
+
+
+def _absent(value: Any) -> bool:
+    return value is None or type(value).__name__ in ABSENT
 
 
 def _nameless(column: str, row: int, value: Any, need: str) -> PopulationError:
