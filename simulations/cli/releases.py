@@ -37,6 +37,7 @@ def several(source: str, overrides: Sequence[str], *, force: bool, json_: bool) 
     shown.print_on(terminal.console)
     folder = folder_for(name, planned.run.out)
     written_somewhere(folder, lambda f: shown.save(f, force=force))
+    shown.done.book.check(folder)
     terminal.console.print(f"written to {folder}", soft_wrap=True)
     if json_:
         terminal.print_json(shown.document() | {"folder": str(folder)})

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from fedhist.base.errors import BudgetExceeded, FedhistError
 from fedhist.model.evaluation import check_rows, first_pass
+from fedhist.model.protocol import Protocol
+from fedhist.privacy.guarantee import Guarantee
+from fedhist.privacy.ledger import Ledger
 from server.session.journal import Journal
 from server.session.session import Session, claim
-from simulations.runs.config import Prepared
+from simulations.runs.config import Prepared, RunTable
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.repeat import Repeated, repeat
 from simulations.runs.results import Finished, evaluate, folder_for, write_results
@@ -44,15 +47,15 @@ def run_job(
     # options that exclude each other, or the population, are refused before anything is reserved
     check_population(prepared.protocol, users, table.options(adversaries=adversaries))
     # every repeat is a release of its own; all are reserved before anybody is asked
-    book = Reservations(prepared, table.repeats)
+    book = booked(prepared, table.repeats)
     outcomes = []
     try:
         with one_ray(table.runtime, table.workers, table.ray_address):
-            for repeat in range(table.repeats):
-                seed = {"seed": table.seed + repeat} if table.seed >= 0 else {}
+            for index in range(table.repeats):
+                seed = {"seed": table.seed + index} if table.seed >= 0 else {}
                 more = {"progress": progress, "adversaries": adversaries, **seed}
                 options = table.options(
-                    beside=None if repeat else first_pass(prepared.protocol), **more
+                    beside=None if index else first_pass(prepared.protocol), **more
                 )
                 session, drawn = open_session(prepared.protocol, options)
                 book.opened(session)
@@ -91,40 +94,52 @@ def repeat_job(prepared: Prepared, progress: Callable[[int, int], None]) -> Repe
             "a repeat is a simulation with totals of its own: leave run.ledger and run.repeats out"
         )
     options = run.options(adversaries=prepared.config.adversaries)
-    found = repeat(execute, prepared.protocol, prepared.plan.users, law, options, progress)
-    return replace(found, settings=prepared.config.to_dict())
+    repeated = repeat(execute, prepared.protocol, prepared.plan.users, law, options, progress)
+    return replace(repeated, settings=prepared.config.to_dict())
+
+
+def booked(prepared: Prepared, repeats: int = 1) -> Reservations:
+    """Reserve the runs of a configuration in its data set's ledger, if it names one."""
+    run, protocol = prepared.config.run, prepared.protocol
+    journals = [(run.journal, protocol)] if run.journal else []
+    name, safe = prepared.config.name, protocol.null_safe
+    return Reservations(run, name, protocol.guarantee, journals, repeats, null_safe=safe)
 
 
 class Reservations:
     """A job's lines in the ledger of its data set: one for every repeat, or none at all.
 
+    ``journals``: the folders of the runs on one line, each with its protocol.
+
     Raises CapExceeded if the ledger does not allow all of them; none is reserved then; FedhistError
     if the journal is another run's, or another process goes on from it.
     """
 
-    def __init__(self, prepared: Prepared, repeats: int = 1) -> None:
-        run, guarantee = prepared.config.run, prepared.protocol.guarantee
+    def __init__(
+        self,
+        run: RunTable,
+        what: str,
+        guarantee: Guarantee,
+        journals: Sequence[tuple[str | Path, Protocol]] = (),
+        repeats: int = 1,
+        *,
+        null_safe: bool,
+    ) -> None:
         self._ledger = DataLedger(run.ledger) if run.ledger else None
         self._journalled = bool(run.journal)
         self._lines: list[int] = []
-        self._session: Session | None = None
+        self._sessions: list[Session] = []
         self._unsettled: OSError | None = None
         if self._ledger is None:
             return
-        name, ended = "", False
-        if run.journal:
-            with closing(Journal(run.journal)) as journal:
-                claim(journal, prepared.protocol, run.noise)
-                name, ended = journal.name, journal.ended
+        name, ended = "", bool(journals)
+        for folder, protocol in journals:
+            with closing(Journal(folder)) as journal:
+                claim(journal, protocol, run.noise)
+                name, ended = name or journal.name, ended and journal.ended
         try:
             while len(self._lines) < repeats:
-                line = self._ledger.reserve(
-                    prepared.config.name,
-                    guarantee,
-                    name,
-                    ended=ended,
-                    null_safe=prepared.protocol.null_safe,
-                )
+                line = self._ledger.reserve(what, guarantee, name, ended=ended, null_safe=null_safe)
                 self._lines.append(line)
         except BudgetExceeded:
             for line in self._lines:
@@ -132,20 +147,21 @@ class Reservations:
             raise
 
     def opened(self, session: Session) -> None:
-        """Say which session the next line is for."""
-        self._session = session
+        """Say which session the next line is for; several may be."""
+        self._sessions.append(session)
 
-    def settle(self) -> None:
-        """Replace the reservation by what its session, which has ended, has spent.
+    def settle(self, ledger: Ledger | None = None) -> None:
+        """Replace the reservation by what was spent: by its session, if no ledger is given.
 
         What was paid for is written first, if the ledger cannot be: see :meth:`check`.
         """
-        if self._ledger is not None and self._session is not None:
+        if self._ledger is not None and self._sessions:
             try:
-                self._ledger.settle(self._lines.pop(0), self._session.ledger)
+                own = self._sessions[-1].ledger if ledger is None else ledger
+                self._ledger.settle(self._lines.pop(0), own)
             except OSError as e:
                 self._unsettled = e
-        self._session = None
+        self._sessions = []
 
     def check(self, folder: Path) -> None:
         """Raise FedhistError if a ledger still says "reserved" of a run that has ended."""
@@ -163,7 +179,7 @@ class Reservations:
         """
         if self._ledger is None or self._journalled:
             return
-        asked = self._session is not None and self._session.asked
+        asked = any(session.asked for session in self._sessions)
         for line in self._lines[int(asked) :]:
             self._ledger.settle(line, None)
         self._lines = []

@@ -24,7 +24,7 @@ from fedhist.model.registry import load_plugin
 from fedhist.users.shards import Shard
 from simulations.config.reading import reading
 from simulations.reporting.files import check_folder
-from simulations.runs.booked_run import Reservations
+from simulations.runs.booked_run import booked
 from simulations.runs.config import (
     REMOTE,
     Config,
@@ -83,7 +83,7 @@ class FlowerHost:
         out = str(run_config.get("out") or run.out)
         if out:
             check_folder(out, RUN)
-        book = Reservations(prepared)
+        book = booked(prepared)
         try:
             session, seed = open_session(prepared.protocol, options)
         except BaseException:

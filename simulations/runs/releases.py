@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -38,8 +37,6 @@ from fedhist.privacy.ledger import SLACK, Entry, Ledger, spent, whole
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
-from server.session.journal import Journal
-from server.session.session import claim
 from simulations.config.reading import (
     Delta,
     Must,
@@ -54,12 +51,11 @@ from simulations.config.reading import (
 from simulations.populations.base import Loaded
 from simulations.populations.files import Column
 from simulations.reporting.estimates import columns_of
-from simulations.runs.booked_run import one_ray
+from simulations.runs.booked_run import Reservations, one_ray
 from simulations.runs.by_group import ByGroup, charged_by_group, planned_by_group
 from simulations.runs.columns import BETWEEN, KIND, Columns
 from simulations.runs.config import Config, Prepared, RunTable, prepare
-from simulations.runs.data_ledger import DataLedger
-from simulations.runs.options import Options, Outcome
+from simulations.runs.options import Outcome
 from simulations.runs.run import check_population, drive, open_session, own_options
 from simulations.runs.together import common, planned_cost, together
 
@@ -264,12 +260,16 @@ class Read:
 
 @dataclass(frozen=True)
 class Done:
-    """What releases have given; ``outcomes`` are of each release its runs."""
+    """What releases have given.
+
+    ``outcomes``: of each release its runs; ``book``: their line in the data set's ledger.
+    """
 
     planned: Planned
     outcomes: tuple[tuple[Outcome, ...], ...]
     ledger: Ledger
     read: tuple[Read, ...]
+    book: Reservations
 
     @property
     def rows(self) -> list[Row]:
@@ -499,47 +499,32 @@ def run_releases(planned: Planned, progress: Callable[[int, int, int], None] | N
         [(job, own_options(own_options(run.options(progress=progress), i), g)) for g, job in jobs]
         for i, jobs in enumerate(enumerate(p.jobs) for p in planned.parts)
     ]
-    book = DataLedger(run.ledger) if run.ledger else None
-    line = -1 if book is None else _reserve(book, planned, asked_of)
-    outcomes, asked = [], False
+    journals = [
+        (own.journal, job.protocol) for job, own in chain(*asked_of) if own.journal is not None
+    ]
+    safe = planned.null_safe
+    book = Reservations(run, planned.name, planned.guarantee, journals, null_safe=safe)
+    outcomes = []
     try:
         with one_ray(run.runtime, run.workers, run.ray_address):
             for jobs in asked_of:
-                found = []
+                done = []
                 for job, own in jobs:
                     session, seed = open_session(job.protocol, own)
-                    try:
-                        found.append(drive(session, seed, users_of(job), own))
-                    finally:
-                        asked |= session.asked
-                outcomes.append(tuple(found))
+                    book.opened(session)
+                    done.append(drive(session, seed, users_of(job), own))
+                outcomes.append(tuple(done))
     except BaseException:
-        if book is not None and not run.journal and not asked:
-            book.settle(line, None)
+        book.give_back()
         raise
     ledger = Ledger(planned.guarantee)
     ledger.noise, ledger.null_safe = run.noise, planned.null_safe
-    given = [[o.estimate for o in found] for found in outcomes]
+    given = [[o.estimate for o in jobs] for jobs in outcomes]
     for part, estimates in zip(planned.parts, given, strict=True):
         ledger.include(part.charges(estimates, planned.guarantee.adjacency))
-    if book is not None:
-        book.settle(line, ledger)
+    book.settle(ledger)
     read = [_read(part, estimates) for part, estimates in zip(planned.parts, given, strict=True)]
-    return Done(planned, tuple(outcomes), ledger, tuple(read))
-
-
-def _reserve(
-    book: DataLedger, planned: Planned, asked_of: Sequence[Sequence[tuple[Prepared, Options]]]
-) -> int:
-    name, ended = "", bool(planned.run.journal)
-    for job, own in chain(*asked_of):
-        if own.journal is not None:
-            with closing(Journal(own.journal)) as journal:
-                claim(journal, job.protocol, planned.run.noise)
-                name, ended = name or journal.name, ended and journal.ended
-    return book.reserve(
-        planned.name, planned.guarantee, name, ended=ended, null_safe=planned.null_safe
-    )
+    return Done(planned, tuple(outcomes), ledger, tuple(read), book)
 
 
 def _read(part: Part, estimates: Sequence[Estimate]) -> Read:

@@ -233,6 +233,21 @@ def test_bad_input_is_refused_before_anybody_is_asked(text: str, says: str) -> N
         plan(text)
 
 
+def test_results_are_written_where_the_ledger_cannot_be(
+    fedhist: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(DataLedger, "settle", full)
+    Path("people.toml").write_text(FILE + DRINKS + AGES)
+    answer = fedhist("run", "people.toml", "--ledger", "book.json", "--out", "out")
+    assert answer.status == 1
+    assert "it holds the reservation" in answer.err
+    assert (Path("out") / "estimate.csv").is_file()
+    assert DataLedger("book.json").total()[0] == pytest.approx(2.0)
+
+
 def test_a_folder_with_seeds_is_not_shared() -> None:
     with pytest.raises(ValueError, match=r"run\.shared"):
         plan(AGES, run_shared=True)
