@@ -127,19 +127,19 @@ class Node:
         return entry
 
     def _guarded(self, question: Question, store: Store) -> RecordDict:
-        kept = self._kept_as(question)
-        entry = self._admitted(kept, store)
+        stored_as = self._stored_as(question)
+        entry = self._admitted(stored_as, store)
         if entry is None and self.setup.seed is None:
-            stored = store.reply(kept.digest)
+            stored = store.reply(stored_as.digest)
             if stored is None:
                 raise Refusal("this query was answered before and its answer is no longer here")
             return stored
-        reply = self._reply(question, kept.digest)
+        reply = self._reply(question, stored_as.digest)
         if entry is not None:
             store.add(entry, reply if self.setup.seed is None else None)
         return reply
 
-    def _kept_as(self, question: Question) -> Question:
+    def _stored_as(self, question: Question) -> Question:
         """Name a question by the records that it is asked of, too, where the owner memoizes.
 
         Not where nodes share the noise: two totals would differ by what one node has changed, under

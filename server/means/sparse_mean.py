@@ -354,8 +354,8 @@ class SparseMean(FoldMean):
         public |= centre.public
         value, stderr = np.zeros((2, self.dimension))
         sure = np.abs(z[columns]) >= self.level
-        kept = keep_largest(centre.value, centre.stderr, self.sparsity, sure)
-        value[columns] = self._into_box(kept)
+        largest = keep_largest(centre.value, centre.stderr, self.sparsity, sure)
+        value[columns] = self._into_box(largest)
         if not value.any():
             return _none_found(self.dimension, public, centre.warnings)
         stderr[value != 0] = math.sqrt(centre.error / len(columns))

@@ -87,11 +87,11 @@ class Columns:
         """
         key = repr(sorted(columns.items()))
         if key not in self._read:
-            found = self._spec(columns).load()
-            users = aligned(found.users, self.ids)
+            loaded = self._spec(columns).load()
+            users = aligned(loaded.users, self.ids)
             named = ", ".join(map(str, columns.values()))
             title = f"{named} of {Path(self._table['path']).name}: {len(users):,} users"
-            self._read[key] = replace(found, users=users, title=title)
+            self._read[key] = replace(loaded, users=users, title=title)
         return self._read[key]
 
     def groups(self, column: str | int, names: Sequence[str]) -> Groups:

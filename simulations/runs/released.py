@@ -43,8 +43,8 @@ class Released(Shown):
     @property
     def status(self) -> Status:
         """The worst that one of them ended in."""
-        found = [o.estimate.status for jobs in self.done.outcomes for o in jobs]
-        return max(found, key=lambda s: EXIT_CODES[s])
+        statuses = [o.estimate.status for jobs in self.done.outcomes for o in jobs]
+        return max(statuses, key=lambda s: EXIT_CODES[s])
 
     def tables(self) -> Sequence[Table]:
         return [self.values, self.budgets]
@@ -91,7 +91,7 @@ class Released(Shown):
         done = self.done
         total = done.ledger.spent()
         spent = f"spent: epsilon = {total.epsilon:.6g} at delta = {total.delta:g} ({total.how})"
-        how = done.planned.how_local
+        dealt = done.planned.how_local
         pairs = [
             (f"{p.label}{f', {p.by.groups.names[i]}' if p.central and p.by else ''}: ", o.estimate)
             for p, jobs in zip(done.planned.parts, done.outcomes, strict=True)
@@ -102,7 +102,7 @@ class Released(Shown):
             f"{p.label}: {w}" for p in done.planned.parts for job in p.jobs for w in job.not_private
         ]
         return [
-            ("guarantee", [str(done.planned.guarantee), spent, *([how] if how else [])]),
+            ("guarantee", [str(done.planned.guarantee), spent, *([dealt] if dealt else [])]),
             ("without a value", [x for read in done.read for x in read.missing]),
             ("warnings", warnings),
             ("records (NOT PRIVATE)", [x for read in done.read for x in read.notes]),

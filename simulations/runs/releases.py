@@ -346,9 +346,9 @@ class _Planner:
             self.part(r, s * epsilon, d)
             for r, s, d in zip(self.releases, shares, deltas, strict=True)
         ]
-        found, run = [p.asked for p in parts], [p.protocol for p in parts]
-        adjacency = common(found)
-        cohorts, how = self.cohorts(run, shares)
+        asked, run = [p.asked for p in parts], [p.protocol for p in parts]
+        adjacency = common(asked)
+        cohorts, how_local = self.cohorts(run, shares)
         for i, (r, p) in enumerate(zip(self.releases, run, strict=True)):
             e, d = shares[i] * epsilon, deltas[i]
             if cohorts[i] is not None:
@@ -359,8 +359,8 @@ class _Planner:
                 e, d = e / 2, d / (1 + math.exp(min(e / 2, 700.0)))
             if one.epsilon > 1 or cohorts[i] is not None:
                 parts[i] = self.part(r, e, d, cohorts[i])
-        promised = together(found, epsilon, self.budget.delta)
-        planned = Planned(self.name, self.run, promised, tuple(parts), how)
+        promised = together(asked, epsilon, self.budget.delta)
+        planned = Planned(self.name, self.run, promised, tuple(parts), how_local)
         check_planned(planned)
         return planned
 
@@ -405,21 +405,21 @@ class _Planner:
                 replace(plan, users=groups.only(plan.users, g)) for g in range(len(groups.names))
             ]
             # what was looked at to complete the protocol that was asked for, such as n_users
-            seen = first.not_private
-            jobs = tuple(replace(job(one, **hidden), not_private=seen) for one in each)
+            looked_at = first.not_private
+            jobs = tuple(replace(job(one, **hidden), not_private=looked_at) for one in each)
             return Part(release.label, jobs, plan, cohort, by)
 
     def cohorts(
-        self, found: Sequence[Protocol], shares: Sequence[float]
+        self, protocols: Sequence[Protocol], shares: Sequence[float]
     ) -> tuple[list[Cohort | None], str]:
         """Deal the users out to the local releases, or to none; say which, and why."""
-        none: list[Cohort | None] = [None] * len(found)
-        local = [i for i, p in enumerate(found) if p.guarantee.trust is Trust.LOCAL]
+        none: list[Cohort | None] = [None] * len(protocols)
+        local = [i for i, p in enumerate(protocols) if p.guarantee.trust is Trust.LOCAL]
         if len(local) < 2 or math.isinf(self.budget.epsilon):
             return none, ""
         total = math.fsum(shares[i] for i in local)
         gain = gain_of_cohorts(
-            float(self.budget.epsilon), [shares[i] for i in local], [found[i] for i in local]
+            float(self.budget.epsilon), [shares[i] for i in local], [protocols[i] for i in local]
         )
         ends = np.cumsum([0.0, *(shares[i] / total for i in local)])
         ends[-1] = 1.0

@@ -254,7 +254,7 @@ def repeat(
     why = why_fresh(protocol, options)
     ways = [Way(FRESH)] if why else [Way(FRESH), Way(MEMOIZED)]
     charged, new, truths = list[Entry](), list[int](), list[Array]()
-    kept = list[float]()
+    costs = list[float]()
     for number_of, period in enumerate(periods(given, law, seed)):
         known = measured(protocol, period.users)
         new.append(period.new)
@@ -263,20 +263,20 @@ def repeat(
             memoize = way.name == MEMOIZED
             own = seed if memoize else digest64("fedhist.repeat", seed, number_of) >> 1
             asked = replace(options, seed=own, memoize=memoize)
-            found = execute(protocol, period.users, asked).estimate
-            if found.value is None:
+            estimate = execute(protocol, period.users, asked).estimate
+            if estimate.value is None:
                 way.errors.append(math.nan)
             else:
-                way.errors.append(protocol.loss_of(found, period.users, known=known))
-                way.estimates.append(found.value)
-            entries = found.ledger.entries if found.ledger is not None else ()
+                way.errors.append(protocol.loss_of(estimate, period.users, known=known))
+                way.estimates.append(estimate.value)
+            entries = estimate.ledger.entries if estimate.ledger is not None else ()
             if memoize:  # a user with k records has lost what k reports cost
                 shares = np.bincount(period.values) / len(given)
-                for k in range(len(kept), len(shares)):
-                    kept.append(spent([*entries] * k, delta).epsilon)
+                for k in range(len(costs), len(shares)):
+                    costs.append(spent([*entries] * k, delta).epsilon)
                     way.lost = whole([*entries] * k)
-                way.most.append(kept[-1])
-                way.mean.append(float(shares @ kept[: len(shares)]))
+                way.most.append(costs[-1])
+                way.mean.append(float(shares @ costs[: len(shares)]))
             else:
                 charged += entries
                 way.lost = whole(charged)

@@ -179,13 +179,13 @@ def run_each(
     epsilon, delta = math.fsum(c.epsilon for c in costs), math.fsum(c.delta for c in costs)
     ledger = Ledger(together(protocols, epsilon, delta))
     ledger.noise, ledger.null_safe = options.noise, all(p.null_safe for p in protocols)
-    found = []
+    estimates = []
     for i, (protocol, view) in enumerate(zip(protocols, views, strict=True)):
         session, seed = open_session(protocol, own_options(options, i))
         estimate = drive(session, seed, view, options).estimate
         ledger.include(() if estimate.ledger is None else estimate.ledger.entries)
-        found.append(estimate)
-    return Estimates(tuple(found), ledger)
+        estimates.append(estimate)
+    return Estimates(tuple(estimates), ledger)
 
 
 def own_options(options: Options, index: int) -> Options:

@@ -59,7 +59,7 @@ def test_shares_of_noise_are_not_drawn_again_for_changed_records() -> None:
     for item in DOMAIN:
         users = Users.from_records({"ann": {item: 1}})
         one = Node(NodeSetup(users, 3, None, {"memoize": True, "trust": "aggregate"}))
-        kept.append([one._kept_as(ask(q)).digest for q in (QUERY, COUNTS)])
+        kept.append([one._stored_as(ask(q)).digest for q in (QUERY, COUNTS)])
     assert kept[0][0] == kept[1][0]
     assert kept[0][1] != kept[1][1]
 
