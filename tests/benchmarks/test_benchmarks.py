@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 
 from fedhist.channels.bits import UnaryChannel
-from fedhist.model.query import CHUNK
 from fedhist.users.streams import SeededStreams
-from simulations.benchmarks import kernels, scale, secagg, votes
-from simulations.benchmarks.__main__ import NAMES, main, measure
+from simulations.benchmarks import scale, votes
+from simulations.benchmarks.__main__ import main, measure
 from simulations.benchmarks.measuring import Row, in_turns, memory, ratio
 from simulations.benchmarks.scale import Case, Taken
 
@@ -76,19 +75,6 @@ def test_the_command_runs_a_child_and_adds_to_the_file(tmp_path: Path) -> None:
     assert all(row["median"] > 0 for row in body["rows"])
 
 
-def test_wrong_usage_names_the_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
-    for wrong, told in ((["speed"], ", ".join(NAMES)), (["--quick", "--full"], "quick or full")):
-        with pytest.raises(SystemExit):
-            main(wrong)
-        assert told in capsys.readouterr().err
-
-
-def test_the_numpy_form_of_clipping_computes_the_same() -> None:
-    items = kernels.shoppers(CHUNK // 4, 1000, 100).counts
-    ours = kernels.clipped_counts(items, None, 1000, 10.0, 2, 0.0, CHUNK)
-    np.testing.assert_allclose(ours, kernels.clip_and_sum(items, 1000, 10.0), rtol=1e-10)
-
-
 def test_every_form_draws_votes_of_the_same_law() -> None:
     """3 x 64 sums of 64,000 users: each |z| < 6, false alarm 192 * 2e-9."""
     n, channel = 64_000, UnaryChannel(1.0)
@@ -113,16 +99,6 @@ def test_the_entry_into_flowers_runtime_is_still_there() -> None:
     assert set(used.split()) <= set(named)
 
 
-def test_bytes_of_masked_sums_are_those_of_the_arrays() -> None:
-    """N = 10, one gone: a node's four messages and four answers, by the page's formula."""
-    n, d = 10, 7
-    attempt = secagg.Attempt(n, d)
-    headers = 8 * (4 + 16 + 16)
-    sent = 96 + 50 * (n - 1) + 8 * d + 8 + 17 * n
-    received = 16 + 100 * n + (50 * (n - 1) + 4 * n) + 4 * (n - 1)
-    assert set(attempt.of_nodes(attempt.bytes)) == {headers + sent + received}
-
-
 def test_every_process_is_of_the_family() -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
@@ -133,13 +109,6 @@ def test_every_process_is_of_the_family() -> None:
         child.kill()
         child.wait()
     assert child.pid not in scale.family()
-
-
-def test_a_small_case_inline() -> None:
-    taken = scale.run_here(Case(next(iter(scale.PROTOCOLS)), "inline", 3000))
-    assert taken.workers == []
-    assert taken.driver > 50e6
-    assert taken.seconds > 0
 
 
 def test_targets_are_for_ray_at_the_size_that_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,8 +127,3 @@ def test_targets_are_for_ray_at_the_size_that_is_judged(monkeypatch: pytest.Monk
     grown = [("MB", 40.0, True), ("ns", 400.0, True), ("MB", 40.0, True), ("MB", 40.0, False)]
     assert judged[:4] == grown
     assert ("ns", 60.0, True) in judged
-
-
-def test_a_case_that_breaks_off_is_no_measurement() -> None:
-    with pytest.raises(RuntimeError, match="'speed'"):
-        scale.run_apart(Case("speed", "inline", 10))

@@ -28,15 +28,6 @@ def test_a_quick_run_is_not_judged(fedhist: Command, tmp_path: Path) -> None:
     assert [f.name for f in (tmp_path / "results").iterdir()] == ["figure1-zipf"]
 
 
-def test_a_file_of_ones_own_is_described_by_its_columns(fedhist: Command, tmp_path: Path) -> None:
-    """Without a column of counts every row is one event, whatever the population's file has."""
-    rows = "".join(f"u{u},i{i}\n" for u in range(40) for i in range(1 + u % 5))
-    (tmp_path / "mine.csv").write_text("who,what\n" + rows)
-    mine = ("reproduce", "figure1", "--quick", "--population", "lastfm", "--data", "mine.csv")
-    answer = fedhist(*mine, "--user", "who", "--item", "what", "--out", "f1")
-    assert answer.status == 0, answer.err
-
-
 def test_a_figure_that_is_not_reproduced_ends_with_five(fedhist: Command, tmp_path: Path) -> None:
     """Everybody holds more than 200 of 1,000 items: most users are not below 200."""
     sets = ("population.n_users=50", "population.d=1000", "population.mean_items=4000")
@@ -55,18 +46,3 @@ def test_a_folder_that_cannot_be_written_is_noticed_before_anything_is_measured(
     (tmp_path / "notes.txt").touch()
     monkeypatch.setattr("simulations.experiments.figure1.run", lambda _: pytest.fail("measured"))
     assert fedhist("reproduce", "figure1", "--out", out).status == 2
-
-
-def test_a_result_that_cannot_be_written_after_all_ends_with_one(
-    fedhist: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk filled up in the meantime: nothing the user said was wrong, and the table is out."""
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("simulations.experiments.report.Reproduced.write", full)
-    answer = fedhist("reproduce", "figure1", "--quick", "--out", "f1")
-    assert answer.status == 1
-    assert "was not written" in answer.err
-    assert "NOT PRIVATE" in answer.out

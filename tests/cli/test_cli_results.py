@@ -110,15 +110,6 @@ def test_a_private_number_of_users_is_kept_apart(run: Command) -> None:
     assert "n_users" not in metrics["public"]
 
 
-def test_the_table_says_what_matters(run: Command) -> None:
-    answer = run("--protocol.clip", "c-star", "--out", "out")
-    lines = answer.out.splitlines()
-    assert max(len(x) for x in lines if not x.startswith("written to")) <= 80
-    assert "(1, 1e-06)-DP per user, central trust, zero-out-user" in answer.out
-    assert "NOT PRIVATE" in answer.out
-    assert f"written to {Path('out').resolve()}" in answer.out
-
-
 def test_a_seed_repeats_a_run_and_none_does_not(run: Command) -> None:
     run("--seed", "4", "--out", "a")
     run("--seed", "4", "--out", "b")
@@ -129,20 +120,8 @@ def test_a_seed_repeats_a_run_and_none_does_not(run: Command) -> None:
     assert len({a, c, d}) == 3
 
 
-def test_without_out_a_folder_is_named_after_the_configuration(run: Command) -> None:
-    run()
-    found = list(Path("results").iterdir())
-    assert len(found) == 1
-    assert found[0].name.startswith("small-2")
-
-
 def nothing_but(folder: Path, *names: str) -> bool:
     return {p.name for p in folder.iterdir()} == {"small.toml", *names}
-
-
-def test_a_crash_leaves_nothing(run: Command, tmp_path: Path) -> None:
-    assert run("--set", "protocol.ending=crash", "--out", "out").status == 1
-    assert nothing_but(tmp_path)
 
 
 def test_an_interrupt_while_writing_leaves_nothing_and_keeps_what_was_there(
@@ -228,19 +207,6 @@ def test_names_of_items_do_nothing_to_a_terminal_or_a_spreadsheet(fedhist: Comma
     assert fedhist(*command, "--out", "raw", "--set", "run.raw_csv=true").status == 0
     raw = pl.read_csv("raw/estimate.csv", infer_schema=False)["key"].to_list()
     assert sorted(raw) == sorted(NASTY)
-
-
-def test_what_another_command_wrote_is_left_alone(run: Command, fedhist: Command) -> None:
-    """An audit into a run's folder; a run over somebody's file, forced or not."""
-    assert run("--out", "out").status == 0
-    before = {p.name: p.read_bytes() for p in Path("out").iterdir()}
-    answer = fedhist("audit", "local-histogram", "--effort", "0.01", "--out", "out")
-    assert answer.status == 2
-    assert {p.name: p.read_bytes() for p in Path("out").iterdir()} == before
-    Path("out/mine.html").write_text("mine")
-    assert "mine.html" in run("--out", "out", "--force").err
-    Path("out/mine.html").unlink()
-    assert run("--out", "out").status == 0
 
 
 def test_places_whose_names_are_not_utf8(run: Command, fedhist: Command) -> None:

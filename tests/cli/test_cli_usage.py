@@ -96,17 +96,6 @@ def test_an_unknown_command_is_answered_once(fedhist: Command) -> None:
     assert "decide" in answer.err
 
 
-def test_a_table_without_its_choice(fedhist: Command, tmp_path: Path) -> None:
-    (tmp_path / "half.toml").write_text('[protocol]\nname = "mean"\n')
-    answer = fedhist("run", "half.toml")
-    assert answer.status == 2
-    assert "[population]" in answer.err
-    (tmp_path / "half.toml").write_text("[protocol\n")
-    answer = fedhist("run", "half.toml")
-    assert answer.status == 2
-    assert "is not TOML" in answer.err
-
-
 @pytest.mark.parametrize(("text", "status"), [("x = 1\n", 2), ("import sys\nsys.exit(0)\n", 1)])
 def test_a_plugin_that_registers_nothing_or_ends_python(
     fedhist: Command, tmp_path: Path, text: str, status: int
@@ -186,26 +175,11 @@ def test_the_file_of_a_built_in_configuration_is_a_start(fedhist: Command) -> No
     assert Path("a/estimate.csv").read_bytes() == Path("b/estimate.csv").read_bytes()
 
 
-@pytest.mark.parametrize("command", ["run", "list", "decide", "audit", "reproduce", "show"])
-def test_help_describes_every_argument(fedhist: Command, command: str) -> None:
-    answer = fedhist(command, "--help")
-    assert answer.status == 0
-    arguments = answer.out.partition("Arguments")[2].partition("╰")[0]
-    assert len(arguments.replace("│", " ").split()) > 6
-
-
 @pytest.mark.parametrize("name", GONE)
 def test_a_command_that_is_gone_names_the_one_to_use(fedhist: Command, name: str) -> None:
     answer = fedhist(name, "x")
     assert answer.status == 2
     assert GONE[name].split()[-1] in " ".join(answer.err.replace("│", " ").split())
-
-
-def test_text_reaches_the_configuration_as_it_is(run: Command) -> None:
-    """A line break in an option is no line break in TOML."""
-    answer = run("--out", 'two\nlines "and" more')
-    assert answer.status == 0, answer.err
-    assert Path('two\nlines "and" more/estimate.csv').exists()
 
 
 def test_what_does_not_fit_into_memory_is_said_so(fedhist: Command) -> None:

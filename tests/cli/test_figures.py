@@ -65,12 +65,6 @@ def test_the_axes_say_what_is_estimated(name: str) -> None:
     assert {"truth (NOT PRIVATE)", "estimate"} < set(axes.get_legend_handles_labels()[1])
 
 
-def test_quantiles_are_points_of_a_distribution_function() -> None:
-    axes = axes_of("quantiles", [1.0, 2.0, 4.0], [1.0, 2.5, 4.0])
-    assert points(axes, "estimate") == ([1.0, 2.0, 4.0], [0.25, 0.5, 0.75])
-    assert points(axes, "truth (NOT PRIVATE)") == ([1.0, 2.5, 4.0], [0.25, 0.5, 0.75])
-
-
 def test_every_protocol_says_how_it_is_drawn_and_those_of_a_target_say_the_same() -> None:
     """A protocol that says nothing would be drawn over coordinates: is that what it is?"""
     for name, cls in own_protocols().items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,18 +160,6 @@ def test_local_releases_go_to_disjoint_cohorts_where_that_is_better() -> None:
     assert run_releases(split).ledger.spent().epsilon == 9.0
 
 
-def test_measured_errors_agree_with_the_choice() -> None:
-    def error(epsilon: float, local: str) -> np.ndarray[Any, Any]:
-        planned = plan(LOCAL, protocol_epsilon=epsilon, protocol_delta=0.0, protocol_local=local)
-        runs = [replace(planned, run=replace(planned.run, seed=s)) for s in range(12)]
-        errors = np.array([run_releases(r).errors for r in runs]).mean(axis=0)
-        return errors * [1.0, errors[1]]  # the histogram's is an l1 error
-
-    for epsilon, better in ((2.0, "cohorts"), (9.0, "split")):
-        ratio = error(epsilon, "cohorts") / error(epsilon, "split")
-        assert (np.exp(np.log(ratio).mean()) < 1) == (better == "cohorts")
-
-
 class Killed(BaseException):
     """Stands for a kill: nothing of the process goes on."""
 
@@ -231,26 +218,6 @@ def test_a_run_that_breaks_off_before_it_asks_gives_its_reservation_back(
 def test_bad_input_is_refused_before_anybody_is_asked(text: str, says: str) -> None:
     with pytest.raises((ValueError, PopulationError), match=says.replace("(", r"\(")):
         plan(text)
-
-
-def test_results_are_written_where_the_ledger_cannot_be(
-    fedhist: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(DataLedger, "settle", full)
-    Path("people.toml").write_text(FILE + DRINKS + AGES)
-    answer = fedhist("run", "people.toml", "--ledger", "book.json", "--out", "out")
-    assert answer.status == 1
-    assert "it holds the reservation" in answer.err
-    assert (Path("out") / "estimate.csv").is_file()
-    assert DataLedger("book.json").total()[0] == pytest.approx(2.0)
-
-
-def test_a_folder_with_seeds_is_not_shared() -> None:
-    with pytest.raises(ValueError, match=r"run\.shared"):
-        plan(AGES, run_shared=True)
 
 
 def test_python_runs_a_list_of_protocols_in_one_ledger() -> None:

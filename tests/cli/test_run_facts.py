@@ -10,13 +10,10 @@ import pytest
 from commands import Command
 
 from fedhist.protocols import BoundedHistogram
-from fedhist.users import key_sample
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.populations import Loaded
 from simulations.populations.facts import budget_doubts, facts_for, facts_of_run
-from simulations.studies.cells import Cell
-from simulations.studies.runner import run_cell
 
 COMPARISON = """
 [compare]
@@ -62,21 +59,6 @@ def test_a_run_says_what_falls_outside(fedhist: Command, files: Path) -> None:
     body = json.loads((files / "out" / "metrics.json").read_text())
     assert len(body["warnings"]) == 2
     assert body["NOT PRIVATE"]["facts"][0].startswith("22% of events")
-
-
-def test_a_cell_says_that_items_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What all items lose is estimated."""
-    monkeypatch.setattr(key_sample, "MOST_TOLD_APART", 39)
-    monkeypatch.setattr(key_sample, "ONE_IN", 3)
-    protocol = {"name": "unbounded-histogram", "epsilon": math.inf, "delta": 1e-3, "clip": 1}
-    people = {"kind": "zipf", "n_users": 300, "d": 40, "mean_items": 1, "tail": math.inf}
-    cell = Cell(protocol, people, {"seed": 1})
-    record = run_cell(cell)
-    assert record.status == "ok", record.reason
-    assert record.warnings == ("items of truth and errors: sampled 1 in 3 (NOT PRIVATE)",)
-    assert record.more["entries"] % 3 == 0
-    assert record.loss == record.losses["l1"] == 0.0
-    assert record.trivial["all zeros"]["l1"] == pytest.approx(300, rel=0.5)
 
 
 @pytest.mark.parametrize(

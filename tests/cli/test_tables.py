@@ -6,21 +6,17 @@ import io
 import itertools
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from fedhist.model.registry import load_builtin
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from simulations.cli import lists
 from simulations.experiments.experiment import Check, Request, Result, experiment
 from simulations.experiments.report import Reproduced
 from simulations.reporting.table import print_table, wrap
-from simulations.runs.data_ledger import DataLedger, print_ledger
 
 Show = Callable[[Console], object]
-LONGEST = "few-users-distribution"
 
 
 def rendered(show: Show, width: int) -> str:
@@ -70,13 +66,6 @@ TABLES: dict[str, Show] = {
 @pytest.mark.parametrize("table", TABLES)
 def test_no_word_is_cut(table: str) -> None:
     assert_whole(TABLES[table])
-
-
-def test_a_ledger(tmp_path: Path) -> None:
-    book = DataLedger(tmp_path / "ledger.jsonl")
-    guarantee = Guarantee(0.123456, 1e-6, Trust.CENTRAL, Adjacency.ZERO_OUT_USER)
-    book.reserve("lastfm-unbounded-as-it-was-in-the-paper", guarantee)
-    assert_whole(lambda c: print_ledger(c, book))
 
 
 def test_numbers_and_words_break_where_they_may() -> None:

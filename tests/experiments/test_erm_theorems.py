@@ -34,19 +34,6 @@ def test_users_of_sco_are_the_condition_solved(few: bool, epsilon: float, spread
     assert stated <= 2 * solved
 
 
-def test_no_number_outside_of_the_regime() -> None:
-    """Above epsilon = 1, and for population risks below the users that their theorem asks for."""
-    late = replace(ONE, epsilon=1.5)
-    assert erm_rate(late, 9) is None
-    assert erm_users(late, 9, True) is None
-    assert sco_users(late, True) is None
-    assert sco_rate(late) is None
-    least = sco_users(ONE, False)
-    assert least is not None
-    assert sco_rate(replace(ONE, n_users=int(least) - 1), few=False) is None
-    assert sco_rate(replace(ONE, n_users=int(least) + 1), few=False) is not None
-
-
 def test_rates_are_as_printed() -> None:
     """Written out in sigma, d, n and m."""
     sigma = 0.4 * math.sqrt(20 / 50)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from running import Recorder, count_table, drive
 from scipy.optimize import minimize_scalar
-from scipy.stats import chisquare, foldnorm
+from scipy.stats import foldnorm
 
 from clients.histograms.contributions import NormHistogram
 from fedhist.privacy.guarantee import Adjacency
@@ -22,8 +22,8 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments import bounded_domain as bounded
 from simulations.experiments import experiment as catalogue
-from simulations.experiments import figure2, report
-from simulations.experiments.experiment import Check, Curve, Request, Result, mean_and_error
+from simulations.experiments import report
+from simulations.experiments.experiment import Check, Curve, Request, Result
 from simulations.experiments.norm_index import NormIndex
 from simulations.experiments.printed_output import printed_output
 from simulations.populations import population
@@ -62,20 +62,6 @@ def example(**changes: Any) -> Check:
 def test_a_verdict_is_an_interval(ours: float, verdict: str) -> None:
     """Ends belong to it; a NaN fails."""
     assert example(ours=ours).verdict == verdict
-
-
-def test_a_line_for_orientation_cannot_fail() -> None:
-    """Not even as NaN."""
-    free = example(ours=math.nan, low=-math.inf, high=math.inf)
-    assert (free.judged, free.verdict) == (False, "")
-    assert example(ours=math.nan, low=-math.inf).verdict == "FAIL"
-
-
-def test_mean_and_error_by_hand() -> None:
-    """1, 2, 6: mean 3, variance 7, standard error sqrt(7 / 3)."""
-    assert mean_and_error(np.array([1.0, 2.0, 6.0])) == pytest.approx((3.0, math.sqrt(7 / 3)))
-    assert mean_and_error(np.array([4.0])) == (4.0, None)
-    assert mean_and_error(np.full(7, 0.1)) == (0.1, 0.0)
 
 
 # -- the TOML files ------------------------------------------------------------------------------
@@ -241,30 +227,6 @@ def test_the_choice_is_that_of_a_whole_run(users: Users, method: str) -> None:
     assert s.choose(method, [11]).tolist() == [estimate.public["clip"]]
 
 
-def test_the_law_of_a_choice_is_that_of_its_draws(users: Users) -> None:
-    """Chi-square of 500 draws: a correct program fails with probability 1e-6."""
-    clips, p = setting(users).law(bounded.EM)
-    drawn = setting(users).choose(bounded.EM, range(500))
-    seen, many = (drawn[:, None] == clips).sum(axis=0), 500 * p >= 5
-    pooled = [np.append(x[many], x[~many].sum()) for x in (seen, 500 * p)]
-    assert seen.sum() == 500
-    assert many.sum() >= 3
-    assert chisquare(*pooled).pvalue > 1e-6
-
-
-def test_an_exact_law_replaces_the_repeats(users: Users) -> None:
-    """The mean loss is the mixture over it; it has no error and needs no repeats."""
-    s = setting(users)
-    found = s.measure()
-    clips, p = s.law(bounded.EM)
-    mean, error = found.summary(bounded.EM)
-    assert mean == pytest.approx(float(p @ s.losses_at(clips)))
-    assert error is None
-    assert found.summary(bounded.DP_SGD)[1] is not None
-    other = replace(s, seed=1).measure()
-    assert not set(found.clips[bounded.DP_SGD]) & set(other.clips[bounded.DP_SGD])
-
-
 def test_the_budget_is_the_papers(users: Users) -> None:
     """(1, 1 / 2n) for the release and (0.1, 1 / 2n or 0) for the choice, under zero-out."""
     for method in bounded.RULES:
@@ -339,20 +301,6 @@ def test_domains_that_are_too_large_are_left_out_and_named(tmp_path: Path) -> No
         catalogue.experiment("figure2").run(request)
 
 
-def test_ratio_is_a_geometric_mean(users: Users) -> None:
-    """Ratios 2 and 1/8 have mean 1/2; the error adds up in the logarithms."""
-
-    def losses(a: float, b: list[float]) -> bounded.Losses:
-        found = {"a": np.array([a]), "b": np.array(b)}
-        return bounded.Losses(found, found, np.zeros(0), np.zeros(0))
-
-    both = [losses(2.0, [1.0]), losses(0.5, [4.0])]
-    assert figure2.ratio(both, "a", "b") == (pytest.approx(0.5), None)
-    value, error = figure2.ratio([losses(2.0, [0.9, 1.1])], "a", "b")
-    assert value == pytest.approx(2.0)
-    assert error == pytest.approx(2.0 * 0.1)
-
-
 # -- what is written -----------------------------------------------------------------------------
 
 
@@ -394,18 +342,6 @@ def test_a_folder_holds_all_that_was_measured(written: Callable[..., Path]) -> N
     assert body["population"] == {"name": "zipf", "n_users": 7, "d": 9}
     assert "s, r: cause: a | b" in open_folder(folder).to_markdown()
     assert not (written("table", curves=()) / "figure.png").exists()
-
-
-def test_points_without_a_place_on_the_axes_are_named_and_not_drawn(
-    written: Callable[..., Path],
-) -> None:
-    """Zero on a logarithmic axis; the rest of the curve is drawn."""
-    curves = (
-        Curve("left", "some", np.array([1.0, 2.0]), np.array([0.0, 3.0])),
-        Curve("left", "all", np.array([1.0]), np.array([2.0])),
-    )
-    assert Result("t", "Figure 9", (), curves, log="").undrawn == ()
-    assert "some (1 of 2 points)" in (written(curves=curves) / "report.html").read_text()
 
 
 def test_another_kind_has_another_folder(tmp_path: Path) -> None:

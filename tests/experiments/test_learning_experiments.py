@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from server.distributions.distribution import MECHANISMS
 from simulations.experiments import binomial_distance as binomial
 from simulations.experiments import few_users_error as few
 from simulations.experiments import user_complexity as complexity
-from simulations.experiments.experiment import Findings, experiment
+from simulations.experiments.experiment import Findings
 
 # -- Figure 1 ------------------------------------------------------------------------------------
 
@@ -56,17 +55,6 @@ def test_needed_is_the_least_number(mechanism: str) -> None:
 
     assert enough(n)
     assert not enough(n - 1)
-
-
-def test_needed_says_where_no_number_suffices() -> None:
-    """Presence cannot tell a symbol that everybody has."""
-    assert math.isinf(regime(k=2).needed("presence", 500))
-
-
-def test_users_are_interpolated_to_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loss of 7 / n meets 0.05 at n = 140."""
-    monkeypatch.setattr(complexity.Regime, "losses", lambda self, _, m, n, *__: np.full(2, 7 / n))
-    assert complexity.measure(regime(), "laplace", 3, 200, 2, 0) == pytest.approx(140, rel=1e-6)
 
 
 def test_crossings_are_the_last_ones() -> None:
@@ -110,31 +98,6 @@ def test_the_term_in_one_over_d_is_that_of_the_geometry() -> None:
     assert plan.error == pytest.approx(0.5 * math.sqrt(d))
 
 
-def test_corrupted_users_move_the_average_and_not_the_estimate() -> None:
-    """30 % at 90 r: the average moves by 0.3 times 95 r, exactly up to r / sqrt(n) = 0.04 r."""
-    found = Findings(small("few-users-error"))
-    one = few.Task.of(found.settings, method="ball", kappa=0.51, lam=1.0, corrupted=0.3)
-    errors = few.measure(found, one, 600, 64, far=90.0)
-    assert errors.ordinary == pytest.approx(0.3 * 95, abs=0.2)
-    assert errors.worst <= 1.1
-
-
-def test_too_few_users_are_an_error_of_the_settings() -> None:
-    """A point that is refused cannot be measured: it says how many users would do."""
-    found = Findings(small("few-users-error"))
-    with pytest.raises(ValueError, match=r"n = 20, d = 64: .*at least"):
-        few.measure(found, few.Task.of(found.settings, method="ball"), 20, 64)
-
-
-def test_runs_without_a_value_are_counted() -> None:
-    """With a single round nearly every draw ends in a garbage bucket; no error is made up."""
-    found = Findings(small("few-users-error", repeats=4))
-    errors = few.measure(found, few.Task.of(found.settings, method="ball", n_rounds=1), 80, 64)
-    assert errors.failed >= 3  # a value has probability below 2 %, two of four below 3e-3
-    assert len(errors.measured) == 4 - errors.failed
-    assert math.isnan(replace(errors, measured=np.zeros(0)).worst)
-
-
 # -- the map -------------------------------------------------------------------------------------
 
 
@@ -144,21 +107,3 @@ def test_needed_agrees_with_a_linear_search() -> None:
         asking = few.Task(1.0, 1e-6, 0.25, 1.0, {"method": method})
         slow = next(n for n in range(1, 2000) if asking.plan(n, d).feasible)
         assert asking.needed(d) == slow
-
-
-def test_users_needed_hold_what_is_expected_of_them() -> None:
-    """At full sizes, which the rows are named by; nothing is measured on users."""
-    found = Findings(experiment("few-users-error").request())
-    few._needed(found)
-    claimed = [c for c in found.checks if c.claim]
-    assert len(claimed) == 8
-    assert [c.quantity for c in claimed if c.verdict == "FAIL"] == []
-
-
-def test_theorems_have_their_regimes() -> None:
-    """Outside of them there is no number."""
-    assert math.isnan(few.lemma_9_users(0.001, 1e-5))
-    assert math.isnan(few.lemma_9_users(1.0, 0.0))
-    lemma, sharp = few.lemma_9_users(0.5, 1e-6), few.least_users_of_any(0.5, 1e-6)
-    assert 2.5 * lemma < sharp < 3 * lemma
-    assert few.least_users_of_any(1.0, 0.0) == math.inf

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +11,10 @@ from scipy.stats import binom
 from clients.localize.queries import BinVotes
 from clients.means.queries import HashedVotes
 from clients.records.functionals import Fourier
-from fedhist.users.cohort import Cohort
 from fedhist.users.folds import fold_of
-from server.means.mean_linf import MeanLinf
 from simulations.experiments import asked_users as asked
 from simulations.experiments import density_error as density
 from simulations.experiments import rate_tables as tables
-from simulations.experiments import sparse_selection as sparse
 
 # -- users whose records are drawn when they are asked -------------------------------------------
 
@@ -75,47 +70,7 @@ def test_a_coefficient_has_the_law_of_so_many_samples() -> None:
         assert mine.std() == pytest.approx(deviation, rel=0.05)
 
 
-def test_populations_refuse_what_they_do_not_know() -> None:
-    """Another functional, and coefficients that the cells cannot tell apart."""
-    ids, rng = np.arange(4, dtype=np.uint64), np.random.default_rng(0)
-    query = BinVotes(Fourier(8), 4, 1.0)
-    with pytest.raises(TypeError, match="queries about Coordinates"):
-        asked.SparseCoins(4, 1, np.array([0.5, 0.5])).draw(query, ids, rng)
-    with pytest.raises(ValueError, match="7 cells are too few for 8 coefficients"):
-        asked.SeriesUsers(4, 1, density.rough(3, 1.0), 7).draw(query, ids, rng)
-
-
-def test_blocks_do_not_change_who_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cohort answers, whole, in blocks of any size; runs are repeated by their seed."""
-    population = asked.SparseCoins(1000, 10, np.array([0.5, 0.0, 0.0]))
-    query = HashedVotes(3, 1.0, 0.4, 2, 1.0, cohort=Cohort(1, 0.0, 0.5))
-    one = asked.Asked(population, 8)
-    assert one.ask(query, 0).n_users == int(query.cohort.contains(one.ids).sum())
-    assert (one.ask(query, 0).sums["scores"] == one.ask(query, 0).sums["scores"]).all()
-    monkeypatch.setattr(asked, "BLOCK", 300)
-    assert asked.Asked(population, 8).ask(query, 0).n_users == one.ask(query, 0).n_users
-
-
 # -- sparse means ---------------------------------------------------------------------------------
-
-
-def task(**changes: Any) -> sparse.Task:
-    """The setting of the specification."""
-    return replace(sparse.Task(1.0, 8000, 200, 1000, 4, 0.5), **changes)
-
-
-def test_formulas_of_the_sparse_mean() -> None:
-    """Against numbers by hand: coth(.5) = 2.163953."""
-    one = task()
-    assert one.item_level == pytest.approx(4 * 1000 * 2.163953**2 * 2 * math.log(2000) / 1.6e6)
-    assert one.naive == pytest.approx(1000**2 * 2.163953**2 / 8000)
-
-
-def test_refusals_count_as_zero() -> None:
-    """With a user per 40 coordinates mean-linf returns nothing: the error is that of 0."""
-    one = task(n=100, d=4000)
-    found = one.losses(MeanLinf(1.0, 100, 4000, 200), 3, "a", 1)
-    assert found.tolist() == [pytest.approx(1.0)]
 
 
 # -- densities ------------------------------------------------------------------------------------

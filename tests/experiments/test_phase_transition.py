@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom, chisquare
 from small_requests import result_of, small
 
-from fedhist.protocols import Mean, MeanLinf
+from fedhist.protocols import Mean
 from simulations.experiments import local_populations as populations
 from simulations.experiments import local_runs as runs
 from simulations.experiments.experiment import Findings
@@ -69,29 +68,6 @@ def test_lines_are_least_squares() -> None:
     assert runs.line_through(x, y, s) == pytest.approx((level, slope, covariance[0, 0] ** 0.5))
 
 
-def test_runs_are_independent_and_repeated_by_their_key() -> None:
-    """Without noise an error is that of the users' own mean: other users in every run."""
-    protocol = Mean(math.inf, 50, 10**6, low=-1.0, high=1.0)
-    seen = []
-
-    def population(rng: np.random.Generator) -> tuple[Any, Any]:
-        users = populations.coin_means(50, 10**6, 0.2, rng)
-        seen.append(users.reals.values.mean() - 0.2)
-        return users, np.array([0.2])
-
-    one, two, other = (runs.measure(protocol, population, 3, s) for s in (1, 1, 2))
-    np.testing.assert_allclose(one.each[:, 0], seen[:3], atol=1e-12)
-    np.testing.assert_array_equal(one.each, two.each)
-    assert len(np.unique(np.concatenate((one.each, other.each)))) == 6
-
-
-def test_a_refused_point_is_an_error_of_the_settings() -> None:
-    """It says why."""
-    protocol = MeanLinf(0.01, 20, 4, 100)
-    with pytest.raises(ValueError, match="20 users"):
-        runs.measure(protocol, lambda rng: (populations.box_means(20, 9, [0.0] * 4, rng), 0), 1)
-
-
 # -- the arithmetic of the checks ------------------------------------------------------------------
 
 
@@ -133,18 +109,3 @@ def test_item_level_formulas_are_those_of_the_specification() -> None:
     np.testing.assert_allclose(linf.y * n * T, linf.x**2 * coth2, rtol=1e-3)
     np.testing.assert_allclose(l2.y * n * T, math.pi * l2.x / 2 * coth2, rtol=0.15)
     np.testing.assert_allclose(many["linf: naive"].y, T * linf.y, rtol=1e-3)
-
-
-def test_the_papers_mode_reads_the_first_samples_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """T* = floor(e^(n / 100)) = 20 at n = 300: its users hold means of 20 samples."""
-    held = []
-
-    def coin_means(n: int, T: int, theta: float, rng: np.random.Generator) -> Any:
-        held.append(T)
-        return populations.coin_means(n, T, theta, rng)
-
-    monkeypatch.setattr("simulations.experiments.phase_transition.coin_means", coin_means)
-    phases = Phases(Findings(small("phase-transition", repeats=2)))
-    phases.errors(phases.mean(300, 1000, mode="paper"), 1000)
-    phases.errors(phases.mean(300, 1000), 1000)
-    assert held == [20, 20, 1000, 1000]

@@ -6,10 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
 from simulations.experiments.experiment import experiment
-from simulations.experiments.single_items import compare, errors_by_clip, only, protocol_for
+from simulations.experiments.single_items import compare, errors_by_clip, protocol_for
 from simulations.populations import population
 
 SETTINGS = SimpleNamespace(epsilon=1.0, epsilon_choice=0.1, clip_max=64)
@@ -23,13 +21,6 @@ def tweets(path, rows):
     lines = (f'"0","{k}","d","q","{user}","{text}"' for k, (user, text) in enumerate(rows))
     path.write_text("\n".join(lines) + "\n", encoding="latin-1")
     return path
-
-
-def test_only_keeps_every_user_and_one_item():
-    users = Users.from_records({"ann": {"a": 3, "b": 1}, "bob": {"b": 2}, "cy": {}})
-    mine = only(users, "a")
-    assert (len(mine), list(mine.vocabulary), mine.counts.count.tolist()) == (3, ["a"], [3])
-    np.testing.assert_array_equal(mine.ids, users.ids)
 
 
 def test_runs_scatter_around_the_predicted_error():
@@ -51,19 +42,6 @@ def test_both_columns_have_the_same_noise():
     np.testing.assert_allclose(pair.runs[0], pair.runs[1], rtol=1e-6)
     other = compare(protocol_for(users, SETTINGS, clip=40), users, runs=5, seed=1)
     assert not set(pair.runs[0]) & set(other.runs[0])
-
-
-def test_a_run_of_both_makes_one_choice():
-    users = poisson_users()
-    chosen = compare(protocol_for(users, SETTINGS), users, runs=5, seed=0)
-    assert chosen.clips.shape == (5,)
-    assert len(set(chosen.clips)) > 1
-
-
-def test_an_item_that_nobody_has_has_no_relative_error():
-    users = Users.from_counts([1, 2], [], [], np.zeros(0, int), Keys.of(["a"]))
-    with pytest.raises(ValueError, match="no user has the item 'a'"):
-        compare(protocol_for(users, SETTINGS, clip=2), users, 1, 0)
 
 
 def test_errors_by_clip_are_those_of_the_single_thresholds():

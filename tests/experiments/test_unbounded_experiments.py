@@ -14,19 +14,14 @@ from scipy.stats import chisquare, hypergeom
 
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from simulations.experiments import table1, unbounded_domain
-from simulations.experiments.experiment import Findings, Request, experiment
+from simulations.experiments import table1
+from simulations.experiments.experiment import Request, experiment
 from simulations.experiments.unbounded_domain import (
     Release,
-    Sampled,
-    cases,
-    choice_of,
     kept_totals,
     margins,
-    on_support,
     scores_of,
 )
-from simulations.populations import population
 
 CLIPS = np.array([1, 2, 5, 9, 40])
 
@@ -84,15 +79,6 @@ def test_kept_counts_are_hypergeometric() -> None:
         assert chisquare(pooled[0][live], pooled[1][live]).pvalue > 1e-6
 
 
-def test_blocks_keep_every_users_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However few users stand in one; sums are those of min(m, C)."""
-    users = some_users()
-    monkeypatch.setattr(unbounded_domain, "BLOCK", 50)
-    kept = kept_totals(users, CLIPS, np.random.default_rng(5))
-    sizes = dense(users).sum(axis=1)
-    assert kept.sum(axis=1).tolist() == [np.minimum(sizes, c).sum() for c in CLIPS]
-
-
 # -- losses, scores and choices --------------------------------------------------------------------
 
 
@@ -122,25 +108,6 @@ def test_scores_are_the_formulas(printed: bool) -> None:
         assert score == pytest.approx(2 * lost + np.minimum(h, t).sum(), rel=1e-6)
 
 
-def test_losses_run_from_everything_lost_to_noise() -> None:
-    """C = 1 loses nearly all; C >= every size is exact but for the noise, d b of it."""
-    users = population("zipf", n_users=4000, d=3, mean_items=20.0, tail=math.inf).load().users
-    clips = np.array([1, 20, 21])
-    sampled = Sampled.of(users, clips, 2, np.random.default_rng(0))
-    loss = sampled.losses(Release(1.0, 1e-4, True), clips)
-    assert loss.shape == (2, 3)
-    assert (np.abs(loss[:, 0] - 0.95) < 0.01).all()
-    assert loss[:, 1] == pytest.approx([3 * 20 / 80_000] * 2, rel=1e-6)
-
-
-def test_support_drops_items_not_users() -> None:
-    """Users with nothing left stay, with an empty record."""
-    users = Users.from_records({"ann": {"tea": 2, "rye": 1}, "bob": {"rye": 4}})
-    left = on_support(users, Keys.of(["tea"]))
-    assert len(left) == 2
-    assert sorted(dense(left)[:, 0].tolist()) == [0, 2]
-
-
 # -- experiments -----------------------------------------------------------------------------------
 
 
@@ -151,21 +118,6 @@ def ask(name: str, *overrides: str, seed: int = 0, **more: str) -> Request:
     return experiment(name).request(
         overrides=(*few, *overrides), seed=seed, quick=True, data=data, **more
     )
-
-
-def test_toml_holds_the_papers_table() -> None:
-    """Eight rows of four numbers; best C is never above the private choice in the paper."""
-    values = [v for v in experiment("table1").values if v.setting != "*"]
-    printed = {(v.setting, v.quantity): v.paper for v in values}
-    settings = list(dict.fromkeys(v.setting for v in values))
-    assert len(settings) == 8
-    assert len(printed) == 32
-    assert {q for _, q in printed} == {table1.BEST, table1.PRIVATE, table1.MEDIAN, table1.Q90}
-    assert sum(printed[s, "median"] or 0 for s in settings) == pytest.approx(3.4057)
-    assert sum(printed[s, "90 % quantile"] or 0 for s in settings) == pytest.approx(1.0654)
-    assert sum(printed[s, "best C"] or 0 for s in settings) == pytest.approx(0.2140)
-    assert sum(printed[s, "private C*"] or 0 for s in settings) == pytest.approx(0.2667)
-    assert all(v.low < (v.paper or 0) < v.high for v in values)
 
 
 def test_table1_shows_all_readings() -> None:
@@ -187,33 +139,6 @@ def test_table1_shows_all_readings() -> None:
         assert by[name, "private C* / best C"].ours == pytest.approx(private.ours / best.ours)
     assert all(c.cause for c in result.failures if "as printed" in c.setting)
     assert {c.panel for c in result.curves} == set(names)
-
-
-@pytest.mark.slow
-def test_a_printed_private_loss_is_judged_by_the_law_of_one_run() -> None:
-    """Against runs drawn one by one here: choice, sample and noise. False alarm 2e-6."""
-    readings = 'readings={fitted={epsilon=5.0, rates="fitted"}}'
-    request = ask("table1", readings, 'kinds=["paper-non-iid"]', "d=[50]")
-    case = next(cases(Findings(request)))
-    row = table1.Row.of(Findings(request), case)
-    middle = float(np.median(row.paper.runs))
-    values = [v for v in request.values if v.setting in (case.setting, "*")]
-    known = [replace(v, paper=middle) if v.quantity == "private C*" else v for v in values]
-    found = Findings(replace(request, values=tuple(known)))
-    row.judge_table(found)
-    share = next(c for c in found.checks if c.quantity == table1.ONE_RUN)
-    assert share.ours == pytest.approx(0.5, abs=0.002)
-    assert share.verdict == "PASS"
-    release = case.releases()[0]
-    task = release.task(0.1, 1500, 10)
-    p, rng = choice_of(task, case.users), np.random.default_rng(1)
-    lower = 0
-    for _ in range(1000):
-        clip = int(rng.choice(task.grid, p=p))
-        kept = kept_totals(case.users, np.array([clip]), rng)[0]
-        totals = margins(case.users)[1]
-        lower += release.measured(clip, kept, totals, rng) <= middle * totals.sum()
-    assert abs(lower / 1000 - 0.5) < 4.75 * math.sqrt(2 * 0.25 / 1000)
 
 
 def test_a_part_of_a_file_is_shown_but_not_judged(tmp_path: Path) -> None:

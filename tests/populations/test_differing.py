@@ -19,12 +19,6 @@ from simulations.populations.synthetic import OUTLIERS, own_means
 N = 20_000
 
 
-def users_means(users: Users) -> np.ndarray:
-    """Every user's mean: (n, d)."""
-    x, indptr = users.reals.values, users.reals.indptr
-    return np.add.reduceat(x, indptr[:-1], axis=0) / np.diff(indptr)[:, None]
-
-
 @pytest.mark.parametrize("users", ["normal", "two-clusters", "outliers"])
 def test_own_means_have_the_moments(users: Any) -> None:
     mean = np.array([0.2, -0.1])
@@ -40,15 +34,6 @@ def test_own_means_have_the_moments(users: Any) -> None:
         share = 0.5 if users == "two-clusters" else OUTLIERS
         error = math.sqrt(share * (1 - share) / N)
         assert (own[:, 0] > 0.2).mean() == pytest.approx(share, abs=6 * error)
-
-
-@pytest.mark.parametrize("kind", ["uniform", "two-point", "gaussian"])
-def test_samples_lie_around_their_users_mean(kind: str) -> None:
-    given: dict[str, Any] = {"users": "two-clusters", "user_spread": 0.5, "spread": 0.2}
-    loaded = population(kind, n_users=400, samples_per_user=[20, 60], **given).load()
-    assert 20 <= loaded.users.n_items().min() < loaded.users.n_items().max() <= 60
-    # six standard errors of the mean of 20 samples
-    assert np.abs(np.abs(users_means(loaded.users)) - 0.5).max() < 6 * 0.2 / math.sqrt(20)
 
 
 def item_counts(users: Users, d: int) -> np.ndarray:

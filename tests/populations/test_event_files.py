@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -134,27 +133,12 @@ def test_bad_rows(tmp_path: Path, line: str) -> None:
     assert loaded.dropped == {fault: 1}
 
 
-def test_empty_files(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    for body in ("", "user,item,n\n"):
-        path.write_text(body)
-        with pytest.raises(PopulationError, match=r"a\.csv: no rows"):
-            load(path)
-
-
 def test_missing_file_and_columns(tmp_path: Path) -> None:
     (tmp_path / "events.csv").write_text("user,item,item\na,x,y\n")
     with pytest.raises(PopulationError, match=r"event\.csv \(there is events\.csv"):
         load(tmp_path / "event.csv")
     with pytest.raises(PopulationError, match="several columns 'item'"):
         load(tmp_path / "events.csv", count=None)
-
-
-def test_unclosed_quote(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text('user,item\nann,tea\n"bob,rye\nann,tea\n')
-    with pytest.raises(PopulationError, match=r"a\.csv"):
-        load(path, count=None)
 
 
 # -- domains and parts ---------------------------------------------------------------------------
@@ -189,15 +173,6 @@ def test_public_domain_from_a_file(tmp_path: Path) -> None:
             load(path, domain=names)
     with pytest.raises(PopulationError, match=r"none\.txt"):
         load(path, domain=tmp_path / "none.txt")
-
-
-def test_max_users_is_a_subset_that_ignores_the_records(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("user,item\n" + "".join(f"u{k},x{k % 3}\n" for k in range(50)))
-    every = load(path, count=None).users
-    part = load(path, count=None, max_users=7).users
-    np.testing.assert_array_equal(part.ids, every.ids[:7])
-    assert len(load(path, count=None, max_users=500).users) == 50
 
 
 # -- specifications ------------------------------------------------------------------------------

@@ -131,15 +131,6 @@ def test_types_without_a_text_form_are_refused() -> None:
         Users.from_frame([("ann", "tea")], user="u", item="i")
 
 
-def test_zero_counts_keep_the_user_but_not_the_item() -> None:
-    frame = pl.DataFrame({"u": ["a", "b"], "i": ["x", "y"], "c": [0, 3]})
-    users = Users.from_frame(frame, user="u", item="i", count="c")
-    assert records(users) == {id_of("a"): {}, id_of("b"): {"y": 3}}
-    assert list(users.vocabulary) == ["y"]
-    empty = Users.from_frame(frame[:1], user="u", item="i", count="c")
-    assert records(empty) == {id_of("a"): {}}
-
-
 def test_wide_counts() -> None:
     frame = pl.DataFrame({"u": ["a", "a"], "i": ["x", "x"], "c": [1 << 31, 1 << 31]})
     users = Users.from_frame(frame, user="u", item="i", count="c")

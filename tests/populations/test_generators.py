@@ -18,15 +18,12 @@ import scipy.special
 import scipy.stats
 
 from fedhist.base.errors import PopulationError
-from fedhist.base.hashing import GOLDEN, MASK64, mix64
 from fedhist.users.batch import Users
 from simulations.populations import population
 from simulations.populations.base import Plan
 from simulations.populations.draws import (
     Choice,
-    beta_of,
     each,
-    gamma_of,
     items_kernel,
     normal_of,
     poisson_of,
@@ -117,16 +114,6 @@ def test_plans_are_small_and_reach_2_to_the_32(kind: str, fields: dict[str, Any]
         population(kind, **fields, n_users=(1 << 32) + 1)
 
 
-def test_words_are_those_of_the_counter() -> None:
-    key, last = np.uint64(MASK64 - 5), (1 << 32) - 2
-    found = words(key, last, np.array([0, 2, 5]), 3)
-    rows = [(last, j) for j in range(6)] + [(last + 1, j) for j in range(9)]
-    at = [(int(key) + ((u << 32) + j + 1) * GOLDEN) & MASK64 for u, j in rows]
-    assert found.reshape(-1).tolist() == mix64(np.array(at, dtype=np.uint64)).tolist()
-    assert words(key, last, each(2))[:, 0].tolist() == found.reshape(-1)[[0, 6]].tolist()
-    assert words(key, last, each(2), after=2)[:, 0].tolist() == found.reshape(-1)[[2, 8]].tolist()
-
-
 def test_rows_of_many_items_are_counted_as_drawn() -> None:
     """Against NumPy."""
     choice, keys = Choice(1.0 / np.arange(1.0, 70_001)), np.array([5, 6], dtype=np.uint64)
@@ -153,17 +140,6 @@ def test_normals() -> None:
     far = np.arange(3000, dtype=np.uint64) << np.uint64(25)
     for some in (np.concatenate([far, ~far]), W[:3000]):
         assert normal_of(some) == pytest.approx(scipy.special.ndtri(unit(some)), abs=1e-13)
-
-
-@pytest.mark.parametrize("shape", [0.05, 1.0, 200.0])
-def test_gammas(shape: float) -> None:
-    """Kolmogorov-Smirnov: 1e-6."""
-    assert scipy.stats.kstest(gamma_of(W, shape), scipy.stats.gamma(shape).cdf).pvalue > 1e-6
-
-
-def test_betas() -> None:
-    """Kolmogorov-Smirnov: 1e-6."""
-    assert scipy.stats.kstest(beta_of(W, 0.6, 5.4), scipy.stats.beta(0.6, 5.4).cdf).pvalue > 1e-6
 
 
 @pytest.mark.parametrize("rate", [0.01, 9.9, 10.1, 3000.0])

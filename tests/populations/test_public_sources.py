@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from simulations.populations import population
@@ -53,12 +52,6 @@ def test_stray_header_is_counted(tmp_path: Path) -> None:
     loaded = population("sentiment140", path=path).load()
     assert loaded.dropped == {"stray header": 1, "missing user": 1}
     assert len(loaded.users) == 3
-
-
-def test_other_layouts_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.csv", "user,text", "ann,hello")
-    with pytest.raises(PopulationError, match="6 columns"):
-        population("sentiment140", path=path).load()
 
 
 CHECK_INS = [

@@ -131,15 +131,6 @@ def test_a_full_disk_leaves_nothing(
     assert convert([events], tmp_path / "out", **ITEMS).n_users == 500
 
 
-def test_names_that_look_like_patterns(events: Path, tmp_path: Path) -> None:
-    """Rows of other work beside it do not get in, and the folder can be read."""
-    home = tmp_path / "a [1]"
-    for name in ("b*", "b?", "b[1]"):
-        convert([events], home / name, shards=3, **ITEMS)
-        memory = population("events", path=events, **ITEMS).load()
-        same_users(population("shards", path=home / name).load().users, memory.users)
-
-
 def test_the_folder_of_the_files_is_never_replaced(events: Path, tmp_path: Path) -> None:
     home = tmp_path / "data"
     home.mkdir()

@@ -37,22 +37,6 @@ MORE = [
 ]
 
 
-def parts(users: Users) -> list[np.ndarray]:
-    if users.items is not None:
-        return [users.ids, users.items.indptr, users.items.item, users.items.count]
-    return [users.ids, users.reals.indptr, users.reals.values]
-
-
-@pytest.mark.parametrize(("kind", "options"), SMALL)
-def test_another_seed_is_another_population(kind: str, options: dict[str, object]) -> None:
-    first = population(kind, **options, seed=3).load()
-    other = population(kind, **options, seed=4).load()
-    pairs = zip(parts(first.users)[1:], parts(other.users)[1:], strict=True)
-    assert not all(np.array_equal(a, b) for a, b in pairs)
-    assert len(np.unique(np.concatenate([first.users.ids, other.users.ids]))) == 400
-    assert "200 users" in first.title
-
-
 def test_zipf_frequencies_and_sizes() -> None:
     loaded = population("zipf", n_users=20_000, d=50, exponent=1.3, mean_items=20, tail=3).load()
     assert loaded.domain == loaded.users.vocabulary

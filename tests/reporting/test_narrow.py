@@ -8,7 +8,6 @@ import pytest
 from rich.console import Console
 
 from fedhist.base.text import NARROWEST
-from simulations.cli.terminal import settle_width
 from simulations.reporting.table import Table, print_facts, print_table
 
 
@@ -21,19 +20,6 @@ def test_a_table_has_all_its_cells(width: int) -> None:
     print_facts(console, [("status", "ok")])
     words = file.getvalue().split()
     assert {"item", "long", "name", "1.25", "2", "status", "ok"} <= set(words)
-
-
-@pytest.mark.parametrize(
-    ("given", "used"),
-    [("0", None), ("x", None), ("-3", None), ("39", "40"), ("500", "500")],
-)
-def test_columns_say_a_width_that_tables_have(
-    monkeypatch: pytest.MonkeyPatch, given: str, used: str | None
-) -> None:
-    environ = {"COLUMNS": given}
-    monkeypatch.setattr("os.environ", environ)
-    settle_width(environ)
-    assert environ.get("COLUMNS") == used
 
 
 def test_what_a_stream_cannot_write_is_written_in_ascii() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from simulations.reporting.files import (
     check_file,
     check_folder,
     kind_of,
-    new_folder,
     whole_folder,
     write_target,
 )
@@ -87,21 +85,6 @@ def test_what_breaks_off_leaves_what_was_there(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
 
 
-def test_results_are_their_owners_alone(tmp_path: Path) -> None:
-    before = os.umask(0o022)
-    try:
-        with whole_folder(tmp_path / "out", "run") as part:
-            (part / "estimate.csv").touch()
-            (part / "metrics.json").touch()
-        make(tmp_path / "shared", shared=True)
-    finally:
-        os.umask(before)
-    modes = {p.name: p.stat().st_mode & 0o777 for p in (tmp_path / "out").iterdir()}
-    assert (modes["metrics.json"], modes["estimate.csv"]) == (0o600, 0o644)
-    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o700
-    assert (tmp_path / "shared" / "a.txt").stat().st_mode & 0o777 == 0o644
-
-
 def test_a_file_that_is_there_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "a.csv"
     write_target(file, "x")
@@ -111,8 +94,3 @@ def test_a_file_that_is_there_is_left_alone(tmp_path: Path) -> None:
     assert file.read_text() == "y"
     with pytest.raises(ValueError, match="folder"):
         check_file(tmp_path, force=True)
-
-
-def test_new_folders_are_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert len({new_folder("run") for _ in range(3)}) == 3

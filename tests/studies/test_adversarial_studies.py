@@ -49,20 +49,6 @@ def test_the_key_of_an_attacked_setting_is_fixed() -> None:
     assert cell(BAD).key == "7cf019c07eddd8f33b5d170f7829059f"
 
 
-@pytest.mark.parametrize(
-    ("other", "same"),
-    [
-        (cell(BAD | {"level": "user", "correlated": False, "seed": 0}), True),
-        (cell(BAD | {"fraction": 0.2}), False),
-        (cell(BAD, BAD | {"seed": 1}), False),
-        (cell(BAD, on_bad_reply="null"), False),
-        (cell(), False),
-    ],
-)
-def test_a_key_is_of_who_misbehaves(other: Cell, same: bool) -> None:
-    assert (other.key == cell(BAD).key) is same
-
-
 def test_a_record_says_what_an_attacked_run_says() -> None:
     users = population(**GAUSSIAN).load().users
     protocol = Mean(epsilon=2.0, n_users=500, samples_per_user=5, low=-1.0, high=1.0)
@@ -81,14 +67,6 @@ def test_a_record_says_what_an_attacked_run_says() -> None:
     assert (honest.more["diagnostics"], honest.warnings) == ({}, ())
     assert honest.loss == pytest.approx(honest.more["bias"] ** 2)
     assert run_cell(cell(BAD | {"fraction": 0})).loss == honest.loss
-
-
-def test_nodes_that_may_be_missing_are_part_of_an_attacked_setting() -> None:
-    lost = {"kind": "dropout", "fraction": 0.2, "level": "node"}
-    assert "2 of 10" in run_cell(cell(lost, nodes=10)).reason
-    record = run_cell(cell(lost, nodes=10, min_replies=8))
-    assert (record.status, record.more["diagnostics"]["injected: dropout (node)"] % 2) == ("ok", 0)
-    assert cell(nodes=10, min_replies=8).key == cell(nodes=10).key
 
 
 # -- sweeps ----------------------------------------------------------------------------------------

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from commands import Command
 
-from fedhist.base.origin import in_words, origin_of
 from fedhist.model import registry
-from fedhist.model.registry import load_plugin, protocol_class
+from fedhist.model.registry import load_plugin
 from simulations.studies.compared import run_study
 from simulations.studies.study import load_study
 
@@ -105,19 +104,6 @@ def test_a_run_names_the_authors_line(
     assert "Traceback" not in answer.err
     whole = fedhist("run", plugin.with_suffix(".toml"), "--out", "x", "--debug")
     assert "Traceback" in whole.err
-
-
-def test_what_an_author_refuses_is_one_line(plugin: Path, fedhist: Command) -> None:
-    answer = fedhist("run", written(plugin, "settings"), "--out", "x")
-    assert (answer.status, len(answer.err.strip().splitlines())) == (2, 1)
-    assert "where must be elsewhere" in answer.err
-
-
-def test_our_own_errors_have_no_author(plugin: Path) -> None:
-    with pytest.raises(ValueError, match="must be positive") as caught:
-        protocol_class("bounded-histogram").example().__class__(None, epsilon=-1.0, clip=1.0)
-    assert origin_of(caught.value) is None
-    assert in_words(caught.value).startswith("ValueError: ")
 
 
 def test_a_comparison_leaves_out_what_breaks(plugin: Path) -> None:

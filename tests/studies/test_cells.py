@@ -13,7 +13,6 @@ import pytest
 
 from fedhist.model.registry import protocol_class, protocols
 from simulations.populations.zipf import Zipf
-from simulations.reporting.files import canonical
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 from simulations.studies.cells import Cell, Record, revision_of
@@ -56,14 +55,6 @@ def test_a_key_is_of_what_the_loss_depends_on(other: Cell, same: bool) -> None:
     assert (other.key == cell().key) is same
 
 
-def test_tables_survive_json() -> None:
-    one = cell({"clip": [1, 2.5]}, {"tail": math.inf})
-    again = Cell.from_dict(json.loads(canonical(one.to_dict())))
-    assert again == one
-    assert again.key == one.key
-    assert again.population["tail"] == math.inf
-
-
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
@@ -77,20 +68,6 @@ def test_tables_survive_json() -> None:
 def test_cells_that_are_none(tables: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Cell(*tables)
-
-
-def test_files_are_known_by_their_contents(tmp_path: Path) -> None:
-    text = "ann,tea\nbob,tea\nbob,rye\n"
-    for name in ("a.csv", "b.csv"):
-        (tmp_path / name).write_text("user,item\n" + text)
-    keys = [
-        Cell(HISTOGRAM, {"kind": "events", "path": str(tmp_path / n), "top": 2}, {"seed": 1}).key
-        for n in ("a.csv", "b.csv")
-    ]
-    assert keys[0] == keys[1]
-    (tmp_path / "b.csv").write_text("user,item\n" + text + "cid,tea\n")
-    changed = {"kind": "events", "path": str(tmp_path / "b.csv"), "top": 2}
-    assert Cell(HISTOGRAM, changed, {"seed": 1}).key != keys[0]
 
 
 def test_a_file_that_changes_under_a_study(tmp_path: Path) -> None:
@@ -124,13 +101,6 @@ def test_a_record_says_what_a_run_says() -> None:
     # d counts of 8 bytes, NumPy's header of 128, and a head of less than 100
     assert 128 < (record.bytes_per_user or 0) - 6 * 8 < 228
     assert Cell.from_dict(record.cell, record.label) == one
-
-
-def test_the_same_cell_gives_the_same_loss_after_any_other() -> None:
-    mine, other = cell(), cell(population={"seed": 4})
-    first = run_cell(mine)
-    assert run_cell(other).loss != first.loss
-    assert run_cell(mine).loss == first.loss
 
 
 def test_what_a_cell_raises_is_a_record() -> None:

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.model.registry import load_plugin, protocol_class
-from simulations.audit.audited import audit_all
-from simulations.audit.bounds import ALPHA
-from simulations.audit.finding import Settings
+from fedhist.model.registry import load_plugin
 from simulations.runs.config import load_config, prepare
 from simulations.studies.compared import run_study
 from simulations.studies.skeletons import KINDS, protocol_files
@@ -49,12 +46,6 @@ def test_its_own_tests_pass(folder: Path) -> None:
     assert len(tests) == 3
     for test in tests:
         test()
-
-
-def test_it_is_audited(folder: Path, name: str) -> None:
-    found = audit_all([protocol_class(name).example()], Settings(0.01, 0, ALPHA, ()))
-    assert {f.kind for f in found.findings} >= {"statistical"}
-    assert not found.violated
 
 
 def test_its_study_is_run(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
-from commands import Command
 
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.populations.base import Loaded
-from simulations.studies.decide.profile import Profile, profile_of
+from simulations.studies.decide.profile import profile_of
 
 RECORDS = {
     "ann": {"tea": 6, "rye": 2},
@@ -50,31 +46,3 @@ def test_the_profile_of_samples() -> None:
     assert found.outside.events == pytest.approx(1 / 5)
     assert any("a null record" in w for w in found.warnings)
     assert found.suggested["low"] < found.suggested["high"]
-
-
-def test_nothing_at_all() -> None:
-    """Users without events, and users without samples; three values far outside."""
-    empty = profile_of(Loaded(Users.from_records({"a": {}, "b": {}}), "two"))
-    assert empty.n_events == 0
-    none = Users.from_samples(
-        np.arange(2, dtype=np.uint64), [0, 0, 0], np.empty((0, 1)), unusable=True
-    )
-    assert profile_of(Loaded(none, "two")).values == {}
-    x = {str(i): [40.0 + i % 7, 1e6 if i < 3 else 42.0] for i in range(200)}
-    assert any("1e+06" in w for w in profile_of(Loaded(Users.from_records(x), "far")).warnings)
-
-
-def test_the_command(fedhist: Command, tmp_path: Path) -> None:
-    """Facts; one JSON document; status 2 for columns that are not there."""
-    lines = ["who,what", *(f"u{i},tea" for i in range(41))]
-    (tmp_path / "events.csv").write_text("\n".join(lines))
-    columns = ("events.csv", "--user", "who", "--item", "what", "--top", "1", "--profile")
-    answer = fedhist("decide", *columns)
-    assert answer.status == 0, answer.err
-    assert "41 users" in answer.out
-    assert "NOT PRIVATE" in answer.out
-    body = json.loads(fedhist("decide", *columns, "--json").out)
-    assert (body["kind"], body["n_users"]) == (Profile.kind, 41)
-    answer = fedhist("decide", "events.csv", "--user", "whom", "--item", "what", "--profile")
-    assert answer.status == 2
-    assert "'whom'" in answer.err

@@ -64,16 +64,6 @@ def test_all_combinations(write: Write) -> None:
     assert len({c.key for c in cells}) == 8
 
 
-def test_lines_are_settings_without_seeds(write: Write) -> None:
-    """Populations of other seeds are runs of one line; an axis of one value is none."""
-    text = '[sweep]\nseeds = 2\n"population.seed" = [1, 2]\n'
-    text += '"population.d" = [5, 6]\n"protocol.clip" = [1]\n'
-    about, lines, cells = plan_of(load_study(write(text)))
-    assert set(values(cells, "population.d", "protocol.clip")) == {(5, 1), (6, 1)}
-    assert [len(x.keys) for x in lines] == [4, 4]
-    assert about["axes"] == ["population.d"]
-
-
 def test_several_protocols(write: Write) -> None:
     text = """[sweep]
 seeds = [4, 9]
@@ -93,19 +83,6 @@ protocols = [
     assert not about["comparison"]
 
 
-def test_equal_cells_are_one(write: Write) -> None:
-    assert len(cells_of(write("[sweep]\nprotocol.epsilon = [1, 1.0, 2]\n"))) == 2
-    text = '[sweep]\nprotocols = [{ label = "a" }, { epsilon = 1, label = "b" }]\n'
-    with pytest.raises(ValueError, match="'a' and 'b'"):
-        load_study(write(text))
-
-
-def test_overrides(write: Write) -> None:
-    text = write("[sweep]\nprotocol.epsilon = [1, 2]\nseeds = 5\n")
-    cells = cells_of(text, "sweep.seeds=1", "population.n_users=9", "run.seed=3")
-    assert values(cells, "population.n_users", "run.seed") == [(9, 3), (9, 3)]
-
-
 def test_files_are_named_for_other_processes(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,16 +95,6 @@ def test_files_are_named_for_other_processes(
     assert about["tables"]["population"]["path"] == str(tmp_path / "d.csv")
     assert about["tables"]["run"]["plugins"] == [str(NOTED)]
     assert run_cell(cell).status == "ok"
-
-
-def test_what_only_a_population_refuses_is_a_result(write: Write) -> None:
-    """Two users' samples are no two dimensions: the file is not wrong, one population is."""
-    text = '[sweep]\n"population.dimension" = [1, 2]\n'
-    people = [f"population.{x}" for x in ("kind=gaussian", "n_users=60", "samples_per_user=4")]
-    mean = [f"protocol.{x}" for x in ("name=naive-mean", "epsilon=1", "low=-1", "high=1")]
-    found = [run_cell(c) for c in cells_of(write(text), *people, *mean)]
-    assert [r.status for r in found] == ["ok", "error"]
-    assert "dimension" in found[1].reason
 
 
 @pytest.mark.parametrize(
@@ -166,14 +133,6 @@ def test_grids_that_cannot_be_meant(write: Write, text: str, message: str) -> No
 def test_more_users_than_cells_may_hold_are_refused_before_any(write: Write) -> None:
     with pytest.raises(PopulationError, match="20,000,000"):
         cells_of(write("[sweep]\npopulation.n_users = [60, 20_000_000]\n"))
-
-
-def test_a_parameter_that_is_missing(write: Write) -> None:
-    """Every cell would be an error: the study is not begun."""
-    path = write("[sweep]\nseeds = 2\n")
-    path.write_text(path.read_text().replace("epsilon = 1.0\n", ""))
-    with pytest.raises(ValueError, match="epsilon"):
-        cells_of(path)
 
 
 # -- comparisons -----------------------------------------------------------------------------------

@@ -81,21 +81,6 @@ def test_all_four_levels(tmp_path: Path) -> None:
     assert premise_of(least[0].protocol).short[0] == "a shuffler, 1,200 users"
 
 
-def test_a_row_may_name_its_levels(tmp_path: Path) -> None:
-    named = ('"sums"', '"sums", trust = ["central"]', '"oracle"', '"oracle", trust = "local"')
-    comparison = load_study(written(tmp_path, *named)).points[0][1]
-    assert [(e.label, e.level) for e in comparison.entries] == [
-        ("sums, central", Trust.CENTRAL),
-        ("oracle, local", Trust.LOCAL),
-    ]
-
-
-def test_without_levels_nothing_is_said_of_them(tmp_path: Path) -> None:
-    found = run_study(load_study(written(tmp_path, f"trust = {ALL}\n", "")))
-    assert {r.level for r in found.lines} == {""}
-    assert "must be believed" not in found.written("txt").decode()
-
-
 def test_losses_that_follow_from_others() -> None:
     """E|X| of a normal X of variance 4 is 2 sqrt(2 / pi), for each of 25 entries of variance 4."""
     assert restated(100.0, "squared l2", "l1", 25, "items") == pytest.approx(25 * 1.5957691216)
@@ -144,16 +129,3 @@ def test_levels_that_cannot_be_meant(
 ) -> None:
     with pytest.raises(ValueError, match=named):
         ready_of(written(tmp_path, *change), *overrides)
-
-
-def test_a_sweep_with_trust_as_an_axis(tmp_path: Path) -> None:
-    """It is an axis like others: a level that the protocol has not is an error of its cells."""
-    path = tmp_path / "sweep.toml"
-    head, _, rest = written(tmp_path).read_text().partition("[compare]")
-    axis = '[sweep]\n"protocol.trust" = ["aggregate", "local"]\n'
-    protocol = '[protocol]\nname = "bounded-histogram"\nclip = 3\n'
-    path.write_text(head + axis + protocol + rest[rest.index("[population]") :])
-    found = run_study(load_study(path, ["protocol.epsilon=1.0"]))
-    assert [r.status for r in found.records] == ["ok", "error"]
-    assert found.records[0].trust == "aggregate"
-    assert "central" in found.records[1].reason

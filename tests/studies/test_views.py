@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from matplotlib.text import Text
 from simulations.reporting.pictures import TRUST
 from simulations.studies.cells import Record
 from simulations.studies.compared import Compared
-from simulations.studies.levels import Premise
 from simulations.studies.summary import Line
 
 ABOUT: dict[str, Any] = {
@@ -128,16 +126,6 @@ def test_every_format_has_the_same_table() -> None:
     assert body["lines"][1]["mean"] == 22.0
 
 
-def test_theory_that_is_far_off_is_marked() -> None:
-    """Beyond a factor of two and the interval of the mean; a bound only where it is crossed."""
-    for losses, far in (([29.0, 30.0, 31.0], True), ([14.0, 15.0], False), ([5.0, 55.0], False)):
-        assert study(("x", "central", losses)).lines[0].far_off is far
-    made = study(("x", "central", [1.0, 1.01]))
-    bound = {k: replace(r, predicted_kind="bound") for k, r in made.found.items()}
-    assert made.lines[0].far_off
-    assert not replace(made, found=bound).lines[0].far_off
-
-
 def test_a_line_of_no_run_and_of_broken_ones() -> None:
     broken = Record("b", label="b", target="histogram", reason="ValueError: no (mine.py, line 3)")
     line = Line("b", "b", ("b", "c"))
@@ -216,31 +204,6 @@ def test_several_axes_are_facets() -> None:
             assert box.x0 - 1 <= inside.x0 <= inside.x1 <= box.x1 + 1, t
     legend = figure.legends[0].get_window_extent()
     assert all(not legend.overlaps(a.get_window_extent()) for a in panels)
-
-
-def test_levels_stand_side_by_side() -> None:
-    made = study(("sums", "central", [9.0, 11.0]), ("oracle", "local", [60.0, 64.0]))
-    believed = {
-        "central": Premise(("the server",), "x"),
-        "local": Premise(("nobody",), "y"),
-    }
-    planned = [
-        replace(x, level=t, believed=believed[t])
-        for x, t in zip(made.planned, believed, strict=True)
-    ]
-    levels = ["central", "shuffle", "local"]
-    about = {**made.about, "levels": levels, "unreached": {"shuffle": "nobody randomizes"}}
-    found = replace(made, planned=tuple(planned), about=about)
-    (axes,) = found.figure().axes
-    assert [(round(x), y) for x, y, _ in marks(axes)] == [(0, 10.0), (2, 62.0)]
-    told = [t.get_text() for t in axes.texts]
-    assert told == ["10", "not reached", "62\n× 6.20"]
-    assert axes.get_xticklabels()[1].get_text() == "SHUFFLE\nnobody randomizes"
-
-
-def test_errors_of_zero_are_drawn() -> None:
-    (axes,) = study(("none", "central", [0.0, 0.0])).figure().axes
-    assert axes.get_xscale() == "linear"
 
 
 # -- the page --------------------------------------------------------------------------------------
