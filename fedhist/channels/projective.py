@@ -107,7 +107,7 @@ class ProjectiveSpace:
             below, end = first[place : place + 2]
             now, shape = np.empty(end), (q,) * place
             reports, own = counts[below:end].reshape(shape), now[below:]
-            transform = scipy.fft.rfftn(reports, axes=(*range(1, place), 0))
+            transform = scipy.fft.rfftn(reports, axes=(*range(1, place), 0), workers=-1)
             own[0] = counts[:below].sum()
             for j in range(place):  # the lines through the points (1, w) of leading place j
                 points = slice(first[j], first[j + 1])
@@ -115,7 +115,7 @@ class ProjectiveSpace:
                 D = transform.reshape(-1, n_first, *shape[:j])[0]
                 C = own.reshape(-1, q, *shape[:j])[0]
                 line = [D[a, ...][_times(a, q, j)].ravel() for a in range(half)]
-                values = scipy.fft.irfft(line, q, axis=0)
+                values = scipy.fft.irfft(line, q, axis=0, workers=-1)
                 whole = np.rint(values)
                 values -= whole
                 if not max(values.max(), -values.min()) < 1 / 4:
