@@ -101,21 +101,20 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     Error
     -----
     An item that a share f* of the users names is found with probability 95%: ``found_from`` in the
-    estimate, of order sqrt(log / n) / sinh(epsilon / 2). With 95% probability no item of at most B
-    bits that was missed is named by more than the share ``missed_below``. Of users with at most D
-    items, D times as many may hold it. An estimate below ``threshold`` is taken for noise. A liar
-    counts as 2 to 3 users of its cohort at epsilon 1 to 8, (1 - q) / (p - q) with the oracle's p
-    and q, so that colluders who are a share f* / 2 plant an item. With "named" items that are
-    seldom found have counts too large when they are: the same reports find and count.
+    estimate, of order sqrt(log / n) / sinh(epsilon / 2), and more where fewer answer than planned.
+    With 95% probability no item of at most B bits that was missed is named by more than the share
+    ``missed_below``. Of users with at most D items, D times as many may hold it. An estimate below
+    ``threshold`` is taken for noise. A liar counts as 2 to 3 users at epsilon 1 to 8, (1 - q) / (p
+    - q) with the oracle's p and q, so that colluders who are a share f* / 2 plant an item. With
+    "named" items that are seldom found have counts too large: the same reports find and count.
 
     Notes
     -----
     g rounds of equal cohorts, two thirds of the users. The first asks for the first bits of the
     code, each other one for b more of codes that begin with one of the C prefixes of most reports;
-    codes that end leave the search as candidates. The last third, who are all fresh, tell which
-    candidate is theirs. One stays if the reports for it reach what noise reaches for one candidate
-    of k with probability alpha / k. g is that of the least f*. Prefix trees are [1]_'s; the split,
-    the code, the threshold and the bound on what is missed: own.
+    codes that end leave the search as candidates. The last third tell which candidate is theirs. It
+    stays if its reports reach what noise reaches for one of k with probability alpha / k. g is that
+    of the least f*. Prefix trees are [1]_'s; the split, the code, the threshold, the bound: own.
 
     References
     ----------
@@ -284,8 +283,9 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
             answered, asked = answered + summary.n_users, asked + hi - lo
             shares, stderr = holds.shares(summary)
         n, order = answered / asked, np.argsort(-shares, kind="stable")
+        found_from = max(plan.reliable, least_share(stages, lambda _: 0.05 / (plan.levels + 1)))
         few = warned(
-            f"with so few users an item is found from a share of {plan.reliable:.2f} on",
+            f"with so few users an item is found from a share of {found_from:.2f} on",
             "less popular ones are missed",
             "raise epsilon, or ask more users",
         )
@@ -295,12 +295,12 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
             keys=Keys.of(names_of([chosen[j] for j in order], self.code)),
             public={
                 "n_report": float(answered),
-                "found_from": plan.reliable,
+                "found_from": found_from,
                 "missed_below": least_share(stages, lambda f: 0.05 * f / (plan.levels + 1)),
                 "threshold": stages[-1].least,
                 "candidates": float(len(candidates)),
             },
-            warnings=(few,) if plan.reliable > 0.1 else (),
+            warnings=(few,) if found_from > 0.1 else (),
         )
 
     # -- evaluation
