@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import ItemHistogram
 from simulations.audit.audited import audit_all
-from simulations.audit.finding import Case, Settings
+from simulations.audit.finding import Settings
 from simulations.cli.main import cli
 
 BROKEN = '''
@@ -97,24 +97,6 @@ def test_wrong_usage(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code != 0
     assert message in str(result.exception)
-
-
-@pytest.mark.parametrize("text", ["[1", '[{"item-03": 1}]'])
-def test_inputs_that_are_no_two_records(tmp_path: Path, text: str) -> None:
-    (tmp_path / "records.json").write_text(text)
-    inputs = ["--inputs", str(tmp_path / "records.json")]
-    result = CliRunner().invoke(cli, ["audit", "frequency-oracle", *inputs])
-    assert result.exit_code != 0
-    assert "two records" in str(result.exception)
-
-
-def test_findings_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ValueError, match="witness"):
-        Case("x", (1.0, 0.0)).found(2.0, 1.0)
-    with pytest.raises(ValueError, match="confidence"):
-        Case("x", (1.0, 0.0)).found(0.5, 1.5)
-    with pytest.raises(ValueError, match="two records"):
-        Settings(records=([1.0],))
 
 
 def test_other_levels_of_trust_are_left_to_the_tests() -> None:

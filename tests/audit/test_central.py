@@ -26,7 +26,7 @@ from simulations.audit.central import audit_central
 from simulations.audit.checks import audit_protocol
 from simulations.audit.finding import Finding, Settings
 from simulations.audit.neighbours import are_neighbours, pair_of
-from simulations.audit.published import VIEWS, Layout, Runs
+from simulations.audit.published import Runs
 from simulations.runtimes.inline import InlinePopulation
 from tests.audit.mechanisms import Rounds
 
@@ -164,14 +164,6 @@ def test_who_is_a_neighbour(
         assert are_neighbours(second, first, adjacency) == near, adjacency
 
 
-def test_samples_are_compared_bit_by_bit() -> None:
-    first = Users.from_records({"a": [1.0, np.nan], "b": [2.0]}, unusable=True)
-    other = Users.from_records({"a": [1.0, 3.0], "b": [2.0]})
-    assert are_neighbours(first, first.copy(), Adjacency.ZERO_OUT_USER)
-    assert are_neighbours(first, other, Adjacency.REPLACE_ITEM)
-    assert not are_neighbours(first, other, Adjacency.ZERO_OUT_USER)
-
-
 def test_two_populations_that_are_no_neighbours_are_refused() -> None:
     @dataclass(frozen=True)
     class Naming(Released):
@@ -222,29 +214,6 @@ def test_exact_answers_are_computed_once_unless_the_client_draws(
     exact = {random.ask(Bits(0.1), "digest", seed).sums["bits"].tobytes() for seed in range(20)}
     assert len(exact) > 10
     assert len(asked) == 21
-
-
-def test_a_script_that_changes_its_summary_changes_no_later_run() -> None:
-    runs = Runs(Released(), Released.example_users(), 0)
-    first = runs.ask(Bits(), "digest", 0)
-    first.sums["bits"][:] = -1
-    assert runs.ask(Bits(), "digest", 1).sums["bits"][0] == 12
-
-
-def test_views_of_runs() -> None:
-    runs = Runs(Released(flaw="support"), Released.example_users(), 0)
-    layout = Layout.of([runs.run(0).estimate], Keys.of(["0", "1", "2", "never"]))
-    views = runs.views(layout, np.arange(3, dtype=np.uint64))
-    assert set(views) == set(VIEWS)
-    present = [views["support"][f"the presence of ['{k}']"].tolist() for k in ("0", "1", "2")]
-    assert present == [[True] * 3, [True] * 3, [False] * 3]
-    assert views["support"]["the number of keys"].tolist() == [2, 2, 2]
-    assert views["support"]["whether '0' comes before '1'"].tolist() == [1, 1, 1]
-    assert np.isnan(views["estimate"]["value['never']"]).all()
-    assert views["estimate"]["stderr['1']"].tolist() == [2.0] * 3
-    assert views["choices"]["users"].tolist() == [12.0] * 3
-    assert views["choices"]["the number of questions"].tolist() == [1.0] * 3
-    assert views["choices"]["the number of charges"].tolist() == [1.0] * 3
 
 
 # -- findings --------------------------------------------------------------------------------------

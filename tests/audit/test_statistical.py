@@ -17,7 +17,6 @@ from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import Streams
 from simulations.audit.drawing import Drawer
-from simulations.audit.features import Bit, Entry, JointBits, LowBit, MessageHash, binned
 from simulations.audit.finding import Case, Settings
 from simulations.audit.learning import propose
 from simulations.audit.statistical import audit_query, certify
@@ -142,28 +141,6 @@ def test_an_event_is_certified_on_answers_that_did_not_choose_it(
     certify(drawers(Warner(LOG3))[0], Case("warner", (LOG3, 0.0)), 512)
     assert len(purposes) == 6
     assert len(set(purposes)) == 3
-
-
-def test_draws_are_independent_and_repeatable() -> None:
-    pair = drawers(Warner(LOG3))[0]
-    one, same, other = (pair[0].sample(4096, p)[0].arrays["yes"] for p in ("a", "a", "b"))
-    assert np.array_equal(one, same)
-    assert not np.array_equal(one, other)
-    assert pair[0].case.draws == 3 * 4096
-
-
-def test_features_read_what_is_there() -> None:
-    ids = np.arange(4, dtype=np.uint64)
-    bits = np.array([[0b0101], [0b0001], [0b1000], [0]], dtype=np.uint64)
-    z = np.array([1.0, 0.75, 2.0**-40, 0.0])
-    answer = (Report(ids, {"bits": bits, "z": z}),)
-    assert Bit(0, "bits", 0, 2).of(answer).tolist() == [1, 0, 0, 0]
-    joint = JointBits((Bit(0, "bits", 0, 0), Bit(0, "bits", 0, 3)))
-    assert joint.code(answer).tolist() == [1, 1, 2, 0]
-    assert LowBit(Entry(0, "z", 0)).code(answer).tolist() == [200, 198, 160, 401]
-    levels = binned(Entry(0, "z", 0), z)
-    assert levels.code(answer).tolist() == [3, 2, 1, 0]
-    assert len(set(MessageHash().code(answer).tolist())) == 4
 
 
 def test_a_vector_of_laplace_noise_is_told_apart_as_its_likelihood_ratio_does() -> None:

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,37 +17,8 @@ from fedhist.channels.bits import UnaryChannel
 from fedhist.users.streams import SeededStreams
 from simulations.benchmarks import scale, votes
 from simulations.benchmarks.__main__ import main, measure
-from simulations.benchmarks.measuring import Row, in_turns, memory, ratio
+from simulations.benchmarks.measuring import memory
 from simulations.benchmarks.scale import Case, Taken
-
-
-def test_tasks_take_turns() -> None:
-    order: list[str] = []
-    tasks: dict[str, Callable[[], None]] = {
-        name: lambda name=name: order.append(name)  # type: ignore[misc]
-        for name in "ab"
-    }
-    taken = in_turns(tasks, turns=3)
-    assert order == list("ab" * 4)
-    assert {k: len(v) for k, v in taken.items()} == {"a": 3, "b": 3}
-    with pytest.raises(ValueError, match="0"):
-        in_turns(tasks, turns=0)
-
-
-def test_ratios_are_taken_turn_by_turn() -> None:
-    # the machine is ten times slower in the second turn: the ratio does not notice
-    assert ratio([3.0, 30.0, 3.3], [1.0, 10.0, 1.1]) == pytest.approx([3.0] * 3)
-    with pytest.raises(ValueError, match="a"):
-        Row("a", "x", [])
-
-
-def test_targets_are_judged_by_the_median() -> None:
-    values = [9.0, 1.0, 2.0]
-    assert Row("a", "x", values, at_least=2.0).met is True
-    assert Row("a", "x", values, at_least=2.1).met is False
-    assert Row("a", "x", values, at_most=2.0).met is True
-    assert Row("a", "x", values, at_most=1.9).met is False
-    assert Row("a", "x", values).met is None
 
 
 @pytest.mark.parametrize("name", ["votes", "secagg"])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import namedtuple
-from pathlib import Path
 
 import pytest
 from commands import Command
 
 from simulations.runs import doctor
-from simulations.runs.doctor import FAILED, NOTE
+from simulations.runs.doctor import FAILED
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -34,14 +33,6 @@ def test_a_failure_is_an_exit_status(fedhist: Command, monkeypatch: pytest.Monke
     assert answer.status == 1
     assert "no-such-package>=3 is missing; numpy " in answer.out
     assert ", not numpy<1" in " ".join(answer.out.split())
-
-
-def test_a_folder_that_is_full_or_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert doctor.room("folder", tmp_path / "absent", 1.0, "full").status == FAILED
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: Usage(2**40, 2**40 - 5, 5))
-    assert doctor.room("folder", tmp_path, 1.0, "full").status == NOTE
 
 
 def test_a_run_that_fails_or_hangs_is_ended_and_said() -> None:

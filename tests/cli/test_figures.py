@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ from matplotlib.figure import Figure
 
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import display_of, load_builtin, own_protocols
-from fedhist.users.keys import Keys
-from simulations.reporting.estimates import draw_estimate, draw_on
+from simulations.reporting.estimates import draw_on
 
 load_builtin()
 
@@ -70,10 +68,3 @@ def test_every_protocol_says_how_it_is_drawn_and_those_of_a_target_say_the_same(
     for name, cls in own_protocols().items():
         assert cls.display is not None, name
         assert cls.display == display_of(cls.target), name
-
-
-def test_nothing_released_and_nothing_to_draw(tmp_path: Path) -> None:
-    axes = axes_of("unbounded-histogram", [], keys=Keys.of([]))
-    assert [t.get_text() for t in axes.texts] == ["nothing was released"]
-    with pytest.raises(ValueError, match="failed"):
-        draw_estimate(Estimate.failed("late"), None, example("mean"), tmp_path / "x.png")

@@ -14,7 +14,7 @@ from fedhist.model.registry import load_builtin
 from simulations.cli import lists
 from simulations.experiments.experiment import Check, Request, Result, experiment
 from simulations.experiments.report import Reproduced
-from simulations.reporting.table import print_table, wrap
+from simulations.reporting.table import print_table
 
 Show = Callable[[Console], object]
 
@@ -66,13 +66,3 @@ TABLES: dict[str, Show] = {
 @pytest.mark.parametrize("table", TABLES)
 def test_no_word_is_cut(table: str) -> None:
     assert_whole(TABLES[table])
-
-
-def test_numbers_and_words_break_where_they_may() -> None:
-    assert wrap("1.23e-04 -5", 8) == ["1.23e-04", "-5"]
-    assert wrap("zero-out-user", 20) == ["zero-out-user"]
-    assert wrap("(1, 1e-06), zero-out-user", 14) == ["(1, 1e-06),", "zero-out-user"]
-    assert wrap("zero-out-user", 12) == ["zero-out-", "user"]
-    assert wrap("  of an indented name", 12) == ["  of an", "  indented", "  name"]
-    assert wrap("abcdefgh", 3) == ["abc", "def", "gh"]  # there is no other way
-    assert wrap("", 3) == [""]

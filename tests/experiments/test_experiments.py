@@ -139,30 +139,6 @@ def test_settings_are_overridden_in_order() -> None:
     assert e.settings["repeats"] == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        ({"overrides": ["repeat=5"]}, "'repeat'"),
-        ({"overrides": ["repeats=many"]}, "'many'"),
-        ({"overrides": ["repeats"]}, "repeats"),
-        ({"overrides": ["population.kind=zip"]}, "'zip'"),
-        ({"population": "zpf"}, "'zpf'"),
-        ({"seed": -1}, "-1"),
-        ({"data": Path(__file__)}, "--data"),
-        ({"population": "sentiment140", "data": Path("absent")}, "absent"),
-        ({"population": "sentiment140", "data": Path()}, "folder"),
-        (
-            {"population": "sentiment140"},
-            r"training\.1600000.*--population zipf",
-        ),
-    ],
-)
-def test_a_bad_request_is_refused(arguments: dict[str, Any], why: str) -> None:
-    """Before anything is computed, with what to do."""
-    with pytest.raises(ValueError, match=why):
-        catalogue.parse("x", HEAD).request(**arguments)
-
-
 # -- Figure 1 ------------------------------------------------------------------------------------
 
 
@@ -284,23 +260,6 @@ def test_the_printed_rule_minimizes_the_printed_objective(users: Users) -> None:
     assert declared["l1_sensitivity"] == pytest.approx(4 * radius / strength)
 
 
-def test_domains_that_are_too_large_are_left_out_and_named(tmp_path: Path) -> None:
-    """Three items: d = 2 is possible, 5 is not."""
-    rows = [(u, a, 1) for u in ("ann", "bob", "cy") for a in ("x", "y", "z")]
-    few = {"repeats": 2, "whole_runs": 1}
-    request = request_on("figure2", tmp_path, rows, d="[2, 5]", figure6_d="[5]", **few)
-    result = catalogue.experiment("figure2").run(request)
-    assert {tuple(c.x) for c in result.curves} == {(2.0,)}
-    assert any("d = [5]" in note for note in result.notes)
-    small = replace(request, settings={**request.settings, "largest_d": {"lastfm": 1}})
-    unjudged = catalogue.experiment("figure2").run(small)
-    assert any("d > 1" in told for told in unjudged.not_judged)
-    assert not any(c.quantity.endswith(f"{bounded.DP_SGD} / C*") for c in unjudged.checks)
-    request = request_on("figure2", tmp_path, rows, d="[5]", figure6_d="[5]", **few)
-    with pytest.raises(ValueError, match=r"no d of \[5\] is possible with 3 items"):
-        catalogue.experiment("figure2").run(request)
-
-
 # -- what is written -----------------------------------------------------------------------------
 
 
@@ -342,13 +301,3 @@ def test_a_folder_holds_all_that_was_measured(written: Callable[..., Path]) -> N
     assert body["population"] == {"name": "zipf", "n_users": 7, "d": 9}
     assert "s, r: cause: a | b" in open_folder(folder).to_markdown()
     assert not (written("table", curves=()) / "figure.png").exists()
-
-
-def test_another_kind_has_another_folder(tmp_path: Path) -> None:
-    """Results of a kind given with --set do not replace those of the population's own."""
-    e = catalogue.parse("x", HEAD)
-    assert report.folder_of(e, e.request(), None).name == "x-zipf"
-    other = e.request(overrides=["population.kind=paper-iid"])
-    assert report.folder_of(e, other, None).name == "x-paper-iid"
-    with pytest.raises(ValueError, match="cannot be written"):
-        report.folder_of(e, e.request(), "/proc/none/x")

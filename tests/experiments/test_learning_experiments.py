@@ -99,11 +99,3 @@ def test_the_term_in_one_over_d_is_that_of_the_geometry() -> None:
 
 
 # -- the map -------------------------------------------------------------------------------------
-
-
-def test_needed_agrees_with_a_linear_search() -> None:
-    """At several dimensions and methods."""
-    for d, method in ((4, "ball"), (16, "auto"), (4, "large-n")):
-        asking = few.Task(1.0, 1e-6, 0.25, 1.0, {"method": method})
-        slow = next(n for n in range(1, 2000) if asking.plan(n, d).feasible)
-        assert asking.needed(d) == slow

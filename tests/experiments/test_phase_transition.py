@@ -30,34 +30,7 @@ def test_one_sample_has_the_law_of_the_mean_of_many() -> None:
     assert chisquare(np.bincount(ups, minlength=7), expected).pvalue > 1e-6
 
 
-def test_coordinates_have_their_own_means() -> None:
-    """Equal ones are drawn together, and are independent: correlations within 5 / sqrt(n)."""
-    theta, n = np.array([0.5, -0.25, 0.5, 1.0]), 20_000
-    x = populations.box_means(n, 4, theta, np.random.default_rng(2)).reals.values
-    assert (np.abs(x.mean(axis=0) - theta) <= 5 * np.sqrt((1 - theta**2) / 4 / n) + 1e-15).all()
-    assert (np.abs(np.corrcoef(x[:, :3].T) - np.eye(3)) <= 5 / math.sqrt(n)).all()
-
-
-def test_samples_of_the_ball_lie_on_its_sphere() -> None:
-    """Of one sample each; their mean is theta."""
-    theta = np.array([0.3, 0.0, -0.2])
-    x = populations.ball_means(20_000, 1, theta, np.random.default_rng(3)).reals.values
-    np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1.0)
-    np.testing.assert_allclose(x.mean(axis=0), theta, atol=5 / math.sqrt(3 * 20_000))
-
-
 # -- runs ----------------------------------------------------------------------------------------
-
-
-def test_errors_add_up() -> None:
-    """By hand: one coordinate of four is beyond reach."""
-    errors = runs.Errors(np.array([[3.0, 4.0], [0.0, 9.0]]), reach=5.0)
-    assert errors.squared.tolist() == [25.0, 81.0]
-    assert errors.mean == 53.0
-    assert errors.stderr == pytest.approx(28.0)
-    assert errors.missed == 0.25
-    assert errors.localized == pytest.approx(2 * (9 + 16 + 0) / 3)
-    assert math.isnan(runs.Errors(np.ones((1, 2))).stderr)
 
 
 def test_lines_are_least_squares() -> None:

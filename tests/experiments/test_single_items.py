@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simulations.experiments.experiment import experiment
-from simulations.experiments.single_items import compare, errors_by_clip, protocol_for
+from simulations.experiments.single_items import compare, protocol_for
 from simulations.populations import population
 
 SETTINGS = SimpleNamespace(epsilon=1.0, epsilon_choice=0.1, clip_max=64)
@@ -42,17 +42,6 @@ def test_both_columns_have_the_same_noise():
     np.testing.assert_allclose(pair.runs[0], pair.runs[1], rtol=1e-6)
     other = compare(protocol_for(users, SETTINGS, clip=40), users, runs=5, seed=1)
     assert not set(pair.runs[0]) & set(other.runs[0])
-
-
-def test_errors_by_clip_are_those_of_the_single_thresholds():
-    users = poisson_users(500)
-    clips, errors = errors_by_clip(users, SETTINGS)
-    total = users.counts.count.sum()
-    for k, clip in enumerate(clips):
-        expected = protocol_for(users, SETTINGS, int(clip)).error(users).expected / total
-        assert errors[1, k] == pytest.approx(expected, rel=1e-12)
-    assert errors.shape == (2, len(clips))
-    assert clips[-1] < 2 * users.counts.count.max()
 
 
 def test_table2_on_tweets_compares_with_the_papers_numbers(tmp_path):

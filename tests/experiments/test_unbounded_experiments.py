@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -139,20 +138,3 @@ def test_table1_shows_all_readings() -> None:
         assert by[name, "private C* / best C"].ours == pytest.approx(private.ours / best.ours)
     assert all(c.cause for c in result.failures if "as printed" in c.setting)
     assert {c.panel for c in result.curves} == set(names)
-
-
-def test_a_part_of_a_file_is_shown_but_not_judged(tmp_path: Path) -> None:
-    """The printed numbers are of the whole file; the top words are chosen non-privately."""
-    path = tmp_path / "tweets.csv"
-    rows = [f'"0","{u}","d","q","user{u % 30}","tea and rye and tea {u % 5}"' for u in range(90)]
-    path.write_text("\n".join(rows) + "\n", encoding="latin-1")
-    request = ask("table1", "d_files=[3]", population="sentiment140", data=str(path))
-    result = experiment("table1").run(request)
-    assert any("most frequent items" in n for n in result.notes)
-    assert {c.setting for c in result.checks} == {"Sentiment140, d = 3"}
-    known = replace(request.values[0], setting="Sentiment140, d = 3", quantity="median")
-    shown = experiment("table1").run(replace(request, values=(known,)))
-    median = next(c for c in shown.checks if c.quantity == "median")
-    assert math.isinf(median.high)
-    assert median.paper is not None
-    assert any("30 users" in n for n in shown.not_judged)

@@ -17,11 +17,9 @@ import pytest
 from fedhist.base.errors import MissingReplies
 from fedhist.users.keys import Keys, user_ids
 from simulations.adversaries import read_adversaries
-from simulations.adversaries.table import Adversary as Configured
 from simulations.adversaries.table import assign
 from simulations.runs.booked_run import run_job
 from simulations.runs.config import Config, load_config, prepare
-from simulations.runs.options import Options
 from tests.faults.attacks import (
     CASES,
     assert_same,
@@ -125,22 +123,6 @@ def test_a_lying_node_is_dropped_whole() -> None:
 # -- configuration -----------------------------------------------------------------------------
 
 
-def test_overrides_reach_every_table() -> None:
-    config = load_config("adversarial", ["adversary.1.fraction=0.3"])
-    assert [a.fraction for a in config.adversaries] == [0.1, 0.3]
-    assert config.to_dict()["adversary"][1]["fraction"] == 0.3
-    more = load_config("mean", ["adversary.kind=dropout", "adversary.fraction=0.2"])
-    assert more.adversaries == (Configured("dropout", 0.2),)
-    two = load_config("mean", ["adversary.0.kind=corrupted", "adversary.0.fraction=0.1"])
-    assert two.adversaries == (Configured("corrupted", 0.1),)
-    assert load_config("mean").adversaries == ()
-    assert "adversary" not in load_config("mean").to_dict()
-    with pytest.raises(ValueError, match=r"adversary\.0\.fraction"):
-        load_config("adversarial", ["adversary.fraction=0.1"])
-    with pytest.raises(ValueError, match="2"):
-        load_config("adversarial", ["adversary.4.fraction=0.1"])
-
-
 @pytest.mark.parametrize(
     ("table", "message"),
     [
@@ -156,17 +138,6 @@ def test_overrides_reach_every_table() -> None:
 def test_bad_tables_are_refused(table: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_adversaries([table])
-
-
-def test_options_that_do_not_go_together() -> None:
-    table = (Adversary("dropout", 0.1),)
-    for bad in (
-        {"clients": "aggregate", "adversaries": table},
-        {"noise": "secure", "adversaries": table},
-        {"on_bad_reply": "ignore"},
-    ):
-        with pytest.raises(ValueError, match=r"on_bad_reply|adversaries"):
-            Options(**bad)  # type: ignore[arg-type]
 
 
 def test_a_configured_run_reports_what_was_done(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from clients.answers import streams
 from clients.few_users.queries import UserMeans
-from clients.histograms.queries import ClippedCounts
 from fedhist.base.errors import MissingReplies, WireError
 from fedhist.model.query import Report
 from fedhist.model.registry import protocol_class
@@ -20,15 +19,12 @@ from simulations.runs.run import open_session
 from simulations.runtimes.inline import InlinePopulation
 from tests.faults.attacks import (
     CASES,
-    COUNTS,
     SEED,
     assert_same,
     chosen,
-    coins,
     honest,
     hostile,
     left,
-    shoppers,
 )
 from tests.faults.intake.hostile import Adversary
 from tests.faults.intake.malformed import FORMS, malform_report, malform_summary
@@ -126,14 +122,3 @@ def test_sifting_equals_checking_one_by_one() -> None:
                 slow.append(False)
         assert good.tolist() == slow
         assert sum(reasons.values()) == 97 - sum(slow)
-
-
-def test_rows_of_ragged_reports() -> None:
-    query = ClippedCounts(COUNTS, 4.0, 1, 0.5)
-    users = shoppers(30)
-    report = query.answer(users, coins(users))
-    rows = np.array([3, 29, 0, 3])
-    some = take_rows(report, rows)
-    for i, row in enumerate(rows):
-        for name, values in report.row(int(row)).items():
-            assert np.array_equal(some.row(i)[name], values)

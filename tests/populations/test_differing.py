@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.users.batch import Users
-from simulations.populations import population
 from simulations.populations.synthetic import OUTLIERS, own_means
 
 N = 20_000
@@ -34,40 +32,3 @@ def test_own_means_have_the_moments(users: Any) -> None:
         share = 0.5 if users == "two-clusters" else OUTLIERS
         error = math.sqrt(share * (1 - share) / N)
         assert (own[:, 0] > 0.2).mean() == pytest.approx(share, abs=6 * error)
-
-
-def item_counts(users: Users, d: int) -> np.ndarray:
-    """Every user's counts: (n, d)."""
-    items = users.counts
-    out = np.zeros((len(users), d))
-    np.add.at(
-        out, (np.repeat(np.arange(len(users)), np.diff(items.indptr)), items.item), items.count
-    )
-    return out
-
-
-@pytest.mark.parametrize("users", ["dirichlet", "two-clusters", "outliers"])
-def test_items_of_differing_users(users: str) -> None:
-    """Moments of Dirichlet(5 p) with T items: p (1 - p) (1 / 6 + 5 / 6 / T)."""
-    d, T = 6, 30
-    given: dict[str, Any] = {"n_users": 6000, "d": d, "mean_items": T, "tail": math.inf}
-    loaded = population("zipf", **given, users=users).load()
-    counts = item_counts(loaded.users, d)
-    assert (counts.sum(axis=1) == T).all()
-    shares = counts / T
-    p = 1 / np.arange(1, d + 1)
-    p /= p.sum()
-    far = {"dirichlet": 0.0, "two-clusters": 0.5, "outliers": 0.05}[users]
-    expected = (1 - far) * p + far * p[::-1]
-    variance = {
-        "dirichlet": p * (1 - p) * (1 / 6 + 5 / 6 / T),
-        "two-clusters": expected,
-        "outliers": expected,
-    }[users]
-    assert (np.abs(shares.mean(axis=0) - expected) < 6 * np.sqrt(variance / 6000)).all()
-    if users == "dirichlet":
-        assert shares.var(axis=0) == pytest.approx(variance, rel=0.12)
-    else:
-        like = shares @ np.log(p) > shares @ np.log(p[::-1])
-        assert (~like).mean() == pytest.approx(far, abs=0.03)
-    assert f"users {users}" in loaded.title

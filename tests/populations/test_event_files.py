@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from fedhist.base.errors import PopulationError
@@ -77,13 +76,6 @@ def test_positions_with_and_without_header(tmp_path: Path) -> None:
         load(path, count=3)
     with pytest.raises(PopulationError, match="column 'user' needs a header"):
         load(path, header=False)
-
-
-def test_parquet(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pl.DataFrame(ROWS, schema=["user", "item", "n"], orient="row").write_parquet(path)
-    check(load(path))
-    check(load(path, user=0, item=1, count=2))
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf8-lossy", "utf-8-sig"])
@@ -182,13 +174,10 @@ def test_public_domain_from_a_file(tmp_path: Path) -> None:
     ("wrong", "message"),
     [
         ({"top": True}, "got True"),
-        ({"max_users": -3}, "got -3"),
         ({"top": 3, "domain": "d.txt"}, "top or domain"),
-        ({"user": -1}, "got -1"),
         ({"item": ""}, "name or a position"),
         ({"separator": ",,"}, "got ',,'"),
         ({"quote": "''"}, "one byte"),
-        ({"header": "yes"}, "got 'yes'"),
         ({"encoding": "utf-99"}, "utf-99"),
     ],
 )

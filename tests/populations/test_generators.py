@@ -26,7 +26,6 @@ from simulations.populations.draws import (
     each,
     items_kernel,
     normal_of,
-    poisson_of,
     unit,
     words,
 )
@@ -140,19 +139,6 @@ def test_normals() -> None:
     far = np.arange(3000, dtype=np.uint64) << np.uint64(25)
     for some in (np.concatenate([far, ~far]), W[:3000]):
         assert normal_of(some) == pytest.approx(scipy.special.ndtri(unit(some)), abs=1e-13)
-
-
-@pytest.mark.parametrize("rate", [0.01, 9.9, 10.1, 3000.0])
-def test_poissons(rate: float) -> None:
-    """Chi-square over the values that are expected five times: 1e-6."""
-    law = scipy.stats.poisson(rate)
-    x = poisson_of(W, rate)
-    k = np.arange(law.ppf(1e-3), law.ppf(1 - 1e-3) + 1)
-    observed = np.array([np.count_nonzero(x == v) for v in k] + [0])
-    observed[-1] = len(x) - observed.sum()
-    expected = len(x) * np.append(law.pmf(k), 1 - law.pmf(k).sum())
-    assert scipy.stats.chisquare(observed, expected).pvalue > 1e-6
-    assert poisson_of(W[:3], 0.0).tolist() == [0, 0, 0]
 
 
 def test_too_many_draws_of_a_user() -> None:

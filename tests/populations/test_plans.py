@@ -7,13 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from walked_users import Walked
 
 from fedhist.base.errors import PopulationError
 from fedhist.users import shards
-from simulations.populations import Loaded, Plan, PopulationSpec, population
+from simulations.populations import Plan, PopulationSpec, population
 from simulations.runs import flower_host
 from simulations.runs.booked_run import run_job
 from simulations.runs.config import Config, config_of, prepare
@@ -69,19 +68,6 @@ def test_a_configuration_runs_by_blocks(name: str, tmp_path: Path) -> None:
     assert here[0]["status"] == "ok"
     assert name != "bounded-histogram" or "the clip of 2" in str(here[0]["NOT PRIVATE"]["facts"])
     assert by_blocks == here
-
-
-def test_what_is_small_is_made_once() -> None:
-    spec = population(**MADE["items"])
-    plan = walked(spec)
-    kept = plan.kept()
-    assert isinstance(kept, Loaded)
-    assert np.array_equal(kept.users.counts.item, spec.load().users.counts.item)
-    size = kept.users.nbytes + kept.users.ids.nbytes + 4 * 8  # indptr ends in every block
-    assert isinstance(plan.kept(size), Loaded)
-    assert plan.kept(size - 1) is plan
-    assert kept.kept(0) is kept
-    assert kept.loaded() is kept
 
 
 @pytest.mark.parametrize(

@@ -46,14 +46,6 @@ def test_words_as_the_docstring_says(tmp_path: Path) -> None:
     assert "" not in loaded.users.vocabulary
 
 
-def test_stray_header_is_counted(tmp_path: Path) -> None:
-    lacking = "0,9,d,q,,no user"
-    path = write(tmp_path / "t.csv", "target,ids,date,flag,user,text", lacking, *TWEETS)
-    loaded = population("sentiment140", path=path).load()
-    assert loaded.dropped == {"stray header": 1, "missing user": 1}
-    assert len(loaded.users) == 3
-
-
 CHECK_INS = [
     "0\t2010-10-19T23:55:27Z\t30.2359091167\t-97.7951395833\t22847",
     '1\t2010-10-18T22:17:43Z\t30.2\t-97.7\t"420315',

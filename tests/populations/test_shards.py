@@ -14,7 +14,6 @@ from walked_users import same_users
 from fedhist.base.errors import PopulationError
 from simulations.populations import population, shards
 from simulations.populations.shards import MANIFEST, VOCABULARY, Manifest
-from simulations.runs import convert as converting
 from simulations.runs.convert import convert
 
 
@@ -115,20 +114,6 @@ def test_names_that_collide_are_found(
     monkeypatch.setattr(frames, "hash_bytes_kernel", short)
     with pytest.raises(PopulationError, match=r"u[0-9]+.*u[0-9]+"):
         convert([events], tmp_path / "out", shards=5, **ITEMS)
-
-
-def test_a_full_disk_leaves_nothing(
-    events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(converting, "_write", full)
-        with pytest.raises(PopulationError, match="No space left on device"):
-            convert([events], tmp_path / "out", **ITEMS)
-    assert not list(tmp_path.iterdir())
-    assert convert([events], tmp_path / "out", **ITEMS).n_users == 500
 
 
 def test_the_folder_of_the_files_is_never_replaced(events: Path, tmp_path: Path) -> None:

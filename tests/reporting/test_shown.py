@@ -54,14 +54,6 @@ def test_html_escapes_and_says_what_is_not_private() -> None:
     assert html.count("<table>") == 2
 
 
-def test_markdown_has_tables_notes_and_the_warning() -> None:
-    text = Small().to_markdown()
-    assert text.startswith("**two <users> & tea**\n\n| who | ± 95% | n |\n")
-    assert "| ann | 0.25* | 1,200 |" in text
-    assert "\n\n*: exact.\n\n*more*\n\n| x |" in text
-    assert text.endswith("NOT PRIVATE: computed from the users' data, outside every guarantee.\n")
-
-
 def test_a_figure_has_the_width_that_is_asked() -> None:
     assert Drawn().figure().get_size_inches().tolist() == [7.0, 7.0 * 0.62]
     assert Drawn().figure()._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
@@ -85,19 +77,6 @@ def test_without_a_figure_the_rest_is_written(tmp_path: Path) -> None:
     assert "<table" in (tmp_path / "page.html").read_text()
     with pytest.raises(ValueError, match="no line has two points"):
         Undrawn().save(tmp_path / "a.svg")
-
-
-def test_what_is_saved_is_said_by_the_ending(tmp_path: Path) -> None:
-    Drawn().save(tmp_path / "a.csv")
-    assert pl.read_csv(tmp_path / "a.csv").equals(Drawn().table)
-    Drawn().save(tmp_path / "a.tex", columns=["half", "who"])
-    assert "\n\\begin{tabular}{rl}\n" in (tmp_path / "a.tex").read_text()
-    Drawn().save(tmp_path / "b.tex")
-    assert "% NOT PRIVATE: computed" in (tmp_path / "b.tex").read_text()
-    Drawn().save(tmp_path / "a.svg")
-    assert "<svg" in (tmp_path / "a.svg").read_text()
-    with pytest.raises(ValueError, match="xlsx"):
-        Drawn().save(tmp_path / "a.xlsx")
 
 
 class Told(Drawn):

@@ -14,7 +14,7 @@ import walked_users
 from flwr.app import ArrayRecord, Message
 from ray import cloudpickle
 
-from fedhist import Estimate, Keys, MissingReplies, Protocol, Summary, Users
+from fedhist import Estimate, Keys, MissingReplies, Protocol, Users
 from fedhist.base.errors import BatchWithheld
 from fedhist.flower.wire import MESSAGE_TYPE, decode_answer, encode_question
 from fedhist.model.evaluation import first_pass, walked
@@ -39,8 +39,6 @@ from simulations.runs.options import Options
 from simulations.runs.run import execute, open_session
 from simulations.runtimes import ray_grid
 from simulations.runtimes.ray_grid import RayGrid
-from simulations.runtimes.ray_start import AHEAD, window
-from simulations.runtimes.ray_tasks import on_ray
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("one_ray")]
 PLUGIN = str(Path(__file__).with_name("faulty.py"))
@@ -279,29 +277,6 @@ def test_no_grouping_order_or_repetition_changes_a_digit(
                     np.testing.assert_array_equal(measured.sums[name], a)
 
 
-def test_messages_are_drawn_some_at_a_time(shoppers: Users) -> None:
-    """No more are made than tasks are under way, whoever reads the replies how slowly."""
-    query = Session(cases(shoppers, shoppers)[0][1], lambda _: SimulatedNoise(1, 0)).query
-    assert query is not None
-    record, drawn, ahead = encode_question(query, 0), 0, 0
-
-    def messages(grid: RayGrid) -> Iterator[Message]:
-        nonlocal drawn
-        for node in grid.get_node_ids():
-            drawn += 1
-            yield Message(record, node, MESSAGE_TYPE)
-
-    with RayGrid(shoppers, N, 5, workers=2) as grid:
-        for read, _ in enumerate(grid.send_and_receive(messages(grid))):
-            ahead = max(ahead, drawn - read)
-        assert drawn == read + 1 == N
-        assert ahead <= (AHEAD * 2 + 1) * ray_grid.BATCH
-
-
-def test_fewer_workers_than_cpus_are_a_limit() -> None:
-    assert [window(workers) for workers in (1, 2, 3, None)] == [1, 4, 4, 4]
-
-
 def test_a_run_in_which_nothing_comes_ends_and_says_who_is_missing(shoppers: Users) -> None:
     users = shoppers.slice(0, 40)
     slow = str(Path(__file__).with_name("slow.py"))
@@ -312,25 +287,3 @@ def test_a_run_in_which_nothing_comes_ends_and_says_who_is_missing(shoppers: Use
     options = Options(seed=1, nodes=40, runtime="ray", workers=2, plugins=[slow], timeout=0.01)
     with pytest.raises(MissingReplies, match=r"for 0\.01 s from nodes 0, 1, .* 2 CPUs"):
         execute(protocol, users, options)
-
-
-def test_every_node_replies_to_its_message_once(shoppers: Users) -> None:
-    """Over many tasks no reply is lost and none comes twice, and no user is missing."""
-    query = Session(cases(shoppers, shoppers)[0][1], lambda _: SimulatedNoise(1, 0)).query
-    assert query is not None
-    record = encode_question(query, 0)
-    with RayGrid(shoppers, N, 5, workers=2) as grid:
-        sent = [Message(record, node, MESSAGE_TYPE) for node in grid.get_node_ids()]
-        replies = list(grid.send_and_receive(sent))
-    assert sorted(m.metadata.reply_to_message_id for m in replies) == sorted(
-        m.metadata.message_id for m in sent
-    )
-    answers = [decode_answer(m.content) for m in replies]
-    assert sorted(a.node for a in answers) == list(range(N))
-    assert sum(a.body.n_users for a in answers if isinstance(a.body, Summary)) == len(shoppers)
-
-
-def test_every_task_ends_once() -> None:
-    """More tasks than workers: each has its own result."""
-    results = dict(on_ray(str, range(20), 2, None))
-    assert results == {task: str(task) for task in range(20)}

@@ -96,17 +96,3 @@ def test_a_process_that_may_map_little_is_refused_before_ray_aborts_it() -> None
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "FedhistError: this process may map 4,096 MiB" in done.stderr
-
-
-@pytest.mark.parametrize("writable", [True, False])
-def test_objects_go_to_the_temporary_folder_where_shared_memory_takes_none(
-    monkeypatch: pytest.MonkeyPatch, writable: bool
-) -> None:
-    asked: dict[str, object] = {}
-    monkeypatch.setattr(ray_start.os, "access", lambda path, mode: writable)
-    monkeypatch.setattr(ray_start.sys, "platform", "linux")
-    monkeypatch.setattr(ray_start.tempfile, "gettempdir", lambda: "/x")
-    monkeypatch.setattr(ray_start.ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray_start.ray, "init", lambda **options: asked.update(options))
-    assert ray_start.start_ray(2, None)
-    assert asked.get("_plasma_directory") == (None if writable else "/x")

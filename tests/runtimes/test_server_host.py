@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import server.strategy
 from fedhist.base.errors import MissingReplies
 from server.app import app
 from simulations.runs.flower_host import HOST
-from simulations.runs.options import Options
 
 NODES = 4
 MEAN = {
@@ -75,15 +73,6 @@ def test_what_cannot_be_is_refused_before_it_is_reserved(
     assert not (tmp_path / "book.json").exists()
 
 
-def test_a_deployment_does_not_repeat(config: Any, tmp_path: Path) -> None:
-    given = config()
-    with Path(given["config"]).open("a") as file:
-        file.write("\n[repeat]\n")
-    with pytest.raises(ValueError, match="run once"):
-        HOST.server(given)
-    assert not (tmp_path / "book.json").exists()
-
-
 @pytest.mark.parametrize(
     ("joined", "error", "left"),
     [(False, MissingReplies, "refused"), (True, RuntimeError, "reserved")],
@@ -104,18 +93,3 @@ def test_a_run_that_breaks_off_spends_what_it_may_have_asked(
     with pytest.raises(error):
         app(NoNodes(joined), Context(1, 1, {}, RecordDict(), config()))
     assert states(tmp_path) == [left]
-
-
-def test_the_number_of_nodes_bounds_the_replies() -> None:
-    with pytest.raises(ValueError, match="at most the number of nodes, 4, got 9"):
-        Options(nodes=4, min_replies=9)
-    with pytest.raises(ValueError, match=r"min_replies .* got 0"):
-        Options(min_replies=0)
-    assert Options(timeout=math.inf).timeout == math.inf
-    for bad in (0.0, math.nan):
-        with pytest.raises(ValueError, match="timeout"):
-            Options(timeout=bad)
-    few = Options(runtime="ray", min_replies=30)
-    assert few.n_nodes(40) == 40
-    with pytest.raises(ValueError, match="nodes, 20, got 30"):
-        few.n_nodes(20)

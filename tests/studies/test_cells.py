@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.model.registry import protocol_class, protocols
+from fedhist.model.registry import protocol_class
 from simulations.populations.zipf import Zipf
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 from simulations.studies.cells import Cell, Record, revision_of
 from simulations.studies.losses import norms
-from simulations.studies.runner import bytes_per_user, error_record, run_cell
+from simulations.studies.runner import error_record, run_cell
 
 PLUGIN = str(Path(__file__).with_name("noted.py"))
 ZIPF = {"kind": "zipf", "n_users": 80, "d": 6, "mean_items": 4, "seed": 3}
@@ -141,18 +141,6 @@ def test_distances_by_hand() -> None:
         "squared l2": 10.0,
         "linf": 2.0,
     }
-
-
-def test_bytes_do_not_depend_on_the_user(protocol_name: str) -> None:
-    """Where the domain is unbounded and exact, a trusted server sees the items themselves."""
-    cls = protocols()[protocol_name]
-    protocol, users = cls.example(), cls.example_users()
-    asked: list[Any] = []
-    execute(protocol, users, Options(seed=1, watch=asked.append))
-    keyed = any(b.part == "keyed" for q in asked for b in q.bounds(1).values())
-    sizes = {bytes_per_user(asked, users.slice(i, i + 1)) for i in range(4)}
-    assert all(size > 0 for size in sizes)
-    assert keyed or len(sizes) == 1
 
 
 def test_cells_of_another_law_are_others(monkeypatch: pytest.MonkeyPatch) -> None:

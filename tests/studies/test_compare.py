@@ -17,7 +17,6 @@ from simulations.populations.zipf import Zipf
 from simulations.studies.cells import Record
 from simulations.studies.compared import Compared, run_study
 from simulations.studies.contenders import Ready, set_up
-from simulations.studies.runner import run_cell
 from simulations.studies.study import load_study
 from simulations.studies.summary import Line, ranked
 
@@ -188,21 +187,6 @@ def test_a_target_takes_all_that_can_be_configured(tmp_path: Path) -> None:
     assert "samples_per_user" in dict(ready.left_out)["distribution"]
     without = written(tmp_path, compare + 'without = ["ragged-distribution"]\n' + given)
     assert "compare.without" in dict(ready_of(without).left_out)["ragged-distribution"]
-
-
-def test_losses_in_the_same_units(tmp_path: Path) -> None:
-    """few-users-mean reports l2 and mean the squared error; the table has both squared."""
-    small = ("compare.seeds=2", "population.n_users=2000")
-    ready, found = ready_of("mean", *small), compared("mean", *small)
-    few = next(r for r in found.lines if r.protocol == "few-users-mean")
-    assert ready.loss == "squared l2"
-    contender = next(c for c in ready.contenders if c.label == few.label)
-    own = run_cell(ready.cells_of(contender)[0])
-    assert (own.loss_name, few.records[0].more["stated"]["loss"]) == ("l2", own.loss)
-    assert own.loss is not None
-    assert own.predicted is not None
-    assert few.records[0].loss == pytest.approx(own.loss**2)
-    assert few.predicted == pytest.approx(own.predicted**2)
 
 
 def test_a_prediction_in_another_loss_is_dropped() -> None:

@@ -12,7 +12,6 @@ import pytest
 
 import fedhist as fh
 from fedhist.model.registry import protocols
-from fedhist.privacy.guarantee import Trust
 from simulations.runs.config import load_config, parse_tables, prepare
 from simulations.studies.decide.decision import Decision, decide
 from simulations.studies.decide.question import (
@@ -76,19 +75,6 @@ def test_shares_take_the_epsilon_of_randomized_response() -> None:
     assert epsilon_of(found) == pytest.approx(high, rel=0.1)
 
 
-def test_stars_are_answered_on_their_own_values() -> None:
-    rng = np.random.default_rng(5)
-    stars = {
-        f"u{i}": rng.choice([1, 2, 3, 4, 5], 3, p=[0.1, 0.1, 0.3, 0.3, 0.2]) for i in range(800)
-    }
-    users = fh.Users.from_records({k: v.astype(float) for k, v in stars.items()})
-    found = fh.decide(data=users, target="quantiles", error="5%", trust="central", effort="quick")
-    assert found.findings[0].status == "yes"
-    estimate = fh.run(found.best("central"), users, seed=3)
-    assert estimate.value is not None
-    assert set(np.round(np.asarray(estimate.value), 9).tolist()) <= {1.0, 2.0, 3.0, 4.0, 5.0}
-
-
 def test_it_ends_with_something_to_run(tmp_path: Path) -> None:
     (tmp_path / "events.csv").write_text(
         "who,what\n" + "".join(f"u{i},i{i % 4}\n" for i in range(400))
@@ -138,15 +124,6 @@ def test_users_are_solved_for_at_a_budget() -> None:
     assert epsilon_of(found) == pytest.approx(2 * D / (0.02 * 0.25), rel=0.12)  # users here
 
 
-def test_a_level_without_a_protocol_says_why() -> None:
-    without = 'decide.without=["adaptive-histogram", "local-histogram"]'
-    found = decide(question('decide.error="10%"', 'decide.trust=["central", "shuffle"]', without))
-    shuffle = found.findings[1]
-    assert (shuffle.level, shuffle.status) == (Trust.SHUFFLE, "unavailable")
-    assert "none of these protocols" in shuffle.reason
-    assert found.findings[0].status == "yes"
-
-
 def test_a_protocol_that_breaks_is_named_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from fedhist.protocols import AdaptiveHistogram
 
@@ -185,16 +162,3 @@ def test_a_protocol_that_breaks_is_named_and_left_out(monkeypatch: pytest.Monkey
 def test_what_cannot_be_asked(overrides: tuple[str, ...], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         decide(question(*overrides))
-
-
-def samples(values: list[list[float]]) -> fh.Users:
-    return fh.Users.from_records({f"u{i:04}": x for i, x in enumerate(values)})
-
-
-def test_a_refusal_that_sets_the_answer_is_said() -> None:
-    """Quantiles refuse fewer than some users: the error would allow less epsilon."""
-    rng = np.random.default_rng(4)
-    users = samples([[float(v)] for v in rng.integers(1, 6, 300)])
-    found = fh.decide(data=users, target="quantiles", error="30%", trust="central", effort="quick")
-    assert any("less is refused" in w for w in dict(found.sections())["What undermines it"])
-    assert "without asking anybody" in found.verdict  # the middle of the range is as good

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import fedhist as fh
-from fedhist.model.registry import protocol_class
 from simulations.studies.levels import with_common
-from simulations.studies.losses import item_measures, trivial_answers
+from simulations.studies.losses import item_measures
 from simulations.studies.study import study_of
 
 EVENTS = {  # ann has four teas, bob one coffee, eve a tea and a coffee, dan nothing of the domain
@@ -80,19 +79,6 @@ def test_measures_of_items_by_hand() -> None:
     many = item_measures(np.arange(60.0), np.arange(60.0)[::-1])
     assert (many["many"], many["recall"], many["recall of many"]) == (30, 0.0, 0.0)
     assert item_measures(np.arange(200.0), np.roll(np.arange(200.0), 10))["recall of many"] == 0.8
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("bounded-histogram", {"all zeros": 0.0, "uniform": 2.0}),
-        ("frequency-oracle", {"all zeros": 0.0, "uniform": 0.5}),
-        ("central-density", {"all zeros": 0.0, "uniform": 1.0}),
-    ],
-)
-def test_answers_that_need_no_data(name: str, expected: dict[str, float]) -> None:
-    found = trivial_answers(protocol_class(name).example(), np.array([1.0, 3.0]))
-    assert {k: v.tolist() for k, v in found.items()} == {k: [v, v] for k, v in expected.items()}
 
 
 def test_a_sweep_takes_the_adjacency_of_comparisons() -> None:

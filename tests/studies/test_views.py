@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.text import Text
 
 from simulations.reporting.pictures import TRUST
 from simulations.studies.cells import Record
@@ -126,18 +125,6 @@ def test_every_format_has_the_same_table() -> None:
     assert body["lines"][1]["mean"] == 22.0
 
 
-def test_a_line_of_no_run_and_of_broken_ones() -> None:
-    broken = Record("b", label="b", target="histogram", reason="ValueError: no (mine.py, line 3)")
-    line = Line("b", "b", ("b", "c"))
-    found = Compared(ABOUT, (line,), {"b": broken})
-    assert found.title.endswith("(1 of 2 cells are done)")
-    assert "(mine.py, line 3)" in found.written("txt").decode()
-    empty = Compared(ABOUT, (line,), {})
-    assert empty.written("html")
-    with pytest.raises(ValueError, match="draw"):
-        empty.figure()
-
-
 # -- figures ---------------------------------------------------------------------------------------
 
 
@@ -173,37 +160,6 @@ def grid() -> Compared:
                 found |= own
     axes = {"axes": ["protocol.epsilon", "population.n_users"]}
     return Compared(ABOUT | axes, tuple(lines), found)
-
-
-def test_several_axes_are_facets() -> None:
-    """One look for a protocol in all of them, no two alike; labels are whole, type is readable."""
-    figure = grid().figure("column")
-    panels = [a for a in figure.axes if a.get_title(loc="left")]
-    assert [a.get_title(loc="left") for a in panels] == ["n_users = 100", "n_users = 1,000"]
-    looks = [
-        {
-            c.get_label(): (
-                c.lines[0].get_color(),
-                c.lines[0].get_linestyle(),
-                c.lines[0].get_marker(),
-            )
-            for c in a.containers
-        }
-        for a in panels
-    ]
-    assert looks[0] == looks[1]
-    for part in zip(*looks[0].values(), strict=True):
-        assert len(set(part)) == 3
-    figure.draw_without_rendering()
-    box = figure.bbox
-    texts = [t for t in figure.findobj(Text) if t.get_text().strip()]
-    assert all(t.get_fontsize() >= 7 for t in texts)
-    for t in texts:
-        inside = t.get_window_extent()
-        if t.get_visible():
-            assert box.x0 - 1 <= inside.x0 <= inside.x1 <= box.x1 + 1, t
-    legend = figure.legends[0].get_window_extent()
-    assert all(not legend.overlaps(a.get_window_extent()) for a in panels)
 
 
 # -- the page --------------------------------------------------------------------------------------
