@@ -53,6 +53,13 @@ def test_epsilon_is_covered(p: float, q: float, delta: float) -> None:
     assert (found > 0).any()
 
 
+def test_an_event_that_one_input_never_makes() -> None:
+    """1000 of 1000 against 0 of 1000: the limits are alpha / 2 to the power 1 / 1000."""
+    tail = (0.01 / 2) ** (1 / 1000)
+    found = float(epsilon_low(1000, 1000, 0, 1000, alpha=0.01))
+    assert found == pytest.approx(math.log(tail / (1 - tail)), rel=1e-6)
+
+
 def test_delta_is_a_curve_below_the_truth() -> None:
     grid = [0.0, 0.5, 1.0, 2.0]
     found = delta_low(750_000, 10**6, 250_000, 10**6, grid)

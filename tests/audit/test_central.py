@@ -164,6 +164,14 @@ def test_who_is_a_neighbour(
         assert are_neighbours(second, first, adjacency) == near, adjacency
 
 
+def test_samples_are_compared_bit_by_bit() -> None:
+    first = Users.from_records({"a": [1.0, np.nan], "b": [2.0]}, unusable=True)
+    other = Users.from_records({"a": [1.0, 3.0], "b": [2.0]})
+    assert are_neighbours(first, first.copy(), Adjacency.ZERO_OUT_USER)
+    assert are_neighbours(first, other, Adjacency.REPLACE_ITEM)
+    assert not are_neighbours(first, other, Adjacency.ZERO_OUT_USER)
+
+
 def test_two_populations_that_are_no_neighbours_are_refused() -> None:
     @dataclass(frozen=True)
     class Naming(Released):
@@ -214,6 +222,13 @@ def test_exact_answers_are_computed_once_unless_the_client_draws(
     exact = {random.ask(Bits(0.1), "digest", seed).sums["bits"].tobytes() for seed in range(20)}
     assert len(exact) > 10
     assert len(asked) == 21
+
+
+def test_a_script_that_changes_its_summary_changes_no_later_run() -> None:
+    runs = Runs(Released(), Released.example_users(), 0)
+    first = runs.ask(Bits(), "digest", 0)
+    first.sums["bits"][:] = -1
+    assert runs.ask(Bits(), "digest", 1).sums["bits"][0] == 12
 
 
 # -- findings --------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from fedhist.model.registry import load_builtin, own_protocols, protocols
 from fedhist.privacy.guarantee import Trust, chance_of_telling
 from simulations.audit.asked import asked_of
 from simulations.audit.audited import summary
-from simulations.audit.exact import audit_exact, delta_curve, excess, judge_channel
+from simulations.audit.exact import audit_exact, delta_curve, epsilon_at, excess, judge_channel
 from tests.audit.mechanisms import Warner, nearest
 
 load_builtin()
@@ -121,6 +121,13 @@ def test_impossible_outputs_have_no_epsilon() -> None:
     assert found.certified == math.inf
     assert not judge_channel(law, (1.0, 0.5), "x").violated  # delta = 1/2 covers it
     assert judge_channel(law, (1.0, 0.4), "x").violated
+
+
+def test_epsilon_at_a_delta() -> None:
+    law = FiniteChannel.of([[3, 1], [1, 3]], "ab")
+    assert epsilon_at(law, 0.25) == pytest.approx(math.log(2), abs=1e-8)  # 3/4 - e^x / 4 = 1/4
+    uneven = FiniteChannel.of([[9, 1], [5, 5]], "ab")  # the second against the first
+    assert delta_curve(uneven, [1.0])[0][0] == pytest.approx(0.5 - 0.1 * math.e)
 
 
 def test_a_query_that_lies_about_its_cost_is_caught() -> None:

@@ -15,12 +15,12 @@ from scipy.stats import chi2
 import fedhist as fh
 from clients.answers import streams
 from fedhist.privacy.guarantee import zcdp_epsilon
-from fedhist.protocols import BoundedHistogram, FrequencyOracle
+from fedhist.protocols import BoundedHistogram, FrequencyOracle, Mean
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.populations import population
 from simulations.runs.options import Options, RepeatTable
-from simulations.runs.repeat import Repeated, periods
+from simulations.runs.repeat import Repeated, periods, repeat
 from simulations.runs.run import execute
 
 DOMAIN = Keys.of(["a", "b", "c"])
@@ -200,3 +200,15 @@ def test_central_releases_are_composed_by_the_ledger() -> None:
 def test_what_cannot_be_asked_is_said(law: dict, options: dict, why: str) -> None:
     with pytest.raises(ValueError, match=re.escape(why)):
         fh.run(ORACLE, holding([0, 1]), repeat=law, **options)
+
+
+def test_reports_are_permanent_only_where_that_is_valid() -> None:
+    users = population("zipf", n_users=200, d=3).load().users
+    law = RepeatTable(2, 0.5)
+    aggregate = repeat(execute, ORACLE, users, law, Options(clients="aggregate"))
+    assert [w.name for w in aggregate.ways] == ["fresh"]
+    assert "no memoized reports" in dict(aggregate.sections())["What is promised"][-1]
+    with pytest.raises(ValueError, match="one by one"):
+        Options(clients="aggregate", memoize=True)
+    several = repeat(execute, Mean.example(), Mean.example_users(), law, Options())
+    assert [w.name for w in several.ways] == ["fresh"]

@@ -143,6 +143,14 @@ def test_an_event_is_certified_on_answers_that_did_not_choose_it(
     assert len(set(purposes)) == 3
 
 
+def test_draws_are_independent_and_repeatable() -> None:
+    pair = drawers(Warner(LOG3))[0]
+    one, same, other = (pair[0].sample(4096, p)[0].arrays["yes"] for p in ("a", "a", "b"))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+    assert pair[0].case.draws == 3 * 4096
+
+
 def test_a_vector_of_laplace_noise_is_told_apart_as_its_likelihood_ratio_does() -> None:
     """Sixteen entries, shifted by half a scale each: a linear score would need twice as many."""
     rng = np.random.default_rng(0)

@@ -28,6 +28,15 @@ def test_a_quick_run_is_not_judged(fedhist: Command, tmp_path: Path) -> None:
     assert [f.name for f in (tmp_path / "results").iterdir()] == ["figure1-zipf"]
 
 
+def test_a_file_of_ones_own_is_described_by_its_columns(fedhist: Command, tmp_path: Path) -> None:
+    """Without a column of counts every row is one event, whatever the population's file has."""
+    rows = "".join(f"u{u},i{i}\n" for u in range(40) for i in range(1 + u % 5))
+    (tmp_path / "mine.csv").write_text("who,what\n" + rows)
+    mine = ("reproduce", "figure1", "--quick", "--population", "lastfm", "--data", "mine.csv")
+    answer = fedhist(*mine, "--user", "who", "--item", "what", "--out", "f1")
+    assert answer.status == 0, answer.err
+
+
 def test_a_figure_that_is_not_reproduced_ends_with_five(fedhist: Command, tmp_path: Path) -> None:
     """Everybody holds more than 200 of 1,000 items: most users are not below 200."""
     sets = ("population.n_users=50", "population.d=1000", "population.mean_items=4000")

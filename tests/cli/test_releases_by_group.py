@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,14 @@ def test_each_group_has_its_own_number(text: str, epsilon: float, within: float)
         )
         assert row.estimate == pytest.approx(row.truth, abs=within)
     assert done.ledger.spent().epsilon <= epsilon * (1 + 1e-9)
+
+
+def test_the_error_of_a_local_mean_by_group_is_stated() -> None:
+    planned = plan(AGES.replace("box-mean", "naive-mean") + BY, protocol_delta=0.0)
+    runs = [replace(planned, run=replace(planned.run, seed=s)) for s in range(25)]
+    rows = [row for run in runs for row in run_releases(run).rows]
+    z = np.array([(r.estimate - r.truth) / r.stderr for r in rows])
+    assert 0.75 < np.sqrt(np.square(z).mean()) < 1.3
 
 
 def test_histograms_count_pairs_of_public_groups_only() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedhist.base.errors import PopulationError
@@ -165,6 +166,15 @@ def test_public_domain_from_a_file(tmp_path: Path) -> None:
             load(path, domain=names)
     with pytest.raises(PopulationError, match=r"none\.txt"):
         load(path, domain=tmp_path / "none.txt")
+
+
+def test_max_users_is_a_subset_that_ignores_the_records(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("user,item\n" + "".join(f"u{k},x{k % 3}\n" for k in range(50)))
+    every = load(path, count=None).users
+    part = load(path, count=None, max_users=7).users
+    np.testing.assert_array_equal(part.ids, every.ids[:7])
+    assert len(load(path, count=None, max_users=500).users) == 50
 
 
 # -- specifications ------------------------------------------------------------------------------

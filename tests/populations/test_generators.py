@@ -34,6 +34,7 @@ KINDS: list[tuple[str, dict[str, Any], str]] = [
     ("zipf", {"d": 30, "mean_items": 10}, "0f53943982768e7e"),
     ("zipf", {"d": 30, "mean_items": 10, "users": "dirichlet"}, "8f1548d957b46c3a"),
     ("zipf", {"d": 30, "mean_items": 10, "users": "two-clusters"}, "64294b7579df074e"),
+    ("zipf", {"d": 30, "mean_items": 10, "users": "outliers"}, "7de20773284e8bf9"),
     ("paper-iid", {"d": 7, "mean_items": 6.0}, "5a8e66d8c64e6ce2"),
     ("paper-non-iid", {"d": 7, "mean_items": 6.0}, "1bec90aacc61c784"),
     ("paper-poisson", {}, "63fa2027b9cd0d45"),

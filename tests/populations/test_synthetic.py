@@ -94,6 +94,21 @@ def test_non_iid_items_are_dirichlet() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "sd"), [("uniform", 0.2 / math.sqrt(3)), ("gaussian", 0.2), ("two-point", 0.2)]
+)
+def test_real_samples(kind: str, sd: float) -> None:
+    options = {"mean": [0.3, -0.2], "dimension": 3, "spread": 0.2, "low": -2, "high": 2}
+    loaded = population(kind, n_users=3000, samples_per_user=10, **options).load()
+    assert loaded.value_range == (-2.0, 2.0)
+    x = loaded.users.reals.values
+    assert x.shape == (30_000, 3)
+    assert (np.abs(x.mean(axis=0) - [0.3, -0.2, 0.0]) < 7 * sd / math.sqrt(30_000)).all()
+    assert (np.abs(x.std(axis=0) / sd - 1) < 0.04).all()
+    if kind == "two-point":
+        assert len(np.unique(x[:, 0])) == 2
+
+
+@pytest.mark.parametrize(
     ("kind", "wrong", "message"),
     [
         ("zipf", {"tail": 1.0}, "tail must exceed 1"),

@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 
 from fedhist.model import registry
-from fedhist.privacy.guarantee import gaussian_multiplier
+from fedhist.model.registry import protocol_class
+from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
+from fedhist.users.keys import Keys
 from simulations.populations.zipf import Zipf
 from simulations.studies.cells import Record
 from simulations.studies.compared import Compared, run_study
-from simulations.studies.contenders import Ready, set_up
+from simulations.studies.contenders import Ready, other_adjacency, set_up
+from simulations.studies.losses import Exact
 from simulations.studies.study import load_study
 from simulations.studies.summary import Line, ranked
 
@@ -171,6 +174,19 @@ def test_who_is_flagged_and_who_is_left_out(tmp_path: Path) -> None:
         ready_of(written(tmp_path, histograms('name = "test-stubborn", clip = 20')))
 
 
+def test_a_null_safe_protocol_says_the_same_of_adding() -> None:
+    """And of emptying; where the number of users is public nothing is said of adding."""
+    quantiles, histogram = (protocol_class(n).example() for n in ("quantiles", "bounded-histogram"))
+    add_remove, zero_out = Adjacency.ADD_REMOVE_USER, Adjacency.ZERO_OUT_USER
+    assert quantiles.guarantee.adjacency is Adjacency.REPLACE_USER
+    assert other_adjacency(zero_out, quantiles) == other_adjacency(zero_out, histogram) == ""
+    assert "under replace-user, not" in other_adjacency(add_remove, quantiles)
+    assert "under zero-out-user, not" in other_adjacency(add_remove, histogram)
+    for stated in (quantiles, histogram):
+        hidden = replace(stated, adjacency=add_remove.value)
+        assert other_adjacency(add_remove, hidden) == other_adjacency(zero_out, hidden) == ""
+
+
 def test_a_target_takes_all_that_can_be_configured(tmp_path: Path) -> None:
     """Users of equal and of ragged sizes: all of them estimate the average of users."""
     compare = 'target = "distribution"\nepsilon = 4.0\ndelta = 1e-6\nseeds = 1\n'
@@ -199,3 +215,14 @@ def test_a_prediction_in_another_loss_is_dropped() -> None:
     assert items.in_loss("l1").predicted == pytest.approx(math.sqrt(2 / math.pi * 20 * 5))
     assert (replace(one, losses={}).in_loss("l1").status) == "error"
     assert record(0, None).in_loss("l2").loss is None
+
+
+def test_truths_are_matched_by_item() -> None:
+    a = Exact(np.array([1.0, 2.0, 0.0]), Keys.of(["x", "y", "z"]))
+    b = Exact(np.array([2.0, 1.0]), Keys.of(["y", "x"]))
+    assert a.same(b)
+    assert b.same(a)
+    assert not a.same(Exact(np.array([2.0, 1.0, 1e-3]), Keys.of(["y", "x", "w"])))
+    assert Exact(np.zeros(2), None).gap(Exact(np.zeros(3), None)) == math.inf
+    infinite = Exact(np.array([math.inf]), None)
+    assert not infinite.same(infinite)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,16 @@ import pytest
 
 import fedhist as fh
 from fedhist.model.registry import protocols
+from fedhist.privacy.guarantee import Trust
 from simulations.runs.config import load_config, parse_tables, prepare
 from simulations.studies.decide.decision import Decision, decide
+from simulations.studies.decide.problem import Candidate
 from simulations.studies.decide.question import (
     Question,
     load_question,
     question_of,
 )
-from simulations.studies.decide.search import least
+from simulations.studies.decide.search import Finding, Trial, _no_worse, least
 
 N, D = 2000, 10
 
@@ -95,6 +98,28 @@ def test_it_ends_with_something_to_run(tmp_path: Path) -> None:
         found.best("shuffle")
 
 
+def test_more_trust_is_never_worse() -> None:
+    """An answer of less trust is taken where it is better, in epsilon and in errors alike."""
+    c = [Candidate(level.value, level, {"name": "mean"}) for level in Trust]
+    t = [Trial(x, k, x, x, x, x, 9) for x, k in zip((3.0, 1.0, 2.0, 2.5), c, strict=True)]
+    own = [Finding(k.level, "yes", u, u.x, (u,)) for k, u in zip(c, t, strict=True)]
+    assert [f.x for f in _no_worse(own, solved=True)] == [1.0, 1.0, 2.0, 2.5]
+    assert [f.borrowed for f in _no_worse(own, solved=True)] == [True, False, False, False]
+    missed = [replace(own[0], status="no", x=None), *own[1:]]
+    assert _no_worse(missed, solved=True)[0].x == 1.0
+    measured = [replace(f, x=None, status="measured") for f in own]
+    assert [f.trial.error for f in _no_worse(measured, solved=False) if f.trial] == [1, 1, 2, 2.5]
+
+
+def test_yes_takes_the_mean_and_its_interval() -> None:
+    t = Trial(1.0, Candidate("p", Trust.LOCAL, {"name": "mean"}), 0.1, 0.098, 0.104, 0.1, 100)
+    assert t.met(0.1)
+    assert not t.met(0.0999)
+    assert not replace(t, high=0.1051).met(0.1)
+    assert not replace(t, missing="refused").met(0.1)
+    assert not replace(t, expected=0.11, exact=True).met(0.1)  # a closed form above the target
+
+
 @pytest.mark.parametrize("start", [0.05, 1.0, 40.0])
 def test_the_search_finds_a_power_law_from_anywhere(start: float) -> None:
     asked: list[float] = []
@@ -122,6 +147,14 @@ def test_users_are_solved_for_at_a_budget() -> None:
     asked = ('decide.error="2%"', "decide.epsilon=0.25", "decide.delta=0", *CENTRAL)
     found = decide(question(*asked))
     assert epsilon_of(found) == pytest.approx(2 * D / (0.02 * 0.25), rel=0.12)  # users here
+
+
+def test_a_budget_is_measured_on_every_level() -> None:
+    found = decide(question("decide.epsilon=1", 'decide.trust=["central", "local"]'))
+    errors = [f.trial.error for f in found.findings if f.trial]
+    assert [f.status for f in found.findings] == ["measured"] * 2
+    assert errors == sorted(errors)
+    assert errors[0] < errors[1] < 2
 
 
 def test_a_protocol_that_breaks_is_named_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

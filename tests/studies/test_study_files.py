@@ -64,6 +64,16 @@ def test_all_combinations(write: Write) -> None:
     assert len({c.key for c in cells}) == 8
 
 
+def test_lines_are_settings_without_seeds(write: Write) -> None:
+    """Populations of other seeds are runs of one line; an axis of one value is none."""
+    text = '[sweep]\nseeds = 2\n"population.seed" = [1, 2]\n'
+    text += '"population.d" = [5, 6]\n"protocol.clip" = [1]\n'
+    about, lines, cells = plan_of(load_study(write(text)))
+    assert set(values(cells, "population.d", "protocol.clip")) == {(5, 1), (6, 1)}
+    assert [len(x.keys) for x in lines] == [4, 4]
+    assert about["axes"] == ["population.d"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
