@@ -23,6 +23,8 @@ from simulations.runs.run import execute
 from simulations.studies.runner import bytes_per_user
 
 SEED = 1
+CITED = r"\[(\d)(?:\]|, [A-Z])"  # no interval such as [0, 1]
+REFERENCE = re.compile(r"(?ms)^\.\. \[(\d)\] (.*?)(?=^\.\. |\Z)")
 HEADING = re.compile(r"^(?P<title>\S.*)\n(?P<line>-{3,})$", re.MULTILINE)
 TRUST = {
     Trust.CENTRAL: "central: the users trust the server with exact, bounded contributions",
@@ -38,7 +40,8 @@ def as_markdown(text: str) -> str:
     >>> as_markdown(":class:`~server.means.mean.Mean` with ``T``")
     '`Mean` with `T`'
     """
-    return re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text).replace("``", "`")
+    text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text)
+    return re.sub(r"(\[\d\])_", r"\1", text).replace("``", "`")
 
 
 def sections(text: str) -> dict[str, str]:
@@ -47,22 +50,23 @@ def sections(text: str) -> dict[str, str]:
     >>> sections("One line.\n\nPrivacy\n-------\nAll of it.")
     {'': 'One line.', 'Privacy': 'All of it.'}
     """
-    found = list(HEADING.finditer(text))
-    ends = [m.start() for m in found[1:]] + [len(text)]
-    out = {"": text[: found[0].start() if found else len(text)].strip()}
-    for m, end in zip(found, ends, strict=True):
+    headings = list(HEADING.finditer(text))
+    ends = [m.start() for m in headings] + [len(text)]
+    out = {"": text[: ends[0]].strip()}
+    for m, end in zip(headings, ends[1:], strict=True):
         out[m["title"]] = text[m.end() : end].strip("\n")
     return out
 
 
 def parameters_of(text: str) -> dict[str, str]:
-    """Read the section "Parameters": the description of every name, in one line."""
+    """Read the section "Parameters": for every name its values, if few, and its description."""
     out: dict[str, str] = {}
     names: list[str] = []
     for line in text.split("\n"):
         if line and not line[0].isspace():
-            names = [n.strip() for n in line.partition(" : ")[0].split(",")]
-            out |= dict.fromkeys(names, "")
+            head, _, kind = line.partition(" : ")
+            names = [n.strip() for n in head.split(",")]
+            out |= dict.fromkeys(names, f"One of {kind}." if kind.startswith("{") else "")
         else:
             for n in names:
                 out[n] = f"{out[n]} {line.strip()}".strip()
@@ -90,7 +94,7 @@ def page_of(cls: type[Protocol]) -> str:
         for f in fields(cls)  # type: ignore[arg-type]
     ]
     lines += ["## Parameters", "", markdown(Table.of(("Parameter", "Default", "Meaning"), rows))]
-    lines += ["", *_configurations(cls)]
+    lines += ["", *_configurations(cls), *_references(cls, "\n".join(lines))]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -105,6 +109,7 @@ def facts(cls: type[Protocol]) -> Iterator[str]:
     bound = example.error(users)
     yield f"| Estimates | {cls.target}: {example.estimates} ({example.estimates.in_words}) |"
     yield f"| Trust | {TRUST[promise.trust]} |"
+    yield f"| Its example | `{_cell(repr(example))}`, with {len(users):,} users |"
     yield f"| Guarantee of its example | {promise} |"
     yield f"| Neighbouring data | {promise.adjacency.in_words} |"
     yield f"| Rounds of its example | {rounds}: {names} |"
@@ -149,6 +154,17 @@ def _configurations(cls: type[Protocol]) -> list[str]:
         f"Built in: {names}; `fedhist list configurations NAME` shows one.",
         "",
     ]
+
+
+def _references(cls: type[Protocol], page: str) -> list[str]:
+    """Return the references of the module or the class, if the page cites some by number."""
+    texts = [inspect.getdoc(inspect.getmodule(cls)) or "", inspect.getdoc(cls) or ""]
+    listed = dict(REFERENCE.findall("\n".join(sections(t).get("References", "") for t in texts)))
+    cited = sorted({*re.findall(CITED, page)})
+    if missing := [n for n in cited if n not in listed]:
+        raise ValueError(f"{cls.name} cites {missing}, which no docstring lists")
+    rows = [f"- [{n}] {' '.join(listed[n].split())}" for n in cited]
+    return ["## References", "", *rows, ""] if rows else []
 
 
 def _cell(text: str) -> str:

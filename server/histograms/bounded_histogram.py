@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -63,10 +63,10 @@ class BoundedHistogram(DomainHistogram, Central):
         0: l1 norm and Laplace noise. Positive: l2 norm and Gaussian noise.
     adjacency : str
         "zero-out-user" (default), "add-remove-user" or "replace-user".
-    grid : float, optional
-        Send whole multiples of ``grid`` and add discrete noise. Needed for secure noise; clip /
-        2^20 is a good value ("default" in a configuration): rounding down by less than one step
-        per item of a user then costs next to nothing. None: real values.
+    grid : float or "default", optional
+        Send whole multiples of ``grid`` and add discrete noise. Needed for secure noise, and the
+        default under aggregate trust. "default" is clip / 2^20: rounding down by less than one
+        step per item of a user then costs next to nothing. None: real values.
     nonneg : bool
         Raise negative totals to zero; never increases the l1 error.
     trust : Aggregation, optional
@@ -96,7 +96,7 @@ class BoundedHistogram(DomainHistogram, Central):
     clip: float
     delta: float = 0.0
     adjacency: str = Adjacency.ZERO_OUT_USER.value
-    grid: float | None = None
+    grid: float | Literal["default"] | None = None
     nonneg: bool = True
     trust: Aggregation | None = None
 
@@ -104,7 +104,9 @@ class BoundedHistogram(DomainHistogram, Central):
         check_budget(self.epsilon, self.delta)
         check_domain(self.domain)
         Adjacency(self.adjacency)
-        if self.grid is not None and not 0 < self.grid < math.inf:
+        if self.grid == "default" or (self.grid is None and self.trust is not None):
+            object.__setattr__(self, "grid", self.clip / NORM_STEPS or None)
+        if self.grid is not None and not 0 < self.step < math.inf:
             raise ValueError(f"grid must be positive and finite, got {self.grid}")
         _ = self.asks(self.query, 0)
 
@@ -122,6 +124,11 @@ class BoundedHistogram(DomainHistogram, Central):
         return 2 if self.delta else 1
 
     @property
+    def step(self) -> float:
+        """What a unit of an answer is worth, in counts."""
+        return 1.0 if self.grid is None else float(self.grid)
+
+    @property
     def query(self) -> ClippedCounts:
         """The one question."""
         return ClippedCounts(self.domain, float(self.clip), self.norm, float(self.grid or 0.0))
@@ -130,13 +137,12 @@ class BoundedHistogram(DomainHistogram, Central):
     def noise(self) -> noise_law.NoiseLaw:
         """Law of the noise on every entry; of the shares of all parties under aggregate trust."""
         sensitivity = self.query.sensitivity(Adjacency(self.adjacency))
-        step = self.grid or 1.0
         if self.trust is not None:
-            return replace(self.noise_of_shares(self.query), step=step)
+            return replace(self.noise_of_shares(self.query), step=self.step)
         unit = noise_law.noise_per_sensitivity(
             self.epsilon, self.delta, bool(self.grid), sensitivity
         )
-        return noise_law.NoiseLaw(unit.kind, unit.scale * sensitivity, step)
+        return noise_law.NoiseLaw(unit.kind, unit.scale * sensitivity, self.step)
 
     def rounds(self, server: Curator) -> Script:
         """Ask once, then release the totals with noise."""
@@ -151,15 +157,18 @@ class BoundedHistogram(DomainHistogram, Central):
                 'noise = "secure" draws integers only: set a grid (grid = "default")'
             )
         summary = yield self.query
-        value = add_noise(
-            server,
-            summary.sums["counts"],
-            self.query.sensitivity(Adjacency(self.adjacency)),
-            self.epsilon,
-            self.delta,
-            discrete=self.grid is not None,
-            moves=Moves.of(self.query.sensitivity),
-        ) * (self.grid or 1)
+        value = (
+            add_noise(
+                server,
+                summary.sums["counts"],
+                self.query.sensitivity(Adjacency(self.adjacency)),
+                self.epsilon,
+                self.delta,
+                discrete=self.grid is not None,
+                moves=Moves.of(self.query.sensitivity),
+            )
+            * self.step
+        )
         public = {"clip": float(self.clip), "noise_std": self.noise.std}
         if Adjacency(self.adjacency) is not Adjacency.ADD_REMOVE_USER:
             public["n_users"] = float(summary.n_users)
@@ -169,7 +178,7 @@ class BoundedHistogram(DomainHistogram, Central):
 
     def sums(self, users: Users) -> dict[str, Array]:
         """Add up counts before and after clipping. NOT PRIVATE."""
-        how = float(self.clip), self.norm, self.grid or 0.0
+        how = float(self.clip), self.norm, float(self.grid or 0.0)
         whole, kept = clipped_totals.whole_and_kept(users, self.domain, *how)
         return {"whole": whole, "kept": kept}
 
@@ -184,13 +193,12 @@ class BoundedHistogram(DomainHistogram, Central):
     def resolve(
         cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
-        """Fill the domain; compute ``clip`` given as "c-star"; expand the default grid.
+        """Fill the domain; compute ``clip`` given as "c-star".
 
         C* reads the private data: it is a reference, and is reported as such.
         """
         p = with_domain(parameters, domain)
         not_private: list[str] = []
-        grid = p.pop("grid", None)
         if isinstance(p.get("clip"), str):
             if p["clip"] != "c-star":
                 gone = instead(f"{cls.name}.clip={p['clip']}")
@@ -199,19 +207,12 @@ class BoundedHistogram(DomainHistogram, Central):
             k = sensitivity_multipliers(
                 Adjacency(p.get("adjacency", cls.adjacency)), len(p["domain"])
             )
-            p["clip"] = c_star(users, p["domain"], budget, k, discrete=grid is not None)
+            discrete = p.get("grid") is not None
+            p["clip"] = c_star(users, p["domain"], budget, k, discrete=discrete)
             not_private.append(
                 f"clip = {p['clip']:.6g} was computed from the private data by the C* rule "
                 "(Liu et al. 2023, Section 4.1)"
             )
-        if p.get("trust") is not None and grid is None:
-            grid = "default"  # nodes add integers
-        if isinstance(grid, str):
-            if grid != "default":
-                raise ValueError(f'grid must be a number or "default", got {grid!r}')
-            grid = p["clip"] / NORM_STEPS if p.get("clip") else None
-        if grid is not None:
-            p["grid"] = grid
         return p, not_private
 
     @classmethod
