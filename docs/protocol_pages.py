@@ -84,7 +84,7 @@ def page_of(cls: type[Protocol]) -> str:
     for title in ("Privacy", "Error", "Notes"):
         if title in parts:
             lines += [f"## {title}", "", parts[title], ""]
-    meaning = parameters_of(parts.get("Parameters", ""))
+    meaning = _meanings(cls)
     rows = [
         (
             f"`{f.name}`",
@@ -96,6 +96,18 @@ def page_of(cls: type[Protocol]) -> str:
     lines += ["## Parameters", "", markdown(Table.of(("Parameter", "Default", "Meaning"), rows))]
     lines += ["", *_configurations(cls), *_references(cls, "\n".join(lines))]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _meanings(cls: type[Protocol]) -> dict[str, str]:
+    """Say what parameters mean; those that are "as for" another protocol, in its words."""
+    parts = sections(as_markdown(inspect.getdoc(cls) or ""))
+    out = parameters_of(parts.get("Parameters", ""))
+    others = {n: c for c in own_protocols().values() for n in (c.name, c.__name__)}
+    for name, text in out.items():
+        other = re.fullmatch(r"(?:One of \{.*\}\.)?(?:As for|See) `([\w-]+)`\.", text)
+        if other and other[1] in others:
+            out[name] = _meanings(others[other[1]])[name]
+    return out
 
 
 def facts(cls: type[Protocol]) -> Iterator[str]:

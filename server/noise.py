@@ -88,7 +88,16 @@ AGAINST_US = 2.0**-20
 logits in doubles. With weights exp(epsilon s / (2 D)), D the sensitivity, the logits of neighbours
 may differ by epsilon / 2. Scores computed within e of their value add e / D of epsilon; roundings
 of a logit, g sensitivities below the largest, add 2^-51 g. Together less than 2^-20 for e up to
-2^-22 D and g up to 2^28. How exact the scores are that we choose by is listed in docs/privacy.md.
+2^-22 D and g up to 2^28. How far our scores are off, in sensitivities, for n users:
+
+- a threshold or radius by tail counts: whole numbers less a public real number each, n 2^-51;
+- the median number of samples, bins of medians: halves of whole numbers, or whole ones, 0;
+- binomial hypotheses (ks, phs, sparse): whole numbers less targets rounded to powers of two, 0;
+- quantiles: multiples of 2^-24 less q n, over max(q, 1 - q), n 2^-50;
+- the bound of unbounded-histogram: sums of expected counts of n users at K thresholds, in
+  B = items K / 2^20 + 1 blocks, (K + B + 40) n 2^-52.
+
+All are within 2^-22 for up to 2^22 users; the last one for n (K + B + 40) up to 2^30.
 """
 
 

@@ -356,12 +356,12 @@ class CentralMean(CentralMeans):
     -----
     sqrt(d) 2 r z / n with r the last radius, z the noise multiplier of the last look; l2. All looks
     are averaged by inverse variance, and means are settled: shrunk by the rule of James and Stein,
-    and into the range. ``stderr`` holds the noise, what the clip takes from users near the radius
-    as a rule, and far users where a fifth of all could go unseen. Fewer than that may: "unseen"
-    says what they would make of the mean, and a warning where that is more than ``stderr``. Where
-    the radius would have to be so large that looks are not twice as good as one over the whole
-    range, it is that one. Where fewer answer than are planned, and that is public, steps are
-    planned anew for them.
+    and into the range. ``stderr`` covers the noise, usually what the clip takes from users near the
+    radius, and far users where a fifth of all could go unseen. Fewer may go unseen: "unseen" says
+    how far they would move the mean, and a warning where that is more than ``stderr``. Where the
+    radius would have to be so large that looks are not twice as good as one over the whole range,
+    it is that one. Where fewer answer than are planned, and that is public, steps are planned anew
+    for them.
 
     Examples
     --------

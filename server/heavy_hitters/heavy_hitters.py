@@ -101,20 +101,21 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     Error
     -----
     An item that a share f* of the users names is found with probability 95%: ``found_from`` in the
-    estimate, of order sqrt(log / n) / sinh(epsilon / 2), and more where fewer answer than planned.
-    With 95% probability no item of at most B bits that was missed is named by more than the share
-    ``missed_below``. Of users with at most D items, D times as many may hold it. An estimate below
-    ``threshold`` is taken for noise. A liar counts as 2 to 3 users at epsilon 1 to 8, (1 - q) / (p
-    - q) with the oracle's p and q, so that colluders who are a share f* / 2 plant an item. With
-    "named" items that are seldom found have counts too large: the same reports find and count.
+    estimate, of order sqrt(ln(k / alpha) / n) / sinh(epsilon / 2), k candidates, and more where
+    fewer answer than planned. With 95% probability no item of at most B bits that was missed is
+    named by more than the share ``missed_below``. Of users with at most D items, D times as many
+    may hold it. An estimate below ``threshold`` is taken for noise. A liar counts as 2 to 3 users
+    at epsilon 1 to 8, (1 - q) / (p - q) with the oracle's p and q, so that colluders who are a
+    share f* / 2 plant an item. With "named" the same reports find and count: items near the
+    threshold are counted too high.
 
     Notes
     -----
     g rounds of equal cohorts, two thirds of the users. The first asks for the first bits of the
     code, each other one for b more of codes that begin with one of the C prefixes of most reports;
     codes that end leave the search as candidates. The last third tell which candidate is theirs. It
-    stays if its reports reach what noise reaches for one of k with probability alpha / k. g is that
-    of the least f*. Prefix trees are [1]_'s; the split, the code, the threshold, the bound: own.
+    stays if its reports reach what noise reaches for one of k with probability alpha / k. g
+    minimizes f*. Prefix trees are [1]_'s; the split, the code, the threshold, the bound: own.
 
     References
     ----------

@@ -93,7 +93,7 @@ class UnboundedHistogram(TwoModes, UnboundedCounts, Central):
     ----------
     epsilon, delta : float
         Budget in all; ``epsilon = inf`` switches noise off (not private). delta > 0: a release
-        of unknown keys needs one, of the order of 1 / (2 n).
+        of unknown keys needs one, well below 1 / n.
     method : {"keys", "sample"}, optional
         "keys": which items appear, then their counts. "sample": the paper's one release. Default:
         "keys", but "sample" where ``clip``, another ``threshold`` or mode "paper" asks for it.

@@ -99,7 +99,9 @@ class Mean(TwoModes, InRange, FoldProtocol):
     constants. Users who differ by more than ``mean_scale`` it clips, without seeing it, and a user
     without samples counts as the middle of the interval that was voted for. "centred"
     has the error of one report over the interval that holds the users, which is best possible up to
-    constants where they differ; where they share a mean it errs some 1.2 times as much as "vote".
+    constants where they differ. Where they share a mean, its squared error is twice that of "vote"
+    for samples at the ends of the range, and a fifth of it where their standard deviation is an
+    eighth of the range and ``mean_scale`` does not say so (n = 20,000, T = 200, epsilon = 1).
     A small cluster far away passes unseen where few users vote for a radius: it may move the
     estimate by up to ``unseen``, two standard errors of the votes.
 

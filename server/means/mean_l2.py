@@ -88,8 +88,8 @@ class MeanL2(FoldMean):
     "centred": one stage has radius^2 / (g^2 n), some 1.6 d radius^2 coth^2(epsilon / 2) / n for
     small epsilon, whoever the users are; more stages have less where users are alike. Where their
     means differ much the radius stays, and the votes for it cost up to 8 % of the users a stage.
-    Users without samples report the middle: of one stage, which has no votes that see them, the
-    estimate is so much shorter as they are many, which no number states.
+    Users without samples report the middle. One stage has no votes that show them: it shrinks the
+    estimate by their share, and no released number says so.
     Squared l2 error of an estimate: d stderr^2, of which ``clipping`` is what shortening those
     outside the last radius adds, where the votes see it. A small cluster far away passes unseen
     where voters are few: it may move the estimate by up to ``unseen``, two standard errors of the

@@ -113,8 +113,8 @@ class SparseMean(FoldMean):
     Error
     -----
     Vectors: that of "mean-l2" in the s coordinates that were found (while in doubt up to 2 s), by
-    half to nine tenths of the users; and the squares of those that were not. They erred less than
-    both of the paper's procedures in twelve settings out of twelve (d 20 to 1000, s 1 to 20, n
+    half to nine tenths of the users; and the squares of those that were not. Vectors erred less
+    than both of the paper's procedures in twelve settings out of twelve (d 20 to 1000, s 1 to 20, n
     2,000 to 50,000, T 1 to 200, epsilon .5 to 4).
     Selection: of order s log(d) / T + s^2 log(.) / (n T epsilon^2) + e^{-c n epsilon^2 / s}, with
     d in logarithms only; it needs about s log(d) / epsilon^2 users. Thresholding: s d log(.) /

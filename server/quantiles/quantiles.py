@@ -96,7 +96,8 @@ class Quantiles(QuantileTarget):
     -----
     The largest rank error of the J quantiles: how far q lies from the ranks that the value holds
     among the users, as a share of them. Without noise at most the share of the users in one bin.
-    em: of order J / (n epsilon), or sqrt(J / rho) / n; tree: ln(K) / (n epsilon) about, whatever J.
+    em: of order J / (n epsilon), or sqrt(J / rho) / n; tree: every rank is off by some
+    ln(K) / (n epsilon), and the largest of J by more, five times for J = 31.
     Too few users for either are not asked.
     """
 
