@@ -278,6 +278,10 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
             warnings=found.warnings,
         )
 
+    @property
+    def empty_record(self) -> str:
+        return "the middle of its interval" if self.uses_folds else ""
+
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
         """Count the users without items in the domain. NOT PRIVATE."""
         return {"users without items in the domain": int(facts["empty"][0])}

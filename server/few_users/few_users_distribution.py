@@ -9,6 +9,7 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -58,7 +59,8 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
 
     Error
     -----
-    In l1 at most sqrt(d) times the l2 error of the mean before the projection.
+    In l1 at most sqrt(d) times the l2 error of the mean before the projection. Users without items
+    in the domain count as 0, which draws the estimate towards even shares.
     """
 
     name: ClassVar[str] = "few-users-distribution"
@@ -113,6 +115,10 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
         if not holding(facts):
             raise PopulationError("no user has an item of the domain; there is no distribution")
         return super().truth_of(facts)
+
+    def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
+        """Count the users without items in the domain. NOT PRIVATE."""
+        return {"users without items in the domain": float(facts["empty"][0])}
 
     @classmethod
     def example(cls) -> Self:

@@ -180,6 +180,10 @@ class FewUsers(TwoModes, Central, PlannedUsers):
             )
         return ""
 
+    @property
+    def empty_record(self) -> str:
+        return "the origin" if self.guarantee.private else ""
+
     def bound(self) -> float:
         """Bound the l2 distance from the common mean, where users differ as the radius says."""
         error = self.plan.error
@@ -359,10 +363,6 @@ class FewUsersMean(MeanTarget, FewUsers):
         return tuple(
             central_mean_bounds(self.guarantee, n, r, L2, 1, "users' means within the radius")
         )
-
-    @property
-    def empty_record(self) -> str:
-        return "the origin" if self.guarantee.private else ""
 
     def own_means(self, users: Users) -> Array:
         """Average each user's samples: (n, d); NaN without a finite mean. NOT PRIVATE."""

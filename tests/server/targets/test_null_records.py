@@ -22,7 +22,9 @@ from fedhist.protocols import (
     CentralDensity,
     CentralMean,
     Distribution,
+    FewUsersDistribution,
     FrequencyOracle,
+    LocalDistribution,
     Mean,
     MeanLinf,
     NaiveMean,
@@ -125,9 +127,28 @@ def test_what_draws_an_estimate_is_said(protocol: fh.Protocol) -> None:
     users = reals(getattr(protocol, "dimension", 1))
     off, stderr = biases(protocol, users)
     assert (off < -6 * stderr).all()
+    _check_note(protocol, users)
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        FewUsersDistribution(epsilon=2.0, n_users=N, domain=DOMAIN, samples_per_user=T),
+        LocalDistribution(DOMAIN, 4.0, n_users=N, samples_per_user=T, method="folds"),
+    ],
+    ids=lambda p: p.name,
+)
+def test_what_draws_a_distribution_is_said(protocol: fh.Protocol) -> None:
+    """The largest share towards less, from .7."""
+    off, stderr = biases(protocol, items())
+    assert off[0] < -6 * stderr[0]
+    _check_note(protocol, items())
+
+
+def _check_note(protocol: fh.Protocol, users: fh.Users) -> None:
     finished = SimpleNamespace(prepared=SimpleNamespace(
         protocol=protocol, known=measured(protocol, users)
     ))  # fmt: skip
     (note,) = _diagnostics(finished)  # type: ignore[arg-type]
     assert "4,000" in note
-    assert protocol.empty_record in note
+    assert f"each counted as {protocol.empty_record}" in note
