@@ -16,6 +16,11 @@ OTHERS = [
     *sorted((ROOT / "docs").glob("*/*.md")),
 ]
 
+QUICK = ("histogram", "quantiles")
+GALLERY = [
+    pytest.param(e, id=e.stem, marks=() if e.stem in QUICK else pytest.mark.slow) for e in EXAMPLES
+]
+
 
 @pytest.fixture(autouse=True)
 def own_protocols_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +44,7 @@ def test_other_numbers_are_noticed(page: Path) -> None:
         assert not re.search(r"\d", shown) or not same(shown, re.sub(r"\d", "7", shown))
 
 
-@pytest.mark.parametrize("script", EXAMPLES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("script", GALLERY)
 def test_an_example_draws_its_picture(script: Path, tmp_path: Path) -> None:
     assert len(script.read_text(encoding="utf-8").splitlines()) <= 40
     run_example(script, tmp_path / "a.png")

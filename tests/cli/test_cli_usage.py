@@ -84,13 +84,6 @@ def test_wrong_usage_is_explained(fedhist: Command, command: str, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_command_is_answered_once(fedhist: Command) -> None:
-    answer = fedhist("decid")
-    assert answer.status == 2
-    assert answer.err.count("Did you mean") == 1
-    assert "decide" in answer.err
-
-
 @pytest.mark.parametrize(("text", "status"), [("x = 1\n", 2), ("import sys\nsys.exit(0)\n", 1)])
 def test_a_plugin_that_registers_nothing_or_ends_python(
     fedhist: Command, tmp_path: Path, text: str, status: int

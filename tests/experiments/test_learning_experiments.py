@@ -57,18 +57,6 @@ def test_needed_is_the_least_number(mechanism: str) -> None:
     assert not enough(n - 1)
 
 
-def test_crossings_are_the_last_ones() -> None:
-    """Of noisy curves; NaN where there is none, or nothing was measured."""
-    at, one = (1, 2, 4, 8), np.ones(4)
-    assert complexity.crossing(at, np.array([2, 0.5, 2, 0.5]), one) == pytest.approx(math.sqrt(32))
-    assert math.isnan(complexity.crossing(at, 2 * one, one))
-    assert math.isnan(complexity.crossing(at, one / 2, one))
-    assert math.isnan(complexity.crossing(at, np.full(4, np.nan), one))
-    # a missing point is bridged
-    bridged = complexity.crossing((1, 2, 4), np.array([4.0, np.nan, 0.25]), np.ones(3))
-    assert bridged == pytest.approx(2.0)
-
-
 # -- few users -----------------------------------------------------------------------------------
 
 

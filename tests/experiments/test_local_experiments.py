@@ -6,33 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
-from clients.means.queries import HashedVotes
 from simulations.experiments import asked_users as asked
 from simulations.experiments import density_error as density
 from simulations.experiments import rate_tables as tables
 
 # -- users whose records are drawn when they are asked -------------------------------------------
-
-
-def test_votes_have_the_law_of_whole_records() -> None:
-    """Votes per null coordinate: Bin(n, P(|mean| >= threshold)); 64 of them, z < 5 (4e-5)."""
-    n, T, theta = 4000, 20, np.zeros(65)
-    theta[7] = 0.5
-    query = HashedVotes(65, 1.0, 0.4, 65, 1.0)
-    users = asked.SparseCoins(n, T, theta).draw(
-        query, np.arange(n, dtype=np.uint64), np.random.default_rng(2)
-    )
-    _, columns = query.votes(users)
-    votes = np.bincount(columns, minlength=65)
-    ups = np.arange(T + 1)
-    far = np.abs(2 * ups / T - 1) >= 0.4
-    for p, j in ((0.5, np.delete(np.arange(65), 7)), (0.75, np.array([7]))):
-        share = float(binom.pmf(ups[far], T, p).sum())
-        z = (votes[j] - n * share) / math.sqrt(n * share * (1 - share))
-        assert np.abs(z).max() < 5
-    assert np.isin(users.reals.values[:, 7] * T + T, 2 * ups).all()
 
 
 # -- sparse means ---------------------------------------------------------------------------------

@@ -6,11 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binom, chisquare
 from small_requests import result_of, small
 
 from fedhist.protocols import Mean
-from simulations.experiments import local_populations as populations
 from simulations.experiments import local_runs as runs
 from simulations.experiments.experiment import Findings
 from simulations.experiments.phase_transition import Phases
@@ -18,27 +16,7 @@ from simulations.experiments.phase_transition import Phases
 # -- populations ---------------------------------------------------------------------------------
 
 
-def test_one_sample_has_the_law_of_the_mean_of_many() -> None:
-    """Means of T = 6 coins at theta = 0.4 against binomial probabilities: 20,000 users.
-
-    Chi-squared with 6 degrees of freedom; a false alarm has probability 1e-6.
-    """
-    x = populations.coin_means(20_000, 6, 0.4, np.random.default_rng(1)).reals.values[:, 0]
-    ups = np.rint((x + 1) * 3).astype(int)
-    np.testing.assert_allclose(x, 2 * ups / 6 - 1, atol=1e-15)
-    expected = 20_000 * binom.pmf(np.arange(7), 6, 0.7)
-    assert chisquare(np.bincount(ups, minlength=7), expected).pvalue > 1e-6
-
-
 # -- runs ----------------------------------------------------------------------------------------
-
-
-def test_lines_are_least_squares() -> None:
-    """Against polyfit, whose weights are reciprocal standard errors."""
-    rng = np.random.default_rng(8)
-    x, y, s = rng.normal(size=7), rng.normal(size=7), rng.uniform(0.5, 2, 7)
-    (slope, level), covariance = np.polyfit(x, y, 1, w=1 / s, cov="unscaled")
-    assert runs.line_through(x, y, s) == pytest.approx((level, slope, covariance[0, 0] ** 0.5))
 
 
 # -- the arithmetic of the checks ------------------------------------------------------------------

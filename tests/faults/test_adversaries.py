@@ -20,6 +20,7 @@ from simulations.adversaries import read_adversaries
 from simulations.adversaries.table import assign
 from simulations.runs.booked_run import run_job
 from simulations.runs.config import Config, load_config, prepare
+from simulations.runs.options import Options
 from tests.faults.attacks import (
     CASES,
     assert_same,
@@ -138,6 +139,17 @@ def test_a_lying_node_is_dropped_whole() -> None:
 def test_bad_tables_are_refused(table: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_adversaries([table])
+
+
+def test_options_that_do_not_go_together() -> None:
+    table = (Adversary("dropout", 0.1),)
+    for bad in (
+        {"clients": "aggregate", "adversaries": table},
+        {"noise": "secure", "adversaries": table},
+        {"on_bad_reply": "ignore"},
+    ):
+        with pytest.raises(ValueError, match=r"on_bad_reply|adversaries"):
+            Options(**bad)  # type: ignore[arg-type]
 
 
 def test_a_configured_run_reports_what_was_done(tmp_path: Path) -> None:

@@ -23,11 +23,9 @@ except fedhist.FedhistError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.ray
-@pytest.mark.parametrize(
-    ("cpus", "said"),
-    [pytest.param(0, "with 0 CPUs and none is free", marks=pytest.mark.slow), (1, "ok")],
-)
+@pytest.mark.parametrize(("cpus", "said"), [(0, "with 0 CPUs and none is free"), (1, "ok")])
 def test_a_ray_without_a_free_cpu_is_refused(tmp_path: Path, cpus: int, said: str) -> None:
     """And workers find fedhist's packages beside somebody's file ``simulations.py``."""
     (tmp_path / "simulations.py").write_text("")

@@ -55,21 +55,6 @@ def test_a_key_is_of_what_the_loss_depends_on(other: Cell, same: bool) -> None:
     assert (other.key == cell().key) is same
 
 
-@pytest.mark.parametrize(
-    ("tables", "message"),
-    [
-        (({}, ZIPF, {"seed": 1}), "'name'"),
-        ((HISTOGRAM, {}, {"seed": 1}), "'kind'"),
-        ((HISTOGRAM, ZIPF, {}), "run.seed"),
-        ((HISTOGRAM, ZIPF, {"seed": -1}), "-1"),
-        ((HISTOGRAM, ZIPF, {"seed": 1, "node": 1}), "'node'"),
-    ],
-)
-def test_cells_that_are_none(tables: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Cell(*tables)
-
-
 def test_a_file_that_changes_under_a_study(tmp_path: Path) -> None:
     """A record under the old contents' key would be taken for theirs by the next sweep."""
     path = tmp_path / "a.csv"

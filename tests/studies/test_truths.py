@@ -81,6 +81,16 @@ def test_measures_of_items_by_hand() -> None:
     assert item_measures(np.arange(200.0), np.roll(np.arange(200.0), 10))["recall of many"] == 0.8
 
 
+def test_recall_does_not_look_at_the_order_of_the_domain() -> None:
+    """An estimate of zeros finds what chance finds, though domains come by frequency."""
+    truth = np.arange(20.0)[::-1]
+    assert item_measures(np.zeros(20), truth)["recall"] == pytest.approx(0.5)
+    value = np.zeros(20)
+    value[[3, 15]] = 7.0, 7.0  # one of the ten largest; chance adds 9 of 18, of which 9 are so
+    assert item_measures(value, truth)["recall"] == pytest.approx((1 + 8 * 9 / 18) / 10)
+    assert item_measures(np.full(20, np.nan), truth)["recall"] == pytest.approx(0.5)
+
+
 def test_a_sweep_takes_the_adjacency_of_comparisons() -> None:
     """Only where nothing is said, and where the protocol's own is another."""
     people = {"kind": "zipf", "n_users": 200, "d": 5, "mean_items": 3, "seed": 1}
