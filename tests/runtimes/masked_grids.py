@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
@@ -9,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
@@ -21,7 +24,7 @@ from fedhist.flower.host import NodeSetup
 from fedhist.flower.masked_wire import decode_told, vector_of
 from fedhist.flower.wire import ARRAYS, HEAD, kind_of, pack_array, unpack_array
 from fedhist.model.aggregated import Aggregated
-from fedhist.model.codec import query_digest
+from fedhist.model.codec import array_from_json, query_digest
 from server.intake import Intake
 from server.noise import noise_source
 from server.session.journal import Journal
@@ -98,6 +101,29 @@ class FolderGrid(FaultyGrid):
         index = self.index_of(message)
         node = Node(NodeSetup(self._users[index], index, None, self._owners[index]))
         return Message(node.answer(message.content, self.store(index)), reply_to=message)
+
+    def kept_words(self, index: int) -> Array:
+        """Return the noisy words that a node has drawn and keeps."""
+        (file,) = (self.folder / f"guard-{index}").glob("reply-*.json")
+        arrays = json.loads(file.read_text())["arrays"]
+        return np.concatenate([array_from_json(arrays[k]).ravel() for k in sorted(arrays)])
+
+    def total_of_kept(self, present: Sequence[int]) -> Array:
+        """Add up what some nodes keep, as the signed numbers that the sum holds."""
+        words = [self.kept_words(i) for i in present]
+        total = np.sum(words, axis=0, dtype=words[0].dtype)
+        return total.view(f"i{total.itemsize}").astype(np.int64)
+
+    def attempt_file(self, index: int) -> Path:
+        """Return the file of a node's only attempt."""
+        (file,) = (self.folder / f"guard-{index}").glob("secagg-*.json")
+        return file
+
+    def attempt(self, index: int) -> dict[str, Any]:
+        """Return what that file holds."""
+        state = b64decode(json.loads(self.attempt_file(index).read_text())["state"])
+        held: dict[str, Any] = msgspec.msgpack.decode(state, strict=False)
+        return held
 
 
 def start(

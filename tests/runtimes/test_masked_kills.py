@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 from masked_grids import FolderGrid, Killed, start, total_of
 
 from fedhist import Users
 from fedhist.base import files
-from fedhist.model.codec import array_from_json
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import BoundedHistogram
 
@@ -52,17 +48,9 @@ def grid_of(folder: Path) -> FolderGrid:
     return FolderGrid(NODES, folder / "nodes", [OWNER] * N)
 
 
-def words_of(folder: Path, i: int) -> np.ndarray:
-    """Return what node i has drawn, and keeps."""
-    (file,) = (folder / "nodes" / f"guard-{i}").glob("reply-*.json")
-    arrays = json.loads(file.read_text())["arrays"]
-    return np.concatenate([array_from_json(arrays[k]).ravel() for k in sorted(arrays)])
-
-
 def answer_of(folder: Path, i: int) -> tuple[bytes, list[int]]:
     """Return what node i has unmasked: its shares, and for which nodes."""
-    (file,) = (folder / "nodes" / f"guard-{i}").glob("secagg-*.json")
-    state = msgspec.msgpack.decode(b64decode(json.loads(file.read_text())["state"]), strict=False)
+    state = grid_of(folder).attempt(i)
     return state["answer"], state["unmasked"]
 
 
@@ -71,9 +59,8 @@ def run_to_the_end(folder: Path) -> list[int]:
     session, _ = start(grid_of(folder), PROTOCOL, folder / "journal")
     (line,) = session.journal.lines("masked", 0)
     present: list[int] = line["nodes"]
-    total = np.sum([words_of(folder, i) for i in present], axis=0, dtype=np.uint32)
-    signed = total.view(f"i{total.itemsize}").astype(np.int64)
-    np.testing.assert_array_equal(total_of(session), signed)
+    kept = grid_of(folder).total_of_kept(present)
+    np.testing.assert_array_equal(total_of(session), kept)
     for i in range(N):
         store = grid_of(folder).store(i)
         assert [a.epsilon for a in store.answered()] == [1.0]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -31,7 +28,6 @@ from fedhist.base.chained_log import ChainedLog
 from fedhist.base.errors import MissingReplies, PopulationError
 from fedhist.flower.masked_wire import encode_asks
 from fedhist.flower.wire import decode_answer, encode_question
-from fedhist.model.codec import array_from_json
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.protocols import UserLevelErm
 from fedhist.secagg.messages import seal
@@ -43,28 +39,6 @@ OWNER = {"trust": "aggregate", "epsilon": 1.0, "adjacency": "zero-out-user"}
 @pytest.fixture
 def grid(tmp_path: Path) -> FolderGrid:
     return FolderGrid(NODES, tmp_path / "nodes", [OWNER] * N)
-
-
-def kept_words(grid: FolderGrid, index: int) -> np.ndarray:
-    """Return the noisy words that a node has drawn and keeps."""
-    (file,) = (grid.folder / f"guard-{index}").glob("reply-*.json")
-    arrays = json.loads(file.read_text())["arrays"]
-    return np.concatenate([array_from_json(arrays[k]).ravel() for k in sorted(arrays)])
-
-
-def expected(grid: FolderGrid, present: list[int]) -> np.ndarray:
-    words = [kept_words(grid, i) for i in present]
-    total = words[0].copy()
-    for w in words[1:]:
-        total += w
-    return total.view(f"i{total.itemsize}").astype(np.int64)
-
-
-def state_of(file: Path) -> dict[str, Any]:
-    """Return what an attempt's file holds."""
-    state = b64decode(json.loads(file.read_text())["state"])
-    found: dict[str, Any] = msgspec.msgpack.decode(state, strict=False)
-    return found
 
 
 def unmask_of(grid: FolderGrid, present: Iterable[int], node: int = 0) -> Message:
@@ -81,16 +55,16 @@ def test_numbers_are_drawn_once_and_charged_once(grid: FolderGrid, tmp_path: Pat
     grid.unseen = {"masked": {1, 2, 3}}
     with pytest.raises(MissingReplies):
         start(grid, PROTOCOL, tmp_path / "run")
-    drawn = [kept_words(grid, i) for i in range(N)]
+    drawn = [grid.kept_words(i) for i in range(N)]
     first = masked_vectors(grid)
     grid.unseen = {}
     session, _ = start(grid, PROTOCOL, tmp_path / "run")
     for i in range(N):
-        np.testing.assert_array_equal(kept_words(grid, i), drawn[i])
+        np.testing.assert_array_equal(grid.kept_words(i), drawn[i])
         assert [a.epsilon for a in grid.store(i).answered()] == [1.0]
     again = masked_vectors(grid)[len(first) :]
     assert (first[0] != again[0]).all()  # node 0's, under the masks of two sessions
-    np.testing.assert_array_equal(total_of(session), expected(grid, list(range(N))))
+    np.testing.assert_array_equal(total_of(session), grid.total_of_kept(range(N)))
 
 
 @pytest.mark.parametrize("name", ROUNDS)
@@ -102,7 +76,7 @@ def test_a_node_killed_after_a_round(grid: FolderGrid, tmp_path: Path, name: str
         start(grid, PROTOCOL, tmp_path / "run")
     grid.kill_after, grid.unseen = "", {}
     session, _ = start(grid, PROTOCOL, tmp_path / "run")
-    np.testing.assert_array_equal(total_of(session), expected(grid, list(range(N))))
+    np.testing.assert_array_equal(total_of(session), grid.total_of_kept(range(N)))
     assert all(len(grid.store(i).answered()) == 1 for i in range(N))
 
 
@@ -110,13 +84,13 @@ def test_secrets_are_private_and_gone_after_unmasking(grid: FolderGrid) -> None:
     grid.kill_before = "unmask"
     with pytest.raises(Killed):
         start(grid, PROTOCOL)
-    (file,) = (grid.folder / "guard-0").glob("secagg-*.json")
+    file = grid.attempt_file(0)
     assert file.stat().st_mode & 0o777 == 0o600
-    before = state_of(file)
+    before = grid.attempt(0)
     assert len(before["held"]) == N
     grid.kill_before = ""
     start(grid, PROTOCOL)
-    after = state_of(file)
+    after = grid.attempt(0)
     assert after["unmasked"] == list(range(N))
     assert not any(after[name] for name in ("r", "b", "enc", "own_share", "keys", "held"))
     assert [f.suffix for f in (grid.folder / "guard-0").glob("secagg-*")] == [".json"]
@@ -127,8 +101,7 @@ def test_secrets_are_private_and_gone_after_unmasking(grid: FolderGrid) -> None:
 def test_unmasking_is_remembered_whatever_is_deleted(grid: FolderGrid, tmp_path: Path) -> None:
     start(grid, PROTOCOL, tmp_path / "run")
     for i in range(N):
-        (file,) = (grid.folder / f"guard-{i}").glob("secagg-*.json")
-        file.unlink()
+        grid.attempt_file(i).unlink()
     with pytest.raises(MissingReplies, match="has unmasked its answer to this query, and does so"):
         start(grid, PROTOCOL)
     log = grid.folder / "guard-0" / "answered.jsonl"
@@ -144,7 +117,7 @@ def test_a_node_killed_between_its_answer_and_the_note_of_it(
     grid.kill_before = "unmask"
     with pytest.raises(Killed):
         start(grid, PROTOCOL)
-    (file,) = (grid.folder / "guard-0").glob("secagg-*.json")
+    file = grid.attempt_file(0)
     digest = file.stem.removeprefix("secagg-")
     grid.kill_before = ""
     message = unmask_of(grid, range(N))
@@ -164,7 +137,7 @@ def test_an_attempt_put_back_from_before_unmasks_nothing(grid: FolderGrid) -> No
     grid.kill_before = "unmask"
     with pytest.raises(Killed):
         start(grid, PROTOCOL)
-    (file,) = (grid.folder / "guard-0").glob("secagg-*.json")
+    file = grid.attempt_file(0)
     digest, before = file.stem.removeprefix("secagg-"), file.read_bytes()
     grid.kill_before = ""
     start(grid, PROTOCOL)
@@ -256,7 +229,7 @@ def test_peers_sign_and_strangers_do_not_count(tmp_path: Path) -> None:
     owners = pem(tmp_path, N)
     grid = FolderGrid(NODES, tmp_path / "known", owners)
     session, _ = start(grid, PROTOCOL)
-    np.testing.assert_array_equal(total_of(session), expected(grid, list(range(N))))
+    np.testing.assert_array_equal(total_of(session), grid.total_of_kept(range(N)))
     stranger = [*owners[:-1], {**owners[-1], "secagg-key": owners[0]["secagg-key"]}]
     for odd, words in (
         (stranger, "nodes 0 and 11 are signed for by one owner"),
