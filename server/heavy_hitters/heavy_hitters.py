@@ -106,8 +106,7 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     named by more than the share ``missed_below``. Of users with at most D items, D times as many
     may hold it. An estimate below ``threshold`` is taken for noise. A liar counts as 2 to 3 users
     at epsilon 1 to 8, (1 - q) / (p - q) with the oracle's p and q, so that colluders who are a
-    share f* / 2 plant an item. With "named" the same reports find and count: items near the
-    threshold are counted too high.
+    share f* / 2 plant an item. With "named" items near the threshold are counted too high.
 
     Notes
     -----
