@@ -16,18 +16,15 @@ from clients.central_means.queries import (
 )
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report, Summary
-from fedhist.model.truths import Truth
-from fedhist.privacy.aggregation import Aggregation
-from fedhist.privacy.guarantee import Adjacency, zcdp_rho
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols import BoxMean, CentralMean
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.streams import SeededStreams
-from tests.running import Recorder, drive, one_sample, run
+from tests.running import one_sample, run
 
 LINE: dict[str, Any] = {"epsilon": 1.0, "low": -1.0, "high": 1.0, "delta": 0.0}
 WIDE: dict[str, Any] = {"epsilon": 1.0, "n_users": 1000, "low": -100.0, "high": 100.0}
-EVERY = (BoxMean, CentralMean)
 
 
 def some(n: int, mean: float = 0.3, spread: float = 0.1, d: int = 1, seed: int = 1) -> Users:
@@ -133,37 +130,6 @@ def test_a_bin_that_there_is_not_is_refused() -> None:
         MeanBins(np.zeros(2), 1.0, 3, signed=True)
 
 
-# -- privacy ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("cls", EVERY)
-def test_nobody_and_somebody_without_samples_look_alike(cls: Any) -> None:
-    """Where n is hidden: none at all are no users fewer than one with an empty record."""
-    protocol = cls(**LINE, n_users=4000, adjacency="add-remove-user")
-    ended = [run(protocol, one_sample(np.full((n, 1), np.nan))).estimate for n in (0, 1)]
-    assert ended[0].status == "ok"
-    assert ended[0].value.tolist() == ended[1].value.tolist()
-    assert ended[0].public == ended[1].public
-
-
-@pytest.mark.parametrize(("n", "d"), [(300, 1), (2000, 1), (2000, 16)])
-def test_all_steps_together_spend_the_budget(n: int, d: int) -> None:
-    """Two looks, medians, three looks."""
-    protocol = CentralMean(epsilon=1.0, n_users=n, box=1.0, dimension=d)
-    spent = run(protocol, some(n, d=d)).estimate.ledger.spent()
-    assert 0.95 <= spent.epsilon <= 1.0 + 1e-9
-    assert spent.delta <= 1e-6 * (1 + 1e-9)
-
-
-def test_looks_that_share_a_budget_have_noise_for_two_radii() -> None:
-    """Of rho 8 and 5 percent are for the drawn radii."""
-    recorder, protocol = Recorder(), CentralMean(epsilon=1.0, n_users=2000, box=1.0, dimension=16)
-    drive(protocol.rounds(recorder), some(2000, d=16))  # type: ignore[arg-type]
-    looks = [how for name, _, how in recorder.calls if name == "gaussian_zcdp"]
-    assert [how["l2_sensitivity"] for how in looks] == pytest.approx([2 * STEPS] * 3)
-    assert sum(how["rho"] for how in looks) == pytest.approx(0.87 * zcdp_rho(1.0, 1e-6))
-
-
 # -- steps from public numbers ---------------------------------------------------------------------
 
 
@@ -204,19 +170,6 @@ def test_steps_are_planned_for_those_who_answer(adjacency: str) -> None:
     assert run(protocol, some(1000)).estimate.public["radius"] < 10
 
 
-def test_medians_among_a_noisy_number_that_is_too_small_are_told_of() -> None:
-    """100 users with noise of standard deviation 14 or so, where 500 are needed: none in 10^5."""
-    protocol = CentralMean(**WIDE | {"n_users": 2000, "adjacency": "add-remove-user"})
-    for n, told in ((100, True), (2000, False)):
-        why = run(protocol, some(n)).estimate.warnings
-        assert any("median" in words for words in why) == told
-
-
-def test_noise_beyond_half_of_the_range_is_told() -> None:
-    assert run(BoxMean(n_users=2, **LINE), some(2)).estimate.warnings
-    assert not run(BoxMean(n_users=100, **LINE), some(100)).estimate.warnings
-
-
 def test_noise_longer_than_the_mean_costs_no_more_than_the_middle() -> None:
     """Where plain noise has the mean square 250, and the middle is off by 9 in square.
 
@@ -249,29 +202,7 @@ def test_an_interval_ends_with_the_range() -> None:
     assert protocol.around(np.array([0.1]), 0.3).radius == pytest.approx(0.3)
 
 
-def test_the_wrong_range_shows_in_the_prediction() -> None:
-    wrong = BoxMean(epsilon=8.0, n_users=400, low=-0.5, high=0.5, delta=0.0)
-    assert wrong.error(some(400, mean=0.9, spread=0.01)).expected == pytest.approx(0.16, rel=0.05)
-
-
 # -- truths ----------------------------------------------------------------------------------------
-
-
-def test_sizes_that_go_with_the_mean_separate_the_average_of_users_from_the_pooled_mean() -> None:
-    """Half of the users have one sample at 0, half have nine at 0.5: .25, and pooled .45."""
-    n = 2000
-    sizes = np.where(np.arange(n) % 2, 9, 1)
-    values = np.repeat(np.where(np.arange(n) % 2, 0.5, 0.0), sizes)
-    users = Users.from_samples(
-        np.arange(n), np.concatenate([[0], np.cumsum(sizes)]), values, unusable=True
-    )
-    given = {**LINE, "epsilon": 8.0, "n_users": n}
-    for cls in EVERY:
-        protocol = cls(**given)
-        found = run(protocol, users).estimate
-        assert found.value is not None
-        assert found.value[0] == pytest.approx(0.25, abs=0.01)  # noise of .00018, and a clip
-        assert protocol.estimates is Truth.AVERAGE_OF_USERS
 
 
 def test_users_without_samples_count_as_the_middle_where_their_number_is_not_released() -> None:
@@ -288,17 +219,6 @@ def test_ranges_that_no_query_takes_are_refused_before_anything_is_spent() -> No
             CentralMean(n_users=2000, **{**LINE, **wide})
     edge = CentralMean(n_users=2000, **{**LINE, "low": -1e102, "high": 1e102})
     assert run(edge, some(2000)).estimate.status == "ok"
-
-
-def test_without_noise_users_without_samples_are_left_out_and_predicted_so() -> None:
-    """The nodes' one sum does count them as the middle: (.3 / 2)^2."""
-    given = {"epsilon": math.inf, "n_users": 4000, "low": -1.0, "high": 1.0}
-    users = one_sample(np.where(np.arange(4000) % 2, 0.3, np.nan)[:, None])
-    summed = BoxMean(**given, discrete=True, trust=Aggregation(20))
-    for protocol, error in ((BoxMean(**given), 0.0), (CentralMean(**given), 0.0), (summed, 0.0225)):
-        found = np.ravel(run(protocol, users, nodes=20).estimate.value)[0]
-        assert (found - 0.3) ** 2 == pytest.approx(error, abs=1e-6)
-        assert protocol.error(users).expected == pytest.approx(error, abs=1e-6)
 
 
 # -- predictions and stated errors -----------------------------------------------------------------

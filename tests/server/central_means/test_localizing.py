@@ -35,12 +35,6 @@ def law(inside: Integers, choice: RadiusChoice = CHOICE) -> Floats:
     return np.asarray(weight / weight.sum())
 
 
-def test_radii_halve_in_two_steps_and_end_at_the_largest() -> None:
-    assert CHOICE.radii[-1] == 1.0
-    assert CHOICE.radii[0] >= 0.2
-    assert CHOICE.radii[1:] / CHOICE.radii[:-1] == pytest.approx(math.sqrt(2))
-
-
 def test_epsilon_suffices_for_every_neighbour_and_less_does_not() -> None:
     """Every count of up to 9 users in K bins, one added, removed or moved: all log-ratios."""
     worst = 0.0
@@ -150,11 +144,3 @@ def test_looks_that_cannot_be_twice_as_good_are_not_made() -> None:
     assert planned(100, 1, 1e-6) is None
     assert planned(200, 1, 1e-6) is not None
     assert planned(20, 40, 1e-6) is None
-
-
-def test_a_median_waits_for_users_enough() -> None:
-    for n, median in ((300, False), (340, False), (360, True), (10_000, True)):
-        plan = planned(n, 1, 0.0)
-        assert (plan.median_epsilon > 0) == median
-    several = planned(10_000, 2, 0.0)
-    assert not several.median_epsilon

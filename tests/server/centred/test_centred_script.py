@@ -13,7 +13,7 @@ import pytest
 from clients.centred.queries import RadiusVotes, RankReports
 from clients.records.functionals import BallMean
 from fedhist.users.batch import Users
-from server.centred.script import Opening, centred_mean
+from server.centred.script import centred_mean
 from server.centred.stages import plan_centred
 from tests.running import one_sample
 
@@ -59,18 +59,6 @@ def test_every_user_is_in_one_stage_or_vote() -> None:
     assert all(b <= a for a, b in pairwise(radii))
 
 
-def test_one_stage_is_one_report_of_everybody() -> None:
-    plan = plan_centred(500, 1.0, 1.0, 1.0, 4)
-    users = one_sample(np.tile([0.1, 0.2, 0.3, 0.4], (500, 1)))
-    estimate, asked = drive(centred_mean(BallMean(4, 1.0), plan, epsilon=1.0, salt=3), users, 0)
-    assert len(asked) == 1
-    assert asked[0].cohort is None
-    assert (asked[0].radius, estimate.n_report, estimate.clipping) == (1.0, 500, 0.0)
-    assert estimate.variance == pytest.approx(plan.v / 500)
-    assert estimate.stderr == pytest.approx(math.sqrt(plan.v / 500 / 4))
-    assert estimate.warnings == ()
-
-
 def test_rounds_without_users() -> None:
     """Cohorts are a hash: with a few users any round may find nobody."""
     plan = plan_centred(20_000, 0.1, 1.0, 2.0, 4)
@@ -88,45 +76,6 @@ def test_rounds_without_users() -> None:
                 assert 0 < found.variance < math.inf
             else:
                 assert found.status == "failed"
-
-
-def test_another_opening() -> None:
-    """The first users answer something else, with its variance; the centre goes on from there."""
-    part, n = BallMean(2, 1.0), 4000
-    plan = plan_centred(n, 0.05, 1.0, 1.0, 2, 0.001)
-    plain = plan_centred(n, 0.05, 1.0, 1.0, 2)
-    found = np.array([0.3, 0.4])
-
-    def ask(cohort: Any) -> RankReports:
-        return RankReports(part, np.zeros(2), 1.0, 1.0, cohort)
-
-    for chosen in (plan, plain):
-        script = centred_mean(
-            part, chosen, epsilon=1.0, salt=1, opening=Opening(ask, lambda summary: found)
-        )
-        estimate, asked = drive(script, one_sample(np.tile(found, (n, 1))), 0)
-        if chosen is plain:
-            assert asked[1].centre == pytest.approx(found)
-        else:
-            assert chosen.n_stages == 1
-            assert estimate.value == pytest.approx(found)
-            assert estimate.variance == pytest.approx(0.001 / n)
-
-
-def test_users_who_differ_are_told_of() -> None:
-    """Two clusters far apart: the radius stays, and the error is that of one report or so."""
-    n, d, rng = 20_000, 8, np.random.default_rng(1)
-    plan = plan_centred(n, 0.03, 1.0, 2.0, d)
-    x = np.where(rng.random(n) < 0.5, 0.8, -0.8)[:, None] * np.eye(d)[0]
-    squares = []
-    for seed in range(6):
-        script = centred_mean(BallMean(d, 1.0), plan, epsilon=2.0, salt=seed, project=in_ball)
-        estimate, _ = drive(script, one_sample(x), seed)
-        squares.append(float(np.square(estimate.value - x.mean(axis=0)).sum()))
-        assert estimate.warnings
-        assert estimate.radius >= 0.8
-    # six runs of eight coordinates: 1.9 is beyond 4 standard errors sqrt(2 / 48)
-    assert np.mean(squares) < 1.9 * plan.v / n
 
 
 def test_users_who_fill_the_ball_are_asked_around_its_middle() -> None:

@@ -183,24 +183,6 @@ def test_level_keeps_out_of_the_empty_tail():
 # -- edges -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("norm", [1, 2])
-@pytest.mark.parametrize("records", [np.zeros((0, 2)), np.zeros((9, 2)), np.ones((9, 2)) * [1, 0]])
-def test_nobody_above_the_lower_end(norm, records):
-    """No users, empty users, norms of exactly c_min: S = 0 everywhere."""
-    public = task(norm=norm)
-    p = law(public, users_of(records))
-    assert np.isfinite(p).all()
-    assert p[0] > 0.999  # the right answer: the first threshold clips nobody
-
-
-def test_without_noise_the_smallest_threshold_that_clips_nobody():
-    public = task(mass=0.0, epsilon=math.inf)
-    for records in ([[5, 0], [3, 4], [0, 0]], [[5, 0]] * 9):
-        choice = choose(public, users_of(records))[1]
-        assert choice.clip == public.grid[public.grid >= 5][0]
-        assert choice.warnings == ()
-
-
 def test_ends_of_the_grid_are_reported():
     nobody = choose(replace(task(), epsilon=math.inf, mass=0.0), users_of([[0, 0]]))[1]
     assert nobody.clip == 1.0
@@ -210,13 +192,6 @@ def test_ends_of_the_grid_are_reported():
     choice = choose(public, users_of(spread))[1]
     assert choice.clip == 8.0
     assert "clip_max" in choice.warnings[-1]
-
-
-def test_identical_users_need_intervals():
-    """All norms 10: the first threshold above, where points above 10 would all score alike."""
-    users, public = users_of([[10, 0]] * 1000), task(mass=50.0, ends=(1.0, 1000.0), epsilon=1.0)
-    first = int(np.searchsorted(public.grid, 10.0))
-    assert law(public, users)[first] > 0.9999
 
 
 # -- scores ----------------------------------------------------------------------------------------

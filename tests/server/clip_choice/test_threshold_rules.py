@@ -278,18 +278,6 @@ def test_answers_at_the_edges(name):
         assert found["an outlier"] < 1.5 * 1.1  # one user is not worth M
 
 
-def test_warns_where_the_range_is_too_small_and_where_the_choice_is_noise():
-    users = from_rows([(400, 300, 0)] * 300, 3)
-    choice = search("dp-sgd", make_task(users, c_max=50.0, epsilon=INF, mass=20.0), users)[0]
-    assert choice.clip == pytest.approx(50.0)
-    assert "clip_max" in choice.warnings[0]
-    for name in ("dp-sgd", "output-perturbation"):
-        for epsilon, warned in ((0.001, True), (50.0, False)):
-            task = make_task(users, epsilon=epsilon, mass=20.0)
-            choice = search(name, for_rule(name, task), users)[0]
-            assert any("epsilon_choice" in w for w in choice.warnings) == warned
-
-
 @rules
 def test_without_noise_in_the_release_nobody_is_asked(name):
     """M = 0: a larger threshold is never worse, whatever the data."""
@@ -306,20 +294,6 @@ def test_printed_rules_need_a_public_number_of_users(name):
         search(name, make_task(users, n_users=None), users)
     with pytest.raises(ValueError, match="n_users"):
         RULES[name].rounds(make_task(users, n_users=None))
-
-
-def test_the_stated_noise_is_the_noise_that_is_drawn(crowd):
-    """Choice.public, in the units of S or of C, against the size of the draws."""
-    task = setting(crowd, steps=4)
-    for name in DESCENTS:
-        _, sizes = exact_values(name, task, crowd)
-        unit = task.radius / 2**20 if name.startswith("dp-sgd") else 1.0
-        stated = search(name, task, crowd)[0].public["tail_noise_std"]
-        assert sizes[0] * unit == pytest.approx(stated)
-    pure = replace(task, delta=0.0)
-    choice = search("output-perturbation", pure, crowd)[0]
-    expected = math.sqrt(2) * task.c_max * task.radius / (task.mass * task.epsilon)
-    assert choice.public["clip_noise_std"] == pytest.approx(expected)
 
 
 # -- steps ---------------------------------------------------------------------------------------

@@ -59,19 +59,6 @@ def test_series_and_coefficients(name: BasisName, n: int) -> None:
 
 
 @pytest.mark.parametrize("name", BASES)
-def test_points_and_samples_are_walked_in_parts(
-    name: BasisName, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = np.random.default_rng(0)
-    x, w, theta = rng.random(1000), rng.random(1000), rng.normal(size=5)
-    once = series_at(name, theta, x), coefficients_of(name, x, w, 5), series_stderr(name, theta, 50)
-    monkeypatch.setattr("server.densities.series.NUMBERS_AT_A_TIME", 64)
-    many = series_at(name, theta, x), coefficients_of(name, x, w, 5), series_stderr(name, theta, 50)
-    for one, other in zip(once, many, strict=True):
-        assert one == pytest.approx(other, rel=1e-12)
-
-
-@pytest.mark.parametrize("name", BASES)
 def test_the_nearest_density_of_a_series(name: BasisName) -> None:
     """A density stays as it is; of another one the coefficients are those of the projection."""
     small = np.array([0.3, -0.1, 0.05])
@@ -150,22 +137,6 @@ def test_the_plan_weighs_variance_and_energy() -> None:
         at = plan_series(15_000, 1.0, 1.6, "cosine", 2.0, 9.0, 500, other)
         assert at.n_coefficients == other
         assert at.ise >= plan.ise
-
-
-def test_without_noise_everything_is_asked_for() -> None:
-    plan = plan_series(100, 5.0, math.inf, "fourier", 2.0, 9.0, 40)
-    assert (plan.n_coefficients, plan.n_bins, plan.stages.n_stages) == (40, 0, 1)
-
-
-@pytest.mark.parametrize("J", [1, 2, 3, 6, 21])
-def test_series(J: int) -> None:
-    rng = np.random.default_rng(J)
-    theta, x = rng.normal(size=J), rng.random((3, 7))
-    f = TrigonometricDensity(theta)
-    slow = sum(t * phi("fourier", j, x) for j, t in enumerate(theta, start=1))
-    assert f.evaluate(x) == pytest.approx(slow, abs=1e-12)
-    # Parseval on the grid: the midpoint rule is exact below its number of cells
-    assert np.mean(f.on_grid(J + 1) ** 2) == pytest.approx(np.sum(theta**2))
 
 
 def test_grid_density() -> None:

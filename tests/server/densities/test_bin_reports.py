@@ -12,7 +12,7 @@ from fedhist.base.errors import WireError
 from fedhist.model.query import Report
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
-from tests.running import one_sample, streams
+from tests.running import streams
 
 
 def test_bins_without_noise() -> None:
@@ -37,28 +37,6 @@ def test_one_of_the_samples_is_drawn_uniformly() -> None:
     shares = query.masses(query.fold(query.answer(users, streams(users))))
     # six standard errors: a false alarm has probability 2e-9
     assert shares[0] == pytest.approx(2 / 3, abs=6 * math.sqrt(2 / 9 / n))
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
-def test_privacy_is_the_oracles(epsilon: float) -> None:
-    """The law of a report: epsilon suffices, and nothing smaller does."""
-    query = BinReports(9, epsilon)
-    assert 0.999 * epsilon < query.finite_channel().worst().log_ratio <= epsilon * (1 + 1e-12)
-
-
-def test_estimates_are_unbiased_on_both_paths() -> None:
-    """The bins' shares, within six standard errors of the oracle's: 9 times 2 alarms of 2e-9."""
-    n = 20_000
-    rng = np.random.default_rng(1)
-    x = rng.beta(2, 5, n)
-    users = one_sample(x[:, None])
-    query = BinReports(9, 1.0)
-    exact = np.histogram(x, np.arange(10) / 9)[0] / n
-    error = np.sqrt(query.channel.variance(exact) / n)
-    one = query.masses(query.fold(query.answer(users, streams(users))))
-    two = query.masses(query.draw_summary(users, rng))
-    for found in (one, two):
-        assert (np.abs(found - exact) < 6 * error).all()
 
 
 def test_reports_are_checked() -> None:

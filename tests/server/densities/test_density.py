@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clients.centred.queries import RadiusVotes, RankReports
 from clients.densities.queries import BinReports
 from fedhist.base.arrays import Floats
 from fedhist.users.batch import Users
@@ -21,7 +20,6 @@ from server.densities.density import Density
 from server.densities.series import project_density, shrink_by_decay
 from simulations.populations.density_samples import DensitySamples
 from tests.running import drawn as run
-from tests.running import one_sample
 
 
 def sample(n: int, T: Any, seed: int = 1, **how: Any) -> tuple[Users, Floats]:
@@ -32,22 +30,6 @@ def sample(n: int, T: Any, seed: int = 1, **how: Any) -> tuple[Users, Floats]:
 
 
 # -- the script ------------------------------------------------------------------------------------
-
-
-def test_stages_and_votes_are_disjoint_cohorts() -> None:
-    users, _ = sample(8000, 40)
-    protocol = Density(2.0, 8000, 40)
-    estimate, queries, summaries = run(protocol, users)
-    kinds = [type(q) for q in queries]
-    assert kinds[0] is BinReports
-    assert kinds[1:3] == [RadiusVotes, RankReports]
-    assert len(queries) == protocol.max_rounds >= 3
-    cohorts = [getattr(q, "cohort") for q in queries]  # noqa: B009
-    assert sum(c.share for c in cohorts) == pytest.approx(1)
-    assert all(a.disjoint(b) for i, a in enumerate(cohorts) for b in cohorts[:i])
-    assert sum(s.n_users for s in summaries) == 8000
-    assert estimate.public["bins"] == queries[0].n_bins
-    assert estimate.public["level"] == protocol.terms
 
 
 def test_the_value_is_made_of_the_bins() -> None:
@@ -119,18 +101,6 @@ def test_the_plan_follows_the_public_numbers() -> None:
     assert Density(1.0, 20_000, 100, basis="fourier").terms % 2 == 1
     assert Density(1.0, 20_000, 100, level=6).series_plan.n_coefficients == 5
     assert Density(1.0, 20_000, 100, grid=8, truth_level=5).terms < 8
-
-
-def test_any_record_is_answered_for() -> None:
-    n = 900
-    values = np.tile([math.nan, 1e300, -1e300, math.inf, 0.5, 0.2], n // 6)
-    users = one_sample(values[:, None])
-    for T, how in ((1, {}), (64, {}), (64, {"basis": "fourier", "method": "folds"})):
-        for aggregate in (False, True):
-            protocol = Density(4.0, n, T, level=3, **how)
-            estimate, _, summaries = run(protocol, users, aggregate=aggregate)
-            assert sum(s.n_users for s in summaries) == n
-            assert np.isfinite(estimate.value).all()
 
 
 def test_users_who_differ_are_asked_for_bins_again() -> None:

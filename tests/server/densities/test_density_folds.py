@@ -111,14 +111,6 @@ def test_truth_by_hand() -> None:
 # -- records and parameters ------------------------------------------------------------------------
 
 
-def test_an_empty_fold_is_told() -> None:
-    users, _ = sample(6, 50, "uniform")
-    estimate, _, _ = run(folds(30.0, 6, 50, level=9), users)
-    assert estimate.warnings
-    assert np.isinf(estimate.stderr).all()
-    assert np.isfinite(estimate.value).all()
-
-
 def test_scale_and_level() -> None:
     protocol = folds(1.0, 20_000, 100)
     assert protocol.scale == pytest.approx(1 / math.sqrt(200))

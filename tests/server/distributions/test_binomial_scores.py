@@ -23,7 +23,6 @@ from server.distributions.binomial_scores import (
     oversized,
     pick_eta,
 )
-from server.distributions.selection import KS, selection_error
 
 
 def below(plan: SelectionPlan, held: list[int] | Floats) -> Floats:
@@ -44,14 +43,6 @@ def test_scores_are_the_definition(m: int) -> None:
     np.testing.assert_allclose(plan.scores(counts, 37), expected, atol=1e-10)
     with pytest.raises(ValueError, match="counts must be"):
         plan.scores(counts[:, :-1], 37)
-
-
-@pytest.mark.parametrize(("m", "held"), [(1, 1), (20, 0), (1000, 1000)])
-def test_all_users_equal(m: int, held: int) -> None:
-    plan = KSPlan.of(m, 0.05)
-    scores = plan.scores(below(plan, [held] * 30), 30)[0]
-    assert plan.p[scores.argmax()] == (held > 0)
-    assert scores.max() == 0.0
 
 
 def gap(plan: KSPlan) -> float:
@@ -78,27 +69,6 @@ def test_thresholds_are_half_a_deviation_apart() -> None:
         for a, b in itertools.pairwise(plan.thresholds)
     ]
     assert max(masses) <= gap(plan) < 0.3
-
-
-def select(m: int, p: float, s: int, epsilon: float, n: int, eta: float, seed: int) -> Floats:
-    rng = np.random.default_rng(seed)
-    plan = KSPlan.of(m, eta)
-    held = np.stack([np.bincount(rng.binomial(m, p, s), minlength=m + 1) for _ in range(n)])
-    scores = plan.scores(np.cumsum(held, axis=1)[:, list(plan.thresholds)], s)
-    return np.asarray(
-        plan.p[(scores * (epsilon / 2) + rng.gumbel(size=scores.shape)).argmax(axis=1)]
-    )
-
-
-@pytest.mark.parametrize(("p", "epsilon"), [(0.1, 0.05), (3e-4, 0.05)])
-def test_the_error_of_a_selection_is_as_predicted(p: float, epsilon: float) -> None:
-    """Within 20 %; of a rare symbol, m p = .09, as well.
-
-    The mean of 400 errors has a deviation of at most 5 %; the truth lies within 13 % of the
-    formula, so that a fresh seed fails with probability below 3 %.
-    """
-    drawn = np.abs(select(300, p, 10_000, epsilon, 400, 0.00125, 5) - p).mean()
-    assert drawn == pytest.approx(selection_error(KS, p, 300, 10_000, epsilon), rel=0.2)
 
 
 def test_tables_that_do_not_fit_are_refused() -> None:
@@ -221,35 +191,6 @@ def test_the_grid_is_symmetric_and_holds_the_ends(m: int) -> None:
     np.testing.assert_allclose(grid.p + grid.q, 1, atol=3e-16)
     np.testing.assert_allclose(np.sin(grid.angle) ** 2, grid.p, atol=3e-16)
     assert np.diff(grid.angle).max() <= 2 * 0.07 / math.sqrt(m) * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("m", [1, 2, 8, 21])
-def test_crossings_are_the_sets_of_larger_probability(m: int) -> None:
-    """Against log-probabilities, for all pairs; equal ones are ties and in neither set."""
-    grid = BinomialGrid.of(m, 0.11)
-    x = np.arange(m + 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log = np.nan_to_num(x * np.log(grid.p)[:, None], nan=0.0, neginf=-1e9)
-        log += np.nan_to_num((m - x) * np.log(grid.q)[:, None], nan=0.0, neginf=-1e9)
-    ties = 0
-    for j in range(len(grid)):
-        for k in range(j + 1, len(grid)):
-            low = np.flatnonzero(log[j] > log[k] + 1e-9)
-            high = np.flatnonzero(log[k] > log[j] + 1e-9)
-            t = int(grid.crossing(j, k))
-            assert low.tolist() == list(range(t + 1))
-            mirrored = m - 1 - int(grid.crossing(len(grid) - 1 - k, len(grid) - 1 - j))
-            assert high.tolist() == list(range(mirrored + 1, m + 1))
-            ties += mirrored > t and j > 0 and k < len(grid) - 1
-    if m % 2 == 0:
-        assert ties > 0  # p and 1 - p tie at m / 2
-
-
-def test_tails_are_distribution_functions() -> None:
-    grid = BinomialGrid.of(12, 0.1)
-    for j in (0, 1, 9, len(grid) - 1):
-        expected = binom.cdf(np.arange(12), 12, grid.p[j])
-        np.testing.assert_allclose(grid.below(j, np.arange(12)), expected, atol=1e-14)
 
 
 def test_the_width_follows_the_error_to_be_expected() -> None:

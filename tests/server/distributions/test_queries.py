@@ -112,15 +112,6 @@ def test_the_domain_comes_before_the_cut() -> None:
         assert asked(ItemCounts(domain, 3), users)[1].sums["counts"].tolist() == expected
 
 
-def test_presence_agrees_with_counts() -> None:
-    """The same cut, so the presence sums are the numbers of rows with a positive count."""
-    users = table_users(np.random.default_rng(4).integers(0, 4, (200, 5)), SYMBOLS)
-    counts, presence = (
-        asked(q, users)[0] for q in (ItemCounts(SYMBOLS, 2), presence_of(SYMBOLS, 2))
-    )
-    assert np.array_equal(counts.ragged["item"], presence.ragged["cell"])
-
-
 def test_users_with_too_few_samples_send_nothing_where_rows_are_complete() -> None:
     rows = {"a": {}, "b": {"x": 9}, "c": {"a": 2, "b": 1, "x": 5}, "d": {"お茶": 3, "a": 1}}
     users = Users.from_records({**rows, "e": {"b": 7}})

@@ -17,7 +17,7 @@ from clients.distributions.queries import SHARE_STEPS, OwnShares
 from fedhist.base.arrays import Integers
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report, Summary
-from fedhist.privacy.guarantee import Adjacency, zcdp_rho
+from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.distributions.binomial_scores import SCORE_SENSITIVITY
@@ -137,20 +137,6 @@ def test_printed_sums_of_zeros_touch_more_than_the_paper_says(mechanism: str) ->
         assert touched <= how["changed"] == k
 
 
-# -- budgets ---------------------------------------------------------------------------------------
-
-
-def test_a_tenth_of_rho_finds_the_median() -> None:
-    users = population(9000, 30, 20)
-    protocol = protocol_for(users, mechanism="ks", m_max=64)
-    ledger = run(protocol, users).ledger
-    rho = zcdp_rho(2.0, 1e-6)
-    costs = [e.release.rho for e in ledger.entries]
-    assert sum(costs[:-1]) == pytest.approx(0.1 * rho, rel=1e-6)
-    assert costs[-1] == pytest.approx(0.9 * rho, rel=1e-6)
-    assert ledger.spent(1e-6).epsilon == pytest.approx(2.0, rel=1e-6)
-
-
 # -- the printed mode ------------------------------------------------------------------------------
 
 
@@ -211,14 +197,6 @@ def test_too_few_users_are_refused_before_anything_is_asked(fields: dict[str, An
     Session(enough, lambda i: SimulatedNoise(0, i))  # asks
 
 
-def test_another_number_of_users_fails() -> None:
-    users = population(1000, 10, 20)
-    estimate = run(protocol_for(users, n_users=1001, epsilon=8.0, **ALIKE), users)
-    assert estimate.status == "failed"
-    assert "1001" in estimate.reason
-    assert not estimate.ledger.entries
-
-
 def test_users_who_leave_between_the_rounds_fail() -> None:
     users = population(1000, 10, 20)
     session = Session(protocol_for(users, **ALIKE), lambda i: SimulatedNoise(0, i))
@@ -246,25 +224,6 @@ def test_selection_below_its_floor_warns() -> None:
 
 
 # -- edges -----------------------------------------------------------------------------------------
-
-
-def test_one_symbol_one_sample_one_class() -> None:
-    users = Users.from_records({f"u{i}": {"a": 1} for i in range(2000)})
-    for mechanism in ("presence", "ks", "phs"):
-        estimate = run(protocol_for(users, m_max=1, mechanism=mechanism), users)
-        assert estimate.status == "ok"
-        assert estimate.value.tolist() == [1.0]
-        assert estimate.public["size"] == 1.0
-
-
-def test_without_noise_the_average_of_users_comes_back() -> None:
-    users = population(50, 7, 9)
-    protocol = protocol_for(users, epsilon=math.inf, n_users=3)  # nothing divides by it then
-    estimate = run(protocol, users)
-    assert estimate.value == pytest.approx(protocol.truth(users), abs=2.0**-22)
-    nobody = Users.from_records({"u": {}, "v": {"x": 2}})
-    empty = RaggedDistribution(Keys.of(["a"]), math.inf, n_users=2)
-    assert run(empty, nobody).status == "failed"
 
 
 def test_secure_noise_serves_all_mechanisms() -> None:

@@ -14,8 +14,8 @@ from server.distributions.distribution import MECHANISMS, Distribution
 from server.distributions.mechanisms import DistributionTask
 from server.distributions.selection import too_large
 from server.printed.distribution import dense, sparse
-from tests.running import Recorder, drive, table_users
 from tests.running import result as run
+from tests.running import table_users
 
 SELECTIONS = [MECHANISMS[name] for name in ("ks", "phs", "sparse")]
 
@@ -41,13 +41,6 @@ def test_the_paper_guarantees_more_than_it_claims(name: str) -> None:
     assert protocol.guarantee.delta == 1e-6
 
 
-def test_pure_budgets_are_split_by_basic_composition() -> None:
-    users = population([0.3, 0.7], 5, 100)
-    estimate = run(protocol_for(users, 5, delta=0.0, epsilon=2.0), users)
-    assert estimate.public["epsilon_per_symbol"] == 1.0  # q = min(2, 10)
-    assert estimate.ledger.spent().epsilon == 2.0
-
-
 @pytest.mark.parametrize("name", ["ks", "phs"])
 def test_the_error_is_as_predicted(name: str) -> None:
     """Within a factor; a sum over 20 symbols, averaged over 10 runs: false alarm below 1 %."""
@@ -69,12 +62,6 @@ def test_a_sum_that_is_far_from_one_is_said() -> None:
     differ = table_users(rng.multinomial(200, own))
     (said,) = run(protocol_for(differ, 200), differ).warnings
     assert "distribution" in said
-
-
-def test_presence_has_noise_for_all_symbols_of_two_users() -> None:
-    users, recorder = population([0.1] * 10, 3, 20_000), Recorder()
-    drive(protocol_for(users, 3, mechanism="sparse").rounds(recorder), users)  # type: ignore[arg-type]
-    assert recorder.sensitivities()["presence"] == pytest.approx(math.sqrt(6))
 
 
 def test_rare_symbols_are_read_from_presence() -> None:

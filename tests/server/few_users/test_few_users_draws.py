@@ -12,8 +12,7 @@ from scipy.linalg import hadamard
 
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, zcdp_rho
 from fedhist.privacy.ledger import Ledger
-from server.central_means.localizing import median_scores
-from server.few_users.draws import Rotation, clip_to_grid, counted, release_draws, release_large_n
+from server.few_users.draws import Rotation, clip_to_grid, release_draws, release_large_n
 from server.few_users.plan import (
     FewUsersPlan,
     Wishes,
@@ -49,28 +48,6 @@ def test_the_rotation_is_its_matrix() -> None:
         np.testing.assert_allclose(rotation.turn(x), padded @ matrix.T, atol=1e-12)
         np.testing.assert_allclose(rotation.back(rotation.turn(x)), x, atol=1e-12)
     assert (Rotation(64, 1).signs != Rotation(64, 2).signs).any()
-
-
-@pytest.mark.parametrize(("method", "parts"), [("blocks", 4), ("boosted", 5)])
-def test_draws_share_one_budget(method: str, parts: int) -> None:
-    """Each draw is charged what it costs; together they stay within the guarantee."""
-    wishes = Wishes(method=method, n_blocks=4, n_runs=5, n_rounds=3000, lam=1.0)  # type: ignore[arg-type]
-    server, rows = curator(4.0), gathered(400, 64, 0.1)
-    plan = choose_branch(400, 64, 0.1, None, 4.0, 1e-6, wishes)
-    assert (plan.method, plan.n_parts) == (method, parts)
-    released = release_draws(server, rows, plan)
-    entries = server.ledger.entries
-    assert len(entries) == parts
-    for e in entries:
-        assert e.release.delta == e.release.slack == pytest.approx(1e-6 / (2 * parts))
-        assert e.release.rho == pytest.approx(e.release.epsilon**2 / 8)
-    total = server.ledger.spent()
-    assert total.epsilon <= 4.0 * (1 + 1e-9)
-    assert total.epsilon > 0.99 * 4.0
-    assert released.public["points"] == parts
-    off = float(np.linalg.norm(released.value - 0.3))
-    # lam r sqrt(d / K) in blocks; the median of five points is nearer than each of them
-    assert (0.75 if method == "blocks" else 0.2) * plan.error < off < 1.25 * plan.error
 
 
 def test_more_blocks_need_more_users_and_err_less() -> None:
@@ -115,13 +92,6 @@ def test_boosting_takes_the_median_of_points_only() -> None:
     value, _ = drawn([0, 1, 0, 2, 0], plan)  # the points are 4, 2 and 0
     np.testing.assert_array_equal(value, np.full(64, 2.0))
     assert drawn([0, 1, 0, 2, 2], plan)[0] is None
-
-
-def test_medians_have_the_scores_of_the_definition() -> None:
-    """-max(#below, #above) of each bin, by counting."""
-    bins = np.random.default_rng(2).integers(0, 9, (3, 41))
-    slow = [[-max((row < b).sum(), (row > b).sum()) for b in range(9)] for row in bins]
-    assert median_scores(counted(bins, 9)).tolist() == slow
 
 
 def planned(n: int, d: int, corrupted: float = 0.0) -> FewUsersPlan:

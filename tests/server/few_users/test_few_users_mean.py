@@ -19,7 +19,6 @@ from fedhist.users.batch import Users
 from fedhist.users.columns import Samples
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams
-from server.few_users.few_users_distribution import FewUsersDistribution
 from server.few_users.few_users_mean import FewUsersMean
 from server.few_users.plan import clip_bias, large_n_noise
 from simulations.runs.options import Options
@@ -39,15 +38,6 @@ BASE: dict[str, Any] = {"epsilon": 1.0, "n_users": 100, "dimension": 32, "radius
 
 
 # -- statuses --------------------------------------------------------------------------------------
-
-
-def test_too_few_users_are_refused_with_the_number_that_would_do() -> None:
-    few = FewUsersMean(**BASE | {"n_users": 72})
-    estimate = run(few, one_sample(gathered(72, 32, 0.1)))
-    assert estimate.status == "refused"
-    assert " 73 " in estimate.reason
-    assert not estimate.ledger.entries
-    assert dataclasses.replace(few, n_users=73).plan.feasible
 
 
 @pytest.mark.parametrize(
@@ -142,13 +132,6 @@ def test_nothing_else_is_left_to_central_mean(change: dict[str, Any]) -> None:
     assert FewUsersMean(**BASE | given).handed is None
 
 
-def test_large_n_says_that_it_takes_the_radius_at_its_word() -> None:
-    protocol = FewUsersMean(**BASE | {"n_users": 2000, "dimension": 16, "box": 8.0})
-    assert protocol.plan.method == "large-n"
-    told = run(protocol, one_sample(gathered(2000, 16, 0.1))).warnings
-    assert "central-mean" in told[0]
-
-
 def test_a_prediction_is_the_theorem_s_bound() -> None:
     users = one_sample(gathered(100, 32, 0.1))
     found = FewUsersMean(**BASE).error(users)
@@ -184,15 +167,6 @@ def test_users_who_stay_away_may_change_the_branch_and_secure_noise_fails() -> N
     assert estimate.status == "failed"
     assert '"blocks"' in estimate.reason
     assert not estimate.ledger.entries
-
-
-def test_paper_mode_says_what_it_spends() -> None:
-    protocol = FewUsersMean(**BASE | {"mode": "paper", "n_rounds": 3000})
-    assert (protocol.claimed.epsilon, protocol.claimed.delta) == (1.0, 1e-6)
-    assert protocol.guarantee.epsilon == 2.0
-    assert protocol.guarantee.delta == pytest.approx(math.e * 1e-6 / 4)
-    estimate = run(protocol, one_sample(gathered(100, 32, 0.1)))
-    assert estimate.ledger.spent().epsilon == 2.0
 
 
 # -- bad users -------------------------------------------------------------------------------------
@@ -237,16 +211,6 @@ def test_wrong_messages_are_refused() -> None:
 
 
 # -- distributions ---------------------------------------------------------------------------------
-
-
-def test_a_distribution_comes_back_on_the_simplex() -> None:
-    protocol, users = FewUsersDistribution.example(), FewUsersDistribution.example_users()
-    estimate = execute(protocol, users, Options(seed=4)).estimate
-    assert estimate.status == "ok"
-    assert estimate.value.min() >= 0
-    assert estimate.value.sum() == pytest.approx(1)
-    assert protocol.loss_of(estimate, users) <= protocol.error(users).expected
-    assert protocol.row_radius == pytest.approx(1 / math.sqrt(4000))
 
 
 @pytest.mark.parametrize(("d", "mean"), [(1, 0.0), (4, 0.5)])

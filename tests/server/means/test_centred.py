@@ -56,13 +56,6 @@ def test_no_more_stages_without_gain_and_none_without_noise() -> None:
     assert few.risk == 1.0
 
 
-def test_another_opening_is_planned_with_its_variance() -> None:
-    usual = plan_centred(20_000, 0.25, 1.0, 3.0, 36)
-    opened = plan_centred(20_000, 0.25, 1.0, 3.0, 36, usual.v / 3)
-    assert opened.first_v == usual.v / 3
-    assert opened.risk < usual.risk
-
-
 @pytest.mark.parametrize(("lo", "hi"), [(0.0, 1.0), (0.25, 0.7)])
 def test_stages_and_votes_divide_the_users(lo: float, hi: float) -> None:
     plan = plan_centred(20_000, 0.1, 1.0, 1.0, 64)
@@ -174,14 +167,6 @@ def test_users_without_a_vector_count_where_votes_see_them() -> None:
         learned = learned_radius(shares, stds, edges, 1.0, precision=0.0, reports=100)
         assert learned.usable == pytest.approx(usable)
         assert learned.usable_error == pytest.approx(std / 0.7 if usable < 1 else 0.0)
-
-
-def test_votes_that_say_nothing_leave_the_radius() -> None:
-    edges = radius_edges(1.0, 1.0, 0.2)
-    nobody = np.zeros(len(edges) + 1)
-    nobody[-1] = 1.0
-    learned = learned_radius(nobody, nobody, edges, 1.0, precision=0.0, reports=100)
-    assert (learned.radius, learned.outside, learned.bias) == (1.0, 0.0, 0.0)
 
 
 def test_a_report_that_cuts_nobody_has_no_bias() -> None:

@@ -43,13 +43,6 @@ def test_the_bounds_are_in_order(epsilon: float) -> None:
         assert ratio == pytest.approx(1, abs=0.05)
 
 
-def test_failure_without_noise_and_with_one_cell() -> None:
-    assert failure_bound(1, 65536, 0.0) == 0
-    assert exact_failure(3, 5, 0.0, 4) == pytest.approx(0, abs=1e-15)
-    assert failure_bound(5, 1, 0.4) == 0
-    assert exact_failure(5, 1, 0.4, 0) == 0
-
-
 SETS = [
     BoxGrid(3, 2.0, 1),
     BallLattice(3, 1.0, 1),

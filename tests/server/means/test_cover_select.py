@@ -10,7 +10,6 @@ import pytest
 
 from clients.localize.queries import BinVotes
 from clients.records.functionals import Cell
-from fedhist.base.errors import PopulationError
 from fedhist.channels.bits import count_bits
 from fedhist.channels.covers import BallLattice, BoxGrid, Cover, SobolevLattice, SparseLattice
 from fedhist.model.query import Summary
@@ -23,11 +22,6 @@ from tests.running import one_sample, run, streams
 def votes_on(cover: Cover, epsilon: float = 1.0, cohort: Cohort | None = None) -> BinVotes:
     """Ask users for the cell of their mean."""
     return BinVotes(Cell(cover), cover.n_cells, epsilon, cohort)
-
-
-def cells_of(cover: Cover, users: Users) -> np.ndarray:
-    """Cell of every user, -1 for none."""
-    return np.nan_to_num(Cell(cover).scalars(users, np.zeros(len(users), np.int64)) - 0.5, nan=-1)
 
 
 def rows(points: list[list[list[float]]], dimension: int = 2) -> Users:
@@ -70,14 +64,6 @@ def test_no_record_sets_more_than_one_bit() -> None:
         assert per_user == [1, 1, 0, 0, 0, 0]  # the last sum is not finite
 
 
-# -- messages ----------------------------------------------------------------------------------
-
-
-def test_samples_of_another_dimension_are_refused() -> None:
-    with pytest.raises(PopulationError, match="2, got 1"):
-        cells_of(BoxGrid(2, 1.0, 2), rows([[[0.1]]], dimension=1))
-
-
 # -- the estimate ------------------------------------------------------------------------------
 
 
@@ -105,12 +91,6 @@ def test_ties_go_to_the_lowest_cell() -> None:
     assert end.value.value.public["gap"] == 0
 
 
-def test_users_who_disagree_are_warned_about() -> None:
-    users = rows([[[0.5, 0.5]]] * 200 + [[[-0.5, 0.5]]] * 190)
-    estimate, _, _ = run(CoverSelect(2.0, 390, 2, per_axis=2), users, 0)
-    assert estimate.warnings
-
-
 def test_refusal_names_the_least_number_of_users() -> None:
     protocol = CoverSelect(0.1, 100, 3)
     estimate, queries, _ = run(protocol, at_point(np.zeros(3), 5), 0)
@@ -129,30 +109,3 @@ def test_a_cover_of_one_cell_asks_nobody() -> None:
     assert estimate.value.tolist() == [0, 0]
     assert not estimate.ledger.entries
     assert estimate.warnings
-
-
-def test_truth_error_and_diagnostics() -> None:
-    users = rows([[[0.5, 0.1], [0.3, 0.1]], [[0.4, 0.3]], [], [[np.nan, 0.0]]])
-    protocol = CoverSelect(2.0, 4, 2, per_axis=5)
-    assert protocol.truth(users) == pytest.approx([0.4, 0.2])
-    assert protocol.diagnostics(users) == {"unusable records": 2}
-    assert protocol.loss(np.array([1.0, 2.0]), np.array([0.0, 0.0])) == 5.0
-    with pytest.raises(PopulationError, match="usable"):
-        protocol.truth(rows([[], []]))
-    given, _ = CoverSelect.resolve({"epsilon": 1.0}, users, None)
-    assert given == {"epsilon": 1.0, "n_users": 4, "dimension": 2}
-
-
-def test_planned_error_falls_exponentially_and_slower_in_more_dimensions() -> None:
-    """ln risk against n, before the message length stops the decay.
-
-    With N = delta^{-d} the best delta^2 has the exponent of a failure times 2 / (d + 2): the slope
-    at d = 1 is twice that at d = 4, up to the steps of the covers.
-    """
-    slopes = []
-    for d in (1, 2, 4):
-        n = np.array([120, 160, 200])
-        risk = [CoverSelect(1.0, int(k), d, geometry="l2-ball").plan.risk for k in n]
-        slopes.append(float(np.polyfit(n, np.log(risk), 1)[0]))
-    assert slopes[0] < slopes[1] < slopes[2] < 0
-    assert slopes[0] / slopes[2] == pytest.approx(2, rel=0.2)

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
-from clients.centred.queries import RadiusVotes, RankReports
-from clients.localize.queries import ClippedMean
 from fedhist.users.batch import Users
 from fedhist.users.keys import public_signs
 from server.means.mean import Mean
@@ -51,22 +49,6 @@ def test_covariances_of_rank_one_stay_within_the_plan() -> None:
 # -- the rotation ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("d", [1, 3, 8])
-def test_exact_without_noise_for_users_who_agree(d: int) -> None:
-    """One record for all, in any dimension; a sample beyond the ball is scaled onto it."""
-    rng = np.random.default_rng(d)
-    theta = rng.standard_normal(d)
-    theta *= 0.3 / np.linalg.norm(theta)
-    protocol = by_folds(math.inf, 400 * 16, d, 4)
-    inside, _, _ = run(protocol, one_sample(np.tile(theta, (6400, 1))), 0)
-    assert inside.value == pytest.approx(theta, abs=1e-12)
-    small = replace(protocol, radius=0.05)
-    beyond, _, _ = run(small, one_sample(np.tile(theta, (6400, 1))), 0)
-    assert np.linalg.norm(beyond.value) <= 0.05 * (1 + 1e-12)
-    if (np.abs(rotation(protocol)[:, :d] @ theta) / 6 <= small.half_range).all():
-        assert beyond.value == pytest.approx(theta / 6, abs=1e-12)
-
-
 def test_folds_are_rotated_back_by_the_written_out_matrix() -> None:
     """And folds without reports make the whole estimate uncertain."""
     protocol, rng = by_folds(1.0, 40000, 5, 100, radius=10.0), np.random.default_rng(6)
@@ -77,12 +59,6 @@ def test_folds_are_rotated_back_by_the_written_out_matrix() -> None:
     s[3] = math.inf
     _, stderr = protocol.conclude(z, s)
     assert np.isinf(stderr).all()
-
-
-def test_estimates_lie_in_the_ball() -> None:
-    protocol = by_folds(1.0, 40000, 4, 100, radius=0.5)
-    value, _ = protocol.conclude(np.full(4, 3.0), np.ones(4))
-    assert np.linalg.norm(value) == pytest.approx(0.5)
 
 
 def test_one_dimension_is_the_univariate_procedure_up_to_a_public_sign() -> None:
@@ -149,19 +125,6 @@ def test_paper_mode_is_the_papers_procedure() -> None:
     assert refine.kind == "laplace"
     capped = replace(protocol, samples_per_user=1e9, n_users=1200)
     assert capped.functional.max_items == math.floor(math.exp(0.01 * 300))
-
-
-def test_the_method_says_what_is_asked() -> None:
-    users = MeanL2.example_users()
-    for method, kinds in (
-        ("centred", {RankReports, RadiusVotes}),
-        ("folds", {ClippedMean}),
-    ):
-        protocol = replace(MeanL2.example(), method=method, samples_per_user=4)
-        queries = run(protocol, users, 1).queries
-        assert {type(q) for q in queries} >= {k for k in kinds if k is not RadiusVotes}
-        assert len(queries) == protocol.max_rounds
-    assert replace(MeanL2.example(), mode="paper").uses_folds
 
 
 def test_intervals_hold_where_the_radius_shortens_alike_users() -> None:
