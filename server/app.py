@@ -50,6 +50,8 @@ def server_app(
     """
     if isinstance(protocol, type) or not (isinstance(protocol, Protocol) or callable(protocol)):
         raise ValueError(f"protocol must be a protocol or a function that makes one: {protocol!r}")
+    if not (publish is None or callable(publish)):
+        raise ValueError(f"publish must be a function of the estimate and the context: {publish!r}")
     signature(Strategy).bind(protocol, nodes, **options)  # TypeError here, not in the run
 
     def set_up(context: Context) -> ServerSetup:
@@ -63,7 +65,11 @@ def server_app(
         strategy = Strategy(made, count, **options)
 
         def tell() -> None:
-            (publish or _log)(strategy.estimate, context)
+            try:
+                (publish or _log)(strategy.estimate, context)
+            except Exception:  # its budget is spent: the estimate must not be lost
+                _log(strategy.estimate, context)
+                raise
 
         return ServerSetup(strategy, timeout, tell)
 

@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
-from fedhist.base.checks import check_count
+from fedhist.base.checks import check_count, check_integer
 from fedhist.base.errors import FedhistError, MissingReplies, WireError
 from fedhist.flower.wire import MESSAGE_TYPE, READY, encode_question
 from fedhist.model.aggregated import Aggregated
@@ -300,6 +300,9 @@ class Strategy(SessionStrategy):
     ) -> None:
         if not isinstance(protocol, Protocol):
             raise ValueError(f"protocol must be a protocol such as Mean(...), got {protocol!r}")
+        check_integer("nodes", nodes)
+        if seed is not None:
+            check_integer("seed", seed, least=0)
         noise = noise_source("secure" if seed is None else "simulated", seed or 0, protocol)
         session = Session(protocol, noise, Journal(journal), "masked")
         super().__init__(

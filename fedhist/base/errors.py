@@ -41,8 +41,8 @@ class MissingReplies(FedhistError):
     def __init__(self, expected: int, got: int, reasons: Mapping[str, int] | None = None) -> None:
         self.expected, self.got, self.reasons = expected, got, dict(reasons or {})
         why = "".join(f"\n  {count} x {reason}" for reason, count in self.reasons.items())
-        go_on = f"; min_replies = {got} goes on without them" if got else ""
-        told = f"{expected - got} of {expected} replies are missing ({got} came)"
+        go_on = f"; min_replies = {got} goes on without them" if 0 < got < expected else ""
+        told = f"{max(expected - got, 0)} of {expected} replies are missing ({got} came)"
         super().__init__(f"{told}{go_on}{why}")
 
 

@@ -165,18 +165,22 @@ class Users(Shard):
     ) -> Users:
         """Build from a dict of user name to item counts, or to samples (for small examples).
 
-        ``unusable`` as in :meth:`from_samples`.
+        PopulationError for a name that is empty, and for what is no count or sample. ``unusable``
+        as in :meth:`from_samples`.
 
         >>> sorted(Users.from_records({"ann": {"tea": 2}, "bob": {}}).n_items().tolist())
         [0, 1]
         """
+        if "" in records:
+            raise PopulationError("'' is no name of a user: leave it out, or name it")
         ids = user_ids(Keys.of(records))
         values = list(records.values())
         if all(isinstance(v, Mapping) for v in values):
             maps = [dict(v) for v in values if isinstance(v, Mapping)]
-            vocabulary = Keys.of(
-                sorted({k for m in maps for k in m}, key=lambda k: str(k).encode())
-            )
+            items = {k for m in maps for k in m}
+            if "" in items:
+                raise PopulationError("'' is no name of an item: leave it out, or name it")
+            vocabulary = Keys.of(sorted(items, key=lambda k: str(k).encode()))
             triples = [
                 (u, vocabulary.position(k), c) for u, m in enumerate(maps) for k, c in m.items()
             ]

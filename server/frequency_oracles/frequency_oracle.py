@@ -132,7 +132,9 @@ class FrequencyOracle(OneVote):
     With p and q the probabilities that a report is among the messages of its own and of another
     symbol: [p (1 - p) + (k - 1) q (1 - q)] / (n (p - q)^2) in squared l2 distance for users of one
     item each: about 4 k e^epsilon / (n (e^epsilon - 1)^2) at best while e^epsilon is well below k,
-    and less for krr and subset beyond, whatever number of items the users hold.
+    and less for krr and subset beyond, whatever number of items the users hold. ``stderr`` counts
+    the draw of a user's item, too, as if all had the same shares: for users of one item each it is
+    too large, by sqrt(f (1 - f) / n) at most for an item of share f.
 
     Examples
     --------

@@ -370,7 +370,7 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     @classmethod
     def example_users(cls) -> Users:
         """Make 600 users of up to two items; every tenth has none, some one of their own."""
-        names = ["tea", "rye", "é", "", "oats"]
+        names = ["tea", "rye", "é", "?", "oats"]
 
         def row(u: int) -> dict[str, int]:
             own = {f"x{u}": 1} if u % 40 == 3 else {}

@@ -375,7 +375,7 @@ class UnboundedHistogram(TwoModes, UnboundedCounts, Central):
     @classmethod
     def example_users(cls) -> Users:
         """Sixty users of up to seven tokens, some of them empty, with a few items of their own."""
-        names = ["お茶", "tea", "maté", "", "chai\0latte"]
+        names = ["お茶", "tea", "maté", "?", "chai\0latte"]
 
         def row(u: int) -> dict[str, int]:
             mine = {names[(u + 2 * k) % 5]: 1 + (u + k) % 3 for k in range(u % 4)}

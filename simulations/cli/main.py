@@ -149,7 +149,7 @@ def run(
         terminal.console.print(f"\nwritten to {folder} (NOT PRIVATE)", soft_wrap=True)
         if json_:
             terminal.print_json({**repeated.document(), "folder": str(folder)})
-        return
+        raise typer.Exit(EXIT_CODES[repeated.status])
     with terminal.progress_bar("users") as bar:
         here = prepared.plan
         task = bar.add_task("round 1", total=1 if here is None else len(here.users))

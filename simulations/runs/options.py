@@ -47,7 +47,8 @@ class Outcome:
     phase; ``seed``: the simulation's seed, drawn if none was given; ``adversaries``: what
     adversaries did and what became of it, counted ("injected", "dropped", "replaced"); empty
     without adversaries. NOT PRIVATE; ``measured``: what the users add up to for ``Options.beside``;
-    None where the first round was not asked here, or not of the users as they are. NOT PRIVATE.
+    None where the first round was not asked here, or not of the users as they are. NOT PRIVATE;
+    ``replayed``: rounds whose answers came from the journal, whoever the users are now.
     """
 
     estimate: Estimate
@@ -56,6 +57,14 @@ class Outcome:
     seed: int
     adversaries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     measured: Summary | None = None
+    replayed: int = 0
+
+    @property
+    def from_journal(self) -> str:
+        """What of the run was not asked here, in words."""
+        rounds = "1 round" if self.replayed == 1 else f"{self.replayed} rounds"
+        said = f"{rounds} from the journal: of the users who were asked then, not of these"
+        return said if self.replayed else ""
 
 
 @dataclass(frozen=True)

@@ -101,10 +101,17 @@ class Released(Shown):
         choices = [
             f"{p.label}: {w}" for p in done.planned.parts for job in p.jobs for w in job.not_private
         ]
+        replayed = [
+            f"{p.label}: {o.from_journal}"
+            for p, jobs in zip(done.planned.parts, done.outcomes, strict=True)
+            for o in jobs
+            if o.replayed
+        ]
         return [
             ("guarantee", [str(done.planned.guarantee), spent, *([dealt] if dealt else [])]),
             ("without a value", [x for read in done.read for x in read.missing]),
             ("warnings", warnings),
+            ("journal", replayed),
             ("records (NOT PRIVATE)", [x for read in done.read for x in read.notes]),
             ("chosen by looking at the data", list(dict.fromkeys(choices))),
         ]

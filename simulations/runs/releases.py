@@ -31,7 +31,7 @@ from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.registry import load_plugin, parameters, protocol_class
 from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import convert
-from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
+from fedhist.privacy.guarantee import LEAST_DELTA, Adjacency, Guarantee, Trust, pure
 from fedhist.privacy.guarantee import Release as Cost
 from fedhist.privacy.ledger import SLACK, Entry, Ledger, spent, whole
 from fedhist.users.cohort import Cohort
@@ -328,6 +328,20 @@ def shares_of(releases: Sequence[Release]) -> list[float]:
     return given
 
 
+def _halved(delta: float, epsilon: float, label: str, adjacency: str) -> float:
+    """Return the delta of one step, where two of epsilon / 2 each are charged."""
+    if math.isinf(epsilon):
+        return delta
+    one = delta / (1 + math.exp(min(epsilon / 2, 700.0)))
+    if delta and one < LEAST_DELTA:
+        raise ValueError(
+            f"release {label!r} is private under {adjacency}, and a replaced user is two steps: at "
+            f"epsilon = {epsilon:g} no delta is left for each. Set its adjacency to replace-user, "
+            "or protocol.delta to 0"
+        )
+    return one
+
+
 @dataclass(frozen=True)
 class _Planner:
     name: str
@@ -356,7 +370,7 @@ class _Planner:
             with reading(f"release {r.label!r}"):
                 one = convert(pure(1.0), p.guarantee.adjacency, adjacency, null_safe=p.null_safe)
             if one.epsilon > 1:
-                e, d = e / 2, d / (1 + math.exp(min(e / 2, 700.0)))
+                e, d = e / 2, _halved(d, e, r.label, p.guarantee.adjacency.value)
             if one.epsilon > 1 or cohorts[i] is not None:
                 parts[i] = self.part(r, e, d, cohorts[i])
         promised = together(asked, epsilon, self.budget.delta)
@@ -434,7 +448,7 @@ class _Planner:
         for i, cohort in zip(local, dealt, strict=True):
             none[i] = cohort
         return none, (
-            f"local releases go to disjoint cohorts ({predicted}); intervals leave out that a "
+            f"local releases go to disjoint cohorts ({predicted}); intervals may leave out that a "
             "cohort is a sample of the users"
         )
 

@@ -40,7 +40,7 @@ import numpy as np
 from fedhist.base.arrays import Array, Integers
 from fedhist.base.hashing import digest64
 from fedhist.model.evaluation import measured
-from fedhist.model.protocol import Protocol
+from fedhist.model.protocol import EXIT_CODES, Protocol, Status
 from fedhist.privacy.guarantee import EXACT, Release, Trust, chance_of_telling
 from fedhist.privacy.ledger import Entry, spent, whole
 from fedhist.users.batch import Users
@@ -119,6 +119,9 @@ class Way:
     mean: list[float] = field(default_factory=list)
     most: list[float] = field(default_factory=list)
     estimates: list[Array] = field(default_factory=list)
+    status: Status = "ok"
+    """The worst that a period ended in."""
+    reason: str = ""
     lost: Release = EXACT
     """All that the user who has spent most has lost."""
     together: float = math.nan
@@ -140,6 +143,11 @@ class Repeated(Shown):
     why: str
     seed: int
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def status(self) -> Status:
+        """The worst that a period ended in."""
+        return max((w.status for w in self.ways), key=lambda s: EXIT_CODES[s])
 
     @property
     def title(self) -> str:
@@ -191,7 +199,15 @@ class Repeated(Shown):
         else:
             promised.append("memoized: epsilon is that of a user's number of distinct records")
             hidden.append("memoized: that a record changed, when, and when it came back")
-        return [("What is promised", promised), ("What is not hidden", hidden)]
+        failed = [f"{w.name}: {w.reason}" for w in self.ways if w.reason]
+        return [
+            ("Periods without an estimate", failed),
+            ("What is promised", promised),
+            ("What is not hidden", hidden),
+        ]
+
+    def document(self) -> dict[str, Any]:
+        return super().document() | {"status": self.status}
 
     def write(self, folder: Path) -> None:
         """Write the configuration, with the seed, and what every folder of results has."""
@@ -264,6 +280,8 @@ def repeat(
             own = seed if memoize else digest64("fedhist.repeat", seed, number_of) >> 1
             asked = replace(options, seed=own, memoize=memoize)
             estimate = execute(protocol, period.users, asked).estimate
+            if EXIT_CODES[estimate.status] > EXIT_CODES[way.status]:
+                way.status, way.reason = estimate.status, f"{estimate.status}: {estimate.reason}"
             if estimate.value is None:
                 way.errors.append(math.nan)
             else:

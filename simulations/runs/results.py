@@ -433,7 +433,7 @@ def _noise_in_words(finished: Finished) -> str:
 
 def _rounds_in_words(finished: Finished) -> str:
     first = finished.outcomes[0]
-    out = []
+    out = [first.from_journal] if first.replayed else []
     for r in first.rounds:
         replies = "1 reply" if r["replies"] == 1 else f"{int(r['replies']):,} replies"
         text = f"{replies} in {r.get('seconds_asking', 0.0):.2f} s"

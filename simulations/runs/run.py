@@ -277,7 +277,12 @@ def open_session(protocol: Protocol, options: Options) -> tuple[Session, int]:
 
 
 def drive(session: Session, seed: int, users: Shard, options: Options) -> Outcome:
-    """Ask the users until an open session has ended."""
+    """Ask the users until an open session has ended; what its journal holds is not asked again."""
+    replayed = session.round_index + (session.query is None)
+    return replace(_drive(session, seed, users, options), replayed=replayed)
+
+
+def _drive(session: Session, seed: int, users: Shard, options: Options) -> Outcome:
     options = for_protocol(options, session.protocol)
     n_nodes = options.n_nodes(len(users))
     if options.masked and session.protocol.guarantee.trust is not Trust.AGGREGATE:

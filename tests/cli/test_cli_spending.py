@@ -117,8 +117,10 @@ def test_a_run_that_goes_on_from_its_journal_is_counted_once(
     assert run(*options).status == 1
     assert states() == ["reserved"]
     for _ in range(2):  # the second repeats a run that is settled
-        assert run(*options).status == 0
+        last = run(*options)
+        assert last.status == 0
         assert states() == ["spent"]
+    assert "1 round from the journal" in last.out
     assert run("--ledger", "whole.json", "--seed", "3").status == 0
     assert DataLedger("book.json").total()[0] == DataLedger("whole.json").total()[0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,13 @@ def test_a_run_that_breaks_off_before_it_asks_gives_its_reservation_back(
 def test_bad_input_is_refused_before_anybody_is_asked(text: str, says: str) -> None:
     with pytest.raises((ValueError, PopulationError), match=says.replace("(", r"\(")):
         plan(text)
+
+
+def test_a_delta_of_two_steps_that_vanishes_is_refused_by_name() -> None:
+    exact = plan(DRINKS + AGES, protocol_epsilon=math.inf)
+    assert exact.guarantee.epsilon == math.inf
+    with pytest.raises(ValueError, match="replaced user is two steps: at epsilon = 1500"):
+        plan(DRINKS + AGES, protocol_epsilon=3000.0)
 
 
 def test_python_runs_a_list_of_protocols_in_one_ledger() -> None:

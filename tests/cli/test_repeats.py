@@ -25,6 +25,14 @@ def test_a_repeat_is_written_shown_and_run_again(fedhist: Command) -> None:
     assert fedhist("run", "quickstart", "--out", "one").status == 2  # another kind of results
 
 
+def test_a_refusal_ends_a_repeat_as_it_ends_a_run(fedhist: Command) -> None:
+    text = FILE.replace('"local-histogram"', '"heavy-hitters"').replace("clip", "# clip")
+    Path("few.toml").write_text(text + "\n[repeat]\ntimes = 2\n")
+    answer = fedhist("run", "few.toml", "--out", "few")
+    assert answer.status == 3
+    assert "users are too few" in " ".join(answer.out.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

@@ -346,6 +346,30 @@ def test_what_is_no_protocol(bad: Any) -> None:
         fh.flower.server_app(bad)
 
 
+@pytest.mark.parametrize("bad", [{"nodes": 1.5}, {"nodes": 0}, {"seed": "x"}, {"seed": -4}])
+def test_what_a_strategy_is_not_made_of(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(bad))} must be"):
+        fh.flower.Strategy(SUMS, **({"nodes": 2} | bad))
+
+
+def test_an_estimate_is_logged_if_it_cannot_be_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ValueError, match="publish must be a function"):
+        fh.flower.server_app(SUMS, 2, publish=3)  # type: ignore[arg-type]
+
+    def fails(estimate: fh.Estimate, context: Context) -> None:
+        raise OSError("the disk is full")
+
+    app = fh.flower.client_app(by_node, TRUSTING, user="who", item="what")
+    server = fh.flower.server_app(SUMS, 2, publish=fails, seed=3)
+    logged = list[tuple[Any, ...]]()
+    monkeypatch.setattr("server.app.log", lambda *arguments: logged.append(arguments))
+    with pytest.raises(OSError, match="disk"):
+        server(AppGrid([app, app]), Context(1, 1, {}, RecordDict(), {}))
+    assert any(isinstance(x, fh.Estimate) for arguments in logged for x in arguments)
+
+
 @pytest.mark.parametrize("bad", [{"load_users": 3}, {"policy": {"epsilon": 1}}, {"app": "mine"}])
 def test_what_a_client_app_is_not_made_of(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(bad))} must be"):

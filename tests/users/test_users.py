@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from fedhist.users.cohort import Cohort
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 
-WORDS = ["tea", "äpple", "rye", "日本", ""]
+WORDS = ["tea", "äpple", "rye", "日本", "~"]
 
 
 def as_dicts(users: Users) -> dict[int, dict[str, int]]:
@@ -149,6 +151,12 @@ def test_bad_counts_are_named(arguments: tuple[object, ...], told: str) -> None:
 def test_bad_samples_are_named(arguments: tuple[object, ...], message: str) -> None:
     with pytest.raises(PopulationError, match=message):
         Users.from_samples(*arguments, unusable=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("records", [{"": {"tea": 1}}, {"a": {"": 1}}, {"": [0.5]}])
+def test_an_empty_name_is_refused(records: dict[str, Any]) -> None:
+    with pytest.raises(PopulationError, match="'' is no name"):
+        Users.from_records(records)
 
 
 def test_the_two_kinds_of_records() -> None:

@@ -9,7 +9,7 @@ from clients.bounding.size_curves import SHARE_PARTS, size_curves
 from fedhist.users.batch import Users
 
 GRIDS = [(1,), (10,), (1, 2, 3, 4, 7), (5, 8, 40), (1, 100, 10_000), (3, 2**31 - 1)]
-NAMES = ["お茶", "tea", "", "a\0b", "🙂"]
+NAMES = ["お茶", "tea", "~", "a\0b", "🙂"]
 
 
 def population(seed, n=40, names=NAMES, top=9):

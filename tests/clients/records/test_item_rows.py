@@ -11,7 +11,7 @@ from clients.records.item_rows import intern_records, pack_records, parse_record
 from fedhist.base.errors import WireError
 from fedhist.users.batch import Users
 
-NAMES = ["", "a", "a\0b", "ab", "tea", "té", "お茶", "🙂", "🙂🙂"]
+NAMES = ["\t", "a", "a\0b", "ab", "tea", "té", "お茶", "🙂", "🙂🙂"]
 
 
 def record(key, count):

@@ -64,7 +64,7 @@ def collected(users, task, **more):
 
 def random_rows(seed, n=30):
     rng = np.random.default_rng(seed)
-    names = ["a", "b", "お茶", "d", ""]
+    names = ["a", "b", "お茶", "d", "~"]
     return [
         {str(k): int(2 ** rng.uniform(0, 8)) for k in rng.permutation(names)[: rng.integers(0, 6)]}
         for _ in range(n)

@@ -18,7 +18,7 @@ from fedhist.users import key_sample
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 
-NAMES = ["tea", "é", "", "never", "rye", "b", "a\0b"]
+NAMES = ["tea", "é", "~", "never", "rye", "b", "a\0b"]
 
 
 def random_users(seed: int, n: int = 200) -> tuple[Users, np.ndarray]:

@@ -13,7 +13,7 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from tests.running import streams
 
-NAMES = ["", "a", "a\0", "a\0b", "ß", "日本", "👩‍👩‍👧", "ｚ", "z" * 300, "\u202eabc", "\n"]
+NAMES = ["\t", "a", "a\0", "a\0b", "ß", "日本", "👩‍👩‍👧", "ｚ", "z" * 300, "\u202eabc", "\n"]
 
 
 def population(n=50, seed=0):
