@@ -21,8 +21,15 @@ from fedhist.base.errors import PopulationError, nearest
 from fedhist.base.hashing import digest64, hash_bytes_kernel
 from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import USER_ID_KEY, Keys, user_ids_of_bytes
-from fedhist.users.names import named, names_of_objects, numbers_of_objects
-from fedhist.users.rows import TOTAL_LIMIT, checked_events, checked_samples, collected, judged
+from fedhist.users.names import named, names_of_objects, numbers_of_objects, with_unit
+from fedhist.users.rows import (
+    NOBODY,
+    TOTAL_LIMIT,
+    checked_events,
+    checked_samples,
+    collected,
+    judged,
+)
 from fedhist.users.strict import without_infinities
 
 
@@ -69,9 +76,10 @@ def items_of_rows(
     counts once without it), ``overflow`` one that is null in every good row: what a text table
     holds beyond its last column.
 
-    Returns the ids, increasing (users whose counts are all zero stay, with an empty record), the
-    items, whose vocabulary holds those with a positive total in byte order, and the rows left out
-    by fault, NOT PRIVATE: those that lack something always, bad ones if these are skipped.
+    Returns the ids, increasing (users whose counts are all zero, or whose rows are all left out,
+    stay, with an empty record: how many users there are depends on no record), the items, whose
+    vocabulary holds those with a positive total in byte order, and the rows left out by fault, NOT
+    PRIVATE: those that lack something always, bad ones if these are skipped.
     PopulationError for a bad row otherwise, a table without rows, totals of 2^53 or more, and two
     users with one id.
     """
@@ -96,10 +104,11 @@ def items_of_rows(
         )
     )
     dropped = judged(table, pairs, skip_bad_rows)
-    pairs = pairs.filter(pl.col("fault") == 0).drop("fault", "rows").sort("id")
+    pairs = pairs.filter(~pl.col("fault").is_in(NOBODY)).sort("id")
     if not len(pairs):
         raise PopulationError("no rows: there is not a single user")
-    total = pairs["amount"].to_numpy()
+    good = pl.col("fault") == 0
+    total = pairs.select(pl.when(good).then("amount").otherwise(0.0))["amount"].to_numpy()
     if float(total.max()) >= TOTAL_LIMIT:
         raise PopulationError(f"one user's total of one item must be below 2^53, got {total.max()}")
     ids, u = _number_ids(pairs, table)
@@ -129,7 +138,7 @@ def samples_of_rows(
     """Group real samples by user, each user's samples in the order of the rows.
 
     As :func:`items_of_rows`, with one column of numbers or text in ``value`` per dimension. A row
-    without one of them, null or NaN, is left out: the user keeps the others.
+    without one of them, null or NaN, is left out: the user stays, with the others.
     """
     table, names = checked_samples(rows, user=user, value=value, overflow=overflow, decimal=decimal)
     frame = collected(
@@ -139,10 +148,12 @@ def samples_of_rows(
     )
     tally = frame.group_by("fault").agg(pl.len().alias("rows"))
     dropped = judged(table, tally, skip_bad_rows)
-    frame = frame.filter(pl.col("fault") == 0)
+    frame = frame.filter(~pl.col("fault").is_in(NOBODY))
     if not len(frame):
         raise PopulationError("no rows: there is not a single user")
+    good = (frame["fault"] == 0).to_numpy()
     ids, u = _number_users(frame["user"])
+    u, frame = u[good], frame.filter(good)
     order = np.argsort(u, kind="stable")
     x = np.stack([frame[v].to_numpy() for v in names], axis=1)
     indptr = offsets(np.bincount(u, minlength=len(ids)))
@@ -163,10 +174,11 @@ def _lazy(frame: Any, columns: Mapping[str, Callable[[str, Any], pl.Series]]) ->
     if isinstance(frame, pl.DataFrame):
         mixed = [c for c in columns if c in frame.columns and frame[c].dtype == pl.Object]
         return frame.with_columns([columns[c](c, frame[c].to_list()) for c in mixed]).lazy()
-    if type(frame).__module__.split(".")[0] != "pandas" or not hasattr(frame, "columns"):
+    of_pandas = type(frame).__module__.split(".")[0] == "pandas" and hasattr(frame, "columns")
+    if not of_pandas and not isinstance(frame, Mapping):
         return _lazy(_framed(frame), columns)
     labels: dict[str, list[Any]] = {}
-    for label in frame.columns:
+    for label in frame.columns if of_pandas else frame:
         labels.setdefault(str(label), []).append(label)
     taken: dict[str, pl.Series] = {}
     for name, objects in columns.items():
@@ -174,27 +186,28 @@ def _lazy(frame: Any, columns: Mapping[str, Callable[[str, Any], pl.Series]]) ->
             what = "several columns" if name in labels else "no column"
             raise PopulationError(f"{what} {name!r}" + nearest(name, labels.keys() - {name}))
         series = frame[labels[name][0]]
-        if str(series.dtype) == "object":
-            taken[name] = objects(name, series.tolist())
-            continue
         try:
-            taken[name] = pl.Series(name, pl.from_pandas(series))
+            if isinstance(series, list | tuple) or str(getattr(series, "dtype", "")) == "object":
+                taken[name] = objects(name, list(series))
+            elif type(series).__module__.split(".")[0] == "pandas":
+                taken[name] = pl.Series(name, pl.from_pandas(series))
+            else:
+                taken[name] = pl.Series(
+                    name, with_unit(series) if isinstance(series, np.ndarray) else series
+                )
         except (pl.exceptions.PolarsError, ValueError, TypeError, NotImplementedError) as error:
             raise PopulationError(f"column {name!r} cannot be read: {error}") from error
+    if len(lengths := {len(series) for series in taken.values()}) > 1:
+        raise PopulationError(f"columns of one length are needed, got lengths {sorted(lengths)}")
     return pl.DataFrame(taken).lazy()
 
 
 def _framed(data: Any) -> Any:
-    """Make a frame of a data set that has a method for it, or of a mapping to columns."""
+    """Make a frame of a data set that has a method for it."""
     for method in ("to_polars", "to_pandas"):
         if hasattr(data, method):
             return getattr(data, method)()
-    if not isinstance(data, Mapping):
-        raise PopulationError(f"need a polars or pandas frame, got {type(data).__name__}")
-    try:
-        return pl.DataFrame(dict(data))
-    except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
-        raise PopulationError(f"the columns cannot be read: {error}") from error
+    raise PopulationError(f"need a polars or pandas frame, got {type(data).__name__}")
 
 
 def ids_of_rows(rows: pl.LazyFrame, *, user: str) -> Words:
@@ -226,8 +239,8 @@ def _number_ids(pairs: pl.DataFrame, table: pl.LazyFrame) -> tuple[Words, NDArra
     ids, other = pairs["id"].to_numpy(), pairs["other"].to_numpy()
     first = np.append(True, ids[1:] != ids[:-1])
     if not (pairs["alike"].all() and (first[1:] | (other[1:] == other[:-1])).all()):
-        good = table.filter(pl.col("fault") == 0)
-        user_ids_of_bytes(*utf8(collected(good.select(pl.col("user").unique()))["user"]))
+        some = table.filter(~pl.col("fault").is_in(NOBODY))
+        user_ids_of_bytes(*utf8(collected(some.select(pl.col("user").unique()))["user"]))
     return ids[first], np.cumsum(first) - 1
 
 

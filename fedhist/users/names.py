@@ -2,8 +2,8 @@
 
 A whole double is the integer, a decimal has no trailing zeros, a time has the same digits in every
 unit, a time with a zone is written in UTC with a Z. Nothing is a name: null, NaN and empty text.
-Doubles from 2^53 on stand for several integers each, so they name nobody; as do infinities, and
-dates outside the years 1 to 9999.
+Doubles from 2^53 on stand for several integers each, so they name nobody; as do shorter floats from
+2^24 or 2^11 on, infinities, dates outside the years 1 to 9999, and times of day with a zone.
 """
 
 from __future__ import annotations
@@ -23,12 +23,17 @@ from numpy.typing import NDArray
 from fedhist.base.checks import shown
 from fedhist.base.errors import PopulationError
 
-INEXACT = "beyond 2^53 (or the years 1 to 9999) values are not told apart: write them as text"
+INEXACT = (
+    "beyond 2^53 (2^24 and 2^11 in shorter floats; the years 1 to 9999) values are not told apart: "
+    "write them as text"
+)
 TAKEN = "users and items are text, numbers, booleans, dates or times"
 ABSENT = frozenset(["NAType", "NaTType", "MaskedConstant"])
 """Classes of pandas and NumPy whose one object stands for no value."""
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 """1 January of the year 1 and 31 December 9999, in days since 1970."""
+FLOATS = {"Float16": 2.0**11, "Float32": 2.0**24, "Float64": 2.0**53}
+"""Below which a type of floats holds every integer."""
 A_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
@@ -40,7 +45,7 @@ def named(column: str, dtype: pl.DataType) -> tuple[pl.Expr, pl.Expr]:
     x = pl.col(column)
     exact = pl.lit(False)
     if dtype.is_float():
-        return _of_floats(x, 2.0**53 if dtype == pl.Float64 else 2.0**24)
+        return _of_floats(x, FLOATS[str(dtype)])
     if dtype.is_decimal():
         text = x.cast(pl.String)
         short = text.str.strip_chars_end("0").str.strip_chars_end(".")
@@ -81,8 +86,8 @@ def kind(dtype: pl.DataType) -> str:
     """Say what sort of names a type gives, "" for none: files of one table must agree on it."""
     if dtype == pl.Null:
         return ""
-    if dtype == pl.Float32:
-        return "single"  # .1 is another number there than in doubles
+    if dtype.is_float() and dtype != pl.Float64:
+        return str(dtype)  # .1 is another number there than in doubles
     if dtype.is_float() or dtype.is_decimal():
         return "number"
     if isinstance(dtype, pl.Datetime):
@@ -96,7 +101,9 @@ def agree(one: str, other: str) -> bool:
     """Say whether names of two kinds are the same where the values are."""
     together = {one, other} - {""}
     others = together - {"whole number"}  # each of these has the integers
-    return len(together) <= 1 or (len(others) == 1 and others <= {"number", "single", "text"})
+    return len(together) <= 1 or (
+        len(others) == 1 and others <= {"number", "Float16", "Float32", "text"}
+    )
 
 
 def names_of_objects(column: str, values: Sequence[Any]) -> pl.Series:
@@ -150,17 +157,17 @@ def _column(cls: type, some: list[Any], zoned: bool) -> pl.Series:
             return times.dt.replace_time_zone("UTC") if zoned else times
         return pl.Series(some)
     if issubclass(cls, np.generic):
-        return pl.Series(_with_unit(np.array(some)))
+        return pl.Series(with_unit(np.array(some)))
     if cls in (int, uuid.UUID):  # integers of any size
         return pl.Series(list(map(str, some)))
     if cls is Decimal:
         return pl.Series([None if v.is_nan() else _digits(v) for v in some])
-    if cls in (str, bool, float, datetime.date, datetime.time):
+    if cls in (str, bool, float, datetime.date) or (cls is datetime.time and not zoned):
         return pl.Series(some)
     raise TypeError(cls)
 
 
-def _with_unit(x: NDArray[Any]) -> NDArray[Any]:
+def with_unit(x: NDArray[Any]) -> NDArray[Any]:
     """Give times of a unit that polars has not, hours say, one that it has."""
     if x.dtype.kind == "M" and np.datetime_data(x.dtype)[0] not in ("D", "ms", "us", "ns"):
         return x.astype("datetime64[us]")

@@ -32,6 +32,9 @@ FAULTS = (
 MISSING = range(2, 6)
 """Faults of rows that hold nothing where they should: such rows are left out, never refused."""
 
+NOBODY = (2, 6)
+"""Faults of rows that name no user."""
+
 
 def checked_events(
     rows: pl.LazyFrame,

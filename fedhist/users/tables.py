@@ -171,6 +171,8 @@ def _check_text(path: Path, head: bytes, form: TableFormat) -> None:
     for mark, name in OTHERS.items():
         if start.startswith(mark):
             raise PopulationError(f"{path}: this is {name}; {READ}")
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        raise PopulationError(f"{path}: this is UTF-32 text; {READ}")
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and "16" not in form.encoding:
         raise PopulationError(f'{path}: this is UTF-16 text; set encoding = "utf-16"')
     if b"\r" in head and b"\n" not in head and "16" not in form.encoding:

@@ -54,6 +54,7 @@ def compare(
     from simulations.config.reading import reading
     from simulations.studies.cells import ERROR
     from simulations.studies.compared import run_study
+    from simulations.studies.runner import read_records
     from simulations.studies.study import load_study, study_parts
 
     overrides = [*data.overrides(plugin), *(set_ or ())]
@@ -64,11 +65,8 @@ def compare(
     folder = (out or Path("results") / f"compare-{loaded.name}").absolute()
     with terminal.progress_bar() as bar:
         task = bar.add_task("cells", total=None)
-        done = 0
 
         def progress(now: int, total: int) -> None:
-            nonlocal done
-            done = now
             bar.update(task, completed=now, total=total)
 
         try:
@@ -84,7 +82,7 @@ def compare(
         except KeyboardInterrupt:
             bar.stop()
             terminal.errors.print(
-                f"interrupted; {done:,} cells are in {folder}; the same command runs the others",
+                f"interrupted; {len(read_records(folder)):,} cells are in {folder}; the same command runs the others",
                 soft_wrap=True,
             )
             raise terminal.Stopped(terminal.INTERRUPTED) from None

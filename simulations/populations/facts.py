@@ -9,7 +9,7 @@ import math
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -36,6 +36,9 @@ MUCH = 0.05
 
 MOST_WALKED = 1_000_000
 """Users who are all looked at for what is said beside an estimate; of more, a block's worth is."""
+
+MOST_WHOLE = 1000
+"""Bins of whole numbers, one for each; of more, a bin of several is no wrong answer."""
 
 FAULTS = ("too many fields", "missing", "bad")
 """How the words begin for rows that were left out, and not changed."""
@@ -248,7 +251,29 @@ def facts_for(plan: Plan, protocol: Protocol) -> tuple[str, ...]:
     domain = domain if isinstance(domain, Keys) else None
     low, high = getattr(protocol, "low", None), getattr(protocol, "high", None)
     ends = (low, high) if isinstance(low, int | float) and isinstance(high, int | float) else None
-    return facts_of(replace(plan, domain=domain), value_range=ends)
+    told = facts_of(replace(plan, domain=domain), value_range=ends)
+    return (*told, *_words_of_bins(plan.users, protocol))
+
+
+def bins_of_whole_numbers(values: Floats) -> dict[str, Any]:
+    """Return a range with one bin for each of few whole numbers; nothing for other values."""
+    x = values[np.isfinite(values)]
+    if not len(x) or (np.rint(x) != x).any() or np.ptp(x) >= MOST_WHOLE:
+        return {}
+    ends = {"low": float(x.min()) - 0.5, "high": float(x.max()) + 0.5}
+    return ends | {"n_bins": int(np.ptp(x)) + 1}
+
+
+def _words_of_bins(users: Shard, protocol: Protocol) -> tuple[str, ...]:
+    """Say where quantiles of whole numbers are asked between them."""
+    asked: dict[str, Any] = {k: getattr(protocol, k, None) for k in ("low", "high", "n_bins")}
+    if protocol.target != "quantiles" or not isinstance(users, Users) or None in asked.values():
+        return ()
+    best = bins_of_whole_numbers(users.reals.values)
+    if not best or (asked["high"] - asked["low"]) / asked["n_bins"] == 1:
+        return ()
+    told = ", ".join(f"{k} = {v:g}" for k, v in best.items())
+    return (f"the values are whole numbers: {told} give quantiles that are whole numbers",)
 
 
 def words_of_clip(users: Shard, protocol: Protocol) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from fedhist.users.columns import Items
 from fedhist.users.frames import items_of_rows, samples_of_rows, user_ids, utf8
 from fedhist.users.keys import Keys
 from fedhist.users.names import agree, kind
-from fedhist.users.rows import checked_events, checked_samples, collected, judged
+from fedhist.users.rows import NOBODY, checked_events, checked_samples, collected, judged
 from fedhist.users.shards import BLOCK
 from fedhist.users.tables import Column, Table, TableFormat, scan_table, told_of
 from simulations.populations.shards import MANIFEST, VOCABULARY, File, Manifest
@@ -168,10 +168,11 @@ def _split(
         return_dtype=pl.UInt32,
         is_elementwise=True,
     )
-    key = pl.when(pl.col("fault") == 0).then(number).otherwise(pl.lit(n, dtype=pl.UInt32))
+    nobody, good = pl.col("fault").is_in(NOBODY), pl.col("fault") == 0
+    key = pl.when(nobody).then(pl.lit(n, dtype=pl.UInt32)).otherwise(number)
     into.mkdir(parents=True)
     _written(
-        rows.select("user", *held, "fault").sink_parquet,
+        rows.select("user", *(pl.when(good).then(h) for h in held), "fault").sink_parquet,
         pl.PartitionBy(into, key={"shard": key}, include_key=False),
         compression="lz4",
         statistics=False,
@@ -179,9 +180,9 @@ def _split(
         maintain_order=bool(value),
         engine="streaming",
     )
-    if not (bad := _files(into, n)):
+    if not (written := sorted(into.rglob("*.parquet"))):
         return {}
-    tally = collected(_scan(bad).group_by("fault").agg(rows=pl.len()))
+    tally = collected(_scan(written).group_by("fault").agg(rows=pl.len()))
     return judged(rows, tally, skip_bad_rows)
 
 

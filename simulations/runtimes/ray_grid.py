@@ -37,7 +37,14 @@ from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard, check_nodes, edge
 from simulations.runtimes.flower_internals import act_as_server
-from simulations.runtimes.ray_start import RETRIES, TASK, check_machines, start_ray, window
+from simulations.runtimes.ray_start import (
+    RETRIES,
+    TASK,
+    check_machines,
+    start_ray,
+    stop_ray,
+    window,
+)
 from simulations.runtimes.ray_worker import Answers, Asked, Beside, Part, Setup, Task, answer
 from simulations.runtimes.simulated_grid import Progress, SimulatedGrid
 
@@ -164,7 +171,8 @@ class RayGrid(SimulatedGrid):
         """Give up what is under way, and stop Ray if this grid started it."""
         self._setup, self._parts, self._content = None, [], (None, None)
         if self._started_ray:
-            ray.shutdown()
+            self._started_ray = False
+            stop_ray()
 
     def __enter__(self) -> RayGrid:
         return self

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 
 import ray
@@ -63,15 +63,41 @@ TASK: dict[str, Any] = {"num_cpus": 1}
 """What a task asks of Ray."""
 
 
-def start_ray(workers: int | None, address: str | None) -> bool:
-    """Start Ray in this machine, or join a cluster; says whether this process did so now.
+class _Ours:
+    """The Ray that this process has started: threads share it, and the last one stops it."""
 
-    Raises FedhistError if the cluster cannot be joined, and if the Ray that somebody else has
-    started leaves no CPU free.
+    lock = Lock()
+    runs = 0
+    started_by: int | None = None
+
+
+def start_ray(workers: int | None, address: str | None) -> bool:
+    """Start Ray in this machine, or join a cluster; says whether :func:`stop_ray` is due.
+
+    Raises FedhistError if the cluster cannot be joined, if the Ray that somebody else has started
+    leaves no CPU free, and in a process forked from one that has started Ray.
     """
-    if ray.is_initialized():
-        _check_free()
-        return False
+    with _Ours.lock:
+        if not (_Ours.runs and ray.is_initialized()):
+            if ray.is_initialized():
+                _check_free()
+                return False
+            _start(workers, address)
+            _Ours.runs = 0
+        _Ours.runs += 1
+        return True
+
+
+def stop_ray() -> None:
+    """End one use of the Ray that :func:`start_ray` has started, and Ray with the last one."""
+    with _Ours.lock:
+        _Ours.runs -= 1
+        if not _Ours.runs:
+            ray.shutdown()
+
+
+def _start(workers: int | None, address: str | None) -> None:
+    _check_not_forked()
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # give a reply's memory back at once, not once a second: the next ones then take its place
@@ -82,7 +108,7 @@ def start_ray(workers: int | None, address: str | None) -> bool:
     if address:
         _reach(address)
         _join(address, quiet | {"runtime_env": {"env_vars": THREADS | HEAP}})
-        return True
+        return
     # what workers run with is no environment of tasks: Ray starts its workers before they are asked
     # for, and would throw those away and start others for tasks with one of their own
     _check_address_space()
@@ -96,7 +122,16 @@ def start_ray(workers: int | None, address: str | None) -> bool:
                 f'Ray does not start on this machine: {e} Set runtime = "inline", or see the logs '
                 f"in {places.get('_temp_dir', Path(tempfile.gettempdir()) / 'ray')}"
             ) from e
-    return True
+
+
+def _check_not_forked() -> None:
+    """Refuse a process forked from one that has started Ray: Ray's threads are not in it."""
+    if _Ours.started_by not in (None, os.getpid()):
+        raise FedhistError(
+            "this process was forked from one that had started Ray, and cannot start its own: use "
+            'the method "spawn", or runtime = "inline"'
+        )
+    _Ours.started_by = os.getpid()
 
 
 def _check_address_space() -> None:
@@ -243,7 +278,7 @@ def ray_session(workers: int | None = None, address: str | None = None) -> Itera
         yield
     finally:
         if started:
-            ray.shutdown()
+            stop_ray()
 
 
 def window(workers: int | None) -> int:

@@ -19,6 +19,7 @@ from flwr.app import Error, RecordDict
 
 from clients.node import Node, policy_of
 from clients.store import MemoryStore, NodeMemory
+from fedhist.base.errors import FedhistError
 from fedhist.flower.host import Config, NodeSetup
 from fedhist.model.evaluation import Watched
 from fedhist.model.query import Summary
@@ -128,6 +129,8 @@ def _answer(node: Node, content: RecordDict, before: NodeMemory) -> Answered:
         reply = node.answer(content, store)
     except Exception as e:
         reply = error_of(e)
+    except SystemExit as e:  # Ray would start the worker again, and ask it again
+        reply = error_of(FedhistError(f"loaded code called sys.exit({e.code!r})"))
     return reply, None if store.memory == before else store.memory
 
 

@@ -7,8 +7,10 @@ import pytest
 
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
+from server.quantiles.quantiles import Quantiles
 from simulations.populations.base import Loaded
 from simulations.populations.facts import (
+    facts_for,
     facts_of,
     similar_names,
 )
@@ -38,3 +40,14 @@ def test_the_facts_of_items() -> None:
     assert first.startswith("77.8% of events and 50% of users fall outside the domain")
     assert "'tea' is in the domain, the other is left out ('Tea')" in second
     assert facts_of(Loaded(users, "", domain=Keys.of(["tea", "Tea", "rye"])))[0].startswith("1 ")
+
+
+def test_whole_numbers_want_bins_of_their_own() -> None:
+    asked = {"epsilon": 1.0, "levels": (0.5,), "n_users": 2}
+    users = Users.from_records({"ann": [1.0, 5.0], "bob": [3.0]})
+    between = Quantiles(low=1.0, high=5.0, **asked)
+    (said,) = facts_for(Loaded(users, ""), between)
+    assert "low = 0.5, high = 5.5, n_bins = 5" in said
+    assert facts_for(Loaded(users, ""), Quantiles(low=0.5, high=5.5, n_bins=5, **asked)) == ()
+    halves = Users.from_records({"ann": [1.5]})
+    assert facts_for(Loaded(halves, ""), between) == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import warnings
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -166,7 +167,8 @@ def test_rows_that_lack_something_are_left_out(column: str, name: str, absent: o
     frame = pd.DataFrame(full | {column: lacking})
     with pytest.warns(UserWarning, match=f"1 with missing {name}"):
         users = Users.from_frame(frame, user="u", item="i", count="c")
-    assert records(users) == {id_of("a"): {"x": 1, "z": 3}}  # the user keeps the other rows
+    left = {id_of("a"): {"x": 1, "z": 3}}  # the user keeps the other rows, or an empty record
+    assert records(users) == (left if column == "u" else left | {id_of("b"): {}})
 
 
 def test_missing_columns_name_the_nearest() -> None:
@@ -197,9 +199,16 @@ def test_samples_that_are_missing_are_left_out_and_text_is_refused() -> None:
     frame = frame.with_columns(v=pl.Series(["1", "nan", "x"]))
     with pytest.raises(PopulationError, match="row 3: bad value in 'b, x'"):
         Users.from_frame(frame, user="u", value="v")
-    for none in (frame[:0], frame.with_columns(v=pl.Series([None, None, None]))):
-        with pytest.raises(PopulationError, match="no rows"):
-            Users.from_frame(none, user="u", value="v")
+    with pytest.raises(PopulationError, match="no rows"):
+        Users.from_frame(frame[:0], user="u", value="v")
+
+
+@pytest.mark.parametrize("record", ["1", "nan", "", "inf", None])
+def test_how_many_users_there_are_depends_on_no_record(record: object) -> None:
+    rows = {"u": ["a", "b", "c"], "v": ["1", "2", record], "i": ["x", "y", record], "c": [1, 2, 0]}
+    for columns in ({"value": "v"}, {"item": "i"}, {"item": "i", "count": "c"}):
+        with warnings.catch_warnings(action="ignore"):
+            assert len(Users.from_frame(rows, user="u", **columns)) == 3
 
 
 def test_skipped_rows_are_counted_and_leave_no_trace() -> None:
@@ -213,7 +222,7 @@ def test_skipped_rows_are_counted_and_leave_no_trace() -> None:
     ids, items, dropped = items_of_rows(
         frame.lazy(), user="u", item="i", count="c", skip_bad_rows=True
     )
-    assert ids.tolist() == [id_of("a")]
+    assert set(ids.tolist()) == {id_of("a"), id_of("b"), id_of("c")}
     assert list(items.vocabulary) == ["x"]
     assert items.count.tolist() == [3]
     assert dropped == {"missing user": 1, "missing item": 1, "bad count": 1}

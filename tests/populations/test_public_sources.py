@@ -69,4 +69,4 @@ def test_check_ins_without_a_place(tmp_path: Path) -> None:
     path = write(tmp_path / "c.txt", *CHECK_INS, "5\t\t0.0\t0.0\t", "\t\t\t\t")
     loaded = population("snap", path=path).load()
     assert loaded.dropped == {"missing item": 1, "missing user": 1}
-    assert len(loaded.users) == 2
+    assert sorted(loaded.users.n_items()) == [0, 1, 2]

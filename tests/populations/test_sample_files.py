@@ -25,10 +25,11 @@ def test_ragged_users_from_interleaved_rows(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("who,x,y\nann,1,9\nbob,2,8\nann,3,7\ncat,,1\n,3,1\nann,-4.5,1e-3\n")
     one = population("samples", path=path, user="who", value="x").load()
-    assert by_name(one.users, ["ann", "bob"]) == {"ann": [[1], [3], [-4.5]], "bob": [[2]]}
+    whole = {"ann": [[1], [3], [-4.5]], "bob": [[2]], "cat": []}
+    assert by_name(one.users, [*whole]) == whole
     assert one.dropped == {"missing value": 1, "missing user": 1}
     two = population("samples", path=path, user=0, value=["y", 1]).load()
-    assert by_name(two.users, ["ann", "bob"])["ann"] == [[9, 1], [7, 3], [1e-3, -4.5]]
+    assert by_name(two.users, [*whole])["ann"] == [[9, 1], [7, 3], [1e-3, -4.5]]
     assert len(population("samples", path=path, user=0, value=1, max_users=1).load().users) == 1
 
 

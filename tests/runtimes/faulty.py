@@ -42,7 +42,7 @@ class NoisyParity(LocalQuery):
     """Each user sends one randomized bit and one private word; faults happen on the way.
 
     ``kill_after`` >= 0 kills the worker at its kill_after-th node of the round, once per marker
-    file; ``raise_on`` raises on nodes whose first user id is a multiple of it.
+    file; ``raise_on`` raises, or exits, on nodes whose first user id is a multiple of it.
     """
 
     wire_name: ClassVar[str] = "test-noisy-parity"
@@ -67,7 +67,8 @@ class NoisyParity(LocalQuery):
         global _answered
         _answered += 1
         if self.raise_on and int(users.ids[0]) % self.raise_on == 0:
-            raise RuntimeError("this client is broken")
+            ends = SystemExit if int(users.ids[0]) % 2 else RuntimeError
+            raise ends("this client is broken")
         if self.kill_after >= 0 and _answered % 40 == self.kill_after % 40:
             marker = Path(self.marker)
             if not marker.exists():

@@ -23,6 +23,44 @@ except fedhist.FedhistError as error:
 """
 
 
+TWICE = """
+import multiprocessing, sys, threading
+import fedhist
+from fedhist.protocols import BoundedHistogram
+
+def run():
+    try:
+        users = BoundedHistogram.example_users()
+        protocol = BoundedHistogram.example()
+        print(fedhist.run(protocol, users, seed=1, runtime="ray", nodes=4).status, flush=True)
+    except fedhist.FedhistError as error:
+        print(error, flush=True)
+
+threads = [threading.Thread(target=run) for _ in range(2)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+child = multiprocessing.get_context("fork").Process(target=run)
+child.start()
+child.join()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_two_threads_share_a_ray_and_a_forked_child_is_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", TWICE],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    first, second, child = done.stdout.splitlines()
+    assert (first, second) == ("ok", "ok")
+    assert "forked from one that had started Ray" in child
+
+
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.parametrize(("cpus", "said"), [(0, "with 0 CPUs and none is free"), (1, "ok")])

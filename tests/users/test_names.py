@@ -28,10 +28,11 @@ NOON = datetime.datetime(2024, 1, 1, 12, 0, 0, 500_000)
 BERLIN = pd.Timestamp("2024-01-01 13:00:00.5", tz="Europe/Berlin")
 
 
-def names(column: pl.Series | pd.Series) -> list[str]:
+def names(column: pl.Series | pd.Series | list[object]) -> list[str]:
     """What the values of a column are called, as items of one user."""
-    module = pl if isinstance(column, pl.Series) else pd
-    frame = module.DataFrame({"u": [1] * len(column), "i": column})
+    frame: Any = {"u": [1] * len(column), "i": column}
+    if not isinstance(column, list):
+        frame = (pl if isinstance(column, pl.Series) else pd).DataFrame(frame)
     return list(Users.from_frame(frame, user="u", item="i").vocabulary)
 
 
@@ -55,6 +56,13 @@ def names(column: pl.Series | pd.Series) -> list[str]:
 def test_objects_are_named_by_their_value(name: str, values: list[object]) -> None:
     assert names(pd.Series(values, dtype=object)) == [name]
     assert names(pl.Series(values, dtype=pl.Object)) == [name]
+    assert names(values) == [name]
+
+
+def test_a_mapping_of_lists_tells_values_apart() -> None:
+    utc = NOON.replace(tzinfo=datetime.UTC)
+    assert len(names([NOON, utc])) == 2
+    assert len(names([pd.Timestamp(1, unit="ns"), pd.Timestamp(0, unit="ns")])) == 2
 
 
 @pytest.mark.parametrize(
@@ -63,6 +71,9 @@ def test_objects_are_named_by_their_value(name: str, values: list[object]) -> No
         pl.Series([2.0**53]),
         pl.Series([float("inf")]),
         pl.Series([2.0**24], dtype=pl.Float32),
+        pl.Series(np.array([2.0**11], dtype=np.float16)),
+        pd.Series([np.float16(2.0**11)], dtype=object),
+        pd.Series([datetime.time(1, tzinfo=datetime.UTC)], dtype=object),
         pl.Series([4_000_000], dtype=pl.Int32).cast(pl.Date),
         pl.Series([2**62]).cast(pl.Datetime("ms")),
         pd.Series([2.0**53], dtype=object),

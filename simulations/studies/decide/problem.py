@@ -29,7 +29,7 @@ from server.predictor import Repeated
 from server.targets.clipped_totals import user_norms
 from server.targets.sample_sizes import samples_held
 from simulations.populations import KINDS, Loaded
-from simulations.populations.facts import facts_of
+from simulations.populations.facts import bins_of_whole_numbers, facts_of
 from simulations.populations.synthetic import numbered_ids
 from simulations.runs.config import Config, RunTable, population_spec, prepare
 from simulations.studies.cells import load_once
@@ -488,16 +488,10 @@ class Problem:
 
     def _range(self) -> dict[str, Any]:
         """Return a range for samples; of few whole numbers, one bin for each of them."""
-        x = self.users.reals.values
-        x = x[np.isfinite(x)]
-        if len(x) and (np.rint(x) == x).all() and np.ptp(x) < MOST_ITEMS:
-            return {
-                "low": float(x.min()) - 0.5,
-                "high": float(x.max()) + 0.5,
-                "n_bins": int(np.ptp(x)) + 1,
-            }
         suggested = self.profile.suggested
-        return {k: suggested[k] for k in ("low", "high") if k in suggested}
+        return bins_of_whole_numbers(self.users.reals.values) or {
+            k: suggested[k] for k in ("low", "high") if k in suggested
+        }
 
     @cached_property
     def _norms(self) -> tuple[Floats, Floats]:
