@@ -81,10 +81,8 @@ def compare(
                 )
         except KeyboardInterrupt:
             bar.stop()
-            terminal.errors.print(
-                f"interrupted; {len(read_records(folder)):,} cells are in {folder}; the same command runs the others",
-                soft_wrap=True,
-            )
+            done = f"interrupted; {len(read_records(folder)):,} cells are in {folder}"
+            terminal.errors.print(f"{done}; the same command runs the others", soft_wrap=True)
             raise terminal.Stopped(terminal.INTERRUPTED) from None
     compared.print_on(terminal.console)
     terminal.console.print(f"\nwritten to {folder} (NOT PRIVATE)", soft_wrap=True)
