@@ -256,6 +256,11 @@ class Protocol(ABC, metaclass=PlainArguments):
         return ""
 
     @property
+    def overstates(self) -> str:
+        """Why standard errors may be above the spread of estimates, in words; by default not."""
+        return ""
+
+    @property
     def claimed(self) -> Guarantee:
         """What the paper states; a version as printed may really guarantee something else."""
         return self.guarantee

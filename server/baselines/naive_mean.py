@@ -175,6 +175,10 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
         )
 
     @property
+    def overstates(self) -> str:
+        return "" if self.geometry == "l2" else "the variance is that of the worst user"
+
+    @property
     def planned_mse(self) -> float:
         """Mean squared error for n_users users at the midpoint."""
         if self.geometry == "l2":

@@ -74,6 +74,10 @@ class OneVote(NonInteractive, OnDomain):
         return (Batch.of(self.query),)
 
     @property
+    def overstates(self) -> str:
+        return "the draw of a user's item counts, even of a user who has one"
+
+    @property
     def report_risk(self) -> float:
         """Variance of one report, over the symbols."""
         return self.query.channel.v

@@ -145,6 +145,10 @@ class Mean(TwoModes, InRange, FoldProtocol):
         return super().batches
 
     @property
+    def overstates(self) -> str:
+        return "" if self.chosen == "stages" else "the plan's variance is that of the worst users"
+
+    @property
     def scale(self) -> float:
         return self.mean_scale or self.half_range / math.sqrt(self.samples_per_user)
 

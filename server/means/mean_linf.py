@@ -50,6 +50,10 @@ class FoldMean(TwoModes, MeanTarget, FoldProtocol):
     salt: int = 1
 
     @property
+    def overstates(self) -> str:
+        return "the plan's variance is that of the worst users"
+
+    @property
     @abstractmethod
     def functional(self) -> Functional:
         """The scalar that each fold reports about."""

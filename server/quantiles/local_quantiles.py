@@ -105,6 +105,10 @@ class LocalQuantiles(QuantileTarget):
     of: str = "samples"
     salt: int = 1
 
+    @property
+    def overstates(self) -> str:
+        return "the value +- 1.96 of it holds the true quantile, whatever the data are"
+
     def __post_init__(self) -> None:
         check_budget(self.epsilon)
         self.check_levels()

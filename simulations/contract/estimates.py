@@ -238,14 +238,14 @@ def standard_errors_cover_the_noise(subject: Subject) -> None:
 def _check_spread(x: Floats, stated: Floats, method: str) -> None:
     if not x.size:
         return
-    ratio, limit = spread_ratio(x, stated)
+    ratio, _, limit = spread_ratio(x, stated)
     if "laplace" in method:  # a square's variance is 5 in place of 2
         limit = 1 + math.sqrt(2.5) * (limit - 1)
     demand(ratio <= limit, f"The estimate's variance is {ratio:.2f} of what stderr says.")
 
 
-def spread_ratio(x: Floats, stated: Floats) -> tuple[float, float]:
-    """Return the variance of runs, (runs, entries), over what is stated, and a chi-square's limit.
+def spread_ratio(x: Floats, stated: Floats) -> tuple[float, float, float]:
+    """Return the variance of runs, (runs, entries), over what is stated, and a chi-square's limits.
 
     Of as many degrees as there are entries that move by themselves.
     """
@@ -254,4 +254,5 @@ def spread_ratio(x: Floats, stated: Floats) -> tuple[float, float]:
     moved = np.cov(x / stated, rowvar=False).reshape(x.shape[1], x.shape[1])
     ratio = float(np.trace(moved)) / len(moved)
     degrees = (len(x) - 1) * np.trace(moved) ** 2 / max(float((moved**2).sum()), 1e-300)
-    return ratio, float(chi2.isf(FALSE_ALARM, degrees) / degrees)
+    low, high = chi2.ppf([FALSE_ALARM, 1 - FALSE_ALARM], degrees) / degrees
+    return ratio, float(low), float(high)
