@@ -21,7 +21,6 @@ the direction in which a user moves the integers. Rounds that follow each other,
 came before, multiply their factors: d then counts the entries of all of them.
 
 With r^2 = 4 the loss of a rounding is 2e-34: nothing that any other constant here is known to.
-``tests/privacy/lattice_losses.py`` computes both losses.
 
 References
 ----------

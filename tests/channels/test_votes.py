@@ -42,12 +42,6 @@ def test_exact_ratio(epsilon: float, k: int) -> None:
         assert worst > exp_from_below(epsilon * (1 - 1e-9))
 
 
-def test_a_single_symbol_costs_less() -> None:
-    """2 (1 - q), from none to the symbol."""
-    q = Fraction(UnaryOracle(1.0, 1).flip_threshold, 1 << 64)
-    assert worst_ratio(UnaryOracle(1.0, 1)) == max(1 / (2 * q), 2 * (1 - q))
-
-
 @pytest.mark.parametrize("k", [1, 2, 3, 6, 7, 8])
 @pytest.mark.parametrize("epsilon", [0.3, 2.0, math.inf])
 def test_debiasing_inverts_the_law(k: int, epsilon: float) -> None:

@@ -142,14 +142,6 @@ def test_the_same_question_gets_the_same_answer(
     assert counts(node(seed).answer(question, store)) == first  # still answered as before
 
 
-def test_a_spent_budget_outlives_the_process(tmp_path: Path) -> None:
-    question = encode_question(votes(1.0), 0)
-    first = counts(node(None).answer(question, FolderStore(tmp_path)))
-    assert counts(node(None).answer(question, FolderStore(tmp_path))) == first
-    again = body(node(None).answer(encode_question(votes(1.0), 1), FolderStore(tmp_path)))
-    assert isinstance(again, str)
-
-
 @pytest.mark.parametrize("seed", [None, 7])
 def test_a_question_that_comes_again_is_paid_for_where_records_have_changed(
     seed: int | None, tmp_path: Path

@@ -23,14 +23,6 @@ def filled(folder: Path, n: int = 3, **options: Path) -> FolderStore:
     return store
 
 
-def test_folder_survives_a_restart(tmp_path: Path) -> None:
-    for entry, reply in zip(ENTRIES, replies(), strict=True):
-        FolderStore(tmp_path / "g").add(entry, reply)
-    again = FolderStore(tmp_path / "g")
-    assert again.answered() == tuple(ENTRIES)
-    assert again.reply("bb") is not None
-
-
 class Killed(Exception):
     pass
 

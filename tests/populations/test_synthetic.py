@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,38 +75,56 @@ def test_non_iid_rates() -> None:
         assert clipping_loss(users, q) == pytest.approx(printed, abs=0.02)
 
 
-def test_non_iid_items_are_dirichlet() -> None:
-    """Two samples of one user agree with probability (1 + a |p|^2) / (1 + a), a = 1/2."""
-    n, d = 60_000, 20
-    items = population("paper-non-iid", n_users=n, d=d, reading="as-printed").load().users.counts
-    p = 1 / (np.arange(1, d + 1) + 50)
-    p /= p.sum()
-    user = np.repeat(np.arange(n), np.diff(items.indptr))
-    count = items.count.astype(np.float64)
-    size = np.bincount(user, weights=count, minlength=n)
-    agree = np.bincount(user, weights=count * (count - 1), minlength=n)
-    pairs = size * (size - 1)
-    rate = agree[pairs > 0] / pairs[pairs > 0]
-    expected = (1 + 0.5 * (p**2).sum()) / 1.5
-    assert abs(rate.mean() - expected) < 6 * rate.std() / math.sqrt(len(rate))
-    first = np.bincount(items.item, weights=count / size[user], minlength=d) / (size > 0).sum()
-    # A share has variance p (1 - p) / (1 + a), plus sampling: less than p.
-    assert (np.abs(first - p) < 7 * np.sqrt(p / n)).all()
+def sizes(users: Users) -> np.ndarray:
+    user = np.repeat(np.arange(len(users)), np.diff(users.counts.indptr))
+    return np.bincount(user, users.counts.count.astype(float), len(users))
+
+
+def numbers(users: Users) -> np.ndarray:
+    return users.reals.values[:, 0]
+
+
+def own_means(users: Users) -> np.ndarray:
+    return numbers(users).reshape(len(users), -1).mean(axis=1)
+
+
+def features(users: Users) -> np.ndarray:
+    return users.reals.values[:, 1]
+
+
+def residuals(users: Users) -> np.ndarray:
+    """Responses less their means, times the score: 0 on average."""
+    score, y = users.reals.values[:, :2] @ [1.0, -0.5], users.reals.values[:, -1]
+    labels = (np.abs(y) == 1).all()
+    return (y - (np.tanh(score / 2) if labels else score)) * score
+
+
+REALS = {"n_users": 3000, "samples_per_user": 10, "mean": 0.3, "spread": 0.2}
+WIDE = {"low": -2.0, "high": 2.0}
+OWN = REALS | {"spread": 1e-4, "user_spread": 0.15}
+LINEAR = {"n_users": 400, "samples_per_user": 50, "dimension": 2, "theta": [1.0, -0.5]}
 
 
 @pytest.mark.parametrize(
-    ("kind", "sd"), [("uniform", 0.2 / math.sqrt(3)), ("gaussian", 0.2), ("two-point", 0.2)]
+    ("kind", "fields", "of", "mean", "sd"),
+    [
+        ("paper-poisson", {"n_users": 50_000, "alpha": 1.0, "mean_items": 3.0}, sizes, 3, 12**0.5),
+        ("paper-poisson", {"n_users": 50_000, "alpha": math.inf}, sizes, 1, 1),
+        ("uniform", REALS, numbers, 0.3, 0.2 / 3**0.5),
+        ("gaussian", REALS | WIDE, numbers, 0.3, 0.2),
+        ("two-point", REALS, numbers, 0.3, 0.2),
+        ("gaussian", OWN | {"users": "normal"}, own_means, 0.3, 0.15),
+        ("gaussian", OWN | {"users": "two-clusters"}, own_means, 0.3, 0.15),
+        ("gaussian", OWN | {"users": "outliers"} | WIDE, own_means, 0.3, 0.15),
+        ("regression", LINEAR | {"condition": 4.0}, features, 0, 0.5),
+        ("regression", LINEAR | {"noise": 0.3}, residuals, 0, 0.3 * 1.25**0.5),
+        ("regression", LINEAR | {"model": "logistic"}, residuals, 0, None),
+    ],
 )
-def test_real_samples(kind: str, sd: float) -> None:
-    options = {"mean": [0.3, -0.2], "dimension": 3, "spread": 0.2, "low": -2, "high": 2}
-    loaded = population(kind, n_users=3000, samples_per_user=10, **options).load()
-    assert loaded.value_range == (-2.0, 2.0)
-    x = loaded.users.reals.values
-    assert x.shape == (30_000, 3)
-    assert (np.abs(x.mean(axis=0) - [0.3, -0.2, 0.0]) < 7 * sd / math.sqrt(30_000)).all()
-    assert (np.abs(x.std(axis=0) / sd - 1) < 0.04).all()
-    if kind == "two-point":
-        assert len(np.unique(x[:, 0])) == 2
+def test_moments(kind: str, fields: Any, of: Any, mean: float, sd: float | None) -> None:
+    x = of(population(kind, **fields).load().users)
+    assert abs(x.mean() - mean) < 6 * x.std() / math.sqrt(len(x))
+    assert sd is None or x.std() == pytest.approx(sd, rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -123,16 +123,6 @@ def noisy_n(db: Database) -> Floats:
     return noisy(users(db), EPSILON)
 
 
-def keys(db: Database) -> Floats:
-    """Noise on the support, then a threshold: each key appears, or not."""
-    law = np.ones(1)
-    for item in "ab":
-        c = count(db, item)
-        p = noisy(c, EPSILON)[4 + 3 :].sum() if c else 0.0
-        law = both(law, np.array([1 - p, p]))
-    return law
-
-
 @dataclass(frozen=True)
 class Tiny:
     law: Callable[[Database], Floats]
@@ -217,19 +207,6 @@ def test_a_converted_cost_bounds_the_exact_one(name: str, source: Adjacency, kno
         assert exact_rho(p, target) <= found.rho * (1 + 1e-6) + ROUNDING
 
 
-def test_null_safe_is_what_it_says() -> None:
-    """A user with an empty record changes the law of nothing; of the others it changes some."""
-    number = {db: i for i, db in enumerate(ALL)}
-    for name, tiny in MECHANISMS.items():
-        p = laws(name)
-        same = all(
-            np.allclose(p[number[db]], p[number[(EMPTY, *db[1:])]], atol=1e-15)
-            for db in ALL
-            if db[0] is None
-        )
-        assert same == tiny.null_safe, name
-
-
 @pytest.mark.parametrize("null_safe", [True, False])
 @pytest.mark.parametrize("seed", range(6))
 def test_any_mechanism_obeys_the_rules(seed: int, null_safe: bool) -> None:
@@ -253,18 +230,6 @@ def test_any_mechanism_obeys_the_rules(seed: int, null_safe: bool) -> None:
             found = convert(stated, source, target, null_safe=null_safe)
             assert exact_delta(p, target, found.epsilon) <= found.delta + ROUNDING
             assert exact_rho(p, target) <= found.rho * (1 + 1e-6)
-
-
-def test_keys_and_a_threshold() -> None:
-    """One key alone appears with probability delta; a replacement takes one away and adds one."""
-    p = np.array([keys(db) for db in ALL])
-    delta = exact_delta(p, ADD_REMOVE, EPSILON)
-    alone = noisy(1, EPSILON)[7:].sum()
-    assert delta == pytest.approx(alone)
-    found = convert(Release(EPSILON, delta), ADD_REMOVE, REPLACE, null_safe=True)
-    assert (found.epsilon, math.isinf(found.rho)) == (2 * EPSILON, True)
-    assert 0 < exact_delta(p, REPLACE, found.epsilon) <= found.delta
-    assert exact_delta(p, ZERO_OUT, EPSILON) == pytest.approx(delta)
 
 
 # -- what a charge knows ---------------------------------------------------------------------------

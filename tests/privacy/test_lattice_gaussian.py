@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from dp_accounting import get_sigma_gaussian
 from enumerated import added, delta_of_move, delta_of_shift, discrete_gaussian
-from lattice_losses import rounding_loss, share_loss, sum_loss
 
 from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.privacy.lattice_gaussian import (
@@ -20,7 +19,6 @@ from fedhist.privacy.lattice_gaussian import (
     lattice_std,
 )
 from fedhist.privacy.noise_law import noise_per_sensitivity
-from fedhist.privacy.shares import ShareNoise
 
 BUDGETS = [(1.0, 1e-6), (0.25, 1e-5), (4.0, 1e-8), (0.1, 1e-3), (10.0, 1e-2)]
 
@@ -61,58 +59,6 @@ def test_sums_of_shares_are_as_good(draws, shift, share):
     variance = lattice_std(shift, 1.0, 1e-6) ** 2 / draws
     law = added(discrete_gaussian(variance, math.ceil(13 * math.sqrt(variance))), draws)
     assert delta_of_shift(law, shift, 1.0) / 1e-6 == pytest.approx(share, abs=6e-4)
-
-
-@pytest.mark.parametrize("draws", [5, 16, 40])
-def test_variance_over_all_parties_breaks_the_budget(draws):
-    """One in five does not answer; the share was sized as if all did."""
-    shift = {5: 8, 16: 12, 40: 20}[draws]
-    variance = 0.8 * lattice_std(shift, 1.0, 1e-6) ** 2 / draws
-    law = added(discrete_gaussian(variance, math.ceil(13 * math.sqrt(variance))), draws)
-    assert 7.5e-6 < delta_of_shift(law, shift, 1.0) < 8.1e-6
-
-
-@pytest.mark.parametrize(("variance", "draws"), [(0.3, 2), (0.5, 3), (0.7, 7), (1.1, 12)])
-def test_a_sum_of_draws_is_as_far_from_one_draw_as_stated(variance, draws):
-    """In every probability of the middle; for two draws not much less at the worst of them."""
-    span = math.ceil(8 * math.sqrt(draws * variance)) + 4
-    law = added(discrete_gaussian(variance, span), draws)
-    middle = len(law) // 2
-    one = discrete_gaussian(draws * variance, span)
-    log_ratio = np.abs(np.log(law[middle - span : middle + span + 1] / one)).max()
-    assert log_ratio <= sum_loss(draws, variance) * (1 + 1e-9) + 1e-13
-    if draws == 2:  # the normalizer of N_Z counts in the bound, too, and hardly differs
-        assert log_ratio >= sum_loss(draws, variance) / 4
-
-
-@pytest.mark.parametrize(("rest", "variance"), [(0.01, 0.3), (0.5, 0.3), (3.0, 0.8)])
-def test_a_rounded_gaussian_is_as_far_from_the_discrete_one_as_stated(rest, variance):
-    """The integral over the continuous draw, by a rule that is exact for such functions."""
-    span = 40
-    n = np.arange(-span, span + 1)
-    x = np.arange(-span * 64, span * 64 + 1) / 64 + 1 / 256
-    density = np.exp(-(x**2) / (2 * rest)) / math.sqrt(2 * math.pi * rest) / 64
-    weight = np.exp(-((n[:, None] - x) ** 2) / (2 * variance))
-    rounded = (weight / weight.sum(axis=0)) @ density
-    one = discrete_gaussian(rest + variance, span)
-    near = np.abs(n) <= 7 * math.sqrt(rest + variance)
-    log_ratio = np.abs(np.log(rounded[near] / one[near])).max()
-    assert log_ratio <= rounding_loss(variance)
-    if rest == 0.01:  # wider ones average over the centres: their loss is far less
-        assert log_ratio >= rounding_loss(variance) / 20
-
-
-def test_the_loss_is_nothing():
-    """A million entries, shares of the least std that is allowed, up to a million of them."""
-    assert 1e6 * rounding_loss() < 2.1e-28
-    for draws in (2, 80, 100_000, 1_000_000):
-        assert 1e6 * (rounding_loss() + sum_loss(draws, 9.0)) < 1e-27
-    assert sum_loss(1, 9.0) == 0.0
-    noise = ShareNoise.calibrated("gaussian", sensitivity=6.4, epsilon=1.0, delta=1e-6, honest=80)
-    assert 0 < share_loss(noise, 1_000_000) < 1e-27
-    assert share_loss(ShareNoise("laplace", 4.0, 80), 1_000_000) == 0.0
-    exact = math.fsum(rounding_loss(0.6 * k / (k + 1)) for k in range(1, 5000))
-    assert exact <= sum_loss(5000, 0.6) <= exact * 1.01
 
 
 def test_an_adaptive_series_is_one_gaussian():

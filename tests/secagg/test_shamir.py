@@ -58,17 +58,6 @@ def test_no_share_is_the_secret_or_comes_twice(points: tuple[int, int]) -> None:
         weights(points)
 
 
-@pytest.mark.parametrize("t", [2, 3, 6])
-def test_t_shares_restore_and_fewer_do_not(t: int) -> None:
-    """Any t of the shares, and no t - 1 of them, in the field that is used."""
-    secret, points = 0x5EC12E7, list(range(1, t + 3))
-    shares = split(secret, draw(t - 1, entropy(f"{t} shares")), points)
-    for size in (t, t - 1):
-        for some in combinations(range(len(points)), size):
-            restored = combine([shares[i] for i in some], weights([points[i] for i in some]))
-            assert (restored == secret) == (size == t)
-
-
 def test_a_node_shares_its_secrets_by_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fewer holders than the terms say have of a node is not its secret."""
     shared = []

@@ -143,24 +143,3 @@ def test_inputs_are_rounded_without_bias(u: float) -> None:
         assert rounded(wanted - slack) == low + 1
     if wanted + slack <= last:
         assert rounded(wanted + slack) == low
-
-
-@pytest.mark.parametrize("kind", ["laplace", "onebit", "piecewise", "unary"])
-def test_a_report_depends_on_its_own_user_alone(kind: str) -> None:
-    """To the bit; NaN reads as the midpoint, and what is absurd as an end of the range."""
-    n = 200
-    ids, rows = np.arange(1, n + 1, dtype=np.uint64), np.arange(n)
-    u, plain = np.linspace(-1, 1, n), np.linspace(-1, 1, n)
-    u[:5], plain[:5] = [np.nan, 1e300, -1e300, np.inf, -np.inf], [0.0, 1.0, -1.0, 1.0, -1.0]
-
-    def report(rows: np.ndarray, u: np.ndarray) -> np.ndarray:
-        rng = SeededStreams(ids[rows], 3, "batch")
-        if kind == "unary":
-            return unary_votes(rows % 70, 70, UnaryChannel(1.0), rng)
-        return randomize(u[rows], scalar_channel(kind, 1.0), rng)
-
-    whole = report(rows, u)
-    assert np.array_equal(report(rows, plain), whole)
-    assert np.array_equal(report(rows[::-1], u)[::-1], whole)
-    parts = np.concatenate((report(rows[:64], u), report(rows[64:], u)))
-    assert np.array_equal(parts, whole)

@@ -18,6 +18,7 @@ from clients.randomizers.share_noise import (
     gaussian_share,
 )
 from fedhist.privacy.shares import ShareNoise
+from tests.privacy.enumerated import share_difference
 
 ALARM = 1e-9
 LAPLACE, GAUSSIAN = ShareNoise("laplace", 6.0, 80), ShareNoise("gaussian", 40.0, 80)
@@ -38,24 +39,11 @@ def chi2_p(draws, mass, span):
     return stats.chisquare(got, want / want.sum() * len(draws)).pvalue
 
 
-def share_mass(scale, honest, span):
-    """Masses of X - Y at 0..span, by 30-digit sums."""
-    with mpmath.workdps(30):
-        p, r = mpmath.exp(mpmath.mpf(-1) / scale), mpmath.mpf(1) / honest
-        nb = [(1 - p) ** r]
-        for j in range(math.ceil(40 * scale) + span):
-            nb.append(nb[-1] * p * (j + r) / (j + 1))
-        return [
-            float(mpmath.fsum(a * b for a, b in zip(nb[z:], nb, strict=False)))
-            for z in range(span + 1)
-        ]
-
-
 @pytest.mark.parametrize("seed", [5, None], ids=["simulated", "secure"])
 @pytest.mark.parametrize(("scale", "honest"), [(0.4, 3), (6.0, 80), (25.0, 7)])
 def test_laplace_shares_have_their_law(seed, scale, honest):
     span = math.ceil(12 * scale)
-    masses = share_mass(scale, honest, span)
+    masses = share_difference(1 / honest, scale, span)[span:]
     noise = ShareNoise("laplace", scale, honest)
     draws = draw_share(noise, 200_000 if seed else 40_000, seed=seed, node=2, digest="q")
     assert draws.dtype == np.int64

@@ -99,17 +99,6 @@ def test_projection_helps(cls: Maker) -> None:
 
 
 @each
-def test_standard_errors_cover(cls: Maker) -> None:
-    """Of 300 runs over 9 symbols at least 98% lie within 2.6 of them (99% expected)."""
-    users, protocol = mixed_users(400), cls(1.0, DOMAIN)
-    rng, truth, inside = np.random.default_rng(9), protocol.truth(users), []
-    for _ in range(300):
-        told = concluded(protocol, protocol.query.draw_summary(users, rng))
-        inside.append(np.abs(told.value - truth) <= 2.6 * told.stderr)
-    assert np.mean(inside) > 0.98
-
-
-@each
 def test_counts_without_data(cls: Maker) -> None:
     users = mixed_users()
     protocol = cls(1.0, DOMAIN)

@@ -172,58 +172,18 @@ def small() -> HeavyHitters:
     return HeavyHitters(2.0, 20_000, of="named", **SMALL)
 
 
-def test_counts_are_within_their_errors() -> None:
-    """Of what is surely found; 95% hold: of 60 at least 50."""
-    n = 20_000
-    words = made_words(n)
-    for of in ("named", "holders"):
-        protocol = HeavyHitters(2.0, n, of=of, **SMALL)
-        items = np.where(np.arange(n) < n // 2, np.arange(n) % 2, np.arange(n))
-        held, users = n // 4, one_each(items, words)
-        inside = total = 0
-        for seed in range(30):
-            e = ran(dataclasses.replace(protocol, salt=seed), users, seed)
-            assert e.keys is not None
-            assert e.value is not None
-            assert e.stderr is not None
-            at = e.keys.positions(Keys.of([words[0], words[1]]))
-            assert (at >= 0).all()
-            off = np.abs(e.value[at] - held) / e.stderr[at]
-            inside, total = inside + int((off < 1.96).sum()), total + 2
-        assert total == 60
-        assert inside >= 50
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "recall", "found"),
-    [
-        pytest.param(4.0, (0.92, 0.20), 10.1, marks=pytest.mark.slow),
-        (8.0, (1.0, 0.86), 49.0),
-    ],
-)
-def test_rows_of_the_specification(
-    epsilon: float, recall: tuple[float, float], found: float
-) -> None:
-    """Zipf(1.1) over 100,000 words, n = 10^5: recall of the true 10 and 50, and items found.
-
-    The means of many runs are the row's; one run is below them by 4 of its standard deviations
-    (.085, .03 and 1.3 items at epsilon 4; .01, .035 and 3 at epsilon 8) with probability 3e-5.
-    """
-    n = d = 100_000
-    p = np.arange(1, d + 1) ** -1.1
-    items = np.random.default_rng(5).choice(d, size=n, p=p / p.sum())
-    words = made_words(d)
-    protocol = HeavyHitters(epsilon, n, of="named")
-    e = ran(protocol, one_each(items, words), 1)
-    assert e.keys is not None
-    order = np.argsort(-np.bincount(items, minlength=d), kind="stable")
-    here = [words[int(j)] in e.keys for j in order[:50]]
-    sd = {4.0: (0.085, 0.03, 1.3), 8.0: (0.01, 0.035, 3.0)}[epsilon]
-    assert np.mean(here[:10]) >= recall[0] - 4 * sd[0]
-    assert np.mean(here) >= recall[1] - 4 * sd[1]
-    true = [k for k in e.keys if words.position(k) >= 0]
-    assert len(true) >= found - 4 * sd[2]
-    assert len(e.keys) - len(true) <= 3
+@pytest.mark.parametrize("of", ["named", "holders"])
+def test_counts_are_within_their_errors(of: Any) -> None:
+    """Of two items that are surely found, half of 20,000 users' in all; 95% of 40 hold: 32."""
+    words, n = made_words(20_000), 20_000
+    items = np.where(np.arange(n) < n // 2, np.arange(n) % 2, np.arange(n))
+    users, two, off = one_each(items, words), Keys.of([words[0], words[1]]), []
+    for seed in range(20):
+        e = ran(HeavyHitters(2.0, n, of=of, salt=seed, **SMALL), users, seed)
+        at = (e.keys or Keys.of([])).positions(two)
+        assert (at >= 0).all()
+        off += list(np.abs(np.asarray(e.value)[at] - n // 4) / np.asarray(e.stderr)[at])
+    assert (np.array(off) < 1.96).sum() >= 32
 
 
 # -- plans and edges
@@ -285,22 +245,6 @@ def test_items_of_a_public_list_are_left_out() -> None:
         HeavyHitters(1.0, 20_000, exclude=("tea",))  # type: ignore[arg-type]
     given, _ = HeavyHitters.resolve({"epsilon": 1.0, "exclude": ["tea"]}, users, None)
     assert given["exclude"] == Keys.of(["tea"])
-
-
-def test_one_lying_user_moves_a_count_by_no_more() -> None:
-    """Its report is one of the count's m: a count moves by n / (m (p - q)), whatever it sends."""
-    codes = [format(j, "08b") for j in range(8)]
-    query = CodePieces(packed(codes, 8), 8, 0, "bytes", 2.0, 8)
-    channel = query.channel
-    assert isinstance(channel, SymbolOracle)
-    counts = np.random.default_rng(1).integers(50, size=channel.size)
-    moved = []
-    for a in range(channel.layers.size):
-        for b in range(channel.layers.size):
-            other = counts.copy()
-            other[a], other[b] = other[a] - 1, other[b] + 1
-            moved.append(np.abs(channel.set_counts(other) - channel.set_counts(counts)).max())
-    assert max(moved) == 1
 
 
 def test_stages() -> None:

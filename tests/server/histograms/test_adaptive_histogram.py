@@ -18,7 +18,6 @@ from server.histograms.adaptive_histogram import (
 from server.histograms.bounded_histogram import BoundedHistogram
 from server.noise import SimulatedNoise
 from server.printed.histograms import PRINTED_RULES
-from simulations.experiments.norm_index import NormIndex
 from tests.running import result as run
 from tests.running import table_users
 
@@ -121,27 +120,6 @@ def test_release_is_the_bounded_histogram():
 
 
 # -- the error -------------------------------------------------------------------------------------
-
-
-def mixture(p, users):
-    """The expected error over the exact law of the choice, which shares no code with a run."""
-    law = NormIndex(users, p.domain).law(p.task)
-    likely = np.flatnonzero(law > 1e-9)
-    release = lambda c: replace(p.release_at(float(c)), nonneg=p.nonneg)  # noqa: E731
-    return sum(law[i] * release(p.task.grid[i]).error(users).expected for i in likely)
-
-
-@pytest.mark.parametrize("parts", [{}, {"delta": 0.0}, {"noise": "gaussian", "discrete": True}])
-def test_runs_lose_what_the_law_of_the_choice_says(parts):
-    """Mean of 300 runs within 4.5 standard errors: false alarm below 1e-5 for each of three."""
-    users = heavy_users(300, 12, mean=30)
-    base = AdaptiveHistogram(users.vocabulary, 2.0, 1e-4, clip_max=64.0, sparsity=3)
-    p = replace(base, **parts)
-    truth, expected = p.truth(users), mixture(p, users)
-    losses = np.array([p.loss(run(p, users, seed).value, truth) for seed in range(300)])
-    standard_error = losses.std(ddof=1) / math.sqrt(300)
-    assert standard_error < 0.1 * expected
-    assert abs(losses.mean() - expected) < 4.5 * standard_error
 
 
 def test_noise_is_laplace_only_where_that_is_less_however_broad_users_are():

@@ -8,26 +8,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import softmax
-from scipy.stats import chi2, laplace, poisson
+from scipy.stats import chi2, poisson
 
 from clients.histograms.contributions import NormHistogram
 from clients.histograms.queries import PerItemClip
 from fedhist.base.errors import WireError
 from fedhist.model.query import Report
-from fedhist.privacy.guarantee import gaussian_multiplier, zcdp_rho
 from fedhist.users.keys import Keys
 from server.clip_choice.rule import LIGHT_DECAY
 from server.histograms import poisson_debiasing as debias
 from server.histograms.poisson_counts import PoissonCounts
 from server.noise import SimulatedNoise
 from server.session.session import Session
-from simulations.populations import population
 from tests.running import result as run
 from tests.running import streams, table_users
 
 ZERO, REPLACE, ADD = "zero-out-user", "replace-user", "add-remove-user"
 TEA = Keys.of(["tea"])
-CHOICES = ("excess", "quantile")
 
 
 def users_of(table, keys=None):
@@ -57,26 +54,6 @@ def thresholds(protocol, table):
     return list(zip(map(int, edges), softmax(logits), strict=True))
 
 
-def mean_loss(protocol, users, runs=300):
-    """Over runs with fixed seeds, and its standard error."""
-    losses = [protocol.loss_of(run(protocol, users, seed=s), users) for s in range(runs)]
-    return np.mean(losses), np.std(losses) / math.sqrt(runs)
-
-
-def expected_error(protocol, counts):
-    """The expected error over the exact law of the choice and a fixed grid of the noise."""
-    table = np.asarray(counts, dtype=float)[:, None]
-    noise = laplace.ppf((np.arange(400) + 0.5) / 400)
-    total = 0.0
-    for c, p in thresholds(protocol, table):
-        if p < 1e-9:
-            continue
-        noisy = np.minimum(table, c).sum() + protocol.law(c).scale * noise
-        value, _ = debias.debiased(noisy, protocol.n_users, c, protocol.most_rate(c))
-        total += p * np.abs(value - table.sum()).mean()
-    return total
-
-
 # -- the query -------------------------------------------------------------------------------------
 
 
@@ -102,58 +79,6 @@ def test_dishonest_reports_are_refused(row):
     report = Report(np.zeros(1, np.uint64), {"counts": np.array([row])})
     with pytest.raises(WireError):
         PerItemClip(Keys.range(2), 4).check(report)
-
-
-# -- privacy ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
-@pytest.mark.parametrize(("clip", "d"), [(1, 1), (3, 1), (2, 2)])
-def test_integer_laplace_release_has_exactly_epsilon(adjacency, clip, d):
-    """The worst log probability ratio over all pairs of users and all outputs is epsilon."""
-    epsilon = 0.8
-    protocol = PoissonCounts(
-        Keys.range(d), epsilon, n_users=9, clip=clip, discrete=True, adjacency=adjacency
-    )
-    law = protocol.law(clip)
-    k = np.arange(-40, 41)
-    log_p = -np.abs(k) / law.scale
-    best = {s: (log_p - -np.abs(k + s) / law.scale).max() for s in range(-clip, clip + 1)}
-    points = list(itertools.product(range(clip + 1), repeat=d))
-    others = points if adjacency == REPLACE else [(0,) * d]
-    worst = max(sum(best[a - b] for a, b in zip(x, y, strict=True)) for x in points for y in others)
-    assert worst == pytest.approx(epsilon, rel=1e-12)
-
-
-def test_gaussian_noise_is_calibrated_to_the_box():
-    protocol = PoissonCounts(Keys.range(9), 1.0, n_users=10, clip=5, delta=1e-6)
-    assert protocol.law(5).scale == pytest.approx(15 * gaussian_multiplier(1.0, 1e-6), rel=1e-14)
-    discrete = replace(protocol, discrete=True).law(5)
-    rounded = math.hypot(15 * gaussian_multiplier(1.0, 1e-6), 2)
-    assert discrete.scale == pytest.approx(rounded, rel=1e-12)
-    few = replace(protocol, discrete=True, domain=Keys.range(1), clip=1).law(1)  # one step
-    assert few.scale == pytest.approx(math.sqrt(0.5 / zcdp_rho(1.0, 1e-6)), rel=1e-12)
-    assert replace(protocol, adjacency=REPLACE).law(5) == protocol.law(5)
-
-
-@pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
-def test_the_choice_has_at_most_its_epsilon(adjacency, choice):
-    """All populations of three users with counts up to 5: exact probabilities of every edge."""
-    how = {"clip_max": 8, "epsilon_choice": 0.7, "adjacency": adjacency, "choice": choice}
-    protocol = PoissonCounts(TEA, 2.0, n_users=3, **how)
-    worst = 0.0
-    for rest in itertools.combinations_with_replacement(range(0, 10, 3), 2):
-        logs = [
-            np.log([p for _, p in thresholds(protocol, np.array([[a], *([b] for b in rest)]))])
-            for a in range(10)
-        ]
-        pairs = itertools.permutations(logs, 2) if adjacency == REPLACE else (
-            pair for x in logs[1:] for pair in ((x, logs[0]), (logs[0], x))
-        )  # fmt: skip
-        worst = max(worst, *(float((a - b).max()) for a, b in pairs))
-    assert worst <= 0.7 * (1 + 1e-12)
-    assert worst > 0.3 if choice == "excess" else worst > 0  # so few users are all one rank
 
 
 # -- the estimate ----------------------------------------------------------------------------------
@@ -277,15 +202,6 @@ def test_the_choice_asks_for_the_counts_of_the_item_alone():
 # -- the error ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [{"clip": None}, {"clip": None, "choice": "quantile"}])
-def test_runs_lose_what_the_law_of_the_choice_says(more):
-    """400 runs within 4.5 standard errors: false alarms below 1e-5 per case."""
-    counts = np.random.default_rng(12).poisson(np.random.default_rng(1).gamma(2.0, 0.8, 400))
-    protocol, users = tea(counts, epsilon=2.0, clip_max=32, **more)
-    mean, error = mean_loss(protocol, users, 400)
-    assert abs(mean - expected_error(protocol, counts)) <= 4.5 * error
-
-
 def test_of_many_users_the_choice_gets_what_sees_one_in_200_of_them():
     """Who have fifty times as much: with half of the budget the others' clip is taken instead."""
     protocol = PoissonCounts(TEA, 4.0, n_users=20_000)
@@ -302,16 +218,8 @@ def test_of_many_users_the_choice_gets_what_sees_one_in_200_of_them():
 
 
 def test_resolve_fills_what_is_public():
-    loaded = population("paper-poisson", n_users=50).load()
-    p, not_private = PoissonCounts.resolve({"epsilon": 1.0}, loaded.users, loaded.domain)
-    protocol = PoissonCounts(**p)
-    assert (protocol.n_users, list(protocol.domain)) == (50, ["item-1"])
-    assert not not_private
-    p, _ = PoissonCounts.resolve({"domain": ["x"], "n_users": 7}, loaded.users, loaded.domain)
-    assert (p["n_users"], list(p["domain"])) == (7, ["x"])
-
-
-def test_debiasing_pays_on_poisson_data():
-    alike, users = tea(np.random.default_rng(1).poisson(2.0, 20_000), clip=2)
-    plain = replace(alike, debias=False)
-    assert mean_loss(alike, users, 30)[0] < 0.02 * mean_loss(plain, users, 30)[0]
+    _, users = tea([1, 2, 0])
+    found, not_private = PoissonCounts.resolve({"epsilon": 1.0}, users, TEA)
+    assert (found["n_users"], found["domain"], not_private) == (3, TEA, [])
+    found, _ = PoissonCounts.resolve({"domain": ["x"], "n_users": 7}, users, TEA)
+    assert (found["n_users"], list(found["domain"])) == (7, ["x"])

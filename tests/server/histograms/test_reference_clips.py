@@ -63,22 +63,6 @@ def test_discrete_excess_against_the_plain_sum(law):
         assert std <= law.std * (1 + 1e-12)
 
 
-def test_clipped_totals_against_loops():
-    users, domain = zipf_users(60)
-    for norm in (1, 2):
-        for clip, grid in [(5.0, 0.0), (5.0, 0.125), (1e9, 0.0), (0.0, 0.0)]:
-            want = np.zeros(30)
-            for u in range(60):
-                x = np.zeros(30)
-                v = users.slice(u, u + 1).counts
-                x[v.item] = v.count
-                size = np.linalg.norm(x, norm)
-                x = x * (clip / size) if size > clip else x
-                want += grid * np.floor(x / grid + 1e-9) if grid else x
-            _, got = clipped_totals.whole_and_kept(users, domain, clip, norm, grid)
-            np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
-
-
 def test_clipped_curve_is_clipped_totals_at_every_threshold():
     users, domain = zipf_users()
     for norm in (1, 2):

@@ -9,7 +9,7 @@ from clients.bounding.size_curves import SHARE_PARTS
 from clients.histograms.key_queries import SizeCurves
 from clients.records.item_rows import pack_records
 from fedhist.base.errors import WireError
-from fedhist.model.query import Keyed, Report, Summary
+from fedhist.model.query import Keyed, Report
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from tests.running import streams, table_users, zipf_table
@@ -34,24 +34,6 @@ MIXED = of(
         {"z": 11},
     ]
 )
-
-
-@pytest.mark.parametrize("users", [MIXED, zipf(200)])
-def test_folding_is_bit_identical(users):
-    want = QUERY.answer_folded(users, streams)
-    QUERY.check_summary(want)
-    parts = []
-    for batch in users.blocks(7):
-        report = QUERY.answer(batch, streams(batch))
-        QUERY.check(report)
-        parts.append(QUERY.fold(report))
-    merged = Summary.merge(parts)
-    QUERY.check_summary(merged)
-    for name in ("users", "sizes"):
-        assert merged.sums[name].tolist() == want.sums[name].tolist()
-    a, b = merged.keyed["shares"], want.keyed["shares"]
-    assert list(a.keys) == list(b.keys)
-    assert a.values.tolist() == b.values.tolist()
 
 
 def test_a_row_is_the_user_s_histogram():

@@ -1,6 +1,5 @@
 """Unbounded histogram: the release's law with its random clipping, choices of C, refusals."""
 
-import itertools
 import math
 from dataclasses import replace
 
@@ -75,59 +74,6 @@ def test_the_budget_is_split_eleven_to_one():
     assert (BASE.choice_epsilon, BASE.release_epsilon, BASE.max_rounds) == (0.0, 1.0, 1)
     open_ended = replace(chosen, epsilon=INF)
     assert (open_ended.choice_epsilon, open_ended.release_epsilon) == (INF, INF)
-
-
-# -- privacy -------------------------------------------------------------------------------------
-
-
-def release_law(count, threshold, b):
-    """Law of one key's release where nobody else has it: absent, or a value."""
-    if count == 0:
-        return {None: 1.0}
-    alpha = math.exp(-1 / b)
-    mass = (1 - alpha) / (1 + alpha)
-    top = threshold + 60  # from here on the ratio to any smaller count is constant
-    law = {v: mass * alpha ** abs(v - count) for v in range(threshold, top)}
-    law["more"] = alpha ** (top - count) / (1 + alpha)
-    law[None] = 1 - sum(law.values())
-    return law
-
-
-def mixture(row, clip, threshold, b):
-    """Law of a single user's release: over its samples, exactly."""
-    m, size = sum(row), min(sum(row), clip)
-    out = {}
-    for kept in itertools.product(*(range(c + 1) for c in row)):
-        if sum(kept) != size:
-            continue
-        weight = math.prod(map(math.comb, row, kept)) / math.comb(m, size)
-        laws = [release_law(k, threshold, b) for k in kept]
-        for outcome in itertools.product(*laws):
-            p = math.prod(law[o] for o, law in zip(outcome, laws, strict=True))
-            out[outcome] = out.get(outcome, 0.0) + weight * p
-    return out
-
-
-def delta_between(one, two, epsilon):
-    return sum(max(0.0, p - math.exp(epsilon) * two.get(o, 0.0)) for o, p in one.items())
-
-
-@pytest.mark.parametrize(("clip", "epsilon", "delta"), [(1, 1.0, 0.05), (2, 1.0, 0.02)])
-@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
-def test_exact_privacy_of_clipping_noise_and_threshold_together(clip, epsilon, delta, adjacency):
-    """One user alone, its coins averaged out; records longer than C, in both directions."""
-    protocol = UnboundedHistogram(epsilon, delta, clip=clip, adjacency=adjacency)
-    law = protocol.release_at(clip)
-    n_keys = 3
-    rows = [r for r in itertools.product(range(3), repeat=n_keys) if sum(r) <= 4]
-    laws = {r: mixture(r, clip, int(law.threshold), law.scale) for r in rows}
-    nobody = (0,) * n_keys
-    worst = 0.0
-    for one, two in itertools.permutations(rows, 2):
-        if adjacency == REPLACE or nobody in (one, two):
-            worst = max(worst, delta_between(laws[one], laws[two], epsilon))
-    assert worst <= delta * (1 + 1e-9)
-    assert worst > 0.5 * delta
 
 
 # -- estimates -----------------------------------------------------------------------------------

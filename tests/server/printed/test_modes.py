@@ -75,18 +75,6 @@ def test_a_mode_by_position_and_a_mode_that_is_none() -> None:
         Mean(2.0, 400, 64, -1.0, 1.0, mode="papers")  # type: ignore[arg-type]
 
 
-def test_a_class_of_somebody_elses_stays_what_it_is() -> None:
-    @dataclass(frozen=True)
-    class Mine(Mean):
-        """Under a name of its own, and without a version as printed."""
-
-        name = "mine"
-
-    assert type(Mine(2.0, 400, 64, -1.0, 1.0)) is Mine
-    with pytest.raises(ValueError, match="mine has no version as printed, got mode 'paper'"):
-        Mine(2.0, 400, 64, -1.0, 1.0, mode="paper")
-
-
 @each
 def test_a_subclass_never_draws_as_printed_and_states_what_is_proven(name: str) -> None:
     proven, _ = both(name)

@@ -118,52 +118,6 @@ def test_reports_are_drawn_by_that_law_on_both_paths(record: list[float]) -> Non
     assert (blocks.sums["cell"] == by_clients.sums["cell"]).all()
 
 
-def test_no_neighbours_differ_in_a_transcript() -> None:
-    """All 2^4 transcripts of four users on four bins, by the script itself, for all 5^4 data.
-
-    A transcript is what all users report; its probability multiplies theirs, each by the law of
-    the one query that it was asked, which earlier reports have chosen.
-    """
-    ours = protocol(levels=(0.5,), n_users=4, n_bins=4, epsilon=2.0, salt=7)
-    ids = np.array([3, 1, 4, 159], dtype=np.uint64)
-    object.__setattr__(ours, "n_users", 10**6)  # a plan for many, on a few
-    asked_about, total = set(), np.zeros((5,) * 4, dtype=object)
-    logs = []
-    for reports in product((0, 1), repeat=4):
-        script, summary = ours.rounds(None), None  # type: ignore[arg-type]
-        of_user: dict[int, RankCells] = {}
-        for _ in range(ours.max_rounds + 1):
-            try:
-                query: Any = script.send(summary)  # type: ignore[arg-type]
-            except StopIteration:
-                break
-            inside = query.cohort.contains(ids)
-            for u in np.flatnonzero(inside).tolist():
-                assert u not in of_user
-                of_user[u] = query
-            sent = fh.Report(ids[inside], {"cell": np.array(reports, np.uint32)[inside]})
-            summary = query.fold(sent)
-        assert len(of_user) == 4
-        asked_about.add(tuple(int(of_user[u].upto[0, 0]) for u in range(4)))
-        each = [
-            [law(of_user[u], 0, b)[y] for b in (*range(4), None)] for u, y in enumerate(reports)
-        ]
-        probability = np.ones((), dtype=object)
-        for row in each:
-            probability = np.multiply.outer(probability, np.array(row, dtype=object))
-        total = total + probability
-        logs.append(np.log(probability.astype(float)))
-    assert len(asked_about) > 2  # later questions follow earlier answers
-    assert abs(total.astype(float) - 1).max() < 1e-12  # the law of every data set, whole
-    most = max(
-        float(np.abs(np.diff(np.moveaxis(log, u, 0)[[a, b]], axis=0)).max())
-        for log in logs
-        for u in range(4)
-        for a, b in product(range(5), range(5))
-    )
-    assert 0.999 * 2 < most <= 2 * (1 + 1e-12)
-
-
 def test_every_user_answers_once() -> None:
     asked: list[Query] = []
     ours, users = protocol(n_users=4000), numbers(4000)

@@ -14,14 +14,13 @@ import pytest
 from clients.regression.queries import NAME, NORM_STEPS, UserGradients
 from fedhist.base.errors import PopulationError, WireError
 from fedhist.model.query import Report, Summary
-from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from server.noise import SimulatedNoise
 from server.regression.user_level_erm import UserLevelErm
 from server.session.session import Session
 from simulations.populations import population
-from tests.running import recorded, result, run
+from tests.running import result
 
 EXTREMES = (-1e9, -3.0, -0.2, 0.0, 0.7, 5.0, 1e9, math.nan, math.inf)
 
@@ -76,26 +75,6 @@ def test_sensitivity_is_attained_and_never_passed(model: str, discrete: bool) ->
         assert gaps.max() <= query.l2_sensitivity
         largest = max(largest, gaps.max() / query.l2_sensitivity)
     assert largest > (1 - 1e-5 if model == "least-squares" else 0.97)
-
-
-@pytest.mark.parametrize("discrete", [False, True])
-def test_noise_of_every_round_fits_its_clip(discrete: bool) -> None:
-    """T noises of 2 clip sqrt(T) multipliers: sum of (sensitivity / std)^2 is one release's."""
-    protocol = replace(BASE, discrete=discrete)
-    noise, drawn = recorded("discrete_gaussian" if discrete else "gaussian")
-    ran = run(protocol, linear(), noise=noise)
-    clips = [query.most for query in ran.queries]
-    assert ran.estimate.status == "ok"
-    assert len(drawn) == protocol.steps == len(clips)
-    spent = sum((2 * c / std) ** 2 for c, (_, std) in zip(clips, drawn, strict=True))
-    assert spent**-0.5 == pytest.approx(gaussian_multiplier(1.0, 1e-6))
-    if discrete:
-        assert set(clips) == {NORM_STEPS}
-    else:
-        assert clips[0] == 2.5
-        assert 0.6 <= clips[-1] < 0.8
-    (entry,) = ran.estimate.ledger.entries
-    assert (entry.release.epsilon, entry.release.delta) == (1.0, 1e-6)
 
 
 # -- what a query accepts --------------------------------------------------------------------------

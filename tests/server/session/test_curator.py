@@ -330,9 +330,6 @@ def records(total: int, keys: int) -> Iterator[tuple[int, ...]]:
             yield x
 
 
-CASES = [(1, 1.0), (2, 0.5), (2, 2.0), (3, 1.0)]
-
-
 def on_backgrounds(*records: tuple[int, ...], counts: Any) -> Iterator[list[list[int]]]:
     """Totals by key where the user has either record and the others have these counts of each.
 
@@ -344,60 +341,31 @@ def on_backgrounds(*records: tuple[int, ...], counts: Any) -> Iterator[list[list
             yield [[a + o for a, o in zip(x, others, strict=True)] for x in records]
 
 
-real_noise = pytest.mark.parametrize("real", [False, True])
-
-
-@pytest.mark.parametrize(("contribution", "epsilon"), CASES)
+@pytest.mark.parametrize(("contribution", "epsilon"), [(1, 1.0), (2, 0.5), (2, 2.0), (3, 1.0)])
 @pytest.mark.parametrize("delta", [1e-4, 0.3])
-@real_noise
-def test_threshold_release_zero_out(
-    contribution: int, epsilon: float, delta: float, real: bool
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("real", [False, True])
+def test_the_threshold_release_is_as_private_as_it_says(
+    contribution: int, epsilon: float, delta: float, replaced: bool, real: bool
 ) -> None:
-    """(epsilon, delta)-DP over every record and background, in both directions; tight in t.
+    """(epsilon, delta)-DP over records and backgrounds, in both directions; tight in t.
 
     Backgrounds: nobody, one user, and counts about the threshold. With real noise nearly no less
     than delta: the threshold is not rounded.
     """
-    c, b = contribution, contribution / epsilon
-    t = (laplace_key_threshold if real else key_threshold)(c, c, epsilon, delta)
-    worst = worst_below = 0.0
-    counts = {0, 1, math.ceil(t)} if real else {0, 1, max(int(t) - 1, 1), int(t) + 1}
-    for x in records(c, c):
-        for pair in on_backgrounds(x, (0,) * c, counts=counts):
-            for p, q in (pair, pair[::-1]):
-                worst = max(worst, exact_delta(p, q, epsilon, t, b))
-                if not real and pair[1] == [0] * c:
-                    worst_below = max(worst_below, exact_delta(p, q, epsilon, t - 1, b))
-    assert worst <= delta * (1 + 1e-9)
-    if real and t >= c:
-        assert worst > delta * (1 - delta)
-    if not real and t - 1 > c:  # the union bound over keys costs a little where delta is large
-        assert worst_below > delta * (1 - delta)
-
-
-@pytest.mark.parametrize(("contribution", "epsilon"), CASES[:3])
-@pytest.mark.parametrize("delta", [1e-4, 0.6])
-@real_noise
-def test_threshold_release_replace(
-    contribution: int, epsilon: float, delta: float, real: bool
-) -> None:
-    """(epsilon, delta)-DP where a user's record is replaced by any other: delta is not halved.
-
-    With real noise nearly all of it is used.
-    """
-    c, b = contribution, 2 * contribution / epsilon
-    t = (laplace_key_threshold if real else key_threshold)(c, 2 * c, epsilon, delta)
-    near = max(math.ceil(t) - 1, 1)
-    counts = {0, 1, near, near + 1} if c == 1 and not real else {0, near}
+    c, moved = contribution, contribution * (1 + replaced)
+    t = (laplace_key_threshold if real else key_threshold)(c, moved, epsilon, delta)
+    rows, near = list(records(c, min(moved, 4))), max(math.ceil(t) - 1, 1)
+    counts = {0, near} if replaced and c > 1 else {0, 1, near, near + 1}
     worst = 0.0
-    for x, y in itertools.product(records(c, 2 * c), repeat=2):
-        for one, two in on_backgrounds(x, y, counts=counts):
-            worst = max(worst, exact_delta(one, two, epsilon, t, b))
+    for x in rows:
+        for y in rows if replaced else [(0,) * len(x)]:
+            for pair in on_backgrounds(x, y, counts=counts):
+                for p, q in (pair, pair[::-1]):
+                    worst = max(worst, exact_delta(p, q, epsilon, t, moved / epsilon))
     assert worst <= delta * (1 + 1e-9)
-    if not real:
-        assert worst > 0.3 * delta
-    elif t >= c:
-        assert worst > delta * (1 - delta)
+    if t >= c:
+        assert worst > (delta * (1 - delta) if real else 0.3 * delta)
 
 
 def test_a_gaussian_series_is_paid_for_once_and_ends() -> None:

@@ -18,7 +18,8 @@ from fedhist.base.chained_log import DamagedLog
 from fedhist.base.errors import BudgetExceeded, FedhistError, WireError
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.query import Summary
-from fedhist.privacy.guarantee import EXACT, Adjacency, Guarantee, Trust
+from fedhist.privacy.guarantee import EXACT
+from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from server.baselines.naive_mean import NaiveMean
 from server.histograms.bounded_histogram import BoundedHistogram
@@ -176,31 +177,18 @@ def test_a_damaged_journal_is_refused(tmp_path: Path, damage: str) -> None:
 
 
 def test_charges_follow_the_cohort_of_the_summary() -> None:
-    from fedhist.users.cohort import Cohort
-
     halves = Cohort(1, 0.0, 0.5), Cohort(1, 0.5, 1.0)
 
-    @dataclasses.dataclass(frozen=True)
-    class TwoHalves(BoundedHistogram):
-        max_rounds = 2
+    def script(server: Curator) -> Script:
+        for half in halves:
+            got = yield dataclasses.replace(COUNTS, cohort=half)
+            server.laplace(got.sums["counts"], l1_sensitivity=2.0, epsilon=1.0)
+        return Estimate.ok([1.0])
 
-        def rounds(self, server: Curator) -> Script:
-            total = np.zeros(2)
-            for half in halves:
-                got = yield dataclasses.replace(COUNTS, cohort=half)
-                total += server.laplace(got.sums["counts"], l1_sensitivity=2.0, epsilon=1.0)
-            return Estimate.ok(total)
-
-        @property
-        def guarantee(self) -> Guarantee:
-            return Guarantee(1.0, 0.0, Trust.CENTRAL, Adjacency.ZERO_OUT_USER)
-
-    users = BoundedHistogram.example_users()
-    run = Session(TwoHalves(Keys.of(["a"]), 1.0, 2.0), noise)
-    estimate = run.run(InlinePopulation([users], 3).ask)
-    assert estimate.ledger is not None
-    assert [e.cohort for e in estimate.ledger.entries] == list(halves)
-    assert estimate.ledger.spent().epsilon == 1.0
+    run = session(script, PoissonCounts, epsilon=1.0)
+    run.run(InlinePopulation([BoundedHistogram.example_users()], 3).ask)
+    assert [e.cohort for e in run.ledger.entries] == list(halves)
+    assert run.ledger.spent().epsilon == 1.0
 
 
 def test_an_exact_summary_is_wiped_at_the_next_step() -> None:

@@ -275,34 +275,6 @@ def test_what_passes_knows_no_users() -> None:
             np.testing.assert_array_equal(passed.sums[name], a)
 
 
-def test_it_does_not_matter_who_sends_which_report() -> None:
-    """The summary is a function of each batch's multiset: a permutation within batches is lost."""
-    trust = Shuffling(1.5, 1e-3, 3000)
-    rng = np.random.default_rng(6)
-    samples = rng.uniform(-1, 1, (3000, 3))
-    users = Users.from_samples(user_ids(Keys.range(3000)), np.arange(3001), samples, unusable=True)
-    mean = NaiveMean.shuffled(trust, n_users=3000, dimension=3)
-    oracle = FrequencyOracle.shuffled(trust, domain=DOMAIN)
-    for query, who in (
-        (mean.asks(mean.query, 0), users),
-        (oracle.asks(oracle.query, 0), people(3000)),
-    ):
-        assert isinstance(query, Shuffled)
-        report = query.answer(who, streams(who, 1, "d"))
-        batch = (
-            query.local._fold(who.ids)  # type: ignore[attr-defined]
-            if query.local.n_batches > 1
-            else np.zeros(len(who), int)
-        )
-        mixed = np.lexsort((rng.random(len(who)), batch))
-        order = np.empty(len(who), int)
-        order[np.lexsort((rng.random(len(who)), batch))] = mixed
-        other = Report(report.ids, {k: a[order] for k, a in report.arrays.items()})
-        a, b = query.lift(query.fold(report), 1), query.lift(query.fold(other), 1)
-        for name in a.sums:
-            np.testing.assert_array_equal(a.sums[name], b.sums[name])
-
-
 def test_no_reason_for_a_drop_passes() -> None:
     protocol = FrequencyOracle.shuffled(Shuffling(1.5, 1e-3, 50), domain=DOMAIN, kind="krr")
     query, users = protocol.asks(protocol.query, 0), people(100)
