@@ -62,6 +62,13 @@ def words_of(query: Aggregated, n_nodes: int = 10, seed: int = 3) -> list[Summar
     return [fold_node(query, u, seed, digest, i) for i, u in enumerate(USERS.split(n_nodes))]
 
 
+def test_every_node_has_a_share_of_its_own() -> None:
+    """Users or none; the same in all of them would add up to more noise, and hide less."""
+    query, nobody = asked(GAUSS), USERS.slice(0, 0)
+    words = [fold_node(query, nobody, 3, query_digest(query, 0), i) for i in range(10)]
+    assert len({tuple(w.sums["counts"].tolist()) for w in words}) == 10
+
+
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_totals_lift_up_to_half_the_modulus(bits: int, sign: int) -> None:
