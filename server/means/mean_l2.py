@@ -58,7 +58,8 @@ class MeanL2(FoldMean):
         Public planning value T, as for :class:`~server.means.mean.Mean`;
         ``"harmonic-mean"`` in a configuration.
     radius : float
-        A sample of a larger l2 norm is scaled down to it before averaging.
+        A sample of a larger l2 norm is scaled down to it before averaging. Where some are,
+        that draws the estimate inwards, and neither ``stderr`` nor ``clipping`` counts it.
     method : {"centred", "folds"}
         "centred": reports of whole vectors, in one to four stages: the users' own spread is
         learned, so that T moves shares only. "folds": a rotated coordinate a user [1]_, which needs

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedhist.base.arrays import Floats, Integers
+from clients.records.functionals import BallMean
+from clients.records.user_rows import norms
+from fedhist.base.arrays import ROUNDING, Floats, Integers
 from fedhist.model.protocol import Protocol
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard
 from server.targets.clipped_totals import user_norms
+from server.targets.mean_target import MeanTarget
 from simulations.populations.base import Plan, item_totals
 
 if TYPE_CHECKING:
@@ -106,19 +109,20 @@ def outside_domain(users: Shard, domain: Keys) -> Outside:
     return _left_out(kept, total, reached, holding)
 
 
-def outside_range(users: Shard, low: float, high: float) -> Outside:
-    """Measure what a range leaves out: samples that are clipped to it."""
-    return _samples_outside(users, low, high)[0]
+def samples_outside(
+    users: Shard, low: float, high: float, *, ball: bool = False
+) -> tuple[Outside, int]:
+    """Measure what a range leaves out, and count users without a usable record, in one walk.
 
-
-def _samples_outside(users: Shard, low: float, high: float) -> tuple[Outside, int]:
-    """Measure what a range leaves out, and count users without a usable record, in one walk."""
+    The range is of every coordinate, to which samples are clipped; or ``high`` is the radius of a
+    ``ball``, onto which they are scaled.
+    """
     kept, total, reached, holding, unusable = 0, 0, 0, 0, 0
     for batch in users.blocks():
         unusable += batch.n_unusable()
         x = batch.reals.values
         with np.errstate(invalid="ignore"):
-            inside = ((x >= low) & (x <= high)).all(axis=1)
+            inside = norms(x) <= high * ROUNDING if ball else ((x >= low) & (x <= high)).all(axis=1)
         inside |= np.isnan(x).any(axis=1)  # unusable, which is counted elsewhere
         kept, total = kept + int(inside.sum()), total + len(x)
         reached += _holders(inside, batch.reals.indptr)
@@ -204,11 +208,13 @@ def normal_form(names: pl.Expr) -> pl.Expr:
     )
 
 
-def facts_of(plan: Plan, value_range: tuple[float, float] | None = None) -> tuple[str, ...]:
+def facts_of(
+    plan: Plan, value_range: tuple[float, float] | None = None, *, ball: bool = False
+) -> tuple[str, ...]:
     """Say in sentences what matters about a population for whoever reads an estimate of it.
 
-    ``value_range``: (float, float), optional, where samples are clipped to; default: the
-    population's own.
+    ``value_range``: (float, float), optional, where samples are clipped to, or the diameter of the
+    ``ball`` onto which they are scaled; default: the population's own.
 
     Returns
     -------
@@ -219,8 +225,8 @@ def facts_of(plan: Plan, value_range: tuple[float, float] | None = None) -> tupl
     told = [*plan.warnings, words_of_dropped(plan.dropped)]
     if users.none.items is None:
         ends = value_range or plan.value_range
-        outside, unusable = _samples_outside(users, *(ends or (-math.inf, math.inf)))
-        told += [] if ends is None else [words_of_range(outside, *ends)]
+        outside, unusable = samples_outside(users, *(ends or (-math.inf, math.inf)), ball=ball)
+        told += [] if ends is None else [words_of_range(outside, *ends, ball=ball)]
         told.append(words_of_unusable(unusable))
         return tuple(t for t in told if t)
     domain = plan.domain
@@ -246,12 +252,16 @@ def facts_of_run(plan: Plan, protocol: Protocol) -> tuple[str, ...]:
 
 
 def facts_for(plan: Plan, protocol: Protocol) -> tuple[str, ...]:
-    """Say what matters about users, by the domain or the range of a protocol. NOT PRIVATE."""
+    """Say what matters about users, by the domain, range or ball of a protocol. NOT PRIVATE."""
     domain = getattr(protocol, "domain", None)
     domain = domain if isinstance(domain, Keys) else None
-    low, high = getattr(protocol, "low", None), getattr(protocol, "high", None)
-    ends = (low, high) if isinstance(low, int | float) and isinstance(high, int | float) else None
-    told = facts_of(replace(plan, domain=domain), value_range=ends)
+    ends: Any = protocol.value_range  # of means, which lie where samples do
+    if not isinstance(protocol, MeanTarget) or math.isinf(ends[1]):
+        ends = getattr(protocol, "low", None), getattr(protocol, "high", None)
+    ends = ends if all(isinstance(end, int | float) for end in ends) else None
+    in_ball = isinstance(getattr(protocol, "part", None), BallMean)
+    ball = in_ball or getattr(protocol, "geometry", None) == "l2"  # of mean-l2, and of naive-mean
+    told = facts_of(replace(plan, domain=domain), value_range=ends, ball=ball)
     return (*told, *_words_of_bins(plan.users, protocol))
 
 
@@ -345,14 +355,15 @@ def words_of_domain(outside: Outside) -> str:
     )
 
 
-def words_of_range(outside: Outside, low: float, high: float) -> str:
-    """Say what a range leaves out and what that means; nothing if it is little."""
+def words_of_range(outside: Outside, low: float, high: float, *, ball: bool) -> str:
+    """Say what a range, or a ball, leaves out and what that means; nothing if it is little."""
     if not outside.matters:
         return ""
+    where = f"the ball of radius {high:g}" if ball else f"[{low:g}, {high:g}]"
     return (
-        f"{percent(outside.events)} of samples lie outside [{low:g}, {high:g}], for "
-        f"{percent(outside.users)} of users all: they count as its ends, which draws means towards "
-        "it; a wider range adds noise"
+        f"{percent(outside.events)} of samples lie outside {where}, for "
+        f"{percent(outside.users)} of users all: each counts as the nearest point inside, which "
+        "draws means inwards, and no standard error covers that; a wider one adds noise"
     )
 
 

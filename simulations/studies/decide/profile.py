@@ -17,8 +17,8 @@ from simulations.populations.facts import (
     Outside,
     facts_of,
     outside_domain,
-    outside_range,
     percent,
+    samples_outside,
 )
 from simulations.reporting.numbers import short
 from simulations.reporting.shown import Shown
@@ -136,7 +136,7 @@ def profile_of(loaded: Loaded) -> Profile:
         different = quantiles(users.n_items().astype(np.float64))
     else:
         if loaded.value_range is not None:
-            outside = outside_range(users, *loaded.value_range)
+            outside = samples_outside(users, *loaded.value_range)[0]
         values = quantiles(users.reals.values[np.isfinite(users.reals.values)])
         low, high = range_of(users.reals)
         suggested |= {"low": low, "high": high} if low < high else {}
