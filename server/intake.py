@@ -241,7 +241,7 @@ class Intake:
         need = all_of if min_replies is None else min_replies
         told = {} if self.query.trust is Trust.SHUFFLE else dict(self.dropped)  # no reasons pass
         if replies < max(need, self.query.quorum or 1):
-            raise MissingReplies(expected, replies, told)
+            raise MissingReplies(expected, replies, told, self.query.quorum or 0)
         leaves: dict[int, list[Summary]] = {}
         for sender in senders:
             parts = sorted(self._parts[sender], key=lambda part: part[0])

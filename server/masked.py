@@ -260,7 +260,7 @@ class MaskedSum:
             f"{self.query.share.aggregation} was promised; nothing was unmasked"
         )
         reasons = +self.dropped + Counter({why: 1})
-        return MissingReplies(self.terms.parties, failure.got, reasons)
+        return MissingReplies(self.terms.parties, failure.got, reasons, failure.needed)
 
 
 def _is_whole(message: SecaggMessage, session: bytes, place: int) -> bool:

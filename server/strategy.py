@@ -128,7 +128,7 @@ class SessionStrategy(FlowerStrategy):
         silent = self.n_nodes - len(ready) - said.total()
         said.update({"no reply": silent} if silent > 0 else {})
         if len(ready) < least:
-            raise MissingReplies(self.n_nodes, len(ready), said)
+            raise MissingReplies(self.n_nodes, len(ready), said, query.quorum or 0)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -36,12 +36,22 @@ class MissingReplies(FedhistError):
         Nodes that answered with a usable message.
     reasons : mapping of str to int
         Why the others are missing, with how often each reason occurred.
+    quorum : int
+        Fewest nodes whose shares of the noise are enough; 0 where nodes share none.
     """
 
-    def __init__(self, expected: int, got: int, reasons: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        expected: int,
+        got: int,
+        reasons: Mapping[str, int] | None = None,
+        quorum: int = 0,
+    ) -> None:
         self.expected, self.got, self.reasons = expected, got, dict(reasons or {})
         why = "".join(f"\n  {count} x {reason}" for reason, count in self.reasons.items())
         go_on = f"; min_replies = {got} goes on without them" if 0 < got < expected else ""
+        if got < quorum:
+            go_on = f"; tau_d promises noise for {quorum} nodes at least"
         told = f"{max(expected - got, 0)} of {expected} replies are missing ({got} came)"
         super().__init__(f"{told}{go_on}{why}")
 

@@ -36,7 +36,11 @@ class NoiseLaw:
 
     @property
     def std(self) -> float:
-        """Standard deviation in counts (for the discrete Gaussian an upper bound, and tight)."""
+        """Standard deviation in counts."""
+        if self.kind == "discrete-gaussian" and 0 < self.scale < 2:  # beyond, alike to 1e-31
+            k = np.arange(1.0, 80.0)
+            p = np.exp(-0.5 * (k / self.scale) ** 2)
+            return self.step * math.sqrt(2 * (k**2 * p).sum() / (1 + 2 * p.sum()))
         if self.scale == 0 or self.kind in ("gaussian", "discrete-gaussian"):
             return self.step * self.scale
         if self.kind == "laplace":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
@@ -62,7 +63,7 @@ def _plain(what: str, values: ArrayLike) -> NDArray[Any]:
         )
     try:
         x = np.asarray(values)
-        if x.dtype.kind not in "iuf" and not isinstance(values, np.ndarray):
+        if not isinstance(values, np.ndarray) and (x.dtype.kind not in "iuf" or _has_bool(values)):
             x = np.array(values, dtype=object)  # [2, "3"] is no array of text
     except ValueError as error:  # of several lengths
         raise PopulationError(f"{what} must be one array: {error}") from None
@@ -76,3 +77,8 @@ def _plain(what: str, values: ArrayLike) -> NDArray[Any]:
             raise PopulationError(f"{what} must be real numbers below 2^64, got {x.flat[0]!r}")
         x = x.astype(np.float64)
     return x
+
+
+def _has_bool(values: Any) -> bool:
+    """Say whether a sequence holds True or False, which NumPy takes for 1 and 0."""
+    return isinstance(values, Iterable) and any(isinstance(v, bool | np.bool_) for v in values)

@@ -113,6 +113,8 @@ class DataLedger:
         """
         if not self.path.exists():
             return Cap(), []
+        if not self.path.is_file():
+            raise ValueError(f"{self.path} is not a ledger: it is no file")
         try:
             body = json.loads(self.path.read_text(encoding="utf-8"))
             if body["format"] not in READABLE:
@@ -236,8 +238,12 @@ class DataLedger:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(self.path.with_name(self.path.name + ".lock")):
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            lock = locked(self.path.with_name(self.path.name + ".lock"))
+        except OSError as e:
+            raise ValueError(f"{self.path} cannot be a ledger: {e.strerror}") from None
+        with lock:
             yield
 
 

@@ -345,3 +345,10 @@ def test_a_journal_is_checked(fedhist: Command, tmp_path: Path) -> None:
     assert damaged.status != 0
     assert "line 2" in " ".join(damaged.err.split())
     assert "no journal" in " ".join(fedhist("node", "journal", tmp_path).err.split())
+
+
+@pytest.mark.parametrize("path", [".", "/dev/full", "/proc/no.ledger"])
+def test_what_cannot_be_a_ledger_is_refused(run: Command, path: str) -> None:
+    answer = run("--ledger", path)
+    assert answer.status == 2
+    assert "a ledger" in answer.err

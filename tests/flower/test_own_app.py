@@ -153,7 +153,7 @@ def test_what_a_load_function_may_return(kind: str, tmp_path: Path) -> None:
         (fh.Users.from_records({}), "load_users returned no users: this node has no data"),
         (pl.DataFrame({"who": [], "what": []}), "no rows: there is not a single user"),
         ({"who": ["ann"], "wat": ["tea"]}, "no column 'what'; did you mean 'wat'"),
-        ({"who": ["ann", "bob"], "what": ["tea"]}, "columns cannot be read"),
+        ({"who": ["ann", "bob"], "what": ["tea"]}, "columns of one length"),
         ({"train": Dataset(ROWS, "to_polars")}, "no column"),
         ("/nowhere/users.csv", "node 1: no such file: /nowhere/users.csv"),
     ],

@@ -18,7 +18,7 @@ from fedhist.privacy.lattice_gaussian import (
     discrete_gaussian_stds,
     lattice_std,
 )
-from fedhist.privacy.noise_law import noise_per_sensitivity
+from fedhist.privacy.noise_law import NoiseLaw, noise_per_sensitivity
 
 BUDGETS = [(1.0, 1e-6), (0.25, 1e-5), (4.0, 1e-8), (0.1, 1e-3), (10.0, 1e-2)]
 
@@ -115,3 +115,11 @@ def test_what_the_two_are_at_one_and_a_millionth():
     assert lattice_std(1.0, 1.0, 1e-6) == pytest.approx(4.674, abs=1e-3)
     law = noise_per_sensitivity(1.0, 1e-6, True, 8.0)
     assert law.scale * 8 == pytest.approx(lattice_std(8.0, 1.0, 1e-6))
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.407, 1.0, 1.999, 2.001, 7.0])
+def test_the_standard_deviation_on_coarse_grids(scale: float) -> None:
+    k = np.arange(-400, 401)
+    weights = np.exp(-0.5 * (k / scale) ** 2)
+    std = math.sqrt((k**2 * weights).sum() / weights.sum())
+    assert NoiseLaw("discrete-gaussian", scale, 0.5).std == pytest.approx(0.5 * std, rel=1e-9)
