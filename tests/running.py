@@ -146,6 +146,11 @@ def streams(users: Users, seed: int = 0, context: str = "test") -> SeededStreams
     return SeededStreams(users.ids, seed, context)
 
 
+def coins(n: int, seed: int = 0) -> SeededStreams:
+    """Give the users 0, ..., n - 1 their private streams."""
+    return SeededStreams(np.arange(n, dtype=np.uint64), seed, "test")
+
+
 def table_users(table: ArrayLike, keys: Keys | None = None) -> Users:
     """Users from an (n, d) table of counts; the items are 0, ..., d - 1 unless they have names."""
     counts = np.asarray(table)

@@ -5,6 +5,7 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
+from scipy.stats import chisquare
 from vote_laws import scalar_probabilities
 
 from fedhist.base.errors import WireError
@@ -156,6 +157,27 @@ def test_a_channel_takes_its_own_reports_only() -> None:
     for wrong in (np.nan, 1.5):
         with pytest.raises(WireError, match="'reports'"):
             exact.check("reports", np.array([0.25, wrong]), 2)
+
+
+@pytest.mark.parametrize("kind", list(CHANNELS))
+def test_sums_are_drawn_with_the_exact_law(kind: str) -> None:
+    """Chi-squared test of the sum of three reports; fails by chance with probability 1e-6."""
+    channel = scalar_channel(kind, 20.0 if kind == "laplace" else 2.0)
+    u, n, most = np.array([-0.3, 0.9999, 0.2]), 30_000, int(channel.bound)
+    law = np.ones(1)
+    for p in scalar_probabilities(channel, u):
+        full = np.zeros(2 * most + 1)
+        full[channel.alphabet() + most] = p
+        law = np.convolve(law, full)
+    fold = np.tile(np.arange(n), 3)
+    sums = channel.sum_law_by(np.repeat(u, n), fold, n, np.random.default_rng(0))
+    assert sums.dtype == np.int64
+    counts = np.bincount(sums + 3 * most, minlength=len(law))
+    assert counts[law == 0].sum() == 0
+    cells = np.unique(np.searchsorted(np.cumsum(law), np.linspace(0, 1, 31)[:-1], side="right"))
+    cells[0] = 0
+    found, expected = (np.add.reduceat(a, cells) for a in (counts, law * n))
+    assert chisquare(found, expected / expected.sum() * n).pvalue > 1e-6
 
 
 @pytest.mark.parametrize(

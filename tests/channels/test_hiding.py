@@ -50,29 +50,6 @@ def test_distances_of_oracles_against_all_pairs(kind: str, k: int, epsilon: floa
     np.testing.assert_allclose(found, known.distances[0], rtol=1e-12)
 
 
-@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 12.0])
-def test_closed_forms_of_the_specification(epsilon: float) -> None:
-    """(B)'s p is the total variation over e^epsilon - 1."""
-    e = math.exp(epsilon)
-
-    def p(channel: object) -> float:
-        (t,) = set(hiding_of(channel).distances)
-        return t / math.expm1(epsilon)
-
-    assert hiding_of(UnaryChannel(epsilon)).distances == pytest.approx(
-        [math.tanh(epsilon / 4)] * 2, rel=1e-12
-    )
-    t = hiding_of(UnaryChannel(epsilon)).distances[0]
-    assert t / (e - 1) == pytest.approx((1 + math.exp(epsilon / 2)) ** -2, rel=1e-9)
-    for kind in ("unary", "hadamard"):
-        oracle = oracle_channel(kind, epsilon, 6)
-        assert p(oracle) == pytest.approx(0.5 / (e + 1), rel=1e-9)
-    assert p(oracle_channel("krr", epsilon, 6)) == pytest.approx(1 / (e + 6), rel=1e-9)  # k = 7
-    space = oracle_channel("projective", epsilon, 12)
-    apart = space.layers.chosen - space.overlap
-    assert p(space) == pytest.approx(apart * space.layers.lower / 2**64, rel=1e-9)
-
-
 @pytest.mark.parametrize("ones", [1, 2, 3])
 def test_distances_of_bits_against_all_pairs(ones: int) -> None:
     channel = UnaryChannel(1.5, ones=ones)

@@ -53,25 +53,6 @@ def test_the_lower_level_is_the_largest_and_the_erasure_is_rare(
     assert math.log(odds_of(law)) == pytest.approx(epsilon, rel=1e-5)
 
 
-def test_what_is_drawn_is_the_enumerated_law_at_every_boundary_of_the_words() -> None:
-    law = Layers(1.0, 7, 3)
-    floor, top = law.size * law.lower, law.size * law.lower + law.chosen * law.upper
-    edges = [
-        (0, 0),
-        (law.lower - 1, 0),
-        (law.lower, 1),
-        (floor - 1, 6),
-        (floor, -1),
-        (floor + law.upper - 1, -1),
-        (floor + law.upper, -2),
-        (top - 1, -3),
-        (top, law.size),
-        (WORD_VALUES - 1, law.size),
-    ]
-    words = np.array([w for w, _ in edges], dtype=np.uint64)
-    assert draw_layers(words, law).tolist() == [s for _, s in edges]
-
-
 @pytest.mark.parametrize(("size", "chosen"), [*SIZES, (1 << 30, 5), (1 << 30, 1 << 29)])
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 8.0, 40.0, math.inf])
 def test_words_are_divided_exactly(size: int, chosen: int, epsilon: float) -> None:

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 from dp_accounting import get_sigma_gaussian
-from enumerated import added, delta_of_move, delta_of_shift, discrete_gaussian
+from enumerated import delta_of_move, discrete_gaussian
 
 from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.privacy.lattice_gaussian import (
@@ -52,13 +52,6 @@ def test_delta_at_one_and_a_millionth(move, alone, rounded):
 def test_no_direction_passes_the_budget(move, epsilon, delta):
     std = lattice_std(math.hypot(*move), epsilon, delta)
     assert delta_of_move(std**2, move, epsilon) <= delta
-
-
-@pytest.mark.parametrize(("draws", "shift", "share"), [(5, 8, 0.965), (16, 12, 0.984)])
-def test_sums_of_shares_are_as_good(draws, shift, share):
-    variance = lattice_std(shift, 1.0, 1e-6) ** 2 / draws
-    law = added(discrete_gaussian(variance, math.ceil(13 * math.sqrt(variance))), draws)
-    assert delta_of_shift(law, shift, 1.0) / 1e-6 == pytest.approx(share, abs=6e-4)
 
 
 def test_an_adaptive_series_is_one_gaussian():

@@ -12,11 +12,7 @@ from scipy.stats import chi2
 from clients.randomizers.oracle_reports import _take_others, report_symbols
 from fedhist.channels.layers import WORD_VALUES
 from fedhist.channels.oracles import SymbolOracle, oracle_channel
-from fedhist.users.streams import SeededStreams
-
-
-def streams(n: int, seed: int = 1, first: int = 0) -> SeededStreams:
-    return SeededStreams(np.arange(first, first + n, dtype=np.uint64), seed, "test")
+from tests.running import coins
 
 
 @pytest.mark.parametrize("kind", ["krr", "hadamard", "projective"])
@@ -28,7 +24,7 @@ def test_symbols_have_the_enumerated_law(kind: str, symbol: int) -> None:
     c = channel.layers.chosen
     own = np.full(c, symbol % 6)
     weights = channel.layers.weights(channel.members(own, np.arange(c))[None])[0]
-    reports = report_symbols(np.full(n, symbol), channel, streams(n, symbol + 5))
+    reports = report_symbols(np.full(n, symbol), channel, coins(n, symbol + 5))
     assert reports.dtype == np.uint32
     found = np.bincount(reports, minlength=channel.size)
     expected = n * np.array([int(w) / WORD_VALUES for w in weights])
@@ -45,7 +41,7 @@ def test_subsets_have_the_enumerated_law(k: int, symbol: int) -> None:
     n, channel = 60_000, oracle_channel("subset", 0.4, k)
     w, own = channel.chosen, symbol % (k + 1)  # type: ignore[attr-defined]
     assert w >= 2
-    bits = report_symbols(np.full(n, symbol), channel, streams(n, k))[:, 0]
+    bits = report_symbols(np.full(n, symbol), channel, coins(n, k))[:, 0]
     assert (np.bitwise_count(bits) == w).all()
     held = list(combinations(range(k + 1), w))
     found = np.array([np.count_nonzero(bits == sum(1 << j for j in s)) for s in held])

@@ -10,8 +10,8 @@ import pytest
 from clients.randomizers.sphere import ends_of, pick, rank_symbols
 from fedhist.channels.layers import draw_layers
 from fedhist.channels.rank_unit import RankUnit
-from fedhist.users.streams import SeededStreams
 from tests.rank_points import public_points
+from tests.running import coins
 
 SALT = 5
 
@@ -20,12 +20,8 @@ def ids_of(n: int, first: int = 0) -> np.ndarray:
     return np.arange(first, first + n, dtype=np.uint64)
 
 
-def streams(n: int, seed: int = 0) -> SeededStreams:
-    return SeededStreams(ids_of(n), seed, "test")
-
-
 def report(x: np.ndarray, channel: RankUnit, seed: int = 0, **options: bool) -> np.ndarray:
-    return rank_symbols(x, ids_of(len(x)), SALT, channel, streams(len(x), seed), **options)
+    return rank_symbols(x, ids_of(len(x)), SALT, channel, coins(len(x), seed), **options)
 
 
 @pytest.mark.parametrize("N", [2, 3, 256, 1024])
@@ -45,11 +41,11 @@ def test_ranks_are_a_permutation_whatever_the_floats(N: int) -> None:
 def test_symbols_are_those_of_the_definition(d: int, epsilon: float) -> None:
     n, channel = 60, RankUnit(epsilon, d)
     x = np.random.default_rng(d).normal(size=(n, d)) / math.sqrt(d)
-    ends = ends_of(x, streams(n)).astype(np.float64)
+    ends = ends_of(x, coins(n)).astype(np.float64)
     y = public_points(ids_of(n), SALT, channel)
     heights = np.einsum("ujk,uk->uj", y, ends)
     order = np.argsort(-heights, axis=1, kind="stable")
-    drawn = draw_layers(streams(n).substream("symbol").words(1)[:, 0], channel.law_of_symbols)
+    drawn = draw_layers(coins(n).substream("symbol").words(1)[:, 0], channel.law_of_symbols)
     expected = [order[u, -1 - s] if s < 0 else s for u, s in enumerate(drawn)]
     found = report(x, channel)
     # single precision may exchange two points of almost equal height
@@ -70,7 +66,7 @@ def test_a_vector_is_rounded_to_the_ends_of_its_diameter() -> None:
     """At 5 standard errors: false alarm 6e-7 for each share."""
     n = 40_000
     for norm, unit in ((0.5, [0.6, -0.8]), (0.0, [1.0, 0.0]), (7.0, [0.6, 0.8])):
-        e = ends_of(np.tile(norm * np.array(unit), (n, 1)), streams(n))
+        e = ends_of(np.tile(norm * np.array(unit), (n, 1)), coins(n))
         side = e @ np.array(unit, dtype=np.float32)
         assert np.abs(np.abs(side) - 1).max() < 1e-6
         p = (1 + min(norm, 1.0)) / 2

@@ -9,23 +9,19 @@ from clients.randomizers.sphere import duchi_l2
 from clients.records.user_rows import ball_means
 from fedhist.channels.sphere import SphereChannel
 from fedhist.users.columns import Samples
-from fedhist.users.streams import SeededStreams
-
-
-def streams(n: int, seed: int = 0) -> SeededStreams:
-    return SeededStreams(np.arange(n, dtype=np.uint64), seed, "test")
+from tests.running import coins
 
 
 def draw(x: list[float], epsilon: float, n: int, seed: int = 0, radius: float = 1.0) -> np.ndarray:
     channel = SphereChannel(len(x), radius, epsilon)
-    return duchi_l2(np.tile(np.array(x), (n, 1)), channel, streams(n, seed))
+    return duchi_l2(np.tile(np.array(x), (n, 1)), channel, coins(n, seed))
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 8, 33])
 def test_reports_lie_on_the_sphere(d: int) -> None:
     channel = SphereChannel(d, 3.0, 1.0)
     x = np.random.default_rng(d).normal(size=(200, d))
-    z = duchi_l2(x, channel, streams(200))
+    z = duchi_l2(x, channel, coins(200))
     assert np.linalg.norm(z, axis=1) == pytest.approx(np.full(200, channel.length), rel=1e-14)
 
 
@@ -34,12 +30,12 @@ def test_only_a_sign_depends_on_the_record() -> None:
     n, d = 400, 7
     rng = np.random.default_rng(3)
     channel = SphereChannel(d, 1.0, 0.5)
-    first = duchi_l2(np.zeros((n, d)), channel, streams(n))
+    first = duchi_l2(np.zeros((n, d)), channel, coins(n))
     absurd = np.zeros((n, d))
     absurd[::2, 3], absurd[1::2, 4] = 1e300, 5e-324
     near = np.full((n, d), 1e-170)
     for x in (rng.normal(size=(n, d)), absurd, -absurd, near):
-        other = duchi_l2(x, channel, streams(n))
+        other = duchi_l2(x, channel, coins(n))
         same = (other == first).all(axis=1)
         assert (same | (other == -first).all(axis=1)).all()
         assert 0 < same.sum() < n

@@ -1,17 +1,15 @@
-"""What histograms add up of users: against slow obvious formulas, in any slices and blocks."""
+"""What histograms add up of users: against slow obvious formulas, in blocks too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from walked_users import Walked
 
-from fedhist.model.evaluation import Facts, first_pass, measured
+from fedhist.model.evaluation import measured
 from fedhist.model.protocol import Protocol
-from fedhist.model.query import Summary
 from fedhist.privacy.noise_law import expected_l1
 from fedhist.protocols import (
     BoundedHistogram,
@@ -74,25 +72,12 @@ CASES: list[tuple[Protocol, Callable[..., float]]] = [
 ]
 
 
-def ways(protocol: Protocol, users: Users) -> Iterator[Facts]:
-    """Measure over all users, 3 and 7 unequal slices, and tiny blocks."""
-    yield measured(protocol, users)
-    measure = first_pass(protocol)
-    assert measure is not None
-    rng = np.random.default_rng(len(users))
-    for n in (3, 7):
-        edges = [0, *np.sort(rng.integers(0, len(users) + 1, n - 1)), len(users)]
-        parts = [measure(users.slice(a, b)) for a, b in pairwise(edges)]
-        yield measured(protocol, users, Summary.merge(parts))
-    yield measured(protocol, Walked(users, 13))
-
-
 @pytest.mark.parametrize(("protocol", "slow"), CASES, ids=lambda x: getattr(x, "name", None))
 def test_against_all_records_at_once(protocol: Protocol, slow: Callable[..., float]) -> None:
     for users in (random_users(1), random_users(2), random_users(1).slice(0, 0)):
         table = table_of(users, protocol.domain)  # type: ignore[attr-defined]
         want = slow(protocol, table)
-        for known in ways(protocol, users):
+        for known in (measured(protocol, users), measured(protocol, Walked(users, 13))):
             assert np.array_equal(known.truth, table.sum(axis=0))
             told = known.error
             assert told.expected == pytest.approx(want, rel=1e-12, abs=1e-12)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.privacy import noise_law
 from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
 from fedhist.privacy.noise_law import NoiseLaw, expected_l1
 from fedhist.privacy.sensitivity import sensitivity_multipliers, sqrt_up
@@ -46,21 +45,6 @@ def test_expected_l1_against_monte_carlo(law, nonneg):
     losses = np.abs(released - (kept + bias)).sum(axis=1)
     got = expected_l1(law, bias, kept if nonneg else None)
     assert abs(losses.mean() - got) < 5 * losses.std() / math.sqrt(len(losses))
-
-
-@pytest.mark.parametrize("law", [v for v in LAWS if "discrete" in v.kind])
-def test_discrete_excess_against_the_plain_sum(law):
-    k = np.arange(-400, 401)
-    p = np.exp(-np.abs(k) / law.scale if "lap" in law.kind else -0.5 * (k / law.scale) ** 2)
-    p = p / p.sum()
-    level = np.array([0.0, 0.25, 1.0, 1.999, 5.0, 30.5])
-    want = [(np.maximum(k - a, 0) * p).sum() for a in level]
-    np.testing.assert_allclose(noise_law.excess(law, level), want, rtol=1e-10, atol=1e-300)
-    std = law.step * math.sqrt((k**2 * p).sum())
-    if "laplace" in law.kind:
-        assert law.std == pytest.approx(std, rel=1e-12)
-    else:
-        assert std <= law.std * (1 + 1e-12)
 
 
 def test_clipped_curve_is_clipped_totals_at_every_threshold():

@@ -36,9 +36,7 @@ from fedhist.protocols import (
     BoundedHistogram,
     FrequencyOracle,
     LocalHistogram,
-    Mean,
     MeanL2,
-    MeanLinf,
     NaiveMean,
 )
 from fedhist.users.batch import Users
@@ -54,7 +52,6 @@ from simulations.runtimes.simulated_grid import LocalGrid
 
 DOMAIN = Keys.range(20)
 TARGET = Shuffling(1.0, 1e-6, 20_000, tau=0.0)
-PLAN: dict[str, Any] = {"n_users": 40_000, "samples_per_user": 100}
 
 
 def people(n: int, k: int = 20, seed: int = 3) -> Users:
@@ -108,39 +105,6 @@ def test_the_report_is_that_of_least_variance_at_its_own_epsilon(k: int) -> None
         with pytest.raises(NotHidden):
             dataclasses.replace(other, epsilon=other.epsilon * 1.001)
         assert other.asks(other.query, 0).release.epsilon == pytest.approx(1.0, rel=0.01)
-
-
-@pytest.mark.parametrize(
-    "protocol",
-    [
-        Mean.shuffled(Shuffling(1.0, 1e-6, 40_000), **PLAN, low=-1.0, high=1.0, method="vote"),
-        MeanLinf.shuffled(Shuffling(2.0, 1e-5, 40_000), **PLAN, dimension=4),
-    ],
-    ids=["mean", "mean-linf"],
-)
-def test_plans_are_made_with_the_local_epsilon(protocol: Mean | MeanLinf) -> None:
-    """Voters and reporters both hide; cohorts of the queries are those that were planned."""
-    assert isinstance(protocol, Shuffles)
-    trust = protocol.trust
-    assert trust is not None
-    assert protocol.plan == dataclasses.replace(protocol, trust=None).plan
-    d = getattr(protocol, "dimension", 1)
-    samples = np.clip(np.random.default_rng(4).normal(0.2, 0.1, (40_000, d)), -1, 1)
-    users = Users.from_samples(
-        user_ids(Keys.range(40_000)), np.arange(40_001), samples, unusable=True
-    )
-    ledger = fedhist.run(protocol, users, seed=1).ledger
-    assert ledger is not None
-    assert ledger.limit == protocol.guarantee
-    assert len(ledger.entries) == len(protocol.batches) == 2
-    assert all(e.release.delta == trust.delta for e in ledger.entries)
-    worst = max(
-        shuffled_epsilon(trust.least(b.share, b.folds), protocol.epsilon, trust.delta, b.hiding)
-        for b in protocol.batches
-        if b.hiding is not None
-    )
-    assert ledger.spent().epsilon == pytest.approx(worst, rel=1e-9)
-    assert worst <= trust.epsilon * (1 + 1e-9)
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
