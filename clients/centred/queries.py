@@ -99,11 +99,11 @@ class RadiusVotes(OracleVotes):
 
     def _bins(self, users: Users) -> Integers:
         """Bin of every user, (n,) int64; -1 for one without a usable vector."""
-        found = [
+        distances = [
             norms(self.part.vectors(some) - self.centre)
             for some in users.blocks(at_once(self.part))
         ]
-        return self._bin(np.concatenate([np.zeros(0), *found]))
+        return self._bin(np.concatenate([np.zeros(0), *distances]))
 
     def _bin(self, distance: Floats) -> Integers:
         bins = len(self.edges) - np.searchsorted(self.edges[::-1], distance)
@@ -313,8 +313,8 @@ class KnownVectors:
         key = query_digest(query, 0)
         if key not in kept:
             kept[key] = cls(query.part, users)
-        found: Self = kept[key]
-        return found
+        rows: Self = kept[key]
+        return rows
 
     def _made(self) -> Iterator[tuple[Any, Floats]]:
         """Make the rows of some users at a time, zero for unusable ones, and their squared norms.

@@ -94,7 +94,7 @@ def unseal(kind: str, message: Mapping[str, Any], session: bytes, node: int) -> 
 
 def indices(nodes: Array, parties: int, kind: str) -> list[int]:
     """Return a list of nodes, or raise Refused unless it ascends strictly within the parties."""
-    found: list[int] = nodes.tolist()
-    if found != sorted(set(found)) or (found and found[-1] >= parties):
+    numbers: list[int] = nodes.tolist()
+    if numbers != sorted(set(numbers)) or (numbers and numbers[-1] >= parties):
         raise Refused(f"{kind}: nodes must ascend and lie below {parties}")
-    return found
+    return numbers

@@ -35,10 +35,10 @@ class FirstInMemory(Wrapped):
         start, kept = 0, self._ends[-1]
         while start < kept:
             stop = min(start + size, len(self))
-            found = list(self._among(start, stop))
+            blocks = list(self._among(start, stop))
             if stop > kept:
-                found += self.users.slice(kept, stop).blocks(size)
-            yield found[0] if len(found) == 1 else self.none.followed_by(found)
+                blocks += self.users.slice(kept, stop).blocks(size)
+            yield blocks[0] if len(blocks) == 1 else self.none.followed_by(blocks)
             start = stop
         yield from self.users.slice(start, len(self)).blocks(size)
 

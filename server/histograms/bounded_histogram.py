@@ -178,15 +178,15 @@ class BoundedHistogram(DomainHistogram, Central):
 
     def sums(self, users: Users) -> dict[str, Array]:
         """Add up counts before and after clipping. NOT PRIVATE."""
-        how = float(self.clip), self.norm, float(self.grid or 0.0)
-        whole, kept = clipped_totals.whole_and_kept(users, self.domain, *how)
-        return {"whole": whole, "kept": kept}
+        clipping = float(self.clip), self.norm, float(self.grid or 0.0)
+        whole, clipped = clipped_totals.whole_and_kept(users, self.domain, *clipping)
+        return {"whole": whole, "kept": clipped}
 
     def error_of(self, facts: Facts) -> Prediction:
         """Compute the exact expected l1 error. NOT PRIVATE."""
-        kept = facts["kept"]
-        bias = np.maximum(facts.truth - kept, 0.0)
-        expected = noise_law.expected_l1(self.noise, bias, kept if self.nonneg else None)
+        clipped = facts["kept"]
+        bias = np.maximum(facts.truth - clipped, 0.0)
+        expected = noise_law.expected_l1(self.noise, bias, clipped if self.nonneg else None)
         return Prediction(L1, expected, "exact", "sum of E|Z - b|; Liu et al. 2023, Section 4.1")
 
     @classmethod

@@ -48,13 +48,13 @@ class Held:
         """Count a block of users, for the summary of a measure."""
         held = users.n_items() if users.items is None else samples_held(users)
         few = np.minimum(held, OWN_CELLS).astype(np.int64, copy=False)
-        found = np.bincount(few, minlength=OWN_CELLS + 1)
-        large = held[held >= OWN_CELLS].astype(np.float64) if found[OWN_CELLS] else np.zeros(0)
-        found = found[:OWN_CELLS]
+        cells = np.bincount(few, minlength=OWN_CELLS + 1)
+        large = held[held >= OWN_CELLS].astype(np.float64) if cells[OWN_CELLS] else np.zeros(0)
+        cells = cells[:OWN_CELLS]
         beyond = np.minimum(64 * (np.log2(large) - np.log2(OWN_CELLS)), WIDE_CELLS - 1)
         at = beyond.astype(np.int64)
         more, samples = (np.bincount(at, w, WIDE_CELLS) for w in (None, large))
-        counts = np.concatenate((found, more)).astype(np.int64)
+        counts = np.concatenate((cells, more)).astype(np.int64)
         return {"held users": counts, "held samples": np.asarray(samples, dtype=np.float64)}
 
     @classmethod

@@ -126,15 +126,15 @@ class Shuffles(Protocol):
             raise ValueError(f"{cls.name} cannot be shuffled: {cls.unshuffled}")
         name, kinds = cls.report_kinds
         free = name and given.get(name, "auto") == "auto"
-        found, reasons = [], []
+        planned, reasons = [], []
         for chosen in [{name: kind} for kind in kinds] if free else [{}]:
             try:
-                found.append(_largest(cls, {**given, **chosen}, trust))
+                planned.append(_largest(cls, {**given, **chosen}, trust))
             except ValueError as e:
                 reasons.append(e)
-        if not found:
+        if not planned:
             raise reasons[0]
-        return min(found, key=lambda p: p.report_risk)
+        return min(planned, key=lambda p: p.report_risk)
 
     @classmethod
     def resolve(
@@ -162,9 +162,9 @@ class Shuffles(Protocol):
             raise ValueError(f"{cls.name} needs epsilon, a number, got {out.get('epsilon')!r}")
         trust = asked.over(out.pop("epsilon"), int(out.get("n_users", len(users))))
         del out["trust"]
-        found, name = cls.shuffled(trust, **out), cls.report_kinds[0]
-        chosen = {name: getattr(found, name)} if name else {}
-        return {**out, **chosen, "epsilon": found.epsilon, "trust": trust}
+        planned, name = cls.shuffled(trust, **out), cls.report_kinds[0]
+        chosen = {name: getattr(planned, name)} if name else {}
+        return {**out, **chosen, "epsilon": planned.epsilon, "trust": trust}
 
 
 class NonInteractive(Shuffles):

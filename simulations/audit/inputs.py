@@ -214,9 +214,9 @@ def space_of(queries: Sequence[Query], users: Users, *, single: bool = False) ->
             low, high = low - 1.0, high + 1.0
         sizes = users.n_items()
         p, rows = samples.indptr, samples.values
-        seen = tuple(rows[p[u] : p[u + 1]] for u in range(min(len(users), 64)))
+        first_rows = tuple(rows[p[u] : p[u + 1]] for u in range(min(len(users), 64)))
         size = max(int(np.median(sizes)), 1)
-        return SampleSpace(rows.shape[1], low, high, size, seen, single)
+        return SampleSpace(rows.shape[1], low, high, size, first_rows, single)
     domains = [d for q in queries if isinstance(d := getattr(q, "domain", None), Keys)]
     names = list(domains[0] if domains else users.vocabulary)
     place = {name: j for j, name in enumerate(names)}

@@ -169,7 +169,7 @@ def _runtime(name: str) -> Iterator[dict[str, Any]]:
 
 def family() -> list[int]:
     """Return this process and all that descend from it."""
-    parents = {pid: int(found[1]) for pid, found in _stats().items()}
+    parents = {pid: int(stat[1]) for pid, stat in _stats().items()}
     mine, new = [os.getpid()], [os.getpid()]
     while new:
         new = [pid for pid, parent in parents.items() if parent in new]
@@ -193,14 +193,14 @@ def command(pid: int) -> str:
 
 def _stats() -> dict[int, list[str]]:
     """Return what /proc/PID/stat says after the name, by process."""
-    found = {}
+    stats = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = path.read_text()
         except OSError:
             continue  # it has ended
-        found[int(path.parent.name)] = text.rpartition(")")[2].split()
-    return found
+        stats[int(path.parent.name)] = text.rpartition(")")[2].split()
+    return stats
 
 
 def run_apart(case: Case) -> Taken:

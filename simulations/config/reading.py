@@ -213,15 +213,15 @@ def convert(name: str, value: Any, hint: Any) -> Any:
         return None
     value = plain(value)
     try:
-        found = _typed(name, value, base, expected(hint))
+        typed = _typed(name, value, base, expected(hint))
     except ValueError:
         if asked and get_origin(base) in UNIONS:  # said for all of its members
             raise refused(name, value, asked[0].words, asked[0].known) from None
         raise
     for must in asked:
-        if not must.holds(found):
+        if not must.holds(typed):
             raise refused(name, value, must.words, must.known)
-    return found
+    return typed
 
 
 def _typed(name: str, value: Any, hint: Any, wanted: str) -> Any:

@@ -89,8 +89,8 @@ class Sentiment140(ItemDomain):
         import polars as pl
 
         text = pl.col("item").str.replace_many(list(ENTITIES), list(ENTITIES.values()))
-        found = text.str.extract_all(f"{URL}|{HANDLE}|{WORD}")
-        words = rows.select("user", word=found).explode("word")
+        tokens = text.str.extract_all(f"{URL}|{HANDLE}|{WORD}")
+        words = rows.select("user", word=tokens).explode("word")
         # An author whose tweets hold no word stays a user: count zero of NO_WORD.
         is_word = ~pl.col("word").str.contains(f"^(?:{URL}|@)").fill_null(True)
         word = pl.when(is_word).then(pl.col("word").str.to_lowercase()).otherwise(pl.lit(NO_WORD))

@@ -141,8 +141,8 @@ class Table:
             if name.casefold() not in places:
                 known = [n for n in self.header if n]
                 raise ValueError(f"no column {name!r}{nearest(name, known)}")
-        found = self._only([places[n.casefold()] for n in names])
-        return replace(found, columns=tuple(replace(c, more=False) for c in found.columns))
+        chosen = self._only([places[n.casefold()] for n in names])
+        return replace(chosen, columns=tuple(replace(c, more=False) for c in chosen.columns))
 
     def _only(self, kept: Sequence[int]) -> Table:
         rows = [r if r is None else [r[i] if i < len(r) else "" for i in kept] for r in self.rows]

@@ -404,8 +404,8 @@ def _diagnostics(finished: Finished) -> list[str]:
         return []
     counted = finished.prepared.protocol.empty_record
     rest = f" of {known.n_users:,} users, each counted as {counted}" if counted else ""
-    found = known.diagnostics.items()
-    return [f"{name}: {number(count, 5)}{rest}" for name, count in found if count]
+    counts = known.diagnostics.items()
+    return [f"{name}: {number(count, 5)}{rest}" for name, count in counts if count]
 
 
 def _adversaries(finished: Finished) -> list[str]:

@@ -319,8 +319,8 @@ class RayGrid(SimulatedGrid):
         nodes = [str(self.index_of(m)) for m in left]
         more = f" and {len(nodes) - MOST_NAMED} more" if len(nodes) > MOST_NAMED else ""
         cpus, free = (
-            int(found.get("CPU", 0))
-            for found in (ray.cluster_resources(), ray.available_resources())
+            int(resources.get("CPU", 0))
+            for resources in (ray.cluster_resources(), ray.available_resources())
         )
         reason = (
             f"nothing came for {timeout:g} s from nodes {', '.join(nodes[:MOST_NAMED])}{more}; "

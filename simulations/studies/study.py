@@ -284,7 +284,7 @@ def comparison_of(tables: dict[str, Any], source: str | Path, name: str) -> Comp
     for plugin in base.run.plugins:
         load_plugin(plugin)
     population_spec(base)
-    found = absolute({"run": base.to_dict()["run"], "population": base.population})
+    placed = absolute({"run": base.to_dict()["run"], "population": base.population})
     levels = () if table.trust is None else levels_of(table.trust, "compare.trust")
     if levels and table.adjacency is not COMMON:
         raise ValueError(
@@ -305,9 +305,9 @@ def comparison_of(tables: dict[str, Any], source: str | Path, name: str) -> Comp
     return Comparison(
         **(vars(table) | own),
         name=name,
-        run=replace(base.run, plugins=tuple(found["run"]["plugins"])),
+        run=replace(base.run, plugins=tuple(placed["run"]["plugins"])),
         common=common,
-        population=found["population"],
+        population=placed["population"],
         entries=tuple(entries),
         adversary=tuple(as_tables(read_adversaries(tables.get("adversary", [])))),
         levels=levels,
@@ -331,9 +331,9 @@ def _entries(table: CompareTable, single: str | None) -> tuple[str, list[Entry]]
         raise ValueError("[compare] needs target or protocols")
     if target not in every:
         raise ValueError(f"unknown target {target!r}{nearest(target, every)}")
-    for name, found in targets.items():
-        if found != target:
-            raise ValueError(f"{name} estimates another target, {found!r}, not {target!r}")
+    for name, own in targets.items():
+        if own != target:
+            raise ValueError(f"{name} estimates another target, {own!r}, not {target!r}")
     of_target = [n for n, cls in protocols().items() if cls.target == target]
     if table.without and table.target is None:
         raise ValueError("compare.without leaves out protocols of compare.target: give that, too")
@@ -436,9 +436,9 @@ def _sweep_of(tables: dict[str, Any], given: Table, source: str | Path, name: st
     run = base.to_dict()["run"]
     grid: dict[str, tuple[Setting, Cell]] = {}
     for (label, protocol), setting in itertools.product(variants, settings):
-        found = {"protocol": protocol, "population": tables["population"], "run": run, **attack}
+        own = {"protocol": protocol, "population": tables["population"], "run": run, **attack}
         named = str(setting.get("protocol.name", label))
-        values = absolute(with_values(found, setting))
+        values = absolute(with_values(own, setting))
         values["protocol"] = with_common(values["protocol"])
         cell = Cell(**values, label=named)
         other = grid.setdefault(cell.key, (setting, cell))[1]
