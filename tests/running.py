@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import chisquare
 
 from fedhist.model.protocol import Estimate, Protocol, Script
 from fedhist.model.query import Query, Summary
@@ -144,6 +145,18 @@ def secure(index: int) -> SecureNoise:
 def streams(users: Users, seed: int = 0, context: str = "test") -> SeededStreams:
     """Give users their private streams."""
     return SeededStreams(users.ids, seed, context)
+
+
+def p_value(observed: ArrayLike, expected: ArrayLike) -> float:
+    """Test counts by Pearson; cells of which fewer than 10 are expected are one."""
+    found, mean = np.asarray(observed, float), np.asarray(expected, float)
+    few = mean < 10
+    if mean[few].sum() < 10:
+        few[np.argmin(np.where(few, np.inf, mean))] = True
+    found, mean = (np.append(a[~few], a[few].sum()) for a in (found, mean))
+    if len(found) == 1:
+        return 1.0
+    return float(chisquare(found, mean / mean.sum() * found.sum()).pvalue)
 
 
 def coins(n: int, seed: int = 0) -> SeededStreams:

@@ -18,7 +18,7 @@ from fedhist.privacy.noise_source import exact_noise, opendp
 from fedhist.protocols import BoundedHistogram
 from server.noise import AGAINST_US, SecureNoise, SimulatedNoise, noise_source
 from server.session.curator import NoiseSource
-from tests.running import result, secure
+from tests.running import p_value, result, secure
 
 ALARM = 1e-9
 GRADES = {"simulated": lambda: SimulatedNoise(11, 3), "secure": SecureNoise}
@@ -26,22 +26,10 @@ grades = pytest.mark.parametrize("make", GRADES.values(), ids=GRADES)
 
 
 def chi2_p(draws, pmf, span):
-    """p-value of integer draws against a pmf on -span..span, tails pooled to 10 expected."""
-    k = np.arange(-span, span + 1)
-    p = pmf(k)
-    p = p / p.sum()
-    edges = [0]
-    total = 0.0
-    for i, q in enumerate(p):
-        total += q * draws.size
-        if total >= 10:
-            edges.append(i + 1)
-            total = 0.0
-    edges[-1] = len(k)
-    cell = np.searchsorted(np.array(edges), np.clip(draws.ravel(), -span, span) + span, "right") - 1
-    got = np.bincount(np.minimum(cell, len(edges) - 2), minlength=len(edges) - 1)
-    want = np.add.reduceat(p, edges[:-1]) * draws.size
-    return stats.chisquare(got, want).pvalue
+    """p-value of integer draws against a pmf on -span..span."""
+    p = pmf(np.arange(-span, span + 1))
+    found = np.bincount(np.clip(draws.ravel(), -span, span) + span, minlength=2 * span + 1)
+    return p_value(found, p / p.sum() * draws.size)
 
 
 @grades

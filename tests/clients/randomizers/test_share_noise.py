@@ -18,50 +18,44 @@ from clients.randomizers.share_noise import (
     gaussian_share,
 )
 from fedhist.privacy.shares import ShareNoise
-from tests.privacy.enumerated import share_difference
+from tests.privacy.enumerated import discrete_gaussian, share_difference
+from tests.running import p_value
 
 ALARM = 1e-9
 LAPLACE, GAUSSIAN = ShareNoise("laplace", 6.0, 80), ShareNoise("gaussian", 40.0, 80)
 
 
-def chi2_p(draws, mass, span):
-    """p-value of draws against masses at -span..span, both tails pooled, 10 expected in each."""
-    k = np.arange(-span, span + 1)
-    p = np.array([mass(abs(int(x))) for x in k])
+def chi2_p(draws, p):
+    """p-value of draws against masses at -span..span; both tails are in the last ones."""
+    span = len(p) // 2
+    found = np.bincount(np.clip(draws, -span, span) + span, minlength=len(p))
+    p = p.copy()
     p[[0, -1]] += (1 - p.sum()) / 2
-    order = np.argsort(-p)
-    cell = np.cumsum(p[order][::-1])[::-1] * len(draws)  # what is left from this place on
-    n_cells = max(2, int(np.count_nonzero(cell >= 10)))
-    place = np.empty(len(k), dtype=np.int64)
-    place[order] = np.minimum(np.arange(len(k)), n_cells - 1)
-    got = np.bincount(place[np.clip(draws, -span, span) + span], minlength=n_cells)
-    want = np.bincount(place, weights=p, minlength=n_cells) * len(draws)
-    return stats.chisquare(got, want / want.sum() * len(draws)).pvalue
+    return p_value(found, p * len(draws))
 
 
 @pytest.mark.parametrize("seed", [5, None], ids=["simulated", "secure"])
 @pytest.mark.parametrize(("scale", "honest"), [(0.4, 3), (6.0, 80), (25.0, 7)])
 def test_laplace_shares_have_their_law(seed, scale, honest):
     span = math.ceil(12 * scale)
-    masses = share_difference(1 / honest, scale, span)[span:]
+    masses = share_difference(1 / honest, scale, span)
     noise = ShareNoise("laplace", scale, honest)
     draws = draw_share(noise, 200_000 if seed else 40_000, seed=seed, node=2, digest="q")
     assert draws.dtype == np.int64
-    assert chi2_p(draws, lambda k: masses[k], span) > ALARM
+    assert chi2_p(draws, masses) > ALARM
     one_more = ShareNoise("laplace", scale, honest + 1)
     other = draw_share(one_more, 200_000, seed=5, node=2, digest="q")
     if honest < 80:  # the test can fail
-        assert chi2_p(other, lambda k: masses[k], span) < ALARM
+        assert chi2_p(other, masses) < ALARM
 
 
 @pytest.mark.parametrize("seed", [5, None], ids=["simulated", "secure"])
 def test_gaussian_shares_have_their_law(seed):
     noise, n = GAUSSIAN, 20_000
     v, span = noise.share**2, math.ceil(8 * noise.share)
-    total = math.fsum(math.exp(-k * k / (2 * v)) for k in range(-200, 201))
     draws = draw_share(noise, n, seed=seed, node=2, digest="q")
     assert draws.dtype == np.int64
-    assert chi2_p(draws, lambda k: math.exp(-k * k / (2 * v)) / total, span) > ALARM
+    assert chi2_p(draws, discrete_gaussian(v, span)) > ALARM
 
 
 def test_a_simulated_share_is_a_function_of_seed_node_and_question():
