@@ -108,3 +108,10 @@ class SphereReports(LocalQuery):
         """As far from zero as n_users reports can be."""
         most = n_users * self.channel.length * ROUNDING
         return {"reports": Bounds((self.dimension,), "f", -most, most)}
+
+    def check_summary(self, summary: Summary) -> None:
+        """Bound the sum's norm as well."""
+        super().check_summary(summary)
+        norm = float(np.linalg.norm(summary.sums["reports"]))
+        if norm > summary.n_users * self.channel.length * ROUNDING:
+            raise WireError(f"'reports' adds up to the norm {norm}, more than its users can report")

@@ -13,6 +13,7 @@ from simulations.contract import (
     declarations,
     estimates,
     messages,
+    refusals,
     reports,
     restarts,
     shares,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Law", "check_protocol", "laws", "parametrize"]
 
-ROOMS = (declarations, estimates, budgets, reports, messages, restarts, shares, spread)
+ROOMS = (declarations, estimates, budgets, reports, refusals, messages, restarts, shares, spread)
 
 laws: Mapping[str, Law] = LAWS
 """Every law of the contract by its name."""

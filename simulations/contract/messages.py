@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -26,7 +25,7 @@ from fedhist.flower.wire import (
     unpack_array,
 )
 from fedhist.model.codec import decode_query, encode_fields, query_digest
-from fedhist.model.query import Query, Report, Summary
+from fedhist.model.query import Report, Summary
 from fedhist.users.batch import Users
 from fedhist.users.streams import SeededStreams
 from simulations.contract.law import (
@@ -142,74 +141,6 @@ def fields_of_another_type_are_refused(subject: Subject) -> None:
                 decode_query(query.wire_name, json.dumps(without), arrays)
             with refused(WireError, f"{query.label!r} with an array more"):
                 decode_query(query.wire_name, text, arrays | {"more": np.zeros(3)})
-
-
-@law(ANY_NODES)
-def what_nobody_honest_sends_is_refused(subject: Subject) -> None:
-    """Summaries of other parts, shapes, types or sizes, or that are not finite, are a WireError."""
-    for query, _, summary in subject.asked[:2]:
-        query.check_summary(summary)
-        for what, bad in corruptions(query, summary):
-            with refused(WireError, f"{query.label!r} with {what}"):
-                query.check_summary(bad)
-
-
-def corruptions(query: Query, summary: Summary) -> list[tuple[str, Summary]]:
-    """Return summaries that no honest population of that size can send, each with what it is."""
-    bad: list[tuple[str, Summary]] = []
-    swap = dataclasses.replace
-    limits = query.bounds(summary.n_users)
-    for name, a in summary.sums.items():
-        others = {k: v for k, v in summary.sums.items() if k != name}
-        huge = a.copy()
-        huge.flat[0] = 2**62 if a.dtype.kind in "iu" else 1e300
-        bad.append((f"no {name}", swap(summary, sums=others)))
-        if math.isfinite(limits[name].high):  # a sum of Laplace reports has no bound
-            bad.append((f"huge {name}", swap(summary, sums={**others, name: huge})))
-        changed = {
-            "an axis more": a[None],
-            "twice as long": np.concatenate([a, a]),
-            "as text": a.astype(str),
-            "as objects": a.astype(object),
-            "as complex numbers": a.astype(complex),
-            "of another type": a.astype(np.int64 if a.dtype.kind == "f" else np.float64),
-        }
-        bad += [
-            (f"{name} {w}", swap(summary, sums={**others, name: b})) for w, b in changed.items()
-        ]
-        bad.append(("a sum more", swap(summary, sums={**summary.sums, "more": a})))
-        if np.any(a):
-            bad.append((f"{name} of no users", swap(summary, n_users=0)))
-        for x in (np.nan, np.inf, -np.inf) if a.dtype.kind == "f" else ():
-            broken = a.copy()
-            broken.flat[-1] = x
-            bad.append((f"{name} with {x}", swap(summary, sums={**others, name: broken})))
-        n = summary.n_users
-        rows, ids = {name: np.resize(a, (n, *a.shape[1:]))}, np.arange(n, dtype=np.uint64)
-        hidden = swap(summary, sums={name: huge}, rows=rows, ids=ids)
-        bad.append((f"{name} in another part as well", hidden))
-    for name, part in summary.keyed.items():
-        bad.append((f"no {name}", swap(summary, keyed={})))
-        for what, values in (
-            ("huge", part.values + 2**60),
-            ("negative", -part.values),
-            ("of another type", part.values * 1.0),
-        ):
-            changed_part = {name: swap(part, values=values)}
-            bad.append((f"{what} {name}", swap(summary, keyed=changed_part)))
-        moved = swap(summary, keyed={}, sums={name: part.values})
-        bad.append((f"{name} in another part", moved))
-    for name, a in summary.rows.items():
-        broken = a.copy()
-        broken[0] = np.nan
-        for what, rows in (
-            ("a row of NaN", {name: broken}),
-            ("huge rows", {name: a + 1e9}),
-            ("rows more", {name: a, "more": a}),
-        ):
-            bad.append((what, swap(summary, rows=rows)))
-        bad.append(("no rows", swap(summary, rows={}, ids=None)))
-    return bad
 
 
 @law(EVERYBODY, once=True)

@@ -10,7 +10,7 @@ from fedhist.base.arrays import Floats, Integers
 from fedhist.privacy.guarantee import Adjacency
 from fedhist.users.batch import Users
 
-HUGE = 1 << 20
+HUGE = 1 << 32
 FAR = 1e6
 EMPTY = "the empty record"
 

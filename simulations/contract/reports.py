@@ -69,11 +69,9 @@ def an_honest_report_passes_the_check(subject: Subject) -> None:
     """Of all users, of one, of none; and of one whose record is extreme, or larger than others."""
     users = subject.users
     larger = larger_record(users, min(5, len(users) - 1))
-    for query, number in subject.queries:
-        for batch in (users, users.slice(0, 1), users.none, larger):
-            query.check(subject.answer(query, batch, number))
-        for one in subject.records(subject.rows[0]).values():
-            report = subject.answer(query, one, number)
+    for (query, number), (_, reports) in zip(subject.queries, subject.honest, strict=True):
+        batches = users, users.slice(0, 1), users.none, larger
+        for report in (*reports, *(subject.answer(query, batch, number) for batch in batches)):
             query.check(report)
             query.check_summary(query.fold(report))
 

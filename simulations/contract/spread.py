@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhist.base.arrays import Floats
-from fedhist.base.errors import FedhistError, WireError
+from fedhist.base.errors import FedhistError
 from fedhist.model.protocol import Estimate
-from fedhist.model.query import Query, Report, Summary
+from fedhist.model.query import Query, Summary
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from server.predictor import Repeated
@@ -46,8 +44,6 @@ FACTOR = 1.5
 FEW_RUNS, MANY_RUNS, MOST_ROUNDS = 30, 100, 12
 """Runs that a prediction is held against: few, or many where few leave a doubt; of a central
 protocol, with so many rounds at most."""
-FAR = 1 << 40
-"""More than any honest user sends in one entry."""
 
 
 @law(LOCAL, once=True)
@@ -215,45 +211,3 @@ def the_predicted_error_is_that_of_runs(subject: Subject) -> None:
     told = f"The mean loss of {MANY_RUNS} runs is {mean:g}, {predicted.expected:g} is predicted"
     demand(mean - half <= most, f"{told}.")
     demand(mean + half >= least, f"{told} ({predicted.kind}).")
-
-
-@law(ANY_NODES)
-def what_nobody_honest_reports_is_refused(subject: Subject) -> None:
-    """One user's report with an entry that no honest one has fails ``check``, or changes nothing.
-
-    If the check lets it pass, what it adds to the sums must be what ``bounds`` allow one user.
-    """
-    for query, number in subject.queries:
-        one = subject.users.select(query.cohort).slice(0, 1)
-        if not len(one):
-            continue
-        honest = subject.answer(query, one, number)
-        for spoilt, what in _spoilt(honest):
-            try:
-                query.check(spoilt)
-            except WireError:
-                continue
-            told = f"{query.wire_name} takes a report with {what}"
-            try:
-                query.check_summary(query.fold(spoilt))
-            except WireError as e:
-                raise AssertionError(f"{told}, which no one user can add: {e}") from None
-
-
-def _spoilt(report: Report) -> Iterator[tuple[Report, str]]:
-    """Change the first entry of each array: to the ends of its type, and of wider types."""
-    for where in ("arrays", "ragged"):
-        for name, a in getattr(report, where).items():
-            if not a.size or a.dtype.kind not in "biuf":
-                continue
-            values: list[tuple[type | np.dtype[Any], float]] = [(np.int64, FAR), (np.int64, -1)]
-            values += [(np.float64, x) for x in (math.nan, math.inf, FAR)]
-            if a.dtype.kind in "iu":
-                top = np.iinfo(a.dtype)
-                values += [(a.dtype, max(top.min, -FAR)), (a.dtype, min(top.max, FAR))]
-            for dtype, value in values:
-                changed = a.astype(dtype)
-                changed.flat[0] = value
-                arrays = getattr(report, where) | {name: changed}
-                told = f"{name} = {value:g} of {np.dtype(dtype)}"
-                yield dataclasses.replace(report, **{where: arrays}), told

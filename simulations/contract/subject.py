@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from clients.answers import streams
+from fedhist.channels.scalar import ScalarChannel
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.codec import query_digest
 from fedhist.model.protocol import Estimate, Protocol
@@ -140,6 +142,24 @@ class Subject:
     def records(self, row: int) -> dict[str, Users]:
         """Return what the record of the user of a row may become under the guarantee."""
         return extreme_records(self.users, row, self.protocol.guarantee.adjacency)
+
+    @cached_property
+    def honest(self) -> list[tuple[Query, list[Report]]]:
+        """What the users answer to each question, and a user of every extreme record.
+
+        Of a channel of numbers the least and the largest report as well, which may be rare.
+        """
+        extreme = extreme_records(self.users, self.rows[0], Adjacency.REPLACE_USER).values()
+        answered = []
+        for query, number in self.queries:
+            groups = [self.users.select(query.cohort), *extreme]
+            reports = [self.answer(query, group, number) for group in groups]
+            channel = getattr(getattr(query, "query", query), "channel", None)
+            if isinstance(channel, ScalarChannel) and math.isfinite(query.release.epsilon):
+                ends = channel.alphabet()[[0, -1]].astype(channel.dtype)
+                reports.append(Report(self.users.ids[:2], dict.fromkeys(reports[0].arrays, ends)))
+            answered.append((query, reports))
+        return answered
 
     @cached_property
     def others(self) -> list[dict[str, Watch]]:

@@ -70,7 +70,7 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"mechanism": "presence-laplace"},
         {"mechanism": "ks", "epsilon": 20.0},
         {"mechanism": "sparse", "epsilon": 20.0},
-        {"mechanism": "centred", "epsilon": 20.0, "delta": 0.4},
+        {"mechanism": "centred", "epsilon": 40.0, "delta": 0.4},
         {"mechanism": "phs", "mode": "paper"},
     ],
     "few-users-distribution": [{"method": "large-n", "samples_per_user": 100, "epsilon": 20.0}],
