@@ -251,8 +251,10 @@ def spread_ratio(x: Floats, stated: Floats) -> tuple[float, float, float]:
     """
     from scipy.stats import chi2
 
-    moved = np.cov(x / stated, rowvar=False).reshape(x.shape[1], x.shape[1])
-    ratio = float(np.trace(moved)) / len(moved)
-    degrees = (len(x) - 1) * np.trace(moved) ** 2 / max(float((moved**2).sum()), 1e-300)
+    moved = (x - x.mean(axis=0)) / stated
+    total, others = float(np.square(moved).sum()), len(x) - 1
+    ratio = total / others / x.shape[1]
+    # trace^2 / norm^2 of the covariance; products of runs have the norm of those of entries
+    degrees = others * total**2 / max(float(np.square(moved @ moved.T).sum()), 1e-300)
     low, high = chi2.ppf([FALSE_ALARM, 1 - FALSE_ALARM], degrees) / degrees
     return ratio, float(low), float(high)

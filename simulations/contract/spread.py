@@ -165,11 +165,12 @@ def _check_same_law(drawn: Floats, folded: Floats, what: str) -> None:
     random = variance > rounding**2
     if not random.any():
         return
-    scale = np.sqrt(variance[random])
-    spreads = [np.atleast_2d(np.cov(x[:, random] / scale, rowvar=False)) for x in (drawn, folded)]
-    ratio = float(np.trace(spreads[0]) / max(np.trace(spreads[1]), 1e-300))
-    both = (spreads[0] + spreads[1]) / 2
-    degrees = (runs - 1) * np.trace(both) ** 2 / float((both**2).sum())
+    both = np.concatenate([x - x.mean(axis=0) for x in (drawn, folded)])[:, random]
+    both /= np.sqrt(variance[random])
+    spreads = [float(np.square(x).sum()) for x in np.split(both, 2)]
+    ratio = spreads[0] / max(spreads[1], 1e-300)
+    # of the mean covariance, trace^2 / norm^2; products of runs have the norm of those of entries
+    degrees = (runs - 1) * sum(spreads) ** 2 / float(np.square(both @ both.T).sum())
     widest = f.isf(FALSE_ALARM / 2, degrees, degrees)
     demand(
         1 / widest <= ratio <= widest,
