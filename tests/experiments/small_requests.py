@@ -35,7 +35,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "runs": 2,
         "runs_users": 1000,
     },
-    "erm-rates": {"runs": 1, "few_m": [600, 1200], "few_runs": 1},
+    "erm-rates": {"runs": 1, "few_m": [300, 600], "few_runs": 1},
     "ragged-users": {
         "size_users": 6000,
         "size_runs": 1,

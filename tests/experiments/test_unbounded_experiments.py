@@ -121,7 +121,7 @@ def ask(name: str, *overrides: str, seed: int = 0, **more: str) -> Request:
 
 def test_table1_shows_all_readings() -> None:
     """Thirteen lines each for i.i.d. and not; a cause stands with failures."""
-    result = experiment("table1").run(ask("table1", "clip_step=50"))
+    result = experiment("table1").run(ask("table1", "clip_step=200"))
     readings = ("as printed", "fitted", "fitted, n = 200")
     names = [f"{k}, d = 50 ({r})" for k in ("i.i.d.", "non-i.i.d.") for r in readings]
     assert list(dict.fromkeys(c.setting for c in result.checks)) == names
