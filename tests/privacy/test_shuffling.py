@@ -34,31 +34,25 @@ def hadamard_response(size: int, e: int) -> Law:
     return [[each * (e if s == 1 else 1) for s in signs[x]] for x in range(1, size)]
 
 
+def bits(k: int, own: Fraction, other: Fraction) -> Law:
+    """One bit a symbol, which is 1 with one probability for the user's own, and another else."""
+
+    def of(x: int, z: tuple[int, ...]) -> Fraction:
+        ones = [own if i == x else other for i in range(k)]
+        return math.prod(
+            (p if b else 1 - p for p, b in zip(ones, z, strict=True)), start=Fraction(1)
+        )
+
+    return [[of(x, z) for z in itertools.product((0, 1), repeat=k)] for x in range(k)]
+
+
 def unary(k: int, odds: int) -> Law:
     """Bits that keep their value at these odds: epsilon_0 = 2 ln odds."""
-    keep = Fraction(odds, odds + 1)
-    outputs = list(itertools.product((0, 1), repeat=k))
-
-    def each(x: int, i: int, b: int) -> Fraction:
-        return keep if b == (i == x) else 1 - keep
-
-    return [
-        [math.prod((each(x, i, b) for i, b in enumerate(z)), start=Fraction(1)) for z in outputs]
-        for x in range(k)
-    ]
+    return bits(k, Fraction(odds, odds + 1), Fraction(1, odds + 1))
 
 
 def optimized_unary(k: int, e: int) -> Law:
-    q = Fraction(1, e + 1)
-    outputs = list(itertools.product((0, 1), repeat=k))
-
-    def each(x: int, i: int, b: int) -> Fraction:
-        return Fraction(1, 2) if i == x else (q if b else 1 - q)
-
-    return [
-        [math.prod((each(x, i, b) for i, b in enumerate(z)), start=Fraction(1)) for z in outputs]
-        for x in range(k)
-    ]
+    return bits(k, Fraction(1, 2), Fraction(1, e + 1))
 
 
 def variations(law: Law) -> tuple[float, ...]:
