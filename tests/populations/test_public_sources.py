@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys, user_ids
 from simulations.populations import population
+from tests.populations.test_event_files import by_name
 
 TWEETS = [
     '"0","1","Mon","NO_QUERY","ann","@Bob I can\'t, can\'t! see http://x.io/A?b=C &amp; #Tea"',
@@ -17,16 +16,6 @@ TWEETS = [
     "4,3,Mon Apr 06,NO_QUERY,ann,tea...TEA;Tea mail@host.org",
     "0,4,Mon Apr 06,NO_QUERY,mute,@bob http://only.a/link !!!",
 ]
-
-
-def words_of(users: Users, name: str) -> dict[str, int]:
-    k = users.ids.tolist().index(int(user_ids(Keys.of([name]))[0]))
-    items = users.counts
-    row = slice(items.indptr[k], items.indptr[k + 1])
-    return {
-        items.vocabulary[int(j)]: int(c)
-        for j, c in zip(items.item[row], items.count[row], strict=True)
-    }
 
 
 def write(path: Path, *lines: str) -> Path:
@@ -40,9 +29,10 @@ def test_words_as_the_docstring_says(tmp_path: Path) -> None:
     assert len(loaded.users) == 3
     assert loaded.dropped == {}
     expected = {"i": 1, "can't": 2, "see": 1, "tea": 4, "mail": 1, "org": 1}
-    assert words_of(loaded.users, "ann") == expected
-    assert words_of(loaded.users, "bob") == {"café": 2, "said": 1, "tea": 1, "4x": 1}
-    assert words_of(loaded.users, "mute") == {}
+    said = by_name(loaded.users, ["ann", "bob", "mute"])
+    assert said["ann"] == expected
+    assert said["bob"] == {"café": 2, "said": 1, "tea": 1, "4x": 1}
+    assert said["mute"] == {}
     assert "" not in loaded.users.vocabulary
 
 
@@ -60,8 +50,8 @@ def test_check_ins(tmp_path: Path, zipped: bool) -> None:
     path = tmp_path / ("c.txt.gz" if zipped else "c.txt")
     path.write_bytes(gzip.compress(body) if zipped else body)
     loaded = population("snap", path=path, top=2).load()
-    assert words_of(loaded.users, "0") == {"22847": 2, "ee78": 1}
-    assert words_of(loaded.users, "1") == {'"420315': 1}
+    there = by_name(loaded.users, ["0", "1"])
+    assert there == {"0": {"22847": 2, "ee78": 1}, "1": {'"420315': 1}}
     assert list(loaded.domain or ()) == ['"420315', "22847"]
 
 

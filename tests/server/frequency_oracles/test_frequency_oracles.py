@@ -20,6 +20,7 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.frequency_oracles.frequency_oracle import FrequencyOracle
 from simulations.runs.run import run
+from tests.running import count_table, table_users
 
 DOMAIN = Keys.of([f"w{j}" for j in range(9)])
 Maker = Callable[..., FrequencyOracle]
@@ -37,20 +38,14 @@ def mixed_users(n: int = 50) -> Users:
     counts[:4] = 0
     counts[4:8, :6] = counts[4:8, 9:] = 0
     counts[4:8, 6] = 3
-    user, item = np.nonzero(counts)
     words = Keys.of([f"w{j}" for j in range(6)] + [f"x{j}" for j in range(3)] + ["w8", "w7", "w6"])
-    return Users.from_counts(np.arange(n), user, item, counts[user, item], words)
+    return table_users(counts, words)
 
 
 def slow_shares(users: Users) -> np.ndarray:
     """Every user's shares of the domain's symbols, (n, 9)."""
-    items, out = users.counts, np.zeros((len(users), 9))
-    for i in range(len(users)):
-        for e in range(items.indptr[i], items.indptr[i + 1]):
-            j = DOMAIN.position(items.vocabulary[int(items.item[e])])
-            if j >= 0:
-                out[i, j] += items.count[e]
-    return out / np.maximum(out.sum(axis=1, keepdims=True), 1)
+    counts = count_table(users, DOMAIN)
+    return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
 
 def concluded(protocol: Protocol, summary: Summary) -> Any:

@@ -16,8 +16,9 @@ from fedhist.protocols import (
     ItemHistogram,
 )
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys, user_ids
+from fedhist.users.keys import Keys
 from server.targets.clipped_totals import whole_and_kept
+from tests.running import count_table, table_users
 
 DOMAIN = Keys.of(["f", "b", "a", "elsewhere", "d"])
 
@@ -28,21 +29,7 @@ def random_users(seed: int, n: int = 300) -> Users:
     table = rng.poisson(rng.exponential(1.0, (n, 1)) * [3.0, 0.1, 1.0, 2.0, 0.0, 5.0, 0.4])
     table[rng.random(n) < 0.2] = 0
     table[rng.random(n) < 0.02] *= 100
-    user, item = np.nonzero(table)
-    vocabulary = Keys.of(["a", "b", "c", "d", "e", "f", "g"])
-    return Users.from_counts(user_ids(Keys.range(n)), user, item, table[user, item], vocabulary)
-
-
-def table_of(users: Users, domain: Keys) -> np.ndarray:
-    """Every user's counts of the domain: (n, d)."""
-    out = np.zeros((len(users), len(domain)))
-    v = users.counts
-    for u in range(len(users)):
-        for k in range(v.indptr[u], v.indptr[u + 1]):
-            name = v.vocabulary[int(v.item[k])]
-            if name in set(domain):
-                out[u, domain.position(name)] += int(v.count[k])
-    return out
+    return table_users(table, Keys.of("abcdefg"))
 
 
 def clipped(table: np.ndarray, clip: float, norm: int, grid: float = 0.0) -> np.ndarray:
@@ -75,7 +62,7 @@ CASES: list[tuple[Protocol, Callable[..., float]]] = [
 @pytest.mark.parametrize(("protocol", "slow"), CASES, ids=lambda x: getattr(x, "name", None))
 def test_against_all_records_at_once(protocol: Protocol, slow: Callable[..., float]) -> None:
     for users in (random_users(1), random_users(2), random_users(1).slice(0, 0)):
-        table = table_of(users, protocol.domain)  # type: ignore[attr-defined]
+        table = count_table(users, protocol.domain)  # type: ignore[attr-defined]
         want = slow(protocol, table)
         for known in (measured(protocol, users), measured(protocol, Walked(users, 13))):
             assert np.array_equal(known.truth, table.sum(axis=0))

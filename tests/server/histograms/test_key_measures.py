@@ -13,7 +13,8 @@ from fedhist.model.protocol import Estimate
 from fedhist.protocols import UnboundedHistogram
 from fedhist.users import key_sample
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys, user_ids
+from fedhist.users.keys import Keys
+from tests.running import table_users
 
 NAMES = ["tea", "é", "~", "never", "rye", "b", "a\0b"]
 
@@ -23,10 +24,7 @@ def random_users(seed: int, n: int = 200) -> tuple[Users, np.ndarray]:
     rng = np.random.default_rng(seed)
     table = rng.poisson(rng.exponential(2.0, (n, 1)) * [3.0, 0.1, 1.0, 0.0, 2.0, 5.0, 0.4])
     table[rng.random(n) < 0.2] = 0
-    user, item = np.nonzero(table)
-    users = Users.from_counts(
-        user_ids(Keys.range(n)), user, item, table[user, item], Keys.of(NAMES)
-    )
+    users = table_users(table, Keys.of(NAMES))
     order = sorted((j for j in range(7) if table[:, j].any()), key=lambda j: NAMES[j].encode())
     return users, table[:, order].astype(float)
 
@@ -63,12 +61,8 @@ def many_keys(n: int = 200, d: int = 60) -> tuple[Users, np.ndarray, list[str]]:
     rng = np.random.default_rng(3)
     table = rng.poisson(rng.exponential(1.0, (n, 1)) * rng.exponential(0.5, d))
     table[:, 11] = 0
-    user, item = np.nonzero(table)
     names = sorted((f"item {'é' * (j % 3)}{j}" for j in range(d)), key=str.encode)
-    users = Users.from_counts(
-        user_ids(Keys.range(n)), user, item, table[user, item], Keys.of(names)
-    )
-    return users, table.astype(float), names
+    return table_users(table, Keys.of(names)), table.astype(float), names
 
 
 @pytest.mark.parametrize("protocol", CASES)

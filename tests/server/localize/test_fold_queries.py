@@ -13,7 +13,7 @@ from fedhist.base.errors import PopulationError, WireError
 from fedhist.channels.bits import count_bits
 from fedhist.model.query import Report, Summary
 from fedhist.users.batch import Users
-from tests.running import one_sample, streams
+from tests.running import streams
 
 
 def votes_query(**changes: object) -> BinVotes:
@@ -133,20 +133,3 @@ def test_users_must_have_one_coordinate() -> None:
     users = Users.from_samples([1], [0, 1], np.zeros((1, 2)), unusable=True)
     with pytest.raises(PopulationError, match="1, got 2"):
         votes_query().answer(users, streams(users, 0))
-
-
-def test_prepared_draws_are_those_of_the_summary() -> None:
-    """Of one block, with the same coins; scalars that are kept serve other intervals."""
-    users = one_sample(np.random.default_rng(2).uniform(-1, 1, (200, 2)))
-    kept, two = dict[str, Any](), Coordinates(2)
-    asked = [
-        votes_query(functional=two),
-        mean_query(functional=two, centres=np.zeros(2)),
-        mean_query(functional=two, centres=np.array([0.2, -0.1]), half_width=0.05),
-    ]
-    for query in asked:
-        drawn = query.summary_law(users, kept)(np.random.default_rng(1))
-        plain = query.draw_summary(users, np.random.default_rng(1))
-        assert drawn.n_users == plain.n_users == len(users)
-        assert all(np.array_equal(drawn.sums[name], plain.sums[name]) for name in plain.sums)
-    assert len(kept) == 1

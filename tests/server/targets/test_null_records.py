@@ -32,6 +32,7 @@ from fedhist.protocols import (
 from simulations.runs.options import Options
 from simulations.runs.results import _diagnostics
 from simulations.runs.run import execute
+from tests.running import table_users
 
 N, T, RUNS = 20_000, 20, 20
 EMPTY = (np.arange(N) % 5 == 0).astype(int)
@@ -42,9 +43,7 @@ def items() -> fh.Users:
     """Users of T items each, whose shares differ from even ones."""
     counts = np.random.default_rng(3).multinomial(T, [0.7, 0.2, 0.1, 0.0], N)
     counts[EMPTY > 0] = 0
-    user, item = np.nonzero(counts)
-    return fh.Users.from_counts(np.arange(N, dtype=np.uint64), user, item, counts[counts > 0],
-                                DOMAIN)  # fmt: skip
+    return table_users(counts, DOMAIN)
 
 
 def biases(protocol: fh.Protocol, users: fh.Users) -> tuple[np.ndarray, np.ndarray]:

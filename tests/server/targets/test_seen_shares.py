@@ -11,10 +11,10 @@ from fedhist.protocols import (
     LocalDistribution,
 )
 from fedhist.users.batch import Users
-from fedhist.users.keys import Keys, user_ids
+from fedhist.users.keys import Keys
 from server.targets.lower_bounds import sizes_of
 from server.targets.sample_sizes import Held, samples_held
-from tests.running import count_table
+from tests.running import count_table, table_users
 
 N, K = 420, 6
 DOMAIN = Keys.of([f"i{j}" for j in range(K)])
@@ -27,9 +27,7 @@ def crowd(sizes: list[int], seed: int) -> Users:
     shares = rng.dirichlet(np.full(K + 2, 0.8), N)
     counts = np.array([rng.multinomial(m, p) for m, p in zip(held, shares, strict=True)])
     counts[5, :K] = 0  # only others
-    user, item = np.nonzero(counts)
-    names = Keys.of([f"i{j}" for j in range(K + 2)])
-    return Users.from_counts(user_ids(Keys.range(N)), user, item, counts[user, item], names)
+    return table_users(counts, Keys.of(f"i{j}" for j in range(K + 2)))
 
 
 PEOPLE = crowd([1, 3, 20, 64, 5000], 1)
