@@ -164,11 +164,11 @@ class Command(TyperCommand):
         """Run the command; code that it loads must not end Python as if all were well."""
         try:
             return super().invoke(ctx)
-        except SystemExit as e:
+        except (SystemExit, GeneratorExit) as e:
             if isinstance(e, Stopped) or origin_of(e) is None:  # as a pipe that closes
                 raise
             raise FedhistError(
-                f"loaded code called sys.exit({e.code!r}): a plugin raises an error instead"
+                f"loaded code ended by {e!r}: a plugin raises an error instead"
             ) from e
 
 

@@ -68,7 +68,7 @@ def key_value(text: str, form: str) -> tuple[str, Any]:
     Raises
     ------
     ValueError
-        Without a key or an equals sign.
+        Without a key or an equals sign; for a list or table that is no TOML.
 
     Examples
     --------
@@ -81,7 +81,11 @@ def key_value(text: str, form: str) -> tuple[str, Any]:
         raise ValueError(f"--set reads {form}, got {text!r}")
     try:
         return key, tomllib.loads(f"x = {value}")["x"]
-    except tomllib.TOMLDecodeError:
+    except tomllib.TOMLDecodeError as error:
+        if value[:1] in ("[", "{"):
+            raise ValueError(
+                f'{key}: {value} is no TOML, which writes 0.25 and "a": {error}'
+            ) from None
         return key, value
 
 

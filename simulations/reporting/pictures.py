@@ -82,10 +82,10 @@ def inches(width: str | float) -> float:
     """
     if isinstance(width, str) and width not in WIDTHS:
         raise ValueError(f"width must be {' or '.join(WIDTHS)} or inches, got {width!r}")
-    inches = WIDTHS[width] if isinstance(width, str) else float(width)
-    if not 1 <= inches <= 40:
+    wide = WIDTHS[width] if isinstance(width, str) else float(width)
+    if not 1 <= wide <= 40:
         raise ValueError(f"width must be 1 to 40 inches, got {width}")
-    return inches
+    return wide
 
 
 def sketched(draw: Callable[[Figure], None], width: str | float) -> Figure:

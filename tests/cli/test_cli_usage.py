@@ -84,7 +84,16 @@ def test_wrong_usage_is_explained(fedhist: Command, command: str, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("text", "status"), [("x = 1\n", 2), ("import sys\nsys.exit(0)\n", 1)])
+def test_a_list_that_is_no_toml_is_refused_as_such(fedhist: Command) -> None:
+    answer = fedhist("run", "quantiles", "--set", "protocol.levels=[.25]")
+    assert answer.status == 2
+    assert "is no TOML" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [("x = 1\n", 2), ("import sys\nsys.exit(0)\n", 1), ("raise GeneratorExit\n", 1)],
+)
 def test_a_plugin_that_registers_nothing_or_ends_python(
     fedhist: Command, tmp_path: Path, text: str, status: int
 ) -> None:
