@@ -212,10 +212,12 @@ class DataLedger:
         nothing.
         """
         entries = ledger.entries if ledger is not None else ()
-        cost = whole(entries)
+        costs = _costs(ledger) if ledger is not None and entries else {}
         ended = "spent" if entries else "uncharged"
         with self._locked():
             cap, lines = self.read()
+            own = costs.get(lines[number].adjacency)  # releases under others cost more under it
+            cost = whole(entries) if own is None else Release(*own)
             lines[number] = replace(
                 lines[number],
                 epsilon=cost.epsilon,
@@ -224,7 +226,7 @@ class DataLedger:
                 slack=cost.slack,
                 state=ended if ledger is not None else "refused",
                 # of no charges every total is 0: what n says is not among them, see convert
-                costs=_costs(ledger) if ledger is not None and entries else {},
+                costs=costs,
             )
             self._write(cap, lines)
 

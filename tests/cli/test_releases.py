@@ -107,6 +107,9 @@ def test_one_command_one_folder_one_line_of_the_ledger(fedhist: Command) -> None
     _, lines = DataLedger("book.json").read()
     assert [s.state for s in lines] == ["spent"]
     assert lines[0].adjacency == "replace-user"
+    assert (
+        lines[0].epsilon == lines[0].costs["replace-user"][0] > lines[0].costs["zero-out-user"][0]
+    )
     assert fedhist("ledger", "book.json", "--cap-epsilon", "2.5").status == 0
     assert fedhist("run", *arguments, "--force").status == 3  # and nobody was asked
     assert len(DataLedger("book.json").read()[1]) == 1
