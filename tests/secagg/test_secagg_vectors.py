@@ -8,7 +8,6 @@ import struct
 from typing import Any
 
 import pytest
-from scipy.stats import hypergeom
 
 from tests.secagg import slow
 from tests.vectors.write_secagg import HERE, VECTORS, text_of
@@ -48,13 +47,6 @@ def test_masks() -> None:
 
 def test_graph() -> None:
     v = vectors("graph")
-    for p in v["plans"]:
-        n, k = p["parties"], p["degree"]
-        if n <= 100:
-            assert (k, p["colluders"], p["window"]) == (n - 1, p["collude"], -1)
-        else:
-            assert n * hypergeom.sf(p["colluders"], n - 1, p["collude"], k) <= 2**-40
-        assert p["threshold"] == (k + 1 + p["colluders"]) // 2 + 1
     circle = v["circle"]
     query, n = hashlib.sha256(hexed(circle["digest"])).digest()[:16], circle["parties"]
     (k,) = {p["degree"] for p in v["plans"] if p["parties"] == n}

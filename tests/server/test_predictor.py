@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from walked_users import Walked
 
 import fedhist as fh
 from fedhist.base.errors import PopulationError
@@ -16,7 +16,6 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.registry import protocol_class
 from fedhist.protocols import MeanL2
 from fedhist.users.kept import PROBED
-from fedhist.users.shards import BLOCK, Shard, Wrapped
 from server import predictor
 from server.predictor import Repeated, simulated
 from simulations.populations import population
@@ -57,29 +56,16 @@ def test_the_same_question_is_not_run_twice(monkeypatch: pytest.MonkeyPatch) -> 
     assert simulated(protocol, users, known) is first
 
 
-class Made(Wrapped):
-    """Users who are made anew in every walk."""
-
-    made = 0
-
-    def slice(self, start: int, stop: int) -> Shard:
-        return Made(self.users.slice(start, stop))
-
-    def blocks(self, size: int = BLOCK) -> Iterator[fh.Users]:
-        for block in self.users.blocks(size):
-            Made.made += len(block)
-            yield block
-
-
 def test_users_are_made_once_for_all_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """And once to see how many fit; the prediction is that of users in memory."""
     protocol = protocol_class("central-mean").example()
     users = protocol.example_users()
     known = measured(protocol, users)
     monkeypatch.setattr(predictor, "_predicted", {})
-    told = simulated(protocol, Made(users), known)
+    Walked.made = 0
+    told = simulated(protocol, Walked(users, 1), known)
     predictor._predicted.clear()
-    assert len(users) <= Made.made <= len(users) + PROBED
+    assert len(users) <= Walked.made <= len(users) + PROBED
     assert told == simulated(protocol, users, known)
 
 
