@@ -12,8 +12,7 @@ from clients.centred.queries import RadiusVotes, RankReports
 from clients.frequency_oracles.oracle_votes import OracleReports, OracleSlots
 from clients.records.functionals import BallMean, CentredShares
 from fedhist.base.errors import WireError
-from fedhist.channels.rank_unit import UNIT
-from fedhist.model.query import Report, Summary
+from fedhist.model.query import Report
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from fedhist.users.streams import SeededStreams, SystemStreams
@@ -74,18 +73,11 @@ def test_unusable_records_send_what_others_send() -> None:
 def test_hostile_reports_and_queries() -> None:
     query = RankReports(PART, CENTRE, 0.5, 1.0)
     ids = np.arange(2, dtype=np.uint64)
-    with pytest.raises(WireError, match="257"):
-        query.check(Report(ids, {"points": np.array([1, 257], dtype=np.uint16)}))
     with pytest.raises(WireError):
         query.check(Report(ids, {"points": np.array([1, 2], dtype=np.uint32)}))
-    with pytest.raises(WireError, match="norm"):
-        query.check_summary(Summary(2, {"points": np.array([UNIT, UNIT, UNIT]) * 19 // 10}))
     free = RankReports(PART, CENTRE, 0.5, math.inf)
     with pytest.raises(WireError, match="norm"):
         free.check(Report(ids, {"points": np.full((2, 3), 0.9)}))
-    vote = RadiusVotes(PART, CENTRE, EDGES, 1.0)
-    with pytest.raises(WireError):
-        vote.check(Report(ids, {"bin": np.array([0, 10_000], dtype=np.uint32)}))
 
 
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])

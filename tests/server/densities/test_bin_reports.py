@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from clients.densities.queries import BinReports
-from fedhist.base.errors import WireError
-from fedhist.model.query import Report
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from tests.running import streams
@@ -37,15 +35,3 @@ def test_one_of_the_samples_is_drawn_uniformly() -> None:
     shares = query.masses(query.fold(query.answer(users, streams(users))))
     # six standard errors: a false alarm has probability 2e-9
     assert shares[0] == pytest.approx(2 / 3, abs=6 * math.sqrt(2 / 9 / n))
-
-
-def test_reports_are_checked() -> None:
-    users = Users.from_records({"a": [0.5], "b": [0.1]})
-    query = BinReports(9, 8.0)
-    report = query.answer(users, streams(users))
-    query.check(report)
-    wrong = Report(report.ids, {"bin": np.full(2, query.channel.size, dtype=np.uint32)})
-    with pytest.raises(WireError, match="bin"):
-        query.check(wrong)
-    with pytest.raises(ValueError, match="epsilon"):
-        BinReports(9, 0.0)

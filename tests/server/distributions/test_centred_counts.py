@@ -12,7 +12,7 @@ import pytest
 from clients.distributions.queries import CentredCounts, CentredNorms
 from clients.records.whitened import FRAME_STEPS
 from fedhist.base.errors import WireError
-from fedhist.model.query import Report, Summary
+from fedhist.model.query import Report
 from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.users.keys import Keys
 from server.distributions.centred import centred_task, combined, radius_scores
@@ -79,17 +79,10 @@ def test_scores_of_radii_move_by_at_most_one(own):
     assert max(moved) == 1
 
 
-def test_cells_and_totals_that_no_users_can_send():
-    query = norms()
-    ids = np.arange(2, dtype=np.uint64)
-    for cell in (np.array([0, 5]), np.array([-1, 0])):
-        with pytest.raises(WireError):
-            query.check(Report(ids, {"cell": cell.astype(np.int32)}))
-    with pytest.raises(WireError, match=r"3 .* 2"):
-        query.check_summary(Summary(2, {"users": np.array([1, 1, 1, 0, 0])}))
-    row = np.full((2, 3), FRAME_STEPS * 3 // 5, dtype=np.int32)
+def test_a_row_beyond_the_ball_is_refused():
+    row = np.full((1, 3), math.ceil(1.001 * FRAME_STEPS / math.sqrt(3)), dtype=np.int32)
     with pytest.raises(WireError, match=r"2\^20"):
-        offsets(1.0).check(Report(ids, {"row": row}))
+        offsets(1.0).check(Report(np.zeros(1, np.uint64), {"row": row}))
 
 
 # -- the release -----------------------------------------------------------------------------------
