@@ -6,7 +6,7 @@ from collections.abc import Callable
 from inspect import signature
 from itertools import islice
 from logging import INFO, WARNING
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import ArrayRecord, Context
 from flwr.common import log
@@ -14,7 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedhist.flower.host import ServerSetup, current_host
 from fedhist.model.protocol import Estimate, Protocol
-from server.strategy import Strategy
+from server.strategy import Strategy, plain_integers
 
 MOST_LOGGED = 100
 """Entries of an estimate that are logged."""
@@ -53,16 +53,17 @@ def server_app(
     if not (publish is None or callable(publish)):
         raise ValueError(f"publish must be a function of the estimate and the context: {publish!r}")
     signature(Strategy).bind(protocol, nodes, **options)  # TypeError here, not in the run
+    plain_integers(1 if nodes is None else nodes, options.get("seed"))
 
     def set_up(context: Context) -> ServerSetup:
         made = protocol if isinstance(protocol, Protocol) else protocol(context)
         count = nodes if nodes is not None else context.run_config.get("nodes")
-        if type(count) is not int:
+        if nodes is None and type(count) is not int:
             raise ValueError(
                 "how many nodes are there? Say server_app(..., nodes=10), or nodes = 10 in the "
                 f"run configuration; got {count!r}"
             )
-        strategy = Strategy(made, count, **options)
+        strategy = Strategy(made, cast(int, count), **options)
 
         def tell() -> None:
             try:

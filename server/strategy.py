@@ -10,6 +10,7 @@ from logging import INFO
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
@@ -300,9 +301,7 @@ class Strategy(SessionStrategy):
     ) -> None:
         if not isinstance(protocol, Protocol):
             raise ValueError(f"protocol must be a protocol such as Mean(...), got {protocol!r}")
-        check_integer("nodes", nodes)
-        if seed is not None:
-            check_integer("seed", seed, least=0)
+        nodes, seed = plain_integers(nodes, seed)
         noise = noise_source("secure" if seed is None else "simulated", seed or 0, protocol)
         session = Session(protocol, noise, Journal(journal), "masked")
         super().__init__(
@@ -315,6 +314,16 @@ class Strategy(SessionStrategy):
         if self.session.estimate is None:
             raise FedhistError("the run has not ended: there is no estimate yet")
         return self.session.estimate
+
+
+def plain_integers(nodes: int, seed: int | None) -> tuple[int, int | None]:
+    """Return a number of nodes and a seed as Python has them; ValueError for what is none."""
+    count = nodes.item() if isinstance(nodes, np.generic) else nodes
+    key = seed.item() if isinstance(seed, np.generic) else seed
+    check_integer("nodes", count)
+    if key is not None:
+        check_integer("seed", key, least=0)
+    return count, key
 
 
 def wait_for_nodes(grid: Grid, n_nodes: int, timeout: float, least: int | None = None) -> list[int]:

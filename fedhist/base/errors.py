@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class FedhistError(Exception):
@@ -54,6 +55,10 @@ class MissingReplies(FedhistError):
             go_on = f"; tau_d promises noise for {quorum} nodes at least"
         told = f"{max(expected - got, 0)} of {expected} replies are missing ({got} came)"
         super().__init__(f"{told}{go_on}{why}")
+        self._given = expected, got, self.reasons, quorum
+
+    def __reduce__(self) -> tuple[type[MissingReplies], tuple[Any, ...]]:
+        return type(self), self._given
 
 
 class BatchWithheld(FedhistError):

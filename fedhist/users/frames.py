@@ -10,6 +10,7 @@ threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import USER_ID_KEY, Keys, user_ids_of_bytes
 from fedhist.users.names import named, names_of_objects, numbers_of_objects, with_unit
 from fedhist.users.rows import (
-    NOBODY,
     TOTAL_LIMIT,
     checked_events,
     checked_samples,
@@ -92,7 +92,7 @@ def items_of_rows(
             "fault",
             "amount",
             pl.col("item").cast(pl.Categorical(pl.Categories.random())),
-            id=user_ids(pl.col("user")),
+            id=pl.when(pl.col("user").is_not_null()).then(user_ids(pl.col("user"))),
             other=user_ids(pl.col("user"), digest64("fedhist.other-user-hash")),
         )
         .group_by("id", "item", "fault")
@@ -104,7 +104,7 @@ def items_of_rows(
         )
     )
     dropped = judged(table, pairs, skip_bad_rows)
-    pairs = pairs.filter(~pl.col("fault").is_in(NOBODY)).sort("id")
+    pairs = pairs.filter(pl.col("id").is_not_null()).sort("id")
     if not len(pairs):
         raise PopulationError("no rows: there is not a single user")
     good = pl.col("fault") == 0
@@ -148,7 +148,7 @@ def samples_of_rows(
     )
     tally = frame.group_by("fault").agg(pl.len().alias("rows"))
     dropped = judged(table, tally, skip_bad_rows)
-    frame = frame.filter(~pl.col("fault").is_in(NOBODY))
+    frame = frame.filter(pl.col("user").is_not_null())
     if not len(frame):
         raise PopulationError("no rows: there is not a single user")
     good = (frame["fault"] == 0).to_numpy()
@@ -181,15 +181,20 @@ def _lazy(frame: Any, columns: Mapping[str, Callable[[str, Any], pl.Series]]) ->
     for label in frame.columns if of_pandas else frame:
         labels.setdefault(str(label), []).append(label)
     taken: dict[str, pl.Series] = {}
+    alone: dict[str, Any] = {}
     for name, objects in columns.items():
         if len(labels.get(name, ())) != 1:
             what = "several columns" if name in labels else "no column"
             raise PopulationError(f"{what} {name!r}" + nearest(name, labels.keys() - {name}))
         series = frame[labels[name][0]]
+        if isinstance(series, str) or not hasattr(series, "__iter__"):
+            alone[name] = series
+            continue
+        if _of_objects(series):
+            taken[name] = objects(name, list(series))
+            continue
         try:
-            if isinstance(series, list | tuple) or str(getattr(series, "dtype", "")) == "object":
-                taken[name] = objects(name, list(series))
-            elif type(series).__module__.split(".")[0] == "pandas":
+            if type(series).__module__.split(".")[0] == "pandas":
                 taken[name] = pl.Series(name, pl.from_pandas(series))
             else:
                 taken[name] = pl.Series(
@@ -199,7 +204,17 @@ def _lazy(frame: Any, columns: Mapping[str, Callable[[str, Any], pl.Series]]) ->
             raise PopulationError(f"column {name!r} cannot be read: {error}") from error
     if len(lengths := {len(series) for series in taken.values()}) > 1:
         raise PopulationError(f"columns of one length are needed, got lengths {sorted(lengths)}")
+    taken |= {c: columns[c](c, [v] * max(lengths, default=1)) for c, v in alone.items()}
     return pl.DataFrame(taken).lazy()
+
+
+def _of_objects(column: Any) -> bool:
+    """Say whether a column is to be read value by value: its values may be of several types."""
+    if isinstance(column, list | tuple):
+        types = set(map(type, column))
+        small = types == {int} and min(column) >= -(2**63) and max(column) < 2**63
+        return not (types <= {str, NoneType} or types == {float} or small)
+    return str(getattr(column, "dtype", "")).lower() == "object"
 
 
 def _framed(data: Any) -> Any:
@@ -239,8 +254,8 @@ def _number_ids(pairs: pl.DataFrame, table: pl.LazyFrame) -> tuple[Words, NDArra
     ids, other = pairs["id"].to_numpy(), pairs["other"].to_numpy()
     first = np.append(True, ids[1:] != ids[:-1])
     if not (pairs["alike"].all() and (first[1:] | (other[1:] == other[:-1])).all()):
-        some = table.filter(~pl.col("fault").is_in(NOBODY))
-        user_ids_of_bytes(*utf8(collected(some.select(pl.col("user").unique()))["user"]))
+        names = collected(table.select(pl.col("user").drop_nulls().unique()))["user"]
+        user_ids_of_bytes(*utf8(names))
     return ids[first], np.cumsum(first) - 1
 
 

@@ -32,9 +32,6 @@ FAULTS = (
 MISSING = range(2, 6)
 """Faults of rows that hold nothing where they should: such rows are left out, never refused."""
 
-NOBODY = (2, 6)
-"""Faults of rows that name no user."""
-
 
 def checked_events(
     rows: pl.LazyFrame,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
@@ -81,4 +80,4 @@ def _plain(what: str, values: ArrayLike) -> NDArray[Any]:
 
 def _has_bool(values: Any) -> bool:
     """Say whether a sequence holds True or False, which NumPy takes for 1 and 0."""
-    return isinstance(values, Iterable) and any(isinstance(v, bool | np.bool_) for v in values)
+    return isinstance(values, list | tuple) and bool({bool, np.bool_} & set(map(type, values)))

@@ -65,8 +65,9 @@ class BoundedHistogram(DomainHistogram, Central):
         "zero-out-user" (default), "add-remove-user" or "replace-user".
     grid : float or "default", optional
         Send whole multiples of ``grid`` and add discrete noise. Needed for secure noise, and the
-        default under aggregate trust. "default" is clip / 2^20: rounding down by less than one
-        step per item of a user then costs next to nothing. None: real values.
+        default under aggregate trust. "default" becomes clip / 2^20 when the protocol is made:
+        rounding down by less than one step per item of a user then costs next to nothing. None:
+        real values.
     nonneg : bool
         Raise negative totals to zero; never increases the l1 error.
     trust : Aggregation, optional
@@ -105,7 +106,8 @@ class BoundedHistogram(DomainHistogram, Central):
         check_domain(self.domain)
         Adjacency(self.adjacency)
         if self.grid == "default" or (self.grid is None and self.trust is not None):
-            object.__setattr__(self, "grid", self.clip / NORM_STEPS or None)
+            step = self.clip / NORM_STEPS if 0 < self.clip < math.inf else None
+            object.__setattr__(self, "grid", step)
         if self.grid is not None and not 0 < self.step < math.inf:
             raise ValueError(f"grid must be positive and finite, got {self.grid}")
         _ = self.asks(self.query, 0)

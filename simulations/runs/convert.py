@@ -24,7 +24,7 @@ from fedhist.users.columns import Items
 from fedhist.users.frames import items_of_rows, samples_of_rows, user_ids, utf8
 from fedhist.users.keys import Keys
 from fedhist.users.names import agree, kind
-from fedhist.users.rows import NOBODY, checked_events, checked_samples, collected, judged
+from fedhist.users.rows import checked_events, checked_samples, collected, judged
 from fedhist.users.shards import BLOCK
 from fedhist.users.tables import Column, Table, TableFormat, scan_table, told_of
 from simulations.populations.shards import MANIFEST, VOCABULARY, File, Manifest
@@ -168,7 +168,7 @@ def _split(
         return_dtype=pl.UInt32,
         is_elementwise=True,
     )
-    nobody, good = pl.col("fault").is_in(NOBODY), pl.col("fault") == 0
+    nobody, good = pl.col("user").is_null(), pl.col("fault") == 0
     key = pl.when(nobody).then(pl.lit(n, dtype=pl.UInt32)).otherwise(number)
     into.mkdir(parents=True)
     _written(

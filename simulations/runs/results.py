@@ -231,6 +231,7 @@ def metrics(finished: Finished) -> dict[str, Any]:
     secret: dict[str, Any] = {
         "seconds": first.seconds,
         "rounds": [_with_rates(r) for r in first.rounds],
+        "rounds from the journal": first.replayed,
         "choices": list(prepared.not_private),
     }
     if prepared.plan is not None and prepared.plan.dropped:

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Semaphore, Thread, get_ident
 from typing import Any
 
 import ray
@@ -64,9 +64,10 @@ TASK: dict[str, Any] = {"num_cpus": 1}
 
 
 class _Ours:
-    """The Ray that this process has started: threads share it, and the last one stops it."""
+    """The Ray that this process has started: one thread's at a time, since Ray dies with it."""
 
-    lock = Lock()
+    turn = Semaphore()
+    thread: int | None = None
     runs = 0
     started_by: int | None = None
 
@@ -74,30 +75,45 @@ class _Ours:
 def start_ray(workers: int | None, address: str | None) -> bool:
     """Start Ray in this machine, or join a cluster; says whether :func:`stop_ray` is due.
 
-    Raises FedhistError if the cluster cannot be joined, if the Ray that somebody else has started
-    leaves no CPU free, and in a process forked from one that has started Ray.
+    Waits while another thread of this process runs on a Ray that was started here. Raises
+    FedhistError if the cluster cannot be joined, if the Ray that somebody else has started leaves
+    no CPU free, and in a process forked from one that has started Ray.
     """
-    with _Ours.lock:
-        if not (_Ours.runs and ray.is_initialized()):
-            if ray.is_initialized():
-                _check_free()
-                return False
-            _start(workers, address)
-            _Ours.runs = 0
+    if _Ours.started_by not in (None, os.getpid()):
+        raise FedhistError(
+            "this process was forked from one that had started Ray, and cannot start its own: use "
+            'the method "spawn", or runtime = "inline"'
+        )
+    ours = _Ours.thread == get_ident()
+    if ours and ray.is_initialized():
         _Ours.runs += 1
         return True
+    if _Ours.thread is None and ray.is_initialized():
+        _check_free()
+        return False
+    if not ours:
+        _Ours.turn.acquire()
+    _Ours.thread = get_ident()
+    try:
+        _start(workers, address)
+    except BaseException:
+        _Ours.thread = None
+        _Ours.turn.release()
+        raise
+    _Ours.runs, _Ours.started_by = 1, os.getpid()
+    return True
 
 
 def stop_ray() -> None:
     """End one use of the Ray that :func:`start_ray` has started, and Ray with the last one."""
-    with _Ours.lock:
-        _Ours.runs -= 1
-        if not _Ours.runs:
-            ray.shutdown()
+    _Ours.runs -= 1
+    if not _Ours.runs:
+        ray.shutdown()
+        _Ours.thread = None
+        _Ours.turn.release()
 
 
 def _start(workers: int | None, address: str | None) -> None:
-    _check_not_forked()
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # give a reply's memory back at once, not once a second: the next ones then take its place
@@ -122,16 +138,6 @@ def _start(workers: int | None, address: str | None) -> None:
                 f'Ray does not start on this machine: {e} Set runtime = "inline", or see the logs '
                 f"in {places.get('_temp_dir', Path(tempfile.gettempdir()) / 'ray')}"
             ) from e
-
-
-def _check_not_forked() -> None:
-    """Refuse a process forked from one that has started Ray: Ray's threads are not in it."""
-    if _Ours.started_by not in (None, os.getpid()):
-        raise FedhistError(
-            "this process was forked from one that had started Ray, and cannot start its own: use "
-            'the method "spawn", or runtime = "inline"'
-        )
-    _Ours.started_by = os.getpid()
 
 
 def _check_address_space() -> None:

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import warnings
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,8 @@ from fedhist.users import frames, keys
 from fedhist.users.batch import Users
 from fedhist.users.frames import items_of_rows
 from fedhist.users.keys import USER_ID_KEY, Keys, user_ids
+from simulations.populations import population
+from simulations.runs.convert import convert
 
 NAMES = st.sampled_from(["ann", "bob", "a", "ab", "é", "日本", "😀", "\uffff", " ", "0", "00"])
 
@@ -226,3 +229,16 @@ def test_skipped_rows_are_counted_and_leave_no_trace() -> None:
     assert list(items.vocabulary) == ["x"]
     assert items.count.tolist() == [3]
     assert dropped == {"missing user": 1, "missing item": 1, "bad count": 1}
+
+
+@pytest.mark.parametrize("shards", [1, 8])
+def test_a_row_of_too_many_fields_and_no_user_is_nobody(tmp_path: Path, shards: int) -> None:
+    (tmp_path / "i.csv").write_text("user,item\nann,tea\n,rye,extra\nbob,tea,extra\n")
+    (tmp_path / "v.csv").write_text("user,v\nann,1\n,2,extra\nbob,2,extra\n")
+    for name, columns in (("i", {"item": "item"}), ("v", {"value": ["v"]})):
+        path, kind = tmp_path / f"{name}.csv", "events" if name == "i" else "samples"
+        loaded = population(kind, path=path, user="user", skip_bad_rows=True, **columns).load()
+        assert set(loaded.users.ids.tolist()) == {id_of("ann"), id_of("bob")}
+        convert([path], tmp_path / name, user="user", shards=shards, skip_bad_rows=True, **columns)
+        stored = population("shards", path=tmp_path / name).load().users.in_memory("a test")
+        assert stored.ids.tolist() == loaded.users.ids.tolist()

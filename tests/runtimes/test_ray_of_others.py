@@ -47,7 +47,7 @@ child.join()
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_two_threads_share_a_ray_and_a_forked_child_is_refused() -> None:
+def test_two_threads_take_turns_and_a_forked_child_is_refused() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", TWICE],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
