@@ -277,7 +277,7 @@ TOLD: list[tuple[Any, dict[str, Any], str]] = [
     *((POLICY, {"limits": (x,)}, x) for x in ("clip<=1", "a.b<1", "a.b<=x1", "a.b=<1")),
     (
         ExceedanceCounts(ABC, 4, (0, 2)),
-        {"domain": Keys.range(1 << 20), "m": 100, "thresholds": tuple(range(100))},
+        {"domain": Keys.range(1 << 14), "m": 5000, "thresholds": tuple(range(4097))},
         "too many",
     ),
 ]
