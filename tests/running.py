@@ -114,8 +114,8 @@ class Recorder:
     def sensitivities(self) -> dict[str, float]:
         """What was declared of each release, by its label."""
         return {
-            how["label"]: next(v for k, v in how.items() if k.endswith("sensitivity"))
-            for _, _, how in self.calls
+            way["label"]: next(v for k, v in way.items() if k.endswith("sensitivity"))
+            for _, _, way in self.calls
         }
 
 
@@ -149,14 +149,14 @@ def streams(users: Users, seed: int = 0, context: str = "test") -> SeededStreams
 
 def p_value(observed: ArrayLike, expected: ArrayLike) -> float:
     """Test counts by Pearson; cells of which fewer than 10 are expected are one."""
-    found, mean = np.asarray(observed, float), np.asarray(expected, float)
+    result, mean = np.asarray(observed, float), np.asarray(expected, float)
     few = mean < 10
     if mean[few].sum() < 10:
         few[np.argmin(np.where(few, np.inf, mean))] = True
-    found, mean = (np.append(a[~few], a[few].sum()) for a in (found, mean))
-    if len(found) == 1:
+    result, mean = (np.append(a[~few], a[few].sum()) for a in (result, mean))
+    if len(result) == 1:
         return 1.0
-    return float(chisquare(found, mean / mean.sum() * found.sum()).pvalue)
+    return float(chisquare(result, mean / mean.sum() * result.sum()).pvalue)
 
 
 def coins(n: int, seed: int = 0) -> SeededStreams:

@@ -304,16 +304,16 @@ def imports(tree: ast.Module, known: set[str], public: bool) -> set[str]:
         if public and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
-    seen = set()
+    recorded = set()
     for node in ast.walk(tree):
         if id(node) in listed:
             continue
         if isinstance(node, ast.Import):
-            seen |= {a.name for a in node.names}
+            recorded |= {a.name for a in node.names}
         if isinstance(node, ast.ImportFrom) and node.module:
             names = {f"{node.module}.{a.name}" for a in node.names}
-            seen |= (names & known) or {node.module}
-    return seen & known
+            recorded |= (names & known) or {node.module}
+    return recorded & known
 
 
 def test_no_circle_of_files() -> None:

@@ -121,10 +121,12 @@ class PrivateMedian(Protocol):
         cell = server.exponential(score, sensitivity=1, epsilon=half)
         middle = float(self.edges[cell] + self.edges[cell + 1]) / 2
         near = np.abs(x - middle) <= 2 * (self.high - self.low) / self.cells
-        found = server.discrete_laplace(near.sum(), l1_sensitivity=1, epsilon=half)
-        if found < self.least_share * got.n_users:
-            return Estimate.failed("too few users lie near the median", public={"near": int(found)})
-        return Estimate.ok([middle], public={"near": float(found)})
+        near_it = server.discrete_laplace(near.sum(), l1_sensitivity=1, epsilon=half)
+        if near_it < self.least_share * got.n_users:
+            return Estimate.failed(
+                "too few users lie near the median", public={"near": int(near_it)}
+            )
+        return Estimate.ok([middle], public={"near": float(near_it)})
 
     def error(self, users: Users) -> Prediction:
         """Half a cell."""

@@ -36,10 +36,10 @@ class WithPandas:
 @pytest.mark.parametrize("data", [FRAME, FRAME.lazy(), FRAME.to_pandas(), WithPandas(), USERS])
 def test_all_kinds_of_data_give_the_same_comparison(data: Any) -> None:
     columns = {} if isinstance(data, fh.Users) else {"user": "user", "item": "item"}
-    found = fh.compare(data=data, **columns, domain=ITEMS, protocol=CLIP, **HISTOGRAM)
+    result = fh.compare(data=data, **columns, domain=ITEMS, protocol=CLIP, **HISTOGRAM)
     expected = fh.compare(data=USERS, domain=ITEMS, protocol=CLIP, **HISTOGRAM)
-    assert [r.loss for r in found.records] == [r.loss for r in expected.records]
-    assert "data in memory: 40 users, 3 items" in found.title
+    assert [r.loss for r in result.records] == [r.loss for r in expected.records]
+    assert "data in memory: 40 users, 3 items" in result.title
 
 
 def test_memory_and_a_file_give_the_same_losses(fedhist: Command, tmp_path: Path) -> None:
@@ -58,8 +58,8 @@ def test_memory_and_a_file_give_the_same_losses(fedhist: Command, tmp_path: Path
     by_path = fh.compare(data=path, **columns, domain=items, protocol=CLIP, **HISTOGRAM)
     fedhist("compare", str(tmp_path / "study.toml"), "--out", str(tmp_path / "out"))
     losses = [r.loss for r in fh.show(tmp_path / "out").records]
-    for found in (here, file, by_path):
-        assert [r.loss for r in found.records] == losses
+    for result in (here, file, by_path):
+        assert [r.loss for r in result.records] == losses
 
 
 def test_a_study_file_s_tables_are_completed_by_keywords() -> None:
@@ -68,17 +68,17 @@ def test_a_study_file_s_tables_are_completed_by_keywords() -> None:
     assert study.tables["protocol"]["clip"] == 2.0
     other = study.given(protocol={"name": "item-histogram"})
     assert other.tables["protocol"] == {"name": "item-histogram"}  # a clip means nothing to it
-    found = fh.compare(study, epsilon=1.0, seeds=1, protocols=[{"name": "item-histogram"}])
-    assert [row.label for row in found.lines] == ["item-histogram"]
+    result = fh.compare(study, epsilon=1.0, seeds=1, protocols=[{"name": "item-histogram"}])
+    assert [row.label for row in result.lines] == ["item-histogram"]
 
 
 def test_protocols_may_be_objects_and_classes() -> None:
     mine = BoundedHistogram(domain=fh.Keys.of(ITEMS), clip=3.0, epsilon=1.0)
     own: Any = {**HISTOGRAM, "protocols": [mine, ItemHistogram]}
-    found = fh.compare(data=USERS, domain=ITEMS, **own)
+    result = fh.compare(data=USERS, domain=ITEMS, **own)
     named = fh.compare(data=USERS, domain=ITEMS, protocol=CLIP, **HISTOGRAM)
-    assert {row.protocol for row in found.lines} == {"bounded-histogram", "item-histogram"}
-    row = next(r for r in found.lines if r.protocol == "bounded-histogram")
+    assert {row.protocol for row in result.lines} == {"bounded-histogram", "item-histogram"}
+    row = next(r for r in result.lines if r.protocol == "bounded-histogram")
     assert row.losses == named.lines[0].losses
 
 
@@ -86,12 +86,12 @@ def test_a_grid_and_its_folder(tmp_path: Path) -> None:
     axes = {"protocol.epsilon": np.array([1.0, 8.0])}
     protocol = {"name": "bounded-histogram", **CLIP}
     given: Any = {"data": USERS, "domain": ITEMS, "protocol": protocol, "seeds": 2}
-    found = fh.compare(axes=axes, out=tmp_path / "mine", **given)
-    assert [x.setting["protocol.epsilon"] for x in found.lines] == [1.0, 8.0]
-    assert {x.rank for x in found.lines} == {None}
+    result = fh.compare(axes=axes, out=tmp_path / "mine", **given)
+    assert [x.setting["protocol.epsilon"] for x in result.lines] == [1.0, 8.0]
+    assert {x.rank for x in result.lines} == {None}
     again = fh.compare(axes=axes, **given)
-    assert again.table["loss"].equals(found.table["loss"])
-    assert fh.show(tmp_path / "mine").table.equals(found.table)
+    assert again.table["loss"].equals(result.table["loss"])
+    assert fh.show(tmp_path / "mine").table.equals(result.table)
     with pytest.raises(ValueError, match="no such folder of results"):
         fh.show(tmp_path / "no")
     ranked = fh.compare(axes=axes, epsilon=1.0, **{**given, "protocols": ["bounded-histogram"]})
@@ -101,16 +101,16 @@ def test_a_grid_and_its_folder(tmp_path: Path) -> None:
 def test_an_audit_of_an_object_and_of_a_name() -> None:
     protocol = BoundedHistogram.example()
     for told, epsilon in ((protocol, protocol.epsilon), ("bounded-histogram", 2)):
-        found = fh.audit(told, effort=0.01, epsilon=epsilon)
-        assert not found.violated
-        assert {f.epsilon for f in found.findings} == {epsilon}
+        result = fh.audit(told, effort=0.01, epsilon=epsilon)
+        assert not result.violated
+        assert {f.epsilon for f in result.findings} == {epsilon}
     with pytest.raises(ValueError, match="'clipp'"):
         fh.audit(protocol, clipp=3.0)
 
 
 def test_a_profile_and_a_decision_of_data_in_memory() -> None:
-    found = fh.decide(data=FRAME, user="user", item="item", domain=["tea", "fig"], profile=True)
-    assert (found.n_users, found.n_events) == (40, 200)
+    result = fh.decide(data=FRAME, user="user", item="item", domain=["tea", "fig"], profile=True)
+    assert (result.n_users, result.n_events) == (40, 200)
     asked: Any = {"error": "50%", "effort": "quick", "trust": ["central"]}
     decided = fh.decide(data=USERS, domain=ITEMS, target="histogram", **asked)
     assert decided.findings[0].status == "yes"

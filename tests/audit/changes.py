@@ -87,6 +87,6 @@ def _one_of_many(found: Sequence[Record], space: Space) -> list[Record]:
         most = max(space.seen, key=lambda r: sum(r.values()), default={})
         rest = Counter(most) - Counter(list(most)[:1])
         return [dict(rest + Counter(r)) for r in singles] if rest else []
-    seen = space.seen if isinstance(space, SampleSpace) else ()
-    rows = max(seen, key=len)[1:] if seen else space.nothing
+    recorded = space.seen if isinstance(space, SampleSpace) else ()
+    rows = max(recorded, key=len)[1:] if recorded else space.nothing
     return [np.concatenate((r, rows)) for r in singles] if len(rows) else []

@@ -48,24 +48,24 @@ def test_epsilon_is_covered(p: float, q: float, delta: float) -> None:
     rng = np.random.default_rng(3)
     truth = math.log((p - delta) / q)
     a, b = rng.binomial(2000, p, 40_000), rng.binomial(2000, q, 40_000)
-    found = epsilon_low(a, 2000, b, 2000, delta=delta, alpha=0.05)
-    assert (found > truth).sum() <= 2000
-    assert (found > 0).any()
+    result = epsilon_low(a, 2000, b, 2000, delta=delta, alpha=0.05)
+    assert (result > truth).sum() <= 2000
+    assert (result > 0).any()
 
 
 def test_an_event_that_one_input_never_makes() -> None:
     """1000 of 1000 against 0 of 1000: the limits are alpha / 2 to the power 1 / 1000."""
     tail = (0.01 / 2) ** (1 / 1000)
-    found = float(epsilon_low(1000, 1000, 0, 1000, alpha=0.01))
-    assert found == pytest.approx(math.log(tail / (1 - tail)), rel=1e-6)
+    result = float(epsilon_low(1000, 1000, 0, 1000, alpha=0.01))
+    assert result == pytest.approx(math.log(tail / (1 - tail)), rel=1e-6)
 
 
 def test_delta_is_a_curve_below_the_truth() -> None:
     grid = [0.0, 0.5, 1.0, 2.0]
-    found = delta_low(750_000, 10**6, 250_000, 10**6, grid)
+    result = delta_low(750_000, 10**6, 250_000, 10**6, grid)
     truth = np.maximum(0.75 - np.exp(grid) * 0.25, 0)
-    assert (found <= truth).all()
-    assert found == pytest.approx(truth, abs=0.011)
+    assert (result <= truth).all()
+    assert result == pytest.approx(truth, abs=0.011)
 
 
 def test_a_claim_allows_what_randomized_response_does() -> None:

@@ -193,16 +193,16 @@ def test_a_run_is_what_a_session_would_have_published(name: str) -> None:
     users = protocol.example_users()
     runs = Runs(protocol, users, 0)
     for seed in (3, 4, 3):
-        found = runs.run(seed).estimate
+        result = runs.run(seed).estimate
         session = Session(protocol, NoiseFactory("simulated", seed))
         expected = session.run(InlinePopulation([users], seed).ask)  # some clients draw
-        assert (found.status, found.reason, found.keys) == (
+        assert (result.status, result.reason, result.keys) == (
             expected.status,
             expected.reason,
             expected.keys,
         )
-        assert found.public == expected.public
-        assert np.array_equal(found.value, expected.value, equal_nan=found.value is not None)
+        assert result.public == expected.public
+        assert np.array_equal(result.value, expected.value, equal_nan=result.value is not None)
 
 
 def test_exact_answers_are_computed_once_unless_the_client_draws(
@@ -236,11 +236,11 @@ def test_a_script_that_changes_its_summary_changes_no_later_run() -> None:
 
 def test_an_honest_release_is_certified_from_below() -> None:
     """One user changes the count by 1 at scale 1: epsilon is 1."""
-    found = judged(Released(), Settings(effort=0.2, records=({"0": 1}, {})))
-    assert not any(f.violated for f in found.values())
-    assert 0.5 < found["estimate"].certified <= 1.0
-    assert all(found[view].certified == 0 for view in ("choices", "status", "support"))
-    assert {f.kind for f in found.values()} == {"end to end"}
+    result = judged(Released(), Settings(effort=0.2, records=({"0": 1}, {})))
+    assert not any(f.violated for f in result.values())
+    assert 0.5 < result["estimate"].certified <= 1.0
+    assert all(result[view].certified == 0 for view in ("choices", "status", "support"))
+    assert {f.kind for f in result.values()} == {"end to end"}
 
 
 @pytest.mark.parametrize(
@@ -255,31 +255,31 @@ def test_an_honest_release_is_certified_from_below() -> None:
     ],
 )
 def test_every_flaw_is_proved_in_the_view_it_shows_in(flaw: str, view: str) -> None:
-    found = judged(Released(flaw=flaw), replace(SOME, records=({}, {"0": 1, "3": 1})))
-    assert found[view].violated, found[view]
-    witness = found[view].witness
+    result = judged(Released(flaw=flaw), replace(SOME, records=({}, {"0": 1, "3": 1})))
+    assert result[view].violated, result[view]
+    witness = result[view].witness
     assert witness is not None
     assert witness.hits[0] > witness.hits[1]
     assert "; user " in witness.inputs[0]
     if flaw in ("estimate", "reason", "support"):  # the others stop numbers from being published
-        assert not found["choices"].violated
+        assert not result["choices"].violated
 
 
 def test_given_records_are_compared() -> None:
     flawed = Released(flaw="estimate", adjacency="replace-user")
     same = judged(flawed, replace(SOME, records=({"1": 1}, {"2": 1})))
     assert same["estimate"].certified == 0  # item 0 is what is counted
-    found = judged(flawed, replace(SOME, records=({"0": 1}, {"1": 1})))["estimate"]
-    assert found.violated
-    assert found.witness is not None
-    assert {w.split(": ", 1)[1] for w in found.witness.inputs} == {"{'0': 1}", "{'1': 1}"}
+    result = judged(flawed, replace(SOME, records=({"0": 1}, {"1": 1})))["estimate"]
+    assert result.violated
+    assert result.witness is not None
+    assert {w.split(": ", 1)[1] for w in result.witness.inputs} == {"{'0': 1}", "{'1': 1}"}
 
 
 def test_a_run_that_its_own_ledger_stops_is_reported_once() -> None:
     """Where it is a neighbour's run; the bank has the example's own."""
-    found = [f for f in audit_protocol(Released(flaw="spends twice at 11"), SOME) if f.violated]
-    assert [f.kind for f in found] == ["structural"]
-    assert "ledger stops it" in found[0].witness.event  # type: ignore[union-attr]
+    result = [f for f in audit_protocol(Released(flaw="spends twice at 11"), SOME) if f.violated]
+    assert [f.kind for f in result] == ["structural"]
+    assert "ledger stops it" in result[0].witness.event  # type: ignore[union-attr]
 
 
 def test_local_protocols_are_left_to_the_other_auditors() -> None:

@@ -95,14 +95,14 @@ def test_rounding_is_no_violation_and_is_told(epsilon: float) -> None:
     Some words of 2^64 are rounding, forty are a violation: 2^-60 of all probability are 16.
     """
     for off in (0, 1, 7):
-        found = judge_channel(nearest(epsilon, 2**64, off), (epsilon, 0.0), "x")
-        assert not found.violated
-        assert (found.excess > 0) == found.rounded == (off > 0)
-    found = judge_channel(nearest(epsilon, 2**64, 40), (epsilon, 0.0), "x")
-    assert found.violated
-    assert not found.rounded
+        result = judge_channel(nearest(epsilon, 2**64, off), (epsilon, 0.0), "x")
+        assert not result.violated
+        assert (result.excess > 0) == result.rounded == (off > 0)
+    result = judge_channel(nearest(epsilon, 2**64, 40), (epsilon, 0.0), "x")
+    assert result.violated
+    assert not result.rounded
     # (1 - q) / q, 40 words less: the derivative of its logarithm is 1 / (q (1 - q))
-    assert found.excess == pytest.approx(40 * (2 + 2 * math.cosh(epsilon)) / 2**64, rel=0.05)
+    assert result.excess == pytest.approx(40 * (2 + 2 * math.cosh(epsilon)) / 2**64, rel=0.05)
 
 
 def test_a_rounded_law_of_few_parts_is_a_violation() -> None:
@@ -116,9 +116,9 @@ def test_a_rounded_law_of_few_parts_is_a_violation() -> None:
 
 def test_impossible_outputs_have_no_epsilon() -> None:
     law = FiniteChannel.of([[2, 2, 0], [0, 2, 2]], "ab")
-    found = judge_channel(law, (1.0, 0.0), "x")
-    assert found.violated
-    assert found.certified == math.inf
+    result = judge_channel(law, (1.0, 0.0), "x")
+    assert result.violated
+    assert result.certified == math.inf
     assert not judge_channel(law, (1.0, 0.5), "x").violated  # delta = 1/2 covers it
     assert judge_channel(law, (1.0, 0.4), "x").violated
 
@@ -133,26 +133,26 @@ def test_epsilon_at_a_delta() -> None:
 def test_a_query_that_lies_about_its_cost_is_caught() -> None:
     assert audit_exact(Warner(math.inf), "x") is None
     assert audit_exact(Warner(math.log(3) + 1e-9), "x").verdict == "consistent"  # type: ignore[union-attr]
-    found = audit_exact(Warner(1.0), "x")
-    assert found is not None
-    assert found.violated
-    assert found.witness is not None
+    result = audit_exact(Warner(1.0), "x")
+    assert result is not None
+    assert result.violated
+    assert result.witness is not None
 
 
 @pytest.mark.parametrize("name", LOCAL)
 def test_every_local_query_of_the_registry_has_a_law_within_its_claim(name: str) -> None:
     protocol = protocols()[name].example()
     for query in asked_of(protocol, protocol.example_users(), 1).queries:
-        found = audit_exact(query, name)
-        assert found is not None, query.wire_name
-        assert found.verdict == "consistent"
-        assert found.certified > found.epsilon * 0.999
-        chance = (1 + found.curve[0][1]) / 2  # delta at epsilon = 0 is the total variation
+        result = audit_exact(query, name)
+        assert result is not None, query.wire_name
+        assert result.verdict == "consistent"
+        assert result.certified > result.epsilon * 0.999
+        chance = (1 + result.curve[0][1]) / 2  # delta at epsilon = 0 is the total variation
         assert 0.5 < chance <= chance_of_telling(query.release) * (1 + 1e-12)
 
 
 def test_one_bit_is_told_apart_as_often_as_its_claim_allows() -> None:
     law = FiniteChannel.of([[3, 1], [1, 3]], "ab")
-    found = judge_channel(law, (math.log(3), 0.0), "a bit")
+    result = judge_channel(law, (math.log(3), 0.0), "a bit")
     said = "apart with 75.0% (enumerated); the claim allows 75.0%"
-    assert said in " ".join(summary([found], 0.1))
+    assert said in " ".join(summary([result], 0.1))

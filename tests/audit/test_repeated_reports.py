@@ -46,8 +46,8 @@ def permanent(law: list[list[Fraction]], values: Sequence) -> dict[Sequence, Fra
         chance = math.prod(
             (law[v][z] for v, z in zip(distinct, drawn, strict=True)), start=Fraction(1)
         )
-        seen = tuple(drawn[distinct.index(v)] for v in values)
-        out[seen] = out.get(seen, Fraction(0)) + chance
+        recorded = tuple(drawn[distinct.index(v)] for v in values)
+        out[recorded] = out.get(recorded, Fraction(0)) + chance
     return out
 
 

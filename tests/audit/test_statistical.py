@@ -53,12 +53,12 @@ def drawers(query: Answering, n_seeds: int = 1) -> list[tuple[Drawer, Drawer]]:
 
 
 def test_randomized_response_is_found_from_below() -> None:
-    found = audit_query(Warner(LOG3, keep=0.75), people(), "warner", LITTLE)
-    assert found.verdict == "consistent"
-    assert 0.9 <= found.certified <= LOG3
-    assert found.kind == "statistical"
-    assert found.witness is not None
-    assert found.witness.draws == (2**13, 2**13)
+    result = audit_query(Warner(LOG3, keep=0.75), people(), "warner", LITTLE)
+    assert result.verdict == "consistent"
+    assert 0.9 <= result.certified <= LOG3
+    assert result.kind == "statistical"
+    assert result.witness is not None
+    assert result.witness.draws == (2**13, 2**13)
 
 
 def test_sixty_correct_audits_are_covered() -> None:
@@ -66,30 +66,30 @@ def test_sixty_correct_audits_are_covered() -> None:
     0.01, since both limits have to be beaten at once: more than 6 of 60 with probability below
     1e-4; the seeds are fixed."""
     case = Case("warner", (LOG3, 0.0), Settings(alpha=0.05))
-    found = [certify(pair, case, 512).certified for pair in drawers(Warner(LOG3, keep=0.75), 60)]
-    assert sum(f > LOG3 for f in found) <= 6
-    assert np.median(found) > 0.5
+    result = [certify(pair, case, 512).certified for pair in drawers(Warner(LOG3, keep=0.75), 60)]
+    assert sum(f > LOG3 for f in result) <= 6
+    assert np.median(result) > 0.5
 
 
 def test_a_length_that_depends_on_data_is_flagged() -> None:
-    found = audit_query(LongerForMore(1.0), people(), "length", LITTLE)
-    assert found.violated
-    assert found.witness is not None
-    assert found.certified > 5
+    result = audit_query(LongerForMore(1.0), people(), "length", LITTLE)
+    assert result.violated
+    assert result.witness is not None
+    assert result.certified > 5
 
 
 @pytest.mark.parametrize("broken", [FailsOnEmpty(LOG3), Doubles(LOG3)])
 def test_failures_and_types_that_depend_on_the_record_are_a_leak(broken: Warner) -> None:
-    found = audit_query(broken, people(), "leaks", LITTLE)
-    assert (found.kind, found.verdict) == ("structural", "violation")
+    result = audit_query(broken, people(), "leaks", LITTLE)
+    assert (result.kind, result.verdict) == ("structural", "violation")
 
 
 def test_two_given_records_are_compared() -> None:
     settings = Settings(effort=1 / 64, records=([0.5], [0.25, 0.25]))
-    found = audit_query(Warner(LOG3), people(), "alike", settings)
-    assert found.certified < 0.2  # both positive: the same law
-    assert found.witness is not None
-    assert sorted(found.witness.inputs) == [
+    result = audit_query(Warner(LOG3), people(), "alike", settings)
+    assert result.certified < 0.2  # both positive: the same law
+    assert result.witness is not None
+    assert sorted(result.witness.inputs) == [
         "user 100: 1 sample (0.5)",
         "user 100: 2 samples (0.25)",
     ]
@@ -100,16 +100,16 @@ def test_only_ids_of_the_cohort_are_asked(share: float) -> None:
     """Whether there is somebody of it in the example population or nobody."""
     cohort = Cohort(3, 0.0, share)
     assert (len(people().select(cohort)) > 0) == (share == 0.2)
-    seen: list[int] = []
+    recorded: list[int] = []
 
     class Watching(Warner):
         def answer(self, users, rng):  # type: ignore[no-untyped-def]
-            seen.extend(np.unique(users.ids).tolist())
+            recorded.extend(np.unique(users.ids).tolist())
             return super().answer(users, rng)
 
     audit_query(Watching(LOG3, cohort), people(), "cohort", Settings(effort=1e-3))
-    assert seen
-    assert cohort.contains(np.array(seen, dtype=np.uint64)).all()
+    assert recorded
+    assert cohort.contains(np.array(recorded, dtype=np.uint64)).all()
 
 
 class Named(Warner):

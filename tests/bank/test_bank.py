@@ -54,20 +54,20 @@ def bank() -> Iterator[dict[str, type[Protocol]]]:
 
 def quick_findings(protocol: Protocol, checks: tuple[str, ...]) -> list[Finding]:
     """Make the findings of some kinds with little effort."""
-    found: list[Finding] = []
+    result: list[Finding] = []
     settings = Settings(effort=LOCAL)
     if {"structural", "wire"} & set(checks):
-        found += audit_structure(protocol, settings)
+        result += audit_structure(protocol, settings)
     if "end to end" in checks:
-        found += audit_central(protocol, Settings(effort=RUN))
+        result += audit_central(protocol, Settings(effort=RUN))
     if {"exact", "statistical", "floating point"} & set(checks):
         users = protocol.example_users()
         query = asked_of(protocol, users, 0).queries[0]
         exact = audit_exact(query, protocol.name) if "exact" in checks else None
-        found += [exact] if exact is not None else []
+        result += [exact] if exact is not None else []
         if checks != ("exact",):
-            found.append(audit_query(query, users, protocol.name, settings))
-    return found
+            result.append(audit_query(query, users, protocol.name, settings))
+    return result
 
 
 def all_findings(protocol: Protocol) -> list[Finding]:
@@ -123,32 +123,32 @@ def test_quick_twins(name: str, bank: dict[str, type[Protocol]]) -> None:
     central = protocol.guarantee.trust is Trust.CENTRAL
     if name in QUICK_TWINS:
         checks += ["end to end"] if central else ["exact", "statistical"]
-    found = quick_findings(protocol, tuple(checks))
-    assert found
-    assert exit_status(found) == 0, [f for f in found if f.violated]
+    result = quick_findings(protocol, tuple(checks))
+    assert result
+    assert exit_status(result) == 0, [f for f in result if f.violated]
 
 
 def test_registered_protocols_have_no_structural_flaw(protocol_name: str) -> None:
     """Questions without secrets, answers that repeat, messages of one length."""
-    found = list(audit_structure(registry.protocols()[protocol_name].example(), Settings()))
-    assert found
-    assert exit_status(found) == 0, [f for f in found if f.violated]
+    result = list(audit_structure(registry.protocols()[protocol_name].example(), Settings()))
+    assert result
+    assert exit_status(result) == 0, [f for f in result if f.violated]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.name)
 def test_every_broken_mechanism_is_flagged(entry: Entry, bank: dict[str, type[Protocol]]) -> None:
     """By the check that must catch it, within the default budget."""
-    found = all_findings(bank[entry.name].example())
-    assert caught(entry, found), [(f.kind, f.verdict, f.certified) for f in found]
-    assert sum(f.kind in STATISTICAL for f in found) <= BANK_FINDINGS
+    result = all_findings(bank[entry.name].example())
+    assert caught(entry, result), [(f.kind, f.verdict, f.certified) for f in result]
+    assert sum(f.kind in STATISTICAL for f in result) <= BANK_FINDINGS
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TWINS)
 def test_no_correct_twin_is_flagged(name: str, bank: dict[str, type[Protocol]]) -> None:
     """By any check."""
-    found = all_findings(bank[name].example())
-    assert found
-    assert exit_status(found) == 0, [f for f in found if f.violated]
-    assert sum(f.kind in STATISTICAL for f in found) <= BANK_FINDINGS
+    result = all_findings(bank[name].example())
+    assert result
+    assert exit_status(result) == 0, [f for f in result if f.violated]
+    assert sum(f.kind in STATISTICAL for f in result) <= BANK_FINDINGS

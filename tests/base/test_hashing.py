@@ -70,7 +70,7 @@ def test_hash_equals_python_integers(key: int) -> None:
 
 
 def test_digests_separate_their_parts() -> None:
-    found = {
+    result = {
         digest64("a", "b"),
         digest64("ab"),
         digest64("a", "b", ""),
@@ -79,7 +79,7 @@ def test_digests_separate_their_parts() -> None:
         digest64(1, 2),
         digest64(12),
     }
-    assert len(found) == 7
+    assert len(result) == 7
     assert digest64("fedhist.user-id") == digest64(b"fedhist.user-id")
     assert 0 <= digest64("x") <= MASK64
 

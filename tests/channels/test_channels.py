@@ -176,8 +176,8 @@ def test_sums_are_drawn_with_the_exact_law(kind: str) -> None:
     assert counts[law == 0].sum() == 0
     cells = np.unique(np.searchsorted(np.cumsum(law), np.linspace(0, 1, 31)[:-1], side="right"))
     cells[0] = 0
-    found, expected = (np.add.reduceat(a, cells) for a in (counts, law * n))
-    assert chisquare(found, expected / expected.sum() * n).pvalue > 1e-6
+    result, expected = (np.add.reduceat(a, cells) for a in (counts, law * n))
+    assert chisquare(result, expected / expected.sum() * n).pvalue > 1e-6
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_sums_are_drawn_with_the_exact_law(kind: str) -> None:
 def test_planning_variances(
     epsilon: float, laplace: float, onebit: float, piecewise: float
 ) -> None:
-    found = [scalar_channel(kind, epsilon).v for kind in ("laplace", "onebit", "piecewise")]
-    assert found == pytest.approx([laplace, onebit, piecewise], rel=0.02)
+    result = [scalar_channel(kind, epsilon).v for kind in ("laplace", "onebit", "piecewise")]
+    assert result == pytest.approx([laplace, onebit, piecewise], rel=0.02)
 
 
 def test_unary_debias_and_tau() -> None:

@@ -43,11 +43,11 @@ ORACLES += [("subset", 5), ("unary", 3)]
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
 def test_distances_of_oracles_against_all_pairs(kind: str, k: int, epsilon: float) -> None:
     law, known = whole(kind, epsilon, k), hiding_of(oracle_channel(kind, epsilon, k))
-    found = distances(law)
+    result = distances(law)
     assert len(known.distances) == 1
-    assert known.distances[0] >= max(found) * (1 - 1e-15)
+    assert known.distances[0] >= max(result) * (1 - 1e-15)
     # the null symbol's row of a subset, too, is as far as another symbol's
-    np.testing.assert_allclose(found, known.distances[0], rtol=1e-12)
+    np.testing.assert_allclose(result, known.distances[0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("ones", [1, 2, 3])

@@ -134,10 +134,10 @@ def test_variances_of_the_page(k: int, epsilon: float, kind: str, v: float) -> N
     """The page counts k points without the null symbol, which takes the place of the last."""
     channel = oracle_channel(kind, epsilon, k - 1)
     p, q = channel.p, channel.q
-    found = (p * (1 - p) + (k - 1) * q * (1 - q)) / (p - q) ** 2
+    result = (p * (1 - p) + (k - 1) * q * (1 - q)) / (p - q) ** 2
     if kind == "unary":  # the page leaves out the term of the user's own symbol
-        found = k * q * (1 - q) / (p - q) ** 2
-    assert found == pytest.approx(v, rel=0.03)  # the page has two digits in places
+        result = k * q * (1 - q) / (p - q) ** 2
+    assert result == pytest.approx(v, rel=0.03)  # the page has two digits in places
 
 
 def test_the_space_of_least_variance() -> None:

@@ -100,8 +100,8 @@ def test_the_server_adds_the_points_that_were_reported(d: int, epsilon: float) -
     symbols[7] = channel.size  # an erasure
     y = np.concatenate((public_points(ids, 9, channel), np.zeros((50, 1, d))), axis=1)
     total = y[np.arange(50), symbols].sum(axis=0)
-    found = sum_points(ids, 9, symbols, channel)
-    assert found.dtype == np.int64
-    assert found / UNIT == pytest.approx(total, abs=50 / UNIT)
+    result = sum_points(ids, 9, symbols, channel)
+    assert result.dtype == np.int64
+    assert result / UNIT == pytest.approx(total, abs=50 / UNIT)
     parts = [sum_points(ids[i::3], 9, symbols[i::3], channel) for i in range(3)]
-    assert (sum(parts) == found).all()
+    assert (sum(parts) == result).all()

@@ -13,8 +13,8 @@ from fedhist.channels.sphere import MAX_DIMENSION, SphereChannel
 def test_the_constant_of_the_sphere(d: int) -> None:
     """c_d against the gamma function; lgamma itself loses digits for the largest d."""
     log = gammaln(d / 2) - gammaln((d + 1) / 2) - math.log(math.pi) / 2
-    found = SphereChannel(d, 1.0, 1.0).mean_height
-    assert found == pytest.approx(math.exp(log), rel=1e-13 * max(1, d) if d > 100 else 1e-13)
+    result = SphereChannel(d, 1.0, 1.0).mean_height
+    assert result == pytest.approx(math.exp(log), rel=1e-13 * max(1, d) if d > 100 else 1e-13)
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 0.5, 1.0, 2.0, 5.0, 20.0])

@@ -22,8 +22,8 @@ def test_vote_totals_have_the_exact_law() -> None:
         chance = [(1 - p if b else p) for b in bits[:2]] + [p if bits[2] else 1 - p]
         law[sum(bits)] += np.prod(chance)
     counts = np.full(draws, 2, dtype=np.int64)
-    found = np.bincount(vote_totals(counts, 3, flip, np.random.default_rng(5)), minlength=4)
-    chi = ((found - draws * law) ** 2 / (draws * law)).sum()
+    result = np.bincount(vote_totals(counts, 3, flip, np.random.default_rng(5)), minlength=4)
+    chi = ((result - draws * law) ** 2 / (draws * law)).sum()
     assert chi < 30.7  # 1 - 1e-6 quantile of three degrees of freedom
 
 
@@ -33,5 +33,5 @@ def test_nobody_in_the_cohort_of_the_vote() -> None:
     asked = next(protocol.rounds(None))
     deaf = users.take(np.flatnonzero(~asked.cohort.contains(users.ids)))
     for clients in ("per-user", "aggregate"):
-        found = execute(protocol, deaf, Options(seed=1, clients=clients, nodes=3)).estimate
-        assert (found.status, found.reason) == ("failed", "nobody voted")
+        result = execute(protocol, deaf, Options(seed=1, clients=clients, nodes=3)).estimate
+        assert (result.status, result.reason) == ("failed", "nobody voted")

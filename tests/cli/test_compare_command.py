@@ -35,31 +35,31 @@ def study(tmp_path: Path) -> Path:
 @pytest.fixture
 def asked(study: Path, fedhist: Command, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run ``fedhist compare small.toml OPTIONS`` up to its cells, and return what was asked."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
 
     class Stop(Exception):
         pass
 
     def run(study: Study, folder: Path, **more: Any) -> None:
-        found.update(more, study=study, folder=folder)
+        result.update(more, study=study, folder=folder)
         raise Stop
 
     monkeypatch.setattr(compared, "run_study", run)
 
     def ask(*options: object) -> dict[str, Any]:
-        found.clear()
+        result.clear()
         assert fedhist("compare", study, *options).status == 1  # Stop
-        return found
+        return result
 
     return ask
 
 
 def test_the_usual(asked: Any, tmp_path: Path) -> None:
     """The same as from Python: in this process, and nothing begun anew."""
-    found = asked()
-    assert (found["workers"], found["address"], found["force"]) == (0, None, False)
-    assert found["folder"] == tmp_path / "results" / "compare-small"
-    ((_, comparison),) = found["study"].points
+    result = asked()
+    assert (result["workers"], result["address"], result["force"]) == (0, None, False)
+    assert result["folder"] == tmp_path / "results" / "compare-small"
+    ((_, comparison),) = result["study"].points
     assert (comparison.epsilon, len(comparison.seeds)) == (1.0, 4)
 
 
@@ -69,8 +69,8 @@ def test_where_it_runs(asked: Any) -> None:
         (["--ray-address", "here:1"], (None, "here:1", False)),
         (["--ray-address", "here:1", "--workers", 2, "--force"], (2, "here:1", True)),
     ):
-        found = asked(*options)
-        assert (found["workers"], found["address"], found["force"]) == expected
+        result = asked(*options)
+        assert (result["workers"], result["address"], result["force"]) == expected
 
 
 def test_what_is_asked(asked: Any, tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ def test_here_it_works(fedhist: Command) -> None:
     assert "fedhist works here" in answer.out
     assert {line[:8] for line in answer.out.splitlines()[:-1]} <= {"ok      ", "note    ", " " * 8}
     assert max(map(len, answer.out.splitlines())) <= 80
-    found = json.loads(fedhist("doctor", "--quick", "--json").out)
-    assert found["works"]
-    told = {c["what"]: c["words"] for c in found["checks"]}
+    result = json.loads(fedhist("doctor", "--quick", "--json").out)
+    assert result["works"]
+    told = {c["what"]: c["words"] for c in result["checks"]}
     assert told.keys() >= {"python", "packages", "cores", "folder", "network"}
     assert "flwr 1." in told["packages"]
 
@@ -37,9 +37,9 @@ def test_a_failure_is_an_exit_status(fedhist: Command, monkeypatch: pytest.Monke
 
 def test_a_run_that_fails_or_hangs_is_ended_and_said() -> None:
     failing = ("-c", "import sys; sys.exit('error: no such thing')")
-    found = doctor.tiny_run("ray", 60, failing)
-    assert found.status == FAILED
-    assert found.words == "error: no such thing; --runtime inline needs no other process"
-    found = doctor.tiny_run("inline", 1.5, ("-c", "import time; time.sleep(600)"))
-    assert found.status == FAILED
-    assert "not done after 1.5 s" in found.words
+    result = doctor.tiny_run("ray", 60, failing)
+    assert result.status == FAILED
+    assert result.words == "error: no such thing; --runtime inline needs no other process"
+    result = doctor.tiny_run("inline", 1.5, ("-c", "import time; time.sleep(600)"))
+    assert result.status == FAILED
+    assert "not done after 1.5 s" in result.words

@@ -75,7 +75,7 @@ def test_every_change_of_one_record_is_paid_for(text: str) -> None:
                 moved[norm] = max(moved[norm], by)
             else:
                 inside[norm] = max(inside[norm], by)
-    emptied = {norm: max(found) for norm, found in sizes.items()}
+    emptied = {norm: max(result) for norm, result in sizes.items()}
     assert moved[1] == pytest.approx(2 * emptied[1])
     assert moved[2] == pytest.approx(np.sqrt(2) * emptied[2])
     # pure noise is sized for an emptied record at the run's epsilon: it costs epsilon for each

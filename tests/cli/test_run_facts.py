@@ -74,8 +74,8 @@ def test_a_run_says_what_falls_outside(fedhist: Command, files: Path) -> None:
 )
 def test_budgets_that_protect_nobody(epsilon: float, delta: float, said: list[str]) -> None:
     """Of a thousand users; what is common and what says itself is left alone."""
-    found = budget_doubts(epsilon, delta, 1000)
-    assert [d.startswith(s) for d, s in zip(found, said, strict=True)] == [True] * len(said)
+    result = budget_doubts(epsilon, delta, 1000)
+    assert [d.startswith(s) for d, s in zip(result, said, strict=True)] == [True] * len(said)
 
 
 def test_what_a_clip_takes_is_counted_by_hand() -> None:

@@ -246,8 +246,8 @@ def test_what_anybody_may_have_spent_is_a_function_of_cohorts() -> None:
             mine = [a for a in answered if a.salt == salt]
             met = [sum(a.epsilon for a in mine if a.lo <= x + 1e-9 < a.hi) for x in at]
             worst[salt] = max(met)
-        found = Spending.of(answered, Adjacency.REPLACE_USER).by_anybody(asked)
-        assert found.tolist() == [[1.0 + sum(worst.values()), 0.0]]
+        result = Spending.of(answered, Adjacency.REPLACE_USER).by_anybody(asked)
+        assert result.tolist() == [[1.0 + sum(worst.values()), 0.0]]
 
 
 def test_where_presence_is_private_a_trusted_server_gets_all_users_or_none() -> None:

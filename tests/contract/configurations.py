@@ -203,11 +203,11 @@ def has_shares(name: str) -> bool:
 def shared(name: str) -> tuple[Protocol, ...]:
     """Return the configurations that can be had under aggregate trust, each on a grid."""
     example: Any = protocol_class(name).example()
-    found: list[Protocol] = []
+    result: list[Protocol] = []
     for more in ({}, *MORE.get(name, [])) if has_shares(name) else ():
         for grid in GRIDS:
             if grid.keys() <= set(parameters(type(example))):
                 with suppress(ValueError):
-                    found.append(dataclasses.replace(example, **more | grid | {"trust": WHO}))
+                    result.append(dataclasses.replace(example, **more | grid | {"trust": WHO}))
                     break
-    return tuple(found)
+    return tuple(result)

@@ -84,9 +84,9 @@ def test_noise_on_the_raw_support_betrays_a_user_of_many_items(epsilon, n_secret
     printed = UnboundedHistogram(epsilon=epsilon, delta=delta, clip=clip, mode="paper")
     law = printed.release_at(clip)
     each = 0.5 * math.exp(-law.threshold / law.scale)  # P(0 + Laplace >= t)
-    found = -math.expm1((n_secrets - clip) * math.log1p(-each))
-    assert found == pytest.approx(n_secrets * delta * math.exp(-epsilon) / clip, rel=0.01)
-    assert found > 3000 * delta
+    result = -math.expm1((n_secrets - clip) * math.log1p(-each))
+    assert result == pytest.approx(n_secrets * delta * math.exp(-epsilon) / clip, rel=0.01)
+    assert result > 3000 * delta
     assert not printed.guarantee.private
     assert printed.claimed.delta == delta
 

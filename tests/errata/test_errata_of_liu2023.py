@@ -239,14 +239,14 @@ def test_large_rates_do_not_belong_to_the_fast_group_of_theorem_c3(c):
     mean = float(np.dot(rates, weights))
     spread = float(np.dot((rates - mean) ** 2, weights))
     printed = 0.83 ** (c - 1) * spread / (2 * math.sqrt(2 * math.pi * (c - 1)))
-    found = bias_of_debiasing(rates, weights, c)
-    assert found > 2 * printed  # between 0 and 2 (C - 1) lies C - 1, where h'' is largest
+    result = bias_of_debiasing(rates, weights, c)
+    assert result > 2 * printed  # between 0 and 2 (C - 1) lies C - 1, where h'' is largest
     for rate in (mean, *rates, 1.5 * c, 5.0 * c):  # what holds there: concave and increasing
         tangent = capped_mean(mean, c) + poisson.cdf(c - 1, mean) * (rate - mean)
         assert tangent - capped_mean(rate, c) >= -1e-9
         if rate >= mean:
             assert tangent - capped_mean(rate, c) <= rate - mean + 1e-9
-    assert found <= 0.5 * (rates[1] - mean) + 1e-9
+    assert result <= 0.5 * (rates[1] - mean) + 1e-9
 
 
 def test_theorem_c3_and_its_proof_differ_by_a_power_of_c():
@@ -256,8 +256,8 @@ def test_theorem_c3_and_its_proof_differ_by_a_power_of_c():
     spread = float(np.dot((rates - mean) ** 2, weights))
     stated = (0.83 ** (c - 1) * spread + share) / math.sqrt(8 * math.pi * (c - 1))
     proved = 0.83 ** (c - 1) * spread + math.sqrt(2 / math.pi) * (c - 1) ** 1.5 * share
-    found = bias_of_debiasing(rates, weights, c)
-    assert stated * 100 < found <= proved
+    result = bias_of_debiasing(rates, weights, c)
+    assert stated * 100 < result <= proved
 
 
 # -- erratum 10: the generator of Table 1 ----------------------------------------------------------
@@ -272,9 +272,9 @@ def test_the_printed_dirichlet_does_not_give_table_1(reading, median_loss, q90_l
     sizes = np.diff(np.concatenate(([0], np.cumsum(c.count.astype(np.int64))))[c.indptr])
     for quantile, want in ((0.5, median_loss), (0.9, q90_loss)):
         clip = np.quantile(sizes, quantile)
-        found = np.maximum(sizes - clip, 0).sum() / sizes.sum()
+        result = np.maximum(sizes - clip, 0).sum() / sizes.sum()
         # standard error over populations of this size: 0.002 and 0.0015
-        assert found == pytest.approx(want, abs=0.009)
+        assert result == pytest.approx(want, abs=0.009)
     paper = (0.6957 + 0.7016) / 2, (0.1645 + 0.1713) / 2
     assert (abs(median_loss - paper[0]) < 0.01) == (reading == "fitted")
 

@@ -232,11 +232,11 @@ def test_losses_are_those_of_clipped_noisy_totals(users: Users) -> None:
 def test_c_star_is_within_a_factor_two_of_the_best_of_a_fine_search(users: Users) -> None:
     """Theorem 4.3; and the linear search on eight thresholds per octave misses less than 1 %."""
     s = setting(users)
-    found = s.measure()
+    result = s.measure()
     fine = s.losses_at(np.geomspace(0.05, 200.0, 2000)).min()
-    assert found.mean(bounded.BEST) <= 1.01 * fine
-    assert fine <= found.mean(bounded.C_STAR) * (1 + 1e-9) <= 2 * fine
-    assert found.mean(bounded.M_QUANTILE) >= fine * (1 - 1e-9)
+    assert result.mean(bounded.BEST) <= 1.01 * fine
+    assert fine <= result.mean(bounded.C_STAR) * (1 + 1e-9) <= 2 * fine
+    assert result.mean(bounded.M_QUANTILE) >= fine * (1 - 1e-9)
 
 
 def test_the_printed_rule_minimizes_the_printed_objective(users: Users) -> None:

@@ -73,8 +73,8 @@ def test_experiments_that_end_as_tasks_are_written_in_their_order(
 
     monkeypatch.setattr("simulations.runtimes.ray_tasks.on_ray", on_ray)
     ended: list[str] = []
-    found = reproduce_all(workers=2, address="somewhere", report=ended.append)
-    done = write_page(found, tmp_path / "out", quick=False, seed=0)
+    result = reproduce_all(workers=2, address="somewhere", report=ended.append)
+    done = write_page(result, tmp_path / "out", quick=False, seed=0)
     assert ended == ["absent", "breaks", "works"]
     assert [(d.name, d.broken) for d in done] == [
         ("works", False),

@@ -70,10 +70,13 @@ def test_kept_counts_are_hypergeometric() -> None:
     kept = kept_totals(twins(n, first, second), np.array([1, 4, 6]), rng)[:, ::2]
     for c, drawn in zip((1, 4, 6), kept, strict=True):
         law = hypergeom(first + second, first, c).pmf(np.arange(c + 1))
-        seen = np.bincount(drawn, minlength=c + 1)
-        assert not seen[law == 0].any()
+        drawn = np.bincount(drawn, minlength=c + 1)
+        assert not drawn[law == 0].any()
         few = law * n < 5
-        pooled = np.append(seen[~few], seen[few].sum()), np.append(law[~few], law[few].sum()) * n
+        pooled = (
+            np.append(drawn[~few], drawn[few].sum()),
+            np.append(law[~few], law[few].sum()) * n,
+        )
         live = pooled[1] > 0
         assert chisquare(pooled[0][live], pooled[1][live]).pvalue > 1e-6
 

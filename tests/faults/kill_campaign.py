@@ -362,13 +362,13 @@ def trial(
 
 def outlived(lines: list[bytes], files: list[Path]) -> set[str]:
     """Name the exact copies of rounds from which something was released."""
-    found, current = set[str](), set[str]()
+    result, current = set[str](), set[str]()
     for line in map(json.loads, lines):
         if line["kind"] in ("exact", "summary"):
             current = {f"exact-{line['index']}"}
         elif line["kind"] == "release":
-            found |= current
-    return found & stems(files)
+            result |= current
+    return result & stems(files)
 
 
 def stems(files: list[Path]) -> set[str]:

@@ -53,8 +53,8 @@ def test_the_share_is_exact_nested_and_seeded() -> None:
 def test_nobody_follows_two_tables() -> None:
     ids = shoppers().ids
     tables = [Adversary("dropout", 0.3), Adversary("replay", 0.3, seed=1), Adversary("replay", 0.4)]
-    found = assign(tables, "user", ids, np.ones(200))
-    assert np.bincount(found).tolist() == [60, 60, 80]
+    result = assign(tables, "user", ids, np.ones(200))
+    assert np.bincount(result).tolist() == [60, 60, 80]
     with pytest.raises(ValueError, match=r"adversary\.1\.fraction = 0\.8"):
         assign([tables[0], Adversary("replay", 0.8)], "user", ids, np.ones(200))
 
@@ -65,10 +65,10 @@ def test_correlated_dropout_prefers_large_records() -> None:
     200 of 20,000 are drawn: a standard deviation of 0.031, tested at 5.3 of them (1e-7).
     """
     ids, sizes = Keys.range(20_000), np.tile([1, 3, 0], 6667)[:20_000]
-    found = assign([Adversary("dropout", 0.01, correlated=True)], "user", user_ids(ids), sizes) >= 0
-    assert found.sum() == 200
-    assert abs((sizes[found] == 3).mean() - 0.75) < 0.163
-    assert not (sizes[found] == 0).any()
+    away = assign([Adversary("dropout", 0.01, correlated=True)], "user", user_ids(ids), sizes) >= 0
+    assert away.sum() == 200
+    assert abs((sizes[away] == 3).mean() - 0.75) < 0.163
+    assert not (sizes[away] == 0).any()
     plain = assign([Adversary("dropout", 0.01)], "user", user_ids(ids), sizes) >= 0
     assert abs((sizes[plain] == 3).mean() - 1 / 3) < 0.18
 
@@ -82,12 +82,12 @@ def test_correlated_dropout_prefers_large_records() -> None:
 def test_who_does_not_answer_is_not_in_the_estimate(case: str, kind: str) -> None:
     protocol, users = CASES[case]
     table = Adversary(kind, 0.25, correlated=kind == "straggler")
-    found = hostile((protocol, users), table)
-    assert_same(found.estimate, honest(protocol, left(users, table)))
+    result = hostile((protocol, users), table)
+    assert_same(result.estimate, honest(protocol, left(users, table)))
     n = len(users) // 4
-    assert found.adversaries["injected"] == {kind: n}
-    assert list(found.adversaries["dropped"].values()) == [n]
-    assert found.estimate.public.get("n_users", 3 * n) == 3 * n
+    assert result.adversaries["injected"] == {kind: n}
+    assert list(result.adversaries["dropped"].values()) == [n]
+    assert result.estimate.public.get("n_users", 3 * n) == 3 * n
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,10 @@ def test_who_does_not_answer_is_not_in_the_estimate(case: str, kind: str) -> Non
 )
 def test_what_comes_twice_is_used_once(case: str, kind: str) -> None:
     protocol, users = CASES[case]
-    found = hostile((protocol, users), Adversary(kind, 0.25))
-    assert_same(found.estimate, honest(protocol, users))
-    (n,) = found.adversaries["injected"].values()
-    assert sum(found.adversaries["dropped"].values()) == n
+    result = hostile((protocol, users), Adversary(kind, 0.25))
+    assert_same(result.estimate, honest(protocol, users))
+    (n,) = result.adversaries["injected"].values()
+    assert sum(result.adversaries["dropped"].values()) == n
     if protocol.max_rounds == 1 or kind == "duplicate":
         assert n == len(users) // 4
 
@@ -111,14 +111,14 @@ def test_a_lying_node_is_dropped_whole() -> None:
     table = Adversary("malformed", 0.2, level="node")
     with pytest.raises(MissingReplies, match="2 of 10"):
         hostile((protocol, users), table, nodes=10)
-    found = hostile((protocol, users), table, nodes=10, min_replies=8)
+    result = hostile((protocol, users), table, nodes=10, min_replies=8)
     bad = assign([table], "node", np.arange(10, dtype=np.uint64), np.ones(10)) >= 0
     rest = [u for u, b in zip(users.split(10), bad, strict=True) if not b]
     expected = sum(honest(protocol, u).value for u in rest)  # type: ignore[misc]
-    assert np.array_equal(found.estimate.value, expected)  # type: ignore[arg-type]
-    assert found.estimate.public["n_users"] == 160
-    assert found.rounds[0]["missing"] == 2
-    assert sum(found.adversaries["dropped"].values()) == 2
+    assert np.array_equal(result.estimate.value, expected)  # type: ignore[arg-type]
+    assert result.estimate.public["n_users"] == 160
+    assert result.rounds[0]["missing"] == 2
+    assert sum(result.adversaries["dropped"].values()) == 2
 
 
 # -- configuration -----------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_a_configured_run_reports_what_was_done(tmp_path: Path) -> None:
     )
     finished = run_job(prepare(config))
     metrics = json.loads((tmp_path / "a" / "metrics.json").read_text())
-    found = metrics["NOT PRIVATE"]["adversaries"]
-    assert found["injected"] == {"dropout": 100, "output-poisoning": 20}
+    result = metrics["NOT PRIVATE"]["adversaries"]
+    assert result["injected"] == {"dropout": 100, "output-poisoning": 20}
     assert finished.evaluation is not None
     assert finished.evaluation.mean < 0.05

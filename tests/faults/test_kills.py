@@ -63,11 +63,11 @@ def test_killed_at_every_point(grade: str, folder: Path) -> None:
     """A choice and a release in two rounds, killed twice wherever a server can be."""
     case = Case("unbounded-histogram", grade)
     for name in POINTS:
-        found = trial(case, folder / name, [(name, 0), (name, 1)])
-        assert found.faults == []
-        assert found.kills[0] == name
+        result = trial(case, folder / name, [(name, 0), (name, 1)])
+        assert result.faults == []
+        assert result.kills[0] == name
         if name in LEAVES_A_COPY:
-            assert found.exact_left
+            assert result.exact_left
 
 
 def test_what_a_killed_server_left_is_deleted_at_once(folder: Path) -> None:
@@ -144,10 +144,10 @@ def test_a_question_asked_again_gets_the_stored_answer(folder: Path) -> None:
         return Owned(protocol, case.users, folder / "guards").ask
 
     run, here = folder / "run", "answered, not journalled"
-    found = trial(case, run, [(here, 0), (here, 0), (here, 1)], population)
-    assert found.faults == []
-    assert found.kills == [here] * 3
-    assert found.asked_again == 3
+    result = trial(case, run, [(here, 0), (here, 0), (here, 1)], population)
+    assert result.faults == []
+    assert result.kills == [here] * 3
+    assert result.asked_again == 3
     answers = Counter(asked_of(run))
     assert len(answers) == protocol.max_rounds  # one to each question, however often it was asked
     spent = Owned(protocol, case.users, folder / "guards").spent()

@@ -36,21 +36,21 @@ from tests.faults.intake.malformed import FORMS, malform_report, malform_summary
 def test_malformed_messages_are_dropped_and_counted(case: str) -> None:
     protocol, users = CASES[case]
     table = Adversary("malformed", 0.2)
-    found = hostile((protocol, users), table)
-    assert_same(found.estimate, honest(protocol, left(users, table)))
-    assert found.adversaries["injected"] == {"malformed": len(users) // 5}
-    assert sum(found.adversaries["dropped"].values()) == len(users) // 5
+    result = hostile((protocol, users), table)
+    assert_same(result.estimate, honest(protocol, left(users, table)))
+    assert result.adversaries["injected"] == {"malformed": len(users) // 5}
+    assert sum(result.adversaries["dropped"].values()) == len(users) // 5
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_null_record_keeps_n(case: str) -> None:
     protocol, users = CASES[case]
     table = Adversary("malformed", 0.2)
-    found = hostile((protocol, users), table, on_bad_reply="null")
+    result = hostile((protocol, users), table, on_bad_reply="null")
     bad = chosen(users, table)
     whole = replace_records(users, bad)
-    assert_same(found.estimate, honest(protocol, whole))
-    assert found.adversaries["replaced"] == {"null record": len(users) // 5}
+    assert_same(result.estimate, honest(protocol, whole))
+    assert result.adversaries["replaced"] == {"null record": len(users) // 5}
 
 
 def replace_records(users: Users, bad: np.ndarray) -> Users:
@@ -83,8 +83,8 @@ def test_every_query_sees_every_form(protocol_name: str) -> None:
     protocol, users = cls.example(), cls.example_users()
     session, _ = open_session(protocol, Options(seed=SEED))
     population = InlinePopulation([users], SEED)
-    seen = 0
-    while session.query is not None and seen < 3:
+    recorded = 0
+    while session.query is not None and recorded < 3:
         query, number = session.query, session.round_index
         asked = users.select(query.cohort).slice(0, 5)
         report = query.answer(asked, streams(asked, SEED, "x"))
@@ -98,8 +98,8 @@ def test_every_query_sees_every_form(protocol_name: str) -> None:
             with np.errstate(over="ignore"), pytest.raises(WireError):
                 query.check_summary(malform_summary(summary, form))
         session.advance(summary)
-        seen += 1
-    assert seen or session.estimate is not None
+        recorded += 1
+    assert recorded or session.estimate is not None
 
 
 # -- sifting -----------------------------------------------------------------------------------

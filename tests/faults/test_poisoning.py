@@ -43,9 +43,9 @@ def test_input_poisoning_is_another_population() -> None:
         table = Adversary("input-poisoning", 0.2, target=target)
         bad = chosen(users, table)
         other = poisoned(users, bad, target)
-        found = hostile((protocol, users), table)
-        assert_same(found.estimate, honest(protocol, other))
-        assert found.adversaries == {
+        result = hostile((protocol, users), table)
+        assert_same(result.estimate, honest(protocol, other))
+        assert result.adversaries == {
             "injected": {"input-poisoning": len(users) // 5},
             "dropped": {},
             "replaced": {},
@@ -66,9 +66,9 @@ def test_a_poisoner_gains_its_clip_and_no_more() -> None:
     """Central: m users of the item move its total by m C, less what they would have sent."""
     users = shoppers()
     table = Adversary("output-poisoning", 0.2, target="c")
-    found = hostile((HISTOGRAM, users), table).estimate.value
+    result = hostile((HISTOGRAM, users), table).estimate.value
     expected = honest(HISTOGRAM, left(users, table)).value + np.array([0.0, 0.0, 40 * 4.0])  # type: ignore[operator]
-    assert np.array_equal(found, expected)  # type: ignore[arg-type]
+    assert np.array_equal(result, expected)  # type: ignore[arg-type]
 
 
 def test_maximal_gain_of_a_vote() -> None:
@@ -112,11 +112,11 @@ def test_few_users_mean_stands_corruption() -> None:
     )
     assert robust.plan.feasible
     table = Adversary("corrupted", share, target=10.0)  # 40 away from the origin, within the box
-    found = hostile((robust, users), table)
-    assert found.estimate.value is not None
+    result = hostile((robust, users), table)
+    assert result.estimate.value is not None
     centre = np.full(d, 0.5)
-    assert np.linalg.norm(found.estimate.value - centre) < robust.plan.error + 0.5
-    assert found.adversaries["injected"].get("corrupted", 0) == int(share * n)
+    assert np.linalg.norm(result.estimate.value - centre) < robust.plan.error + 0.5
+    assert result.adversaries["injected"].get("corrupted", 0) == int(share * n)
     average = hostile((replace(robust, epsilon=math.inf), users), table).estimate.value
     assert average is not None
     rows = users.reals.values  # in the order of the ids

@@ -55,7 +55,7 @@ def asked() -> list[Query]:
 
     And those of two histograms whose nodes add the noise.
     """
-    found: dict[str, Query] = {}
+    result: dict[str, Query] = {}
     histogram = dataclasses.replace(
         BoundedHistogram.example(), grid=1 / 64, trust=Aggregation(20, 0.1, 0.2)
     )
@@ -67,9 +67,9 @@ def asked() -> list[Query]:
         for kind, delta in ((", laplace", 0.0), (", gaussian", 1e-6))
     ]
     for kind, protocol, cls in runs:
-        keep = partial(_keep, found, kind)
+        keep = partial(_keep, result, kind)
         execute(protocol, cls.example_users(), Options(seed=1, watch=keep))
-    return list(found.values())
+    return list(result.values())
 
 
 def _keep(found: dict[str, Query], kind: str, query: Query) -> None:
@@ -145,16 +145,16 @@ def nodes() -> list[Node]:
 def attack(seed: int, n: int) -> dict[str, int]:
     """Send n messages; returns how many of them ended how."""
     rng, ends = np.random.default_rng(seed), {"answered": 0, "refused": 0, "malformed": 0}
-    targets, found = nodes(), asked()
+    targets, result = nodes(), asked()
     *owned, made_up = targets
-    asks = {i: [made_up] if isinstance(q, Aggregated) else owned for i, q in enumerate(found)}
-    for i, query in enumerate(found):  # compile what is compiled before memory is limited
+    asks = {i: [made_up] if isinstance(q, Aggregated) else owned for i, q in enumerate(result)}
+    for i, query in enumerate(result):  # compile what is compiled before memory is limited
         for target in asks[i]:
             target.answer(encode_question(query, 0), ContextStore(RecordDict()))
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MOST_BYTES,) * 2)
-    for i, query in enumerate(found):
-        for message in messages(query, rng, -(-n // len(found))):
+    for i, query in enumerate(result):
+        for message in messages(query, rng, -(-n // len(result))):
             for target in asks[i]:
                 try:
                     reply = target.answer(message, ContextStore(RecordDict()))

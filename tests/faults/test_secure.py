@@ -45,7 +45,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     NumPy's and Python's generators are forbidden whole. One use is public and stays: the signs of
     a rotation are a function of a number in the protocol.
     """
-    found = Seen(set())
+    result = Seen(set())
     signs = {(d, s): Rotation(d, s).signs for d in (20, 24, 32, 40) for s in (1,)}
 
     def forbid(owner: Any, name: str) -> None:
@@ -64,10 +64,10 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     for name in ("laplace", "gaussian", "generator"):
         forbid(SecureNoise, name)
     for name in ("make_laplace", "make_gaussian", "make_noisy_max"):
-        monkeypatch.setattr(dp.m, name, counted(getattr(dp.m, name), name, found))
-    monkeypatch.setattr(SystemStreams, "_draw", counted(SystemStreams._draw, "ChaCha20", found))
+        monkeypatch.setattr(dp.m, name, counted(getattr(dp.m, name), name, result))
+    monkeypatch.setattr(SystemStreams, "_draw", counted(SystemStreams._draw, "ChaCha20", result))
     monkeypatch.setattr(Rotation, "signs", property(lambda self: signs[self.dimension, self.salt]))
-    return found
+    return result
 
 
 def counted(call: Any, name: str, seen: Seen) -> Any:

@@ -66,11 +66,11 @@ def records(name: str) -> Iterator[tuple[str, Users]]:
 def test_no_reply_of_a_local_protocol_has_a_size_that_depends_on_the_record(name: str) -> None:
     """Nor does the number of replies: every user answers once in each round of its cohorts."""
     _, _, queries = asked(name)
-    found: dict[int, dict[tuple[int, ...], str]] = {}
+    result: dict[int, dict[tuple[int, ...], str]] = {}
     for words, one in records(name):
         for seed in (0, 1):  # nor does it depend on the user's coins
-            found.setdefault(int(one.ids[0]), {})[replies(one, queries, seed)] = words
-    for user_id, sizes in found.items():
+            result.setdefault(int(one.ids[0]), {})[replies(one, queries, seed)] = words
+    for user_id, sizes in result.items():
         assert len(sizes) == 1, (user_id, sizes)
         (sizes_of_one,) = sizes
         own = np.array([user_id], dtype=np.uint64)

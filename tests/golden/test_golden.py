@@ -71,8 +71,8 @@ def test_a_journal_goes_on_and_draws_nothing_again(name: str, files: dict[str, A
     for state, (n_asked, estimate) in wanted.items():
         journal = Path(f"{name}-{state}/journal.jsonl")
         before = journal.read_bytes()
-        found, asked = record.run(example, journal=journal.parent, seed=record.OTHER_SEED)
-        assert_same(record.estimated(found), estimate)
+        result, asked = record.run(example, journal=journal.parent, seed=record.OTHER_SEED)
+        assert_same(record.estimated(result), estimate)
         assert len(asked) == n_asked < len(usual["queries"])
         assert journal.read_bytes().startswith(before)
         assert state == "unfinished" or journal.read_bytes() == before

@@ -59,11 +59,11 @@ def test_a_configuration_runs_by_blocks(name: str, tmp_path: Path) -> None:
     for load, out in ((loaded, "here"), (walked, "by blocks")):
         run_job(prepare(config(name, tmp_path / out), load))
         files = [tmp_path / out / f for f in ("metrics.json", "ledger.json", "config.json")]
-        found = [json.loads(rounded(f)) for f in files]
+        result = [json.loads(rounded(f)) for f in files]
         for key in ("seconds", "rounds"):
-            found[0]["NOT PRIVATE"].pop(key)
-        found[2]["run"].pop("out")
-        written.append([*found, rounded(tmp_path / out / "estimate.csv")])
+            result[0]["NOT PRIVATE"].pop(key)
+        result[2]["run"].pop("out")
+        written.append([*result, rounded(tmp_path / out / "estimate.csv")])
     here, by_blocks = written
     assert here[0]["status"] == "ok"
     assert name != "bounded-histogram" or "the clip of 2" in str(here[0]["NOT PRIVATE"]["facts"])

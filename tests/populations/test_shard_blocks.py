@@ -64,18 +64,18 @@ def _forget() -> None:
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Numbers of the row groups that are read; no file is read whole."""
-    found: list[int] = []
+    result: list[int] = []
     real = pq.ParquetFile.read_row_group
 
     def one(self: Any, i: int, *args: Any, **kwargs: Any) -> Any:
-        found.append(i)
+        result.append(i)
         return real(self, i, *args, **kwargs)
 
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", one)
     for whole in ("read", "read_row_groups", "iter_batches"):
         monkeypatch.delattr(pq.ParquetFile, whole)
     monkeypatch.setattr(pq, "read_table", None)
-    return found
+    return result
 
 
 def plan(data: Path, name: str, **more: Any) -> Plan:
@@ -117,8 +117,8 @@ def test_ids_stand_in_order_of_shards() -> None:
     for n in (1, 2, 7, 64, 1000, (1 << 32) - 1):
         cuts = [(j << 64) // n for j in {*range(min(n, 50)), n // 2, n - 1}]
         ids = sorted({(c + more) % (1 << 64) for c in cuts for more in (-1, 0, 1)})
-        found = shard_of(np.array(ids, dtype=np.uint64), n)
-        assert found.tolist() == [i * n >> 64 for i in ids]
+        result = shard_of(np.array(ids, dtype=np.uint64), n)
+        assert result.tolist() == [i * n >> 64 for i in ids]
 
 
 def test_a_slice_is_small_and_reads_what_it_needs(data: Path, read: list[int]) -> None:

@@ -169,10 +169,10 @@ def exact_rho(p: Floats, adjacency: Adjacency) -> float:
         return math.inf
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(x > 0, np.log(x) - np.log(y), -np.inf)
-        found = [
+        result = [
             np.log(np.sum(y * np.exp(a * ratio), axis=1)).max() / (a * (a - 1)) for a in ORDERS
         ]
-    return float(max(found))
+    return float(max(result))
 
 
 # -- the rules -------------------------------------------------------------------------------------
@@ -183,8 +183,8 @@ def test_the_costs_of_the_table_are_exact(name: str) -> None:
     """Sums, counts and a published n, infinite entries included."""
     tiny = MECHANISMS[name]
     for adjacency, cost in zip(USER_LEVEL, tiny.costs, strict=True):
-        found = exact_epsilon(laws(name), adjacency) / EPSILON
-        assert found == pytest.approx(cost, abs=1e-6)
+        result = exact_epsilon(laws(name), adjacency) / EPSILON
+        assert result == pytest.approx(cost, abs=1e-6)
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["converted", "by moves"])
@@ -202,9 +202,9 @@ def test_a_converted_cost_bounds_the_exact_one(name: str, source: Adjacency, kno
             with pytest.raises(NoTotalError, match=both):
                 convert(stated, source, target, moves=moves)
             continue
-        found = convert(stated, source, target, null_safe=tiny.null_safe, moves=moves)
-        assert exact_epsilon(p, target) <= found.epsilon * (1 + 1e-6) + ROUNDING
-        assert exact_rho(p, target) <= found.rho * (1 + 1e-6) + ROUNDING
+        result = convert(stated, source, target, null_safe=tiny.null_safe, moves=moves)
+        assert exact_epsilon(p, target) <= result.epsilon * (1 + 1e-6) + ROUNDING
+        assert exact_rho(p, target) <= result.rho * (1 + 1e-6) + ROUNDING
 
 
 @pytest.mark.parametrize("null_safe", [True, False])
@@ -227,9 +227,9 @@ def test_any_mechanism_obeys_the_rules(seed: int, null_safe: bool) -> None:
             continue
         for epsilon in (0.1, 0.5, 1.0, 2.0):
             stated = Release(epsilon, exact_delta(p, source, epsilon), exact_rho(p, source))
-            found = convert(stated, source, target, null_safe=null_safe)
-            assert exact_delta(p, target, found.epsilon) <= found.delta + ROUNDING
-            assert exact_rho(p, target) <= found.rho * (1 + 1e-6)
+            result = convert(stated, source, target, null_safe=null_safe)
+            assert exact_delta(p, target, result.epsilon) <= result.delta + ROUNDING
+            assert exact_rho(p, target) <= result.rho * (1 + 1e-6)
 
 
 # -- what a charge knows ---------------------------------------------------------------------------

@@ -15,8 +15,8 @@ def test_margins_are_the_decimals_that_are_written(hundredths: int) -> None:
     tau = float(f"0.{hundredths:02d}")
     for parties in (1, 7, 10, 99, 100, 1000, 12_345):
         lost = int(Decimal(f"0.{hundredths:02d}") * parties)
-        found = Aggregation(parties, tau, 0.0)
-        assert (found.quorum, found.honest) == (parties - lost, parties - lost)
+        result = Aggregation(parties, tau, 0.0)
+        assert (result.quorum, result.honest) == (parties - lost, parties - lost)
         assert Aggregation(parties, 0.0, tau).honest == parties - lost
         assert Aggregation(parties, 0.0, tau).quorum == parties
 

@@ -114,10 +114,10 @@ def test_budgets_beyond_doubles_are_refused_by_name(epsilon: float, delta: float
     for calibrate in (gaussian_multiplier, zcdp_rho):
         why = ""
         try:
-            found = calibrate(epsilon, delta)
+            result = calibrate(epsilon, delta)
         except ValueError as e:
-            found, why = 0.0, str(e)
-        assert found > 0 or "no noise can be calibrated" in why
+            result, why = 0.0, str(e)
+        assert result > 0 or "no noise can be calibrated" in why
 
 
 def test_an_epsilon_that_protects_nobody_breaks_nothing() -> None:

@@ -76,11 +76,11 @@ def test_many_salts_are_bounded_from_above(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_smaller_currency_counts() -> None:
     many = [(pure(0.1), None)] * 100
-    found = spent([Entry("x", r, c) for r, c in many], 1e-6)
-    assert found.basic_epsilon == pytest.approx(10)
-    assert found.epsilon == pytest.approx(zcdp_epsilon(0.5, 1e-6))
-    assert found.epsilon < 10
-    assert found.how == "zCDP composition"
+    result = spent([Entry("x", r, c) for r, c in many], 1e-6)
+    assert result.basic_epsilon == pytest.approx(10)
+    assert result.epsilon == pytest.approx(zcdp_epsilon(0.5, 1e-6))
+    assert result.epsilon < 10
+    assert result.how == "zCDP composition"
     few = spent([Entry("x", pure(0.1), None)], 1e-6)
     assert (few.epsilon, few.how) == (0.1, "basic composition")
     assert spent([Entry("x", pure(0.1), None)] * 100, 0.0).epsilon == pytest.approx(10)

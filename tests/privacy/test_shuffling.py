@@ -131,8 +131,8 @@ def test_a_larger_distance_may_be_the_better_one() -> None:
     """Near laws have few clones: the largest distance of a channel does not bound the others."""
     near, far = (Hiding(distances=(t,)) for t in (0.02, 0.6))
     both = Hiding(distances=(0.02, 0.6))
-    found = [shuffled_delta(2000, 3.0, 0.5, h) for h in (near, far, both)]
-    assert found[1] < found[0] == found[2] <= shuffled_delta(2000, 3.0, 0.5)
+    result = [shuffled_delta(2000, 3.0, 0.5, h) for h in (near, far, both)]
+    assert result[1] < result[0] == result[2] <= shuffled_delta(2000, 3.0, 0.5)
 
 
 def slow_clone_delta(n: int, q: float, local: float, epsilon: float) -> float:
@@ -191,9 +191,9 @@ def test_sizes_from_one_to_a_billion() -> None:
     assert shuffled_epsilon(1, 12.0, 1e-6) == pytest.approx(12.0, rel=1e-6)
     last = math.inf
     for n in (1, 10, 10**3, 10**6, 10**9):
-        found = shuffled_epsilon(n, 12.0, 1e-6, MIXES)
-        assert 0 < found <= last
-        last = found
+        result = shuffled_epsilon(n, 12.0, 1e-6, MIXES)
+        assert 0 < result <= last
+        last = result
     assert calibrate(1.0, 1e-6, 10**9) > 16
     # blocks of counts cost nothing that shows: a slightly smaller n has none
     few, many = (calibrate(1.0, 1e-6, n) for n in (10**9 - 10**6, 10**9))

@@ -25,6 +25,6 @@ from simulations.reporting.files import plain
     ],
 )
 def test_numbers_stay_numbers(given: Any, expected: Any) -> None:
-    found = plain(given)
-    assert found == expected
-    assert type(found) is type(expected)
+    result = plain(given)
+    assert result == expected
+    assert type(result) is type(expected)

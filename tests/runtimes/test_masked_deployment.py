@@ -98,15 +98,15 @@ def waits_for(happened: Callable[[], bool]) -> None:
 
 def server_apps(link: Loopback) -> list[int]:
     """Find the processes of the deployment that run the server's half (where there is a /proc)."""
-    found = []
+    result = []
     for pid in marked_processes(link.token):
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             continue
         if b"flwr-serverapp" in command:
-            found.append(pid)
-    return found
+            result.append(pid)
+    return result
 
 
 def test_twelve_nodes_and_a_server_that_is_killed_while_they_unmask(

@@ -80,11 +80,11 @@ def test_killed_at_any_write(tmp_path: Path) -> None:
             Writes(patch, number, after=after)
             with pytest.raises(Killed):
                 start(grid_of(folder), PROTOCOL, folder / "journal")
-        seen = {}
+        recorded = {}
         for i in range(N):  # who has noted that it has unmasked
             if (folder / "nodes" / f"guard-{i}").exists() and grid_of(folder).store(i).unmasked():
-                seen[i] = answer_of(folder, i)
+                recorded[i] = answer_of(folder, i)
         present = run_to_the_end(folder)
-        for i, (shares, nodes) in seen.items():
+        for i, (shares, nodes) in recorded.items():
             assert answer_of(folder, i) == (shares, nodes)
             assert nodes == present

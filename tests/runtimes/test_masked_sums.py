@@ -53,8 +53,8 @@ def without(*lost: int) -> list[int]:
 def test_same_bits_as_without_masks(trust: Aggregation) -> None:
     protocol = replace(PROTOCOL, trust=trust)
     ideal, masked = (
-        execute(protocol, USERS, Options(seed=SEED, nodes=N, aggregation=how)).estimate
-        for how in ("ideal", "masked")
+        execute(protocol, USERS, Options(seed=SEED, nodes=N, aggregation=way)).estimate
+        for way in ("ideal", "masked")
     )
     assert ideal.value is not None
     assert masked.value is not None

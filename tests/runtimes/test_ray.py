@@ -269,9 +269,9 @@ def test_no_grouping_order_or_repetition_changes_a_digit(
             monkeypatch.setattr(ray_grid, "BATCH", batch)
             for there in (users, walked_users.Walked(users, BLOCK)):
                 with grid_of(there, 50, 5, workers=workers, beside=beside) as grid:
-                    found = over(grid, protocol, 5)
+                    result = over(grid, protocol, 5)
                     measured = grid.beside_total()
-                np.testing.assert_array_equal(found.value, here.estimate.value)
+                np.testing.assert_array_equal(result.value, here.estimate.value)
                 assert measured is not None
                 for name, a in total.total().sums.items():
                     np.testing.assert_array_equal(measured.sums[name], a)

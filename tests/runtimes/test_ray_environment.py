@@ -26,11 +26,11 @@ def test_workers_have_one_thread_each_and_this_process_keeps_its_own(
 
     What they free stays theirs: a block's arrays are not asked for anew.
     """
-    found: dict[str, str | None] = {}
+    result: dict[str, str | None] = {}
 
     def init(**options: object) -> None:
         assert "runtime_env" not in options
-        found.update({name: os.environ.get(name) for name in THREADS})
+        result.update({name: os.environ.get(name) for name in THREADS})
         heap = {name: int(os.environ[name]) for name in ray_start.HEAP}
         assert min(heap.values()) > 8 * BLOCK
 
@@ -39,7 +39,7 @@ def test_workers_have_one_thread_each_and_this_process_keeps_its_own(
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     assert ray_start.start_ray(2, None)
-    assert set(found.values()) == {"1"}
+    assert set(result.values()) == {"1"}
     assert (os.environ["OMP_NUM_THREADS"], os.environ.get("MKL_NUM_THREADS")) == ("4", None)
     assert "runtime_env" not in ray_start.TASK
 
@@ -53,8 +53,8 @@ def test_the_command_line_has_one_thread_unless_asked_for_more(asked: str | None
     )
     mine = {name: value for name, value in os.environ.items() if name not in THREADS}
     given = mine | ({} if asked is None else {"OMP_NUM_THREADS": asked})
-    found = subprocess.check_output([sys.executable, "-c", code], env=given, text=True)
-    assert found.split() == ([asked, "None"] if asked else ["1", "1"])
+    result = subprocess.check_output([sys.executable, "-c", code], env=given, text=True)
+    assert result.split() == ([asked, "None"] if asked else ["1", "1"])
 
 
 def test_a_machine_that_differs_is_refused_by_name(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ def test_fewer_shares_are_uniform_whatever_the_secret(
     for secret in range(prime):
         shared = [split(secret, coefficients, points, prime) for coefficients in every]
         for at in combinations(range(len(points)), t - 1):
-            seen = Counter(tuple(shares[i] for i in at) for shares in shared)
-            assert seen == dict.fromkeys(product(range(prime), repeat=t - 1), 1)
+            recorded = Counter(tuple(shares[i] for i in at) for shares in shared)
+            assert recorded == dict.fromkeys(product(range(prime), repeat=t - 1), 1)
         for at in combinations(range(len(points)), t):
             w = weights([points[i] for i in at], prime)
             assert all(combine([shares[i] for i in at], w, prime) == secret for shares in shared)
@@ -37,8 +37,8 @@ def test_drawn_elements_are_uniform(prime: int) -> None:
         return next(feed)[:n].ljust(n, b"\0")
 
     accepted = [x for b in range(256) if (x := b % (1 << prime.bit_length())) < prime]
-    found = draw(256, bytes_of, prime)[: len(accepted)]
-    assert Counter(found) == dict.fromkeys(range(prime), len(accepted) // prime)
+    result = draw(256, bytes_of, prime)[: len(accepted)]
+    assert Counter(result) == dict.fromkeys(range(prime), len(accepted) // prime)
 
 
 @pytest.mark.parametrize("secret", [0, 2**128 - 1, PRIME - 1])

@@ -55,14 +55,14 @@ def test_sums_in_the_order_of_the_nodes() -> None:
     values = [(2.0**53, 0.0), (1.0, 0.0), (1.0, 0.0), (1.0, 0.0)]
     big = ClippedCounts(Keys.of(["a", "b"]), 1e17, 1)
     digest = query_digest(big, 0)
-    found = []
+    result = []
     for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]):
         replies = [summary(i, values[i], digest=digest) for i in order]
         got = Intake(big, digest).collect(replies, 4)
         assert (got.replies, got.dropped, got.summary.n_users) == (4, {}, 12)
         assert got.bytes_received > 4 * 16
-        found.append(got.summary.sums["counts"].tobytes())
-    assert len(set(found)) == 1
+        result.append(got.summary.sums["counts"].tobytes())
+    assert len(set(result)) == 1
 
 
 def bad_replies() -> dict[str, Message]:
@@ -342,10 +342,10 @@ def test_a_reply_stands_for_no_more_users_than_a_node_has() -> None:
 
 def test_ids_that_have_answered() -> None:
     """Against a set, in runs of all sizes."""
-    seen, known, rng = Ids(), set[int](), np.random.default_rng(4)
+    recorded, known, rng = Ids(), set[int](), np.random.default_rng(4)
     for size in rng.integers(0, 40, 200).tolist():
         ids = rng.choice(5000, size, replace=False).astype(np.uint64)
-        assert seen.has(ids).tolist() == [i in known for i in ids.tolist()]
-        new = ids[~seen.has(ids)]
-        seen.add(new)
+        assert recorded.has(ids).tolist() == [i in known for i in ids.tolist()]
+        new = ids[~recorded.has(ids)]
+        recorded.add(new)
         known |= set(new.tolist())

@@ -80,9 +80,9 @@ def test_who_claims_an_index_changes_nothing_by_when_it_comes(first: int) -> Non
     """Two strangers claim index 1, one of them an id below all, and one claims a free index."""
     honest = [(FIRST + i, i, counts(i)) for i in range(3)]
     claims = [(FIRST + 900, 1, counts(5)), (3, 1, counts(6)), (FIRST + 901, 3, counts(7))]
-    found = [taken(order, first) for order in itertools.permutations([*honest, *claims])]
-    assert {(got.replies, got.summary.n_users) for got in found} == {(6, 18)}
-    assert len({got.summary.sums["counts"].tobytes() for got in found}) == 1
+    result = [taken(order, first) for order in itertools.permutations([*honest, *claims])]
+    assert {(got.replies, got.summary.n_users) for got in result} == {(6, 18)}
+    assert len({got.summary.sums["counts"].tobytes() for got in result}) == 1
 
 
 def test_a_second_answer_counts_for_nothing_wherever_its_first_one_is() -> None:
@@ -108,7 +108,7 @@ def test_several_reports_of_one_node_add_up_in_the_order_of_their_users() -> Non
     def null(q: object, d: str, node: int, ids: np.ndarray) -> Report:
         return Report(ids, {"votes": np.ones((len(ids), 1), np.uint64)})
 
-    found = set()
+    result = set()
     for order in itertools.permutations([*good, bad]):
         intake = Intake(query, digest, "null", null)
         for body in order:
@@ -117,9 +117,9 @@ def test_several_reports_of_one_node_add_up_in_the_order_of_their_users() -> Non
             except WireError:
                 raise AssertionError from None
         got = intake.total()
-        found.add((got.replies, got.replaced, got.summary.n_users, str(got.summary.sums)))
-    assert len(found) == 1
-    assert next(iter(found))[:3] == (1, 1, 4)
+        result.add((got.replies, got.replaced, got.summary.n_users, str(got.summary.sums)))
+    assert len(result) == 1
+    assert next(iter(result))[:3] == (1, 1, 4)
 
 
 def test_a_sum_after_a_report_that_stopped_its_node_is_not_added() -> None:

@@ -28,8 +28,8 @@ grades = pytest.mark.parametrize("make", GRADES.values(), ids=GRADES)
 def chi2_p(draws, pmf, span):
     """p-value of integer draws against a pmf on -span..span."""
     p = pmf(np.arange(-span, span + 1))
-    found = np.bincount(np.clip(draws.ravel(), -span, span) + span, minlength=2 * span + 1)
-    return p_value(found, p / p.sum() * draws.size)
+    result = np.bincount(np.clip(draws.ravel(), -span, span) + span, minlength=2 * span + 1)
+    return p_value(result, p / p.sum() * draws.size)
 
 
 @grades

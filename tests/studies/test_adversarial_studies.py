@@ -141,13 +141,13 @@ def test_ranks_are_among_rows_of_one_share() -> None:
         "sweep": {"adversary": {"fraction": [0, 0.49]}},
         "population": people,
     }
-    found = run_study(study_of(tables, "", "robust"))
-    assert [(r.setting["adversary.fraction"], r.rank) for r in found.lines] == [
+    result = run_study(study_of(tables, "", "robust"))
+    assert [(r.setting["adversary.fraction"], r.rank) for r in result.lines] == [
         (f, k) for f in (0.0, 0.49) for k in (1, 2, None)
     ]
-    rows = {(r.label, r.setting["adversary.fraction"]): r for r in found.lines}
-    assert "49% of the users" in " ".join(found.about["adversary"])
-    assert {"bias", "fraction"} <= set(found.table.columns)
+    rows = {(r.label, r.setting["adversary.fraction"]): r for r in result.lines}
+    assert "49% of the users" in " ".join(result.about["adversary"])
+    assert {"bias", "fraction"} <= set(result.table.columns)
     assert rows["robust", 0.49].rank == 1
     users = population(**people).load().users
     bad = assign([Adversary("input-poisoning", 0.49)], "user", users.ids, users.n_items()) >= 0

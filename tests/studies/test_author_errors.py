@@ -114,10 +114,10 @@ def test_a_comparison_leaves_out_what_breaks(plugin: Path) -> None:
     head = '[compare]\ntarget = "histogram"\nepsilon = 1.0\ndelta = 1e-6\nseeds = 1\n'
     common = '[protocol]\nclip = 5.0\nwhere = "building"\n'
     path.write_text(text[0] + head + common + people)
-    found = run_study(load_study(path))
-    left = dict(found.about["left_out"])
+    result = run_study(load_study(path))
+    left = dict(result.about["left_out"])
     assert "(mine.py, line 19, in __post_init__)" in left["test-broken"]
-    assert "bounded-histogram" in {x.label for x in found.lines}
+    assert "bounded-histogram" in {x.label for x in result.lines}
 
 
 @pytest.mark.parametrize("first", ["import mine", "load_plugin('mine.py')"])

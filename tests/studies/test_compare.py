@@ -88,13 +88,13 @@ def test_a_ranking_that_is_known(tmp_path: Path, items: int, l2: float, first: s
     owner = np.repeat(np.arange(300), np.diff(counts.indptr))
     assert np.sqrt(np.bincount(owner, counts.count.astype(float) ** 2)).max() <= l2
     rows = histograms(LAPLACE.format(items), GAUSSIAN.format(l2))
-    found = compared(written(tmp_path, rows, items=items))
+    result = compared(written(tmp_path, rows, items=items))
     sigma = math.sqrt(2) * l2 * gaussian_multiplier(1.0, 1e-6)
     expected = {"Laplace": 40 * 2 * items, "Gaussian": 40 * sigma * math.sqrt(2 / math.pi)}
-    assert [r.label for r in found.lines] == sorted(expected, key=lambda k: expected[k])
-    assert [r.rank for r in found.lines] == [1, 2]
-    assert found.lines[0].label == first
-    for row in found.lines:
+    assert [r.label for r in result.lines] == sorted(expected, key=lambda k: expected[k])
+    assert [r.rank for r in result.lines] == [1, 2]
+    assert result.lines[0].label == first
+    for row in result.lines:
         assert row.mean == pytest.approx(expected[row.label], rel=5 / math.sqrt(800))
         assert row.predicted == pytest.approx(expected[row.label], rel=1e-6)
         assert {(r.guarantee["adjacency"], r.guarantee["epsilon"]) for r in row.records} == {
@@ -119,8 +119,8 @@ def test_the_order_of_rows() -> None:
         row("first", 1.0, 1.5),
         row("not a number", math.nan, 1.0),
     ]
-    found = [(r.rank, r.label) for r in ranked(rows)]
-    assert found == [
+    result = [(r.rank, r.label) for r in ranked(rows)]
+    assert result == [
         (1, "first"),
         (2, "second"),
         (3, "not a number"),
@@ -138,14 +138,14 @@ def test_failed_runs_are_counted(tmp_path: Path) -> None:
     rows = histograms(
         GAUSSIAN.format(20), moody.replace("clip = 1,", 'clip = 60, label = "moody",')
     )
-    found = compared(written(tmp_path, rows))
-    good, bad = found.lines
+    result = compared(written(tmp_path, rows))
+    good, bad = result.lines
     assert (good.label, bad.label, bad.rank) == ("Gaussian", "moody", 2)
     values = [r.loss for r in bad.records]
     assert 0 < bad.missing["failed"] < 20
     assert bad.missing["failed"] == values.count(None)
     assert bad.mean == pytest.approx(np.mean([x for x in values if x is not None]))
-    assert f"{bad.missing['failed']} of 20 runs failed" in " ".join(shown(found).split())
+    assert f"{bad.missing['failed']} of 20 runs failed" in " ".join(shown(result).split())
     never = compared(written(tmp_path, rows.replace(str(first), "-1e9")))
     assert (never.lines[-1].rank, never.lines[-1].mean) == (None, None)
     assert never.written("png").startswith(b"\x89PNG")
@@ -160,12 +160,12 @@ def test_who_is_flagged_and_who_is_left_out(tmp_path: Path) -> None:
         'name = "bounded-histogram", clip = "c-star", label = "C*"',
         'name = "bounded-histogram", clip = 60, epsilon = inf, label = "no noise"',
     )
-    found = compared(written(tmp_path, rows), "compare.seeds=2")
-    assert {r.label for r in found.lines if r.rank} == {"Gaussian"}
-    flags = {r.label: r.flags for r in found.lines}
+    result = compared(written(tmp_path, rows), "compare.seeds=2")
+    assert {r.label for r in result.lines if r.rank} == {"Gaussian"}
+    flags = {r.label: r.flags for r in result.lines}
     assert flags["no noise"] == ("NOT PRIVATE",)
     assert "read the data" in flags["C*"][0]
-    left = dict(found.about["left_out"])
+    left = dict(result.about["left_out"])
     assert left.keys() == {"test-greedy", "test-shares", "add"}
     assert "(2, 1e-06)-DP" in left["test-greedy"]
     assert "add-remove-user" in left["add"]

@@ -47,9 +47,9 @@ def epsilon_of(d: Decision) -> float:
 def test_laplace_noise_takes_the_epsilon_of_its_closed_form() -> None:
     """A replaced user moves two counts by 1: E|noise| = 2 / epsilon on D counts that sum to N."""
     asked = ('decide.error="2%"', "decide.delta=0", *CENTRAL)
-    found = decide(question(*asked))
-    (f,) = found.findings
-    assert epsilon_of(found) == pytest.approx(2 * D / (0.02 * N), rel=0.1)
+    result = decide(question(*asked))
+    (f,) = result.findings
+    assert epsilon_of(result) == pytest.approx(2 * D / (0.02 * N), rel=0.1)
     assert f.trial is not None
     assert f.trial.met(0.02)
     assert f.trial.expected == pytest.approx(0.96 * 0.02, rel=0.03)
@@ -64,8 +64,8 @@ def test_shares_take_the_epsilon_of_randomized_response() -> None:
     others.remove("frequency-oracle")
     asked = ('decide.target="distribution"', 'decide.error="30%"', 'decide.trust="local"')
     left = (f"decide.without={json.dumps(others)}", 'protocol.kind="krr"', "protocol.project=false")
-    found = decide(question(*asked, *left))
-    counts = np.bincount(found.problem.users.counts.item, minlength=D)
+    result = decide(question(*asked, *left))
+    counts = np.bincount(result.problem.users.counts.item, minlength=D)
     low, high = 0.1, 10.0
     for step in range(12):
         middle, rng = math.sqrt(low * high), np.random.default_rng(step)
@@ -75,7 +75,7 @@ def test_shares_take_the_epsilon_of_randomized_response() -> None:
         told = sum(rng.multinomial(counts[j], law[j], 2000) for j in range(D))
         error = np.abs((told / N - q) / (p - q) - counts / N).sum(axis=1).mean()
         low, high = (low, middle) if error <= 0.3 else (middle, high)
-    assert epsilon_of(found) == pytest.approx(high, rel=0.1)
+    assert epsilon_of(result) == pytest.approx(high, rel=0.1)
 
 
 def test_it_ends_with_something_to_run(tmp_path: Path) -> None:
@@ -83,19 +83,19 @@ def test_it_ends_with_something_to_run(tmp_path: Path) -> None:
         "who,what\n" + "".join(f"u{i},i{i % 4}\n" for i in range(400))
     )
     given: dict[str, Any] = {"user": "who", "item": "what", "trust": ["central", "local"]}
-    found = fh.decide(tmp_path / "events.csv", error="30%", effort="quick", **given)
-    found.save(tmp_path / "d")
+    result = fh.decide(tmp_path / "events.csv", error="30%", effort="quick", **given)
+    result.save(tmp_path / "d")
     assert json.loads((tmp_path / "d/result.json").read_text())["levels"][0]["status"] == "yes"
-    for f in found.findings:
+    for f in result.findings:
         assert f.x is not None
-        best = found.best(f.level)
+        best = result.best(f.level)
         assert best.guarantee.epsilon == f.x  # type: ignore[attr-defined]
         prepared = prepare(load_config(tmp_path / f"d/run-{f.level.value}.toml"))
         assert prepared.protocol == best
     again = load_question(tmp_path / "d/study.toml")
-    assert again.to_dict() == found.question.to_dict()
+    assert again.to_dict() == result.question.to_dict()
     with pytest.raises(ValueError, match="no level of trust 'shuffle'"):
-        found.best("shuffle")
+        result.best("shuffle")
 
 
 def test_more_trust_is_never_worse() -> None:
@@ -145,14 +145,14 @@ def test_the_search_ends_where_nothing_reaches() -> None:
 
 def test_users_are_solved_for_at_a_budget() -> None:
     asked = ('decide.error="2%"', "decide.epsilon=0.25", "decide.delta=0", *CENTRAL)
-    found = decide(question(*asked))
-    assert epsilon_of(found) == pytest.approx(2 * D / (0.02 * 0.25), rel=0.12)  # users here
+    result = decide(question(*asked))
+    assert epsilon_of(result) == pytest.approx(2 * D / (0.02 * 0.25), rel=0.12)  # users here
 
 
 def test_a_budget_is_measured_on_every_level() -> None:
-    found = decide(question("decide.epsilon=1", 'decide.trust=["central", "local"]'))
-    errors = [f.trial.error for f in found.findings if f.trial]
-    assert [f.status for f in found.findings] == ["measured"] * 2
+    result = decide(question("decide.epsilon=1", 'decide.trust=["central", "local"]'))
+    errors = [f.trial.error for f in result.findings if f.trial]
+    assert [f.status for f in result.findings] == ["measured"] * 2
     assert errors == sorted(errors)
     assert errors[0] < errors[1] < 2
 
@@ -164,9 +164,9 @@ def test_a_protocol_that_breaks_is_named_and_left_out(monkeypatch: pytest.Monkey
         raise ZeroDivisionError("by hand")
 
     monkeypatch.setattr(AdaptiveHistogram, "rounds", broken)
-    found = decide(question('decide.error="5%"', 'decide.trust="central"'))
-    assert found.findings[0].status == "yes"
-    trial = found.findings[0].trial
+    result = decide(question('decide.error="5%"', 'decide.trust="central"'))
+    assert result.findings[0].status == "yes"
+    trial = result.findings[0].trial
     assert trial is not None
     assert trial.candidate.name == "bounded-histogram"
 

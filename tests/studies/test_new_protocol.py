@@ -42,7 +42,7 @@ def test_its_own_tests_pass(folder: Path) -> None:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    tests = [f for found, f in vars(module).items() if found.startswith("test_")]
+    tests = [f for result, f in vars(module).items() if result.startswith("test_")]
     assert len(tests) == 3
     for test in tests:
         test()
@@ -52,11 +52,11 @@ def test_its_study_is_run(folder: Path, name: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(folder)
     (file,) = folder.glob("*.toml")
     assert prepare(load_config(file.name)).protocol.name == name
-    found = run_study(load_study(file.name, ["compare.seeds=1", "population.n_users=200"]))
-    assert [(x.rank, x.setting["protocol.epsilon"]) for x in found.lines] == [
+    result = run_study(load_study(file.name, ["compare.seeds=1", "population.n_users=200"]))
+    assert [(x.rank, x.setting["protocol.epsilon"]) for x in result.lines] == [
         (1, 0.5), (1, 1), (1, 2)
     ]  # fmt: skip
-    for line in found.lines:
+    for line in result.lines:
         assert line.mean is not None
         assert line.records[0].predicted_kind == "exact"
 

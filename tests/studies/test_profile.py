@@ -23,26 +23,26 @@ RECORDS = {
 
 def test_the_profile_of_items() -> None:
     """Every number by hand."""
-    found = profile_of(Loaded(Users.from_records(RECORDS), "five", domain=Keys.of(["tea", "rye"])))
-    assert (found.n_users, found.n_events, found.n_items, found.domain_size) == (5, 15, 4, 2)
-    assert found.outside.events == pytest.approx(3 / 15)
-    assert found.outside.users == pytest.approx(1 / 4)
-    assert found.per_user["most"] == 8
-    assert found.per_user["50%"] == 2
-    assert found.items_per_user["mean"] == pytest.approx(6 / 5)
+    result = profile_of(Loaded(Users.from_records(RECORDS), "five", domain=Keys.of(["tea", "rye"])))
+    assert (result.n_users, result.n_events, result.n_items, result.domain_size) == (5, 15, 4, 2)
+    assert result.outside.events == pytest.approx(3 / 15)
+    assert result.outside.users == pytest.approx(1 / 4)
+    assert result.per_user["most"] == 8
+    assert result.per_user["50%"] == 2
+    assert result.items_per_user["mean"] == pytest.approx(6 / 5)
     for named in ("1 users hold nothing", "'Tea'", "53.3%"):
-        assert any(named in w for w in found.warnings)
-    assert found.table.filter(pl.col("fact") == "events")["value"].to_list() == [15]
+        assert any(named in w for w in result.warnings)
+    assert result.table.filter(pl.col("fact") == "events")["value"].to_list() == [15]
 
 
 def test_the_profile_of_samples() -> None:
     """Values, a range, users that cannot be used."""
     records = {"a": [1.0, 2.0, 3.0], "b": [9.0], "c": [math.nan], "d": []}
-    found = profile_of(
+    result = profile_of(
         Loaded(Users.from_records(records, unusable=True), "four", value_range=(0.0, 5.0))
     )
-    assert (found.n_users, found.n_events, found.n_items) == (4, 5, None)
-    assert found.values["most"] == 9
-    assert found.outside.events == pytest.approx(1 / 5)
-    assert any("a null record" in w for w in found.warnings)
-    assert found.suggested["low"] < found.suggested["high"]
+    assert (result.n_users, result.n_events, result.n_items) == (4, 5, None)
+    assert result.values["most"] == 9
+    assert result.outside.events == pytest.approx(1 / 5)
+    assert any("a null record" in w for w in result.warnings)
+    assert result.suggested["low"] < result.suggested["high"]

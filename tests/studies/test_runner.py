@@ -51,8 +51,8 @@ def statuses(found: dict[str, Record]) -> Counter[str]:
 
 def test_a_cell_is_run_once(cells: list[Cell], tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
-    found = run_cells(cells[:5], tmp_path, progress=lambda *done: told.append(done))
-    assert statuses(found) == {"ok": 5}
+    result = run_cells(cells[:5], tmp_path, progress=lambda *done: told.append(done))
+    assert statuses(result) == {"ok": 5}
     assert told == [(i, 5) for i in range(1, 6)]
     assert statuses(run_cells([*cells, *cells], tmp_path)) == {"ok": 24}
     assert runs(cells) == 24
@@ -159,8 +159,8 @@ def test_ray_gives_the_same(cells: list[Cell], tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "there").mkdir()
     run_cells(every, tmp_path / "here")
-    found = run_cells([*every, dead], tmp_path / "there", workers=2)
-    assert "its worker died" in found[dead.key].reason
+    result = run_cells([*every, dead], tmp_path / "there", workers=2)
+    assert "its worker died" in result[dead.key].reason
     there = comparable(tmp_path / "there")
     assert there.pop(dead.key).status == "error"
     assert there == comparable(tmp_path / "here")

@@ -157,11 +157,11 @@ def test_one_file_for_several_commands(tmp_path: Path) -> None:
     text = BASE.replace("clip = 5.0", 'clip = 5.0\nadjacency = "zero-out-user"')
     path.write_text(text + "[compare]\nseeds = 2\n")
     assert load_config(path).protocol["epsilon"] == 1.0
-    ((_, found),) = load_study(path).points
-    assert (found.target, found.epsilon, found.delta) == ("histogram", 1.0, 1e-6)
-    assert found.adjacency is Adjacency.ZERO_OUT_USER
-    assert (found.common, found.seeds) == ({"clip": 5.0}, (0, 1))
-    assert "test-noted" in {c.protocol.name for c in set_up(found).contenders}
+    ((_, result),) = load_study(path).points
+    assert (result.target, result.epsilon, result.delta) == ("histogram", 1.0, 1e-6)
+    assert result.adjacency is Adjacency.ZERO_OUT_USER
+    assert (result.common, result.seeds) == ({"clip": 5.0}, (0, 1))
+    assert "test-noted" in {c.protocol.name for c in set_up(result).contenders}
     ((_, own),) = load_study(path, ["compare.epsilon=2", 'compare.target="mean"']).points
     assert (own.target, own.epsilon, own.common) == ("mean", 2.0, {})
     for name in STUDIES:

@@ -60,15 +60,15 @@ def ready_of(path: Path, *overrides: str) -> Ready:
 
 def test_all_four_levels(tmp_path: Path) -> None:
     """Every level has a row, under one budget; a report of a larger epsilon is what hides."""
-    found = run_study(load_study(written(tmp_path)))
-    assert [(r.level, r.rank) for r in found.lines] == [(t.value, 1) for t in Trust]
-    assert not found.about["unreached"]
-    assert {(r.loss_name, r.guarantee["adjacency"]) for r in found.records} == {
+    result = run_study(load_study(written(tmp_path)))
+    assert [(r.level, r.rank) for r in result.lines] == [(t.value, 1) for t in Trust]
+    assert not result.about["unreached"]
+    assert {(r.loss_name, r.guarantee["adjacency"]) for r in result.records} == {
         ("l1", "replace-user")
     }
-    means = [r.mean or 0.0 for r in found.lines]
-    assert found.table["times"].drop_nulls().to_list()[-1] == pytest.approx(means[-1] / means[0])
-    shuffled = found.lines[2]
+    means = [r.mean or 0.0 for r in result.lines]
+    assert result.table["times"].drop_nulls().to_list()[-1] == pytest.approx(means[-1] / means[0])
+    shuffled = result.lines[2]
     assert shuffled.believed is not None
     assert {(r.guarantee["epsilon"], r.guarantee["delta"]) for r in shuffled.records} == {
         (1.0, 1e-6)
@@ -94,16 +94,16 @@ def test_what_must_be_believed(tmp_path: Path) -> None:
     others = (', "shuffle"', "", "samples_per_user = 1", "tau_d = 0.2\nclip = 3")
     sums = ('"distribution", mechanism = "laplace"', '"bounded-histogram"', '"sums"', '"clipped"')
     oracle = ('"frequency-oracle", label = "oracle"', '"unbounded-histogram"')
-    found = run_study(load_study(written(tmp_path, *others, *sums, *oracle)))
-    rows = {(r.level, r.title): r for r in found.lines}
+    result = run_study(load_study(written(tmp_path, *others, *sums, *oracle)))
+    rows = {(r.level, r.title): r for r in result.lines}
     row = rows["aggregate", "clipped"]
     assert row.believed is not None
     assert row.believed.short == ("7 of 10 nodes", "tau = 0.2 + 0.1")
     assert {r.trust for r in row.records} == {"aggregate"}
     why = "none of these protocols has users randomize a report"
-    assert found.about["unreached"] == {"local": why}
-    assert "unbounded-histogram, aggregate" in dict(found.about["left_out"])
-    saved = {r["label"]: r for r in found.document()["lines"]}
+    assert result.about["unreached"] == {"local": why}
+    assert "unbounded-histogram, aggregate" in dict(result.about["left_out"])
+    saved = {r["label"]: r for r in result.document()["lines"]}
     assert saved["clipped, aggregate"]["level"] == "aggregate"
     assert saved["clipped, aggregate"]["believed"]["short"][0] == "7 of 10 nodes"
 

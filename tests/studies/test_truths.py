@@ -40,13 +40,13 @@ def compared(epsilon: float = 4.0, **more: Any) -> Any:
 )
 def test_a_comparison_has_one_truth(truth: str, kept: str, left: str) -> None:
     """Three of four users have an item of the domain: shares of 1/2 each, or of 3/8."""
-    found = compared(30.0, **{"truth": truth} if truth else {})
-    assert [(r.label, r.rank) for r in found.lines] == [(kept, 1)]
-    assert found.about["truth"] == (truth or "average of users")
-    (out,) = found.about["left_out"]
+    result = compared(30.0, **{"truth": truth} if truth else {})
+    assert [(r.label, r.rank) for r in result.lines] == [(kept, 1)]
+    assert result.about["truth"] == (truth or "average of users")
+    (out,) = result.about["left_out"]
     assert out[0] == left
     assert "0.125" in out[1]
-    assert found.lines[0].records[0].size == pytest.approx(0.75 if "one" in truth else 1.0)
+    assert result.lines[0].records[0].size == pytest.approx(0.75 if "one" in truth else 1.0)
     for unknown in ("poled", "total"):
         with pytest.raises(ValueError, match=unknown):
             compared(truth=unknown)
@@ -54,14 +54,14 @@ def test_a_comparison_has_one_truth(truth: str, kept: str, left: str) -> None:
 
 def test_trivial_answers_are_rows_and_what_is_worse_is_marked() -> None:
     """At epsilon = 0.01 2,000 local users say nothing."""
-    found = compared(0.01, truth="one item a user")
-    assert found.lines[0].trivial == {
+    result = compared(0.01, truth="one item a user")
+    assert result.lines[0].trivial == {
         "all zeros": pytest.approx(0.75),
         "uniform": pytest.approx(0.25),
     }
-    worst = max(found.lines, key=lambda r: r.mean or 0.0)
+    worst = max(result.lines, key=lambda r: r.mean or 0.0)
     assert worst.worse == "uniform"
-    frame = found.table
+    frame = result.table
     assert frame["protocol"].to_list()[:3] == ["no privacy (exact)", "uniform", "all zeros"]
     assert dict(frame.select("protocol", "worse than").rows())[worst.label] == "uniform"
 
@@ -69,11 +69,11 @@ def test_trivial_answers_are_rows_and_what_is_worse_is_marked() -> None:
 def test_measures_of_items_by_hand() -> None:
     truth = np.array([50.0, 40, 30, 20, 10, 0])
     value = np.array([55.0, 10, 33, 0, 50, 1])
-    found = item_measures(value, truth)
-    assert found["per item"] == pytest.approx((5 + 30 + 3 + 20 + 40 + 1) / 6)
-    assert (found["k"], found["recall"]) == (3, pytest.approx(2 / 3))  # items 0, 4, 2
-    assert found["precision"] == 4 / 5  # of 0, 1, 2, 4 and 5, which nobody has
-    assert found["off"] == pytest.approx(0.1)  # the median of .1, .75, .1
+    result = item_measures(value, truth)
+    assert result["per item"] == pytest.approx((5 + 30 + 3 + 20 + 40 + 1) / 6)
+    assert (result["k"], result["recall"]) == (3, pytest.approx(2 / 3))  # items 0, 4, 2
+    assert result["precision"] == 4 / 5  # of 0, 1, 2, 4 and 5, which nobody has
+    assert result["off"] == pytest.approx(0.1)  # the median of .1, .75, .1
     assert item_measures(value, truth, 3)["precision"] == 4 / 8
     assert item_measures(np.zeros(1), np.zeros(1)) == {"per item": 0.0, "k": 1.0, "recall": 1.0}
     many = item_measures(np.arange(60.0), np.arange(60.0)[::-1])

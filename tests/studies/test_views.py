@@ -72,12 +72,12 @@ def records(label: str, trust: str, *losses: float, **more: Any) -> dict[str, Re
 
 
 def study(*rows: tuple[str, str, list[float]], **about: Any) -> Compared:
-    lines, found = [], dict[str, Record]()
+    lines, result = [], dict[str, Record]()
     for label, trust, losses in rows:
         own = records(label, trust, *losses)
         lines.append(Line(label, label, tuple(own)))
-        found |= own
-    return Compared(ABOUT | about, tuple(lines), found)
+        result |= own
+    return Compared(ABOUT | about, tuple(lines), result)
 
 
 SMALL = study(
@@ -89,19 +89,19 @@ SMALL = study(
 
 def test_the_table() -> None:
     """Means, Student's interval of two values (12.706 standard errors), shares, ratios, marks."""
-    found = {r["protocol"]: r for r in SMALL.table.to_dicts()}
-    assert list(found) == [
+    result = {r["protocol"]: r for r in SMALL.table.to_dicts()}
+    assert list(result) == [
         "no privacy (exact)",
         "uniform",
         "all zeros",
         *("central_one", "shuffled", "local"),
     ]
-    row = found["shuffled"]
+    row = result["shuffled"]
     assert (row["rank"], row["trust"], row["loss"]) == (2, "shuffle", 22.0)
     assert row["half_width"] == pytest.approx(12.7062 * 2, rel=1e-5)
     assert (row["relative"], row["ratio"], row["times"]) == (0.22, 2.2, 2.2)
-    assert found["local"]["worse than"] == "uniform"
-    assert found["uniform"]["loss"] == 50.0
+    assert result["local"]["worse than"] == "uniform"
+    assert result["uniform"]["loss"] == 50.0
 
 
 def test_the_text() -> None:
@@ -150,16 +150,16 @@ def test_a_ranking_draws_means_in_the_hue_of_their_trust() -> None:
 
 
 def grid() -> Compared:
-    lines, found = [], dict[str, Record]()
+    lines, result = [], dict[str, Record]()
     for label, trust in (("a", "central"), ("b", "central"), ("c", "local")):
         for epsilon in (0.5, 1.0, 4.0):
             for n in (100, 1000):
                 own = records(label, trust, 8 / epsilon, 9 / epsilon, at=(epsilon, n))
                 setting = {"protocol.epsilon": epsilon, "population.n_users": n}
                 lines.append(Line(label, label, tuple(own), setting))
-                found |= own
+                result |= own
     axes = {"axes": ["protocol.epsilon", "population.n_users"]}
-    return Compared(ABOUT | axes, tuple(lines), found)
+    return Compared(ABOUT | axes, tuple(lines), result)
 
 
 # -- the page --------------------------------------------------------------------------------------

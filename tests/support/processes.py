@@ -18,10 +18,10 @@ def marked_processes(token: str) -> Iterator[int]:
     wanted = f"{MARKER}={token}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            found = wanted in (folder / "environ").read_bytes().split(b"\0")
+            result = wanted in (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if found and int(folder.name) != os.getpid():
+        if result and int(folder.name) != os.getpid():
             yield int(folder.name)
 
 
@@ -40,11 +40,11 @@ def end_marked(token: str) -> list[int]:
 
 def descendants(pid: int) -> list[int]:
     """Find the processes that a process has started, and those that they have (Linux)."""
-    found = []
+    result = []
     for task in Path(f"/proc/{pid}/task").glob("[0-9]*"):
         for child in (task / "children").read_text().split():
-            found += [*descendants(int(child)), int(child)]
-    return found
+            result += [*descendants(int(child)), int(child)]
+    return result
 
 
 def kill(pid: int) -> None:

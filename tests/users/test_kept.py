@@ -15,20 +15,20 @@ N = 300
 def test_blocks_and_slices_are_those_of_the_users(share: float) -> None:
     plan = population("zipf", n_users=N, d=30, mean_items=6, tail=3.0, seed=3).plan()
     whole = plan.users.in_memory()
-    found, taken = keep_first(plan.users, int(share * size_of(whole)))
-    assert isinstance(found, FirstInMemory)
-    assert taken == sum(map(size_of, found.parts)) <= 1.3 * share * size_of(whole)
-    assert min(1.0, share) * N * 0.7 <= sum(map(len, found.parts)) <= N
-    assert (found.digest, list(found.public_ids())) == (plan.users.digest, list(whole.ids))
+    result, taken = keep_first(plan.users, int(share * size_of(whole)))
+    assert isinstance(result, FirstInMemory)
+    assert taken == sum(map(size_of, result.parts)) <= 1.3 * share * size_of(whole)
+    assert min(1.0, share) * N * 0.7 <= sum(map(len, result.parts)) <= N
+    assert (result.digest, list(result.public_ids())) == (plan.users.digest, list(whole.ids))
     for start, stop in ((0, N), (0, 7), (60, 290), (299, 300), (80, 80)):
-        some = found.slice(start, stop)
+        some = result.slice(start, stop)
         same_users(some.in_memory(), whole.slice(start, stop))
         for size in (1, 64, 70, N, 1000):
             blocks = list(some.blocks(size))
             want = list(whole.slice(start, stop).blocks(size))
             for a, b in zip(blocks, want, strict=True):
                 same_users(a, b)
-    assert keep_first(found, 10**9) == (found, 0)
+    assert keep_first(result, 10**9) == (result, 0)
 
 
 def test_nobody_fits() -> None:

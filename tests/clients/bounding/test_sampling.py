@@ -76,13 +76,13 @@ TINY = [
 def test_every_sample_has_its_probability(row, clip):
     """Both the set of entries (all counts 1) and the set of ranks; drawn and left out."""
     n = 40_000
-    found = samples(row, clip, n)
+    result = samples(row, clip, n)
     expected = law(row, clip)
     assert sum(expected.values()) == pytest.approx(1.0)
-    tuples, times = np.unique(found, axis=0, return_counts=True)
-    seen = {tuple(map(int, t)): k for t, k in zip(tuples, times, strict=True)}
-    assert seen.keys() <= expected.keys()
-    observed = [seen.get(t, 0) for t in expected]
+    tuples, times = np.unique(result, axis=0, return_counts=True)
+    recorded = {tuple(map(int, t)): k for t, k in zip(tuples, times, strict=True)}
+    assert recorded.keys() <= expected.keys()
+    observed = [recorded.get(t, 0) for t in expected]
     assert chi_square_passes(observed, [n * p for p in expected.values()])
 
 
@@ -90,15 +90,15 @@ def test_every_sample_has_its_probability(row, clip):
 def test_counts_drawn_item_by_item_are_hypergeometric(row, clip):
     assert min(clip, sum(row) - clip) > MANY * (len(row) + 4)  # this is the third way to draw
     n, m = 40_000, sum(row)
-    found = samples(row, clip, n)
-    assert (found.sum(axis=1) == clip).all()
+    result = samples(row, clip, n)
+    assert (result.sum(axis=1) == clip).all()
     for j, held in enumerate(row):
         x = np.arange(held + 1)
-        observed = np.bincount(found[:, j], minlength=held + 1)
+        observed = np.bincount(result[:, j], minlength=held + 1)
         assert chi_square_passes(observed, n * hypergeom.pmf(x, m, held, clip))
     # pairs: given the first count, the second is hypergeometric among the other tokens
-    first = np.bincount(found[:, 0]).argmax()
-    given = found[found[:, 0] == first, 1]
+    first = np.bincount(result[:, 0]).argmax()
+    given = result[result[:, 0] == first, 1]
     rest = hypergeom.pmf(np.arange(row[1] + 1), m - row[0], row[1], clip - first)
     assert chi_square_passes(np.bincount(given, minlength=row[1] + 1), len(given) * rest)
 
@@ -179,8 +179,8 @@ def test_huge_counts():
         (((1 << 61), (1 << 61) + 12345, *([(1 << 62) - 1] * 8)), 64, 2000),
         (((1 << 45), (1 << 45), 1 << 40), 1 << 31, 20),  # two billion tokens, item by item
     ):
-        found = samples(row, clip, n)
-        assert (found.sum(axis=1) == clip).all()
+        result = samples(row, clip, n)
+        assert (result.sum(axis=1) == clip).all()
         share = np.array(row) / sum(row)
-        z = (found.mean(axis=0) - clip * share) / np.sqrt(clip * share * (1 - share) / n)
+        z = (result.mean(axis=0) - clip * share) / np.sqrt(clip * share * (1 - share) / n)
         assert np.abs(z).max() < 6  # of normal laws: 2e-9

@@ -49,8 +49,8 @@ def test_curves_are_the_expected_counts(grid, seed):
     keys, shares, n, sizes = size_curves(users.counts, grid)
     want = exact(rows, grid)
     assert list(keys) == sorted(want, key=str.encode)
-    for key, found in zip(keys, curve(shares, grid), strict=True):
-        for c, h, truth in zip(grid, found, want[key], strict=True):
+    for key, result in zip(keys, curve(shares, grid), strict=True):
+        for c, h, truth in zip(grid, result, want[key], strict=True):
             short = truth - Fraction(h, SHARE_PARTS)
             assert 0 <= short < Fraction(c * len(rows), 2**30)
     m = np.array([sum(row.values()) for row in rows.values()])
@@ -72,11 +72,11 @@ def test_one_user_never_adds_more_than_its_bounded_share(seed):
     users = Users.from_records({"u": row})
     keys, shares, _, _ = size_curves(users.counts, grid)
     m = sum(row.values())
-    found = curve(shares, grid)
+    result = curve(shares, grid)
     assert (shares >= 0).all()
     for k, c in enumerate(grid):
         total = 0
-        for key, h in zip(keys, found, strict=True):
+        for key, h in zip(keys, result, strict=True):
             truth = Fraction(c * row[key], max(c, m))
             assert 0 <= Fraction(h[k], SHARE_PARTS) <= truth
             total += h[k]

@@ -25,10 +25,10 @@ def test_symbols_have_the_enumerated_law(kind: str, symbol: int) -> None:
     weights = channel.layers.weights(channel.members(own, np.arange(c))[None])[0]
     reports = report_symbols(np.full(n, symbol), channel, coins(n, symbol + 5))
     assert reports.dtype == np.uint32
-    found = np.bincount(reports, minlength=channel.size)
+    result = np.bincount(reports, minlength=channel.size)
     expected = n * np.array([int(w) / WORD_VALUES for w in weights])
-    assert found[expected <= 1e-6].sum() == 0
-    assert p_value(found, expected) > 1e-5
+    assert result[expected <= 1e-6].sum() == 0
+    assert p_value(result, expected) > 1e-5
 
 
 @pytest.mark.parametrize("k", [4, 6])
@@ -41,12 +41,12 @@ def test_subsets_have_the_enumerated_law(k: int, symbol: int) -> None:
     bits = report_symbols(np.full(n, symbol), channel, coins(n, k))[:, 0]
     assert (np.bitwise_count(bits) == w).all()
     held = list(combinations(range(k + 1), w))
-    found = np.array([np.count_nonzero(bits == sum(1 << j for j in s)) for s in held])
+    result = np.array([np.count_nonzero(bits == sum(1 << j for j in s)) for s in held])
     p = channel.p
     each = {True: p / math.comb(k, w - 1), False: (1 - p) / math.comb(k, w)}
     expected = n * np.array([each[own in s] for s in held])
     assert expected.sum() == pytest.approx(n)
-    assert p_value(found, expected) > 1e-5
+    assert p_value(result, expected) > 1e-5
 
 
 def test_a_word_that_would_make_a_symbol_likelier_is_passed_over() -> None:

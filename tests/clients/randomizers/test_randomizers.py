@@ -49,8 +49,8 @@ def test_votes_without_noise_are_the_truth_and_never_exceed_the_cap() -> None:
     votes = unary_votes(wanted, 100, UnaryChannel(math.inf, ones=2), coins(4))
     assert votes.shape == (4, 2)
     assert votes.dtype == np.uint64
-    found = [np.flatnonzero(row).tolist() for row in unpack(votes, 128)]
-    assert found == [[3, 70], [2, 99], [], [4]]
+    result = [np.flatnonzero(row).tolist() for row in unpack(votes, 128)]
+    assert result == [[3, 70], [2, 99], [], [4]]
     system = unary_votes(wanted, 100, UnaryChannel(math.inf, ones=2), SystemStreams(4))
     assert np.array_equal(system, votes)
 
@@ -113,8 +113,8 @@ def test_piecewise_reports_are_drawn_with_their_law_to_the_last_word(
     b = int(weight[~inside][0])  # so many leading 54 bits, each with all last ten bits
     for leading in {0, b // 2, b - 1}:
         drawn = (np.uint64(leading) << np.uint64(10)) + np.arange(1024, dtype=np.uint64)
-        found = channel.reports(np.full(1024, u), words(0, drawn))
-        assert np.array_equal(found, z[~inside])
+        result = channel.reports(np.full(1024, u), words(0, drawn))
+        assert np.array_equal(result, z[~inside])
     ends = np.uint64(1024 * b) + np.cumsum(weight[inside])  # the last one wraps to 0
     for drawn in (ends - np.uint64(1), ends - weight[inside]):
         assert np.array_equal(channel.reports(np.full(len(ends), u), words(0, drawn)), z[inside])

@@ -33,8 +33,8 @@ def test_ranks_are_a_permutation_whatever_the_floats(N: int) -> None:
     for heights in (bits.view(np.float32), np.zeros(N, dtype=np.float32), rng.choice(strange, N)):
         assert sorted(pick(heights, r) for r in range(N)) == list(range(N))
     plain = (rng.integers(-9, 9, N) + 0.5).astype(np.float32)
-    found = [pick(plain, r) for r in range(N)]
-    assert found == np.argsort(-plain, kind="stable").tolist()
+    result = [pick(plain, r) for r in range(N)]
+    assert result == np.argsort(-plain, kind="stable").tolist()
 
 
 @pytest.mark.parametrize(("d", "epsilon"), [(1, 1.0), (2, 0.5), (5, 2.0), (64, 1.0), (3, 7.0)])
@@ -47,15 +47,15 @@ def test_symbols_are_those_of_the_definition(d: int, epsilon: float) -> None:
     order = np.argsort(-heights, axis=1, kind="stable")
     drawn = draw_layers(coins(n).substream("symbol").words(1)[:, 0], channel.law_of_symbols)
     expected = [order[u, -1 - s] if s < 0 else s for u, s in enumerate(drawn)]
-    found = report(x, channel)
+    result = report(x, channel)
     # single precision may exchange two points of almost equal height
-    close = np.flatnonzero(found != expected)
+    close = np.flatnonzero(result != expected)
     assert len(close) <= 1
     assert (
-        np.abs(heights[close, found[close]] - heights[close, expected_at(expected, close)]).sum()
+        np.abs(heights[close, result[close]] - heights[close, expected_at(expected, close)]).sum()
         < 1e-6
     )
-    assert (report(x, channel, every=False) == found).all()
+    assert (report(x, channel, every=False) == result).all()
 
 
 def expected_at(expected: list[int], rows: np.ndarray) -> np.ndarray:

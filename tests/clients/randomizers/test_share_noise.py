@@ -28,10 +28,10 @@ LAPLACE, GAUSSIAN = ShareNoise("laplace", 6.0, 80), ShareNoise("gaussian", 40.0,
 def chi2_p(draws, p):
     """p-value of draws against masses at -span..span; both tails are in the last ones."""
     span = len(p) // 2
-    found = np.bincount(np.clip(draws, -span, span) + span, minlength=len(p))
+    result = np.bincount(np.clip(draws, -span, span) + span, minlength=len(p))
     p = p.copy()
     p[[0, -1]] += (1 - p.sum()) / 2
-    return p_value(found, p * len(draws))
+    return p_value(result, p * len(draws))
 
 
 @pytest.mark.parametrize("seed", [5, None], ids=["simulated", "secure"])

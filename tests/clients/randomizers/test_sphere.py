@@ -87,18 +87,18 @@ def test_ball_means() -> None:
     rows += [np.array([[1e300, -1e300, 0.0]]), np.array([[1.7e308] * 3, [0.0] * 3])]
     rows += [np.array([[np.nan, 0, 0], [1, 0, 0]]), np.array([[1, 0, 0], [0, np.inf, 0]])]
     indptr = np.cumsum([0, *map(len, rows)])
-    found = ball_means(Samples(indptr, np.concatenate(rows)), 1.5)
+    result = ball_means(Samples(indptr, np.concatenate(rows)), 1.5)
 
     def clip(v: np.ndarray) -> np.ndarray:
         norm = np.linalg.norm(v)
         return v if norm <= 1.5 else v * (1.5 / norm)
 
     for i in (0, 2, 3):
-        assert found[i] == pytest.approx(np.mean([clip(v) for v in rows[i]], axis=0), abs=1e-14)
-    assert found[4] == pytest.approx(np.array([1.5, -1.5, 0.0]) / math.sqrt(2))
-    assert found[5] == pytest.approx(np.full(3, 0.75 / math.sqrt(3)))
-    assert np.isnan(found[[1, 6, 7]]).all()
-    assert (np.linalg.norm(found[[0, 2, 3, 4, 5]], axis=1) <= 1.5 * (1 + 1e-12)).all()
+        assert result[i] == pytest.approx(np.mean([clip(v) for v in rows[i]], axis=0), abs=1e-14)
+    assert result[4] == pytest.approx(np.array([1.5, -1.5, 0.0]) / math.sqrt(2))
+    assert result[5] == pytest.approx(np.full(3, 0.75 / math.sqrt(3)))
+    assert np.isnan(result[[1, 6, 7]]).all()
+    assert (np.linalg.norm(result[[0, 2, 3, 4, 5]], axis=1) <= 1.5 * (1 + 1e-12)).all()
 
 
 @pytest.mark.parametrize(("d", "epsilon"), [(1, 0.5), (5, 1.0), (32, 3.0)])

@@ -65,8 +65,8 @@ def mixed() -> Users:
 
 def test_one_item_is_drawn_by_its_count() -> None:
     users, domain = everybody(RECORD), Keys.of(["tea", "rye", "gin", "oat"])
-    found = Counter(draw_item(users, domain, streams(users)).tolist())
-    assert_law(found, {0: 1 / 5, 1: 3 / 5, 3: 1 / 5})  # chai is outside
+    result = Counter(draw_item(users, domain, streams(users)).tolist())
+    assert_law(result, {0: 1 / 5, 1: 3 / 5, 3: 1 / 5})  # chai is outside
 
 
 @pytest.mark.parametrize("k", [1, 5])
@@ -88,8 +88,8 @@ def test_means_in_a_range_are_those_of_clipped_samples() -> None:
     users = Users.from_samples(
         np.arange(6), indptr, [x for row in rows for x in row], unusable=True
     )
-    found = user_means(users, -1.0, 2.0)[:, 0].tolist()
-    for row, mean in zip(rows, found, strict=True):
+    result = user_means(users, -1.0, 2.0)[:, 0].tolist()
+    for row, mean in zip(rows, result, strict=True):
         if not row or any(np.isnan(row)):
             assert np.isnan(mean)
         else:

@@ -43,8 +43,8 @@ def test_round_trip(seed):
     }
     v = Users.from_records(want).counts
     data, indptr = pack_records(v.vocabulary, v.indptr, v.item, v.count)
-    found, keys = read(data, indptr)
-    assert sorted(map(str, found)) == sorted(
+    result, keys = read(data, indptr)
+    assert sorted(map(str, result)) == sorted(
         str({k: row[k] for k in sorted(row, key=str.encode)}) for row in want.values()
     )
     assert list(keys) == sorted({k for row in want.values() for k in row}, key=str.encode)
@@ -101,6 +101,6 @@ def test_no_bytes_crash_the_reader():
 def test_keys_are_told_apart_even_if_all_hashes_collide(monkeypatch):
     monkeypatch.setattr(records, "hash_bytes_kernel", lambda offsets, data, key, out: out.fill(7))
     data, indptr = rows([record("a", 1), record("bb", 2)], [record("bb", 3), record("お茶", 4)])
-    found, keys = read(data, indptr)
-    assert found == [{"a": 1, "bb": 2}, {"bb": 3, "お茶": 4}]
+    result, keys = read(data, indptr)
+    assert result == [{"a": 1, "bb": 2}, {"bb": 3, "お茶": 4}]
     assert list(keys) == ["a", "bb", "お茶"]

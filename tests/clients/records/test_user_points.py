@@ -33,6 +33,6 @@ def test_means_are_those_of_a_sum_in_order(d: int, most: int) -> None:
     samples = Samples(indptr, values)
     with np.errstate(over="ignore", invalid="ignore"):
         wanted = slow(samples)
-    found = user_points(samples)
-    np.testing.assert_array_equal(np.signbit(found[wanted == 0]), np.signbit(wanted[wanted == 0]))
-    np.testing.assert_array_equal(found, wanted)
+    result = user_points(samples)
+    np.testing.assert_array_equal(np.signbit(result[wanted == 0]), np.signbit(wanted[wanted == 0]))
+    np.testing.assert_array_equal(result, wanted)

@@ -35,24 +35,24 @@ def test_norms_and_rows_are_those_of_the_obvious_version(whole):
     norms = np.linalg.norm(want, axis=1)
     assert row_norms(rows, frame) == pytest.approx(norms, rel=1e-12)
     for radius in (0.1, 1.0, 50.0):
-        found = scaled_rows(rows, frame, radius)
+        result = scaled_rows(rows, frame, radius)
         scaled = want * np.minimum(1, radius / np.maximum(norms, 1e-300))[:, None]
-        assert np.abs(found * (radius / FRAME_STEPS) - scaled).max() <= radius / FRAME_STEPS * (
+        assert np.abs(result * (radius / FRAME_STEPS) - scaled).max() <= radius / FRAME_STEPS * (
             1 + 1e-6
         )
         assert (
-            np.abs(found) <= np.abs(scaled) / (radius / FRAME_STEPS) + 1e-6
+            np.abs(result) <= np.abs(scaled) / (radius / FRAME_STEPS) + 1e-6
         ).all()  # towards zero
-        assert ((found.astype(np.int64) ** 2).sum(axis=1) <= FRAME_STEPS**2).all()
+        assert ((result.astype(np.int64) ** 2).sum(axis=1) <= FRAME_STEPS**2).all()
         total = np.zeros(K, dtype=np.int64)
         add_scaled_rows(rows, frame, radius, total)
-        assert total.tolist() == found.sum(axis=0, dtype=np.int64).tolist()
+        assert total.tolist() == result.sum(axis=0, dtype=np.int64).tolist()
     assert not scaled_rows(rows, frame, 1.0)[:3].any()
 
 
 def test_huge_counts_stay_in_the_ball():
     table = np.array([[1 << 61, 0, 0, 0, 0], [0, 0, 0, 0, 1 << 61], [1 << 61, 1 << 61, 0, 0, 1]])
-    found = scaled_rows(rows_of(table), (CENTRE, SPREAD, 0), 0.5).astype(np.int64)
-    square = (found**2).sum(axis=1)
+    result = scaled_rows(rows_of(table), (CENTRE, SPREAD, 0), 0.5).astype(np.int64)
+    square = (result**2).sum(axis=1)
     assert (square <= FRAME_STEPS**2).all()
     assert (square > 0.99 * FRAME_STEPS**2).all()  # and reach it

@@ -46,12 +46,12 @@ def test_records_that_cannot_be_used_are_null_and_huge_ones_are_clipped() -> Non
     users = Users.from_records(records, unusable=True)
     report = asked(ClippedMeans(np.array([0.1]), 0.5), users)
     points, weight = report.arrays["points"][:, 0], report.arrays["weight"]
-    found = sorted(zip(points.tolist(), weight.tolist(), strict=True))
+    result = sorted(zip(points.tolist(), weight.tolist(), strict=True))
     near = int(0.2 * STEPS)
-    assert found[0] == (-STEPS, STEPS)
-    assert found[1:4] == [(0, 0)] * 3
-    assert found[4][0] == pytest.approx(near, abs=1)
-    assert found[5] == (STEPS, STEPS)
+    assert result[0] == (-STEPS, STEPS)
+    assert result[1:4] == [(0, 0)] * 3
+    assert result[4][0] == pytest.approx(near, abs=1)
+    assert result[5] == (STEPS, STEPS)
     bins = asked(MeanBins(np.zeros(1), 1.0, 8, signed=True), users).arrays["bins"]
     assert sorted(bins.tolist()) == [-1, -1, -1, 0, 4, 7]
     bins = asked(MeanBins(np.zeros(1), 1.0, 5), users).arrays["bins"]  # from 1/4 on in steps

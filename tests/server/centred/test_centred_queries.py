@@ -34,10 +34,10 @@ def test_bins_are_those_of_the_distance() -> None:
     query = RadiusVotes(PART, CENTRE, EDGES, math.inf)
     assert query.n_bins == 4
     bins = query.answer(one_sample(x), streams(one_sample(x))).arrays["bin"]
-    for row, found in zip(x, bins, strict=True):
+    for row, result in zip(x, bins, strict=True):
         distance = math.dist(row, CENTRE)
         naive = sum(distance <= e for e in EDGES)
-        assert found == (4 if math.isnan(distance) else naive)
+        assert result == (4 if math.isnan(distance) else naive)
 
 
 def test_reports_are_unbiased_for_what_is_left() -> None:
@@ -119,9 +119,9 @@ def drinkers(n: int = 60) -> Users:
 
 def moments(draw: object, name: str) -> tuple[np.ndarray, np.ndarray, int]:
     rng = np.random.default_rng(6)
-    found = [draw(rng) for _ in range(RUNS)]  # type: ignore[operator]
-    rows = np.array([s.sums[name] for s in found], dtype=np.float64)
-    return rows.mean(axis=0), rows.var(axis=0), found[0].n_users
+    result = [draw(rng) for _ in range(RUNS)]  # type: ignore[operator]
+    rows = np.array([s.sums[name] for s in result], dtype=np.float64)
+    return rows.mean(axis=0), rows.var(axis=0), result[0].n_users
 
 
 @pytest.mark.parametrize("query", [OracleReports(DOMAIN, 2.0), OracleSlots(DOMAIN, 2.0, padding=2)])

@@ -67,15 +67,15 @@ def test_rounds_without_users() -> None:
     for n in (1, 2, 3):
         for salt in range(6):
             users = one_sample(np.full((n, 4), 0.1))
-            found, asked = drive(centred_mean(part, plan, epsilon=2.0, salt=salt), users, salt)
+            result, asked = drive(centred_mean(part, plan, epsilon=2.0, salt=salt), users, salt)
             assert len(asked) == plan.n_rounds
             reported = sum(len(users.select(q.cohort)) for q in asked[::2])
             if reported:
-                assert found.n_report == reported
-                assert np.isfinite(found.value).all()
-                assert 0 < found.variance < math.inf
+                assert result.n_report == reported
+                assert np.isfinite(result.value).all()
+                assert 0 < result.variance < math.inf
             else:
-                assert found.status == "failed"
+                assert result.status == "failed"
 
 
 def test_users_who_fill_the_ball_are_asked_around_its_middle() -> None:

@@ -139,15 +139,15 @@ def test_the_noise_fits_the_largest_change(name, adjacency, secure):
     The largest change of the exact value, times the noise per unit, is the noise that is drawn:
     neither less (not private) nor more (wasted). Algorithm 2 as printed draws four times as much.
     """
-    found, noise = [], set()
+    sums, noise = [], set()
     for row in EVERY_USER:
         users = from_rows([*OTHERS, row], D)
         values, sizes = exact_values(name, tiny_task(name, users, adjacency, secure), users)
-        found.append(np.atleast_1d(values[-1]).astype(np.float64))
+        sums.append(np.atleast_1d(values[-1]).astype(np.float64))
         noise.add(sizes[-1])
     assert len(noise) == 1
     pairs = (
-        itertools.combinations(found, 2) if adjacency is REPLACE else ((found[0], f) for f in found)
+        itertools.combinations(sums, 2) if adjacency is REPLACE else ((sums[0], f) for f in sums)
     )
     change = max(float(np.linalg.norm(a - b)) for a, b in pairs)
     assert change > 0
@@ -261,7 +261,7 @@ EDGES = {
 @rules
 def test_answers_at_the_edges(name):
     """Nobody needs a threshold: the least one. Everybody has one norm: about that one."""
-    found = {}
+    result = {}
     for kind, rows in EDGES.items():
         users = from_rows(rows, 3)
         for c_max in (1.0, 1000.0):
@@ -270,12 +270,12 @@ def test_answers_at_the_edges(name):
             assert task.c_min <= choice.clip <= task.c_max
             assert all(math.isfinite(x) for x in choice.public.values())
         choice = search(name, make_task(users, n_users=400, mass=20.0, epsilon=INF), users)[0]
-        found[kind] = choice.clip
+        result[kind] = choice.clip
         assert choice.clip > 1 or any("clip_min" in w for w in choice.warnings)
     if name not in PRINTED:
-        assert found["nobody"] == found["empty records"] == found["one user"] == 1.0
-        assert 6 / 1.1 < found["identical users"] < 6 * 1.1
-        assert found["an outlier"] < 1.5 * 1.1  # one user is not worth M
+        assert result["nobody"] == result["empty records"] == result["one user"] == 1.0
+        assert 6 / 1.1 < result["identical users"] < 6 * 1.1
+        assert result["an outlier"] < 1.5 * 1.1  # one user is not worth M
 
 
 @rules

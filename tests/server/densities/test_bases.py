@@ -173,10 +173,10 @@ def test_projection_is_the_nearest_density() -> None:
     for n in (1, 2, 100, 1024):
         f = 1 + 2 * rng.normal(size=n)
         level = brentq(lambda c, f=f: np.maximum(f - c, 0).mean() - 1, f.min() - 2, f.max())
-        found = project_density(f)
-        assert found == pytest.approx(np.maximum(f - level, 0), abs=1e-8)
-        assert found.min() >= 0
-        assert found.mean() == pytest.approx(1)
+        result = project_density(f)
+        assert result == pytest.approx(np.maximum(f - level, 0), abs=1e-8)
+        assert result.min() >= 0
+        assert result.mean() == pytest.approx(1)
 
 
 # -- levels ----------------------------------------------------------------------------------------

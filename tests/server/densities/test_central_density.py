@@ -170,14 +170,14 @@ def test_predicted_error_and_what_shrinking_and_projecting_gain() -> None:
     users, exact = sample(4000, 20)
     protocol = CentralDensity(1.0, 4000, 20, delta=1e-6, radius=4.0)
     plain = dataclasses.replace(protocol, shrink=False, project=False)
-    found = [[run(p, users, seed) for p in (plain, protocol)] for seed in range(20)]
-    predicted = found[0][0].public["predicted_ise"]
-    series, made = np.mean([[protocol.loss(e.value, exact) for e in row] for row in found], axis=0)
+    result = [[run(p, users, seed) for p in (plain, protocol)] for seed in range(20)]
+    predicted = result[0][0].public["predicted_ise"]
+    series, made = np.mean([[protocol.loss(e.value, exact) for e in row] for row in result], axis=0)
     variance = predicted - protocol.tail
     assert 0.75 * variance < series < predicted
     assert made < 0.7 * series
-    assert min(e.value.min() for _, e in found) >= 0
-    assert density_of(found[0][1]).integrate(0.0, 1.0) == pytest.approx(1)
+    assert min(e.value.min() for _, e in result) >= 0
+    assert density_of(result[0][1]).integrate(0.0, 1.0) == pytest.approx(1)
 
 
 # -- what users and configurations may be ----------------------------------------------------------

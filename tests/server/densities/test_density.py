@@ -108,8 +108,8 @@ def test_users_who_differ_are_asked_for_bins_again() -> None:
 
     One in two samples of a user is the same atom, so that 300 of them are worth two.
     """
-    how = {"users": "dirichlet", "concentration": 1.0}
-    users, _ = sample(4000, 300, **how)
+    way = {"users": "dirichlet", "concentration": 1.0}
+    users, _ = sample(4000, 300, **way)
     queries = run(Density(4.0, 4000, 300), users)[1]
     assert sum(isinstance(q, BinReports) for q in queries) >= 2
     alike, _ = sample(4000, 300)

@@ -32,8 +32,8 @@ def test_the_diameter_is_attained_and_never_passed(k: int) -> None:
     The grid itself is within (2 pi k / 2^19)^2 of the largest distance, relatively.
     """
     x = np.arange(1 << 16) / (1 << 17)
-    found = np.linalg.norm(points(x, k) - points(0.0, k), axis=1).max()
-    assert found <= curve_diameter(k) <= found * (1 + 1e-6)
+    result = np.linalg.norm(points(x, k) - points(0.0, k), axis=1).max()
+    assert result <= curve_diameter(k) <= result * (1 + 1e-6)
 
 
 def test_items_have_no_such_sensitivity() -> None:

@@ -108,8 +108,8 @@ def test_equal_to_the_definition(m: int, eta: float, c: float) -> None:
     rng = np.random.default_rng(1)
     for p in (0.0, 0.03, 0.3, 0.5, 0.97, 1.0):
         held = rng.binomial(m, p, 53)
-        found = plan.scores(below(plan, held), 53)[0]
-        np.testing.assert_allclose(found, brute_force(plan.grid, c, held), rtol=0, atol=2e-13)
+        result = plan.scores(below(plan, held), 53)[0]
+        np.testing.assert_allclose(result, brute_force(plan.grid, c, held), rtol=0, atol=2e-13)
 
 
 def test_the_printed_weight_is_private_at_one_over_epsilon_only() -> None:

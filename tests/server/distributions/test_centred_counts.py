@@ -37,17 +37,17 @@ def summary_of(query, users):
     """The fused summary, which the server accepts, as it does the report."""
     report = query.answer(users, streams(users))
     query.check(report)
-    found = query.answer_folded(users, streams)
-    query.check_summary(found)
+    result = query.answer_folded(users, streams)
+    query.check_summary(result)
     folded = query.fold(report)
-    for name, total in found.sums.items():
+    for name, total in result.sums.items():
         assert np.array_equal(total, folded.sums[name])
-    return found
+    return result
 
 
 def every_record(m):
-    found = [r for r in itertools.product(range(m + 1), repeat=3) if sum(r) <= m]
-    return [table_users(np.array([r]), DOMAIN) for r in found]
+    result = [r for r in itertools.product(range(m + 1), repeat=3) if sum(r) <= m]
+    return [table_users(np.array([r]), DOMAIN) for r in result]
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -126,10 +126,10 @@ def test_every_branch_spends_the_budget_and_no_more(s, concentration, labels):
     for noise in (None, secure):
         estimate = run(settings(10, 400, s), users, noise=noise).estimate
         spent = estimate.ledger.spent()
-        found = [e.label for e in estimate.ledger.entries]
-        assert noise or found == labels  # other draws may decide otherwise
+        result = [e.label for e in estimate.ledger.entries]
+        assert noise or result == labels  # other draws may decide otherwise
         assert spent.epsilon == pytest.approx(1.0, rel=1e-6)
-        assert spent.how.startswith("zCDP" if "offsets" in found else "basic")
+        assert spent.how.startswith("zCDP" if "offsets" in result else "basic")
 
 
 @pytest.mark.parametrize(("epsilon", "kind"), [(1.0, "gaussian_zcdp"), (30.0, "gaussian")])

@@ -123,11 +123,11 @@ def test_the_choice_is_the_best_of_the_predictions():
             users = table_users(np.ones((1, k), int))
             protocol = base(users, m, n_users=s, p_max=p_max, assume="same-distribution")
             errors = {
-                found.name: found.error(protocol.task)
-                for found in MECHANISMS.values()
-                if found.name not in ("one-item", "phs", "sparse")
-                and s >= found.floor(protocol.task)
-                if m * p_max <= 2 or not found.name.startswith("presence")
+                result.name: result.error(protocol.task)
+                for result in MECHANISMS.values()
+                if result.name not in ("one-item", "phs", "sparse")
+                and s >= result.floor(protocol.task)
+                if m * p_max <= 2 or not result.name.startswith("presence")
             }
             assert errors[protocol.chosen.name] == min(errors.values())
 

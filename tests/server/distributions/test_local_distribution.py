@@ -126,9 +126,9 @@ def test_users_of_one_item_are_planned_as_such() -> None:
     for other in ({"samples_per_user": 2}, {"mean_scale": 1.0}):
         assert dataclasses.replace(protocol, **other).channel_kind == "piecewise"
     users = draw(32_000, 1, np.full(8, 1 / 8))
-    found = np.array([drawn(protocol, users, seed)[0].value for seed in range(60)])
+    result = np.array([drawn(protocol, users, seed)[0].value for seed in range(60)])
     rows = hadamard(8)[1:]
-    squares = np.square((found - protocol.truth(users)) @ rows.T)
+    squares = np.square((result - protocol.truth(users)) @ rows.T)
     assert abs(squares.mean() / protocol.plan.risk - 1) < 5 * math.sqrt(2 / squares.size)
 
 
@@ -183,9 +183,9 @@ def test_users_without_items_are_left_out_of_one_report() -> None:
     users = Users.from_counts(some.ids, np.flatnonzero(keep), item, count, some.vocabulary)
     protocol = LocalDistribution(some.vocabulary, 2.0, n, 1, project=False)
     assert protocol.opens_with_an_item
-    found = [run(protocol, users, seed).estimate for seed in range(20)]
-    values = np.array([e.value for e in found])
-    error = found[0].stderr / 0.75 / math.sqrt(20)
+    result = [run(protocol, users, seed).estimate for seed in range(20)]
+    values = np.array([e.value for e in result])
+    error = result[0].stderr / 0.75 / math.sqrt(20)
     assert (np.abs(values.mean(axis=0) - protocol.truth(users)) < 5 * error).all()
 
 

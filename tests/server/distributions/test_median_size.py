@@ -78,9 +78,9 @@ def test_without_noise_both_find_the_power_of_two_below_the_median() -> None:
         sizes = rng.integers(1, rng.integers(2, 200), 2 * rng.integers(3, 40) + 1)
         expected = 1 << int(np.median(sizes)).bit_length() - 1
         for rule in RULES:
-            found, _ = search(rule, task(256, len(sizes), math.inf), sizes)
-            assert found.size == expected
-            assert found.users == (sizes >= expected).sum()
+            result, _ = search(rule, task(256, len(sizes), math.inf), sizes)
+            assert result.size == expected
+            assert result.users == (sizes >= expected).sum()
 
 
 def test_sizes_beyond_m_max_count_as_m_max() -> None:
@@ -156,9 +156,9 @@ def test_two_hundred_users_with_64_samples_each() -> None:
     """
     t = task(4096, 200, 0.5)
     assert dyadic_slack(t) > 100
-    found = [search("dyadic", t, [64] * 200, seed)[0].size for seed in range(40)]
-    assert found.count(4096) >= 7
-    assert found.count(64) < 10
+    result = [search("dyadic", t, [64] * 200, seed)[0].size for seed in range(40)]
+    assert result.count(4096) >= 7
+    assert result.count(64) < 10
     assert 8 * dyadic_slack(t) > 200  # so it is refused
     assert t.least_users < 200
     assert [search("em", t, [64] * 200, seed)[0].size for seed in range(40)] == [64] * 40
@@ -177,11 +177,11 @@ def test_lemma_10_holds(rule: str) -> None:
     sizes = rng.geometric(0.02, 4000)
     t = task(1024, 4000, 2.0, beta=1e-6)
     for seed in range(20):
-        found, _ = search(rule, t, sizes, seed)
-        kept = (sizes >= found.size).sum()
-        assert found.size >= np.median(sizes) / 2
+        result, _ = search(rule, t, sizes, seed)
+        kept = (sizes >= result.size).sum()
+        assert result.size >= np.median(sizes) / 2
         assert kept >= 1000
-        assert abs(found.users - kept) <= (t.count_slack if rule == "em" else dyadic_slack(t))
+        assert abs(result.users - kept) <= (t.count_slack if rule == "em" else dyadic_slack(t))
 
 
 # -- failures --------------------------------------------------------------------------------------
@@ -189,9 +189,9 @@ def test_lemma_10_holds(rule: str) -> None:
 
 def test_users_without_samples_fail() -> None:
     assert search("dyadic", task(8, 4000), [0] * 4000)[0].size == 0
-    found, _ = search("em", task(8, 4000), [0] * 4000)
-    assert found.size == 0
-    assert found.reason
+    result, _ = search("em", task(8, 4000), [0] * 4000)
+    assert result.size == 0
+    assert result.reason
     assert dyadic_median(np.array([10, 0, 0]), task(2, 10, math.inf)).size == 0
 
 

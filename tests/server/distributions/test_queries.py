@@ -94,10 +94,10 @@ def test_the_cut_is_uniform_without_replacement() -> None:
     table[np.repeat(np.arange(n), np.diff(indptr)), drawn] = count
     # of the 6 pairs of tokens {a, b, c, c}: ab 1, ac 2, bc 2, cc 1
     kinds = [(1, 1, 0), (1, 0, 1), (0, 1, 1), (0, 0, 2)]
-    seen = np.array([(table == k).all(axis=1).sum() for k in kinds])
+    recorded = np.array([(table == k).all(axis=1).sum() for k in kinds])
     expected = n * np.array([1, 2, 2, 1]) / 6
-    assert seen.sum() == n
-    assert ((seen - expected) ** 2 / expected).sum() < 16.27
+    assert recorded.sum() == n
+    assert ((recorded - expected) ** 2 / expected).sum() < 16.27
 
 
 def test_the_domain_comes_before_the_cut() -> None:

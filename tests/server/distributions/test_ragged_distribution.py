@@ -87,12 +87,12 @@ def test_presence_has_the_declared_sensitivity(k: int, size: int) -> None:
     task = a_task("presence", k, size)
     worst = 0.0
     for a, b in pairs(k, size):
-        ((name, x, how),), ((_, y, _),) = recorded(task, 3, a), recorded(task, 3, b)
+        ((name, x, way),), ((_, y, _),) = recorded(task, 3, a), recorded(task, 3, b)
         assert name == "gaussian_zcdp"
-        assert how["rho"] == task.rest
+        assert way["rho"] == task.rest
         worst = max(worst, float(np.linalg.norm(x - y)))
-    assert worst == pytest.approx(how["l2_sensitivity"], rel=1e-12)
-    assert how["l2_sensitivity"] == pytest.approx(math.sqrt(min(k, 2 * size)))
+    assert worst == pytest.approx(way["l2_sensitivity"], rel=1e-12)
+    assert way["l2_sensitivity"] == pytest.approx(math.sqrt(min(k, 2 * size)))
     ((_, _, pure),) = recorded(replace(task, delta=0.0), 3, a)
     assert pure["l1_sensitivity"] == min(k, 2 * size)
 
@@ -108,12 +108,12 @@ def test_selection_is_private_row_by_row(mechanism: str, s_hat: int) -> None:
     task = a_task(mechanism, k, size)
     worst, touched = 0.0, 0
     for a, b in pairs(k, size):
-        ((name, x, how),), ((_, y, _),) = recorded(task, s_hat, a), recorded(task, s_hat, b)
+        ((name, x, way),), ((_, y, _),) = recorded(task, s_hat, a), recorded(task, s_hat, b)
         assert name == "exponential_rows"
         worst = max(worst, float(np.abs(x - y).max()))
         touched = max(touched, int((x != y).any(axis=1).sum()))
-    assert worst <= 1.0 < how["sensitivity"] == SCORE_SENSITIVITY  # room for rounding
-    assert touched <= how["changed"] == task.touched
+    assert worst <= 1.0 < way["sensitivity"] == SCORE_SENSITIVITY  # room for rounding
+    assert touched <= way["changed"] == task.touched
     if mechanism == "ks":  # the tents of "phs" are flat on so few users
         assert worst > 0.9
         assert touched == task.touched
@@ -125,16 +125,16 @@ def test_printed_sums_of_zeros_touch_more_than_the_paper_says(mechanism: str) ->
     task = a_task(mechanism, k, size, RaggedTaskAsPrinted)
     touched, worst = 0, 0.0
     for a, b in pairs(k, size):
-        ((_, x, how),), ((_, y, _),) = recorded(task, 3, a), recorded(task, 3, b)
+        ((_, x, way),), ((_, y, _),) = recorded(task, 3, a), recorded(task, 3, b)
         changed = x != y if mechanism == "presence" else (x != y).any(axis=1)
         touched, worst = max(touched, int(changed.sum())), max(worst, float(np.abs(x - y).max()))
     assert touched > min(k, size)
     assert worst <= 1
     if mechanism == "presence":
-        assert touched == how["l1_sensitivity"] == zero_indicators_touched(k, size)
-        assert how["epsilon"] == pytest.approx(touched * task.epsilon_each)
+        assert touched == way["l1_sensitivity"] == zero_indicators_touched(k, size)
+        assert way["epsilon"] == pytest.approx(touched * task.epsilon_each)
     else:
-        assert touched <= how["changed"] == k
+        assert touched <= way["changed"] == k
 
 
 # -- the printed mode ------------------------------------------------------------------------------

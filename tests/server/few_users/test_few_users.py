@@ -163,16 +163,16 @@ def test_the_sampler_has_the_exact_law(epsilon: float, delta: float) -> None:
     assert (mass[at] > 0).all()
     edges = [(-0.6, 0.0), (0.0, 0.4), (0.4, 1.5), (1.5, 9.0)]
     middle = (cuts[1:] + cuts[:-1]) / 2
-    seen, expected = [np.sum(kind == FIRST_BUCKET), np.sum(kind == LAST_BUCKET)], [first, last]
+    recorded, expected = [np.sum(kind == FIRST_BUCKET), np.sum(kind == LAST_BUCKET)], [first, last]
     for low, high in edges:
         cells = (middle > low) & (middle < high)
         inside = np.isin(at, np.flatnonzero(cells))
-        seen.append(int(inside.sum()))
+        recorded.append(int(inside.sum()))
         expected.append(float(mass[cells].sum()))
     expected = 3_000 * np.array(expected)
     assert expected.sum() == pytest.approx(3_000)
     assert (expected > 5).all()
-    assert float(((np.array(seen) - expected) ** 2 / expected).sum()) < 25
+    assert float(((np.array(recorded) - expected) ** 2 / expected).sum()) < 25
 
 
 @pytest.mark.parametrize(("n", "d"), [(7, 3), (5, 40)])

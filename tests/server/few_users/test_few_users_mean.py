@@ -133,8 +133,8 @@ def test_nothing_else_is_left_to_central_mean(change: dict[str, Any]) -> None:
 
 def test_a_prediction_is_the_theorem_s_bound() -> None:
     users = one_sample(gathered(100, 32, 0.1))
-    found = FewUsersMean(**BASE).error(users)
-    assert (found.kind, found.expected) == ("bound", FewUsersMean(**BASE).plan.error)
+    result = FewUsersMean(**BASE).error(users)
+    assert (result.kind, result.expected) == ("bound", FewUsersMean(**BASE).plan.error)
     narrow = FewUsersMean(**BASE | {"box": 0.1, "method": "ball"}).error(users)
     assert narrow.expected == 0.2
     exact = FewUsersMean(**BASE | {"epsilon": math.inf}).error(users)

@@ -41,11 +41,11 @@ def test_the_draw_has_its_law(slots: int) -> None:
         one = Users.from_records({"u": dict(zip(WORDS, counts, strict=True))})
         users = one.take(np.zeros(40_000, dtype=np.int64))
         words = SeededStreams(np.arange(40_000, dtype=np.uint64), number, "test").words(2)
-        found = padded_symbols(users.counts, DOMAIN, slots, words)
+        result = padded_symbols(users.counts, DOMAIN, slots, words)
         law = np.array([float(p) for p in slot_law(counts[:2], slots)])
-        seen = np.bincount(found + 1, minlength=3)
-        assert (seen[law == 0] == 0).all()
-        assert p_value(seen, 40_000 * law) > 1e-6
+        recorded = np.bincount(result + 1, minlength=3)
+        assert (recorded[law == 0] == 0).all()
+        assert p_value(recorded, 40_000 * law) > 1e-6
 
 
 @each

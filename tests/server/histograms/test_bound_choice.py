@@ -77,9 +77,9 @@ def test_two_ways_to_a_score(grid, seed):
     rows = random_rows(seed)
     t = np.random.default_rng(seed).uniform(1, 900, len(grid))
     # shares are rounded down: below 2^-30 C per user and item
-    found = collected(of(rows), at_levels(grid, t))
+    result = collected(of(rows), at_levels(grid, t))
     np.testing.assert_allclose(
-        found, obvious(rows, grid, t), rtol=1e-12, atol=150 * grid[-1] / 2**30
+        result, obvious(rows, grid, t), rtol=1e-12, atol=150 * grid[-1] / 2**30
     )
 
 
@@ -143,14 +143,14 @@ def test_the_rounding_of_a_score_is_far_below_its_sensitivity():
     users = rng.multinomial(n, [0.25] * 4)
     sizes = users * grid[-1]
     task = BoundTask(grid, 1.0, 0.37, 1e-6, ZERO)
-    t, found = task.levels(), task.scores(users, sizes, shares)
+    t, result = task.levels(), task.scores(users, sizes, shares)
     error = []
     for k, c in enumerate(grid):
         total = Fraction(2 * sum(int(sizes[i]) - int(users[i]) * c for i in range(k, 4)))
         for row in shares.tolist():
             h = sum(Fraction(x, SHARE_PARTS) * min(c, g) for x, g in zip(row, grid, strict=True))
             total += min(h, Fraction(t[k]))
-        error.append(abs(float(Fraction(found[k]) - total)))
+        error.append(abs(float(Fraction(result[k]) - total)))
     assert max(error) <= (len(grid) + 1 + 40) * 2.0**-52 * n * grid[-1]
     assert (75 + 72 + 40) * n <= 2**30  # what docs/privacy.md says of 4 million users
     assert max(error) < 2.0**-22 * task.range / 2

@@ -161,8 +161,8 @@ def test_edges_are_integers_up_to_clip_max():
 def test_the_choice_follows_its_law():
     """The mechanism draws by the exact probabilities, which are those that are written here."""
     rng = np.random.default_rng(4)
-    how = {"clip": None, "epsilon": 1.04, "epsilon_choice": 0.04, "clip_max": 256}
-    protocol, users = tea(rng.geometric(1 / 30, 900), **how)
+    way = {"clip": None, "epsilon": 1.04, "epsilon_choice": 0.04, "clip_max": 256}
+    protocol, users = tea(rng.geometric(1 / 30, 900), **way)
     table = users.counts.count.astype(float)[:, None]
     expected = dict(thresholds(protocol, table))
     above = [(table > c).sum() for c in protocol.edges]
@@ -195,9 +195,9 @@ def test_of_many_users_the_choice_gets_what_sees_one_in_200_of_them():
     assert PoissonCounts(TEA, 4.0, n_users=1000).budgets == (1.0, 3.0)
     assert protocol.budgets[0] == pytest.approx(0.163, abs=1e-3)
     counts = np.repeat([2, 100], [19_900, 100])
-    seen = sum(p for c, p in thresholds(protocol, counts[:, None]) if c >= 50)
+    recorded = sum(p for c, p in thresholds(protocol, counts[:, None]) if c >= 50)
     half = replace(protocol, epsilon_choice=protocol.budgets[0] / 2)
-    assert seen > 0.9
+    assert recorded > 0.9
     assert sum(p for c, p in thresholds(half, counts[:, None]) if c >= 50) < 0.5
 
 
@@ -206,7 +206,7 @@ def test_of_many_users_the_choice_gets_what_sees_one_in_200_of_them():
 
 def test_resolve_fills_what_is_public():
     _, users = tea([1, 2, 0])
-    found, not_private = PoissonCounts.resolve({"epsilon": 1.0}, users, TEA)
-    assert (found["n_users"], found["domain"], not_private) == (3, TEA, [])
-    found, _ = PoissonCounts.resolve({"domain": ["x"], "n_users": 7}, users, TEA)
-    assert (found["n_users"], list(found["domain"])) == (7, ["x"])
+    result, not_private = PoissonCounts.resolve({"epsilon": 1.0}, users, TEA)
+    assert (result["n_users"], result["domain"], not_private) == (3, TEA, [])
+    result, _ = PoissonCounts.resolve({"domain": ["x"], "n_users": 7}, users, TEA)
+    assert (result["n_users"], list(result["domain"])) == (7, ["x"])

@@ -91,13 +91,13 @@ def test_resolve_takes_public_numbers(cls: type[Any]) -> None:
     fixed, notes = cls.resolve({"samples_per_user": 5}, users, None)
     assert (fixed, notes) == ({"samples_per_user": 5, "n_users": 3}, [])
     asked = {"samples_per_user": "harmonic-mean", "n_users": 9}
-    found, notes = cls.resolve(asked, users, None)
-    assert found == {"samples_per_user": pytest.approx(6.0), "n_users": 9}
+    result, notes = cls.resolve(asked, users, None)
+    assert result == {"samples_per_user": pytest.approx(6.0), "n_users": 9}
     assert len(notes) == 1
     for declared in ({"samples_public": True}, asked | {"samples_public": True}):
-        found, notes = cls.resolve(declared, users, None)
-        assert found["samples_per_user"] == pytest.approx(6.0)
-        assert "samples_public" not in found
+        result, notes = cls.resolve(declared, users, None)
+        assert result["samples_per_user"] == pytest.approx(6.0)
+        assert "samples_public" not in result
         assert notes == []
     with pytest.raises(PopulationError, match="samples"):
         cls.resolve({"samples_public": True}, Users.from_records({"eve": [], "ann": []}), None)

@@ -47,11 +47,11 @@ def best_mechanism(n: int, d: float, epsilon: float, delta: float, power: int) -
     sums = np.zeros((n + 1, size + n_z))
     for a in x:
         sums[a, a * k : (a + 1) * k] = 1.0
-    found = linprog(
+    result = linprog(
         np.append(cost.ravel(), np.zeros(n_z)), np.array(rows), limits, sums, np.ones(n + 1)
     )
-    assert found.status == 0
-    return float(found.fun)
+    assert result.status == 0
+    return float(result.fun)
 
 
 @pytest.mark.parametrize("power", [1, 2])

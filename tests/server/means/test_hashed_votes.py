@@ -155,13 +155,13 @@ def keys_of(n: int) -> np.ndarray:
 def slow(
     samples: Samples, radius: float, threshold: float, cap: int, items: int, signed: bool = False
 ) -> list[list[int]]:
-    found = []
+    result = []
     users = pairwise(samples.indptr)
     for key, (a, b) in zip(keys_of(len(samples.indptr)), users, strict=False):
         stop = min(b, a + items) if items else b
         x = samples.values[a:stop]
         if not len(x) or np.isnan(x).any():
-            found.append([])
+            result.append([])
             continue
         total = np.zeros(x.shape[1])
         for row in x:
@@ -171,8 +171,8 @@ def slow(
         order = counter_words(np.array([key]), len(far))[0]
         steps = np.rint(far * (2**32 / radius))
         kept = sorted(sorted(over, key=lambda j: (-steps[j], order[j]))[:cap])
-        found.append([~j if signed and total[j] < 0 else j for j in kept])
-    return found
+        result.append([~j if signed and total[j] < 0 else j for j in kept])
+    return result
 
 
 def rows(
@@ -211,9 +211,9 @@ def test_no_column_is_preferred_among_equals() -> None:
     """
     n = 8000
     many = Samples(np.arange(n + 1), np.tile([0.5, -0.7, 0.5, -0.5, 0.9, -0.5], (n, 1)))
-    found = rows(many, 1.0, 0.3, 3)
-    assert all({1, 4} < set(row) and row == sorted(row) for row in found)
-    votes = np.bincount(np.concatenate(found), minlength=6)
+    result = rows(many, 1.0, 0.3, 3)
+    assert all({1, 4} < set(row) and row == sorted(row) for row in result)
+    votes = np.bincount(np.concatenate(result), minlength=6)
     assert (votes[[1, 4]] == n).all()
     assert (np.square(votes[[0, 2, 3, 5]] - n / 4) / (n / 4)).sum() < 25
     assert rows(many, 1.0, 0.6, 3) == [[1, 4]] * n

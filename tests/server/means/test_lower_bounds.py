@@ -47,9 +47,9 @@ def test_information_of_a_message_on_many_channels(epsilon: float) -> None:
         assert divergence[0] == pytest.approx(kl(plus, minus), rel=1e-9)
         allowed = float(bounds.information(epsilon, distance, divergence)[0])
         for q in channels(T + 1, epsilon, T):
-            found = kl(plus @ q, minus @ q)
-            assert found <= allowed * (1 + 1e-9)
-            most = max(most, found / allowed)
+            result = kl(plus @ q, minus @ q)
+            assert result <= allowed * (1 + 1e-9)
+            most = max(most, result / allowed)
     assert most > 0.6
 
 

@@ -32,8 +32,8 @@ def settings(n: int, d: int, T: int, epsilon: float, **more: Any) -> SparseMean:
 
 
 def losses(protocol: SparseMean, users: Users, truth: np.ndarray, runs: int) -> np.ndarray:
-    found = [fedhist.run(replace(protocol, salt=k), users, seed=k).value for k in range(runs)]
-    return np.array([np.square(x - truth).sum() for x in found])
+    result = [fedhist.run(replace(protocol, salt=k), users, seed=k).value for k in range(runs)]
+    return np.array([np.square(x - truth).sum() for x in result])
 
 
 def test_when_vectors_are_reported() -> None:
@@ -65,9 +65,9 @@ def test_estimates_stay_in_the_box() -> None:
     """Of hardly enough users: without it they went out to 2.3 radii, for a fifth of the error."""
     _, users = population(570, 40, 30, 0.9)
     for k in range(6):
-        found = fedhist.run(settings(570, 40, 30, 1.0, salt=k), users, seed=k)
-        assert found.status == "ok"
-        assert np.abs(found.value).max() <= 1.0
+        result = fedhist.run(settings(570, 40, 30, 1.0, salt=k), users, seed=k)
+        assert result.status == "ok"
+        assert np.abs(result.value).max() <= 1.0
 
 
 def test_which_columns_are_refined() -> None:
@@ -100,15 +100,15 @@ def test_what_signals_that_are_lost_may_cost_is_stated(method: str) -> None:
     protocol, n = settings(20_000, 40, 30, 2.0, method=method), 20_000
     assert 0.05 < protocol.missable < 0.5
     truth, users = population(n, 40, 30, 0.45 * protocol.missable)
-    found = [fedhist.run(replace(protocol, salt=k), users, seed=k) for k in range(12)]
-    values = np.array([e.value for e in found])
+    result = [fedhist.run(replace(protocol, salt=k), users, seed=k) for k in range(12)]
+    values = np.array([e.value for e in result])
     gone = 4 - np.count_nonzero(values, axis=1)
     assert (values[:, PLACES] == 0).sum() >= 10
-    stated = np.array([np.square(np.asarray(e.stderr)).sum() for e in found])
-    unseen = np.array([e.public["unseen"] for e in found])
+    stated = np.array([np.square(np.asarray(e.stderr)).sum() for e in result])
+    unseen = np.array([e.public["unseen"] for e in result])
     assert (unseen >= protocol.missable * np.sqrt(gone) * (1 - 1e-12)).all()
     off = np.square(values - truth).sum(axis=1)
     assert 1.3 * stated.mean() < off.mean() < 1.3 * stated.mean() + np.square(unseen).mean()
     _, users = population(n, 40, 30, 1.1 * protocol.missable)
-    found = [fedhist.run(replace(protocol, salt=k), users, seed=k) for k in range(12)]
-    assert (np.array([e.value for e in found])[:, PLACES] == 0).sum() <= 6
+    result = [fedhist.run(replace(protocol, salt=k), users, seed=k) for k in range(12)]
+    assert (np.array([e.value for e in result])[:, PLACES] == 0).sum() <= 6

@@ -32,10 +32,10 @@ def both(name: str) -> tuple[Protocol, Protocol]:
 
 
 def test_every_printed_class_is_that_of_a_protocol() -> None:
-    found = {n for n in own_protocols() if printed_class(n) is not None}
-    assert found == set(PRINTED)
-    assert len(found) == 10
-    rooms = {printed_class(n).__module__.rpartition(".")[2] for n in found}  # type: ignore[union-attr]
+    result = {n for n in own_protocols() if printed_class(n) is not None}
+    assert result == set(PRINTED)
+    assert len(result) == 10
+    rooms = {printed_class(n).__module__.rpartition(".")[2] for n in result}  # type: ignore[union-attr]
     assert rooms == set(server.printed.__all__)
 
 

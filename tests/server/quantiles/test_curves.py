@@ -96,8 +96,8 @@ def test_a_curve_moves_under_each_adjacency_as_its_noise_is_sized(
     """The ledger converts by ratios of moves; they are those of the sensitivities."""
     server: Any = Recorder()
     NoisyCurve(1.0, delta, np.array([0.5]), 16, adjacency).released(np.full(16, STEPS), server)
-    ((_, _, how),) = server.calls
-    moves = how["moves"]
+    ((_, _, way),) = server.calls
+    moves = way["moves"]
     if delta:
         one = math.sqrt(squared_change(16, Adjacency.ZERO_OUT_USER))
         two = math.sqrt(squared_change(16, Adjacency.REPLACE_USER))

@@ -223,8 +223,8 @@ def test_too_few_users_are_not_asked() -> None:
 def test_the_number_of_users_is_noted_where_it_is_private() -> None:
     users = one_each([0.1], [0.2])
     for adjacency, notes in ((ADD_REMOVE, 1), (ZERO_OUT, 0)):
-        found, seen = Quantiles.resolve({"adjacency": adjacency}, users, None)
-        assert (found["n_users"], len(seen)) == (2, notes)
+        result, recorded = Quantiles.resolve({"adjacency": adjacency}, users, None)
+        assert (result["n_users"], len(recorded)) == (2, notes)
     assert Quantiles.resolve({"n_users": 7, "adjacency": ADD_REMOVE}, users, None)[1] == []
 
 
@@ -234,9 +234,9 @@ def test_the_rounding_of_a_rank_score_is_far_below_its_sensitivity() -> None:
     made = protocol(ADD_REMOVE, levels=(0.1, 0.3, 0.7))
     levels: Any = made.mechanism
     shares = np.diff(np.sort(rng.integers(0, n * STEPS, 40)), prepend=0, append=n * STEPS)
-    found = levels.scores(shares) / levels.sensitivities[:, None]
+    result = levels.scores(shares) / levels.sensitivities[:, None]
     upto = [Fraction(int(x), STEPS) for x in np.cumsum(shares)]
-    for q, row in zip(made.levels, found.tolist(), strict=True):
+    for q, row in zip(made.levels, result.tolist(), strict=True):
         rank, unit = Fraction(q) * n, max(Fraction(q), 1 - Fraction(q))
         for below, above, score in zip([Fraction(0), *upto], upto, row, strict=False):
             exact = -max(below - rank, rank - above) / unit

@@ -33,9 +33,9 @@ def test_answers_about_one_bin_are_averaged_by_their_weights(seed: int) -> None:
     rng = np.random.default_rng(seed)
     at, f, w = rng.integers(0, 7, 12), rng.normal(size=12), rng.uniform(0, 5, 12)
     w[3] = 0.0
-    found = RankPool(8).more(at[:5], f[:5], w[:5]).more(at[5:], f[5:], w[5:])
-    assert (np.diff(found.at) > 0).all()
-    for t, share, weight in zip(found.at, found.shares, found.weights, strict=True):
+    result = RankPool(8).more(at[:5], f[:5], w[:5]).more(at[5:], f[5:], w[5:])
+    assert (np.diff(result.at) > 0).all()
+    for t, share, weight in zip(result.at, result.shares, result.weights, strict=True):
         mine = at == t
         assert share == pytest.approx(np.average(f[mine], weights=w[mine]))
         assert weight == pytest.approx(w[mine].sum())
@@ -85,8 +85,8 @@ def test_variances_are_those_of_the_response(epsilon: float) -> None:
         pi = law[: j + 1].sum()
         slope = (e - 1) / (e + m)
         assert (pi - (j + 1) / (e + m)) / slope == pytest.approx(q)
-        found = answer_variances(epsilon, levels)[0, j]
-        assert found == pytest.approx(pi * (1 - pi) / slope**2)
+        result = answer_variances(epsilon, levels)[0, j]
+        assert result == pytest.approx(pi * (1 - pi) / slope**2)
     alone = level_variances(epsilon, levels[0], 3)
     assert alone[1] == pytest.approx(3 / (4 * math.tanh(epsilon / 2) ** 2))
 

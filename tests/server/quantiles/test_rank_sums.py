@@ -59,8 +59,8 @@ def test_blocks_say_what_all_users_say(of: str, seed: int) -> None:
         assert facts.truth.tolist() == truth.tolist()
         assert facts.diagnostics == {"unusable records": 400 - n}
         for k, mid in enumerate(mids):
-            found = protocol.rank_errors(np.full(len(LEVELS), mid), facts)
-            assert found == pytest.approx([row[k] for row in errors], rel=1e-12, abs=1e-14)
+            result = protocol.rank_errors(np.full(len(LEVELS), mid), facts)
+            assert result == pytest.approx([row[k] for row in errors], rel=1e-12, abs=1e-14)
         edges = np.linspace(-0.5, 1.0, 17)
         ends = [upto[x < e].max(initial=0.0) for e in edges[1:-1]]
         most = np.diff([0.0, *ends, 1.0]).max()
@@ -79,15 +79,15 @@ def test_the_loss_of_any_value() -> None:
         worst = max(
             max(a - q, q - b, 0.0) for q, a, b in zip((0.25, 0.5), first, last, strict=True)
         )
-        found = Estimate.ok(value)
-        assert protocol.loss_of(found, users, known=known) == pytest.approx(worst, rel=1e-12)
-        assert protocol.loss_of(found, users) == pytest.approx(worst, rel=1e-12)
+        result = Estimate.ok(value)
+        assert protocol.loss_of(result, users, known=known) == pytest.approx(worst, rel=1e-12)
+        assert protocol.loss_of(result, users) == pytest.approx(worst, rel=1e-12)
 
 
 def test_one_number_is_every_quantile() -> None:
     cuts, x = bin_cuts(0.0, 1.0, 4), np.full(9, 0.3)
     cells = cell_weights(x, np.ones(9), cuts)
-    found = order_statistics(
+    result = order_statistics(
         np.array([0.01, 0.99]), cuts, cells, lambda some: interval_weights(x, np.ones(9), some)
     )
-    assert found.tolist() == [0.3, 0.3]
+    assert result.tolist() == [0.3, 0.3]

@@ -185,8 +185,8 @@ def test_what_has_no_integer_sums_is_refused() -> None:
 def test_a_query_around_a_query_travels_and_only_once() -> None:
     query = asked(GAUSS)
     text, arrays = encode_fields(query)
-    found = decode_query("aggregated", text, arrays)
-    assert query_digest(found, 0) == query_digest(query, 0)
+    result = decode_query("aggregated", text, arrays)
+    assert query_digest(result, 0) == query_digest(query, 0)
     with pytest.raises(WireError, match="around another"):
         decode_query("aggregated", text.replace("clipped-counts", "aggregated"), arrays)
     with pytest.raises(WireError):  # more noise than is stated must not be less
@@ -295,11 +295,11 @@ class Steps(BoundedHistogram):
         release = server.gaussian_series(
             self.steps, epsilon=self.epsilon, delta=self.delta, discrete=True
         )
-        found = []
+        result = []
         for _ in range(self.asked):
             summary = yield self.query
-            found.append(release(summary.sums["counts"], S))
-        return Estimate.ok(np.array(found))
+            result.append(release(summary.sums["counts"], S))
+        return Estimate.ok(np.array(result))
 
 
 def test_a_series_is_paid_for_once() -> None:

@@ -63,22 +63,22 @@ def test_every_row_has_the_law_of_one_mechanism(noise: NoiseSource) -> None:
     """Chi-square of two rows' frequencies against softmax: false alarm 2e-6 over both grades."""
     n, epsilon, sensitivity = (40_000, 1.5, 2.0) if noise.grade == "simulated" else (1200, 1.5, 2.0)
     rows = np.tile(SCORES[[0, 2]], (n, 1))
-    found = curator(noise=noise).exponential_rows(
+    result = curator(noise=noise).exponential_rows(
         rows, sensitivity=sensitivity, epsilon_each=epsilon, changed=1
     )
-    assert found.dtype == np.int64
+    assert result.dtype == np.int64
     for i in (0, 1):
         law = softmax(SCORES[[0, 2]][i] * epsilon / (2 * sensitivity))
-        assert chisquare(np.bincount(found[i::2], minlength=3), n * law).pvalue > 5e-7
+        assert chisquare(np.bincount(result[i::2], minlength=3), n * law).pvalue > 5e-7
     # rows are independent: pairs have the product law (correlation within 5.3 deviations)
-    assert abs(np.corrcoef(found[0::2], found[1::2])[0, 1]) < 5.3 / math.sqrt(n)
+    assert abs(np.corrcoef(result[0::2], result[1::2])[0, 1]) < 5.3 / math.sqrt(n)
 
 
 def test_blocks_do_not_matter_to_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SCORES_AT_ONCE", 7)
     rows = np.tile([[0.0, 900.0], [900.0, 0.0], [0.0, 900.0]], (5, 1))
-    found = curator().exponential_rows(rows, sensitivity=1.0, epsilon_each=1.0, changed=3)
-    assert found.tolist() == [1, 0, 1] * 5
+    result = curator().exponential_rows(rows, sensitivity=1.0, epsilon_each=1.0, changed=3)
+    assert result.tolist() == [1, 0, 1] * 5
 
 
 def test_a_restart_returns_what_was_released() -> None:
@@ -127,11 +127,11 @@ def test_noise_needs_a_possible_index_in_every_row(bad: np.ndarray) -> None:  # 
 def test_zcdp_gaussians_on_integers(noise: NoiseSource) -> None:
     """The std of 4,000 draws is within 6 of its deviations, 1.1 % (false alarm below 1e-8)."""
     server = curator(noise=noise)
-    found = server.gaussian_zcdp(
+    result = server.gaussian_zcdp(
         np.zeros(4000, np.int64), l2_sensitivity=3.0, rho=0.02, discrete=True
     )
-    assert found.dtype == np.int64
-    assert found.std() == pytest.approx(3.0 / math.sqrt(0.04), rel=0.068)
+    assert result.dtype == np.int64
+    assert result.std() == pytest.approx(3.0 / math.sqrt(0.04), rel=0.068)
     assert server.ledger.entries[0].release.rho == 0.02
     with pytest.raises(ValueError, match="takes integers"):
         server.gaussian_zcdp(np.zeros(2), l2_sensitivity=1.0, rho=0.1, discrete=True)

@@ -218,8 +218,8 @@ def keyed(keys: list[str], **columns: Any) -> Any:
 
 def test_keys_of_an_unbounded_domain_leave_in_byte_order() -> None:
     """The order that a script found them in may tell exact counts: nobody accounts for it."""
-    found = keyed(["pear", "fig", "äpple"], value=[3.0, 2.0, 1.0], stderr=np.array([0.3, 0.2, 0.1]))
-    run = session(found, UnboundedHistogram)
+    kept = keyed(["pear", "fig", "äpple"], value=[3.0, 2.0, 1.0], stderr=np.array([0.3, 0.2, 0.1]))
+    run = session(kept, UnboundedHistogram)
     assert run.estimate is not None
     assert list(run.estimate.keys or ()) == ["fig", "pear", "äpple"]
     np.testing.assert_array_equal(run.estimate.value, [2.0, 3.0, 1.0])
@@ -264,9 +264,9 @@ def test_an_impossible_estimate_is_not_silent(value: float, stderr: float, warns
         yield from ()
         return Estimate.ok([0.0, value], stderr=np.array([0.1, stderr]))
 
-    found = session(script, NaiveMean).estimate
-    assert found is not None
-    assert len([w for w in found.warnings if f"{value:g}" in w]) == warns
+    result = session(script, NaiveMean).estimate
+    assert result is not None
+    assert len([w for w in result.warnings if f"{value:g}" in w]) == warns
 
 
 def test_scripts_keep_to_what_they_promise() -> None:

@@ -20,12 +20,12 @@ from server.session.weighted_keys import WeightedKeys
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.4, 1e-6), (3.0, 1e-2)])
 def test_own_keys_appear_with_half_of_delta_at_most(limit, replaced, epsilon, delta):
     """Exactly, for every number of own keys of every longer row; and no threshold is lower."""
-    how = WeightedKeys(limit, epsilon, delta, replaced, discrete=False)
+    way = WeightedKeys(limit, epsilon, delta, replaced, discrete=False)
     part = delta / (4 if replaced else 2)
-    assert how.new_delta == part
+    assert way.new_delta == part
     worst = 0.0
     for t in range(1, limit + 1):
-        one = norm.sf((how.threshold - weight_of(t)) / how.std)
+        one = norm.sf((way.threshold - weight_of(t)) / way.std)
         for own in {1, t // 2, t} - {0}:
             appears = -math.expm1(own * math.log1p(-one))
             worst = max(worst, appears)
@@ -42,9 +42,9 @@ def test_integer_noise_keeps_the_promise():
         for rare in (1e-2, 1e-7):
             least = math.ceil(-std * norm.ppf(rare) + 1)  # one step more than for a Gaussian
             assert p[k >= least].sum() <= rare
-    how, real = (WeightedKeys(50, 1.0, 1e-6, discrete=d) for d in (True, False))
-    assert how.threshold / how.std < real.threshold / real.std * 1.01
-    assert how.std > real.std
+    way, real = (WeightedKeys(50, 1.0, 1e-6, discrete=d) for d in (True, False))
+    assert way.threshold / way.std < real.threshold / real.std * 1.01
+    assert way.std > real.std
 
 
 def test_a_row_has_norm_one_at_most_and_nearly():
@@ -68,23 +68,23 @@ def test_noise_is_that_of_its_sensitivity():
 @pytest.mark.parametrize("discrete", [True, False])
 def test_draws_follow_the_chances(discrete):
     """2000 draws of four keys within 5 standard deviations: false alarm 1e-5."""
-    how = WeightedKeys(10, 1.0, 1e-2, discrete=discrete)
-    weights = (np.array([0.0, 0.5, 1.0, 1.5]) * how.threshold).astype(np.int64)
+    way = WeightedKeys(10, 1.0, 1e-2, discrete=discrete)
+    weights = (np.array([0.0, 0.5, 1.0, 1.5]) * way.threshold).astype(np.int64)
     part = Keyed(Keys.range(4), weights)
-    found = np.zeros(4)
+    result = np.zeros(4)
     for seed in range(2000):
-        shown = unpack_keyed(how.draw(part, SimulatedNoise(seed, 0)))
+        shown = unpack_keyed(way.draw(part, SimulatedNoise(seed, 0)))
         for key in shown.keys:
-            found[int(key)] += 1
-    chance = norm.cdf((weights - how.threshold) / how.std)
-    assert found[0] == 0  # nobody sends it
+            result[int(key)] += 1
+    chance = norm.cdf((weights - way.threshold) / way.std)
+    assert result[0] == 0  # nobody sends it
     assert chance[2] == pytest.approx(0.5)
     room = 5 * np.sqrt(chance * (1 - chance) * 2000) + 1
-    assert (np.abs(found - 2000 * chance)[1:] <= room[1:]).all()
+    assert (np.abs(result - 2000 * chance)[1:] <= room[1:]).all()
 
 
 def test_without_noise_every_key_appears():
-    how = WeightedKeys(10, math.inf, 1e-6)
+    way = WeightedKeys(10, math.inf, 1e-6)
     part = Keyed(Keys.range(3), np.array([0, 1, 5]))
-    shown = unpack_keyed(how.draw(part, SimulatedNoise(1, 0)))
+    shown = unpack_keyed(way.draw(part, SimulatedNoise(1, 0)))
     assert list(shown.keys) == ["1", "2"]

@@ -48,12 +48,12 @@ def items() -> fh.Users:
 
 def biases(protocol: fh.Protocol, users: fh.Users) -> tuple[np.ndarray, np.ndarray]:
     """Mean error of RUNS runs, and its standard error."""
-    truth, found = protocol.truth(users), []
+    truth, result = protocol.truth(users), []
     for seed in range(RUNS):
         estimate = execute(protocol, users, Options(seed=seed, clients="aggregate")).estimate
         assert estimate.value is not None
-        found.append(estimate.value - truth)
-    return np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / math.sqrt(RUNS)
+        result.append(estimate.value - truth)
+    return np.mean(result, axis=0), np.std(result, axis=0, ddof=1) / math.sqrt(RUNS)
 
 
 def reals(d: int) -> fh.Users:

@@ -46,8 +46,8 @@ def people(sizes: list[int], n: int = 1000, dimension: int = 1) -> Users:
 
 
 def test_sizes_are_those_held_or_planned() -> None:
-    found = sizes_of(Held.of(people([1, 3, 0])), 0.0)
-    assert (found.items.tolist(), found.users.tolist()) == ([1.0, 3.0], [334.0, 333.0])
+    result = sizes_of(Held.of(people([1, 3, 0])), 0.0)
+    assert (result.items.tolist(), result.users.tolist()) == ([1.0, 3.0], [334.0, 333.0])
     stand_in = sizes_of(Held.of(people([1])), 63.2)  # one sample stands for the mean of 63.2
     assert (stand_in.items.tolist(), stand_in.users.tolist()) == ([64.0], [1000.0])
 
@@ -128,7 +128,7 @@ def test_a_few_users_stand_for_the_planned_number(name: str) -> None:
     every = users.take(np.tile(np.arange(len(users)), 2))
     every = replace(every, ids=np.arange(len(every), dtype=np.uint64))
     protocol = replace(cls.example(), n_users=len(every), epsilon=0.5)
-    found = protocol.lower_bounds(users)[0].value
+    result = protocol.lower_bounds(users)[0].value
     # users without an item are not counted where sizes are
-    assert found == pytest.approx(protocol.lower_bounds(every)[0].value, rel=0.1)
-    assert found < replace(protocol, n_users=len(users)).lower_bounds(users)[0].value
+    assert result == pytest.approx(protocol.lower_bounds(every)[0].value, rel=0.1)
+    assert result < replace(protocol, n_users=len(users)).lower_bounds(users)[0].value

@@ -55,8 +55,8 @@ def test_nobody_and_nothing() -> None:
 def test_numbers_of_samples_are_counted_exactly_up_to_4096() -> None:
     held = samples_held(PEOPLE)
     items, users = np.unique(held[held > 0], return_counts=True)
-    found = sizes_of(Held.of(PEOPLE), 0.0)
-    assert (found.items.tolist(), found.users.tolist()) == (items.tolist(), users.tolist())
+    result = sizes_of(Held.of(PEOPLE), 0.0)
+    assert (result.items.tolist(), result.users.tolist()) == (items.tolist(), users.tolist())
     rng = np.random.default_rng(3)
     many = Users.from_counts(
         np.arange(200), np.arange(200), np.zeros(200), rng.integers(4000, 10**6, 200), DOMAIN
@@ -70,6 +70,6 @@ def test_numbers_of_samples_are_counted_exactly_up_to_4096() -> None:
 
 def test_counts_of_blocks_add_up() -> None:
     blocks = [Summary(len(b), Held.sums(b)) for b in PEOPLE.blocks(41)]
-    found, whole = Held.read(Summary.merge(blocks)), Held.of(PEOPLE)
-    assert (found.n_users, found.users.tolist()) == (N, whole.users.tolist())
-    assert found.samples == pytest.approx(whole.samples, rel=1e-12)
+    result, whole = Held.read(Summary.merge(blocks)), Held.of(PEOPLE)
+    assert (result.n_users, result.users.tolist()) == (N, whole.users.tolist())
+    assert result.samples == pytest.approx(whole.samples, rel=1e-12)
