@@ -89,14 +89,7 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     epsilon-LDP for a user's whole record, sequentially interactive, exact as drawn. Cohorts are
     disjoint intervals of one hash of the public ids, and a query names its cohort, so that a user
     answers one query. What a query asks, prefixes and candidates, is a function of public numbers
-    and of the answers of earlier cohorts. Let two populations differ in the record of user u, who
-    is of cohort j. The transcript's probability is a product over cohorts of P(answers | query),
-    and each query is fixed by the answers before it. Factors of other cohorts are the same for both
-    populations, given the transcript; in factor j the reports of all users are independent, given
-    the query, and only that of u has another law. So the ratio of two transcripts' probabilities is
-    that of one report of u under one query, which is at most e^epsilon for every query that can be
-    asked: the oracle's and the bit's laws do not depend on what is asked about. The estimate is a
-    function of the transcript and of public numbers.
+    and of the answers of earlier cohorts. :meth:`rounds` has the proof.
 
     Error
     -----
@@ -225,7 +218,14 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     # -- the script
 
     def rounds(self, server: Curator) -> Script:
-        """Search, count, name."""
+        """Search, count, name.
+
+        Privacy: let two populations differ in user u, of cohort j. The transcript's probability is
+        a product over cohorts of P(answers | query), each query being fixed by the answers before
+        it. Only factor j differs, where reports are independent given the query, and in it only
+        that of u: by e^epsilon at most, whatever is asked, since the oracle's and the bit's laws do
+        not depend on it. The estimate is a function of the transcript and of public numbers.
+        """
         plan, intervals = self.plan, self.intervals
         if plan.reliable > 0.5:
             return Estimate.refused(

@@ -63,10 +63,7 @@ class LocalQuantiles(QuantileTarget):
     epsilon-LDP for a user's whole record, sequentially interactive, exact as drawn. The cohorts are
     disjoint intervals of one hash of the public ids, and a query names its cohort, so that a user
     answers one query. What that query asks is a function of public numbers and of the answers of
-    earlier cohorts, in which the user is not. Neighbours differ in one user's record: the answers
-    before its own have the same law under both; its own has probabilities within e^epsilon, given
-    these, whatever bins it is asked about; later answers depend on it through the transcript only.
-    So every transcript has probabilities within e^epsilon, and the estimate is a function of it.
+    earlier cohorts, in which the user is not. :meth:`rounds` has the proof.
 
     Error
     -----
@@ -152,7 +149,15 @@ class LocalQuantiles(QuantileTarget):
         )
 
     def rounds(self, server: Curator) -> Script:
-        """Ask cohort after cohort, invert the curve that fits all answers."""
+        """Ask cohort after cohort, invert the curve that fits all answers.
+
+        Privacy
+        -------
+        Neighbours differ in one user's record: the answers before its own have the same law under
+        both; its own has probabilities within e^epsilon, given these, whatever bins it is asked
+        about; later answers depend on it through the transcript only. So every transcript has
+        probabilities within e^epsilon, and the estimate is a function of it.
+        """
         if self.n_users < self.least_users:
             return self.too_few(self.least_users)
         q, K, R = self.positions, self.n_bins, self.max_rounds
