@@ -6,7 +6,7 @@ from collections.abc import Callable
 from inspect import signature
 from itertools import islice
 from logging import INFO, WARNING
-from typing import Any, cast
+from typing import Any
 
 from flwr.app import ArrayRecord, Context
 from flwr.common import log
@@ -57,13 +57,13 @@ def server_app(
 
     def set_up(context: Context) -> ServerSetup:
         made = protocol if isinstance(protocol, Protocol) else protocol(context)
-        count = nodes if nodes is not None else context.run_config.get("nodes")
+        count: Any = context.run_config.get("nodes") if nodes is None else nodes
         if nodes is None and type(count) is not int:
             raise ValueError(
                 "how many nodes are there? Say server_app(..., nodes=10), or nodes = 10 in the "
                 f"run configuration; got {count!r}"
             )
-        strategy = Strategy(made, cast(int, count), **options)
+        strategy = Strategy(made, count, **options)
 
         def tell() -> None:
             try:

@@ -10,13 +10,13 @@ from logging import INFO
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
+from fedhist.base.arrays import plain
 from fedhist.base.checks import check_count, check_integer
 from fedhist.base.errors import FedhistError, MissingReplies, WireError
 from fedhist.flower.wire import MESSAGE_TYPE, READY, encode_question
@@ -318,12 +318,11 @@ class Strategy(SessionStrategy):
 
 def plain_integers(nodes: int, seed: int | None) -> tuple[int, int | None]:
     """Return a number of nodes and a seed as Python has them; ValueError for what is none."""
-    count = nodes.item() if isinstance(nodes, np.generic) else nodes
-    key = seed.item() if isinstance(seed, np.generic) else seed
-    check_integer("nodes", count)
-    if key is not None:
-        check_integer("seed", key, least=0)
-    return count, key
+    nodes, seed = plain(nodes), plain(seed)
+    check_integer("nodes", nodes)
+    if seed is not None:
+        check_integer("seed", seed, least=0)
+    return nodes, seed
 
 
 def wait_for_nodes(grid: Grid, n_nodes: int, timeout: float, least: int | None = None) -> list[int]:

@@ -63,8 +63,8 @@ def _up(numerator: int, denominator: int) -> tuple[float]:
 def distances(law: FiniteChannel) -> tuple[float, ...]:
     """List the total variations of all pairs of inputs of a law, rounded up."""
     rows = law.weights(np.arange(len(law.labels))).tolist()
-    pairs = {
+    sums = {
         sum(abs(a - b) for a, b in zip(one, other, strict=True))
         for one, other in combinations(rows, 2)
     }
-    return tuple(_up(apart, 2 * law.total)[0] for apart in sorted(pairs) if apart)
+    return tuple(_up(apart, 2 * law.total)[0] for apart in sorted(sums) if apart)

@@ -56,8 +56,8 @@ def one_of(*words: str) -> Must:
 @cache
 def hints(cls: type) -> dict[str, Any]:
     """Return what the fields of a dataclass are annotated with, by name."""
-    hints = get_type_hints(cls, include_extras=True)
-    return {f.name: hints[f.name] for f in fields(cls) if f.init}
+    types = get_type_hints(cls, include_extras=True)
+    return {f.name: types[f.name] for f in fields(cls) if f.init}
 
 
 def expected(hint: Any) -> str:

@@ -23,13 +23,7 @@ from fedhist.base.hashing import digest64, hash_bytes_kernel
 from fedhist.users.columns import Items, Samples
 from fedhist.users.keys import USER_ID_KEY, Keys, user_ids_of_bytes
 from fedhist.users.names import named, names_of_objects, numbers_of_objects, with_unit
-from fedhist.users.rows import (
-    TOTAL_LIMIT,
-    checked_events,
-    checked_samples,
-    collected,
-    judged,
-)
+from fedhist.users.rows import TOTAL_LIMIT, checked_events, checked_samples, collected, judged
 from fedhist.users.strict import without_infinities
 
 

@@ -254,9 +254,9 @@ def _scores(parts: Sequence[Entry | Bit], classes: Sequence[Answer]) -> list[Sco
         gap = clipped[0].mean(axis=0) - clipped[1].mean(axis=0)
         variance = sum(c.var(axis=0) for c in clipped) / 2
         plain = np.where(variance > 0, gap / variance, 0.0)
-    events = []
+    scores = []
     if np.isfinite(plain).all() and plain.any():
-        events.append(Score(tuple(parts), plain, limits, "variances"))
+        scores.append(Score(tuple(parts), plain, limits, "variances"))
     scale = np.sqrt(variance)
     usable = (scale > 0) & np.isfinite(scale)
     if 1 < usable.sum() <= 256 and np.isfinite(gap[usable]).all():
@@ -266,7 +266,7 @@ def _scores(parts: Sequence[Entry | Bit], classes: Sequence[Answer]) -> list[Sco
         full = np.zeros(len(parts))
         solved = np.linalg.solve(covariance + ridge, gap[usable] / scale[usable])
         full[usable] = solved / scale[usable]
-        events.append(Score(tuple(parts), full, limits, "covariances"))
+        scores.append(Score(tuple(parts), full, limits, "covariances"))
     centres = np.stack([np.median(v, axis=0) for v in values])
     width = np.mean([np.abs(v - c).mean(axis=0) for v, c in zip(clipped, centres, strict=True)], 0)
     apart = (centres[0] != centres[1]) & (width > 0) & np.isfinite(centres).all(axis=0)
@@ -274,8 +274,8 @@ def _scores(parts: Sequence[Entry | Bit], classes: Sequence[Answer]) -> list[Sco
         signs = np.where(apart, np.sign(centres[0] - centres[1]), 0.0)
         ratio = signs / np.where(apart, width, 1.0)
         ends = np.clip(np.sort(centres, axis=0).T, -1e150, 1e150)
-        events.append(Score(tuple(parts), ratio, ends, "Laplace"))
-    return events
+        scores.append(Score(tuple(parts), ratio, ends, "Laplace"))
+    return scores
 
 
 def _bin_score(score: Score, classes: Sequence[Answer]) -> Binned:

@@ -251,10 +251,17 @@ def spread_ratio(x: Floats, stated: Floats) -> tuple[float, float, float]:
     """
     from scipy.stats import chi2
 
-    moved = (x - x.mean(axis=0)) / stated
-    total, others = float(np.square(moved).sum()), len(x) - 1
-    ratio = total / others / x.shape[1]
-    # trace^2 / norm^2 of the covariance; products of runs have the norm of those of entries
-    degrees = others * total**2 / max(float(np.square(moved @ moved.T).sum()), 1e-300)
+    moved, others = (x - x.mean(axis=0)) / stated, len(x) - 1
+    ratio = float(np.square(moved).sum()) / others / x.shape[1]
+    degrees = others * moving_entries(moved)
     low, high = chi2.ppf([FALSE_ALARM, 1 - FALSE_ALARM], degrees) / degrees
     return ratio, float(low), float(high)
+
+
+def moving_entries(moved: Floats) -> float:
+    """Count the entries that move by themselves, of deviations (runs, entries).
+
+    That is trace^2 / norm^2 of the covariance; products of runs have the norm of those of entries.
+    """
+    total = float(np.square(moved).sum())
+    return total**2 / max(float(np.square(moved @ moved.T).sum()), 1e-300)

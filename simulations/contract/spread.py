@@ -23,6 +23,7 @@ from simulations.contract.estimates import (
     FALSE_ALARM,
     POSTPROCESSED,
     check_mean,
+    moving_entries,
     spread_ratio,
 )
 from simulations.contract.law import ANY_NODES, Whom, demand, law, passes_over
@@ -169,8 +170,7 @@ def _check_same_law(drawn: Floats, folded: Floats, what: str) -> None:
     both /= np.sqrt(variance[random])
     spreads = [float(np.square(x).sum()) for x in np.split(both, 2)]
     ratio = spreads[0] / max(spreads[1], 1e-300)
-    # of the mean covariance, trace^2 / norm^2; products of runs have the norm of those of entries
-    degrees = (runs - 1) * sum(spreads) ** 2 / float(np.square(both @ both.T).sum())
+    degrees = (runs - 1) * moving_entries(both)
     widest = f.isf(FALSE_ALARM / 2, degrees, degrees)
     demand(
         1 / widest <= ratio <= widest,

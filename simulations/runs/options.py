@@ -61,10 +61,11 @@ class Outcome:
 
     @property
     def from_journal(self) -> str:
-        """What of the run was not asked here, in words."""
+        """What of the run was not asked here, in words; empty if all was."""
+        if not self.replayed:
+            return ""
         rounds = "1 round" if self.replayed == 1 else f"{self.replayed} rounds"
-        said = f"{rounds} from the journal: of the users who were asked then, not of these"
-        return said if self.replayed else ""
+        return f"{rounds} from the journal: of the users who were asked then, not of these"
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,8 @@ def run_to_the_end(folder: Path) -> list[int]:
     session, _ = start(grid_of(folder), PROTOCOL, folder / "journal")
     (line,) = session.journal.lines("masked", 0)
     present: list[int] = line["nodes"]
-    kept = grid_of(folder).total_of_kept(present)
-    np.testing.assert_array_equal(total_of(session), kept)
+    expected = grid_of(folder).total_of_kept(present)
+    np.testing.assert_array_equal(total_of(session), expected)
     for i in range(N):
         store = grid_of(folder).store(i)
         assert [a.epsilon for a in store.answered()] == [1.0]

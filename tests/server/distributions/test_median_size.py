@@ -178,10 +178,10 @@ def test_lemma_10_holds(rule: str) -> None:
     t = task(1024, 4000, 2.0, beta=1e-6)
     for seed in range(20):
         result, _ = search(rule, t, sizes, seed)
-        kept = (sizes >= result.size).sum()
+        large = (sizes >= result.size).sum()
         assert result.size >= np.median(sizes) / 2
-        assert kept >= 1000
-        assert abs(result.users - kept) <= (t.count_slack if rule == "em" else dyadic_slack(t))
+        assert large >= 1000
+        assert abs(result.users - large) <= (t.count_slack if rule == "em" else dyadic_slack(t))
 
 
 # -- failures --------------------------------------------------------------------------------------

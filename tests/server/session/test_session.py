@@ -218,8 +218,8 @@ def keyed(keys: list[str], **columns: Any) -> Any:
 
 def test_keys_of_an_unbounded_domain_leave_in_byte_order() -> None:
     """The order that a script found them in may tell exact counts: nobody accounts for it."""
-    kept = keyed(["pear", "fig", "äpple"], value=[3.0, 2.0, 1.0], stderr=np.array([0.3, 0.2, 0.1]))
-    run = session(kept, UnboundedHistogram)
+    made = keyed(["pear", "fig", "äpple"], value=[3.0, 2.0, 1.0], stderr=np.array([0.3, 0.2, 0.1]))
+    run = session(made, UnboundedHistogram)
     assert run.estimate is not None
     assert list(run.estimate.keys or ()) == ["fig", "pear", "äpple"]
     np.testing.assert_array_equal(run.estimate.value, [2.0, 3.0, 1.0])
