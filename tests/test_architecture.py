@@ -40,7 +40,7 @@ def tree_of(file: Path) -> ast.Module:
     return ast.parse(file.read_text())
 
 
-def found(*kinds: type[ast.AST]) -> Iterator[tuple[str, Any]]:
+def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[str, Any]]:
     """Every node of some kinds, in every file, and where it stands."""
     for file in FILES:
         for node in ast.walk(tree_of(file)):
@@ -55,13 +55,13 @@ def dotted(node: ast.expr) -> str:
 
 
 def test_no_global_randomness() -> None:
-    for where, node in found(ast.Attribute):
+    for where, node in nodes(ast.Attribute):
         name = dotted(node)
         if name.startswith(("np.random.", "numpy.random.")):
             assert name.split(".")[2] in GENERATORS, where
-    for where, node in found(ast.Import):
+    for where, node in nodes(ast.Import):
         assert "random" not in {a.name for a in node.names}, where
-    for where, node in found(ast.ImportFrom):
+    for where, node in nodes(ast.ImportFrom):
         assert node.module != "random", where
         if node.module == "numpy.random":
             assert {a.name for a in node.names} <= GENERATORS, where
@@ -69,7 +69,7 @@ def test_no_global_randomness() -> None:
 
 def test_no_unseeded_generator_by_accident() -> None:
     """default_rng() without an argument takes system entropy: a run could not be repeated."""
-    for where, node in found(ast.Call):
+    for where, node in nodes(ast.Call):
         if dotted(node.func).endswith("default_rng"):
             assert node.args or node.keywords, where
 
@@ -77,6 +77,16 @@ def test_no_unseeded_generator_by_accident() -> None:
 def test_files_are_short() -> None:
     lengths = {f: len(f.read_text().splitlines()) for f in FILES}
     assert {f: n for f, n in lengths.items() if n > MOST_LINES} == {}
+
+
+def test_a_constant_of_one_name_has_one_value() -> None:
+    constants = runpy.run_path(str(ROOT / "docs" / "weight.py"))["constants"]
+    values = defaultdict[str, set[str]](set)
+    for file in FILES:
+        if file.relative_to(ROOT).parts[0] in ("fedhist", "clients", "server"):
+            for name, value in constants(file):
+                values[name.strip("_")].add(value)
+    assert {name: them for name, them in values.items() if len(them) > 1} == {}
 
 
 def test_no_two_test_files_have_one_name() -> None:
@@ -87,7 +97,7 @@ def test_no_two_test_files_have_one_name() -> None:
 
 def test_nothing_is_unpickled_or_evaluated() -> None:
     forbidden = {"pickle.loads", "pickle.load", "eval", "exec", "marshal.loads", "dill.loads"}
-    for where, node in found(ast.Call):
+    for where, node in nodes(ast.Call):
         assert dotted(node.func) not in forbidden, where
         assert not any(
             k.arg == "allow_pickle" and ast.unparse(k.value) != "False" for k in node.keywords
@@ -98,7 +108,7 @@ def test_tables_are_read_by_their_names() -> None:
     """A folder may be called "data [2025]": polars takes that for a pattern unless it is told."""
     readers = {"pl.read_csv", "pl.read_parquet", "pl.scan_csv", "pl.scan_parquet"}
     readers |= {"pl.read_parquet_schema"}  # which cannot be told
-    calls = [(at, node) for at, node in found(ast.Call) if dotted(node.func) in readers]
+    calls = [(at, node) for at, node in nodes(ast.Call) if dotted(node.func) in readers]
     assert len(calls) > 2
     globbing = [at for at, node in calls if "glob" not in {k.arg for k in node.keywords}]
     assert not globbing, globbing
@@ -108,7 +118,7 @@ def test_tables_are_read_by_their_names() -> None:
 def described() -> dict[str, set[str]]:
     """Methods that an interface describes for those who override them, by "Class."."""
     own, bases = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
-    for _, node in found(ast.ClassDef):
+    for _, node in nodes(ast.ClassDef):
         methods = [m for m in node.body if isinstance(m, ast.FunctionDef) and ast.get_docstring(m)]
         own[node.name] |= {m.name for m in methods}
         above = [dotted(b.value if isinstance(b, ast.Subscript) else b) for b in node.bases]

@@ -19,7 +19,7 @@ from clients.records.user_rows import norms, shorten, user_points
 from fedhist.base.arrays import ROUNDING, Array, Bounds, Floats
 from fedhist.base.checks import check_integer, check_scale
 from fedhist.base.errors import WireError
-from fedhist.model.query import CHUNK, Query, Report, Summary, only_array
+from fedhist.model.query import CHUNK, MOST_KNOWN, Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.users.batch import Users
@@ -28,9 +28,6 @@ from fedhist.users.shards import Shard
 from fedhist.users.streams import Streams
 
 MOST_DIMENSIONS = 1 << 20
-MOST_KNOWN = 1 << 26
-"""Coordinates of all users' means that a prediction keeps, in 8 bytes each."""
-
 STEPS = 1 << 24
 """Whole steps per clipping radius in which users send: integers, whose sums are exact."""
 

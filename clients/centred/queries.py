@@ -22,7 +22,7 @@ from fedhist.channels.rank_unit import UNIT, RankUnit, sum_points
 from fedhist.model.codec import query_digest
 from fedhist.model.finite import FiniteChannel
 from fedhist.model.part import VectorPart
-from fedhist.model.query import CHUNK, LocalQuery, Report, Summary, only_array
+from fedhist.model.query import CHUNK, MOST_KNOWN, LocalQuery, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import check_budget
 from fedhist.users.batch import Users
@@ -34,8 +34,6 @@ MOST_ENTRIES = 1 << 18
 """Coordinates of users' vectors that a client holds at a time."""
 MOST_POINTS = 1 << 17
 """Coordinates of all users up to which a prediction draws their points."""
-MOST_KNOWN = 1 << 27
-"""Coordinates of all users that a prediction keeps, in 4 bytes each."""
 
 
 @register_query
@@ -300,11 +298,11 @@ class RankReports(LocalQuery):
 
 
 class KnownVectors:
-    """Vectors of users who are asked again and again, kept as far as memory goes. NOT PRIVATE."""
+    """Vectors of users who are asked again and again, in 4 bytes a coordinate. NOT PRIVATE."""
 
     def __init__(self, part: VectorPart, users: Shard) -> None:
         self.part, self.users = part, users
-        few = len(users) * part.n_coordinates <= MOST_KNOWN or isinstance(part, CentredShares)
+        few = len(users) * part.n_coordinates <= 2 * MOST_KNOWN or isinstance(part, CentredShares)
         self._kept = list(self._made()) if few else None
 
     @classmethod

@@ -28,7 +28,7 @@ from fedhist.users.streams import Streams
 
 OF = ("samples", "user-means")
 MOST_LEVELS = 1 << 10
-STEPS = 1 << 18
+PER_USER = 1 << 18
 """A user's record is sent in so many whole steps, so that sums are exact in any order."""
 
 
@@ -116,7 +116,7 @@ class BinShares(OnBins):
         owner, bins = np.divmod(at, self.n_bins)
         size = np.bincount(owner, minlength=len(users))
         rank, size = np.arange(len(at)) - (np.cumsum(size) - size)[owner], size[owner]
-        steps = (rank + 1) * STEPS // size - rank * STEPS // size
+        steps = (rank + 1) * PER_USER // size - rank * PER_USER // size
         return owner, bins, np.asarray(steps, dtype=np.int64)
 
     def fold(self, report: Report) -> Summary:
@@ -125,19 +125,19 @@ class BinShares(OnBins):
 
     def check(self, report: Report) -> None:
         rows = only_array(report, "shares")
-        Bounds((report.n_users, self.n_bins), "i", 0, STEPS).check("shares", rows)
+        Bounds((report.n_users, self.n_bins), "i", 0, PER_USER).check("shares", rows)
         sizes = rows.sum(axis=1, dtype=np.int64)
-        if not np.isin(sizes, (0, STEPS)).all():
-            raise WireError(f"a row adds up to {STEPS} steps or to none, got {sizes.max()}")
-        if self.of == "user-means" and not np.isin(rows, (0, STEPS)).all():
+        if not np.isin(sizes, (0, PER_USER)).all():
+            raise WireError(f"a row adds up to {PER_USER} steps or to none, got {sizes.max()}")
+        if self.of == "user-means" and not np.isin(rows, (0, PER_USER)).all():
             raise WireError("a user's mean lies in one bin, got shares of several")
 
     def bounds(self, n_users: int) -> Mapping[str, Bounds]:
-        return {"shares": Bounds((self.n_bins,), "i", 0, n_users * STEPS)}
+        return {"shares": Bounds((self.n_bins,), "i", 0, n_users * PER_USER)}
 
     def check_summary(self, summary: Summary) -> None:
         super().check_summary(summary)
-        records, rest = divmod(sum(summary.sums["shares"].tolist()), STEPS)
+        records, rest = divmod(sum(summary.sums["shares"].tolist()), PER_USER)
         if rest or records > summary.n_users:
             raise WireError(f"{records} records and {rest} steps of {summary.n_users} users")
 

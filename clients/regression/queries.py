@@ -22,7 +22,7 @@ from clients.records.user_rows import shorten
 from fedhist.base.arrays import Array, Bounds, Floats, Words
 from fedhist.base.checks import check_choice, check_scale
 from fedhist.base.errors import WireError
-from fedhist.model.query import Query, Report, Summary
+from fedhist.model.query import MOST_KNOWN, Query, Report, Summary
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.users.batch import Users
@@ -31,8 +31,6 @@ from fedhist.users.shards import Shard
 from fedhist.users.streams import Streams
 
 NAME = "gradient"
-MOST_KNOWN = 1 << 26
-"""Products of all users' samples that a prediction keeps, in 8 bytes each."""
 
 
 @register_query

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 CHUNK = 4096
 """Users per batch when a node is walked; fixed, because real-valued sums depend on it."""
+MOST_KNOWN = 1 << 26
+"""Coordinates of all users that a prediction keeps: half a gigabyte of doubles."""
 
 
 @dataclass(frozen=True)

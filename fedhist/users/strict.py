@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fedhist.base.errors import PopulationError
 
-EXACT = 2.0**53
+PAST_EXACT = 2.0**53
 """Doubles below it that are whole are one integer each."""
 
 
@@ -24,7 +24,7 @@ def whole(what: str, values: ArrayLike, stop: int, dtype: DTypeLike = np.int64) 
     if x.ndim != 1:
         raise PopulationError(f"{what} must be one row of numbers, got the shape {x.shape}")
     if x.dtype.kind == "f":
-        bad = ~((np.abs(x) < EXACT) & (x == np.floor(x)))
+        bad = ~((np.abs(x) < PAST_EXACT) & (x == np.floor(x)))
         if bad.any():
             raise PopulationError(f"{what} must be integers, got {x[bad][0]}")
     if x.size and (x < 0).any():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
-from clients.quantiles.queries import STEPS
+from clients.quantiles.queries import PER_USER
 from fedhist.base.arrays import Floats, Integers
 from fedhist.base.checks import check_choice
 from fedhist.model.evaluation import Facts
@@ -151,13 +151,13 @@ class Quantiles(QuantileTarget):
         if self.n_users < mechanism.least_users:
             return self.too_few(mechanism.least_users)
         summary = yield self.grid
-        if summary.n_users * STEPS > 1 << (62 - ROOT_BITS) and isinstance(mechanism, NoisyCurve):
+        if summary.n_users * PER_USER > 1 << (62 - ROOT_BITS) and isinstance(mechanism, NoisyCurve):
             return Estimate.failed(f"{summary.n_users} users are too many for 64-bit sums")
         return Estimate.ok(self.grid.midpoints[mechanism.draw(summary.sums["shares"], server)])
 
     def resolution_of(self, facts: Facts) -> float:
         """Return the largest share of the users in one bin, and a step. NOT PRIVATE."""
-        return self.largest_bin(facts) + 1 / STEPS
+        return self.largest_bin(facts) + 1 / PER_USER
 
     @classmethod
     def example(cls) -> Self:
@@ -235,7 +235,7 @@ class ExponentialLevels:
 
     def scores(self, shares: Integers) -> Floats:
         """Say how deep every level's rank lies in each bin's ranks, in users: (J, K)."""
-        upto = np.cumsum(shares) / STEPS
+        upto = np.cumsum(shares) / PER_USER
         rank = self.levels[:, None] * upto[-1]
         below = np.append(0.0, upto[:-1])
         return np.asarray(-np.maximum(below - rank, rank - upto))
@@ -317,7 +317,7 @@ class NoisyCurve:
             secure = server.grade == "secure"
             noisy = (server.discrete_gaussian if secure else server.gaussian)(
                 encoded(shares),
-                l2_sensitivity=STEPS * sqrt_up(squared_change(self.n_bins, self.adjacency)),
+                l2_sensitivity=PER_USER * sqrt_up(squared_change(self.n_bins, self.adjacency)),
                 epsilon=self.epsilon,
                 delta=self.delta,
                 label="cumulative curve",
@@ -328,7 +328,7 @@ class NoisyCurve:
         replaced = self.adjacency is Adjacency.REPLACE_USER
         noisy = server.discrete_laplace(
             np.concatenate(nodes),
-            l1_sensitivity=float((1 + replaced) * len(nodes) * STEPS),
+            l1_sensitivity=float((1 + replaced) * len(nodes) * PER_USER),
             epsilon=self.epsilon,
             label="cumulative curve",
             moves=Moves.of(lambda a: 1.0 + (a is Adjacency.REPLACE_USER)),

@@ -38,7 +38,7 @@ from simulations.runs.columns import Groups
 from simulations.runs.together import planned_cost
 
 TARGETS = ("mean", "quantiles")
-ENDS, STEPS = 2, 1 << 20
+ENDS, GROUP_STEPS = 2, 1 << 20
 """Cells of a number whose mean is asked for: the ends of its range, between which it is rounded."""
 
 
@@ -90,8 +90,8 @@ class ByGroup:
             own = coordinate_points(self.users.reals, p.low, p.high)[:, 0]
             owner = np.flatnonzero(~np.isnan(own))
             share = (np.clip(own[owner], p.low, p.high) - p.low) / (p.high - p.low)
-            top = np.rint(share * STEPS).astype(np.int64)
-            cell, count = np.repeat([0, 1], len(owner)), np.concatenate((STEPS - top, top))
+            top = np.rint(share * GROUP_STEPS).astype(np.int64)
+            cell, count = np.repeat([0, 1], len(owner)), np.concatenate((GROUP_STEPS - top, top))
             owner = np.tile(owner, 2)
         else:
             owner, x = p.grid.points(self.users)

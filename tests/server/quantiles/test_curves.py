@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.linalg import toeplitz
 
-from clients.quantiles.queries import STEPS
+from clients.quantiles.queries import PER_USER
 from fedhist.privacy.guarantee import Adjacency
 from server.quantiles.curves import (
     decoded,
@@ -95,7 +95,7 @@ def test_a_curve_moves_under_each_adjacency_as_its_noise_is_sized(
 ) -> None:
     """The ledger converts by ratios of moves; they are those of the sensitivities."""
     server: Any = Recorder()
-    NoisyCurve(1.0, delta, np.array([0.5]), 16, adjacency).released(np.full(16, STEPS), server)
+    NoisyCurve(1.0, delta, np.array([0.5]), 16, adjacency).released(np.full(16, PER_USER), server)
     ((_, _, way),) = server.calls
     moves = way["moves"]
     if delta:

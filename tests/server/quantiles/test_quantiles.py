@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import fedhist as fh
-from clients.quantiles.queries import STEPS, BinShares
+from clients.quantiles.queries import PER_USER, BinShares
 from fedhist.base.arrays import Array
 from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.protocols import Quantiles
@@ -116,7 +116,7 @@ def test_no_neighbours_of_tiny_populations_are_told_apart(of: str, adjacency: st
 def test_n_itself_is_private_and_its_rank_moves() -> None:
     """Without the highest record q n falls by q: the scores of all lower bins move by q."""
     ours = protocol(ADD_REMOVE, levels=(0.9,))
-    more, fewer = np.array([9, 0, 2]) * STEPS, np.array([9, 0, 1]) * STEPS
+    more, fewer = np.array([9, 0, 2]) * PER_USER, np.array([9, 0, 1]) * PER_USER
     moved = ours.mechanism.scores(more) - ours.mechanism.scores(fewer)
     assert np.abs(moved).max() == pytest.approx(0.9)
     assert ours.mechanism.sensitivities.tolist() == [0.9]
@@ -151,9 +151,9 @@ def test_samples_users_and_means_have_other_medians() -> None:
 def test_invalid_records_are_null_and_others_keep_their_weight() -> None:
     query = protocol().grid
     sent = rows(query, [], [0.1, math.nan], [0.1, 0.5, 0.5], [math.inf, -math.inf], [7.0])
-    assert sent.sum(axis=1).tolist() == [0, 0, STEPS, STEPS, STEPS]
+    assert sent.sum(axis=1).tolist() == [0, 0, PER_USER, PER_USER, PER_USER]
     law = np.array([[1 / 3, 2 / 3, 0], [0.5, 0, 0.5], [0, 0, 1]])
-    assert sent[2:] / STEPS == pytest.approx(law, abs=1 / STEPS)
+    assert sent[2:] / PER_USER == pytest.approx(law, abs=1 / PER_USER)
     nobody = one_each([], [math.nan])
     assert fh.run(protocol(), nobody, seed=1).status == "ok"  # whether anybody counts is private
     assert protocol().diagnostics(nobody) == {"unusable records": 2.0}
@@ -164,16 +164,22 @@ def test_invalid_records_are_null_and_others_keep_their_weight() -> None:
 @pytest.mark.parametrize("of", ["samples", "user-means"])
 def test_messages_are_checked(of: str) -> None:
     query, ids = protocol(of=of).grid, np.arange(1, dtype=np.uint64)
-    for row in ([STEPS, 1, 0], [1, 0, 0], [-1, 1, STEPS], [STEPS] * 2, [STEPS, STEPS, 0]):
+    for row in (
+        [PER_USER, 1, 0],
+        [1, 0, 0],
+        [-1, 1, PER_USER],
+        [PER_USER] * 2,
+        [PER_USER, PER_USER, 0],
+    ):
         with pytest.raises(fh.WireError):
             query.check(fh.Report(ids, {"shares": np.array([row], dtype=np.int32)}))
-    split = fh.Report(ids, {"shares": np.array([[STEPS - 1, 1, 0]], dtype=np.int32)})
+    split = fh.Report(ids, {"shares": np.array([[PER_USER - 1, 1, 0]], dtype=np.int32)})
     if of == "samples":
         query.check(split)
     else:
         with pytest.raises(fh.WireError, match="one bin"):
             query.check(split)
-    for total in ([STEPS, STEPS, 0], [5, 0, 0]):
+    for total in ([PER_USER, PER_USER, 0], [5, 0, 0]):
         with pytest.raises(fh.WireError):
             query.check_summary(fh.Summary(1, {"shares": np.array(total)}))
 
@@ -233,9 +239,9 @@ def test_the_rounding_of_a_rank_score_is_far_below_its_sensitivity() -> None:
     n, rng = 1 << 28, np.random.default_rng(4)
     made = protocol(ADD_REMOVE, levels=(0.1, 0.3, 0.7))
     levels: Any = made.mechanism
-    shares = np.diff(np.sort(rng.integers(0, n * STEPS, 40)), prepend=0, append=n * STEPS)
+    shares = np.diff(np.sort(rng.integers(0, n * PER_USER, 40)), prepend=0, append=n * PER_USER)
     result = levels.scores(shares) / levels.sensitivities[:, None]
-    upto = [Fraction(int(x), STEPS) for x in np.cumsum(shares)]
+    upto = [Fraction(int(x), PER_USER) for x in np.cumsum(shares)]
     for q, row in zip(made.levels, result.tolist(), strict=True):
         rank, unit = Fraction(q) * n, max(Fraction(q), 1 - Fraction(q))
         for below, above, score in zip([Fraction(0), *upto], upto, row, strict=False):
@@ -255,7 +261,7 @@ def test_folded_blocks_are_the_sum_of_rows() -> None:
             assert row == [0, 0, 0]
             continue
         ends = [0, *(sum(x <= end for x in record) for end in (0.1, 0.5, 0.9))]
-        slow = [b * STEPS // len(record) - a * STEPS // len(record)
+        slow = [b * PER_USER // len(record) - a * PER_USER // len(record)
                 for a, b in pairwise(ends)]  # fmt: skip
         assert row == slow
     folded = query.answer_folded(one_each(*records), nothing)  # type: ignore[arg-type]

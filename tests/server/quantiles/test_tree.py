@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedhist as fh
-from clients.quantiles.queries import OF, STEPS
+from clients.quantiles.queries import OF, PER_USER
 from fedhist.base.arrays import Array
 from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
 from fedhist.protocols import Quantiles
@@ -69,10 +69,10 @@ def test_no_neighbours_of_tiny_populations_differ_by_more(
 def test_integers_hold_as_many_users_as_are_let_in(delta: float) -> None:
     """The sums of 2^32 users in one bin, the worst case, encode exactly."""
     n, shares = 1 << 32, np.zeros(2048, dtype=np.int64)
-    shares[0] = n * STEPS
+    shares[0] = n * PER_USER
     curve = NoisyCurve(1.0, delta, np.array(LEVELS), 2048, Adjacency.REPLACE_USER)
     unit = 4096 if delta else 1
-    assert released(curve, shares).released[0] == n * STEPS * unit
+    assert released(curve, shares).released[0] == n * PER_USER * unit
     script = protocol(n_bins=2048).rounds(Watching())  # type: ignore[arg-type]
     next(script)
     with pytest.raises(StopIteration) as end:
@@ -95,7 +95,7 @@ def test_the_noise_on_the_curve_is_as_planned(adjacency: str, delta: float) -> N
 
     server.gaussian = server.discrete_laplace = noisy  # type: ignore[method-assign]
     none: Any = np.zeros(64, dtype=np.int64)
-    ends = [curve.released(none, server)[-1] / STEPS for _ in range(4000)]  # type: ignore[arg-type]
+    ends = [curve.released(none, server)[-1] / PER_USER for _ in range(4000)]  # type: ignore[arg-type]
     assert float(np.std(ends)) == pytest.approx(curve.end_std, rel=0.07)
 
 
