@@ -94,7 +94,7 @@ def page_of(cls: type[Protocol]) -> str:
         for f in fields(cls)  # type: ignore[arg-type]
     ]
     lines += ["## Parameters", "", markdown(Table.of(("Parameter", "Default", "Meaning"), rows))]
-    lines += ["", *_configurations(cls), *_references(cls, "\n".join(lines))]
+    lines += ["", *_references(cls, "\n".join(lines))]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -117,16 +117,18 @@ def facts(cls: type[Protocol]) -> Iterator[str]:
     outcome = execute(example, users, Options(seed=SEED, watch=queries.append))
     promise = example.guarantee
     rounds = len(outcome.rounds)
-    names = ", ".join(f"`{q.wire_name}`" for q in queries)
+    asked = ", ".join(f"`{q.wire_name}`" for q in queries)
     bound = example.error(users)
     yield f"| Estimates | {cls.target}: {example.estimates} ({example.estimates.in_words}) |"
     yield f"| Trust | {TRUST[promise.trust]} |"
     yield f"| Its example | `{_cell(repr(example))}`, with {len(users):,} users |"
     yield f"| Guarantee of its example | {promise} |"
     yield f"| Neighbouring data | {promise.adjacency.in_words} |"
-    yield f"| Rounds of its example | {rounds}: {names} |"
+    yield f"| Rounds of its example | {rounds}: {asked} |"
     yield f"| Bytes per user of its example | {bytes_per_user(queries, users):,.0f} |"
     yield f"| Error that is predicted | {bound.loss}; {_cell(bound.source)} |"
+    if names := ", ".join(f"`{n}`" for n in configs_of(cls.name)):
+        yield f"| Built-in configurations | {names} |"
 
 
 def write_pages(folder: Path) -> list[Path]:
@@ -154,18 +156,6 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "README.md", "\n".join(lines) + "\n"
     for name, cls in ours.items():
         yield f"{name}.md", page_of(cls)
-
-
-def _configurations(cls: type[Protocol]) -> list[str]:
-    names = ", ".join(f"`{n}`" for n in configs_of(cls.name))
-    if not names:
-        return []
-    return [
-        "## Configurations",
-        "",
-        f"Built in: {names}; `fedhist list configurations NAME` shows one.",
-        "",
-    ]
 
 
 def _references(cls: type[Protocol], page: str) -> list[str]:

@@ -342,26 +342,22 @@ class CentralMean(CentralMeans):
 
     Privacy
     -------
-    (epsilon, delta)-DP for a user's whole record. A first look releases the mean over the range, or
-    an exponential mechanism the bin of the median; a radius is drawn
-    (:class:`~server.central_means.localizing.RadiusChoice`); a look clips to it around the centre,
-    in one dimension to what of it lies in the range; and once more, from three looks on. Sums move
-    by their radius, or half the interval's length, or twice that under "replace-user"; scores of
-    medians by 1; centres and radii are released numbers. With Laplace noise epsilon is shared by
-    basic composition. With Gaussian noise rho(epsilon, delta) is: draws have bounded range, so that
-    one of e costs e^2 / 8. All shares are fixed beforehand, by public numbers, and charged whatever
-    is drawn.
+    (epsilon, delta)-DP for a user's whole record. The first step releases a centre: the mean over
+    the range, or by an exponential mechanism the bin of the median. An exponential mechanism draws
+    a radius (:class:`~server.central_means.localizing.RadiusChoice`). The next step clips to the
+    radius around the centre and releases a new mean; more steps repeat that. A user moves a sum by
+    at most the radius (if d = 1 half the interval), twice that under "replace-user", and a median's
+    score by 1. With Laplace noise the shares of epsilon add up, with Gaussian noise those of
+    rho(epsilon, delta), where a draw costs e^2 / 8. Shares are fixed by public numbers.
 
     Error
     -----
-    sqrt(d) 2 r z / n with r the last radius, z the noise multiplier of the last look; l2. All looks
-    are averaged by inverse variance, and means are settled: shrunk by the rule of James and Stein,
-    and into the range. ``stderr`` covers the noise, usually what the clip takes from users near the
-    radius, and far users where a fifth of all could go unseen. Fewer may go unseen: "unseen" says
-    how far they would move the mean, and a warning where that is more than ``stderr``. Where the
-    radius would have to be so large that looks are not twice as good as one over the whole range,
-    it is that one. Where fewer answer than are planned, and that is public, steps are planned anew
-    for them.
+    About sqrt(d) 2 r z / n in l2: r is the last radius, z the last step's noise multiplier. Steps
+    are averaged by inverse variance, shrunk by James and Stein's rule and clipped to the range.
+    Where clipping would not halve the error, there is one step over the whole range. ``stderr``
+    covers the noise and usually the clipping of users near the radius. Users far away may go
+    unseen: "unseen" says how far they would move the mean, and the estimate carries a warning where
+    that is more than ``stderr``.
 
     Examples
     --------

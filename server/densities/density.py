@@ -103,22 +103,20 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
 
     Privacy
     -------
-    epsilon-LDP for a user's whole record, sequentially interactive: each user answers one
-    epsilon-LDP query, about its vector or its distance from a centre, about the bin of one of its
-    samples, or, by folds, about one scalar in [-1, 1]. Level, plan, folds and cohorts come from
-    public numbers, centres and radii from other users' messages; everything after the reports is
-    post-processing.
+    epsilon-LDP for a user's whole record, sequentially interactive. Each user answers one
+    epsilon-LDP query: about its vector, its distance from a centre, the bin of one of its samples,
+    or (folds) one scalar in [-1, 1]. Level, plan and groups of users come from public numbers,
+    centres and radii from other users' messages. The rest is post-processing.
 
     Error
     -----
-    Integrated squared error of order (n T epsilon^2)^(-2 beta / (2 beta + 2)) or
-    (n epsilon^2)^(-2 beta), whichever is larger, up to logarithms [1, Theorem 9]. Before shrinkage
-    and projection several stages have about 16 J^2 / (n T epsilon^2), and the bins of one sample
-    about 7 J^2 / (n epsilon^2), for epsilon <= 1.
+    Integrated squared error (ise) of order (n T epsilon^2)^(-2 beta / (2 beta + 2)) or (n
+    epsilon^2)^(-2 beta), whichever is larger, up to logarithms [1, Theorem 9]. Before shrinkage and
+    projection, for epsilon <= 1: about 16 J^2 / (n T epsilon^2) with several stages, and 7 J^2 / (n
+    epsilon^2) from the bins of one sample.
 
     ``stderr`` is that of the series, before shrinkage and projection. ``predicted_ise`` adds what
-    the series leaves out of a density as smooth as declared; ``unseen`` is how far, in l2, users
-    may move the series whom the votes for a radius cannot see, as in
+    the series leaves out of a density as smooth as declared. ``unseen`` is as in
     :class:`~server.means.mean_l2.MeanL2`.
 
     Examples

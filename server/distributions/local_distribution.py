@@ -98,25 +98,20 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
     Privacy
     -------
     epsilon-LDP for a user's whole record, sequentially interactive: each user answers one
-    epsilon-LDP query, about one item, its vector, the distance of it from a centre, or one scalar.
-    Centre, radius and interval come from other users' messages. A user without items in the domain
-    reports a null symbol, the centre, or the middle of the interval.
+    epsilon-LDP query, about one item, its vector, the vector's distance from a centre, or one
+    scalar. Centre, radius and interval come from other users' messages. A user without items in the
+    domain reports a null symbol, the centre, or the middle of the interval.
 
     Error
     -----
-    "centred": n V for the squared l2 error of one report is 4 k e^epsilon / (e^epsilon - 1)^2 or
-    so, and more stages have less where users are alike, as ``centred_plan.risk`` says; the
-    projection lowers it further. Where users differ it stays, and the votes cost up to 8 % of the
-    users a stage.
+    "centred": squared l2 error of about 4 k e^epsilon / (n (e^epsilon - 1)^2) with one stage.
+    Several have less where users are alike (``centred_plan.risk``); elsewhere votes cost up to 8%
+    of the users a stage.
 
-    "folds": squared l2 error risk(n / (K - 1)) (K - 1) / K for K the next power of two: about
-    25 K / (n T epsilon^2) for epsilon <= 1 while the votes succeed (n / K of some 400 / epsilon^2
-    or more); squared l1 error at most k times that, the rate of [2].
-
-    There, users without items in the domain report the middle of their fold's interval. After a
-    vote that is at most about ``plan.half_width`` from the truth; in a script of one round it is 0
-    for all rows, so that they count as the uniform distribution on K symbols. Declare a domain that
-    most users have items of.
+    "folds": squared l2 error of about 25 K / (n T epsilon^2) for epsilon <= 1, where K is the next
+    power of two and n / K is at least some 400 / epsilon^2; squared l1 error at most k times that,
+    the rate of [2]. Declare a domain that most users have items of: others draw the estimate
+    towards the uniform distribution in a script of one round.
 
     Examples
     --------

@@ -104,8 +104,8 @@ class OneVote(NonInteractive, OnDomain):
 class FrequencyOracle(OneVote):
     """Distribution of one item per user, by the best known oracle: local privacy, short messages.
 
-    Each user draws one of its items and reports it so that its own messages are e^epsilon times
-    likelier than others; the server counts, for every symbol, the reports among its messages.
+    Each user draws one of its items and sends a report that fits it with more probability than it
+    fits others. The server counts, for every symbol, the reports that fit it.
 
     Parameters
     ----------
@@ -133,12 +133,9 @@ class FrequencyOracle(OneVote):
 
     Error
     -----
-    With p and q the probabilities that a report is among the messages of its own and of another
-    symbol: [p (1 - p) + (k - 1) q (1 - q)] / (n (p - q)^2) in squared l2 distance for users of one
-    item each: about 4 k e^epsilon / (n (e^epsilon - 1)^2) at best while e^epsilon is well below k,
-    and less for krr and subset beyond, whatever number of items the users hold. ``stderr`` counts
-    the draw of a user's item, too, as if all had the same shares: for users of one item each it is
-    too large, by sqrt(f (1 - f) / n) at most for an item of share f.
+    Squared l2 distance of about 4 k e^epsilon / (n (e^epsilon - 1)^2) while e^epsilon is well below
+    k, and less for krr and subset beyond. ``stderr`` counts the draw of a user's item too: for
+    users of one item each it is too large, by sqrt(f (1 - f) / n) at most for an item of share f.
 
     Examples
     --------

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     """Items that many users have, and how many, where nobody can list the items: local privacy.
 
-    The value has an entry for each item that was found; its keys are their names.
-
     Parameters
     ----------
     epsilon : float
@@ -86,28 +84,24 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
 
     Privacy
     -------
-    epsilon-LDP for a user's whole record, sequentially interactive, exact as drawn. Cohorts are
-    disjoint intervals of one hash of the public ids, and a query names its cohort, so that a user
-    answers one query. What a query asks, prefixes and candidates, is a function of public numbers
-    and of the answers of earlier cohorts. :meth:`rounds` has the proof.
+    epsilon-LDP for a user's whole record, sequentially interactive, exact as drawn. A hash of
+    public ids splits the users into groups. Each user answers one query, which depends on public
+    numbers and earlier groups' answers. :meth:`rounds` has the proof.
 
     Error
     -----
     An item that a share f* of the users names is found with probability 95%: ``found_from`` in the
-    estimate, of order sqrt(ln(k / alpha) / n) / sinh(epsilon / 2), k candidates, and more where
-    fewer answer than planned. With 95% probability no item of at most B bits that was missed is
-    named by more than the share ``missed_below``. Of users with at most D items, D times as many
-    may hold it. An estimate below ``threshold`` is taken for noise. A liar counts as 2 to 3 users
-    at epsilon 1 to 8, (1 - q) / (p - q) with the oracle's p and q, so that colluders who are a
-    share f* / 2 plant an item. With "named" items near the threshold are counted too high.
+    estimate, of order sqrt(ln(k / alpha) / n) / sinh(epsilon / 2) for k candidates. With 95%
+    probability no item of at most B bits that was missed is named by more than the share
+    ``missed_below``; of users with at most D items, D times as many may hold it. Estimates below
+    ``threshold`` are taken for noise. With "named", items near it are counted too high. A liar
+    counts as 2 to 3 users at epsilon 1 to 8: colluders who are a share f* / 2 can plant an item.
 
     Notes
     -----
-    g rounds of equal cohorts, two thirds of the users. The first asks for the first bits of the
-    code, each other one for b more of codes that begin with one of the C prefixes of most reports;
-    codes that end leave the search as candidates. The last third tell which candidate is theirs. It
-    stays if its reports reach what noise reaches for one of k with probability alpha / k. g
-    minimizes f*. Prefix trees are [1]_'s; the split, the code, the threshold, the bound: own.
+    The first round asks for the first bits of the item's code, the next for more bits of codes that
+    begin with a frequent prefix [1]_. Two thirds of the users answer these; the rest say which
+    candidate is theirs.
 
     References
     ----------

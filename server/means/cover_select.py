@@ -139,10 +139,9 @@ def least_users(one: Cover, epsilon: float, per_axis: int | None = None) -> int 
 class CoverSelect(MeanTarget, NonInteractive):
     """A vector that every user knows, by one private vote over the cells of a cover.
 
-    In the model each user knows the parameter exactly; here it knows the mean of its samples, so
-    the estimate is meant for users whose means nearly agree: those of different cells split the
-    vote. With few samples, give ``per_axis`` so that cells are wider than the means' spread. A
-    mean outside the set is moved onto it first.
+    Use it where the users' means nearly agree: users in different cells split the vote. With few
+    samples, set ``per_axis`` so that cells are wider than the means' spread. A mean outside the set
+    is moved onto it first.
 
     Parameters
     ----------
@@ -173,19 +172,18 @@ class CoverSelect(MeanTarget, NonInteractive):
 
     Privacy
     -------
-    epsilon-LDP for a user's whole record and non-interactive: each user answers one query that
-    depends on public numbers only.
+    epsilon-LDP for a user's whole record, in one round: each user answers one query that depends on
+    public numbers only.
 
     Error
     -----
-    Squared l_2 error, the paper's loss in all four geometries. With cells of radius delta at most
-    delta^2 + diameter^2 (N(delta) - 1) (1 - tau^2)^n, tau = tanh(epsilon / 4), for users who all
-    hold one point [1, Theorem 1, with a sharper exponent]. At the best delta this is, with
-    a = n min(epsilon, epsilon^2) and up to constants: e^{-c a / d} for the l_2 ball and
-    d e^{-c a / d} for the l_inf ball [1, Proposition 3], e^{-c a / s} for sparse vectors if a
-    exceeds a multiple of s log d [1, Proposition 4], a^{-2 smoothness} for densities [1,
-    Proposition 5]. A cover has at most 2^16 cells, a bit
-    of the message each, which stops the decay.
+    Squared l_2 error, the paper's loss in all four geometries. For users who hold one point and
+    cells of radius delta it is at most delta^2 + diameter^2 (N(delta) - 1) (1 - tau^2)^n, with tau
+    = tanh(epsilon / 4) [1, Theorem 1, with a sharper exponent]. At the best delta, with a = n
+    min(epsilon, epsilon^2) and up to constants, that is e^{-c a / d} for the l_2 ball and d e^{-c a
+    / d} for the l_inf ball [1, Proposition 3], e^{-c a / s} for sparse vectors if a exceeds a
+    multiple of s log d [1, Proposition 4], and a^{-2 smoothness} for densities [1, Proposition 5].
+    A cover has at most 2^16 cells, which stops the decay.
 
     Examples
     --------

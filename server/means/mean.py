@@ -88,22 +88,23 @@ class Mean(TwoModes, InRange, FoldProtocol):
 
     Privacy
     -------
-    epsilon-LDP for a user's whole record, sequentially interactive: the cohorts of one salt are
-    disjoint, so that each user answers one epsilon-LDP query, and a query depends on other users'
-    messages only.
+    epsilon-LDP for a user's whole record, sequentially interactive: each user belongs to one group
+    and answers one epsilon-LDP query, which depends on other users' messages only.
 
     Error
     -----
     "vote": of order (high - low)^2 (log(n epsilon^2 T) / (n T epsilon^2) + e^{-c n epsilon^2}) for
     users who share a mean and epsilon <= 1 [1, Theorem 6]; ``plan.risk`` predicts it with
-    constants. Users who differ by more than ``mean_scale`` it clips, without seeing it, and a user
-    without samples counts as the middle of the interval that was voted for. "centred"
-    has the error of one report over the interval that holds the users, which is best possible up to
-    constants where they differ. Where they share a mean, its squared error is twice that of "vote"
-    for samples at the ends of the range, and a fifth of it where their standard deviation is an
-    eighth of the range and ``mean_scale`` does not say so (n = 20,000, T = 200, epsilon = 1).
-    A small cluster far away passes unseen where few users vote for a radius: it may move the
-    estimate by up to ``unseen``, two standard errors of the votes.
+    constants. It clips users who differ by more than ``mean_scale``, and does not notice. A user
+    without samples counts as the middle of the chosen interval.
+
+    "centred" has the error of one report over the interval that holds the users, the best order
+    where they differ. Where they share a mean, its squared error was twice that of "vote" for
+    samples at the ends of the range, and a fifth of it for samples whose standard deviation is an
+    eighth of the range if ``mean_scale`` does not say so (n = 20,000, T = 200, epsilon = 1).
+
+    A small cluster far away goes unseen where few users vote for a radius: it may move the estimate
+    by up to ``unseen``, two standard errors of the votes.
 
     Examples
     --------

@@ -79,26 +79,23 @@ class MeanL2(FoldMean):
 
     Privacy
     -------
-    epsilon-LDP for a user's whole record, for every choice of points and signs, sequentially
-    interactive: cohort, points, fold and signs are public and know nothing of the data, and each
-    user answers one epsilon-LDP query; its centre and radius, or interval, come from other users'
-    messages. Rotation and projection of the answers are post-processing.
+    epsilon-LDP for a user's whole record, sequentially interactive. Groups, points and signs are
+    public. Each user answers one epsilon-LDP query, whose centre, radius or interval comes from
+    other users' messages. The rest is post-processing.
 
     Error
     -----
-    "centred": one stage has radius^2 / (g^2 n), some 1.6 d radius^2 coth^2(epsilon / 2) / n for
-    small epsilon, whoever the users are; more stages have less where users are alike. Where their
-    means differ much the radius stays, and the votes for it cost up to 8 % of the users a stage.
-    Users without samples report the middle. One stage has no votes that show them: it shrinks the
-    estimate by their share, and no released number says so.
-    Squared l2 error of an estimate: d stderr^2, of which ``clipping`` is what shortening those
-    outside the last radius adds, where the votes see it. A small cluster far away passes unseen
-    where voters are few: it may move the estimate by up to ``unseen``, two standard errors of the
-    votes.
+    "centred": with one stage some 1.6 d radius^2 coth^2(epsilon / 2) / n for small epsilon, whoever
+    the users are. Several stages have less where users are alike; elsewhere votes cost up to 8% of
+    the users a stage. Users without samples report the middle. One stage shrinks the estimate by
+    their share, and no released number says so.
 
-    "folds": of order d log(n epsilon^2 T) / (n T epsilon^2) + e^{-c n epsilon^2 / d} in squared l2,
-    for epsilon <= 1 and radius 1 [1, Theorem 6]; d2 ``plan.risk`` predicts it with constants,
-    before the projection on the ball, which can only help.
+    "folds": squared l2 error of order d log(n epsilon^2 T) / (n T epsilon^2) + e^{-c n epsilon^2 /
+    d} for epsilon <= 1 and radius 1 [1, Theorem 6]; d2 ``plan.risk`` predicts it with constants.
+
+    The squared l2 error of an estimate is d stderr^2; ``clipping`` is the part that clipping to the
+    last radius adds. A small cluster far away goes unseen where few users vote: it may move the
+    estimate by up to ``unseen``, two standard errors of the votes.
 
     Examples
     --------

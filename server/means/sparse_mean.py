@@ -106,23 +106,23 @@ class SparseMean(FoldMean):
 
     Privacy
     -------
-    epsilon-LDP for a user's whole record, sequentially interactive: those who select, vote and
-    report are disjoint cohorts of one salt, each user answers one epsilon-LDP query, and queries,
-    and how many users are asked where they lean, depend on other users' messages only.
+    epsilon-LDP for a user's whole record, sequentially interactive: each user selects, votes or
+    reports, and so answers one epsilon-LDP query. Queries, and how many users are asked, depend on
+    other users' messages only.
 
     Error
     -----
-    Vectors: that of "mean-l2" in the s coordinates that were found (while in doubt up to 2 s), by
-    half to nine tenths of the users; and the squares of those that were not. Vectors erred less
-    than both of the paper's procedures in twelve settings out of twelve (d 20 to 1000, s 1 to 20, n
-    2,000 to 50,000, T 1 to 200, epsilon .5 to 4).
-    Selection: of order s log(d) / T + s^2 log(.) / (n T epsilon^2) + e^{-c n epsilon^2 / s}, with
-    d in logarithms only; it needs about s log(d) / epsilon^2 users. Thresholding: s d log(.) /
-    (n T epsilon^2) + d e^{-c n epsilon^2 / d} [1, Theorem 8]. The votes are signed, which the
-    paper's are not: those of noise cancel.
-    If more than s coordinates are not 0 some are lost: the smaller ones where a user has s votes.
-    Where fewer than s are found ``unseen`` of an estimate says, in l2, how far signals that were
-    lost may lie from it; ``stderr``, 0 where the estimate is 0, knows nothing of them.
+    "vectors": the error of `mean-l2` in the s coordinates that are found (up to 2 s in doubt), from
+    half to nine tenths of the users, and the squares of coordinates that are missed. It was smaller
+    than with the paper's procedures in twelve settings of twelve (d 20 to 1000, s 1 to 20, n 2,000
+    to 50,000, T 1 to 200, epsilon 0.5 to 4).
+
+    "select": of order s log(d) / T + s^2 log(.) / (n T epsilon^2) + e^{-c n epsilon^2 / s}; it
+    needs about s log(d) / epsilon^2 users. "threshold": s d log(.) / (n T epsilon^2) + d e^{-c n
+    epsilon^2 / d} [1, Theorem 8]. Votes are signed, unlike the paper's: those of noise cancel.
+
+    If more than s coordinates are not 0 some are lost. Where fewer than s are found, ``unseen``
+    bounds how far lost ones lie from the estimate, in l2; ``stderr`` does not include them.
 
     Examples
     --------

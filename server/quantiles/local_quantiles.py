@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 class LocalQuantiles(QuantileTarget):
     """Quantiles of real samples, or of the users' own means, under local differential privacy.
 
-    The value has an entry for each level: the middle of a public bin, so that integers with bins of
-    width 1 around them are answered by integers. Each user answers once, about one number: one of
-    its samples, drawn uniformly, or its own mean.
+    The value of each level is the middle of a public bin: integers in bins of width 1 are answered
+    by integers. Each user answers once, about one of its samples or its mean.
 
     Parameters
     ----------
@@ -60,28 +59,22 @@ class LocalQuantiles(QuantileTarget):
 
     Privacy
     -------
-    epsilon-LDP for a user's whole record, sequentially interactive, exact as drawn. The cohorts are
-    disjoint intervals of one hash of the public ids, and a query names its cohort, so that a user
-    answers one query. What that query asks is a function of public numbers and of the answers of
-    earlier cohorts, in which the user is not. :meth:`rounds` has the proof.
+    epsilon-LDP for a user's whole record, sequentially interactive, exact as drawn. A hash of
+    public ids splits the users into groups. Each user answers one query, which depends on public
+    numbers and earlier groups' answers. :meth:`rounds` has the proof.
 
     Error
     -----
-    The largest rank error of the J quantiles, as of ``quantiles``: of order sqrt(J / n) /
-    tanh(epsilon / 2) where epsilon is small, and 1 / sqrt(n) where it is large. A user without
-    usable samples answers about a level q as if a share q of the users lay below: its answer
-    draws no quantile away, but it adds noise. ``stderr`` is stated such that the value +- 1.96
-    of it holds the true quantile in nine runs of ten at least, whatever the data are, so that
-    it is wide where few users lie near; ``rank_stderr`` is the largest standard error of a
-    rank, by how many answered, for users who lie smoothly. Where that is above 0.1 the
-    estimate comes with a warning; where n_users plan more than 0.25 nobody is asked.
+    The largest rank error of the J quantiles: of order sqrt(J / n) / tanh(epsilon / 2) for small
+    epsilon, 1 / sqrt(n) for large. A user without usable samples adds noise and draws no quantile
+    away. The value +- 1.96 ``stderr`` holds the true quantile in nine runs of ten at least,
+    whatever the data. Where a rank error above 0.25 is expected nobody is asked.
 
     Notes
     -----
-    ceil(log2 K) + 4 rounds of equal cohorts. In each, users are dealt out to groups, and tell
-    between which of their group's bins their number lies. All answers say, by their variances, how
-    likely each bin is as that of a level's quantile; the next question is asked in the middle of
-    what is likely, as in a binary search with noise [1]. A monotone fit to them is inverted.
+    In each of ceil(log2 K) + 4 rounds, users say between which bins their number lies. The server
+    computes how likely each bin is to hold a quantile, and asks next in the middle of what is
+    likely: a binary search with noise [1].
 
     References
     ----------

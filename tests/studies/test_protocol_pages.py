@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
@@ -23,3 +24,9 @@ def test_the_pages_are_up_to_date(written: dict[str, str]) -> None:
     assert {p.name for p in FOLDER.glob("*.md")} == set(written)
     for name, text in written.items():
         assert (FOLDER / name).read_text(encoding="utf-8") == text, name
+
+
+def test_a_page_is_short(written: dict[str, str]) -> None:
+    """At most 250 words stand beside the tables of a page."""
+    words = {n: len(re.sub(r"(?m)^\|.*$", "", text).split()) for n, text in written.items()}
+    assert {n: w for n, w in words.items() if w > 250} == {}
