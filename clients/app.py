@@ -116,9 +116,14 @@ def client_app(
         raise ValueError(f"app must be a flwr.clientapp.ClientApp, got {app!r}")
     if item is not None and value is not None:
         raise ValueError(f"give item or value, not both: got {item=}, {value=}")
-    values = value if value is None or isinstance(value, str) else tuple(value)
+    values = value
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        values = tuple(value)
     columns = {"user": user, "item": item, "count": count, "value": values}
     named = {name: column for name, column in columns.items() if column is not None}
+    for name, column in named.items():
+        if not all(isinstance(c, str) for c in (column if isinstance(column, tuple) else [column])):
+            raise ValueError(f"{name} must name a column, got {column!r}")
     return QueryApp(Loader(load_users, policy or Policy(), named), app)
 
 

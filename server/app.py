@@ -12,6 +12,7 @@ from flwr.app import ArrayRecord, Context
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
+from fedhist.base.checks import check_size
 from fedhist.flower.host import ServerSetup, current_host
 from fedhist.model.protocol import Estimate, Protocol
 from server.strategy import Strategy, plain_integers
@@ -52,6 +53,7 @@ def server_app(
         raise ValueError(f"protocol must be a protocol or a function that makes one: {protocol!r}")
     if not (publish is None or callable(publish)):
         raise ValueError(f"publish must be a function of the estimate and the context: {publish!r}")
+    check_size("timeout", timeout)
     signature(Strategy).bind(protocol, nodes, **options)  # TypeError here, not in the run
     plain_integers(1 if nodes is None else nodes, options.get("seed"))
 

@@ -357,6 +357,10 @@ def test_an_estimate_is_logged_if_it_cannot_be_published(
 ) -> None:
     with pytest.raises(ValueError, match="publish must be a function"):
         fh.flower.server_app(SUMS, 2, publish=3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="timeout"):
+        fh.flower.server_app(SUMS, 2, timeout=-1)
+    with pytest.raises(ValueError, match="user"):
+        fh.flower.client_app(print, user=3)  # type: ignore[arg-type]
 
     def fails(estimate: fh.Estimate, context: Context) -> None:
         raise OSError("the disk is full")
