@@ -11,13 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chisquare
 
-from fedhist.model.protocol import Estimate, Protocol, Script
-from fedhist.model.query import Query, Summary
+import fedhist as fh
 from fedhist.privacy.noise_source import Noise
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Wrapped
-from fedhist.users.streams import SeededStreams
 from server.noise import SecureNoise, SimulatedNoise
 from server.session.session import Session
 from simulations.runtimes.inline import InlinePopulation
@@ -26,13 +22,13 @@ from simulations.runtimes.inline import InlinePopulation
 class Cut(Wrapped):
     """Users who come in blocks that end at some of them."""
 
-    users: Users
+    users: fh.Users
 
-    def __init__(self, users: Users, ends: tuple[int, ...]) -> None:
+    def __init__(self, users: fh.Users, ends: tuple[int, ...]) -> None:
         super().__init__(users)
         self.ends = ends
 
-    def blocks(self, size: int = BLOCK) -> Iterator[Users]:
+    def blocks(self, size: int = BLOCK) -> Iterator[fh.Users]:
         for a, b in pairwise((0, *self.ends, len(self.users))):
             yield self.users.slice(a, b)
 
@@ -40,14 +36,14 @@ class Cut(Wrapped):
 class Ran(NamedTuple):
     """What a run returned, what it asked, and what was answered."""
 
-    estimate: Estimate
+    estimate: fh.Estimate
     queries: list[Any]
-    summaries: list[Summary]
+    summaries: list[fh.Summary]
 
 
 def run(
-    protocol: Protocol,
-    users: Users,
+    protocol: fh.Protocol,
+    users: fh.Users,
     seed: int = 0,
     *,
     aggregate: bool = False,
@@ -59,8 +55,8 @@ def run(
     population = InlinePopulation(
         users.split(nodes) if nodes > 1 else [users], seed, aggregate=aggregate
     )
-    queries: list[Query] = []
-    summaries: list[Summary] = []
+    queries: list[fh.Query] = []
+    summaries: list[fh.Summary] = []
     while session.query is not None:
         queries.append(session.query)
         summaries.append(population.ask(session.query, session.round_index))
@@ -74,15 +70,15 @@ drawn = partial(run, aggregate=True)
 
 
 def result(
-    protocol: Protocol, users: Users, seed: int = 1, *, noise: Noise | None = None
-) -> Estimate:
+    protocol: fh.Protocol, users: fh.Users, seed: int = 1, *, noise: Noise | None = None
+) -> fh.Estimate:
     """Run a protocol for its estimate."""
     return run(protocol, users, seed, noise=noise).estimate
 
 
-def drive(script: Script, users: Users, seed: int = 0) -> tuple[Any, list[Query]]:
+def drive(script: fh.Script, users: fh.Users, seed: int = 0) -> tuple[Any, list[fh.Query]]:
     """Walk a script, or a part of one, by hand: what it returns, and what it asked."""
-    asked: list[Query] = []
+    asked: list[fh.Query] = []
     summary: Any = None
     while True:
         try:
@@ -142,9 +138,9 @@ def secure(index: int) -> SecureNoise:
     return SecureNoise()
 
 
-def streams(users: Users, seed: int = 0, context: str = "test") -> SeededStreams:
+def streams(users: fh.Users, seed: int = 0, context: str = "test") -> fh.SeededStreams:
     """Give users their private streams."""
-    return SeededStreams(users.ids, seed, context)
+    return fh.SeededStreams(users.ids, seed, context)
 
 
 def p_value(observed: ArrayLike, expected: ArrayLike) -> float:
@@ -159,17 +155,17 @@ def p_value(observed: ArrayLike, expected: ArrayLike) -> float:
     return float(chisquare(result, mean / mean.sum() * result.sum()).pvalue)
 
 
-def coins(n: int, seed: int = 0) -> SeededStreams:
+def coins(n: int, seed: int = 0) -> fh.SeededStreams:
     """Give the users 0, ..., n - 1 their private streams."""
-    return SeededStreams(np.arange(n, dtype=np.uint64), seed, "test")
+    return fh.SeededStreams(np.arange(n, dtype=np.uint64), seed, "test")
 
 
-def table_users(table: ArrayLike, keys: Keys | None = None) -> Users:
+def table_users(table: ArrayLike, keys: fh.Keys | None = None) -> fh.Users:
     """Users from an (n, d) table of counts; the items are 0, ..., d - 1 unless they have names."""
     counts = np.asarray(table)
     user, item = np.nonzero(counts)
-    names = Keys.range(counts.shape[1]) if keys is None else keys
-    return Users.from_counts(np.arange(len(counts)), user, item, counts[user, item], names)
+    names = fh.Keys.range(counts.shape[1]) if keys is None else keys
+    return fh.Users.from_counts(np.arange(len(counts)), user, item, counts[user, item], names)
 
 
 def zipf_table(n: int, d: int, mean: float, seed: int = 0) -> NDArray[np.int64]:
@@ -178,14 +174,14 @@ def zipf_table(n: int, d: int, mean: float, seed: int = 0) -> NDArray[np.int64]:
     return rng.multinomial(rng.geometric(1 / mean, n), p / p.sum())
 
 
-def one_sample(rows: ArrayLike) -> Users:
+def one_sample(rows: ArrayLike) -> fh.Users:
     """Users with one sample each, which stands for the mean of many: (n, d)."""
     x = np.asarray(rows, dtype=np.float64)
     ids, indptr = np.arange(1, len(x) + 1), np.arange(len(x) + 1)
-    return Users.from_samples(ids, indptr, x, unusable=True)
+    return fh.Users.from_samples(ids, indptr, x, unusable=True)
 
 
-def count_table(users: Users, domain: Keys) -> NDArray[np.float64]:
+def count_table(users: fh.Users, domain: fh.Keys) -> NDArray[np.float64]:
     """Hold every user's count of every item of the domain, slowly: (n, d)."""
     v, at, out = (
         users.counts,

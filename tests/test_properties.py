@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedhist.base.arrays import Array
+import fedhist as fh
 from fedhist.flower.wire import pack_array, unpack_array
 from fedhist.model.codec import (
     array_from_json,
@@ -24,10 +24,8 @@ from fedhist.model.codec import (
     summary_arrays,
     summary_of_arrays,
 )
-from fedhist.model.query import Keyed, Summary
 from fedhist.privacy.adjacency import USER_LEVEL, Moves, NoTotalError, convert
-from fedhist.privacy.guarantee import Adjacency, Release, pure, zcdp_epsilon
-from fedhist.users.keys import Keys
+from fedhist.privacy.guarantee import zcdp_epsilon
 
 law = settings(max_examples=150, deadline=None, derandomize=True)
 
@@ -43,17 +41,17 @@ words = st.text(st.characters(codec="utf-8"), max_size=5)
 parts = st.lists(st.dictionaries(words, st.integers(-(2**40), 2**40), max_size=6), max_size=6)
 
 
-def same(a: Array, b: Array) -> bool:
+def same(a: fh.Array, b: fh.Array) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
-def keyed(counts: dict[str, int]) -> Keyed:
+def keyed(counts: dict[str, int]) -> fh.Keyed:
     names = sorted(counts, key=str.encode)
-    return Keyed(Keys.of(names), np.array([counts[n] for n in names], dtype=np.int64))
+    return fh.Keyed(fh.Keys.of(names), np.array([counts[n] for n in names], dtype=np.int64))
 
 
-def of_counts(counts: dict[str, int], user: int) -> Summary:
-    return Summary(
+def of_counts(counts: dict[str, int], user: int) -> fh.Summary:
+    return fh.Summary(
         1,
         {"total": np.array([sum(counts.values()), len(counts)])},
         {"by item": keyed(counts)},
@@ -67,7 +65,7 @@ def of_counts(counts: dict[str, int], user: int) -> Summary:
 
 @law
 @given(arrays)
-def test_an_array_is_read_as_it_was_written(a: Array) -> None:
+def test_an_array_is_read_as_it_was_written(a: fh.Array) -> None:
     assert same(array_from_json(json.loads(json.dumps(array_to_json(a)))), a)
     packed = pack_array(a)
     assert same(unpack_array("x", packed), a)
@@ -95,8 +93,8 @@ def test_summaries_add_in_any_order_and_any_grouping(
     leaves = [of_counts(counts, user) for user, counts in enumerate(records)]
     order = data.draw(st.permutations(leaves))
     cut = data.draw(st.integers(0, len(order)))
-    groups = [Summary.merge(g) for g in (order[:cut], order[cut:]) if g]
-    total = Summary.merge(groups)
+    groups = [fh.Summary.merge(g) for g in (order[:cut], order[cut:]) if g]
+    total = fh.Summary.merge(groups)
 
     by_hand: Counter[str] = Counter()
     for counts in records:
@@ -122,18 +120,18 @@ moved = st.tuples(costs, costs, costs).map(lambda m: Moves(*m))
 def test_a_larger_cost_stays_larger(
     a: float,
     b: float,
-    source: Adjacency,
-    target: Adjacency,
+    source: fh.Adjacency,
+    target: fh.Adjacency,
     null_safe: bool,
     moves: Moves | None,
 ) -> None:
-    small, large = pure(min(a, b)), pure(max(a, b))
+    small, large = fh.pure(min(a, b)), fh.pure(max(a, b))
     try:
         low, high = (
             convert(r, source, target, null_safe=null_safe, moves=moves) for r in (small, large)
         )
     except NoTotalError:
-        assert target is Adjacency.ADD_REMOVE_USER
+        assert target is fh.Adjacency.ADD_REMOVE_USER
         assert not null_safe
         return
     assert low.epsilon <= high.epsilon
@@ -146,13 +144,13 @@ def test_a_larger_cost_stays_larger(
 @law
 @given(costs, st.floats(1e-9, 0.1), adjacencies, adjacencies, moved)
 def test_noise_of_known_moves_costs_what_its_formula_says(
-    rho: float, delta: float, source: Adjacency, target: Adjacency, moves: Moves
+    rho: float, delta: float, source: fh.Adjacency, target: fh.Adjacency, moves: Moves
 ) -> None:
     """Laplace: epsilon by the ratio of the moves; Gaussian: rho by its square."""
     ratio = moves.under(target) / moves.under(source)
-    laplace = convert(pure(rho), source, target, null_safe=True, moves=moves)
+    laplace = convert(fh.pure(rho), source, target, null_safe=True, moves=moves)
     assert math.isclose(laplace.epsilon, rho * ratio, rel_tol=1e-12)
-    gaussian = Release(zcdp_epsilon(rho, delta), delta, rho)
+    gaussian = fh.Release(zcdp_epsilon(rho, delta), delta, rho)
     there = convert(gaussian, source, target, null_safe=True, moves=moves)
     assert math.isclose(there.rho, rho * ratio**2, rel_tol=1e-12)
     assert there.delta == delta

@@ -14,67 +14,46 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fedhist import (
-    Adjacency,
-    Array,
-    Bounds,
-    Cohort,
-    Curator,
-    Estimate,
-    Guarantee,
-    Prediction,
-    Protocol,
-    Query,
-    Report,
-    Script,
-    Streams,
-    Summary,
-    Trust,
-    Users,
-    WireError,
-    check_budget,
-    register_protocol,
-    register_query,
-)
+import fedhist as fh
 
 
-@register_query
+@fh.register_query
 @dataclass(frozen=True)
-class OwnMeans(Query):
+class OwnMeans(fh.Query):
     """Every user's own mean, row by row."""
 
     wire_name: ClassVar[str] = "throwaway-own-means"
-    trust: ClassVar[Trust] = Trust.CENTRAL
+    trust: ClassVar[fh.Trust] = fh.Trust.CENTRAL
     low: float
     high: float
-    cohort: Cohort | None = None
+    cohort: fh.Cohort | None = None
 
-    def answer(self, users: Users, rng: Streams) -> Report:
+    def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
         """Mean of the clipped samples; the midpoint for a user without usable ones."""
         s = users.reals
         x = np.clip(s.values[:, 0], self.low, self.high)
         means = [x[a:b].mean() if b > a else np.nan for a, b in pairwise(s.indptr)]
         own = np.where(np.isnan(means), (self.low + self.high) / 2, means)
-        return Report(users.ids, {"mean": own})
+        return fh.Report(users.ids, {"mean": own})
 
-    def fold(self, report: Report) -> Summary:
+    def fold(self, report: fh.Report) -> fh.Summary:
         """Keep the rows."""
-        return Summary(report.n_users, rows={"mean": report.arrays["mean"]}, ids=report.ids)
+        return fh.Summary(report.n_users, rows={"mean": report.arrays["mean"]}, ids=report.ids)
 
-    def check(self, report: Report) -> None:
+    def check(self, report: fh.Report) -> None:
         """One number in the range per user."""
         if report.arrays.keys() != {"mean"} or report.ragged:
-            raise WireError(f"'mean' is expected, got {sorted(report.arrays)}")
-        Bounds((report.n_users,), "f", self.low, self.high).check("mean", report.arrays["mean"])
+            raise fh.WireError(f"'mean' is expected, got {sorted(report.arrays)}")
+        fh.Bounds((report.n_users,), "f", self.low, self.high).check("mean", report.arrays["mean"])
 
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+    def bounds(self, n_users: int) -> Mapping[str, fh.Bounds]:
         """All in the range."""
-        return {"mean": Bounds((n_users,), "f", self.low, self.high, part="rows")}
+        return {"mean": fh.Bounds((n_users,), "f", self.low, self.high, part="rows")}
 
 
-@register_protocol
+@fh.register_protocol
 @dataclass(frozen=True)
-class PrivateMedian(Protocol):
+class PrivateMedian(fh.Protocol):
     """Median of the users' own means on a grid; fails where few users lie near it."""
 
     name: ClassVar[str] = "throwaway-median"
@@ -88,7 +67,7 @@ class PrivateMedian(Protocol):
     least_share: float = 0.2
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon)
+        fh.check_budget(self.epsilon)
 
     @property
     def max_rounds(self) -> int:
@@ -96,9 +75,9 @@ class PrivateMedian(Protocol):
         return 1
 
     @property
-    def guarantee(self) -> Guarantee:
+    def guarantee(self) -> fh.Guarantee:
         """Half for the choice, half for the test."""
-        return Guarantee(self.epsilon, 0.0, Trust.CENTRAL, Adjacency.REPLACE_USER)
+        return fh.Guarantee(self.epsilon, 0.0, fh.Trust.CENTRAL, fh.Adjacency.REPLACE_USER)
 
     @property
     def least_users(self) -> int:
@@ -106,14 +85,16 @@ class PrivateMedian(Protocol):
         return math.ceil(16 / self.epsilon)
 
     @property
-    def edges(self) -> Array:
+    def edges(self) -> fh.Array:
         """The grid."""
         return np.linspace(self.low, self.high, self.cells + 1)
 
-    def rounds(self, server: Curator) -> Script:
+    def rounds(self, server: fh.Curator) -> fh.Script:
         """Choose a cell by the exponential mechanism, then test how many users are near."""
         if self.n_users < self.least_users:
-            return Estimate.refused(f"{self.n_users} users; at least {self.least_users} are needed")
+            return fh.Estimate.refused(
+                f"{self.n_users} users; at least {self.least_users} are needed"
+            )
         got = yield OwnMeans(self.low, self.high)
         x, half = got.rows["mean"], self.epsilon / 2
         below = np.array([np.sum(x < e) for e in self.edges])
@@ -123,23 +104,23 @@ class PrivateMedian(Protocol):
         near = np.abs(x - middle) <= 2 * (self.high - self.low) / self.cells
         near_it = server.discrete_laplace(near.sum(), l1_sensitivity=1, epsilon=half)
         if near_it < self.least_share * got.n_users:
-            return Estimate.failed(
+            return fh.Estimate.failed(
                 "too few users lie near the median", public={"near": int(near_it)}
             )
-        return Estimate.ok([middle], public={"near": float(near_it)})
+        return fh.Estimate.ok([middle], public={"near": float(near_it)})
 
-    def error(self, users: Users) -> Prediction:
+    def error(self, users: fh.Users) -> fh.Prediction:
         """Half a cell."""
-        return Prediction("absolute", (self.high - self.low) / self.cells, "bound", "a guess")
+        return fh.Prediction("absolute", (self.high - self.low) / self.cells, "bound", "a guess")
 
-    def truth(self, users: Users) -> Array:
+    def truth(self, users: fh.Users) -> fh.Array:
         """Midpoint of the cell that holds the median of the users' means."""
         s = users.reals
         x = [s.values[a:b].mean() for a, b in pairwise(s.indptr)]
         cell = int(np.searchsorted(self.edges, np.median(x), side="right")) - 1
         return np.array([(self.edges[cell] + self.edges[cell + 1]) / 2])
 
-    def loss(self, value: Array, truth: Array) -> float:
+    def loss(self, value: fh.Array, truth: fh.Array) -> float:
         """Distance."""
         return float(np.abs(value - truth)[0])
 
@@ -149,8 +130,8 @@ class PrivateMedian(Protocol):
         return cls(epsilon=2.0, n_users=201)
 
     @classmethod
-    def example_users(cls) -> Users:
+    def example_users(cls) -> fh.Users:
         """Means around 0.33, five samples each."""
         values = np.random.default_rng(3).normal(0.33, 0.2, (201 * 5, 1))
         ids = np.arange(1, 202, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        return Users.from_samples(ids, np.arange(202) * 5, values)
+        return fh.Users.from_samples(ids, np.arange(202) * 5, values)

@@ -10,10 +10,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhist.model.protocol import Protocol
-from fedhist.model.query import Query
-from fedhist.privacy.guarantee import Adjacency
-from fedhist.users.batch import Users, join
+import fedhist as fh
+from fedhist.users.batch import join
 from simulations.audit.inputs import ItemSpace, Record, SampleSpace, Space
 from simulations.audit.neighbours import Population, are_neighbours, shared_space
 
@@ -26,17 +24,17 @@ class Changes:
     there; ``adjacent``: (k, k) bool.
     """
 
-    users: Users
+    users: fh.Users
     space: Space
     records: tuple[tuple[Record | None, str], ...]
     adjacent: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, protocol: Protocol, queries: Sequence[Query]) -> Changes:
+    def of(cls, protocol: fh.Protocol, queries: Sequence[fh.Query]) -> Changes:
         """List the records that are extreme, as the protocol's adjacency has them."""
         adjacency = protocol.guarantee.adjacency
         users, space = shared_space(protocol.example_users(), queries)
-        if adjacency is Adjacency.REPLACE_ITEM and isinstance(space, SampleSpace):
+        if adjacency is fh.Adjacency.REPLACE_ITEM and isinstance(space, SampleSpace):
             space = replace(space, single=True)
         records = _records(space, adjacency)
         alone = [users.slice(0, 0) if r is None else space.user(r, 0) for r in records]
@@ -56,7 +54,7 @@ class Changes:
         ]
 
 
-def neighbour_table(populations: Sequence[Users], adjacency: Adjacency) -> NDArray[np.bool_]:
+def neighbour_table(populations: Sequence[fh.Users], adjacency: fh.Adjacency) -> NDArray[np.bool_]:
     """Compare populations pair by pair, none with itself: (k, k)."""
     k = len(populations)
     out = np.zeros((k, k), dtype=bool)
@@ -65,14 +63,14 @@ def neighbour_table(populations: Sequence[Users], adjacency: Adjacency) -> NDArr
     return out
 
 
-def _records(space: Space, adjacency: Adjacency) -> list[Record | None]:
+def _records(space: Space, adjacency: fh.Adjacency) -> list[Record | None]:
     """List the changed user's records; None, the first, is a user who is not there."""
     extremes = space.extremes(np.random.default_rng(0))
-    if adjacency is Adjacency.REPLACE_ITEM:
+    if adjacency is fh.Adjacency.REPLACE_ITEM:
         return [*_singles(extremes, space), *_one_of_many(extremes, space)]
-    if adjacency is Adjacency.ZERO_OUT_USER:
+    if adjacency is fh.Adjacency.ZERO_OUT_USER:
         return [space.nothing, *(r for r in extremes if len(r))]
-    return [None, *extremes] if adjacency is Adjacency.ADD_REMOVE_USER else extremes
+    return [None, *extremes] if adjacency is fh.Adjacency.ADD_REMOVE_USER else extremes
 
 
 def _singles(found: Sequence[Record], space: Space) -> list[Record]:

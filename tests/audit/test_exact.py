@@ -11,19 +11,17 @@ import pytest
 from oracle_laws import enumerated
 from vote_laws import unary_inputs
 
-from fedhist.channels.bits import UnaryChannel, unary_law
+import fedhist as fh
 from fedhist.channels.oracles import oracle_channel
-from fedhist.channels.scalar import scalar_channel, scalar_law
-from fedhist.model.finite import FiniteChannel
 from fedhist.model.registry import load_builtin, own_protocols, protocols
-from fedhist.privacy.guarantee import Trust, chance_of_telling
+from fedhist.privacy.guarantee import chance_of_telling
 from simulations.audit.asked import asked_of
 from simulations.audit.audited import summary
 from simulations.audit.exact import audit_exact, delta_curve, epsilon_at, excess, judge_channel
 from tests.audit.mechanisms import Warner, nearest
 
 load_builtin()
-LOCAL = [n for n, c in own_protocols().items() if c.example().guarantee.trust is Trust.LOCAL]
+LOCAL = [n for n, c in own_protocols().items() if c.example().guarantee.trust is fh.Trust.LOCAL]
 
 
 def brute_force(weights: list[list[int]], epsilon: float) -> tuple[Fraction, float]:
@@ -42,7 +40,7 @@ def brute_force(weights: list[list[int]], epsilon: float) -> tuple[Fraction, flo
 @pytest.mark.parametrize("ones", [1, 2, 3])
 def test_the_bits_left_out_cancel(ones: int) -> None:
     """The law of all bits, one more than are enumerated, gives the same ratio and curve."""
-    channel, n = UnaryChannel(1.3, ones), 2 * ones + 1
+    channel, n = fh.UnaryChannel(1.3, ones), 2 * ones + 1
     t = channel.flip_threshold
     rows = [
         [
@@ -51,7 +49,7 @@ def test_the_bits_left_out_cancel(ones: int) -> None:
         ]
         for bits in unary_inputs(channel, n)
     ]
-    law = unary_law(channel, n)
+    law = fh.unary_law(channel, n)
     assert law is not None
     worst = law.worst()
     if ones == 1:  # all pairs by plain loops; for more ones, by the largest and least of a column
@@ -81,7 +79,7 @@ def test_oracles_need_two_symbols_only(kind: str, n_symbols: int) -> None:
     [("onebit", 0.3), ("onebit", 4.0), ("laplace", 4.0), ("piecewise", 0.5), ("piecewise", 4.0)],
 )
 def test_scalar_channels_reach_their_epsilon_and_stop_there(kind: str, epsilon: float) -> None:
-    law = scalar_law(scalar_channel(kind, epsilon))
+    law = fh.scalar_law(fh.scalar_channel(kind, epsilon))
     assert law is not None
     worst = law.worst()
     assert excess(worst.more, worst.less, epsilon) == 0
@@ -108,14 +106,14 @@ def test_rounding_is_no_violation_and_is_told(epsilon: float) -> None:
 def test_a_rounded_law_of_few_parts_is_a_violation() -> None:
     """One part of a hundred is no rounding, nor is any excess without a bound."""
     assert judge_channel(nearest(1.0, 100, 1), (1.0, 0.0), "x").violated
-    impossible = FiniteChannel.of([[2**70 - 1, 1], [2**70, 0]], "ab")
+    impossible = fh.FiniteChannel.of([[2**70 - 1, 1], [2**70, 0]], "ab")
     assert judge_channel(impossible, (1.0, 0.0), "x").violated
-    seldom = FiniteChannel.of([[2**70 - 1, 1], [2**70 - 3, 3]], "ab")  # 3 e^-1 - 1, 2^-70 of all
+    seldom = fh.FiniteChannel.of([[2**70 - 1, 1], [2**70 - 3, 3]], "ab")  # 3 e^-1 - 1, 2^-70 of all
     assert judge_channel(seldom, (1.0, 0.0), "x").violated
 
 
 def test_impossible_outputs_have_no_epsilon() -> None:
-    law = FiniteChannel.of([[2, 2, 0], [0, 2, 2]], "ab")
+    law = fh.FiniteChannel.of([[2, 2, 0], [0, 2, 2]], "ab")
     result = judge_channel(law, (1.0, 0.0), "x")
     assert result.violated
     assert result.certified == math.inf
@@ -124,9 +122,9 @@ def test_impossible_outputs_have_no_epsilon() -> None:
 
 
 def test_epsilon_at_a_delta() -> None:
-    law = FiniteChannel.of([[3, 1], [1, 3]], "ab")
+    law = fh.FiniteChannel.of([[3, 1], [1, 3]], "ab")
     assert epsilon_at(law, 0.25) == pytest.approx(math.log(2), abs=1e-8)  # 3/4 - e^x / 4 = 1/4
-    uneven = FiniteChannel.of([[9, 1], [5, 5]], "ab")  # the second against the first
+    uneven = fh.FiniteChannel.of([[9, 1], [5, 5]], "ab")  # the second against the first
     assert delta_curve(uneven, [1.0])[0][0] == pytest.approx(0.5 - 0.1 * math.e)
 
 
@@ -152,7 +150,7 @@ def test_every_local_query_of_the_registry_has_a_law_within_its_claim(name: str)
 
 
 def test_one_bit_is_told_apart_as_often_as_its_claim_allows() -> None:
-    law = FiniteChannel.of([[3, 1], [1, 3]], "ab")
+    law = fh.FiniteChannel.of([[3, 1], [1, 3]], "ab")
     result = judge_channel(law, (math.log(3), 0.0), "a bit")
     said = "apart with 75.0% (enumerated); the claim allows 75.0%"
     assert said in " ".join(summary([result], 0.1))

@@ -16,22 +16,19 @@ import fedhist as fh
 from clients.answers import streams
 from fedhist.privacy.guarantee import zcdp_epsilon
 from fedhist.protocols import BoundedHistogram, FrequencyOracle, Mean
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
-from simulations.populations import population
 from simulations.runs.options import Options, RepeatTable
 from simulations.runs.repeat import Repeated, periods, repeat
 from simulations.runs.run import execute
 
-DOMAIN = Keys.of(["a", "b", "c"])
+DOMAIN = fh.Keys.of(["a", "b", "c"])
 ORACLE = FrequencyOracle(domain=DOMAIN, epsilon=1.0, kind="krr")
 TIMES = 3
 Sequence = tuple[int, ...]
 
 
-def holding(items: list[int]) -> Users:
+def holding(items: list[int]) -> fh.Users:
     n = len(items)
-    return Users.from_counts(range(n), range(n), items, [1] * n, DOMAIN)
+    return fh.Users.from_counts(range(n), range(n), items, [1] * n, DOMAIN)
 
 
 def pattern(values: Sequence) -> Sequence:
@@ -107,12 +104,12 @@ def test_one_report_for_one_value_and_independent_ones_for_two() -> None:
 def test_words_of_records_are_equal_where_records_are() -> None:
     records = [{}, {"a": 1}, {"a": 2}, {"b": 1}, {"a": 1, "b": 1}, {"b": 2}, {"a": 1, "b": 2}]
     given = {f"{i}-{copy}": r for i, r in enumerate(records) for copy in range(2)}
-    users = Users.from_records({**given, "c": {"a": 2, "b": 1}})
+    users = fh.Users.from_records({**given, "c": {"a": 2, "b": 1}})
     words = users.record_words()
     assert len(set(words.tolist())) == len(records) + 1
     parts = np.concatenate([users.slice(0, 5).record_words(), users.slice(5, 15).record_words()])
     assert (parts == words).all()
-    samples = Users.from_samples(
+    samples = fh.Users.from_samples(
         range(6),
         [0, 1, 2, 4, 6, 6, 7],
         np.array([[1.0], [1.0], [1.0], [2.0], [2.0], [1.0], [-0.0]]),
@@ -120,7 +117,7 @@ def test_words_of_records_are_equal_where_records_are() -> None:
     one, same, _, _, _, zero = samples.record_words().tolist()
     assert one == same
     assert len(set(samples.record_words().tolist())) == 5
-    assert zero == Users.from_samples([0], [0, 1], np.zeros((1, 1))).record_words()[0]
+    assert zero == fh.Users.from_samples([0], [0, 1], np.zeros((1, 1))).record_words()[0]
 
 
 @pytest.mark.parametrize(("change", "leave"), [(0.0, 0.0), (0.3, 0.0), (0.2, 0.1), (0.0, 1.0)])
@@ -143,7 +140,7 @@ def test_users_change_by_the_law_that_is_stated(change: float, leave: float) -> 
         before = here
 
 
-def found(protocol: fh.Protocol, users: Users, **law: float) -> Repeated:
+def found(protocol: fh.Protocol, users: fh.Users, **law: float) -> Repeated:
     return fh.run(protocol, users, seed=3, repeat=law)
 
 
@@ -174,7 +171,7 @@ def test_a_user_who_changes_changes_nobody_else() -> None:
 
 
 def test_central_releases_are_composed_by_the_ledger() -> None:
-    users = population("zipf", n_users=300, d=5).load().users
+    users = fh.population("zipf", n_users=300, d=5).load().users
     protocol = BoundedHistogram(domain=users.vocabulary, clip=5.0, epsilon=0.5, delta=1e-6)
     shown = found(protocol, users, times=20, change=0.1)
     (fresh,) = shown.ways
@@ -203,7 +200,7 @@ def test_what_cannot_be_asked_is_said(law: dict, options: dict, why: str) -> Non
 
 
 def test_reports_are_permanent_only_where_that_is_valid() -> None:
-    users = population("zipf", n_users=200, d=3).load().users
+    users = fh.population("zipf", n_users=200, d=3).load().users
     law = RepeatTable(2, 0.5)
     aggregate = repeat(execute, ORACLE, users, law, Options(clients="aggregate"))
     assert [w.name for w in aggregate.ways] == ["fresh"]

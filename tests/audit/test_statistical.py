@@ -12,10 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist.model.query import Report
-from fedhist.users.batch import Users
-from fedhist.users.cohort import Cohort
-from fedhist.users.streams import Streams
+import fedhist as fh
 from simulations.audit.drawing import Drawer
 from simulations.audit.finding import Case, Settings
 from simulations.audit.learning import propose
@@ -41,7 +38,7 @@ def drawers(query: Answering, n_seeds: int = 1) -> list[tuple[Drawer, Drawer]]:
         yes, no = (
             Drawer(
                 lambda users, rng: (query.answer(users, rng),),
-                Users.from_samples([7], [0, 1], [x]),
+                fh.Users.from_samples([7], [0, 1], [x]),
                 f"sample {x}",
                 seed,
                 case,
@@ -98,7 +95,7 @@ def test_two_given_records_are_compared() -> None:
 @pytest.mark.parametrize("share", [0.2, 2e-4])
 def test_only_ids_of_the_cohort_are_asked(share: float) -> None:
     """Whether there is somebody of it in the example population or nobody."""
-    cohort = Cohort(3, 0.0, share)
+    cohort = fh.Cohort(3, 0.0, share)
     assert (len(people().select(cohort)) > 0) == (share == 0.2)
     recorded: list[int] = []
 
@@ -115,8 +112,8 @@ def test_only_ids_of_the_cohort_are_asked(share: float) -> None:
 class Named(Warner):
     """Answers by the user's id, which is public, and by nothing else."""
 
-    def answer(self, users: Users, rng: Streams) -> Report:
-        return Report(users.ids, {"yes": users.ids % np.uint64(2) == 0})
+    def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
+        return fh.Report(users.ids, {"yes": users.ids % np.uint64(2) == 0})
 
 
 def test_records_are_compared_under_one_id() -> None:
@@ -156,7 +153,7 @@ def test_a_vector_of_laplace_noise_is_told_apart_as_its_likelihood_ratio_does() 
     rng = np.random.default_rng(0)
     ids = np.arange(4000, dtype=np.uint64)
     noise = rng.laplace(size=(2, 4000, 16))
-    sent = [(Report(ids, {"z": noise[i] + 0.5 * i}),) for i in (0, 1)]
+    sent = [(fh.Report(ids, {"z": noise[i] + 0.5 * i}),) for i in (0, 1)]
     scores = {f.value.name: f.value for f in propose(sent) if f.terms}  # type: ignore[attr-defined]
 
     def gap(name: str) -> float:

@@ -15,35 +15,10 @@ from typing import ClassVar, Self, TypeVar, dataclass_transform
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.randomizers.scalars import randomize
-from clients.records.functionals import Coordinates
-from fedhist import (
-    Adjacency,
-    Bounds,
-    Cohort,
-    Estimate,
-    Guarantee,
-    Keys,
-    Prediction,
-    Protocol,
-    Query,
-    Report,
-    Streams,
-    Summary,
-    Trust,
-    Users,
-    WireError,
-    register_protocol,
-    register_query,
-)
-from fedhist.base.arrays import Array, Floats
-from fedhist.channels.scalar import scalar_channel
-from fedhist.model.protocol import Script
-from fedhist.privacy.guarantee import Release, pure
-from server.session.curator import Curator
+import fedhist as fh
 
-Q = TypeVar("Q", bound=Query)
-P = TypeVar("P", bound=Protocol)
+Q = TypeVar("Q", bound=fh.Query)
+P = TypeVar("P", bound=fh.Protocol)
 
 
 @dataclass_transform(frozen_default=True)
@@ -52,7 +27,7 @@ def query(wire_name: str) -> Callable[[type[Q]], type[Q]]:
 
     def made(cls: type[Q]) -> type[Q]:
         cls.wire_name = wire_name
-        return register_query(dataclass(frozen=True)(cls))
+        return fh.register_query(dataclass(frozen=True)(cls))
 
     return made
 
@@ -63,19 +38,19 @@ def protocol(name: str) -> Callable[[type[P]], type[P]]:
 
     def made(cls: type[P]) -> type[P]:
         cls.name = name
-        return register_protocol(dataclass(frozen=True)(cls))
+        return fh.register_protocol(dataclass(frozen=True)(cls))
 
     return made
 
 
-class BankProtocol(Protocol):
+class BankProtocol(fh.Protocol):
     """What a protocol has to say that is the same for all of the bank."""
 
     paper: ClassVar[str] = "the bank of broken mechanisms"
     target: ClassVar[str] = "nothing"
     delta: ClassVar[float] = 0.0
-    trust: ClassVar[Trust]
-    adjacency: ClassVar[Adjacency] = Adjacency.REPLACE_USER
+    trust: ClassVar[fh.Trust]
+    adjacency: ClassVar[fh.Adjacency] = fh.Adjacency.REPLACE_USER
     epsilon: float
 
     @property
@@ -84,19 +59,19 @@ class BankProtocol(Protocol):
         return 2
 
     @property
-    def guarantee(self) -> Guarantee:
+    def guarantee(self) -> fh.Guarantee:
         """The claim."""
-        return Guarantee(self.epsilon, self.delta, self.trust, self.adjacency)
+        return fh.Guarantee(self.epsilon, self.delta, self.trust, self.adjacency)
 
-    def error(self, users: Users) -> Prediction:
+    def error(self, users: fh.Users) -> fh.Prediction:
         """Nobody asks how accurate these are."""
-        return Prediction("absolute", 1.0, "bound", "none")
+        return fh.Prediction("absolute", 1.0, "bound", "none")
 
-    def truth(self, users: Users) -> Array:
+    def truth(self, users: fh.Users) -> fh.Array:
         """Nor what they estimate."""
         return np.zeros(1)
 
-    def loss(self, value: Array, truth: Array) -> float:
+    def loss(self, value: fh.Array, truth: fh.Array) -> float:
         """Absolute error."""
         return float(np.abs(value - truth).sum())
 
@@ -106,7 +81,7 @@ class BankProtocol(Protocol):
         return cls()
 
     @classmethod
-    def example_users(cls) -> Users:
+    def example_users(cls) -> fh.Users:
         """Forty users with eight samples each, spread over [-1, 1]."""
         return sample_users(np.tile(np.linspace(-0.95, 0.95, 8), (40, 1)))
 
@@ -115,17 +90,17 @@ class BankProtocol(Protocol):
 
 
 @dataclass(frozen=True)
-class LocalReport(Query):
+class LocalReport(fh.Query):
     """One report of every user; a subclass says how it is drawn."""
 
-    trust: ClassVar[Trust] = Trust.LOCAL
+    trust: ClassVar[fh.Trust] = fh.Trust.LOCAL
     epsilon: float = 1.0
-    cohort: Cohort | None = None
+    cohort: fh.Cohort | None = None
 
     @property
-    def release(self) -> Release:
+    def release(self) -> fh.Release:
         """The claim."""
-        return pure(self.epsilon)
+        return fh.pure(self.epsilon)
 
     @property
     def exact(self) -> bool:
@@ -133,29 +108,29 @@ class LocalReport(Query):
         return True
 
     @abstractmethod
-    def reports(self, users: Users, rng: Streams) -> Array:
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
         """Draw the reports: (n, ...)."""
 
-    def answer(self, users: Users, rng: Streams) -> Report:
+    def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
         """Send them."""
-        return Report(users.ids, {"reports": self.reports(users, rng)})
+        return fh.Report(users.ids, {"reports": self.reports(users, rng)})
 
-    def fold(self, report: Report) -> Summary:
+    def fold(self, report: fh.Report) -> fh.Summary:
         """Add up whatever came."""
         total = sum(float(np.nan_to_num(a.astype(np.float64)).sum()) for a in _all(report))
-        return Summary(report.n_users, {"total": np.array([total])})
+        return fh.Summary(report.n_users, {"total": np.array([total])})
 
-    def check(self, report: Report) -> None:
+    def check(self, report: fh.Report) -> None:
         """Something has to come."""
         if not report.arrays and not report.ragged:
-            raise WireError("a report is expected, got nothing")
+            raise fh.WireError("a report is expected, got nothing")
 
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+    def bounds(self, n_users: int) -> Mapping[str, fh.Bounds]:
         """Any total."""
-        return {"total": Bounds((1,), "f")}
+        return {"total": fh.Bounds((1,), "f")}
 
 
-def _all(report: Report) -> list[Array]:
+def _all(report: fh.Report) -> list[fh.Array]:
     return [*report.arrays.values(), *report.ragged.values()]
 
 
@@ -163,14 +138,14 @@ def _all(report: Report) -> list[Array]:
 class LocalBank(BankProtocol):
     """Ask one query of everybody and return the total."""
 
-    trust: ClassVar[Trust] = Trust.LOCAL
+    trust: ClassVar[fh.Trust] = fh.Trust.LOCAL
     query: ClassVar[type[LocalReport]]
     epsilon: float = 1.0
 
-    def rounds(self, server: Curator) -> Script:
+    def rounds(self, server: fh.Curator) -> fh.Script:
         """Ask."""
         summary = yield self.query(self.epsilon)
-        return Estimate.ok(summary.sums["total"])
+        return fh.Estimate.ok(summary.sums["total"])
 
     @classmethod
     def of(cls, query: type[LocalReport], name: str) -> type[LocalBank]:
@@ -178,73 +153,73 @@ class LocalBank(BankProtocol):
         body = {"query": query, "name": name, "__doc__": query.__doc__}
         made = type(query.__name__ + "Protocol", (cls,), body)
         made.__module__ = query.__module__
-        return register_protocol(made)
+        return fh.register_protocol(made)
 
 
-def means(users: Users) -> Floats:
+def means(users: fh.Users) -> fh.Floats:
     """Means of the users' samples, clipped to [-1, 1] first; NaN without usable ones: (n,)."""
-    return Coordinates(1).scalars(users, np.zeros(len(users), dtype=np.int64))
+    return fh.Coordinates(1).scalars(users, np.zeros(len(users), dtype=np.int64))
 
 
-def noisy(u: Array, epsilon: float, rng: Streams) -> Array:
+def noisy(u: fh.Array, epsilon: float, rng: fh.Streams) -> fh.Array:
     """Report scalars of [-1, 1] through the Laplace lattice; NaN as the midpoint."""
-    return randomize(u, scalar_channel("laplace", epsilon), rng)
+    return fh.randomize(u, fh.scalar_channel("laplace", epsilon), rng)
 
 
-def sample_users(rows: Array) -> Users:
+def sample_users(rows: fh.Array) -> fh.Users:
     """Make users with the ids 0, 1, ... and equally many samples each, (n, T)."""
     n, t = rows.shape
-    return Users.from_samples(np.arange(n), np.arange(n + 1) * t, rows.reshape(-1))
+    return fh.Users.from_samples(np.arange(n), np.arange(n + 1) * t, rows.reshape(-1))
 
 
 # -- central
 
-Neighbours = tuple[Users, Users]
+Neighbours = tuple[fh.Users, fh.Users]
 
 
 @dataclass(frozen=True)
-class CentralRows(Query):
+class CentralRows(fh.Query):
     """One exact row of every user, for a trusted server; a subclass says which."""
 
-    trust: ClassVar[Trust] = Trust.CENTRAL
+    trust: ClassVar[fh.Trust] = fh.Trust.CENTRAL
 
     @abstractmethod
-    def rows(self, users: Users) -> Array:
+    def rows(self, users: fh.Users) -> fh.Array:
         """Make the rows: (n, w)."""
 
-    def answer(self, users: Users, rng: Streams) -> Report:
+    def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
         """Send them."""
-        return Report(users.ids, {"row": self.rows(users)})
+        return fh.Report(users.ids, {"row": self.rows(users)})
 
-    def fold(self, report: Report) -> Summary:
+    def fold(self, report: fh.Report) -> fh.Summary:
         """Keep them."""
-        return Summary(report.n_users, rows={"row": report.arrays["row"]}, ids=report.ids)
+        return fh.Summary(report.n_users, rows={"row": report.arrays["row"]}, ids=report.ids)
 
-    def check(self, report: Report) -> None:
+    def check(self, report: fh.Report) -> None:
         """One array."""
         if report.arrays.keys() != {"row"}:
-            raise WireError(f"'row' is expected, got {sorted(report.arrays)}")
+            raise fh.WireError(f"'row' is expected, got {sorted(report.arrays)}")
 
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+    def bounds(self, n_users: int) -> Mapping[str, fh.Bounds]:
         """Any finite numbers."""
-        return {"row": Bounds((n_users, None), "if", part="rows")}
+        return {"row": fh.Bounds((n_users, None), "if", part="rows")}
 
 
 @dataclass(frozen=True)
 class CentralBank(BankProtocol):
     """Ask for rows and release something of them."""
 
-    trust: ClassVar[Trust] = Trust.CENTRAL
+    trust: ClassVar[fh.Trust] = fh.Trust.CENTRAL
     query: ClassVar[CentralRows]
     epsilon: float = 1.0
 
-    def rounds(self, server: Curator) -> Script:
+    def rounds(self, server: fh.Curator) -> fh.Script:
         """Ask, then release."""
         summary = yield self.query
         return self.release(server, summary.rows["row"])
 
     @abstractmethod
-    def release(self, server: Curator, rows: Array) -> Estimate:
+    def release(self, server: fh.Curator, rows: fh.Array) -> fh.Estimate:
         """Make the estimate from the exact rows."""
 
     @classmethod
@@ -253,21 +228,21 @@ class CentralBank(BankProtocol):
         """Two populations that the flaw tells apart; adjacent as the protocol declares."""
 
     @classmethod
-    def example_users(cls) -> Users:
+    def example_users(cls) -> fh.Users:
         """The first of the two."""
         return cls.neighbours()[0]
 
 
-def item_users(records: list[dict[str, int]], vocabulary: Keys) -> Users:
+def item_users(records: list[dict[str, int]], vocabulary: fh.Keys) -> fh.Users:
     """Make users with the ids 0, 1, ... from item counts."""
     at = {name: j for j, name in enumerate(vocabulary)}
     user = [u for u, r in enumerate(records) for _ in r]
     item = [at[name] for r in records for name in r]
     count = [c for r in records for c in r.values()]
-    return Users.from_counts(range(len(records)), user, item, count, vocabulary)
+    return fh.Users.from_counts(range(len(records)), user, item, count, vocabulary)
 
 
-def dense(users: Users, d: int) -> NDArray[np.int64]:
+def dense(users: fh.Users, d: int) -> NDArray[np.int64]:
     """Counts by item as a matrix: (n, d) int64."""
     c, out = users.counts, np.zeros((len(users), d), dtype=np.int64)
     owner = np.repeat(np.arange(len(users)), np.diff(c.indptr))

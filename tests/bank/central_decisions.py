@@ -19,10 +19,7 @@ from bank_frame import (
     sample_users,
 )
 
-from fedhist import Adjacency, Estimate, Keys, Trust, Users
-from fedhist.base.arrays import Array
-from fedhist.model.protocol import Script
-from server.session.curator import Curator
+import fedhist as fh
 
 # -- how far to clip
 
@@ -35,7 +32,7 @@ class MeansTo(CentralRows):
 
     limit: float = 1.0
 
-    def rows(self, users: Users) -> Array:
+    def rows(self, users: fh.Users) -> fh.Array:
         """Average, then clip."""
         s, n = users.reals, len(users)
         owner = np.repeat(np.arange(n), np.diff(s.indptr))
@@ -48,7 +45,7 @@ class MeansTo(CentralRows):
 class OkDoubling(BankProtocol):
     """Correct: doubles the clip until few users are clipped, and pays for every count."""
 
-    trust: ClassVar[Trust] = Trust.CENTRAL
+    trust: ClassVar[fh.Trust] = fh.Trust.CENTRAL
     epsilon: float = 1.0
 
     @property
@@ -56,13 +53,13 @@ class OkDoubling(BankProtocol):
         """One for each clip up to the largest."""
         return 11
 
-    def clipped(self, server: Curator, rows: Array, limit: float) -> float:
+    def clipped(self, server: fh.Curator, rows: fh.Array, limit: float) -> float:
         """Count the users at the limit: a user changes it by one."""
         count = int((np.abs(rows) >= limit).sum())
         each = self.epsilon / 2 / self.max_rounds
         return float(server.discrete_laplace(np.array([count]), l1_sensitivity=1, epsilon=each)[0])
 
-    def rounds(self, server: Curator) -> Script:
+    def rounds(self, server: fh.Curator) -> fh.Script:
         """Ask again with a wider clip while more than a tenth is clipped."""
         query = MeansTo()
         while True:
@@ -74,10 +71,10 @@ class OkDoubling(BankProtocol):
         # 2 limit / n is what one user changes of the mean
         at_most = 2 * query.limit / len(rows)
         mean = server.laplace(rows.mean(axis=0), l1_sensitivity=at_most, epsilon=self.epsilon / 2)
-        return Estimate.ok(mean)
+        return fh.Estimate.ok(mean)
 
     @classmethod
-    def example_users(cls) -> Users:
+    def example_users(cls) -> fh.Users:
         """Sixty users of three samples; far fewer than a tenth is clipped, or far more."""
         return sample_users(np.random.default_rng(1).normal(0, 4, (60, 3)))
 
@@ -86,7 +83,7 @@ class OkDoubling(BankProtocol):
 class DoublingByCount(OkDoubling):
     """Stops by the exact number of clipped users: "only a statistic"."""
 
-    def clipped(self, server: Curator, rows: Array, limit: float) -> float:
+    def clipped(self, server: fh.Curator, rows: fh.Array, limit: float) -> float:
         """Count without noise."""
         return float((np.abs(rows) >= limit).sum())
 
@@ -100,7 +97,7 @@ N_LISTED = 6
 class Favourite(CentralRows):
     """A user's most frequent item: at most a single one."""
 
-    def rows(self, users: Users) -> Array:
+    def rows(self, users: fh.Users) -> fh.Array:
         """One-hot rows; zeros for the empty."""
         x = dense(users, N_LISTED + 1)[:, :N_LISTED]
         best = np.eye(N_LISTED, dtype=np.int64)[x.argmax(axis=1)]
@@ -111,28 +108,28 @@ class Favourite(CentralRows):
 class OkListed(BankProtocol):
     """Correct: noisy counts of a public domain, in its own order."""
 
-    trust: ClassVar[Trust] = Trust.CENTRAL
-    adjacency: ClassVar[Adjacency] = Adjacency.ZERO_OUT_USER
+    trust: ClassVar[fh.Trust] = fh.Trust.CENTRAL
+    adjacency: ClassVar[fh.Adjacency] = fh.Adjacency.ZERO_OUT_USER
     epsilon: float = 1.0
 
-    def order(self, exact: Array) -> Array:
+    def order(self, exact: fh.Array) -> fh.Array:
         """The domain's."""
         return np.arange(len(exact))
 
-    def rounds(self, server: Curator) -> Script:
+    def rounds(self, server: fh.Curator) -> fh.Script:
         """Count with noise, then list."""
         exact = (yield Favourite()).rows["row"].sum(axis=0)
         noisy = server.discrete_laplace(exact, l1_sensitivity=1, epsilon=self.epsilon)
         order = self.order(exact)
-        return Estimate.ok(
-            noisy[order].astype(np.float64), keys=Keys.of(str(j) for j in order.tolist())
+        return fh.Estimate.ok(
+            noisy[order].astype(np.float64), keys=fh.Keys.of(str(j) for j in order.tolist())
         )
 
     @classmethod
-    def example_users(cls) -> Users:
+    def example_users(cls) -> fh.Users:
         """Sixty users with an item each, all items equally popular."""
         records = [{str(i % N_LISTED): 1} for i in range(60)]
-        return item_users(records, Keys.range(N_LISTED))
+        return item_users(records, fh.Keys.range(N_LISTED))
 
 
 @protocol("bank-keys-by-exact-count")
@@ -143,6 +140,6 @@ class KeysByExactCount(OkListed):
     domain, have been moved.
     """
 
-    def order(self, exact: Array) -> Array:
+    def order(self, exact: fh.Array) -> fh.Array:
         """By the exact counts."""
         return np.argsort(-exact, kind="stable")

@@ -7,10 +7,7 @@ from typing import ClassVar
 import numpy as np
 from bank_frame import LocalBank, LocalReport, means, noisy, protocol, query
 
-from fedhist import Estimate, Report, Streams, Users
-from fedhist.base.arrays import Array
-from fedhist.model.protocol import Script
-from server.session.curator import Curator
+import fedhist as fh
 
 
 @query("bank-padded")
@@ -19,7 +16,7 @@ class Padded(LocalReport):
 
     places: ClassVar[int] = 4
 
-    def reports(self, users: Users, rng: Streams) -> Array:
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
         """Draw one report and fill up with zeros."""
         out = np.zeros((len(users), self.places), dtype=np.int64)
         out[:, 0] = noisy(means(users), self.epsilon, rng)
@@ -30,29 +27,29 @@ class Padded(LocalReport):
 class AnswerPerSample(Padded):
     """As many answers as samples, each with its share of the budget: their number is the secret."""
 
-    def answer(self, users: Users, rng: Streams) -> Report:
+    def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
         """Send pure noise, once for each sample."""
         sizes = np.minimum(users.n_items(), 64)
         indptr = np.concatenate(([0], np.cumsum(sizes)))
         words = rng.substream("noise").ragged_words(indptr)
-        return Report(users.ids, ragged={"reports": words}, indptr=indptr)
+        return fh.Report(users.ids, ragged={"reports": words}, indptr=indptr)
 
 
 @query("bank-skips-empty")
 class SkipsEmpty(Padded):
     """Users without usable samples do not answer: taking part is the secret."""
 
-    def answer(self, users: Users, rng: Streams) -> Report:
+    def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
         """Answer for those who have something to say."""
         has = ~np.isnan(means(users))
-        return Report(users.ids[has], {"reports": self.reports(users, rng)[has]})
+        return fh.Report(users.ids[has], {"reports": self.reports(users, rng)[has]})
 
 
 @query("bank-narrow-type")
 class NarrowType(Padded):
     """A smaller type of number is sent where the exact value allows it."""
 
-    def reports(self, users: Users, rng: Streams) -> Array:
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
         """Draw; int32 for means near zero, int64 otherwise."""
         out = super().reports(users, rng)
         small = bool((np.abs(np.nan_to_num(means(users))) < 0.5).all())
@@ -63,19 +60,19 @@ class NarrowType(Padded):
 class TellsWarnings(Padded):
     """A message says that a sample had to be clipped."""
 
-    def answer(self, users: Users, rng: Streams) -> Report:
+    def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
         """Report, and add an array of warnings where there is something to warn of."""
         arrays = {"reports": self.reports(users, rng)}
         if not (np.abs(users.reals.values) <= 1).all():
             arrays["clipped"] = np.ones(len(users), dtype=np.int8)
-        return Report(users.ids, arrays)
+        return fh.Report(users.ids, arrays)
 
 
 @query("bank-raises-on-nan")
 class RaisesOnNaN(Padded):
     """A record that cannot be used raises an error, and the node answers with that."""
 
-    def reports(self, users: Users, rng: Streams) -> Array:
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
         """Refuse bad records."""
         if np.isnan(users.reals.values).any():
             raise ValueError("a sample is not a number")
@@ -89,7 +86,7 @@ class HiddenState(Padded):
     def __post_init__(self) -> None:
         object.__setattr__(self, "seen", [])
 
-    def reports(self, users: Users, rng: Streams) -> Array:
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
         """Draw, and take a note."""
         vars(self)["seen"].append(means(users))
         return super().reports(users, rng)
@@ -113,7 +110,7 @@ PROTOCOLS = tuple(
 class UnknownStatus(LocalBank):
     """Ends with a status of its own making, which no reader of results knows how to take."""
 
-    def rounds(self, server: Curator) -> Script:
+    def rounds(self, server: fh.Curator) -> fh.Script:
         """Ask, then end in a way that is none."""
         yield Padded(self.epsilon)
-        return Estimate("garbage", reason="the sampler ended in its garbage bucket")  # type: ignore[arg-type]
+        return fh.Estimate("garbage", reason="the sampler ended in its garbage bucket")  # type: ignore[arg-type]

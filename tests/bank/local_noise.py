@@ -7,18 +7,12 @@ from typing import ClassVar
 import numpy as np
 from bank_frame import LocalBank, LocalReport, means, noisy, protocol, query
 
-from fedhist import Cohort, Estimate, Report, Streams, Users
-from fedhist.base.arrays import Array
-from fedhist.channels.scalar import scalar_channel, scalar_law
-from fedhist.model.finite import FiniteChannel
-from fedhist.model.protocol import Script
-from fedhist.users.streams import SeededStreams, unit_interval
-from server.session.curator import Curator
+import fedhist as fh
 
 
-def float_laplace(n_users: int, rng: Streams) -> Array:
+def float_laplace(n_users: int, rng: fh.Streams) -> fh.Array:
     """Laplace noise of scale 1 in floating point: (n,), from 52-bit uniforms."""
-    x = 2 * unit_interval(rng.substream("laplace").words(1)[:, 0]) - 1
+    x = 2 * fh.unit_interval(rng.substream("laplace").words(1)[:, 0]) - 1
     return np.asarray(-np.sign(x) * np.log1p(-np.abs(x)))
 
 
@@ -26,20 +20,20 @@ def float_laplace(n_users: int, rng: Streams) -> Array:
 class LaplaceMean(LocalReport):
     """Correct: the mean of clipped samples with discrete Laplace noise for the whole range."""
 
-    def reports(self, users: Users, rng: Streams) -> Array:
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
         """Draw."""
         return noisy(means(users), self.epsilon, rng)
 
-    def finite_channel(self) -> FiniteChannel | None:
+    def finite_channel(self) -> fh.FiniteChannel | None:
         """The law."""
-        return scalar_law(scalar_channel("laplace", self.epsilon))
+        return fh.scalar_law(fh.scalar_channel("laplace", self.epsilon))
 
 
 @query("bank-opaque-mean")
 class Opaque(LaplaceMean):
     """Correct, without its law written down: audited by statistics alone."""
 
-    def finite_channel(self) -> FiniteChannel | None:
+    def finite_channel(self) -> fh.FiniteChannel | None:
         """Not given."""
         return None
 
@@ -48,20 +42,20 @@ class Opaque(LaplaceMean):
 class HalfNoise(LaplaceMean):
     """Half the noise, and its law says so."""
 
-    def reports(self, users: Users, rng: Streams) -> Array:
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
         """Draw with twice the budget."""
         return noisy(means(users), 2 * self.epsilon, rng)
 
-    def finite_channel(self) -> FiniteChannel | None:
+    def finite_channel(self) -> fh.FiniteChannel | None:
         """The law."""
-        return scalar_law(scalar_channel("laplace", 2 * self.epsilon))
+        return fh.scalar_law(fh.scalar_channel("laplace", 2 * self.epsilon))
 
 
 @query("bank-half-range")
 class HalfRange(Opaque):
     """Sensitivity without the factor of replacement: the distance from the midpoint, R, not 2 R."""
 
-    def reports(self, users: Users, rng: Streams) -> Array:
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
         """Draw noise of scale 1 / epsilon where the range is 2."""
         return noisy(means(users), 2 * self.epsilon, rng)
 
@@ -70,7 +64,7 @@ class HalfRange(Opaque):
 class FloatLaplace(Opaque):
     """Laplace noise of the right scale in floating point: the sum's low bits show the mean."""
 
-    def reports(self, users: Users, rng: Streams) -> Array:
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
         """Add it."""
         return np.nan_to_num(means(users)) + 2 / self.epsilon * float_laplace(len(users), rng)
 
@@ -81,9 +75,9 @@ class SeedInTheQuestion(Opaque):
 
     seed: int = 7
 
-    def reports(self, users: Users, rng: Streams) -> Array:
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
         """Draw from the seed and the public id, whatever the user's private stream holds."""
-        public = SeededStreams(users.ids, self.seed, "noise")
+        public = fh.SeededStreams(users.ids, self.seed, "noise")
         return noisy(means(users), self.epsilon, public)
 
 
@@ -91,17 +85,17 @@ class SeedInTheQuestion(Opaque):
 class SeedInTheAnswer(Opaque):
     """The word the noise was made of is sent along."""
 
-    def answer(self, users: Users, rng: Streams) -> Report:
+    def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
         """Report, with the randomness."""
         word = rng.substream("laplace").words(2)
-        return Report(users.ids, {"reports": self.reports(users, rng), "check": word[:, 1]})
+        return fh.Report(users.ids, {"reports": self.reports(users, rng), "check": word[:, 1]})
 
 
 @query("bank-empty-is-zero")
 class EmptyIsZero(Opaque):
     """A user without usable samples sends 0 without noise."""
 
-    def reports(self, users: Users, rng: Streams) -> Array:
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
         """Draw; then forget the noise of the empty."""
         u = means(users)
         return np.where(np.isnan(u), 0, noisy(u, self.epsilon, rng))
@@ -111,7 +105,7 @@ class EmptyIsZero(Opaque):
 class NaNPasses(Opaque):
     """A user without usable samples sends NaN."""
 
-    def reports(self, users: Users, rng: Streams) -> Array:
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
         """Draw; what is not a number stays none."""
         u = means(users)
         return np.where(np.isnan(u), np.nan, noisy(u, self.epsilon, rng).astype(np.float64))
@@ -121,7 +115,7 @@ class NaNPasses(Opaque):
 class ItemNoise(Opaque):
     """Item-level noise under a user-level claim: the scale falls with the number of samples."""
 
-    def reports(self, users: Users, rng: Streams) -> Array:
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
         """Draw each user's report with T epsilon."""
         u, sizes = means(users), np.maximum(users.n_items(), 1)
         out = np.zeros(len(users), dtype=np.int64)
@@ -134,10 +128,10 @@ class ItemNoise(Opaque):
 class FreshNoise(Opaque):
     """A question that is asked again gets fresh noise: the law is right, the stream is not."""
 
-    def reports(self, users: Users, rng: Streams) -> Array:
+    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
         """Draw from the system in place of the user's stream for this question."""
         words = np.random.default_rng().integers(1 << 64, size=(len(users), 2), dtype=np.uint64)
-        return scalar_channel("laplace", self.epsilon).reports(means(users), words)
+        return fh.scalar_channel("laplace", self.epsilon).reports(means(users), words)
 
 
 PROTOCOLS = tuple(
@@ -165,11 +159,11 @@ class TwoHalves(LocalBank):
 
     ends: ClassVar[tuple[float, float]] = (0.5, 0.5)
 
-    def rounds(self, server: Curator) -> Script:
+    def rounds(self, server: fh.Curator) -> fh.Script:
         """Ask one half, then the other."""
-        first = yield Opaque(self.epsilon, Cohort(3, 0.0, self.ends[0]))
-        second = yield Opaque(self.epsilon, Cohort(3, self.ends[1], 1.0))
-        return Estimate.ok(first.sums["total"] + second.sums["total"])
+        first = yield Opaque(self.epsilon, fh.Cohort(3, 0.0, self.ends[0]))
+        second = yield Opaque(self.epsilon, fh.Cohort(3, self.ends[1], 1.0))
+        return fh.Estimate.ok(first.sums["total"] + second.sums["total"])
 
 
 @protocol("bank-overlapping-cohorts")
@@ -183,8 +177,8 @@ class Overlap(TwoHalves):
 class AskedAgain(LocalBank):
     """Asks everybody the same question in two rounds, each at the whole budget."""
 
-    def rounds(self, server: Curator) -> Script:
+    def rounds(self, server: fh.Curator) -> fh.Script:
         """Ask twice."""
         first = yield Opaque(self.epsilon)
         second = yield Opaque(self.epsilon)
-        return Estimate.ok(first.sums["total"] + second.sums["total"])
+        return fh.Estimate.ok(first.sums["total"] + second.sums["total"])

@@ -8,15 +8,13 @@ import pytest
 from scipy.stats import chisquare
 from vote_laws import scalar_probabilities
 
-from fedhist.base.errors import WireError
-from fedhist.channels.bits import UnaryChannel
+import fedhist as fh
 from fedhist.channels.scalar import (
     CHANNELS,
     LaplaceChannel,
     OneBitChannel,
     ScalarChannel,
     best_kind,
-    scalar_channel,
 )
 
 EPSILONS = [1e-9, 1e-3, 0.1, 0.3, 1.0, 2.0, 4.0, 10.0, 37.7]
@@ -32,7 +30,7 @@ def log_odds(threshold: int) -> Decimal:
 def test_unary_odds_never_exceed_epsilon_in_exact_arithmetic(epsilon: float, ones: int) -> None:
     with localcontext() as context:
         context.prec = 60
-        worst = 2 * ones * log_odds(UnaryChannel(epsilon, ones).flip_threshold)
+        worst = 2 * ones * log_odds(fh.UnaryChannel(epsilon, ones).flip_threshold)
         assert worst <= Decimal(epsilon)
         if epsilon / (2 * ones) < 43:  # beyond, 2^-64 is the least flip probability
             assert worst >= Decimal("0.99") * Decimal(epsilon)
@@ -62,7 +60,7 @@ def extremes(channel: ScalarChannel) -> tuple[np.ndarray, np.ndarray]:
 def test_the_ratio_never_exceeds_e_to_epsilon_in_exact_arithmetic(
     kind: str, epsilon: float
 ) -> None:
-    most, least = extremes(scalar_channel(kind, epsilon))
+    most, least = extremes(fh.scalar_channel(kind, epsilon))
     assert least.min() > 0
     # weights are below 2^64, so that beyond epsilon = 45 any ratio is allowed
     limit = e_to(min(epsilon, 45.0))
@@ -76,7 +74,7 @@ def test_the_ratio_never_exceeds_e_to_epsilon_in_exact_arithmetic(
 @pytest.mark.parametrize("kind", list(CHANNELS))
 @pytest.mark.parametrize("epsilon", [1e-4, 0.1, 0.5, 1.0, 4.0, 20.0, 1e300])
 def test_laws_sum_to_one_and_means_are_linear_exactly(kind: str, epsilon: float) -> None:
-    channel = scalar_channel(kind, epsilon)
+    channel = fh.scalar_channel(kind, epsilon)
     z, top = channel.alphabet().tolist(), channel.steps
     means = {}
     for x in {-top, -(top // 3), 0, top - 1, top} & {*channel.inputs().tolist()}:
@@ -119,7 +117,7 @@ def test_laplace_noise_has_the_law_of_the_specification(epsilon: float) -> None:
 @pytest.mark.parametrize("kind", list(CHANNELS))
 @pytest.mark.parametrize("epsilon", [1e-3, 0.5, 1.0, 4.0, 12.0, 30.0])
 def test_moments_agree_with_the_law(kind: str, epsilon: float) -> None:
-    channel = scalar_channel(kind, epsilon)
+    channel = fh.scalar_channel(kind, epsilon)
     u = np.array([-1.0, -0.3, 0.0, 1e-4, 0.5, 0.7001, 1.0])
     z, law = channel.alphabet(), scalar_probabilities(channel, u)
     assert law.sum(axis=1) == pytest.approx(1.0, abs=1e-12)
@@ -133,13 +131,13 @@ def test_a_report_fits_its_type_at_both_ends() -> None:
     edge = LaplaceChannel(0.0012111906233494764)
     assert (edge.most, edge.dtype) == (2**15, np.int32)  # int16 holds the negative end alone
     budgets = np.geomspace(1e-4, 1e3, 200)
-    channels = [scalar_channel(k, float(e)) for k in CHANNELS for e in budgets]
+    channels = [fh.scalar_channel(k, float(e)) for k in CHANNELS for e in budgets]
     assert all(c.bound <= np.iinfo(c.dtype).max for c in channels)
 
 
 def test_a_channel_takes_its_own_reports_only() -> None:
     for kind in CHANNELS:
-        channel = scalar_channel(kind, 1.0)
+        channel = fh.scalar_channel(kind, 1.0)
         assert channel.sum_dtype == np.int64
         most = int(channel.bound)
         good = np.array([-most, most, 1], dtype=channel.dtype)
@@ -147,22 +145,22 @@ def test_a_channel_takes_its_own_reports_only() -> None:
         wider = good.astype(np.int64)
         over = (wider + 1).astype(channel.dtype)
         for bad in (wider, over, good[:2], good[:, None], good.astype(np.float64)):
-            with pytest.raises(WireError, match="'reports'"):
+            with pytest.raises(fh.WireError, match="'reports'"):
                 channel.check("reports", bad, 3)
-    with pytest.raises(WireError, match="holds 0"):
+    with pytest.raises(fh.WireError, match="holds 0"):
         OneBitChannel(1.0).check("reports", np.array([1, 0], dtype=np.int8), 2)
     exact = LaplaceChannel(math.inf)
     assert exact.sum_dtype == np.float64
     exact.check("reports", np.array([0.25, -1.0]), 2)
     for wrong in (np.nan, 1.5):
-        with pytest.raises(WireError, match="'reports'"):
+        with pytest.raises(fh.WireError, match="'reports'"):
             exact.check("reports", np.array([0.25, wrong]), 2)
 
 
 @pytest.mark.parametrize("kind", list(CHANNELS))
 def test_sums_are_drawn_with_the_exact_law(kind: str) -> None:
     """Chi-squared test of the sum of three reports; fails by chance with probability 1e-6."""
-    channel = scalar_channel(kind, 20.0 if kind == "laplace" else 2.0)
+    channel = fh.scalar_channel(kind, 20.0 if kind == "laplace" else 2.0)
     u, n, most = np.array([-0.3, 0.9999, 0.2]), 30_000, int(channel.bound)
     law = np.ones(1)
     for p in scalar_probabilities(channel, u):
@@ -187,12 +185,12 @@ def test_sums_are_drawn_with_the_exact_law(kind: str) -> None:
 def test_planning_variances(
     epsilon: float, laplace: float, onebit: float, piecewise: float
 ) -> None:
-    result = [scalar_channel(kind, epsilon).v for kind in ("laplace", "onebit", "piecewise")]
+    result = [fh.scalar_channel(kind, epsilon).v for kind in ("laplace", "onebit", "piecewise")]
     assert result == pytest.approx([laplace, onebit, piecewise], rel=0.02)
 
 
 def test_unary_debias_and_tau() -> None:
-    channel = UnaryChannel(1.3, ones=3)
+    channel = fh.UnaryChannel(1.3, ones=3)
     assert channel.tau == pytest.approx(1 - 2 * channel.flip, abs=1e-14)
     n = 1000
     true = np.array([0.0, 0.25, 1.0])
@@ -203,11 +201,11 @@ def test_unary_debias_and_tau() -> None:
 def test_bad_parameters() -> None:
     for kind, epsilon in (("laplace", 0.99e-4), ("piecewise", 0.99e-4), ("laplace", math.nan)):
         with pytest.raises(ValueError, match=r"0\.0001|nan"):
-            scalar_channel(kind, epsilon)
+            fh.scalar_channel(kind, epsilon)
     with pytest.raises(ValueError, match="inf"):
-        scalar_channel("laplace", math.inf).weights([0])
+        fh.scalar_channel("laplace", math.inf).weights([0])
     with pytest.raises(ValueError, match="'gauss'"):
-        scalar_channel("gauss", 1.0)
+        fh.scalar_channel("gauss", 1.0)
 
 
 def test_the_kind_of_least_variance() -> None:

@@ -9,34 +9,32 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+import fedhist as fh
 from clients.centred.queries import RadiusVotes
 from clients.densities.queries import BinReports
 from clients.frequency_oracles.oracle_votes import OracleReports
 from clients.records.functionals import BallMean
-from fedhist.base.errors import WireError
 from fedhist.channels.oracles import SubsetOracle, SymbolOracle
-from fedhist.model.query import LocalQuery, Report, Summary
-from fedhist.users.keys import Keys
 
 
 @dataclass(frozen=True)
 class Vote:
     name: str
     part: str
-    make: Callable[[float, int], LocalQuery]
+    make: Callable[[float, int], fh.LocalQuery]
 
 
-def radii(epsilon: float, k: int) -> LocalQuery:
+def radii(epsilon: float, k: int) -> fh.LocalQuery:
     return RadiusVotes(BallMean(1, 1.0), np.zeros(1), np.arange(k - 1.0, 0.0, -1.0), epsilon)
 
 
-def bins(epsilon: float, k: int) -> LocalQuery:
+def bins(epsilon: float, k: int) -> fh.LocalQuery:
     return BinReports(k, epsilon)
 
 
-def items(epsilon: float, k: int) -> LocalQuery:
+def items(epsilon: float, k: int) -> fh.LocalQuery:
     kind = "subset" if k > 10 else "krr"
-    return OracleReports(Keys.of([f"i{j}" for j in range(k)]), epsilon, kind=kind)
+    return OracleReports(fh.Keys.of([f"i{j}" for j in range(k)]), epsilon, kind=kind)
 
 
 VOTES = [
@@ -63,8 +61,8 @@ def test_a_report_of_everything_is_refused(vote: Vote, epsilon: float, k: int) -
     wrong = [bits, np.full(N, size, dtype=np.uint32), np.zeros(N, dtype=np.uint8)]
     wrong += [np.zeros((N, 1), dtype=np.uint64), np.zeros(N, dtype=np.uint64)]
     for sent in wrong:
-        with pytest.raises(WireError):
-            query.check(Report(IDS, {vote.part: sent}))
+        with pytest.raises(fh.WireError):
+            query.check(fh.Report(IDS, {vote.part: sent}))
 
 
 @EACH
@@ -74,8 +72,8 @@ def test_a_sum_of_everything_is_refused(vote: Vote, epsilon: float, k: int) -> N
     query = vote.make(epsilon, k)
     for count in (0, N):
         counts = np.full(query.channel.size, count, dtype=np.int64)
-        with pytest.raises(WireError, match="adds up to"):
-            query.check_summary(Summary(N, {vote.part: counts}))
+        with pytest.raises(fh.WireError, match="adds up to"):
+            query.check_summary(fh.Summary(N, {vote.part: counts}))
 
 
 @EACH

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from fedhist import Estimate, register_protocol
-from fedhist.model.protocol import Script
+import fedhist as fh
 from fedhist.protocols import BoundedHistogram
-from server.session.curator import Curator
 
 
-@register_protocol
+@fh.register_protocol
 @dataclass(frozen=True)
 class Ending(BoundedHistogram):
     """A bounded histogram; ``asked`` names a file that exists once somebody was asked.
@@ -24,10 +22,10 @@ class Ending(BoundedHistogram):
     ending: str = "ok"
     asked: str = ""
 
-    def rounds(self, server: Curator) -> Script:
+    def rounds(self, server: fh.Curator) -> fh.Script:
         """Refuse or crash before the first query; fail or crash after it."""
         if self.ending == "refused":
-            return Estimate.refused("60 users are too few; at least 100 are needed")
+            return fh.Estimate.refused("60 users are too few; at least 100 are needed")
         if self.ending == "early":
             raise RuntimeError("the script broke before it asked")
         again = self.ending == "once" and Path(self.asked).exists()
@@ -37,5 +35,5 @@ class Ending(BoundedHistogram):
             return (yield from super().rounds(server))
         yield self.query
         if self.ending == "failed":
-            return Estimate.failed("the vote had no winner")
+            return fh.Estimate.failed("the vote had no winner")
         raise RuntimeError("the script broke")

@@ -14,8 +14,6 @@ import pytest
 from commands import Command
 
 import fedhist as fh
-from fedhist.base.errors import PopulationError
-from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols import BoundedHistogram, BoxMean
 from simulations.runs.data_ledger import DataLedger
 from simulations.runs.releases import Planned, plan_releases, run_releases
@@ -128,12 +126,12 @@ def test_everybody_in_the_table_is_a_user_of_every_column() -> None:
 def test_zeroing_out_costs_double_beside_replacement() -> None:
     """A histogram under zero-out-user gets half of its share where a mean hides a replacement."""
     planned = plan(DRINKS + "share = 0.5" + AGES + "share = 0.5", protocol_delta=0.0)
-    assert planned.guarantee.adjacency is Adjacency.REPLACE_USER
+    assert planned.guarantee.adjacency is fh.Adjacency.REPLACE_USER
     assert [p.protocol.guarantee.epsilon for p in planned.parts] == [0.5, 1.0]
     total = run_releases(planned).ledger.spent()
     assert total.epsilon == pytest.approx(2.0)
     alone = plan(DRINKS)
-    assert alone.guarantee.adjacency is Adjacency.ZERO_OUT_USER
+    assert alone.guarantee.adjacency is fh.Adjacency.ZERO_OUT_USER
     assert alone.parts[0].protocol.guarantee.epsilon == 2.0
 
 
@@ -220,7 +218,7 @@ def test_a_run_that_breaks_off_before_it_asks_gives_its_reservation_back(
     ],
 )
 def test_bad_input_is_refused_before_anybody_is_asked(text: str, says: str) -> None:
-    with pytest.raises((ValueError, PopulationError), match=says.replace("(", r"\(")):
+    with pytest.raises((ValueError, fh.PopulationError), match=says.replace("(", r"\(")):
         plan(text)
 
 

@@ -13,10 +13,7 @@ import pytest
 from test_releases import AGES, DRINKS, N, people, plan
 
 import fedhist as fh
-from fedhist.base.errors import PopulationError
-from fedhist.model.query import Query
 from fedhist.privacy.adjacency import NoTotalError
-from fedhist.privacy.guarantee import Adjacency
 from fedhist.protocols import BoxMean
 from simulations.runs.columns import Groups
 from simulations.runs.releases import Part, run_releases
@@ -44,7 +41,7 @@ VALUES = (None, 0.0, 30.0, 100.0)
 RECORDS = [(None, None), *itertools.product((0, 1), VALUES)]
 
 
-def vector(query: Query, group: int | None, value: float | None) -> np.ndarray[Any, Any]:
+def vector(query: fh.Query, group: int | None, value: float | None) -> np.ndarray[Any, Any]:
     """Concatenate what a user adds to the sums of every group's run."""
     samples = [] if value is None else [value]
     user = fh.Users.from_records({"ann": samples})
@@ -81,8 +78,8 @@ def test_every_change_of_one_record_is_paid_for(text: str) -> None:
     # pure noise is sized for an emptied record at the run's epsilon: it costs epsilon for each
     worst = max(moved[1], inside[1]) / emptied[1] * protocol.guarantee.epsilon
     assert worst == pytest.approx(2.0)
-    assert part.planned(Adjacency.REPLACE_USER).epsilon == pytest.approx(worst)
-    assert part.planned(Adjacency.ZERO_OUT_USER).epsilon == protocol.guarantee.epsilon
+    assert part.planned(fh.Adjacency.REPLACE_USER).epsilon == pytest.approx(worst)
+    assert part.planned(fh.Adjacency.ZERO_OUT_USER).epsilon == protocol.guarantee.epsilon
 
 
 def test_the_ledger_holds_a_move_and_no_more_than_the_budget() -> None:
@@ -91,9 +88,9 @@ def test_the_ledger_holds_a_move_and_no_more_than_the_budget() -> None:
     assert ledger.spent().epsilon == pytest.approx(2.0)
     assert [p.protocol.guarantee.epsilon for p in replaced.parts] == [1.0]
     with pytest.raises(NoTotalError, match="the number of users is public"):
-        ledger.under(Adjacency.ADD_REMOVE_USER)
+        ledger.under(fh.Adjacency.ADD_REMOVE_USER)
     hidden = plan(AGES + 'adjacency = "add-remove-user"' + BY, protocol_delta=0.0)
-    assert hidden.guarantee.adjacency is Adjacency.ADD_REMOVE_USER
+    assert hidden.guarantee.adjacency is fh.Adjacency.ADD_REMOVE_USER
     assert [p.protocol.guarantee.epsilon for p in hidden.parts] == [2.0]  # one group pays
     assert run_releases(hidden).ledger.spent().epsilon == pytest.approx(2.0)
     assert hidden.parts[0].jobs[0].not_private  # the planned number of users was looked at
@@ -102,7 +99,7 @@ def test_the_ledger_holds_a_move_and_no_more_than_the_budget() -> None:
     skew = plan(QUARTILES.replace("[0.5]", "[0.95]") + BY, protocol_delta=0.0)
     assert run_releases(skew).ledger.spent().epsilon == pytest.approx(2.0)
     each = [p.protocol for p in (*replaced.parts, *hidden.parts)]
-    assert all(p.guarantee.adjacency is Adjacency.ADD_REMOVE_USER for p in each)
+    assert all(p.guarantee.adjacency is fh.Adjacency.ADD_REMOVE_USER for p in each)
 
 
 def test_gaussian_releases_by_group_keep_the_whole_delta() -> None:
@@ -185,12 +182,12 @@ def test_groups_do_not_share_their_noise() -> None:
     ],
 )
 def test_bad_groups_are_refused_before_anybody_is_asked(text: str, says: str) -> None:
-    with pytest.raises((ValueError, PopulationError), match=says):
+    with pytest.raises((ValueError, fh.PopulationError), match=says):
         plan(text)
 
 
 def test_a_user_in_two_groups_is_refused() -> None:
     more = pl.DataFrame({"user": ["u0"], "drink": ["tea"], "age": [3.0], "country": ["FR"]})
     pl.concat([pl.read_csv("people.csv"), more]).write_csv("people.csv")
-    with pytest.raises(PopulationError, match="1 users are in two groups, one of them in 'DE'"):
+    with pytest.raises(fh.PopulationError, match="1 users are in two groups, one of them in 'DE'"):
         plan(AGES + BY)

@@ -16,17 +16,14 @@ from running import Recorder, count_table, drive
 from scipy.optimize import minimize_scalar
 from scipy.stats import foldnorm
 
+import fedhist as fh
 from clients.histograms.contributions import NormHistogram
-from fedhist.privacy.guarantee import Adjacency
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
 from simulations.experiments import bounded_domain as bounded
 from simulations.experiments import experiment as catalogue
 from simulations.experiments import report
 from simulations.experiments.experiment import Check, Curve, Request, Result
 from simulations.experiments.norm_index import NormIndex
 from simulations.experiments.printed_output import printed_output
-from simulations.populations import population
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 from simulations.studies.folders import open_folder
@@ -166,24 +163,24 @@ def test_figure1_counts_distinct_items(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def users() -> Users:
+def users() -> fh.Users:
     """Four hundred users of forty items."""
-    return population("zipf", n_users=400, d=40, mean_items=12.0, seed=5).load().users
+    return fh.population("zipf", n_users=400, d=40, mean_items=12.0, seed=5).load().users
 
 
-def setting(users: Users, d: int = 20, **changes: Any) -> bounded.Setting:
+def setting(users: fh.Users, d: int = 20, **changes: Any) -> bounded.Setting:
     """The d first items as the domain, with figure 5's settings (it has all keys)."""
     request = catalogue.experiment("figure2").request(population="zipf", quick=True)
     settings = SimpleNamespace(**{**request.settings, **changes})
-    domain = Keys.of(users.vocabulary[j] for j in range(d))
+    domain = fh.Keys.of(users.vocabulary[j] for j in range(d))
     return bounded.Setting(users, domain, settings, 0)
 
 
 @pytest.mark.parametrize("norm", [1, 2])
 @pytest.mark.parametrize("radius", [0.0, 1.7])
-def test_the_index_answers_as_the_users_do(users: Users, norm: int, radius: float) -> None:
+def test_the_index_answers_as_the_users_do(users: fh.Users, norm: int, radius: float) -> None:
     """Bit for bit, with edges below, between, at and above the norms."""
-    domain = Keys.of(users.vocabulary[j] for j in range(20))
+    domain = fh.Keys.of(users.vocabulary[j] for j in range(20))
     index = NormIndex(users, domain)
     at_norms = sorted({float(v) for v in index.l2[:5] if v > 0})
     for edges in ((0.0,), (1.0, 2.5, 4.0, 1e9), tuple(at_norms), (1e9,)):
@@ -196,14 +193,14 @@ def test_the_index_answers_as_the_users_do(users: Users, norm: int, radius: floa
 
 
 @pytest.mark.parametrize("method", [m for m in bounded.RULES if m != bounded.OUTPUT_FIXED])
-def test_the_choice_is_that_of_a_whole_run(users: Users, method: str) -> None:
+def test_the_choice_is_that_of_a_whole_run(users: fh.Users, method: str) -> None:
     """The same seed gives the same threshold, for every rule."""
     s = setting(users)
     estimate = execute(s.protocol(method), users, Options(seed=11)).estimate
     assert s.choose(method, [11]).tolist() == [estimate.public["clip"]]
 
 
-def test_the_budget_is_the_papers(users: Users) -> None:
+def test_the_budget_is_the_papers(users: fh.Users) -> None:
     """(1, 1 / 2n) for the release and (0.1, 1 / 2n or 0) for the choice, under zero-out."""
     for method in bounded.RULES:
         p = setting(users).protocol(method)
@@ -211,11 +208,11 @@ def test_the_budget_is_the_papers(users: Users) -> None:
         assert p.shares.release_delta == pytest.approx(1 / 800)
         assert p.shares.choice_epsilon == pytest.approx(0.1)
         assert p.shares.choice_delta in (0.0, pytest.approx(1 / 800))
-        assert p.guarantee.adjacency is Adjacency.ZERO_OUT_USER
+        assert p.guarantee.adjacency is fh.Adjacency.ZERO_OUT_USER
         assert p.radius == pytest.approx(math.sqrt(20 if method == bounded.DP_SGD_D else 2))
 
 
-def test_losses_are_those_of_clipped_noisy_totals(users: Users) -> None:
+def test_losses_are_those_of_clipped_noisy_totals(users: fh.Users) -> None:
     """Against dense clipping and SciPy's folded normal."""
     s = setting(users, d=6)
     dense = count_table(users, s.domain)
@@ -229,7 +226,7 @@ def test_losses_are_those_of_clipped_noisy_totals(users: Users) -> None:
         assert loss == pytest.approx(expected, rel=1e-9)
 
 
-def test_c_star_is_within_a_factor_two_of_the_best_of_a_fine_search(users: Users) -> None:
+def test_c_star_is_within_a_factor_two_of_the_best_of_a_fine_search(users: fh.Users) -> None:
     """Theorem 4.3; and the linear search on eight thresholds per octave misses less than 1 %."""
     s = setting(users)
     result = s.measure()
@@ -239,7 +236,7 @@ def test_c_star_is_within_a_factor_two_of_the_best_of_a_fine_search(users: Users
     assert result.mean(bounded.M_QUANTILE) >= fine * (1 - 1e-9)
 
 
-def test_the_printed_rule_minimizes_the_printed_objective(users: Users) -> None:
+def test_the_printed_rule_minimizes_the_printed_objective(users: fh.Users) -> None:
     """Against a numerical minimum of G(C) + (n lambda / 2) C^2 with the slopes cut to R."""
     s = setting(users)
     task = replace(s.protocol(bounded.OUTPUT_FIXED).task, mass=30.0, c_max=50.0, epsilon=4.0)

@@ -27,12 +27,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import fedhist as fh
 from fedhist.base import chained_log
 from fedhist.model.codec import summary_arrays
-from fedhist.model.protocol import Estimate, Protocol
-from fedhist.model.query import Query, Summary
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
-from fedhist.users.batch import Users
 from server.noise import noise_source
 from server.session import journal as module
 from server.session.curator import NoiseSource
@@ -43,7 +41,7 @@ from simulations.runs.options import CHOICES
 from simulations.runtimes.inline import InlinePopulation
 
 SEED = 31
-Ask = Callable[[Query, int], Summary]
+Ask = Callable[[fh.Query, int], fh.Summary]
 Make = Callable[[Journal], Ask]
 """Makes the population that a server with this journal asks."""
 Point = int | tuple[str, int]
@@ -71,13 +69,13 @@ class Case:
     grade: str
 
     @property
-    def protocol(self) -> Protocol:
+    def protocol(self) -> fh.Protocol:
         example = protocol_class(self.name).example()
         changes = SECURE.get(self.name, {}) if self.grade == "secure" else {}
         return dataclasses.replace(example, **changes)  # type: ignore[type-var]
 
     @cached_property
-    def users(self) -> Users:
+    def users(self) -> fh.Users:
         return protocol_class(self.name).example_users()
 
     def ask(self, _: Journal) -> Ask:
@@ -85,7 +83,7 @@ class Case:
         return InlinePopulation(self.users.split(2), seed).ask
 
     @cached_property
-    def reference(self) -> tuple[Estimate, list[bytes]]:
+    def reference(self) -> tuple[fh.Estimate, list[bytes]]:
         """A run that nobody kills: its estimate and its journal."""
         with tempfile.TemporaryDirectory() as folder:
             estimate, _ = finish(self, Path(folder), self.ask)
@@ -114,7 +112,7 @@ def logged(make: Make, folder: Path) -> Make:
     def made(journal: Journal) -> Ask:
         ask = make(journal)
 
-        def asked(query: Query, number: int) -> Summary:
+        def asked(query: fh.Query, number: int) -> fh.Summary:
             summary = ask(query, number)
             digest = hashlib.sha256(str(summary.n_users).encode())
             for name, a in sorted(summary_arrays(summary).items()):
@@ -127,7 +125,7 @@ def logged(make: Make, folder: Path) -> Make:
     return made
 
 
-def finish(case: Case, folder: Path, make: Make) -> tuple[Estimate, Session]:
+def finish(case: Case, folder: Path, make: Make) -> tuple[fh.Estimate, Session]:
     """Run to the end in this process."""
     journal = Journal(folder / "journal")
     session = Session(case.protocol, Recorded(case), journal)
@@ -199,7 +197,7 @@ class Points:
         def made(journal: Journal) -> Ask:
             ask = make(journal)
 
-            def asked(query: Query, number: int) -> Summary:
+            def asked(query: fh.Query, number: int) -> fh.Summary:
                 self.reach("a query is pending")
                 summary = ask(query, number)
                 self.reach("answered, not journalled")
@@ -382,7 +380,7 @@ def nameless(lines: list[bytes]) -> list[dict[str, Any]]:
     return [{k: v for k, v in json.loads(line).items() if k not in drawn} for line in lines]
 
 
-def same(a: Estimate, b: Estimate) -> bool:
+def same(a: fh.Estimate, b: fh.Estimate) -> bool:
     """Say whether two estimates are the same, bit for bit, charges included."""
     try:
         demand_same_estimate(a, b, "An estimate")

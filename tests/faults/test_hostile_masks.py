@@ -7,18 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedhist import Estimate, Users
-from fedhist.base.errors import MissingReplies
-from fedhist.privacy.aggregation import Aggregation
+import fedhist as fh
 from fedhist.protocols import BoundedHistogram
 from simulations.runs.options import Options, Outcome
 from simulations.runs.run import execute
 from tests.faults.intake.hostile import KINDS, Adversary
 
 SEED, N = 3, 20
-USERS = Users.from_records({f"user-{i}": {"tea": 1 + i % 3, "rye": i % 2} for i in range(60)})
+USERS = fh.Users.from_records({f"user-{i}": {"tea": 1 + i % 3, "rye": i % 2} for i in range(60)})
 PROTOCOL = BoundedHistogram(
-    domain=USERS.vocabulary, clip=3.0, epsilon=1.0, grid=0.01, trust=Aggregation(N, 0.2, 0.1)
+    domain=USERS.vocabulary, clip=3.0, epsilon=1.0, grid=0.01, trust=fh.Aggregation(N, 0.2, 0.1)
 )
 
 
@@ -27,7 +25,7 @@ def run(*tables: Adversary, **options: Any) -> Outcome:
     return execute(PROTOCOL, USERS, Options(**(vars(told) | options)))
 
 
-def value(estimate: Estimate) -> np.ndarray:
+def value(estimate: fh.Estimate) -> np.ndarray:
     assert estimate.value is not None
     return estimate.value
 
@@ -59,5 +57,5 @@ def test_every_kind_of_node(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["dropout", "malformed"])
 def test_more_than_may_drop_out(kind: str) -> None:
-    with pytest.raises(MissingReplies, match=str(N)):
+    with pytest.raises(fh.MissingReplies, match=str(N)):
         run(Adversary(kind, 0.45, level="node"))

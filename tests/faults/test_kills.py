@@ -12,16 +12,12 @@ import numpy as np
 import pytest
 from kill_campaign import Ask, Case, asked_of, campaign, cases, scout, serve, trial
 
+import fedhist as fh
 from clients.guard import Guard
 from clients.guard_folder import FolderStore
 from clients.node import Node, policy_of
-from fedhist.base.errors import FedhistError
 from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import decode_answer, encode_question
-from fedhist.model.protocol import Protocol
-from fedhist.model.query import Query, Summary
-from fedhist.privacy.guarantee import Trust
-from fedhist.users.batch import Users
 from server.noise import noise_source
 from server.session.journal import Journal
 from server.session.session import Session
@@ -91,7 +87,7 @@ def test_a_journal_keeps_its_grade(folder: Path) -> None:
     case = Case("bounded-histogram", "secure")
     (folder / "run").mkdir()
     assert serve(case, folder / "run", case.ask, ("drawn, not journalled", 0))
-    with pytest.raises(FedhistError, match="simulated"):
+    with pytest.raises(fh.FedhistError, match="simulated"):
         Session(
             case.protocol,
             noise_source("simulated", 1, case.protocol),
@@ -105,21 +101,21 @@ def test_a_journal_keeps_its_grade(folder: Path) -> None:
 class Owned:
     """Nodes of owners who trust nobody, with a budget for one run and guards on disk."""
 
-    def __init__(self, protocol: Protocol, users: Users, folder: Path) -> None:
+    def __init__(self, protocol: fh.Protocol, users: fh.Users, folder: Path) -> None:
         self.owner = {"trust": "local", "epsilon": protocol.guarantee.epsilon}
         self.folder = folder
         self.nodes = [
             Node(NodeSetup(part, i, None, self.owner)) for i, part in enumerate(users.split(3))
         ]
 
-    def ask(self, query: Query, number: int) -> Summary:
+    def ask(self, query: fh.Query, number: int) -> fh.Summary:
         parts = []
         for i, node in enumerate(self.nodes):
             store = FolderStore(self.folder / str(i), i)
             body = decode_answer(node.answer(encode_question(query, number), store)).body
-            assert isinstance(body, Summary), body
+            assert isinstance(body, fh.Summary), body
             parts.append(body)
-        return Summary.merge(parts)
+        return fh.Summary.merge(parts)
 
     def spent(self) -> float:
         """The most that any user has spent."""
@@ -138,7 +134,7 @@ def test_a_question_asked_again_gets_the_stored_answer(folder: Path) -> None:
     """
     case = Case("mean", "secure")
     protocol = case.protocol
-    assert protocol.guarantee.trust is Trust.LOCAL
+    assert protocol.guarantee.trust is fh.Trust.LOCAL
 
     def population(_: Journal) -> Ask:
         return Owned(protocol, case.users, folder / "guards").ask

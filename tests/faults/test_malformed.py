@@ -7,12 +7,10 @@ import math
 import numpy as np
 import pytest
 
+import fedhist as fh
 from clients.answers import streams
 from clients.few_users.queries import UserMeans
-from fedhist.base.errors import MissingReplies, WireError
-from fedhist.model.query import Report
 from fedhist.model.registry import protocol_class
-from fedhist.users.batch import Users
 from server.reports import take_rows, well_formed
 from simulations.runs.options import Options
 from simulations.runs.run import open_session
@@ -53,7 +51,7 @@ def test_the_null_record_keeps_n(case: str) -> None:
     assert result.adversaries["replaced"] == {"null record": len(users) // 5}
 
 
-def replace_records(users: Users, bad: np.ndarray) -> Users:
+def replace_records(users: fh.Users, bad: np.ndarray) -> fh.Users:
     """Empty the records of some users, the slow way."""
     keep = [i for i in range(len(users)) if not bad[i]]
     if users.samples is not None:
@@ -61,19 +59,19 @@ def replace_records(users: Users, bad: np.ndarray) -> Users:
             users.reals.values[users.reals.indptr[i] : users.reals.indptr[i + 1]] for i in keep
         ]
         sizes = np.where(bad, 0, users.n_items())
-        return Users.from_samples(
+        return fh.Users.from_samples(
             users.ids, np.cumsum([0, *sizes]), np.concatenate(values), unusable=True
         )
     items = users.counts
     who = np.repeat(np.arange(len(users)), users.n_items())
     some = ~bad[who]
-    return Users.from_counts(
+    return fh.Users.from_counts(
         users.ids, who[some], items.item[some], items.count[some], items.vocabulary
     )
 
 
 def test_stop_ends_the_run() -> None:
-    with pytest.raises(MissingReplies, match="'value'"):
+    with pytest.raises(fh.MissingReplies, match="'value'"):
         hostile(CASES["histogram"], Adversary("malformed", 0.1, form="type"), on_bad_reply="stop")
 
 
@@ -95,7 +93,7 @@ def test_every_query_sees_every_form(protocol_name: str) -> None:
             good, reasons = well_formed(query, malform_report(report, form))
             assert not good.any(), (query.wire_name, form)
             assert sum(reasons.values()) == len(asked)
-            with np.errstate(over="ignore"), pytest.raises(WireError):
+            with np.errstate(over="ignore"), pytest.raises(fh.WireError):
                 query.check_summary(malform_summary(summary, form))
         session.advance(summary)
         recorded += 1
@@ -111,14 +109,14 @@ def test_sifting_equals_checking_one_by_one() -> None:
     for share in (0.0, 0.1, 0.5, 1.0):
         rows = rng.uniform(-0.7, 0.7, (97, 2))
         rows[rng.random(97) < share] = [3.0, math.nan]
-        report = Report(np.arange(97, dtype=np.uint64), {"mean": rows})
+        report = fh.Report(np.arange(97, dtype=np.uint64), {"mean": rows})
         good, reasons = well_formed(query, report)
         slow = []
         for i in range(97):
             try:
                 query.check(take_rows(report, np.array([i])))
                 slow.append(True)
-            except WireError:
+            except fh.WireError:
                 slow.append(False)
         assert good.tolist() == slow
         assert sum(reasons.values()) == 97 - sum(slow)

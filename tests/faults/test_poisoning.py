@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fedhist as fh
 from clients.localize.queries import BinVotes
-from clients.records.functionals import Coordinates
-from fedhist.channels.bits import UnaryChannel
-from fedhist.model.query import Report
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys, user_ids
+from fedhist.users.keys import user_ids
 from server.few_users.few_users_mean import FewUsersMean
 from server.reports import take_rows
 from simulations.adversaries import Adversary
@@ -73,7 +70,7 @@ def test_a_poisoner_gains_its_clip_and_no_more() -> None:
 
 def test_maximal_gain_of_a_vote() -> None:
     """Of all 2^5 messages none favours the target more; the gain is 1 / (n tau) a bit."""
-    n, query = 50, BinVotes(Coordinates(1, 0.0, 1.0), 5, 1.0)
+    n, query = 50, BinVotes(fh.Coordinates(1, 0.0, 1.0), 5, 1.0)
     users = people(n, np.linspace(0, 1, n))
     report = query.answer(users, coins(users))
     wish = poisoned(users, np.arange(n) == 0, 0.7)  # the fourth of five bins
@@ -83,14 +80,14 @@ def test_maximal_gain_of_a_vote() -> None:
 
     def found(word: int) -> np.ndarray:
         votes = np.concatenate((rest.arrays["votes"], np.array([[word]], np.uint64)))
-        return query.frequencies(query.fold(Report(users.ids, {"votes": votes})))[0]
+        return query.frequencies(query.fold(fh.Report(users.ids, {"votes": votes})))[0]
 
     def lead(f: np.ndarray) -> float:
         return float(f[3] - np.delete(f, 3).sum())
 
     leads = [lead(found(w)) for w in range(32)]
     assert int(np.argmax(leads)) == int(best.arrays["votes"][0, 0]) == 8
-    tau = UnaryChannel(1.0).tau
+    tau = fh.UnaryChannel(1.0).tau
     assert math.isclose(found(8)[3] - found(0)[3], 1 / (n * tau), rel_tol=1e-9)
 
 
@@ -105,7 +102,7 @@ def test_few_users_mean_stands_corruption() -> None:
     n, d, share = 600, 16, 0.49
     rng = np.random.default_rng(3)
     rows = 0.5 + rng.standard_normal((n, d)) / math.sqrt(d)
-    users = Users.from_samples(user_ids(Keys.range(n)), np.arange(n + 1), rows, unusable=True)
+    users = fh.Users.from_samples(user_ids(fh.Keys.range(n)), np.arange(n + 1), rows, unusable=True)
     settings: dict[str, Any] = {"epsilon": 8.0, "n_users": n, "dimension": d, "radius": 1.2}
     robust = FewUsersMean(
         **settings, box=60.0, corrupted=0.49, method="ball", failure=1e-6, n_rounds=500

@@ -9,14 +9,10 @@ from itertools import islice
 import numpy as np
 import pytest
 
+import fedhist as fh
 from fedhist.flower.wire import answer_bytes, encode_answer
 from fedhist.model.codec import query_digest
-from fedhist.model.protocol import Protocol
-from fedhist.model.query import Query
 from fedhist.model.registry import load_builtin, own_protocols, protocol_class
-from fedhist.privacy.guarantee import Trust
-from fedhist.users.batch import Users
-from fedhist.users.streams import SeededStreams
 from server.few_users.draws import BallSampler
 from simulations.audit.asked import asked_of
 from simulations.audit.inputs import space_of
@@ -26,34 +22,34 @@ from tests.audit.changes import Changes
 load_builtin()
 
 
-def of_trust(trust: Trust) -> list[str]:
+def of_trust(trust: fh.Trust) -> list[str]:
     return [
         name for name in own_protocols() if protocol_class(name).example().guarantee.trust is trust
     ]
 
 
-LOCAL, CENTRAL = of_trust(Trust.LOCAL), of_trust(Trust.CENTRAL)
+LOCAL, CENTRAL = of_trust(fh.Trust.LOCAL), of_trust(fh.Trust.CENTRAL)
 
 
 @cache
-def asked(name: str) -> tuple[Protocol, Users, tuple[Query, ...]]:
+def asked(name: str) -> tuple[fh.Protocol, fh.Users, tuple[fh.Query, ...]]:
     protocol = protocol_class(name).example()
     users = protocol.example_users()
     return protocol, users, asked_of(protocol, users, 0).queries
 
 
-def replies(one: Users, queries: tuple[Query, ...], seed: int) -> tuple[int, ...]:
+def replies(one: fh.Users, queries: tuple[fh.Query, ...], seed: int) -> tuple[int, ...]:
     """Whether one user answers, and the bytes of its report and of its folded report, by round."""
     sizes: list[int] = []
     for r, query in enumerate(queries):
         digest, inside = query_digest(query, r), one.select(query.cohort)
-        report = query.answer(inside, SeededStreams(inside.ids, seed, digest))
+        report = query.answer(inside, fh.SeededStreams(inside.ids, seed, digest))
         bodies = (report, query.fold(report))
         sizes += [report.n_users, *(answer_bytes(encode_answer(b, 0, digest)) for b in bodies)]
     return tuple(sizes)
 
 
-def records(name: str) -> Iterator[tuple[str, Users]]:
+def records(name: str) -> Iterator[tuple[str, fh.Users]]:
     """One user with one record after the other: empty, huge, NaN, one item, all items, and more."""
     protocol, users, queries = asked(name)
     space = space_of(queries, users, single=protocol.guarantee.unit == "item")
@@ -88,7 +84,7 @@ def test_an_exact_answer_does_have_a_size_that_depends_on_the_record() -> None:
 # -- how long the few-users sampler works ----------------------------------------------------------
 
 
-def work_of(protocol: Protocol, users: Users, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def work_of(protocol: fh.Protocol, users: fh.Users, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Run once and list the sampler's steps: proposals of a batch, and 0 for a point made."""
     work: list[int] = []
     count, point = BallSampler._count, BallSampler._point
@@ -115,7 +111,7 @@ def test_the_few_users_protocols_work_as_long_on_any_data(
     """All rounds are executed: the same steps whether the first proposal is accepted or none is."""
     protocol, users, queries = asked(name)
     alike = users.take(np.zeros(len(users), dtype=np.int64))
-    alike = Users(users.ids, items=alike.items, samples=alike.samples)
+    alike = fh.Users(users.ids, items=alike.items, samples=alike.samples)
     tried = [users, alike]
     changed = Changes.of(protocol, queries).populations()
     tried += [p.users for p in changed[:6]]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
+import fedhist as fh
 from clients.histograms.queries import ClippedCounts
-from fedhist.base.errors import WireError
 from fedhist.flower.masked_wire import (
     EVERYBODY,
     KINDS,
@@ -26,14 +26,12 @@ from fedhist.flower.masked_wire import (
 from fedhist.flower.wire import ARRAYS, HEAD, encode_question, pack_array
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.codec import query_digest
-from fedhist.model.query import Summary
 from fedhist.model.share import Share
 from fedhist.secagg import NodeAttempt, Refused, ServerAttempt
 from fedhist.secagg.messages import seal
-from fedhist.users.keys import Keys
 
 QUERY = Aggregated(
-    ClippedCounts(Keys.of(["rye", "tea"]), 4.0, 1, grid=0.01),
+    ClippedCounts(fh.Keys.of(["rye", "tea"]), 4.0, 1, grid=0.01),
     Share("laplace", 0.5, 0.0, "zero-out-user", 10),
 )
 DIGEST = query_digest(QUERY, 2)
@@ -73,8 +71,8 @@ def test_terms_and_vectors_follow_from_the_query() -> None:
     again = summary_of(QUERY, words, 4)
     np.testing.assert_array_equal(again.sums[name], words)
     np.testing.assert_array_equal(vector_of(QUERY, again), words)
-    with pytest.raises(WireError):
-        vector_of(QUERY, Summary(4, {name: words.astype(np.int64)}))
+    with pytest.raises(fh.WireError):
+        vector_of(QUERY, fh.Summary(4, {name: words.astype(np.int64)}))
 
 
 def changed(record: RecordDict, **head: Any) -> RecordDict:
@@ -96,10 +94,10 @@ def changed(record: RecordDict, **head: Any) -> RecordDict:
     ],
 )
 def test_heads_of_others(head: dict[str, Any], named: str) -> None:
-    with pytest.raises(WireError, match=named):
+    with pytest.raises(fh.WireError, match=named):
         decode_ask(changed(ask(), **head))
     if head != {"digest": "0" * 32}:  # an answer names a query, and does not hold it
-        with pytest.raises(WireError, match=named):
+        with pytest.raises(fh.WireError, match=named):
             decode_told(changed(told(), **head))
 
 
@@ -115,9 +113,9 @@ def with_array(record: RecordDict, name: str) -> RecordDict:
 def test_parts_of_others(decode: Callable[[RecordDict], object]) -> None:
     record = ask() if decode is decode_ask else told()
     for name in ("nonce", "secagg/check", "sums/counts"):
-        with pytest.raises(WireError, match=name):
+        with pytest.raises(fh.WireError, match=name):
             decode(with_array(record, name))
-    with pytest.raises(WireError):
+    with pytest.raises(fh.WireError):
         decode(with_array(record, "query/more"))
 
 
@@ -130,7 +128,7 @@ def test_rounds_without_a_query_have_none() -> None:
         changed(plain, name="clipped-counts"),
         changed(plain, fields="{}"),
     ):
-        with pytest.raises(WireError, match=r"secagg\.shares"):
+        with pytest.raises(fh.WireError, match=r"secagg\.shares"):
             decode_ask(asked)
 
 
@@ -143,6 +141,6 @@ def test_a_message_for_everybody_is_checked_before_it_is_anybodys() -> None:
     spoilt = changed(record, check=bytes(16))
     with pytest.raises(Refused, match="damaged"):
         decode_ask(spoilt).of(3)
-    with pytest.raises(WireError, match="kind"):
+    with pytest.raises(fh.WireError, match="kind"):
         decode_ask(encode_question(QUERY, 2))
     assert [k.partition(".")[0] for k in KINDS] == ["secagg"] * 4

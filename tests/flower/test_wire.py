@@ -22,10 +22,9 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import fedhist as fh
 from clients.histograms.queries import ClippedCounts
 from clients.localize.queries import BinVotes
-from clients.records.functionals import Coordinates
-from fedhist.base.errors import WireError
 from fedhist.flower.wire import (
     ARRAYS,
     HEAD,
@@ -43,9 +42,6 @@ from fedhist.flower.wire import (
     unpack_record,
 )
 from fedhist.model.codec import DTYPES, encode_fields, query_digest, summary_arrays
-from fedhist.model.query import Keyed, Report, Summary
-from fedhist.users.cohort import Cohort
-from fedhist.users.keys import Keys
 
 FUZZ = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 SHAPES = [(), (0,), (1,), (5,), (2, 0, 3), (2, 3, 4)]
@@ -112,7 +108,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_malformed_arrays_are_refused(name: str) -> None:
-    with pytest.raises(WireError, match="'x'"):
+    with pytest.raises(fh.WireError, match="'x'"):
         unpack_array("x", as_array(MALFORMED[name]))
 
 
@@ -132,40 +128,40 @@ def test_metadata_that_disagrees_is_refused() -> None:
         as_array(MALFORMED["many dimensions"], shape=(1,) * 9),
         Array("float64", (2,), "pickle", GOOD),
     ):
-        with pytest.raises(WireError, match="'x'"):
+        with pytest.raises(fh.WireError, match="'x'"):
             unpack_array("x", packed)
 
 
 def test_booleans_are_zero_or_one() -> None:
     """A byte 2 would count twice in some sums and once in others."""
     data = npy(header("|b1", (3,)), b"\0\1\2")
-    with pytest.raises(WireError, match="'x'"):
+    with pytest.raises(fh.WireError, match="'x'"):
         unpack_array("x", as_array(data, "bool", (3,)))
 
 
 @pytest.mark.parametrize("bad", [np.array([None]), np.array(["a"]), np.zeros(2, complex)])
 def test_what_cannot_travel(bad: np.ndarray) -> None:
-    with pytest.raises(WireError, match=str(bad.dtype)):
+    with pytest.raises(fh.WireError, match=str(bad.dtype)):
         pack_array(bad)
 
 
 # -- messages --------------------------------------------------------------------------------------
 
 QUERIES = [
-    ClippedCounts(Keys.of(["", "é", "日本"]), 2.0, 2, cohort=Cohort(1, 0.0, 0.5)),
-    BinVotes(Coordinates(3, columns=np.array([0, 2])), 70, 1.0),
+    ClippedCounts(fh.Keys.of(["", "é", "日本"]), 2.0, 2, cohort=fh.Cohort(1, 0.0, 0.5)),
+    BinVotes(fh.Coordinates(3, columns=np.array([0, 2])), 70, 1.0),
 ]
 IDS = np.array([3, 5], dtype=np.uint64)
-BODIES: list[Summary | Report | str] = [
-    Summary(2, {"counts": np.array([1.0, 2.0])}),
-    Summary(
+BODIES: list[fh.Summary | fh.Report | str] = [
+    fh.Summary(2, {"counts": np.array([1.0, 2.0])}),
+    fh.Summary(
         2,
-        keyed={"k": Keyed(Keys.of(["a", "é"]), np.array([1, 2]))},
+        keyed={"k": fh.Keyed(fh.Keys.of(["a", "é"]), np.array([1, 2]))},
         rows={"r": np.zeros((2, 2))},
         ids=IDS,
     ),
-    Report(IDS, {"votes": np.arange(4, dtype=np.uint64).reshape(2, 2)}),
-    Report(IDS, ragged={"item": np.array([1, 2, 3])}, indptr=np.array([0, 0, 3])),
+    fh.Report(IDS, {"votes": np.arange(4, dtype=np.uint64).reshape(2, 2)}),
+    fh.Report(IDS, ragged={"item": np.array([1, 2, 3])}, indptr=np.array([0, 0, 3])),
     "the budget is spent",
 ]
 
@@ -178,7 +174,7 @@ def meaning(x: Question | Answer) -> object:
         return head, plain(arrays)
     if isinstance(x.body, str):
         return x.body, x.node, x.digest
-    if isinstance(x.body, Summary):
+    if isinstance(x.body, fh.Summary):
         return x.body.n_users, x.node, x.digest, plain(summary_arrays(x.body))
     arrays = {"ids": x.body.ids, **x.body.arrays, **x.body.ragged}
     if x.body.indptr is not None:
@@ -294,7 +290,7 @@ def test_mutated_questions(number: int, kind: str, data: st.DataObject) -> None:
         return  # Flower's own records refuse it
     try:
         got = decode(broken)
-    except WireError:
+    except fh.WireError:
         return
     if got.fold != original.fold:
         got, original = replace(got, fold=True), replace(original, fold=True)  # a free choice
@@ -312,20 +308,20 @@ def test_mutated_answers(number: int, kind: str, data: st.DataObject) -> None:
         return
     try:
         got = decode(broken)
-    except WireError:
+    except fh.WireError:
         return
     assert meaning(got) == said(broken)
     if isinstance(got.body, str):
         return
     for query in QUERIES:
         try:
-            if isinstance(got.body, Report):
+            if isinstance(got.body, fh.Report):
                 query.check_cohort(got.body.ids)
                 query.check(got.body)
                 query.check_summary(query.fold(got.body))
             else:
                 query.check_summary(got.body)
-        except WireError:
+        except fh.WireError:
             continue
 
 
@@ -371,7 +367,7 @@ def question(**changes: Any) -> RecordDict:
     ],
 )
 def test_named_mutations_of_a_question(changes: dict[str, Any], named: str) -> None:
-    with pytest.raises(WireError, match=named):
+    with pytest.raises(fh.WireError, match=named):
         decode_question(question(**changes))
 
 
@@ -379,7 +375,7 @@ def test_named_mutations_of_a_question(changes: dict[str, Any], named: str) -> N
 def test_named_mutations_of_an_answer(changes: dict[str, Any]) -> None:
     record = encode_answer(BODIES[-1], 0, "d")
     head = ConfigRecord(dict(record[HEAD]) | changes)
-    with pytest.raises(WireError, match=str(next(iter(changes.values())))):
+    with pytest.raises(fh.WireError, match=str(next(iter(changes.values())))):
         decode_answer(RecordDict({HEAD: head, ARRAYS: record[ARRAYS]}))
 
 
@@ -394,13 +390,13 @@ def test_what_is_no_message_of_ours() -> None:
         {HEAD: head, ARRAYS: arrays},
     ):
         for decode in (decode_question, decode_answer):
-            with pytest.raises(WireError):
+            with pytest.raises(fh.WireError):
                 decode(record)  # type: ignore[arg-type]
 
 
 def test_a_report_names_each_user_once() -> None:
-    report = Report(np.array([4, 4], dtype=np.uint64), {"votes": np.zeros((2, 2), np.uint64)})
-    with pytest.raises(WireError, match="twice"):
+    report = fh.Report(np.array([4, 4], dtype=np.uint64), {"votes": np.zeros((2, 2), np.uint64)})
+    with pytest.raises(fh.WireError, match="twice"):
         decode_answer(encode_answer(report, 0, "d"))
 
 
@@ -429,12 +425,12 @@ def test_a_header_of_an_array_is_at_most_256_bytes() -> None:
         if taken:
             assert unpack_array("x", packed).shape == (0,)
         else:
-            with pytest.raises(WireError, match=str(room)):
+            with pytest.raises(fh.WireError, match=str(room)):
                 unpack_array("x", packed)
 
 
 def test_a_name_of_an_array_is_at_most_256_letters() -> None:
     packed = pack_array(np.zeros(1))
     assert unpack_array("x" * 256, packed).shape == (1,)
-    with pytest.raises(WireError, match=r"array 'x{256}'"):
+    with pytest.raises(fh.WireError, match=r"array 'x{256}'"):
         unpack_array("x" * 257, packed)

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedhist.base.arrays import Bounds
-from fedhist.base.errors import WireError
+import fedhist as fh
 from fedhist.model.codec import (
     array_from_json,
     array_to_json,
@@ -22,13 +21,10 @@ from fedhist.model.codec import (
     summary_arrays,
     summary_of_arrays,
 )
-from fedhist.model.query import Keyed, Query, Report, Summary
-from fedhist.users.cohort import Cohort
-from fedhist.users.keys import Keys
 
 
 @dataclass(frozen=True)
-class Everything(Query):
+class Everything(fh.Query):
     """One field of every kind that can travel. Not registered."""
 
     wire_name: ClassVar[str] = "everything"
@@ -41,9 +37,9 @@ class Everything(Query):
     kind: Literal["a", "b"]
     floats: tuple[float, ...]
     pair: tuple[int, str]
-    keys: Keys
+    keys: fh.Keys
     table: NDArray[np.float64]
-    cohort: Cohort | None = None
+    cohort: fh.Cohort | None = None
 
     answer = fold = check = bounds = lambda self, *a: {}  # type: ignore[assignment]
 
@@ -58,9 +54,9 @@ GIVEN: dict[str, Any] = {
     "kind": "a",
     "floats": (0.5, math.inf, -0.0),
     "pair": (1, "x"),
-    "keys": Keys.of(["", "é"]),
+    "keys": fh.Keys.of(["", "é"]),
     "table": np.arange(6.0).reshape(2, 3),
-    "cohort": Cohort(1, 0.25, 0.5),
+    "cohort": fh.Cohort(1, 0.25, 0.5),
 }
 
 
@@ -84,7 +80,7 @@ def test_there_and_back() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"number": 1, "maybe": 2, "floats": (1, 2), "cohort": Cohort(1, 0, 1)},
+        {"number": 1, "maybe": 2, "floats": (1, 2), "cohort": fh.Cohort(1, 0, 1)},
         {"number": math.inf, "maybe": -math.inf},
         {"cohort": None, "floats": ()},
     ],
@@ -108,11 +104,11 @@ def test_every_public_field_changes_the_digest() -> None:
         {"kind": "b"},
         {"floats": (0.5, math.inf)},
         {"pair": (1, "y")},
-        {"keys": Keys.of(["é", ""])},
+        {"keys": fh.Keys.of(["é", ""])},
         {"table": np.arange(6.0).reshape(3, 2)},
         {"table": np.arange(6.0, dtype=np.float32).reshape(2, 3)},
-        {"cohort": Cohort(1, 0.25, 0.75)},
-        {"cohort": Cohort(2, 0.25, 0.5)},
+        {"cohort": fh.Cohort(1, 0.25, 0.75)},
+        {"cohort": fh.Cohort(2, 0.25, 0.5)},
         {"cohort": None},
     ]
     values = [Everything(**(GIVEN | c)) for c in [{}, *changes]]
@@ -132,7 +128,7 @@ def test_last_bits_do_not_change_the_digest() -> None:
 
     assert digest(**near, table=table * (1 + 1e-15) - 0.0) == digest()
     assert digest(table=np.asfortranarray(table)) == digest()
-    assert digest(cohort=Cohort(1, 0.25 + 1e-15, 0.5)) == digest()
+    assert digest(cohort=fh.Cohort(1, 0.25 + 1e-15, 0.5)) == digest()
     others = [*({k: v} for k, v in far.items()), *({"table": table * x} for x in (1 + 1e-9, -1))]
     assert len({digest(**c) for c in others} | {digest()}) == len(others) + 1
 
@@ -156,44 +152,44 @@ BAD = {
 def test_values_of_another_type_are_refused(name: str, bad: object) -> None:
     text, arrays = encode_fields(Everything(**GIVEN))
     broken = json.dumps(json.loads(text) | {name: bad})
-    with pytest.raises(WireError):
+    with pytest.raises(fh.WireError):
         decode_fields(Everything, broken, arrays)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "1", "null", "{", "[" * 100_000, '{"number": 1}'])
 def test_what_is_no_object_of_the_fields_is_refused(text: str) -> None:
-    with pytest.raises(WireError):
+    with pytest.raises(fh.WireError):
         decode_fields(Everything, text, {})
 
 
 @pytest.mark.parametrize("name", ["keys/offsets", "keys/bytes", "table"])
 def test_missing_and_mistyped_arrays_are_refused(name: str) -> None:
     text, arrays = encode_fields(Everything(**GIVEN))
-    with pytest.raises(WireError):
+    with pytest.raises(fh.WireError):
         decode_fields(Everything, text, {k: v for k, v in arrays.items() if k != name})
-    with pytest.raises(WireError):
+    with pytest.raises(fh.WireError):
         decode_fields(Everything, text, arrays | {"more": np.zeros(1)})
     scalars = json.loads(text)
     del scalars["cohort"]  # which has a default
-    with pytest.raises(WireError):
+    with pytest.raises(fh.WireError):
         decode_fields(Everything, json.dumps(scalars), arrays)
     if name != "table":
         for bad in (arrays[name].astype(np.float64), arrays[name] * 2, arrays[name][:-1]):
-            with pytest.raises(WireError):
+            with pytest.raises(fh.WireError):
                 decode_fields(Everything, text, arrays | {name: bad})
 
 
 def test_what_cannot_travel() -> None:
     for bad in ({"a": 1}, object(), b"bytes", {1.0}):
-        with pytest.raises(WireError, match="'text' cannot travel"):
+        with pytest.raises(fh.WireError, match="'text' cannot travel"):
             encode_fields(Everything(**(GIVEN | {"text": bad})))
 
 
-def summary() -> Summary:
-    return Summary(
+def summary() -> fh.Summary:
+    return fh.Summary(
         2,
         {"n": np.array([1, 2])},
-        {"k": Keyed(Keys.of(["", "é"]), np.array([[1.0], [2.0]]))},
+        {"k": fh.Keyed(fh.Keys.of(["", "é"]), np.array([[1.0], [2.0]]))},
         {"r": np.zeros((2, 3))},
         np.array([4, 9], dtype=np.uint64),
     )
@@ -202,14 +198,14 @@ def summary() -> Summary:
 def test_parts_of_a_summary_are_all_needed() -> None:
     arrays = summary_arrays(summary())
     for name in ("keyed/k/offsets", "keyed/k/bytes", "keyed/k/values", "rows/r", "ids"):
-        with pytest.raises(WireError):
+        with pytest.raises(fh.WireError):
             summary_of_arrays(2, {k: v for k, v in arrays.items() if k != name})
 
 
 def test_arrays_of_objects_are_refused() -> None:
     odd = np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324])
     assert array_from_json(array_to_json(odd)).tobytes() == odd.tobytes()
-    with pytest.raises(WireError, match="object"):
+    with pytest.raises(fh.WireError, match="object"):
         array_from_json(array_to_json(odd) | {"dtype": "object"})
 
 
@@ -228,15 +224,15 @@ def test_arrays_of_objects_are_refused() -> None:
     ],
 )
 def test_malformed_summaries_are_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(WireError):
+    with pytest.raises(fh.WireError):
         summary_of_arrays(2, summary_arrays(summary()) | change)
 
 
 # -- adding up -------------------------------------------------------------------------------------
 
 
-def swapped(**parts: Any) -> Summary:
-    return Summary(**({k: getattr(summary(), k) for k in summary().__dict__} | parts))
+def swapped(**parts: Any) -> fh.Summary:
+    return fh.Summary(**({k: getattr(summary(), k) for k in summary().__dict__} | parts))
 
 
 @pytest.mark.parametrize(
@@ -246,19 +242,19 @@ def swapped(**parts: Any) -> Summary:
         swapped(sums={"n": np.array([1, 2, 3])}),
         swapped(sums={"n": np.array([1, 2], dtype=np.int32)}),
         swapped(keyed={}),
-        swapped(keyed={"k": Keyed(Keys.of(["a"]), np.array([[1]]))}),
+        swapped(keyed={"k": fh.Keyed(fh.Keys.of(["a"]), np.array([[1]]))}),
         swapped(rows={"q": np.zeros((2, 3))}),
         swapped(rows={"r": np.zeros((2, 4))}),
         swapped(),  # the same users once more
     ],
 )
-def test_parts_that_disagree_are_refused(other: Summary) -> None:
+def test_parts_that_disagree_are_refused(other: fh.Summary) -> None:
     if other.ids is not None and "r" not in other.rows:
         other = swapped(rows=other.rows, ids=np.array([1, 2], dtype=np.uint64))
-    with pytest.raises(WireError):
-        Summary.merge([summary(), other])
-    with pytest.raises(WireError):
-        Summary.merge([other, summary()])
+    with pytest.raises(fh.WireError):
+        fh.Summary.merge([summary(), other])
+    with pytest.raises(fh.WireError):
+        fh.Summary.merge([other, summary()])
 
 
 IDS = np.arange(2, dtype=np.uint64)
@@ -277,27 +273,27 @@ IDS = np.arange(2, dtype=np.uint64)
     ],
 )
 def test_malformed_reports_are_refused(arrays: Any, ragged: Any, indptr: Any) -> None:
-    with pytest.raises(WireError):
-        Report(IDS, arrays, ragged, indptr)
+    with pytest.raises(fh.WireError):
+        fh.Report(IDS, arrays, ragged, indptr)
 
 
 @pytest.mark.parametrize(
     ("bounds", "a"),
     [
-        (Bounds((2,), "i"), np.zeros(3, int)),
-        (Bounds((2,), "i"), np.zeros(2)),
-        (Bounds((None,), "f"), np.array([np.nan])),
-        (Bounds((None,), "iu", 0, 5), np.array([0, 6])),
-        (Bounds((None,), "iu", 0, 5), np.array([-1, 5])),
-        (Bounds((), "f"), np.zeros(1)),
+        (fh.Bounds((2,), "i"), np.zeros(3, int)),
+        (fh.Bounds((2,), "i"), np.zeros(2)),
+        (fh.Bounds((None,), "f"), np.array([np.nan])),
+        (fh.Bounds((None,), "iu", 0, 5), np.array([0, 6])),
+        (fh.Bounds((None,), "iu", 0, 5), np.array([-1, 5])),
+        (fh.Bounds((), "f"), np.zeros(1)),
     ],
 )
-def test_bounds_refuse(bounds: Bounds, a: np.ndarray) -> None:
-    with pytest.raises(WireError, match="'x'"):
+def test_bounds_refuse(bounds: fh.Bounds, a: np.ndarray) -> None:
+    with pytest.raises(fh.WireError, match="'x'"):
         bounds.check("x", a)
 
 
 def test_bounds_hold_at_their_ends() -> None:
-    Bounds((None, 2), "iu", 0, 5).check("x", np.array([[0, 5]]))
-    Bounds((None,), "f", 0, 1).check("x", np.zeros(0))
-    Bounds((), "f", 0, 1).check("x", np.array(0.5))
+    fh.Bounds((None, 2), "iu", 0, 5).check("x", np.array([[0, 5]]))
+    fh.Bounds((None,), "f", 0, 1).check("x", np.zeros(0))
+    fh.Bounds((), "f", 0, 1).check("x", np.array(0.5))

@@ -6,38 +6,27 @@ import numpy as np
 import pytest
 from walked_users import Walked
 
-from fedhist.base.arrays import Array
-from fedhist.base.errors import PopulationError
+import fedhist as fh
 from fedhist.model import evaluation
-from fedhist.model.evaluation import (
-    Facts,
-    by_records,
-    check_rows,
-    first_pass,
-    measured,
-    walked,
-)
-from fedhist.model.protocol import Protocol
-from fedhist.model.query import Summary
+from fedhist.model.evaluation import by_records, check_rows, first_pass, walked
 from fedhist.protocols import BoundedHistogram
-from fedhist.users.batch import Users
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 
 USERS = BoundedHistogram.example_users()
 
 
-def total(users: Users) -> Summary:
+def total(users: fh.Users) -> fh.Summary:
     items = users.counts
     count = np.bincount(items.item, items.count, len(items.vocabulary)).astype(np.int64)
-    return Summary(len(users), {"count": count})
+    return fh.Summary(len(users), {"count": count})
 
 
-def total_of(facts: Facts) -> float:
+def total_of(facts: fh.Facts) -> float:
     """Events of users with more than the average: it takes another pass."""
     average = float(facts["count"].sum() / facts.n_users)
 
-    def above(users: Users) -> dict[str, Array]:
+    def above(users: fh.Users) -> dict[str, fh.Array]:
         items = users.counts
         owner = np.repeat(np.arange(len(users)), np.diff(items.indptr))
         size = np.bincount(owner, items.count, len(users))
@@ -49,10 +38,10 @@ def total_of(facts: Facts) -> float:
 class Averse(BoundedHistogram):
     """Has a truth of two passes."""
 
-    def sums(self, users: Users) -> dict[str, Array]:
+    def sums(self, users: fh.Users) -> dict[str, fh.Array]:
         return dict(total(users).sums)
 
-    def truth_of(self, facts: Facts) -> Array:
+    def truth_of(self, facts: fh.Facts) -> fh.Array:
         return np.array([total_of(facts)])
 
 
@@ -61,18 +50,18 @@ def averse() -> Averse:
     return Averse(p.domain, epsilon=1.0, clip=3.0)
 
 
-def slow(users: Users) -> float:
+def slow(users: fh.Users) -> float:
     sizes = [float(u.counts.count.sum()) for u in users.blocks(1)]
     return sum(s for s in sizes if s > sum(sizes) / len(sizes))
 
 
 def test_a_second_pass_where_the_truth_asks_for_one() -> None:
     Walked.made = Walked.held = 0
-    facts = measured(averse(), Walked(USERS, 7))
+    facts = fh.measured(averse(), Walked(USERS, 7))
     assert facts.truth.tolist() == [slow(USERS)]
     assert (Walked.made, Walked.held) == (2 * -(-len(USERS) // 7), 0)
     first = walked(first_pass(averse()), USERS)
-    assert measured(averse(), Walked(USERS, 7), first).truth.tolist() == [slow(USERS)]
+    assert fh.measured(averse(), Walked(USERS, 7), first).truth.tolist() == [slow(USERS)]
     assert Walked.made == 3 * -(-len(USERS) // 7)
 
 
@@ -100,8 +89,10 @@ def test_all_records_at_once_are_refused_above_a_limit(monkeypatch: pytest.Monke
     monkeypatch.setattr(evaluation, "MOST_ROWS", len(users))
     check_rows(protocol, len(users))
     monkeypatch.setattr(evaluation, "MOST_ROWS", len(users) - 1)
-    for call in (lambda p, u: check_rows(p, len(u)), measured):
-        with pytest.raises(PopulationError, match=f"bounded-histogram needs all.*got {len(users)}"):
+    for call in (lambda p, u: check_rows(p, len(u)), fh.measured):
+        with pytest.raises(
+            fh.PopulationError, match=f"bounded-histogram needs all.*got {len(users)}"
+        ):
             call(protocol, users)
     check_rows(averse(), len(USERS))
 
@@ -110,18 +101,18 @@ def test_a_protocol_says_a_part_from_records_or_from_sums() -> None:
     """The most derived class decides; a class with neither gets an error that says what to do."""
 
     class FromRecords(BoundedHistogram):
-        def truth(self, users: Users) -> Array:
+        def truth(self, users: fh.Users) -> fh.Array:
             return 2 * super().truth(users)
 
     class Neither(BoundedHistogram):
-        truth_of = Protocol.truth_of
+        truth_of = fh.Protocol.truth_of
 
     p = BoundedHistogram.example()
-    usual = measured(p, USERS).truth
+    usual = fh.measured(p, USERS).truth
     derived = FromRecords(p.domain, epsilon=1.0, clip=3.0)
     assert by_records(derived)
     assert first_pass(derived) is None
-    assert np.array_equal(measured(derived, USERS).truth, 2 * usual)
+    assert np.array_equal(fh.measured(derived, USERS).truth, 2 * usual)
     assert np.array_equal(derived.truth(USERS), 2 * usual)
     with pytest.raises(TypeError, match="needs the method truth"):
-        _ = measured(Neither(p.domain, epsilon=1.0, clip=3.0), USERS).truth
+        _ = fh.measured(Neither(p.domain, epsilon=1.0, clip=3.0), USERS).truth

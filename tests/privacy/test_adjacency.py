@@ -15,8 +15,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from fedhist.base.arrays import Floats
-from fedhist.model.protocol import Protocol
+import fedhist as fh
 from fedhist.privacy.adjacency import (
     ONE_COUNT,
     USER_LEVEL,
@@ -26,15 +25,7 @@ from fedhist.privacy.adjacency import (
     scaled,
     two_steps,
 )
-from fedhist.privacy.guarantee import (
-    Adjacency,
-    Guarantee,
-    Release,
-    Trust,
-    gaussian_cost,
-    gaussian_multiplier,
-    pure,
-)
+from fedhist.privacy.guarantee import gaussian_cost, gaussian_multiplier
 from fedhist.privacy.ledger import Ledger
 from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.protocols import BoundedHistogram, CentralDensity, PoissonCounts, Quantiles
@@ -51,7 +42,7 @@ ROUNDING = 1e-9
 ADD_REMOVE, ZERO_OUT, REPLACE = USER_LEVEL
 
 
-def adjacent(x: str | None, y: str | None, adjacency: Adjacency) -> bool:
+def adjacent(x: str | None, y: str | None, adjacency: fh.Adjacency) -> bool:
     """Whether the record of one user may change so."""
     if adjacency is ADD_REMOVE:
         return (x is None) != (y is None)
@@ -61,7 +52,7 @@ def adjacent(x: str | None, y: str | None, adjacency: Adjacency) -> bool:
 
 
 @cache
-def neighbours(adjacency: Adjacency) -> tuple[tuple[int, int], ...]:
+def neighbours(adjacency: fh.Adjacency) -> tuple[tuple[int, int], ...]:
     """All ordered pairs of neighbouring databases, by number."""
     number = {db: i for i, db in enumerate(ALL)}
     return tuple(
@@ -84,7 +75,7 @@ def count(db: Database, item: str) -> int:
     return sum(r == item for r in db)
 
 
-def noisy(at: int, epsilon: float, low: int = -4, high: int = 8) -> Floats:
+def noisy(at: int, epsilon: float, low: int = -4, high: int = 8) -> fh.Floats:
     """An integer plus discrete Laplace(1 / epsilon), cut to a range: the law, exactly."""
     far = np.arange(-200, 201)
     weight = np.exp(-epsilon * np.abs(far))
@@ -92,40 +83,40 @@ def noisy(at: int, epsilon: float, low: int = -4, high: int = 8) -> Floats:
     return np.bincount(cut, weights=weight / weight.sum(), minlength=high - low + 1)
 
 
-def published(k: int) -> Floats:
+def published(k: int) -> fh.Floats:
     return np.eye(PLACES + 1)[k]
 
 
-def both(p: Floats, q: Floats) -> Floats:
+def both(p: fh.Floats, q: fh.Floats) -> fh.Floats:
     return np.outer(p, q).ravel()
 
 
-def histogram(db: Database) -> Floats:
+def histogram(db: Database) -> fh.Floats:
     """Two counts with C = 1, noise for l1 <= 1."""
     return both(noisy(count(db, "a"), EPSILON), noisy(count(db, "b"), EPSILON))
 
 
-def one_count(db: Database) -> Floats:
+def one_count(db: Database) -> fh.Floats:
     return noisy(count(db, "a"), EPSILON)
 
 
-def empty_counts(db: Database) -> Floats:
+def empty_counts(db: Database) -> fh.Floats:
     """An empty record counts against the others: it is not null."""
     return noisy(count(db, "a") + count(db, "b") - count(db, ""), EPSILON)
 
 
-def public_n(db: Database) -> Floats:
+def public_n(db: Database) -> fh.Floats:
     """A noisy count, and how many users there are."""
     return both(noisy(count(db, "a"), EPSILON), published(users(db)))
 
 
-def noisy_n(db: Database) -> Floats:
+def noisy_n(db: Database) -> fh.Floats:
     return noisy(users(db), EPSILON)
 
 
 @dataclass(frozen=True)
 class Tiny:
-    law: Callable[[Database], Floats]
+    law: Callable[[Database], fh.Floats]
     null_safe: bool
     costs: tuple[float, float, float]  # exact epsilon / EPSILON, by the page's table
     moves: Moves | None = None
@@ -142,12 +133,12 @@ MECHANISMS = {
 
 
 @cache
-def laws(name: str) -> Floats:
+def laws(name: str) -> fh.Floats:
     """One row for each database."""
     return np.array([MECHANISMS[name].law(db) for db in ALL])
 
 
-def exact_epsilon(p: Floats, adjacency: Adjacency) -> float:
+def exact_epsilon(p: fh.Floats, adjacency: fh.Adjacency) -> float:
     """The largest log ratio of two probabilities."""
     x, y = (p[list(side)] for side in zip(*neighbours(adjacency), strict=True))
     if ((x > 0) & (y == 0)).any():
@@ -156,13 +147,13 @@ def exact_epsilon(p: Floats, adjacency: Adjacency) -> float:
     return float(np.log(x[at] / y[at]).max())
 
 
-def exact_delta(p: Floats, adjacency: Adjacency, epsilon: float) -> float:
+def exact_delta(p: fh.Floats, adjacency: fh.Adjacency, epsilon: float) -> float:
     """The largest hockey-stick divergence."""
     x, y = (p[list(side)] for side in zip(*neighbours(adjacency), strict=True))
     return float(np.maximum(x - math.exp(epsilon) * y, 0).sum(axis=1).max())
 
 
-def exact_rho(p: Floats, adjacency: Adjacency) -> float:
+def exact_rho(p: fh.Floats, adjacency: fh.Adjacency) -> float:
     """The largest Renyi divergence per order, on a fine grid of orders."""
     x, y = (p[list(side)] for side in zip(*neighbours(adjacency), strict=True))
     if ((x > 0) & (y == 0)).any():
@@ -190,12 +181,14 @@ def test_the_costs_of_the_table_are_exact(name: str) -> None:
 @pytest.mark.parametrize("known", [False, True], ids=["converted", "by moves"])
 @pytest.mark.parametrize("source", USER_LEVEL)
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_a_converted_cost_bounds_the_exact_one(name: str, source: Adjacency, known: bool) -> None:
+def test_a_converted_cost_bounds_the_exact_one(
+    name: str, source: fh.Adjacency, known: bool
+) -> None:
     tiny, p = MECHANISMS[name], laws(name)
-    stated = Release(exact_epsilon(p, source), 0.0, exact_rho(p, source))
+    stated = fh.Release(exact_epsilon(p, source), 0.0, exact_rho(p, source))
     moves = None
     if known:  # what the noise was sized for, by its formula
-        stated, moves = pure(EPSILON * tiny.costs[USER_LEVEL.index(source)]), tiny.moves
+        stated, moves = fh.pure(EPSILON * tiny.costs[USER_LEVEL.index(source)]), tiny.moves
     for target in USER_LEVEL:
         if target is ADD_REMOVE is not source and not tiny.null_safe:
             both = f"{source.value} says nothing under {target.value}"
@@ -212,7 +205,7 @@ def test_a_converted_cost_bounds_the_exact_one(name: str, source: Adjacency, kno
 def test_any_mechanism_obeys_the_rules(seed: int, null_safe: bool) -> None:
     """Random laws over four outputs; of null-safe ones those of databases that differ by nobody."""
     rng = np.random.default_rng(seed)
-    by_content: dict[object, Floats] = {}
+    by_content: dict[object, fh.Floats] = {}
     rows = []
     for db in ALL:
         content = tuple(r or None for r in db) if null_safe else db
@@ -223,10 +216,10 @@ def test_any_mechanism_obeys_the_rules(seed: int, null_safe: bool) -> None:
     for source, target in itertools.permutations(USER_LEVEL, 2):
         if target is ADD_REMOVE and not null_safe:
             with pytest.raises(NoTotalError):
-                convert(pure(1.0), source, target)
+                convert(fh.pure(1.0), source, target)
             continue
         for epsilon in (0.1, 0.5, 1.0, 2.0):
-            stated = Release(epsilon, exact_delta(p, source, epsilon), exact_rho(p, source))
+            stated = fh.Release(epsilon, exact_delta(p, source, epsilon), exact_rho(p, source))
             result = convert(stated, source, target, null_safe=null_safe)
             assert exact_delta(p, target, result.epsilon) <= result.delta + ROUNDING
             assert exact_rho(p, target) <= result.rho * (1 + 1e-6)
@@ -242,7 +235,7 @@ def test_a_gaussian_histogram_costs_twice_under_replacement(d: int, factor: floa
     away = np.square(every[:, None] - every).sum(axis=2).max()
     assert away / np.square(every).sum(axis=1).max() == factor
     moves = Moves.of(lambda a: sensitivity_multipliers(a, d)[1] * 4)
-    ledger = Ledger(Guarantee(1.0, 1e-6, Trust.CENTRAL, ZERO_OUT))
+    ledger = Ledger(fh.Guarantee(1.0, 1e-6, fh.Trust.CENTRAL, ZERO_OUT))
     _, cost = gaussian_cost(1.0, 1e-6)
     ledger.charge("histogram", cost, moves=moves)
     (replaced,) = ledger.under(REPLACE)
@@ -257,7 +250,7 @@ def test_a_gaussian_histogram_costs_twice_under_replacement(d: int, factor: floa
 
 def test_two_steps_of_a_release() -> None:
     """Against group privacy: (2 epsilon, (1 + e^epsilon) delta), and 4 rho."""
-    once = Release(0.5, 1e-6, 0.02, 0.0)
+    once = fh.Release(0.5, 1e-6, 0.02, 0.0)
     twice = convert(once, ZERO_OUT, REPLACE)
     assert twice == two_steps(once)
     assert twice.epsilon == 1.0
@@ -266,24 +259,24 @@ def test_two_steps_of_a_release() -> None:
     assert convert(once, REPLACE, ZERO_OUT) == once == convert(once, REPLACE, REPLACE)
     for null_safe in (False, True):
         with pytest.raises(NoTotalError, match="replace-item"):
-            convert(once, Adjacency.REPLACE_ITEM, REPLACE, null_safe=null_safe)
+            convert(once, fh.Adjacency.REPLACE_ITEM, REPLACE, null_safe=null_safe)
 
 
 def test_approximate_zcdp_is_made_epsilon_delta_first() -> None:
     """4 rho does not hold with a slack; (epsilon, delta) does, if it has to be computed as well."""
-    known = two_steps(Release(1.0, 1e-6, 0.02, 1e-7))
+    known = two_steps(fh.Release(1.0, 1e-6, 0.02, 1e-7))
     assert (known.epsilon, known.rho, known.slack) == (2.0, math.inf, 0.0)
-    unknown = two_steps(Release(math.inf, 0.0, 0.02, 1e-7))
+    unknown = two_steps(fh.Release(math.inf, 0.0, 0.02, 1e-7))
     assert math.isfinite(unknown.epsilon)
     assert unknown.delta == pytest.approx(2e-7 * (1 + math.exp(unknown.epsilon / 2)))
-    assert scaled(Release(1.0, 1e-6, 0.02, 1e-7), 2.0, 1.0) is None
-    assert scaled(Release(1.0, 1e-6), 1.0, 2.0) is None  # a threshold: nothing is known
-    assert scaled(pure(1.0), math.inf, 1.0) is None
-    assert scaled(pure(1.0), 0.0, 1.0) == Release(0.0, 0.0, 0.0)
+    assert scaled(fh.Release(1.0, 1e-6, 0.02, 1e-7), 2.0, 1.0) is None
+    assert scaled(fh.Release(1.0, 1e-6), 1.0, 2.0) is None  # a threshold: nothing is known
+    assert scaled(fh.pure(1.0), math.inf, 1.0) is None
+    assert scaled(fh.pure(1.0), 0.0, 1.0) == fh.Release(0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("cls", [BoundedHistogram, CentralDensity, PoissonCounts, Quantiles])
-def test_charges_know_how_far_a_user_moves_them(cls: type[Protocol]) -> None:
+def test_charges_know_how_far_a_user_moves_them(cls: type[fh.Protocol]) -> None:
     """Else a cost under another adjacency is that of two steps; the contract holds the moves."""
     ledger = result(cls.example(), cls.example_users()).ledger
     assert ledger is not None

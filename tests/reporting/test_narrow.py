@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
+import shutil
 
 import pytest
 from rich.console import Console
 
 from fedhist.base.text import NARROWEST
+from simulations.cli.terminal import settle_width
 from simulations.reporting.table import Table, print_facts, print_table
 
 
@@ -24,3 +27,14 @@ def test_a_table_has_all_its_cells(width: int) -> None:
 
 def test_what_a_stream_cannot_write_is_written_in_ascii() -> None:
     assert "1 ± 2 · 3… é".encode("ascii", "fedhist.plain") == b"1 +- 2 * 3... ?"
+
+
+@pytest.mark.parametrize(
+    ("columns", "width"), [("7", NARROWEST), ("133", 133), ("0", 80), ("x", 80)]
+)
+def test_columns_is_a_width_that_tables_have(
+    columns: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    settle_width(os.environ)
+    assert shutil.get_terminal_size().columns == width

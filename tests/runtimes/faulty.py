@@ -11,34 +11,15 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fedhist import (
-    Adjacency,
-    Bounds,
-    Estimate,
-    Guarantee,
-    Keys,
-    Prediction,
-    Protocol,
-    Report,
-    Streams,
-    Summary,
-    Trust,
-    Users,
-    register_protocol,
-    register_query,
-)
-from fedhist.base.arrays import Array
-from fedhist.model.protocol import Script
-from fedhist.model.query import LocalQuery
-from server.session.curator import Curator
+import fedhist as fh
 
 MOST = 1 << 20
 _answered = 0
 
 
-@register_query
+@fh.register_query
 @dataclass(frozen=True)
-class NoisyParity(LocalQuery):
+class NoisyParity(fh.LocalQuery):
     """Each user sends one randomized bit and one private word; faults happen on the way.
 
     ``kill_after`` >= 0 kills the worker at its kill_after-th node of the round, once per marker
@@ -56,14 +37,14 @@ class NoisyParity(LocalQuery):
     def exact(self) -> bool:
         return True
 
-    def answer(self, users: Users, rng: Streams) -> Report:
+    def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
         keep = 1 / (1 + np.exp(-self.epsilon))
         flip = rng.substream("flip").bernoulli(np.full(len(users), 1 - keep))
         bit = (users.n_items() % 2).astype(np.int64) ^ flip
         word = (rng.substream("word").words(1)[:, 0] % np.uint64(MOST)).astype(np.int64)
-        return Report(users.ids, {"bit": bit, "word": word})
+        return fh.Report(users.ids, {"bit": bit, "word": word})
 
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+    def answer_folded(self, users: fh.Users, rng: Callable[[fh.Users], fh.Streams]) -> fh.Summary:
         global _answered
         _answered += 1
         if self.raise_on and int(users.ids[0]) % self.raise_on == 0:
@@ -76,22 +57,22 @@ class NoisyParity(LocalQuery):
                 os.kill(os.getpid(), signal.SIGKILL)
         return super().answer_folded(users, rng)
 
-    def fold(self, report: Report) -> Summary:
+    def fold(self, report: fh.Report) -> fh.Summary:
         sums = {name: a.sum(axis=0, keepdims=True) for name, a in report.arrays.items()}
-        return Summary(report.n_users, sums)
+        return fh.Summary(report.n_users, sums)
 
-    def check(self, report: Report) -> None:
+    def check(self, report: fh.Report) -> None:
         for name, most in (("bit", 1), ("word", MOST)):
-            Bounds((None,), "i", 0, most).check(name, report.arrays[name])
+            fh.Bounds((None,), "i", 0, most).check(name, report.arrays[name])
 
-    def bounds(self, n_users: int) -> Mapping[str, Bounds]:
+    def bounds(self, n_users: int) -> Mapping[str, fh.Bounds]:
         limits = (("bit", 1), ("word", MOST))
-        return {name: Bounds((1,), "i", 0, n_users * most) for name, most in limits}
+        return {name: fh.Bounds((1,), "i", 0, n_users * most) for name, most in limits}
 
 
-@register_protocol
+@fh.register_protocol
 @dataclass(frozen=True)
-class ManyRounds(Protocol):
+class ManyRounds(fh.Protocol):
     """Asks as many rounds of noisy parities as it is told to, with faults in each."""
 
     name: ClassVar[str] = "test-many-rounds"
@@ -108,10 +89,10 @@ class ManyRounds(Protocol):
         return self.n_rounds
 
     @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee(self.epsilon, 0.0, Trust.LOCAL, Adjacency.REPLACE_USER)
+    def guarantee(self) -> fh.Guarantee:
+        return fh.Guarantee(self.epsilon, 0.0, fh.Trust.LOCAL, fh.Adjacency.REPLACE_USER)
 
-    def rounds(self, server: Curator) -> Script:
+    def rounds(self, server: fh.Curator) -> fh.Script:
         totals = []
         for i in range(self.n_rounds):
             kill = self.kill_after[i] if i < len(self.kill_after) else -1
@@ -120,15 +101,15 @@ class ManyRounds(Protocol):
             )
             summary = yield query
             totals.append([summary.sums["bit"][0], summary.sums["word"][0], summary.n_users])
-        return Estimate.ok(np.array(totals, dtype=np.int64).ravel())
+        return fh.Estimate.ok(np.array(totals, dtype=np.int64).ravel())
 
-    def error(self, users: Users) -> Prediction:
-        return Prediction("l1", float("inf"), "bound", "none: for tests")
+    def error(self, users: fh.Users) -> fh.Prediction:
+        return fh.Prediction("l1", float("inf"), "bound", "none: for tests")
 
-    def truth(self, users: Users) -> Array:
+    def truth(self, users: fh.Users) -> fh.Array:
         return np.zeros(3 * self.n_rounds)
 
-    def loss(self, value: Array, truth: Array) -> float:
+    def loss(self, value: fh.Array, truth: fh.Array) -> float:
         return float(np.abs(value - truth).sum())
 
     @classmethod
@@ -136,7 +117,7 @@ class ManyRounds(Protocol):
         return cls()
 
     @classmethod
-    def example_users(cls) -> Users:
-        return Users.from_counts(
-            np.arange(10), np.arange(10), np.zeros(10), np.ones(10), Keys.of(["a"])
+    def example_users(cls) -> fh.Users:
+        return fh.Users.from_counts(
+            np.arange(10), np.arange(10), np.zeros(10), np.ones(10), fh.Keys.of(["a"])
         )

@@ -9,19 +9,15 @@ import numpy as np
 import pytest
 from walked_users import Walked
 
+import fedhist as fh
 from clients.answers import fold_node, streams
 from clients.histograms.queries import ClippedCounts
-from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import digest64
 from fedhist.model.codec import query_digest
-from fedhist.model.protocol import Estimate, Protocol
-from fedhist.model.query import Query, Report, Summary
 from fedhist.protocols import BoundedHistogram, LocalHistogram
 from fedhist.users import shards
-from fedhist.users.batch import Users
-from fedhist.users.cohort import Cohort
 from fedhist.users.columns import Items
-from fedhist.users.shards import BLOCK, Shard
+from fedhist.users.shards import BLOCK
 from server.noise import SimulatedNoise
 from server.session.session import Session
 from simulations.runs.options import Options
@@ -42,8 +38,8 @@ def no_more_than_a_block(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def asked(
-    protocol: Protocol, nodes: Sequence[Shard], *, fold: bool = True
-) -> tuple[Estimate, bool, list[Query]]:
+    protocol: fh.Protocol, nodes: Sequence[fh.Shard], *, fold: bool = True
+) -> tuple[fh.Estimate, bool, list[fh.Query]]:
     """Run a protocol; say whether all that nodes send is integers, and what was asked."""
     session = Session(protocol, lambda i: SimulatedNoise(SEED, i))
     population = InlinePopulation(nodes, SEED, fold=fold)
@@ -58,9 +54,9 @@ def asked(
     return session.estimate, integers, queries
 
 
-def equal(a: Summary | Report, b: Summary | Report) -> bool:
+def equal(a: fh.Summary | fh.Report, b: fh.Summary | fh.Report) -> bool:
     """Say whether two answers are the same, bit for bit."""
-    if isinstance(a, Report) or isinstance(b, Report):
+    if isinstance(a, fh.Report) or isinstance(b, fh.Report):
         parts = [(x.arrays, x.ragged, {"ids": x.ids}) for x in (a, b)]
     else:
         parts = [(x.sums, {k: v.values for k, v in x.keyed.items()}, x.rows) for x in (a, b)]
@@ -76,34 +72,34 @@ TOTALS = ClippedCounts(LocalHistogram.example_users().vocabulary, clip=2.0, norm
 
 
 @pytest.fixture(scope="module")
-def many() -> Users:
+def many() -> fh.Users:
     n, vocabulary = max(SIZES), TOTALS.domain
     ids = np.random.default_rng(1).integers(1 << 63, size=n, dtype=np.uint64)
     item = (np.arange(n) % len(vocabulary)).astype(np.uint32)
     count = (1 + np.arange(n) % 5).astype(np.uint32)
-    return Users(ids, items=Items(vocabulary, np.arange(n + 1), item, count))
+    return fh.Users(ids, items=Items(vocabulary, np.arange(n + 1), item, count))
 
 
-def at_once(query: Query, users: Users) -> Summary:
+def at_once(query: fh.Query, users: fh.Users) -> fh.Summary:
     chosen = users.select(query.cohort)
     return query.fold(query.answer(chosen, streams(chosen, SEED, "d")))
 
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("query", [VOTES, TOTALS], ids=["votes", "totals"])
-def test_edges_of_blocks(query: Query, n: int, many: Users) -> None:
+def test_edges_of_blocks(query: fh.Query, n: int, many: fh.Users) -> None:
     """Against all users in one chunk, in a cohort and not, on one node and on several."""
     users = many.slice(0, n)
-    for asked_of in (query, replace(query, cohort=Cohort(5, 0.25, 0.5))):
+    for asked_of in (query, replace(query, cohort=fh.Cohort(5, 0.25, 0.5))):
         want = at_once(asked_of, users)
         assert equal(fold_node(asked_of, users, SEED, "d"), want)
         parts = [fold_node(asked_of, u, SEED, "d") for u in Walked(users).split(3)]
-        assert equal(Summary.merge(parts), want)
-    nobody = replace(query, cohort=Cohort(5, 0.0, 1e-12))
+        assert equal(fh.Summary.merge(parts), want)
+    nobody = replace(query, cohort=fh.Cohort(5, 0.0, 1e-12))
     assert equal(fold_node(nobody, Walked(users), SEED, "d"), at_once(nobody, users.none))
 
 
-def test_real_sums_are_those_of_the_tree(many: Users) -> None:
+def test_real_sums_are_those_of_the_tree(many: fh.Users) -> None:
     """Blocks are leaves: the sum of three of them, and not of their users in order."""
     query = replace(TOTALS, grid=0.0, clip=0.3)
     one, two, three = (fold_node(query, b, None, "").sums["counts"] for b in many.blocks())
@@ -112,7 +108,7 @@ def test_real_sums_are_those_of_the_tree(many: Users) -> None:
     )
 
 
-def test_sums_from_their_law_are_drawn_by_block(many: Users) -> None:
+def test_sums_from_their_law_are_drawn_by_block(many: fh.Users) -> None:
     """The first block is drawn as a node of one block is; the others by numbers of their own."""
     draw = [
         InlinePopulation([some], SEED, aggregate=True).ask(VOTES, 0).sums
@@ -123,7 +119,7 @@ def test_sums_from_their_law_are_drawn_by_block(many: Users) -> None:
     blocks = [many.slice(0, BLOCK), many.slice(BLOCK, 2 * BLOCK), many.slice(2 * BLOCK, len(many))]
     rest = VOTES.draw_summary  # by hand
     digest = query_digest(VOTES, 0)
-    by_hand = Summary.merge(
+    by_hand = fh.Summary.merge(
         rest(b, np.random.default_rng(digest64("fedhist.aggregate", SEED, digest, 0, *at)))
         for b, at in zip(blocks, ((), (1,), (2,)), strict=True)
     )
@@ -137,9 +133,9 @@ def test_what_needs_all_users_at_once_is_refused_above_a_limit(
     monkeypatch.setattr(shards, "MOST_IN_MEMORY", len(users) - 1)
     some = Walked(users)
     told = 'each node with run.fold = "server" needs'
-    with pytest.raises(PopulationError, match=f"{told}.*at most {len(users) - 1}, got"):
+    with pytest.raises(fh.PopulationError, match=f"{told}.*at most {len(users) - 1}, got"):
         execute(protocol, some, Options(seed=1, fold=False))
-    with pytest.raises(PopulationError, match=r"load needs all.*take fewer \(population"):
+    with pytest.raises(fh.PopulationError, match=r"load needs all.*take fewer \(population"):
         some.in_memory("load")
     assert users.in_memory() is users
     assert Walked.made == 0, "nobody was asked"

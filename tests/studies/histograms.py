@@ -7,15 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedhist import Estimate, Guarantee, register_protocol
-from fedhist.base.arrays import Array
-from fedhist.model.protocol import Script
+import fedhist as fh
 from fedhist.protocols import BoundedHistogram
-from fedhist.users.batch import Users
-from server.session.curator import Curator
 
 
-@register_protocol
+@fh.register_protocol
 @dataclass(frozen=True)
 class Moody(BoundedHistogram):
     """A bounded histogram that fails where its first count comes out above ``most``."""
@@ -23,26 +19,26 @@ class Moody(BoundedHistogram):
     name: ClassVar[str] = "test-moody"
     most: float = 0.0
 
-    def rounds(self, server: Curator) -> Script:
+    def rounds(self, server: fh.Curator) -> fh.Script:
         """Release, then fail."""
         estimate = yield from super().rounds(server)
         high = estimate.value is not None and float(estimate.value[0]) > self.most
-        return Estimate.failed("the first count is high") if high else estimate
+        return fh.Estimate.failed("the first count is high") if high else estimate
 
 
-@register_protocol
+@fh.register_protocol
 @dataclass(frozen=True)
 class Shares(BoundedHistogram):
     """A bounded histogram that says to estimate a tenth of the counts."""
 
     name: ClassVar[str] = "test-shares"
 
-    def truth(self, users: Users) -> Array:
+    def truth(self, users: fh.Users) -> fh.Array:
         """Divide."""
         return np.asarray(super().truth(users) / 10)
 
 
-@register_protocol
+@fh.register_protocol
 @dataclass(frozen=True)
 class Stubborn(BoundedHistogram):
     """A bounded histogram that cannot be had under replacement."""
@@ -55,7 +51,7 @@ class Stubborn(BoundedHistogram):
         super().__post_init__()
 
 
-@register_protocol
+@fh.register_protocol
 @dataclass(frozen=True)
 class Greedy(BoundedHistogram):
     """A bounded histogram that guarantees half of what it is asked for."""
@@ -63,6 +59,6 @@ class Greedy(BoundedHistogram):
     name: ClassVar[str] = "test-greedy"
 
     @property
-    def guarantee(self) -> Guarantee:
+    def guarantee(self) -> fh.Guarantee:
         """Twice the epsilon."""
         return replace(super().guarantee, epsilon=2 * self.epsilon)

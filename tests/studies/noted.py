@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from fedhist import Estimate, register_protocol
-from fedhist.model.protocol import Script
+import fedhist as fh
 from fedhist.protocols import BoundedHistogram
-from server.session.curator import Curator
 
 
-@register_protocol
+@fh.register_protocol
 @dataclass(frozen=True)
 class Noted(BoundedHistogram):
     """A bounded histogram; ``log`` gets a line per run, ``broken`` names a file that breaks it."""
@@ -25,7 +23,7 @@ class Noted(BoundedHistogram):
     ending: str = "ok"
     pause: float = 0.0
 
-    def rounds(self, server: Curator) -> Script:
+    def rounds(self, server: fh.Curator) -> fh.Script:
         """Note the run, wait, break or refuse, or go on."""
         if self.log:
             with Path(self.log).open("a") as f:
@@ -36,5 +34,5 @@ class Noted(BoundedHistogram):
         if self.ending == "dead":
             os._exit(1)
         if self.ending == "refused":
-            return Estimate.refused("too few users")
+            return fh.Estimate.refused("too few users")
         return (yield from super().rounds(server))

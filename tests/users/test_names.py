@@ -18,10 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.base.errors import PopulationError
-from fedhist.users.batch import Users
+import fedhist as fh
 from fedhist.users.frames import items_of_rows
-from simulations.populations import population
 from simulations.runs.convert import convert
 
 NOON = datetime.datetime(2024, 1, 1, 12, 0, 0, 500_000)
@@ -33,7 +31,7 @@ def names(column: pl.Series | pd.Series | list[object]) -> list[str]:
     frame: Any = {"u": [1] * len(column), "i": column}
     if not isinstance(column, list):
         frame = (pl if isinstance(column, pl.Series) else pd).DataFrame(frame)
-    return list(Users.from_frame(frame, user="u", item="i").vocabulary)
+    return list(fh.Users.from_frame(frame, user="u", item="i").vocabulary)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +84,7 @@ def test_a_mapping_of_lists_tells_values_apart() -> None:
     ids=lambda column: f"{column.dtype} {column.to_numpy()[0]!r}"[:40],
 )
 def test_what_cannot_be_told_apart_is_refused(column: pl.Series | pd.Series) -> None:
-    with pytest.raises(PopulationError):
+    with pytest.raises(fh.PopulationError):
         names(column)
 
 
@@ -96,7 +94,7 @@ def test_objects_where_numbers_are_due_are_read_as_numbers(frame: Any) -> None:
     objects = [1e20, math.inf, "2.5", Decimal("0.1"), Fraction(1, 4), np.float32(0.5), 2**70, None]
     column = pl.Series(objects, dtype=pl.Object) if frame is pl.DataFrame else pd.Series(objects)
     with pytest.warns(UserWarning, match="1 with missing value"):
-        users = Users.from_frame(
+        users = fh.Users.from_frame(
             frame({"user": ["a"] * 8, "value": column}), user="user", value="value"
         )
     values = users.samples.values[:, 0]
@@ -108,8 +106,8 @@ def test_objects_where_numbers_are_due_are_read_as_numbers(frame: Any) -> None:
 @pytest.mark.parametrize("other", [1 + 0j, True, b"3", [1.0]])
 def test_objects_that_are_no_numbers_are_refused(other: object) -> None:
     column = pl.Series([other, 1], dtype=pl.Object)
-    with pytest.raises(PopulationError, match="row 1: column 'value'"):
-        Users.from_frame(
+    with pytest.raises(fh.PopulationError, match="row 1: column 'value'"):
+        fh.Users.from_frame(
             pl.DataFrame({"user": ["a", "b"], "value": column}), user="user", value="value"
         )
 
@@ -155,7 +153,7 @@ def test_files_of_one_folder_name_values_alike(tmp_path: Path) -> None:
     manifest = convert(files, tmp_path / "out", user="user", value=["x"])
     assert manifest.n_users == 100
     assert manifest.dropped == {"missing user": 2}
-    users = population("shards", path=tmp_path / "out").load().users
+    users = fh.population("shards", path=tmp_path / "out").load().users
     assert users.n_items().tolist() == [2] * 100
 
 
@@ -178,7 +176,7 @@ def test_files_that_disagree_about_a_type_are_refused(tmp_path: Path) -> None:
     assert made(0, 1, 3)
     assert made(0, 1, 7)
     for other in (3, 4, 5, 6, 7):
-        with pytest.raises(PopulationError, match=rf"Float64 in .*2\.parquet and .*{other}"):
+        with pytest.raises(fh.PopulationError, match=rf"Float64 in .*2\.parquet and .*{other}"):
             made(2, other)
 
 
@@ -196,7 +194,7 @@ def test_text_tables_of_one_call_write_their_columns_alike(
     files = [tmp_path / "0.csv", tmp_path / "1.csv"]
     for file, text in zip(files, ("user,item\n1,a\n2,b\n", second), strict=True):
         file.write_text(text)
-    with pytest.raises(PopulationError, match=says):
+    with pytest.raises(fh.PopulationError, match=says):
         convert(files, tmp_path / "out", user=0, item=1)
     files[1].write_text("user,item\nann,a\n")
     assert convert(files, tmp_path / "out", user=0, item=1).n_users == 3

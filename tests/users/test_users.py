@@ -9,16 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedhist.base.errors import PopulationError
-from fedhist.users.batch import Users, join
-from fedhist.users.cohort import Cohort
+import fedhist as fh
+from fedhist.users.batch import join
 from fedhist.users.columns import Items
-from fedhist.users.keys import Keys
 
 WORDS = ["tea", "äpple", "rye", "日本", "~"]
 
 
-def as_dicts(users: Users) -> dict[int, dict[str, int]]:
+def as_dicts(users: fh.Users) -> dict[int, dict[str, int]]:
     c = users.counts
     return {
         int(i): {
@@ -46,20 +44,20 @@ def test_from_counts_is_a_sum_of_dictionaries(
     u, j, c = (
         (np.array(x, dtype=np.int64) for x in zip(*events, strict=True)) if events else ([],) * 3
     )
-    users = Users.from_counts(ids, u, j, np.array(c, dtype=np.int64), Keys.of(WORDS))
+    users = fh.Users.from_counts(ids, u, j, np.array(c, dtype=np.int64), fh.Keys.of(WORDS))
     assert as_dicts(users) == expected
     assert (users.ids[1:] > users.ids[:-1]).all()
     for row in as_dicts(users).values():
         assert list(row) == sorted(row, key=str.encode)  # byte order, whatever the vocabulary's
 
 
-def sample_users(n: int = 20) -> Users:
+def sample_users(n: int = 20) -> fh.Users:
     rows = {f"u{u}": {WORDS[(u + k) % 5]: k + 1 for k in range(u % 4)} for u in range(n)}
-    return Users.from_records(rows)
+    return fh.Users.from_records(rows)
 
 
-def sample_reals(n: int = 20) -> Users:
-    return Users.from_records({f"u{u}": [u + k / 8 for k in range(u % 4)] for u in range(n)})
+def sample_reals(n: int = 20) -> fh.Users:
+    return fh.Users.from_records({f"u{u}": [u + k / 8 for k in range(u % 4)] for u in range(n)})
 
 
 @pytest.mark.parametrize("make", [sample_users, sample_reals])
@@ -84,7 +82,7 @@ def test_views(make: object) -> None:
     assert users.slice(2, 12).slice(3, 5).ids.tolist() == ids[5:7]
     assert _rows(users.slice(2, 12).slice(3, 5)) == {i: whole[i] for i in ids[5:7]}
     assert len(users.slice(4, 4)) == 0
-    cohort = Cohort(4, 0.0, 0.5)
+    cohort = fh.Cohort(4, 0.0, 0.5)
     assert users.select(cohort).ids.tolist() == [
         i for i, inside in zip(ids, cohort.contains(users.ids), strict=True) if inside
     ]
@@ -93,7 +91,7 @@ def test_views(make: object) -> None:
     assert users.nbytes > 0
 
 
-def _rows(users: Users) -> dict[int, object]:
+def _rows(users: fh.Users) -> dict[int, object]:
     if users.items is not None:
         return dict(as_dicts(users))
     s = users.reals
@@ -103,20 +101,20 @@ def _rows(users: Users) -> dict[int, object]:
 
 
 def test_samples_are_sorted_by_id_with_their_users() -> None:
-    users = Users.from_samples([5, 1, 3], [0, 1, 3, 3], [50.0, 10.0, 11.0], unusable=True)
+    users = fh.Users.from_samples([5, 1, 3], [0, 1, 3, 3], [50.0, 10.0, 11.0], unusable=True)
     assert _rows(users) == {1: [10.0, 11.0], 3: [], 5: [50.0]}
 
 
 def test_counts_above_32_bits() -> None:
-    users = Users.from_counts([1], [0, 0], [0, 0], [2**40, 2**40], Keys.of(["a"]))
+    users = fh.Users.from_counts([1], [0, 0], [0, 0], [2**40, 2**40], fh.Keys.of(["a"]))
     assert as_dicts(users) == {1: {"a": 2**41}}
     assert users.counts.count.dtype == np.uint64
-    small = Users.from_counts([1], [0], [0], [2**32 - 1], Keys.of(["a"]))
+    small = fh.Users.from_counts([1], [0], [0], [2**32 - 1], fh.Keys.of(["a"]))
     assert small.counts.count.dtype == np.uint32
 
 
-def build(ids: object, u: object, j: object, c: object) -> Users:
-    return Users.from_counts(ids, u, j, c, Keys.of(["a", "b"]))  # type: ignore[arg-type]
+def build(ids: object, u: object, j: object, c: object) -> fh.Users:
+    return fh.Users.from_counts(ids, u, j, c, fh.Keys.of(["a", "b"]))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +132,7 @@ def build(ids: object, u: object, j: object, c: object) -> Users:
     ],
 )
 def test_bad_counts_are_named(arguments: tuple[object, ...], told: str) -> None:
-    with pytest.raises(PopulationError, match=told):
+    with pytest.raises(fh.PopulationError, match=told):
         build(*arguments)
 
 
@@ -150,61 +148,61 @@ def test_bad_counts_are_named(arguments: tuple[object, ...], told: str) -> None:
     ],
 )
 def test_bad_samples_are_named(arguments: tuple[object, ...], message: str) -> None:
-    with pytest.raises(PopulationError, match=message):
-        Users.from_samples(*arguments, unusable=True)  # type: ignore[arg-type]
+    with pytest.raises(fh.PopulationError, match=message):
+        fh.Users.from_samples(*arguments, unusable=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("records", [{"": {"tea": 1}}, {"a": {"": 1}}, {"": [0.5]}])
 def test_an_empty_name_is_refused(records: dict[str, Any]) -> None:
-    with pytest.raises(PopulationError, match="'' is no name"):
-        Users.from_records(records)
+    with pytest.raises(fh.PopulationError, match="'' is no name"):
+        fh.Users.from_records(records)
 
 
 def test_the_two_kinds_of_records() -> None:
-    with pytest.raises(PopulationError, match="real samples"):
+    with pytest.raises(fh.PopulationError, match="real samples"):
         _ = sample_reals().counts
-    with pytest.raises(PopulationError, match="item counts"):
+    with pytest.raises(fh.PopulationError, match="item counts"):
         _ = sample_users().reals
     counts = sample_users().counts
-    with pytest.raises(PopulationError, match="exactly one"):
-        Users(np.arange(2, dtype=np.uint64))
-    with pytest.raises(PopulationError, match="uint64"):
-        Users(np.arange(20), items=counts)
-    with pytest.raises(PopulationError, match="3 user ids"):
-        Users(np.arange(3, dtype=np.uint64), items=Items(*vars(counts).values()))
+    with pytest.raises(fh.PopulationError, match="exactly one"):
+        fh.Users(np.arange(2, dtype=np.uint64))
+    with pytest.raises(fh.PopulationError, match="uint64"):
+        fh.Users(np.arange(20), items=counts)
+    with pytest.raises(fh.PopulationError, match="3 user ids"):
+        fh.Users(np.arange(3, dtype=np.uint64), items=Items(*vars(counts).values()))
 
 
 def test_repeated_pairs_may_not_overflow() -> None:
     """A wrapped sum would be stored as another number depending on OTHER users' counts."""
-    keys = Keys.of(["a"])
+    keys = fh.Keys.of(["a"])
     for repeats in (2, 4):
-        with pytest.raises(PopulationError, match="total of one item must be below 2\\^62"):
-            Users.from_counts([1], [0] * repeats, [0] * repeats, [2**61] * repeats, keys)
-    whole = Users.from_counts([1], [0, 0], [0, 0], [2**61, 2**60], keys)
+        with pytest.raises(fh.PopulationError, match="total of one item must be below 2\\^62"):
+            fh.Users.from_counts([1], [0] * repeats, [0] * repeats, [2**61] * repeats, keys)
+    whole = fh.Users.from_counts([1], [0, 0], [0, 0], [2**61, 2**60], keys)
     assert whole.counts.count.tolist() == [2**61 + 2**60]
 
 
 def test_items_made_by_hand_hold_no_zero() -> None:
     """Random clipping allots one entry a token kept: with zeros it would write beyond its end."""
-    keys, indptr = Keys.of(["a", "b", "c"]), np.array([0, 1, 3])
+    keys, indptr = fh.Keys.of(["a", "b", "c"]), np.array([0, 1, 3])
     item = np.arange(3, dtype=np.uint32)
-    with pytest.raises(PopulationError, match="counts must be positive, got 0 in entry 1"):
+    with pytest.raises(fh.PopulationError, match="counts must be positive, got 0 in entry 1"):
         Items(keys, indptr, item, np.array([2, 0, 1], dtype=np.uint32))
     Items(keys, np.zeros(3, dtype=np.int64), item[:0], item[:0])
 
 
 def test_nodes_share_no_user() -> None:
     users = sample_users()
-    with pytest.raises(PopulationError, match=f"{int(users.ids[4])} occurs twice"):
+    with pytest.raises(fh.PopulationError, match=f"{int(users.ids[4])} occurs twice"):
         join([users.slice(0, 5), users.slice(4, 20)])
-    with pytest.raises(PopulationError, match="no nodes"):
+    with pytest.raises(fh.PopulationError, match="no nodes"):
         join([])
     for n in (0, -1, 21):
-        with pytest.raises(PopulationError, match=str(n)):
+        with pytest.raises(fh.PopulationError, match=str(n)):
             sample_users().split(n)
 
 
 @pytest.mark.parametrize("record", [{"tea": [3]}, np.ones((1, 2))])
 def test_a_number_that_is_a_list_is_refused(record: object) -> None:
-    with pytest.raises(PopulationError, match=r"must be (one row of )?numbers"):
-        Users.from_records({"ann": record})  # type: ignore[dict-item]
+    with pytest.raises(fh.PopulationError, match=r"must be (one row of )?numbers"):
+        fh.Users.from_records({"ann": record})  # type: ignore[dict-item]
