@@ -129,12 +129,10 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
 
     @property
     def batches(self) -> Sequence[Batch]:
-        """The users of each coordinate."""
         return (Batch.of(self.query),)
 
     @property
     def report_risk(self) -> float:
-        """The planned error."""
         return self.planned_mse
 
     @property
@@ -149,7 +147,6 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
 
     @property
     def value_range(self) -> tuple[float, float]:
-        """The range, or the ball's: means lie where samples do."""
         far = float(self.radius)
         return (-far, far) if self.geometry == "l2" else (float(self.low), float(self.high))
 
@@ -187,7 +184,6 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
         return (self.dimension * self.half_width) ** 2 * one / self.n_users
 
     def rounds(self, server: Curator) -> Script:
-        """Ask, average."""
         query = self.query
         summary = yield query
         if summary.n_users == 0:
@@ -245,7 +241,6 @@ class NaiveMean(MeanTarget, NonInteractive, PlannedSizes):
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance."""
         return cls(epsilon=2.0, n_users=300, dimension=2, samples_per_user=4)
 
     @classmethod

@@ -92,7 +92,6 @@ class BoxMean(CentralMeans):
             _ = self.noise()
 
     def asks(self, query: Query, round_index: int) -> Query:
-        """Under aggregate trust, for shares of the kind of noise that is less."""
         if self.trust is None:
             return query
         wanted = super().noise()
@@ -107,7 +106,6 @@ class BoxMean(CentralMeans):
         return replace(noise, multiplier=law.std / (noise.unit * STEPS))
 
     def steps(self, server: Curator) -> Script:
-        """Release the mean over the whole range."""
         return (yield from self.whole(server))
 
     def error_of(self, facts: Facts) -> Prediction:
@@ -123,7 +121,6 @@ class BoxMean(CentralMeans):
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance in three dimensions."""
         return cls(epsilon=2.0, n_users=120, low=-1.0, high=1.0, dimension=3)
 
     @classmethod

@@ -178,7 +178,6 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
 
     @property
     def max_rounds(self) -> int:
-        """One."""
         return 1
 
     @abstractmethod
@@ -186,7 +185,6 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         """Run the steps of the protocol, with noise."""
 
     def rounds(self, server: Curator) -> Script:
-        """Without noise average exactly; otherwise go by steps."""
         if not self.guarantee.private:
             return (yield from self.whole(server))
         if server.grade == "secure" and not self.discrete:
@@ -310,7 +308,6 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
         return tuple(central_mean_bounds(self.guarantee, n, apart, SQUARED_L2, 2))
 
     def resolution_of(self, facts: Facts) -> float:
-        """Return the square of a step in each coordinate."""
         return self.dimension * (2 * self.half / STEPS) ** 2
 
 
@@ -568,7 +565,6 @@ class CentralMean(CentralMeans):
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance."""
         return cls(epsilon=8.0, n_users=120, low=-1.0, high=1.0, delta=0.0)
 
     @classmethod

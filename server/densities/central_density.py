@@ -136,7 +136,6 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
 
     @cached_property
     def terms(self) -> int:
-        """Terms J of the series in use, the known one included."""
         if self.level is not None:
             return self.level
         adjacency, norm = Adjacency(self.adjacency), 2 if self.delta else 1
@@ -187,7 +186,6 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
         return self._unit_std * self.sensitivity / MEAN_STEPS
 
     def rounds(self, server: Curator) -> Script:
-        """Ask once, add noise to the sums, make a density of the series."""
         if self.terms == 1:
             return self.uniform()
         if server.grade == "secure" and not self.discrete and self.guarantee.private:
@@ -222,7 +220,6 @@ class CentralDensity(DensityTarget, PlannedSizes, Central):
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance with four coefficients."""
         return cls(
             epsilon=2.0,
             n_users=800,

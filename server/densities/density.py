@@ -170,7 +170,6 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
 
     @property
     def series(self) -> BasisName:
-        """What the density is a series of."""
         return "fourier" if self.uses_folds else self.basis
 
     @property
@@ -184,7 +183,6 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
 
     @property
     def terms(self) -> int:
-        """Terms J of the series in use, the known one included."""
         if self.level is not None:
             return self.level
         if not self.uses_folds:
@@ -230,7 +228,6 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
         return stages.n_rounds if stages else 0
 
     def rounds(self, server: Curator) -> Script:
-        """Estimate the coefficients in stages or fold by fold, then make a density of them."""
         if self.terms == 1:
             return self.uniform()
         if self.uses_folds:
@@ -286,7 +283,6 @@ class Density(TwoModes, DensityTarget, FoldProtocol):
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance with two rounds, for four coefficients."""
         return cls(epsilon=2.0, n_users=800, samples_per_user=64, level=5, grid=256, truth_level=5)
 
 

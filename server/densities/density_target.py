@@ -170,11 +170,9 @@ class DensityTarget(Protocol):
         return np.asarray(facts["coefficients"] / n)
 
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
-        """Count the users whose record cannot be used. NOT PRIVATE."""
         return {"unusable records": float(facts.n_users - facts["usable"][0])}
 
     def sums(self, users: Users) -> Mapping[str, Array]:
-        """Add up the users' own coefficients, and count who has some."""
         samples, sizes = samples_of(users, 1), users.n_items()
         owner = np.repeat(np.arange(len(users)), sizes)
         x = samples.values[:, 0]

@@ -367,12 +367,9 @@ class Centred(Mechanism):
 
     @property
     def pure(self) -> bool:
-        """Offsets have Gaussian noise."""
         return False
 
     def search(self, task: DistributionTask, server: Curator) -> Search:
-        """Run the rounds."""
-
         def ask(epsilon: float, label: str) -> Generator[Query, Summary, Learned]:
             return (yield from LAPLACE.search(replace(task, epsilon=epsilon), server, label))
 

@@ -220,11 +220,9 @@ class Distribution(TwoModes, DistributionTarget, Central, PlannedUsers):
 
     @property
     def max_rounds(self) -> int:
-        """The mechanism's."""
         return self.chosen.rounds
 
     def asks(self, query: Query, round_index: int) -> Query:
-        """Under aggregate trust, for shares of what the mechanism spends."""
         if self.trust is None or self._linear is None:
             return query
         return self.shared(query, *self._linear.spends(self.task))
@@ -232,7 +230,6 @@ class Distribution(TwoModes, DistributionTarget, Central, PlannedUsers):
     # -- the script ------------------------------------------------------------------------------
 
     def rounds(self, server: Curator) -> Script:
-        """Run the mechanism and project what it learned."""
         secure = server.grade == "secure" and not math.isinf(self.epsilon)
         if secure and not self.discrete:
             return Estimate.refused('noise = "secure" draws integers only: set discrete = true')
@@ -272,7 +269,6 @@ class Distribution(TwoModes, DistributionTarget, Central, PlannedUsers):
 
     @classmethod
     def example(cls) -> Self:
-        """Four drinks, eight cups each."""
         return cls(Keys.of(["maté", "rye", "tea", "お茶"]), 1.0, 8, 60, delta=1e-6)
 
     @classmethod

@@ -201,13 +201,11 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
 
     @property
     def max_rounds(self) -> int:
-        """A stage and the vote before it, but for the first; by folds at most 2; 0 for k = 1."""
         if self.n_folds == 0:
             return 0
         return super().max_rounds if self.uses_folds else self.centred_plan.n_rounds
 
     def rounds(self, server: Curator) -> Script:
-        """Report, vote for a radius, report what is left inside it; or row by row."""
         if self.n_folds == 0:
             return Estimate.ok([1.0], stderr=np.zeros(1), keys=self.domain)
         if not self.uses_folds:
@@ -278,7 +276,6 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
         return "the middle of its interval" if self.uses_folds else ""
 
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
-        """Count the users without items in the domain. NOT PRIVATE."""
         return {"users without items in the domain": int(facts["empty"][0])}
 
     @classmethod
@@ -292,7 +289,6 @@ class LocalDistribution(DistributionTarget, FoldProtocol):
 
     @classmethod
     def example(cls) -> Self:
-        """Five drinks, 64 cups each or a multiple, in seven folds."""
         return cls(Keys.of(["chai", "maté", "rye", "tea", "お茶"]), 2.0, 1400, 64)
 
     @classmethod

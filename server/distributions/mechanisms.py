@@ -181,12 +181,10 @@ class Additive(Mechanism):
 
     @property
     def pure(self) -> bool:
-        """Laplace noise needs no delta."""
         return not self.gaussian
 
     @property
     def estimates(self) -> Truth:
-        """Presence tells of a common distribution only."""
         return Truth.COMMON if self.encoding == "presence" else Truth.AVERAGE_OF_USERS
 
     def suits(self, task: DistributionTask) -> bool:
@@ -232,7 +230,6 @@ class Additive(Mechanism):
         return True
 
     def search(self, task: DistributionTask, server: Curator, label: str = "") -> Search:
-        """Ask, add noise, divide; ``label`` is the name of the charge, if it has one."""
         query = self.query(task)
         summary = yield query
         if task.trust is not None:  # nodes may have dropped out of the sum

@@ -177,7 +177,6 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central, PlannedUsers):
 
     @property
     def max_rounds(self) -> int:
-        """One for the sizes, one for the samples; of averages as many as they ask."""
         if not self.averages:
             return 2
         return 3 if self.averaging == "centred" else 1
@@ -213,7 +212,6 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central, PlannedUsers):
     # -- the script ------------------------------------------------------------------------------
 
     def rounds(self, server: Curator) -> Script:
-        """Average; or find m-hat and s-hat, ask their users for samples; estimate, project."""
         if math.isinf(self.epsilon):
             return (yield from self._exact(server))
         least = 0.0 if self.averages else self.least_users
@@ -309,18 +307,15 @@ class RaggedDistribution(TwoModes, DistributionTarget, Central, PlannedUsers):
 
     @property
     def estimates(self) -> Truth:
-        """The average of users, or the one distribution that all samples come from."""
         if self.averages or not self.guarantee.private:
             return Truth.AVERAGE_OF_USERS
         return Truth.COMMON
 
     def resolution_of(self, facts: Facts) -> float:
-        """Shares are rounded down to 2^-24."""
         return len(self.domain) * 2.0**-23
 
     @classmethod
     def example(cls) -> Self:
-        """Four drinks, 300 users with up to 12 cups of them."""
         domain = Keys.of(["chai", "maté", "tea", "お茶"])
         return cls(domain, epsilon=6.0, delta=1e-6, m_max=16, n_users=300)
 

@@ -113,12 +113,10 @@ class Selection(Mechanism):
 
     @property
     def pure(self) -> bool:
-        """One stage needs no delta."""
         return not self.sparse
 
     @property
     def estimates(self) -> Truth:
-        """One distribution of all users."""
         return Truth.COMMON
 
     def budgets(self, task: DistributionTask) -> Budgets:
@@ -147,7 +145,6 @@ class Selection(Mechanism):
         return task.k * selection_error(self.family, 1 / task.k, task.m, task.n_users, each)
 
     def search(self, task: DistributionTask, server: Curator) -> Search:
-        """Select; read rare symbols from presence, or say where the sum is off."""
         budget = self.budgets(task)
         p, public = yield from _select(task, server, self.family, budget.each)
         if self.sparse:

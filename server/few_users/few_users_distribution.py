@@ -80,7 +80,6 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
 
     @property
     def row_dimension(self) -> int:
-        """Items of the domain."""
         return len(self.domain)
 
     @property
@@ -95,11 +94,9 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
 
     @property
     def query(self) -> UserShares:
-        """The users' own shares."""
         return UserShares(self.domain)
 
     def finish(self, value: Array) -> Array:
-        """Project to the simplex."""
         return project_simplex(value)
 
     def error_of(self, facts: Facts) -> Prediction:
@@ -117,12 +114,10 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
         return super().truth_of(facts)
 
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
-        """Count the users without items in the domain. NOT PRIVATE."""
         return {"users without items in the domain": float(facts["empty"][0])}
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance."""
         domain = Keys.of([f"item-{j:02d}" for j in range(20)])
         return cls(
             epsilon=2.0, n_users=100, domain=domain, samples_per_user=4000, lam=1.0, n_rounds=500

@@ -127,11 +127,9 @@ class FewUsers(TwoModes, Central, PlannedUsers):
 
     @property
     def max_rounds(self) -> int:
-        """One."""
         return 1
 
     def rounds(self, server: Curator) -> Script:
-        """Ask every user for its row, then draw."""
         if why := self._lacks(server, self.plan):
             return Estimate.refused(why)
         summary = yield self.query
@@ -289,7 +287,6 @@ class FewUsersMean(MeanTarget, FewUsers):
 
     @property
     def row_dimension(self) -> int:
-        """The samples' dimension."""
         return self.dimension
 
     @property
@@ -301,12 +298,10 @@ class FewUsersMean(MeanTarget, FewUsers):
 
     @property
     def row_box(self) -> float | None:
-        """The box."""
         return self.box
 
     @property
     def query(self) -> UserMeans:
-        """The users' own means."""
         return UserMeans(self.dimension, float(self.box or 2.0**30 * self.row_radius))
 
     @cached_property
@@ -339,7 +334,6 @@ class FewUsersMean(MeanTarget, FewUsers):
 
     @property
     def max_rounds(self) -> int:
-        """One, or those of ``central-mean``."""
         return 1 if self.handed is None else self.handed.max_rounds
 
     def rounds(self, server: Curator) -> Script:
@@ -369,12 +363,10 @@ class FewUsersMean(MeanTarget, FewUsers):
         return user_points(samples_of(users, self.dimension))
 
     def loss(self, value: Array, truth: Array) -> float:
-        """L2 distance."""
         return l2(value, truth)
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance."""
         return cls(
             epsilon=2.0,
             n_users=160,

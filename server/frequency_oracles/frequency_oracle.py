@@ -70,7 +70,6 @@ class OneVote(NonInteractive, OnDomain):
 
     @property
     def batches(self) -> Sequence[Batch]:
-        """Everybody at once."""
         return (Batch.of(self.query),)
 
     @property
@@ -79,7 +78,6 @@ class OneVote(NonInteractive, OnDomain):
 
     @property
     def report_risk(self) -> float:
-        """Variance of one report, over the symbols."""
         return self.query.channel.v
 
     @abstractmethod
@@ -87,7 +85,6 @@ class OneVote(NonInteractive, OnDomain):
         """Make an estimate of the shares of the votes and their standard errors: (k,) each."""
 
     def rounds(self, server: Curator) -> Script:
-        """Ask, debias, conclude."""
         query = self.query
         summary = yield query
         n = summary.n_users
@@ -171,18 +168,15 @@ class FrequencyOracle(OneVote):
 
     @property
     def query(self) -> OracleReports:
-        """The one question."""
         epsilon = float(self.epsilon)
         kind = chosen_kind(self.kind, epsilon, len(self.domain))
         return OracleReports(self.domain, epsilon, kind=kind)
 
     @property
     def value_range(self) -> tuple[float, float]:
-        """Shares lie in [0, 1]."""
         return 0.0, 1.0
 
     def conclude(self, shares: Array, stderr: Array, n_users: int) -> Estimate:
-        """Project if that is wanted."""
         value = project_shares(shares) if self.project else shares
         public = {"n_report": float(n_users)}
         return Estimate.ok(value, stderr=stderr, keys=self.domain, public=public)
@@ -217,7 +211,6 @@ class FrequencyOracle(OneVote):
         return Prediction(SQUARED_L2, mse, "exact", source)
 
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
-        """Count the users who have no item of the domain. NOT PRIVATE."""
         return {"users without items": float(facts["empty"][0])}
 
     def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
@@ -225,12 +218,10 @@ class FrequencyOracle(OneVote):
         return share_bounds(self.guarantee, held(facts), (0.0, 0.0), SQUARED_L2, 2)
 
     def loss(self, value: Array, truth: Array) -> float:
-        """Squared l2 distance."""
         return squared_l2(value, truth)
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance."""
         return cls(epsilon=2.0, domain=Keys.of([f"item-{j:02d}" for j in range(11)]))
 
     @classmethod
@@ -305,12 +296,10 @@ class LocalHistogram(DomainHistogram, OneVote):
 
     @property
     def query(self) -> OracleSlots:
-        """The one question."""
         kind = chosen_kind(self.oracle, float(self.epsilon), len(self.domain))
         return OracleSlots(self.domain, float(self.epsilon), padding=self.clip, kind=kind)
 
     def conclude(self, shares: Array, stderr: Array, n_users: int) -> Estimate:
-        """Scale up by the slots of all users."""
         slots = float(n_users * self.clip)
         return Estimate.ok(
             slots * (np.maximum(shares, 0.0) if self.nonneg else shares),
@@ -331,7 +320,6 @@ class LocalHistogram(DomainHistogram, OneVote):
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance."""
         return cls(Keys.of([f"item-{j:02d}" for j in range(11)]), epsilon=2.0, clip=3)
 
     @classmethod

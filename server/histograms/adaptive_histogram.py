@@ -178,7 +178,6 @@ class AdaptiveHistogram(DomainHistogram, Central):
             _ = self.asks(NormHistogram(self.domain, (1.0,), self.norm, radius), 0)
 
     def asks(self, query: Query, round_index: int) -> Query:
-        """Under aggregate trust, for shares of the budget of the choice, or of the release."""
         if self.trust is None:
             return query
         if isinstance(query, ClippedCounts):
@@ -290,7 +289,6 @@ class AdaptiveHistogram(DomainHistogram, Central):
         return self.rule.rounds(self.task) + 1
 
     def rounds(self, server: Curator) -> Script:
-        """Choose C, then release the totals clipped to it."""
         if server.grade == "secure" and not self.discrete and not math.isinf(self.epsilon):
             return Estimate.refused('noise = "secure" draws integers only: set discrete = true')
         task = self.task
@@ -318,6 +316,5 @@ class AdaptiveHistogram(DomainHistogram, Central):
 
     @classmethod
     def example(cls) -> Self:
-        """Five drinks, Gaussian noise; so few users that the choice of C is mostly noise."""
         domain = Keys.of(["chai", "maté", "rooibos", "tea", "お茶"])
         return cls(domain, epsilon=1.0, delta=1e-6, clip_max=64.0)

@@ -147,7 +147,6 @@ class BoundedHistogram(DomainHistogram, Central):
         return noise_law.NoiseLaw(unit.kind, unit.scale * sensitivity, self.step)
 
     def rounds(self, server: Curator) -> Script:
-        """Ask once, then release the totals with noise."""
         d = len(self.domain)
         if self.clip == 0:
             zero, public = np.zeros(d), {"clip": 0.0, "noise_std": 0.0}
@@ -179,7 +178,6 @@ class BoundedHistogram(DomainHistogram, Central):
         return Estimate.ok(value, keys=self.domain, stderr=stderr, public=public)
 
     def sums(self, users: Users) -> dict[str, Array]:
-        """Add up counts before and after clipping. NOT PRIVATE."""
         clipping = float(self.clip), self.norm, float(self.grid or 0.0)
         whole, clipped = clipped_totals.whole_and_kept(users, self.domain, *clipping)
         return {"whole": whole, "kept": clipped}
@@ -219,6 +217,5 @@ class BoundedHistogram(DomainHistogram, Central):
 
     @classmethod
     def example(cls) -> Self:
-        """Five drinks, Gaussian noise, a clip that nobody in the example reaches."""
         domain = Keys.of(["chai", "maté", "rooibos", "tea", "お茶"])
         return cls(domain, epsilon=1.0, clip=16.0, delta=1e-6)

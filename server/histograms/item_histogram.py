@@ -102,7 +102,6 @@ class ItemHistogram(DomainHistogram, Aggregating):
         return noise_law.NoiseLaw("discrete-laplace", SENSITIVITY / self.epsilon)
 
     def rounds(self, server: Curator) -> Script:
-        """Ask once, then release the totals with noise."""
         summary = yield self.query
         value = server.discrete_laplace(
             summary.sums["counts"], l1_sensitivity=SENSITIVITY, epsilon=self.epsilon
@@ -123,7 +122,6 @@ class ItemHistogram(DomainHistogram, Aggregating):
         )
 
     def sums(self, users: Users) -> dict[str, Array]:
-        """Add up counts, and counts as they are sent. NOT PRIVATE."""
         cut = clipped_totals.totals(users, self.domain, MOST_ITEM_CLIP)
         return {**super().sums(users), "cut": cut}
 
@@ -135,11 +133,9 @@ class ItemHistogram(DomainHistogram, Aggregating):
         return Prediction(L1, expected, "exact", "sum of E|Z| and of what is cut")
 
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
-        """Count the events that the cut takes. NOT PRIVATE."""
         cut = float((facts.truth - facts["cut"]).sum())
         return {"events cut at 2^30 of a user": cut} if cut else {}
 
     @classmethod
     def example(cls) -> Self:
-        """Five drinks."""
         return cls(BoundedHistogram.example().domain, epsilon=1.0)

@@ -252,7 +252,6 @@ class PoissonCounts(DomainHistogram, Central):
     # -- the script ------------------------------------------------------------------------------
 
     def rounds(self, server: Curator) -> Script:
-        """Choose C unless it is given, ask for clipped counts, release, invert."""
         if server.grade == "secure" and not self.discrete and not math.isinf(self.epsilon):
             return Estimate.refused('noise = "secure" draws integers only: set discrete = true')
         clip, warnings = self.clip or self.clip_max, tuple[str, ...]()
@@ -339,7 +338,6 @@ class PoissonCounts(DomainHistogram, Central):
 
     @classmethod
     def example(cls) -> Self:
-        """One drink, a threshold that is chosen privately: two rounds."""
         return cls(Keys.of(["お茶"]), epsilon=4.0, n_users=400, clip_max=64)
 
     @classmethod

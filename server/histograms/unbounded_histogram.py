@@ -297,7 +297,6 @@ class UnboundedHistogram(TwoModes, UnboundedCounts, Central):
     # -- the script ------------------------------------------------------------------------------
 
     def rounds(self, server: Curator) -> Script:
-        """Release keys and then counts; or choose C, and release samples that reach a threshold."""
         real = self.real_valued
         if server.grade == "secure" and real and not math.isinf(self.release_epsilon):
             return Estimate.refused(f'noise = "secure" draws integers only: {self.way_out}')
@@ -355,7 +354,6 @@ class UnboundedHistogram(TwoModes, UnboundedCounts, Central):
     # -- evaluation ------------------------------------------------------------------------------
 
     def sums(self, users: Users) -> Mapping[str, Array]:
-        """Add up totals of every item of the vocabulary, or of the sample of it."""
         users = told_apart(users)
         return {"whole": totals(users, users.vocabulary)}
 
@@ -364,12 +362,10 @@ class UnboundedHistogram(TwoModes, UnboundedCounts, Central):
         return np.asarray(facts["whole"][self.places(facts)])
 
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
-        """Say that items are sampled."""
         return {"items sampled 1 in": float(facts.one_in)} if facts.one_in > 1 else {}
 
     @classmethod
     def example(cls) -> Self:
-        """Choose C, then release what enough of the example's users drink."""
         return cls(epsilon=11.0, delta=1e-6, clip_max=64)
 
     @classmethod

@@ -323,7 +323,6 @@ class CoverSelect(MeanTarget, NonInteractive):
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance with 25 cells."""
         return cls(epsilon=2.0, n_users=400, dimension=2, per_axis=5)
 
     @classmethod

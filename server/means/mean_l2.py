@@ -121,7 +121,6 @@ class MeanL2(FoldMean):
 
     @property
     def value_range(self) -> tuple[float, float]:
-        """Means lie where samples do: no coordinate is larger than the radius."""
         return -float(self.radius), float(self.radius)
 
     @property

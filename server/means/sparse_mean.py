@@ -160,7 +160,6 @@ class SparseMean(FoldMean):
 
     @property
     def value_range(self) -> tuple[float, float]:
-        """Means lie where samples do: no coordinate is larger than the radius."""
         return -float(self.radius), float(self.radius)
 
     @property

@@ -58,7 +58,6 @@ class GaussianAsPrinted(Additive):
     linear: ClassVar[bool] = False  # no sums with noise of a known law
 
     def spends(self, task: DistributionTask) -> tuple[float, float]:
-        """Return the (epsilon, delta) that the noise is worth."""
         size = self.sensitivity(task)
         spent = printed_gaussian_spends(task.epsilon, task.delta, task.discrete, size)
         return spent, task.delta
@@ -102,7 +101,6 @@ class SelectionAsPrinted(Selection):
 
     @property
     def pure(self) -> bool:
-        """Budgets are for a delta."""
         return False
 
     def budgets(self, task: DistributionTask) -> Budgets:

@@ -44,7 +44,6 @@ class UnboundedHistogramAsPrinted(UnboundedHistogram):
 
     @property
     def real_valued(self) -> bool:
-        """Yes."""
         return True
 
     def l1_sensitivity(self, clip: int) -> int:

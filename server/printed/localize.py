@@ -43,12 +43,10 @@ class FoldsAsPrinted(FoldProtocol):
 
     @property
     def uses_folds(self) -> bool:
-        """Always."""
         return True
 
     @property
     def batches(self) -> Sequence[Batch]:
-        """None: it is a local procedure; ValueError."""
         raise ValueError(f'{self.name}: mode "paper" is not shuffled')
 
     @property
@@ -80,7 +78,6 @@ class DensityAsPrinted(FoldsAsPrinted, Density):
 
     @property
     def terms(self) -> int:
-        """Terms J of the series in use, the known one included."""
         if self.level is not None:
             return self.level
         n, T, most = self.n_users, self.samples_per_user, self.grid - 1

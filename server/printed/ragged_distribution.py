@@ -181,7 +181,6 @@ class RaggedDistributionAsPrinted(AsPrinted, RaggedDistribution):
 
     @property
     def averages(self) -> bool:
-        """Never: "auto" is what the paper runs."""
         return False
 
     @property

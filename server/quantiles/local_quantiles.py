@@ -106,7 +106,6 @@ class LocalQuantiles(QuantileTarget):
 
     @property
     def max_rounds(self) -> int:
-        """log2 K, rounded up, and four."""
         return (self.n_bins - 1).bit_length() + 4
 
     @property
@@ -187,7 +186,6 @@ class LocalQuantiles(QuantileTarget):
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance: the quartiles over 16 bins."""
         return cls(3.0, (0.25, 0.5, 0.75), 0.0, 1.0, n_users=800, n_bins=16)
 
 

@@ -74,7 +74,6 @@ class QuantileTarget(PlannedUsers):
         return owner, x, 1.0 / np.bincount(owner)[owner]
 
     def sums(self, users: Users) -> Mapping[str, Array]:
-        """Count who has numbers, and weigh them around the public bins."""
         owner, x, weight = self.numbers(users)
         n = np.count_nonzero(np.bincount(owner), keepdims=True)
         return {"usable": n, "cells": cell_weights(x, weight, self.cuts)}

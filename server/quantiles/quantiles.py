@@ -1,12 +1,9 @@
-"""Quantiles of the users' samples with a trusted server, over public bins.
-
-Every user sends how its record lies over the bins; the server draws a bin for each quantile asked,
-or releases the whole cumulative curve and reads all quantiles off it.
-"""
+"""Quantiles of the users' samples with a trusted server, over public bins."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
@@ -14,32 +11,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import numpy as np
 
 from clients.quantiles.queries import PER_USER
-from fedhist.base.arrays import Floats, Integers
+from fedhist.base.arrays import Array, Floats, Integers
 from fedhist.base.checks import check_choice
 from fedhist.model.evaluation import Facts
 from fedhist.model.protocol import Estimate, Script
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.adjacency import USER_LEVEL, Moves
-from fedhist.privacy.guarantee import (
-    Adjacency,
-    Guarantee,
-    Trust,
-    check_budget,
-    gaussian_multiplier,
-    zcdp_rho,
-)
-from fedhist.privacy.sensitivity import sqrt_up
+from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, check_budget, zcdp_rho
 from fedhist.users.batch import Users
-from server.quantiles.curves import (
-    ROOT_BITS,
-    decoded,
-    encoded,
-    fitted_bins,
-    node_sums,
-    quantile_bins,
-    squared_change,
-    tree_widths,
-)
 from server.quantiles.quantile_target import QuantileTarget
 
 if TYPE_CHECKING:
@@ -75,7 +54,7 @@ class Quantiles(QuantileTarget):
         Quantiles of F(x) = (1/n) sum_u (share of user u's samples that are at most x), in which
         every user weighs the same; or of the users' own means.
     delta : float
-        0: the levels share epsilon. Positive: they compose by zCDP where that is better.
+        0: the levels share epsilon. Positive: draws of levels compose by zCDP where that is better.
     adjacency : {"replace-user", "zero-out-user", "add-remove-user"}
         What is hidden; the number of users too in the last.
     kind : {"auto", "em", "tree"}
@@ -88,9 +67,9 @@ class Quantiles(QuantileTarget):
     (epsilon, delta)-DP for a user's whole record. em: a bin's score is minus the distance, in
     users, of the rank q n from the ranks that the bin holds, of sensitivity 1 for replace-user and
     max(q, 1 - q) otherwise; each level gets max(epsilon / J, sqrt(8 rho / J)), rho being the zCDP
-    of (epsilon, delta). tree: one Gaussian or Laplace release of a linear function of the sum of
-    the users' rows, each of l1 norm 1 or 0. n counts the records that are not null, and is neither
-    used exactly nor published.
+    of (epsilon, delta). tree: one Laplace release of a linear function of the sum of the users'
+    rows, each of l1 norm 1 or 0. n counts the records that are not null, and is neither used
+    exactly nor published.
 
     Error
     -----
@@ -102,12 +81,12 @@ class Quantiles(QuantileTarget):
     """
 
     name: ClassVar[str] = "quantiles"
-    paper: ClassVar[str] = "Smith, STOC 2011; Fichtenberger, Henzinger & Upadhyay, ICML 2023"
+    paper: ClassVar[str] = "Smith, STOC 2011; Hay, Rastogi, Miklau & Suciu, VLDB 2010"
     needs_server: ClassVar[str] = (
         "it chooses bins by exact scores, or adds noise of a tree to exact sums"
     )
     max_rounds: ClassVar[int] = 1
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     epsilon: float
     levels: tuple[float, ...]
@@ -140,19 +119,16 @@ class Quantiles(QuantileTarget):
     @property
     def mechanism(self) -> ExponentialLevels | NoisyCurve:
         """What is released; from public numbers only."""
-        curve = self.kind == "tree" or (self.kind == "auto" and len(self.levels) > FEW)
-        given = (float(self.epsilon), float(self.delta), self.positions, self.n_bins)
-        made = NoisyCurve if curve else ExponentialLevels
-        return made(*given, Adjacency(self.adjacency))
+        levels, epsilon, adjacency = self.positions, float(self.epsilon), Adjacency(self.adjacency)
+        if self.kind == "tree" or (self.kind == "auto" and len(levels) > FEW):
+            return NoisyCurve(epsilon, levels, self.n_bins, adjacency)
+        return ExponentialLevels(epsilon, float(self.delta), levels, self.n_bins, adjacency)
 
     def rounds(self, server: Curator) -> Script:
-        """Ask once, find a bin for each level."""
         mechanism = self.mechanism
         if self.n_users < mechanism.least_users:
             return self.too_few(mechanism.least_users)
         summary = yield self.grid
-        if summary.n_users * PER_USER > 1 << (62 - ROOT_BITS) and isinstance(mechanism, NoisyCurve):
-            return Estimate.failed(f"{summary.n_users} users are too many for 64-bit sums")
         return Estimate.ok(self.grid.midpoints[mechanism.draw(summary.sums["shares"], server)])
 
     def resolution_of(self, facts: Facts) -> float:
@@ -161,7 +137,6 @@ class Quantiles(QuantileTarget):
 
     @classmethod
     def example(cls) -> Self:
-        """Build a small instance: the quartiles over 16 bins."""
         return cls(2.0, (0.25, 0.5, 0.75), 0.0, 1.0, n_users=120, n_bins=16)
 
     @classmethod
@@ -256,51 +231,43 @@ class ExponentialLevels:
 
 @dataclass(frozen=True)
 class NoisyCurve:
-    """The whole cumulative curve with noise, and its quantiles by inversion.
-
-    Gaussian noise on a square root of the running sums where delta > 0 and a record is replaced;
-    else Laplace noise on a tree, whose sensitivity is half of that where a record is emptied. (Of
-    the two the better by up to 1.5 times, and 1.3 times worse for some K and epsilon.)
+    """The whole cumulative curve with Laplace noise on a tree, and its quantiles by inversion [1]_.
 
     Privacy
     -------
-    (epsilon, delta)-DP for a user's whole record: one release of integers, a linear function of
-    the sum of the users' rows, each of non-negative steps that add up to one record, or to none.
-    Gaussian: E x, E near 2^12 B, B B the prefix sums; l2 sensitivity
-    :func:`~server.quantiles.curves.squared_change`, in records. Laplace: the sums of the nodes of
-    h levels of a tree over the bins; a row adds one record to each level, so that the l1
-    sensitivity is h for add-remove-user and zero-out-user, and 2 h for replace-user; the tree
-    follows from K. All after the release is post-processing: the number of records is read off the
-    curve's own end. Papers: see :mod:`server.quantiles.curves`.
+    epsilon-DP for a user's whole record: one release of integers, the sums of the nodes of h levels
+    of a tree over the bins, which follows from K. A user's row of non-negative steps adds one
+    record to each level, or none: the l1 sensitivity is h for add-remove-user and zero-out-user,
+    and 2 h for replace-user. All after the release is post-processing: the number of records is
+    read off the curve's own end.
+
+    References
+    ----------
+    .. [1] Hay, Rastogi, Miklau & Suciu, "Boosting the accuracy of differentially private histograms
+       through consistency", VLDB 2010.
     """
 
     epsilon: float
-    delta: float
     levels: Floats
     n_bins: int
     adjacency: Adjacency
 
-    @property
-    def gaussian(self) -> bool:
-        """Which noise."""
-        return self.delta > 0 and self.adjacency is Adjacency.REPLACE_USER
-
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        """Bins of a node on each level of the tree, for Laplace noise."""
+        """Bins of a node on each level of the tree."""
         return tree_widths(self.n_bins)
 
     @property
+    def sensitivity(self) -> int:
+        """Of the nodes' sums in l1, in records."""
+        return (1 + (self.adjacency is Adjacency.REPLACE_USER)) * len(self.widths)
+
+    @property
     def end_std(self) -> float:
-        """Standard deviation of the noise on the curve's end, in users; of Laplace about."""
-        if self.gaussian:
-            impulse = np.eye(1, self.n_bins)[0]  # the last sum has the noise of all entries
-            size = math.sqrt(squared_change(self.n_bins, self.adjacency))
-            spread = float(np.linalg.norm(decoded(impulse)))
-            return size * spread * gaussian_multiplier(self.epsilon, self.delta)
-        h, replaced = len(self.widths), self.adjacency is Adjacency.REPLACE_USER
+        """Standard deviation of the noise on the curve's end, in users, or about that."""
+        h = len(self.widths)
         b = max(2, round(self.n_bins ** (1 / h)))
-        return math.sqrt((b - 1) * (h if h > 1 else 2)) * (1 + replaced) * h / self.epsilon
+        return math.sqrt((b - 1) * (h if h > 1 else 2)) * self.sensitivity / self.epsilon
 
     @property
     def least_users(self) -> int:
@@ -313,25 +280,77 @@ class NoisyCurve:
 
     def released(self, shares: Integers, server: Curator) -> Floats:
         """Release the curve: (K,), in steps."""
-        if self.gaussian:
-            secure = server.grade == "secure"
-            noisy = (server.discrete_gaussian if secure else server.gaussian)(
-                encoded(shares),
-                l2_sensitivity=PER_USER * sqrt_up(squared_change(self.n_bins, self.adjacency)),
-                epsilon=self.epsilon,
-                delta=self.delta,
-                label="cumulative curve",
-                moves=Moves.of(lambda a: math.sqrt(squared_change(self.n_bins, a))),
-            )
-            return decoded(noisy.astype(np.float64))
         nodes = [node_sums(shares, width) for width in self.widths]
-        replaced = self.adjacency is Adjacency.REPLACE_USER
         noisy = server.discrete_laplace(
             np.concatenate(nodes),
-            l1_sensitivity=float((1 + replaced) * len(nodes) * PER_USER),
+            l1_sensitivity=float(self.sensitivity * PER_USER),
             epsilon=self.epsilon,
             label="cumulative curve",
             moves=Moves.of(lambda a: 1.0 + (a is Adjacency.REPLACE_USER)),
         )
         ends = np.cumsum([len(level) for level in nodes])[:-1]
         return np.cumsum(fitted_bins(np.split(noisy.astype(np.float64), ends), self.widths))
+
+
+def quantile_bins(curve: Floats, levels: Floats) -> Integers:
+    """Find the first bin at which a noisy running sum's non-decreasing fit reaches each level.
+
+    >>> quantile_bins(np.array([1.0, 0.0, 8.0, 7.0, 10.0]), np.array([0.04, 0.5, 0.9])).tolist()
+    [0, 2, 4]
+    """
+    from scipy.optimize import isotonic_regression
+
+    fitted = np.asarray(isotonic_regression(curve).x)
+    # a curve without a positive end says nothing; a sum of doubles may miss a level by rounding
+    at = np.searchsorted(fitted, levels * max(float(fitted[-1]), 0.0) * (1 - 1e-9))
+    return np.minimum(at, len(curve) - 1).astype(np.int64)
+
+
+def tree_widths(n_bins: int) -> tuple[int, ...]:
+    """Choose a tree over bins: how many bins a node of each level holds, the last of them 1.
+
+    h levels of b children each, b^h >= K, with the least h^3 (b - 1): noise of scale h on each of
+    the h (b - 1) nodes, at most, that add up to a running sum.
+
+    >>> tree_widths(256)
+    (16, 1)
+    """
+    shapes = []
+    for h in range(1, max(2, n_bins.bit_length() + 1)):
+        b = max(2, int(n_bins ** (1 / h)))
+        while b**h < n_bins:
+            b += 1
+        shapes.append((h**3 * (b - 1), h, b))
+    _, h, b = min(shapes)
+    return tuple(b**level for level in range(h - 1, -1, -1))
+
+
+def node_sums(bins: Array, width: int) -> Array:
+    """Add up ``width`` bins at a time, the last node holding what is left: (ceil(K / width),)."""
+    return np.asarray(np.add.reduceat(bins, np.arange(0, len(bins), width)))
+
+
+def fitted_bins(nodes: Sequence[Floats], widths: Sequence[int]) -> Floats:
+    """Return the bins of least squares, given equally noisy sums of the nodes of every level.
+
+    ``widths`` are the bins of a node, decreasing, each a divisor of the one before; the last is 1.
+
+    >>> fitted_bins([np.array([3.5]), np.array([1.0, 1.0])], [2, 1]).tolist()
+    [1.5, 1.5]
+    """
+    # from the bins up: the best estimate of a node from what lies below it, and its variance
+    best, var = [nodes[-1]], [np.ones(len(nodes[-1]))]
+    for level in range(len(widths) - 2, -1, -1):
+        step = widths[level] // widths[level + 1]
+        below, spread = node_sums(best[0], step), node_sums(var[0], step)
+        share = spread / (spread + 1)  # of the node's own count
+        best.insert(0, share * nodes[level] + (1 - share) * below)
+        var.insert(0, share)
+    # and down again: what a node has more than its children is spread over them
+    fitted = best[0]
+    for level in range(1, len(widths)):
+        step = widths[level - 1] // widths[level]
+        parent = np.arange(len(best[level])) // step
+        excess = fitted - node_sums(best[level], step)
+        fitted = best[level] + (excess / node_sums(var[level], step))[parent] * var[level]
+    return np.asarray(fitted)

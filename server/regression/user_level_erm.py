@@ -188,7 +188,6 @@ class UserLevelErm(Central):
         _ = self.asks(UserGradients(self.model, zero, zero, self.gradient_bound, self.discrete), 0)
 
     def asks(self, query: Query, round_index: int) -> Query:
-        """Under aggregate trust, for shares of a series of T rounds."""
         if self.trust is None:
             return query
         return self.shared(query, self.epsilon, self.delta, rounds=self.steps, place=round_index)
@@ -267,7 +266,6 @@ class UserLevelErm(Central):
     # -- the script ------------------------------------------------------------------------------
 
     def rounds(self, server: Curator) -> Script:
-        """Descend T steps."""
         d, noisy, balls = self.dimension, self.guarantee.private, self.balls
         if server.grade == "secure" and noisy and not self.discrete:
             way_out = "take another oracle" if self.oracle == "few-users" else "set discrete = true"
@@ -348,7 +346,6 @@ class UserLevelErm(Central):
         return self.model == "least-squares"
 
     def sums(self, users: Users) -> Mapping[str, Array]:
-        """Add up the users' average products of samples. NOT PRIVATE."""
         return {"unusable": np.array([users.n_unusable()]), **squared_sums(users)}
 
     def risk(self, users: Shard) -> Risk:
@@ -376,7 +373,6 @@ class UserLevelErm(Central):
         return self.risk_of(facts).minimise(self.radius)
 
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
-        """Count users whose record the null record replaces."""
         n = facts["unusable"][0] if self.adds_up else facts.records.n_unusable()
         return {"unusable records": float(n)}
 
@@ -407,7 +403,6 @@ class UserLevelErm(Central):
         truth: Array | None = None,
         known: Facts | None = None,
     ) -> float:
-        """Return the excess empirical risk over the minimiser. NOT PRIVATE."""
         value = estimate.needed(self.name)
         facts = measured(self, users) if known is None else known
         risk = self.risk_of(facts)
@@ -416,7 +411,6 @@ class UserLevelErm(Central):
 
     @classmethod
     def example(cls) -> Self:
-        """Fit three features of users whose features are nearly uncorrelated."""
         return cls(
             epsilon=8.0,
             delta=1e-6,

@@ -75,11 +75,9 @@ class CountTarget(Protocol):
 
     @property
     def estimates(self) -> Truth:
-        """The sum of the users' counts."""
         return Truth.TOTAL
 
     def loss(self, value: Array, truth: Array) -> float:
-        """Return the l1 distance, in counts."""
         return l1(value, truth)
 
 
@@ -90,11 +88,9 @@ class UnboundedCounts(CountTarget):
     """Name of the sum that is positive for the items that occur, of one entry per item."""
 
     def one_in_of(self, facts: Facts) -> int:
-        """Of so many items about one is told apart."""
         return one_in(facts.users.none.vocabulary)
 
     def support_of(self, facts: Facts) -> Keys:
-        """Return the items that occur, in byte order."""
         return Sampled(facts.users).none.vocabulary.take(self.places(facts))
 
     def places(self, facts: Facts) -> Integers:
@@ -111,7 +107,6 @@ class DomainHistogram(CountTarget, OnDomain):
 
     @property
     def value_range(self) -> tuple[float, float]:
-        """Counts are not negative."""
         return 0.0, math.inf
 
     def sums(self, users: Users) -> dict[str, Array]:
@@ -147,16 +142,13 @@ class DistributionTarget(OnDomain):
 
     @property
     def value_range(self) -> tuple[float, float]:
-        """Shares lie in [0, 1]."""
         return 0.0, 1.0
 
     @property
     def estimates(self) -> Truth:
-        """The average of the users' own distributions."""
         return Truth.AVERAGE_OF_USERS
 
     def sums(self, users: Users) -> Mapping[str, Array]:
-        """Add up shares, and count the users without items."""
         return users_shares(users, self.domain)
 
     def truth_of(self, facts: Facts) -> Array:
@@ -171,5 +163,4 @@ class DistributionTarget(OnDomain):
         return tuple(central_share_bounds(self.guarantee, sizes, len(self.domain)))
 
     def loss(self, value: Array, truth: Array) -> float:
-        """Return the l1 distance: twice the distance in total variation."""
         return l1(value, truth)

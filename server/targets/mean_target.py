@@ -86,11 +86,9 @@ class MeanTarget(Protocol):
         return local_bounds(self.guarantee, held(facts), planned, SQUARED_L2, *one)
 
     def loss(self, value: Array, truth: Array) -> float:
-        """Squared l2 distance."""
         return squared_l2(value, truth)
 
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
-        """Count the users whose record, or a coordinate of it, cannot be used. NOT PRIVATE."""
         return {"unusable records": float(facts["unusable"][0])}
 
 

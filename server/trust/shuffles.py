@@ -172,7 +172,6 @@ class NonInteractive(Shuffles):
 
     @property
     def max_rounds(self) -> int:
-        """One."""
         return 1
 
     @property
