@@ -78,7 +78,6 @@ if TYPE_CHECKING:
     from server.session.curator import Curator as Curator
     from server.session.unknown_keys import key_threshold as key_threshold
     from simulations.api.audits import audit as audit
-    from simulations.api.studies import Study as Study
     from simulations.api.studies import compare as compare
     from simulations.api.studies import decide as decide
     from simulations.api.studies import show as show

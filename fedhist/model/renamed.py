@@ -38,6 +38,7 @@ GONE: Mapping[str, str] = {
     "ResultsRow": "a row of simulations/benchmarks/defaults.py",
     "sweep": "fedhist.compare(study, axes), which reads the table [sweep] too",
     "results": "fedhist.show(folder)",
+    "Study": "the path or the name of the study: fedhist.compare(study, data=...)",
     # fields and values of protocols: "NAME.FIELD", "NAME.FIELD=VALUE"
     "adaptive-histogram.delta_choice": "nothing: half of delta, for a rule that needs some",
     "adaptive-histogram.per_octave": "nothing: it is 4",

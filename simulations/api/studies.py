@@ -1,11 +1,10 @@
-"""Studies as functions of data, and study files as objects."""
+"""Studies as functions of data."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ from simulations.api.inputs import (
     short,
     takes,
 )
-from simulations.config.named_files import settings_text
 from simulations.config.reading import reading, tables_of
 from simulations.populations.memory import Held, Memory
 from simulations.studies.decide.question import DecideTable, question_of, question_text
@@ -40,130 +38,63 @@ EXAMPLES = {
 }
 
 
-@dataclass(frozen=True, repr=False)
-class Study:
-    """A study file as an object: tables that all studies share, and a part for each.
+@dataclass(frozen=True)
+class _Asked:
+    """What a function was given: a study's tables, and the keys of its own table.
 
-    It, and every function that makes a study, takes as keywords
-
-    - ``data``: a polars or pandas frame (or what gives one), :class:`fedhist.Users`, a path, or the
-      table [population] as a dict; ``user``, ``item``, ``count``, ``value`` name its columns, and
-      ``top`` or ``domain`` (a file, or for data in memory a list) the items that are counted;
-    - ``population``, ``protocol``, ``adversary``, ``run``: the tables of a study file as dicts,
-      which complete those of the file; ``protocol`` may be a protocol, or its class;
-    - ``plugins``: Python files with protocols of your own;
-    - the keys of the study's own table: ``epsilon=1.0``, ``seeds=20``.
-
-    What these keys mean stands in the documentation of the study files. Everything runs in this
-    process unless ``workers`` says otherwise. Results are NOT PRIVATE unless they say so.
-
-    Attributes
-    ----------
-    name : str
-    tables : mapping
-        As in the file.
-    source : str
-        The file that paths of plugins are relative to.
-
-    Examples
-    --------
-    >>> study = Study.open("quickstart")
-    >>> study
-    <Study quickstart: population, protocol, run>
+    ``source``: what errors are headed with, and what paths of plugins are relative to; ``held``:
+    users in memory, for as long as they are studied.
     """
 
     name: str
-    tables: Mapping[str, Any]
-    source: str = ""
-    _held: Held | None = field(default=None, compare=False)
+    source: str
+    tables: dict[str, Any]
+    keys: dict[str, Any]
+    held: Held | None
 
-    @classmethod
-    @takes()
-    def open(cls, file: str | Path, **given: Any) -> Study:
-        """Open a study file, or a built-in configuration or study.
-
-        Parameters
-        ----------
-        file : path or str
-            A .toml file, or a name that ``fedhist list`` lists.
-        **given
-            Data and tables in place of the file's.
-
-        Raises
-        ------
-        ValueError
-            If there is none, or it is not TOML.
-        """
-        checked("Study.open", given, SHARED)
-        if not isinstance(file, str | os.PathLike):
-            raise TypeError(f"file must be a path or a name, got {short(file)}")
-        return opened(file, "").given(**given)
-
-    def given(self, **given: Any) -> Study:
-        """Return the study with other data, or with more in its tables."""
-        checked("Study.given", given, SHARED)
-        table, held = population_of(given)
-        tables = {k: plain(k, v) for k, v in self.tables.items()}
-        for name in TABLES:
-            if given.get(name) is not None:
-                _complete(tables, name, plain(name, given[name]))
-        if table is not None:
-            if given.get("population") is not None:
-                raise TypeError("give data or population, not both")
-            tables["population"] = table
-            tables["run"] = {**tables.get("run", {}), "nodes": 0}  # was of another population
-        plugins = [os.path.abspath(p) for p in files_of("plugins", given.get("plugins"))]
-        if plugins:
-            for file in plugins:
-                load_plugin(file)
-            run = tables.get("run", {})
-            tables["run"] = {**run, "plugins": [*run.get("plugins", ()), *plugins]}
-        return replace(self, tables=tables, _held=held or self._held)
-
-    def __repr__(self) -> str:
-        return f"<Study {self.name}: {', '.join(sorted(self.tables))}>"
-
-    @property
-    def _told(self) -> str:
-        """What errors are headed with, and what paths of plugins are relative to."""
-        return self.source or self.name
-
-    def _with(self, part: str, keys: Mapping[str, Any]) -> dict[str, Any]:
-        """Complete a study's own table with keywords; protocols may be given by their names."""
-        tables = {k: plain(k, v) for k, v in self.tables.items()}
-        own = dict(tables.get(part, {}))
-        for key, value in keys.items():
+    def with_own(self, part: str) -> dict[str, Any]:
+        """Complete a study's own table with its keys; protocols may be given by their names."""
+        own = dict(self.tables.get(part, {}))
+        for key, value in self.keys.items():
             if value is None:
                 continue
             entry = plain(key, value)
             if key == "protocols" and isinstance(entry, list):
                 entry = [{"name": v} if isinstance(v, str) else v for v in entry]
             own[key] = entry
-        return tables | {part: own}
+        return self.tables | {part: own}
 
 
-def opened(file: str | Path | Study | None, part: str) -> Study:
-    """Open what a function was given as its study."""
-    if isinstance(file, Study):
-        return file
-    if file is None:
-        return Study(part or "study", {})
-    if not isinstance(file, str | os.PathLike):
-        hint = "" if isinstance(file, int | float) else " (users are given as data=...)"
-        raise TypeError(f"the study must be a path, a name or a Study, got {short(file)}{hint}")
-    source = os.fspath(file)
-    find = {"compare": study_text, "decide": question_text}.get(part, _any_text)
-    text, name = find(source)
-    with reading(source):
-        tables = tables_of(text)
-    return Study(name, tables, source if Path(source).suffix == ".toml" else "")
-
-
-def _any_text(source: str | Path) -> tuple[str, str]:
-    try:
-        return study_text(source)
-    except ValueError:
-        return settings_text(source, "study")
+def _asked(part: str, file: Any, given: Mapping[str, Any], *own: type) -> _Asked:
+    """Open a function's study, and complete it with data and tables."""
+    checked(f"fedhist.{part}", given, SHARED, [f.name for t in own for f in fields(t)])
+    name, source, tables = part, part, dict[str, Any]()
+    if file is not None:
+        if not isinstance(file, str | os.PathLike):
+            hint = "" if isinstance(file, int | float) else " (users are given as data=...)"
+            raise TypeError(f"the study must be a path or a name, got {short(file)}{hint}")
+        source = os.fspath(file)
+        text, name = {"compare": study_text, "decide": question_text}[part](source)
+        with reading(source):
+            tables = tables_of(text)
+    population, held = population_of(given)
+    for key in TABLES:
+        if given.get(key) is not None:
+            _complete(tables, key, plain(key, given[key]))
+    if population is not None:
+        if given.get("population") is not None:
+            raise TypeError("give data or population, not both")
+        tables["population"] = population
+        tables["run"] = {**tables.get("run", {}), "nodes": 0}  # was of another population
+    if plugins := [os.path.abspath(p) for p in files_of("plugins", given.get("plugins"))]:
+        for plugin in plugins:
+            load_plugin(plugin)
+        run = tables.get("run", {})
+        tables["run"] = {**run, "plugins": [*run.get("plugins", ()), *plugins]}
+    if "population" not in tables:
+        raise TypeError(f"fedhist.{part} needs data: data=..., or population={{...}}")
+    keys = {k: v for k, v in given.items() if k not in SHARED}
+    return _Asked(name, source, tables, keys, held)
 
 
 def _complete(tables: dict[str, Any], name: str, given: Any) -> None:
@@ -183,47 +114,21 @@ def _complete(tables: dict[str, Any], name: str, given: Any) -> None:
     tables[name] = {**there, **given}
 
 
-@contextmanager
-def _bar(shown: bool) -> Iterator[Callable[[float, float], None]]:
-    """Yield what is called with how much is done, and of how much."""
-    if not shown:
-        yield lambda done, total: None
-        return
-    from rich.progress import Progress
-
-    with Progress(transient=True) as bar:
-        task = bar.add_task("runs", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _split(
-    part: str, study: Any, given: dict[str, Any], *own: type
-) -> tuple[Study, dict[str, Any]]:
-    """Open a function's study with what is shared, and return the keys of its own tables."""
-    checked(f"fedhist.{part}", given, SHARED, [f.name for t in own for f in fields(t)])
-    shared = {k: v for k, v in given.items() if k in SHARED}
-    whole = opened(study, part).given(**shared)
-    if "population" not in whole.tables:
-        raise TypeError(f"fedhist.{part} needs data: data=..., or population={{...}}")
-    return whole, {k: v for k, v in given.items() if k not in SHARED}
-
-
 @takes(CompareTable, SweepTable)
 def compare(
-    study: str | Path | Study | None = None,
+    study: str | Path | None = None,
     axes: Mapping[str, Sequence[Any]] | None = None,
     *,
     out: str | Path | None = None,
     workers: int | None = 0,
     force: bool = False,
-    progress: bool = False,
     **given: Any,
 ) -> Compared:
     """Rank protocols of one target on the same users, at one budget; with axes, at each point.
 
     Parameters
     ----------
-    study : path, str or Study, optional
+    study : path or str, optional
         A .toml file, or a built-in study.
     axes : mapping, optional
         Values by "table.key": ``{"protocol.epsilon": [0.5, 1, 2]}``.
@@ -233,12 +138,16 @@ def compare(
         Processes on Ray; 0 runs in this process, None takes all cores.
     force : bool
         Begin anew, whatever the folder holds.
-    progress : bool
-        Show a bar.
     **given
-        Data, tables, and the keys of the tables [compare] and [sweep]: see :class:`fedhist.Study`.
-        Of ``protocols``, names do, and protocols, and their classes. Without a common ``epsilon``
-        nothing is ranked: [protocol] is run at each point of the grid.
+        ``data``: a polars or pandas frame (or what gives one), :class:`fedhist.Users`, a path, or
+        the table [population] as a dict; ``user``, ``item``, ``count``, ``value`` name its columns,
+        and ``top`` or ``domain`` (a file, or for data in memory a list) the items that are counted.
+        ``population``, ``protocol``, ``adversary``, ``run``: the tables of a study file as dicts,
+        which complete those of the file; ``protocol`` may be a protocol, or its class.
+        ``plugins``: Python files with protocols of your own.
+        The keys of the tables [compare] and [sweep]: of ``protocols``, names do, and protocols, and
+        their classes. Without a common ``epsilon`` nothing is ranked: [protocol] is run at each
+        point of the grid.
 
     Returns
     -------
@@ -272,11 +181,12 @@ def compare(
     if not isinstance(axes, Mapping | None):
         example = '{"protocol.epsilon": [0.5, 1, 2]}'
         raise TypeError(f"axes must be a mapping such as {example}, got {short(axes)}")
-    whole, keys = _split("compare", study, given, CompareTable, SweepTable)
-    ranked = "compare" in whole.tables or ("sweep" not in whole.tables and "epsilon" in keys)
+    asked = _asked("compare", study, given, CompareTable, SweepTable)
+    tables, keys = asked.tables, asked.keys
+    ranked = "compare" in tables or ("sweep" not in tables and "epsilon" in keys)
     part = CompareTable if ranked else SweepTable
     checked("fedhist.compare", keys, [f.name for f in fields(part)])
-    tables = whole._with(part.table, keys)
+    tables = asked.with_own(part.table)
     if axes:
         tables["sweep"] = {**tables.get("sweep", {}), **plain("axes", axes)}
     if workers != 0 and tables["population"].get("kind") == Memory.kind:
@@ -284,9 +194,9 @@ def compare(
             f"data in memory are studied in this process: workers must be 0, got {workers!r} "
             "(write the data to a file, and give its path, for Ray)"
         )
-    with reading(whole._told), _bar(progress) as tell:
-        loaded = study_of(tables, whole._told, whole.name)
-        return run_study(loaded, out, workers=workers, force=force, progress=tell)
+    with reading(asked.source):
+        loaded = study_of(tables, asked.source, asked.name)
+        return run_study(loaded, out, workers=workers, force=force)
 
 
 def show(folder: str | Path) -> Shown:
@@ -306,25 +216,22 @@ def show(folder: str | Path) -> Shown:
 
 @takes(DecideTable)
 def decide(
-    study: str | Path | Study | None = None,
+    study: str | Path | None = None,
     *,
     profile: bool = False,
-    progress: bool = False,
     **given: Any,
 ) -> Decision | Profile:
     """From data to a decision: which protocol under which trust, at which epsilon.
 
     Parameters
     ----------
-    study : path, str or Study, optional
+    study : path or str, optional
         A file of data, whose columns ``user``, ``item`` or ``value`` name; a .toml file, or a
         built-in question.
     profile : bool
         Return what the users are like, and stop.
-    progress : bool
-        Show a bar.
     **given
-        Data, tables, and the keys of the table [decide]: see :class:`fedhist.Study`.
+        Data and tables as of :func:`compare`, and the keys of the table [decide].
         ``error="10%"`` is a share of the answer's own size; ``effort="quick"`` is for notebooks;
         ``theory=True`` stops after the search, before fresh runs.
 
@@ -353,12 +260,9 @@ def decide(
     from simulations.studies.decide.decision import decide as answer
     from simulations.studies.decide.decision import profile_for
 
-    whole, keys = _split("decide", study, given, DecideTable)
-    if profile and not {"error", "epsilon"} & keys.keys():
-        keys["epsilon"] = whole.tables.get("decide", {}).get("epsilon", 1.0)
-    with reading(whole._told):
-        question = question_of(whole._with("decide", keys), whole._told, whole.name)
-    if profile:
-        return profile_for(question)
-    with _bar(progress) as tell:
-        return answer(question, lambda _, share: tell(share, 1.0))
+    asked = _asked("decide", study, given, DecideTable)
+    if profile and not {"error", "epsilon"} & asked.keys.keys():
+        asked.keys["epsilon"] = asked.tables.get("decide", {}).get("epsilon", 1.0)
+    with reading(asked.source):
+        question = question_of(asked.with_own("decide"), asked.source, asked.name)
+    return profile_for(question) if profile else answer(question)
