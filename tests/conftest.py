@@ -34,10 +34,7 @@ LONGEST = ("test_printed.py", "runtimes/", "benchmarks/", "studies/", "contract/
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files; whoever runs files side by side ends when all do.
-
-    Tests that share a Ray are together, behind the others of their files.
-    """
+    """Begin with the longest files; whoever runs files side by side ends when all do."""
 
     def place(item: pytest.Item) -> tuple[bool, int]:
         path = item.path.as_posix()
@@ -48,7 +45,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def shares_ray(item: pytest.Item | None) -> bool:
-    """Say whether a test asks for the Ray that others use, too."""
     return SHARED_RAY in getattr(item, "fixturenames", ())
 
 
@@ -110,7 +106,6 @@ def pytest_collection_finish() -> None:
 
 
 def throwaway_module() -> ModuleType:
-    """Load the throw-away protocol as a plugin, once."""
     load_builtin()
     load_plugin(THROWAWAY)
     return next(m for m in sys.modules.values() if getattr(m, "__file__", None) == str(THROWAWAY))
@@ -125,13 +120,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def throwaway() -> ModuleType:
-    """The module of the throw-away protocol."""
     return throwaway_module()
 
 
 @pytest.fixture
 def flower_task() -> None:
-    """Let the test make Flower messages, as a ServerApp's process does."""
     act_as_server(run_id=1)
 
 

@@ -19,10 +19,7 @@ def sets_of(channel: SymbolOracle) -> np.ndarray:
 
 
 def unary_weights(channel: UnaryOracle) -> np.ndarray:
-    """The exact law on k bits: (k + 1, 2^k) integers, 2^(64 k) times the chance.
-
-    Row v + 1 is vote v = -1, ..., k - 1; an output's bits are those of its column's number.
-    """
+    """The exact law on k bits: (k + 1, 2^k) integers, 2^(64 k) times the chance."""
     k = channel.n_symbols
     keep = WORD_VALUES if math.isinf(channel.epsilon) else WORD_VALUES // 2
     out = np.empty((k + 1, 1 << k), dtype=object)
@@ -36,14 +33,7 @@ def unary_weights(channel: UnaryOracle) -> np.ndarray:
 
 
 def enumerated(channel: OracleChannel) -> tuple[list[list[int]], np.ndarray]:
-    """Integer weights of all messages, for none and for each symbol; and what each adds.
-
-    Returns
-    -------
-    weights : k + 1 rows
-        The first is that of a user without a symbol.
-    counts : (messages, channel.size) int64
-    """
+    """Integer weights of all messages, for none and for each symbol; and what each adds."""
     k = channel.n_symbols
     if isinstance(channel, UnaryOracle):
         return unary_weights(channel).tolist(), (np.arange(1 << k)[:, None] >> np.arange(k)) & 1

@@ -10,7 +10,6 @@ from fedhist.channels.rank_unit import RankUnit, normal_cells, point_keys
 
 
 def public_points(ids: Words, salt: int, channel: RankUnit) -> Floats:
-    """Write out everybody's points, for small numbers of users: (n, N, d) float64."""
     keys, (N, d) = point_keys(ids, salt), (channel.size, channel.dimension)
     if d == 1:
         return np.broadcast_to(np.array([[[1.0], [-1.0]]]), (len(ids), 2, 1)).copy()

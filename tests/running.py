@@ -72,7 +72,6 @@ drawn = partial(run, aggregate=True)
 def result(
     protocol: fh.Protocol, users: fh.Users, seed: int = 1, *, noise: Noise | None = None
 ) -> fh.Estimate:
-    """Run a protocol for its estimate."""
     return run(protocol, users, seed, noise=noise).estimate
 
 
@@ -108,7 +107,6 @@ class Recorder:
         return method
 
     def sensitivities(self) -> dict[str, float]:
-        """What was declared of each release, by its label."""
         return {
             way["label"]: next(v for k, v in way.items() if k.endswith("sensitivity"))
             for _, _, way in self.calls
@@ -134,12 +132,10 @@ def recorded(kind: str, seed: int = 1) -> tuple[Noise, list[tuple[Any, float]]]:
 
 
 def secure(index: int) -> SecureNoise:
-    """Draw the noise of a release from the operating system."""
     return SecureNoise()
 
 
 def streams(users: fh.Users, seed: int = 0, context: str = "test") -> fh.SeededStreams:
-    """Give users their private streams."""
     return fh.SeededStreams(users.ids, seed, context)
 
 
@@ -156,7 +152,6 @@ def p_value(observed: ArrayLike, expected: ArrayLike) -> float:
 
 
 def coins(n: int, seed: int = 0) -> fh.SeededStreams:
-    """Give the users 0, ..., n - 1 their private streams."""
     return fh.SeededStreams(np.arange(n, dtype=np.uint64), seed, "test")
 
 

@@ -41,7 +41,6 @@ def tree_of(file: Path) -> ast.Module:
 
 
 def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[str, Any]]:
-    """Every node of some kinds, in every file, and where it stands."""
     for file in FILES:
         for node in ast.walk(tree_of(file)):
             if isinstance(node, kinds):
@@ -131,7 +130,6 @@ def described() -> dict[str, set[str]]:
 
 
 def is_overload(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
-    """Say whether a definition is a signature only, beside the one that is documented."""
     return any(isinstance(d, ast.Name) and d.id == "overload" for d in node.decorator_list)
 
 
@@ -304,10 +302,7 @@ TYPED = [("fedhist.users.shards", "fedhist.users.batch")]  # its blocks are user
 
 
 def imports(tree: ast.Module, known: set[str], public: bool) -> set[str]:
-    """Modules of ours that a file imports: at its top, inside a function, or for its types.
-
-    A package's list of public names is left out: they are imported when they are asked for.
-    """
+    """Modules of ours that a file imports: at its top, inside a function, or for its types."""
     listed = {
         id(inner)
         for node in ast.walk(tree)

@@ -23,7 +23,6 @@ PAPERS = ("ICML 2023", "arXiv 2405.11923", "NeurIPS 2020", "Narayanan et al., IC
 
 
 def built(call: ast.Call) -> Any:
-    """Build the example of a class with the fields that a row names."""
     assert isinstance(call.func, ast.Name)
     fields = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg is not None}
     return replace(getattr(fedhist.protocols, call.func.id).example(), **fields)

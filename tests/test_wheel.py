@@ -19,7 +19,6 @@ LEAST_SETUPTOOLS = 77
 
 
 def can_build() -> bool:
-    """Say whether a wheel can be built without a network."""
     try:
         return int(version("setuptools").split(".")[0]) >= LEAST_SETUPTOOLS and bool(version("pip"))
     except PackageNotFoundError:
@@ -35,7 +34,6 @@ pytestmark = [
 
 
 def call(*command: object, folder: Path) -> str:
-    """Run a command with nothing of this environment but its interpreter."""
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run(
         [str(c) for c in command],
@@ -52,7 +50,6 @@ def call(*command: object, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from a copy of the sources."""
     tree = tmp_path_factory.mktemp("tree")
     for name in SOURCES:
         ignored = shutil.ignore_patterns("__pycache__", "*.nbi", "*.nbc")
@@ -66,11 +63,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install it into an environment of its own, which borrows the dependencies of this one.
-
-    The borrowed folder comes behind on the path, and the ``.pth`` files inside it, an editable
-    install of fedhist among them, are not read.
-    """
+    """Install it into an environment of its own, which borrows the dependencies of this one."""
     home = tmp_path_factory.mktemp("environment")
     call(sys.executable, "-m", "venv", "--without-pip", home, folder=home)
     python = home / "bin" / "python"

@@ -29,7 +29,6 @@ class OwnMeans(fh.Query):
     cohort: fh.Cohort | None = None
 
     def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
-        """Mean of the clipped samples; the midpoint for a user without usable ones."""
         s = users.reals
         x = np.clip(s.values[:, 0], self.low, self.high)
         means = [x[a:b].mean() if b > a else np.nan for a, b in pairwise(s.indptr)]
@@ -37,17 +36,14 @@ class OwnMeans(fh.Query):
         return fh.Report(users.ids, {"mean": own})
 
     def fold(self, report: fh.Report) -> fh.Summary:
-        """Keep the rows."""
         return fh.Summary(report.n_users, rows={"mean": report.arrays["mean"]}, ids=report.ids)
 
     def check(self, report: fh.Report) -> None:
-        """One number in the range per user."""
         if report.arrays.keys() != {"mean"} or report.ragged:
             raise fh.WireError(f"'mean' is expected, got {sorted(report.arrays)}")
         fh.Bounds((report.n_users,), "f", self.low, self.high).check("mean", report.arrays["mean"])
 
     def bounds(self, n_users: int) -> Mapping[str, fh.Bounds]:
-        """All in the range."""
         return {"mean": fh.Bounds((n_users,), "f", self.low, self.high, part="rows")}
 
 
@@ -71,26 +67,21 @@ class PrivateMedian(fh.Protocol):
 
     @property
     def max_rounds(self) -> int:
-        """One."""
         return 1
 
     @property
     def guarantee(self) -> fh.Guarantee:
-        """Half for the choice, half for the test."""
         return fh.Guarantee(self.epsilon, 0.0, fh.Trust.CENTRAL, fh.Adjacency.REPLACE_USER)
 
     @property
     def least_users(self) -> int:
-        """Public: below this the choice is a guess."""
         return math.ceil(16 / self.epsilon)
 
     @property
     def edges(self) -> fh.Array:
-        """The grid."""
         return np.linspace(self.low, self.high, self.cells + 1)
 
     def rounds(self, server: fh.Curator) -> fh.Script:
-        """Choose a cell by the exponential mechanism, then test how many users are near."""
         if self.n_users < self.least_users:
             return fh.Estimate.refused(
                 f"{self.n_users} users; at least {self.least_users} are needed"
@@ -110,28 +101,23 @@ class PrivateMedian(fh.Protocol):
         return fh.Estimate.ok([middle], public={"near": float(near_it)})
 
     def error(self, users: fh.Users) -> fh.Prediction:
-        """Half a cell."""
         return fh.Prediction("absolute", (self.high - self.low) / self.cells, "bound", "a guess")
 
     def truth(self, users: fh.Users) -> fh.Array:
-        """Midpoint of the cell that holds the median of the users' means."""
         s = users.reals
         x = [s.values[a:b].mean() for a, b in pairwise(s.indptr)]
         cell = int(np.searchsorted(self.edges, np.median(x), side="right")) - 1
         return np.array([(self.edges[cell] + self.edges[cell + 1]) / 2])
 
     def loss(self, value: fh.Array, truth: fh.Array) -> float:
-        """Distance."""
         return float(np.abs(value - truth)[0])
 
     @classmethod
     def example(cls) -> Self:
-        """Two hundred and one users."""
         return cls(epsilon=2.0, n_users=201)
 
     @classmethod
     def example_users(cls) -> fh.Users:
-        """Means around 0.33, five samples each."""
         values = np.random.default_rng(3).normal(0.33, 0.2, (201 * 5, 1))
         ids = np.arange(1, 202, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         return fh.Users.from_samples(ids, np.arange(202) * 5, values)

@@ -16,7 +16,6 @@ REACH = 20.0
 
 
 def unary_inputs(channel: UnaryChannel, n_bits: int) -> NDArray[np.uint8]:
-    """Every allowed vector: (k, n_bits)."""
     held = [c for k in range(channel.ones + 1) for c in combinations(range(n_bits), k)]
     rows = np.zeros((len(held), n_bits), dtype=np.uint8)
     for row, positions in zip(rows, held, strict=True):
@@ -25,10 +24,6 @@ def unary_inputs(channel: UnaryChannel, n_bits: int) -> NDArray[np.uint8]:
 
 
 def unary_law(channel: UnaryChannel, n_bits: int) -> NDArray[np.float64]:
-    """Law of the output for every allowed input: (k, 2^n_bits).
-
-    Row i belongs to ``unary_inputs(channel, n_bits)[i]``, column z to the output with bits of z.
-    """
     flip = channel.flip_threshold / 2.0**64
     out = (np.arange(1 << n_bits)[:, None] >> np.arange(n_bits)) & 1
     flips = (unary_inputs(channel, n_bits)[:, None, :] != out[None, :, :]).sum(axis=2)

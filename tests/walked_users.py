@@ -51,7 +51,6 @@ class Walked(Wrapped):
 
 
 def same_users(a: Users, b: Users) -> None:
-    """Check that two are the same users, in every array and name."""
     np.testing.assert_array_equal(a.ids, b.ids)
     mine, theirs = (u.reals if u.items is None else u.items for u in (a, b))
     assert type(mine) is type(theirs)

@@ -43,7 +43,6 @@ def test_all_kinds_of_data_give_the_same_comparison(data: Any) -> None:
 
 
 def test_memory_and_a_file_give_the_same_losses(fedhist: Command, tmp_path: Path) -> None:
-    """A loss depends on the users and the settings, not on where the users come from."""
     path = tmp_path / "events.csv"
     FRAME.write_csv(path)
     (tmp_path / "items.txt").write_text("\n".join(ITEMS))

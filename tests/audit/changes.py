@@ -31,7 +31,6 @@ class Changes:
 
     @classmethod
     def of(cls, protocol: fh.Protocol, queries: Sequence[fh.Query]) -> Changes:
-        """List the records that are extreme, as the protocol's adjacency has them."""
         adjacency = protocol.guarantee.adjacency
         users, space = shared_space(protocol.example_users(), queries)
         if adjacency is fh.Adjacency.REPLACE_ITEM and isinstance(space, SampleSpace):
@@ -43,7 +42,6 @@ class Changes:
         return cls(users, space, tuple(zip(records, words, strict=True)), adjacent)
 
     def populations(self) -> list[Population]:
-        """Give the first user each of the records, and all others what they hold."""
         others, own = self.users.take(np.arange(1, len(self.users))), int(self.users.ids[0])
         return [
             Population(
@@ -55,7 +53,6 @@ class Changes:
 
 
 def neighbour_table(populations: Sequence[fh.Users], adjacency: fh.Adjacency) -> NDArray[np.bool_]:
-    """Compare populations pair by pair, none with itself: (k, k)."""
     k = len(populations)
     out = np.zeros((k, k), dtype=bool)
     for i, j in combinations(range(k), 2):
@@ -64,7 +61,6 @@ def neighbour_table(populations: Sequence[fh.Users], adjacency: fh.Adjacency) ->
 
 
 def _records(space: Space, adjacency: fh.Adjacency) -> list[Record | None]:
-    """List the changed user's records; None, the first, is a user who is not there."""
     extremes = space.extremes(np.random.default_rng(0))
     if adjacency is fh.Adjacency.REPLACE_ITEM:
         return [*_singles(extremes, space), *_one_of_many(extremes, space)]
@@ -74,7 +70,6 @@ def _records(space: Space, adjacency: fh.Adjacency) -> list[Record | None]:
 
 
 def _singles(found: Sequence[Record], space: Space) -> list[Record]:
-    """Keep the records of one item."""
     return [r for r in found if (sum(r.values()) if isinstance(space, ItemSpace) else len(r)) == 1]
 
 

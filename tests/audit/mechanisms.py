@@ -39,14 +39,12 @@ class Answering(fh.Query):
 
 
 def positive(users: fh.Users) -> fh.Array:
-    """Whether the first sample of a user is positive; no for a user without samples."""
     samples = users.reals
     first = np.append(samples.values[:, 0], 0.0)[samples.indptr[:-1]]
     return (users.n_items() > 0) & (first > 0)
 
 
 def clipped(users: fh.Users) -> fh.Array:
-    """The first sample, clipped to [0, 1]; 0 for a user without a usable one."""
     samples = users.reals
     first = np.append(samples.values[:, 0], 0.0)[samples.indptr[:-1]]
     return np.clip(np.where(users.n_items() > 0, np.nan_to_num(first), 0.0), 0.0, 1.0)
@@ -160,7 +158,6 @@ class Rounds(fh.Protocol):
 
 
 def people() -> fh.Users:
-    """Sixty users of one to four samples in [-1, 1]."""
     rng = np.random.default_rng(0)
     sizes = rng.integers(1, 5, 60)
     indptr = np.concatenate(([0], np.cumsum(sizes)))
@@ -169,7 +166,6 @@ def people() -> fh.Users:
 
 
 def nearest(epsilon: float, total: int, more: int = 0) -> fh.FiniteChannel:
-    """Randomized response in ``total`` parts, rounded towards 1/2, then ``more`` parts too few."""
     with localcontext() as context:
         context.prec = 60
         q = int((total / (1 + Decimal(epsilon).exp())).to_integral_value(ROUND_CEILING)) - more

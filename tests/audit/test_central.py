@@ -107,7 +107,6 @@ class Released(Rounds):
 
     @classmethod
     def example_users(cls) -> Users:
-        """A dozen users, each with the items 0 and 1."""
         user = np.repeat(np.arange(12), 2)
         return Users.from_counts(range(12), user, [0, 1] * 12, np.ones(24, int), Keys.range(D))
 
@@ -188,7 +187,6 @@ def test_two_populations_that_are_no_neighbours_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["adaptive-histogram", "few-users-mean", "unbounded-histogram"])
 def test_a_run_is_what_a_session_would_have_published(name: str) -> None:
-    """Memory of exact answers included: the second and third run ask nobody the first question."""
     protocol = protocol_class(name).example()
     users = protocol.example_users()
     runs = Runs(protocol, users, 0)

@@ -25,7 +25,6 @@ LOCAL = [n for n, c in own_protocols().items() if c.example().guarantee.trust is
 
 
 def brute_force(weights: list[list[int]], epsilon: float) -> tuple[Fraction, float]:
-    """Largest ratio and hockey-stick divergence over all pairs, by plain loops."""
     ratio, delta = Fraction(0), 0.0
     for p, q in permutations(weights, 2):
         total = sum(p)
@@ -88,10 +87,7 @@ def test_scalar_channels_reach_their_epsilon_and_stop_there(kind: str, epsilon: 
 
 @pytest.mark.parametrize("epsilon", [0.1, 3.0])
 def test_rounding_is_no_violation_and_is_told(epsilon: float) -> None:
-    """A law in 64-bit words as plain lists: towards 1/2 it keeps e^epsilon, to nearest it may not.
-
-    Some words of 2^64 are rounding, forty are a violation: 2^-60 of all probability are 16.
-    """
+    """Some words of 2^64 are rounding, forty are a violation: 2^-60 of all probability are 16."""
     for off in (0, 1, 7):
         result = judge_channel(nearest(epsilon, 2**64, off), (epsilon, 0.0), "x")
         assert not result.violated

@@ -36,7 +36,6 @@ def pattern(values: Sequence) -> Sequence:
 
 
 def permanent(law: list[list[Fraction]], values: Sequence) -> dict[Sequence, Fraction]:
-    """The law of all reports of a sequence: one draw for each of its values."""
     out: dict[Sequence, Fraction] = {}
     distinct = sorted(set(values))
     for drawn in product(range(len(law[0])), repeat=len(distinct)):
@@ -49,7 +48,6 @@ def permanent(law: list[list[Fraction]], values: Sequence) -> dict[Sequence, Fra
 
 
 def loss(one: dict[Sequence, Fraction], other: dict[Sequence, Fraction]) -> float:
-    """Largest log-ratio over all events."""
     ratios = [p / other[z] if other.get(z) else math.inf for z, p in one.items() if p]
     return max(math.log(r) if r != math.inf else math.inf for r in ratios)
 

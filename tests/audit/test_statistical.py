@@ -31,7 +31,6 @@ LOG3 = math.log(3)
 
 
 def drawers(query: Answering, n_seeds: int = 1) -> list[tuple[Drawer, Drawer]]:
-    """Pairs of drawers for a user with the sample 1 and with the sample -1."""
     out = []
     for seed in range(n_seeds):
         case = Case("drawing", (1.0, 0.0))

@@ -48,7 +48,6 @@ class Entry:
 
     @property
     def cheap(self) -> bool:
-        """Whether nothing has to be drawn many times."""
         return self.check in ("exact", "structural", "wire")
 
 

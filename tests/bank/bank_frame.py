@@ -23,8 +23,6 @@ P = TypeVar("P", bound=fh.Protocol)
 
 @dataclass_transform(frozen_default=True)
 def query(wire_name: str) -> Callable[[type[Q]], type[Q]]:
-    """Make a class a frozen dataclass, and register it as the query of a name."""
-
     def made(cls: type[Q]) -> type[Q]:
         cls.wire_name = wire_name
         return fh.register_query(dataclass(frozen=True)(cls))
@@ -34,8 +32,6 @@ def query(wire_name: str) -> Callable[[type[Q]], type[Q]]:
 
 @dataclass_transform(frozen_default=True)
 def protocol(name: str) -> Callable[[type[P]], type[P]]:
-    """Make a class a frozen dataclass, and register it as the protocol of a name."""
-
     def made(cls: type[P]) -> type[P]:
         cls.name = name
         return fh.register_protocol(dataclass(frozen=True)(cls))
@@ -55,34 +51,27 @@ class BankProtocol(fh.Protocol):
 
     @property
     def max_rounds(self) -> int:
-        """Two at most."""
         return 2
 
     @property
     def guarantee(self) -> fh.Guarantee:
-        """The claim."""
         return fh.Guarantee(self.epsilon, self.delta, self.trust, self.adjacency)
 
     def error(self, users: fh.Users) -> fh.Prediction:
-        """Nobody asks how accurate these are."""
         return fh.Prediction("absolute", 1.0, "bound", "none")
 
     def truth(self, users: fh.Users) -> fh.Array:
-        """Nor what they estimate."""
         return np.zeros(1)
 
     def loss(self, value: fh.Array, truth: fh.Array) -> float:
-        """Absolute error."""
         return float(np.abs(value - truth).sum())
 
     @classmethod
     def example(cls) -> Self:
-        """As configured by default."""
         return cls()
 
     @classmethod
     def example_users(cls) -> fh.Users:
-        """Forty users with eight samples each, spread over [-1, 1]."""
         return sample_users(np.tile(np.linspace(-0.95, 0.95, 8), (40, 1)))
 
 
@@ -99,12 +88,10 @@ class LocalReport(fh.Query):
 
     @property
     def release(self) -> fh.Release:
-        """The claim."""
         return fh.pure(self.epsilon)
 
     @property
     def exact(self) -> bool:
-        """Claimed by all."""
         return True
 
     @abstractmethod
@@ -112,21 +99,17 @@ class LocalReport(fh.Query):
         """Draw the reports: (n, ...)."""
 
     def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
-        """Send them."""
         return fh.Report(users.ids, {"reports": self.reports(users, rng)})
 
     def fold(self, report: fh.Report) -> fh.Summary:
-        """Add up whatever came."""
         total = sum(float(np.nan_to_num(a.astype(np.float64)).sum()) for a in _all(report))
         return fh.Summary(report.n_users, {"total": np.array([total])})
 
     def check(self, report: fh.Report) -> None:
-        """Something has to come."""
         if not report.arrays and not report.ragged:
             raise fh.WireError("a report is expected, got nothing")
 
     def bounds(self, n_users: int) -> Mapping[str, fh.Bounds]:
-        """Any total."""
         return {"total": fh.Bounds((1,), "f")}
 
 
@@ -143,13 +126,11 @@ class LocalBank(BankProtocol):
     epsilon: float = 1.0
 
     def rounds(self, server: fh.Curator) -> fh.Script:
-        """Ask."""
         summary = yield self.query(self.epsilon)
         return fh.Estimate.ok(summary.sums["total"])
 
     @classmethod
     def of(cls, query: type[LocalReport], name: str) -> type[LocalBank]:
-        """Make and register the protocol of one query."""
         body = {"query": query, "name": name, "__doc__": query.__doc__}
         made = type(query.__name__ + "Protocol", (cls,), body)
         made.__module__ = query.__module__
@@ -157,17 +138,14 @@ class LocalBank(BankProtocol):
 
 
 def means(users: fh.Users) -> fh.Floats:
-    """Means of the users' samples, clipped to [-1, 1] first; NaN without usable ones: (n,)."""
     return fh.Coordinates(1).scalars(users, np.zeros(len(users), dtype=np.int64))
 
 
 def noisy(u: fh.Array, epsilon: float, rng: fh.Streams) -> fh.Array:
-    """Report scalars of [-1, 1] through the Laplace lattice; NaN as the midpoint."""
     return fh.randomize(u, fh.scalar_channel("laplace", epsilon), rng)
 
 
 def sample_users(rows: fh.Array) -> fh.Users:
-    """Make users with the ids 0, 1, ... and equally many samples each, (n, T)."""
     n, t = rows.shape
     return fh.Users.from_samples(np.arange(n), np.arange(n + 1) * t, rows.reshape(-1))
 
@@ -188,20 +166,16 @@ class CentralRows(fh.Query):
         """Make the rows: (n, w)."""
 
     def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
-        """Send them."""
         return fh.Report(users.ids, {"row": self.rows(users)})
 
     def fold(self, report: fh.Report) -> fh.Summary:
-        """Keep them."""
         return fh.Summary(report.n_users, rows={"row": report.arrays["row"]}, ids=report.ids)
 
     def check(self, report: fh.Report) -> None:
-        """One array."""
         if report.arrays.keys() != {"row"}:
             raise fh.WireError(f"'row' is expected, got {sorted(report.arrays)}")
 
     def bounds(self, n_users: int) -> Mapping[str, fh.Bounds]:
-        """Any finite numbers."""
         return {"row": fh.Bounds((n_users, None), "if", part="rows")}
 
 
@@ -214,7 +188,6 @@ class CentralBank(BankProtocol):
     epsilon: float = 1.0
 
     def rounds(self, server: fh.Curator) -> fh.Script:
-        """Ask, then release."""
         summary = yield self.query
         return self.release(server, summary.rows["row"])
 
@@ -229,12 +202,10 @@ class CentralBank(BankProtocol):
 
     @classmethod
     def example_users(cls) -> fh.Users:
-        """The first of the two."""
         return cls.neighbours()[0]
 
 
 def item_users(records: list[dict[str, int]], vocabulary: fh.Keys) -> fh.Users:
-    """Make users with the ids 0, 1, ... from item counts."""
     at = {name: j for j, name in enumerate(vocabulary)}
     user = [u for u, r in enumerate(records) for _ in r]
     item = [at[name] for r in records for name in r]
@@ -243,7 +214,6 @@ def item_users(records: list[dict[str, int]], vocabulary: fh.Keys) -> fh.Users:
 
 
 def dense(users: fh.Users, d: int) -> NDArray[np.int64]:
-    """Counts by item as a matrix: (n, d) int64."""
     c, out = users.counts, np.zeros((len(users), d), dtype=np.int64)
     owner = np.repeat(np.arange(len(users)), np.diff(c.indptr))
     np.add.at(out, (owner, c.item), c.count.astype(np.int64))

@@ -33,7 +33,6 @@ class MeansTo(CentralRows):
     limit: float = 1.0
 
     def rows(self, users: fh.Users) -> fh.Array:
-        """Average, then clip."""
         s, n = users.reals, len(users)
         owner = np.repeat(np.arange(n), np.diff(s.indptr))
         finite = np.clip(np.nan_to_num(s.values[:, 0]), -1e6, 1e6)
@@ -50,17 +49,14 @@ class OkDoubling(BankProtocol):
 
     @property
     def max_rounds(self) -> int:
-        """One for each clip up to the largest."""
         return 11
 
     def clipped(self, server: fh.Curator, rows: fh.Array, limit: float) -> float:
-        """Count the users at the limit: a user changes it by one."""
         count = int((np.abs(rows) >= limit).sum())
         each = self.epsilon / 2 / self.max_rounds
         return float(server.discrete_laplace(np.array([count]), l1_sensitivity=1, epsilon=each)[0])
 
     def rounds(self, server: fh.Curator) -> fh.Script:
-        """Ask again with a wider clip while more than a tenth is clipped."""
         query = MeansTo()
         while True:
             rows = (yield query).rows["row"]
@@ -75,7 +71,6 @@ class OkDoubling(BankProtocol):
 
     @classmethod
     def example_users(cls) -> fh.Users:
-        """Sixty users of three samples; far fewer than a tenth is clipped, or far more."""
         return sample_users(np.random.default_rng(1).normal(0, 4, (60, 3)))
 
 
@@ -84,7 +79,6 @@ class DoublingByCount(OkDoubling):
     """Stops by the exact number of clipped users: "only a statistic"."""
 
     def clipped(self, server: fh.Curator, rows: fh.Array, limit: float) -> float:
-        """Count without noise."""
         return float((np.abs(rows) >= limit).sum())
 
 
@@ -98,7 +92,6 @@ class Favourite(CentralRows):
     """A user's most frequent item: at most a single one."""
 
     def rows(self, users: fh.Users) -> fh.Array:
-        """One-hot rows; zeros for the empty."""
         x = dense(users, N_LISTED + 1)[:, :N_LISTED]
         best = np.eye(N_LISTED, dtype=np.int64)[x.argmax(axis=1)]
         return best * (x.max(axis=1) > 0)[:, None]
@@ -113,11 +106,9 @@ class OkListed(BankProtocol):
     epsilon: float = 1.0
 
     def order(self, exact: fh.Array) -> fh.Array:
-        """The domain's."""
         return np.arange(len(exact))
 
     def rounds(self, server: fh.Curator) -> fh.Script:
-        """Count with noise, then list."""
         exact = (yield Favourite()).rows["row"].sum(axis=0)
         noisy = server.discrete_laplace(exact, l1_sensitivity=1, epsilon=self.epsilon)
         order = self.order(exact)
@@ -127,7 +118,6 @@ class OkListed(BankProtocol):
 
     @classmethod
     def example_users(cls) -> fh.Users:
-        """Sixty users with an item each, all items equally popular."""
         records = [{str(i % N_LISTED): 1} for i in range(60)]
         return item_users(records, fh.Keys.range(N_LISTED))
 
@@ -141,5 +131,4 @@ class KeysByExactCount(OkListed):
     """
 
     def order(self, exact: fh.Array) -> fh.Array:
-        """By the exact counts."""
         return np.argsort(-exact, kind="stable")

@@ -26,12 +26,10 @@ ZERO, REPLACE = Adjacency.ZERO_OUT_USER, Adjacency.REPLACE_USER
 
 
 def names(d: int) -> Keys:
-    """The domain 0, 1, ..., d - 1."""
     return Keys.range(d)
 
 
 def one_changed(before: dict[str, int], after: dict[str, int], d: int) -> Neighbours:
-    """Four users with one item 0 each, and a fifth who holds one record or the other."""
     rest = [{"0": 1}] * 4
     return item_users([*rest, before], names(d)), item_users([*rest, after], names(d))
 
@@ -45,7 +43,6 @@ class ClippedCounts(CentralRows):
     order: int = 1
 
     def rows(self, users: Users) -> Array:
-        """Clip."""
         x = dense(users, self.d).astype(np.float64)
         norm = np.linalg.norm(x, self.order, axis=1)
         return x * (self.C / np.maximum(self.C, norm))[:, None]
@@ -60,7 +57,6 @@ class Histogram(CentralBank):
     sensitivity: ClassVar[float] = 6.0
 
     def release(self, server: Curator, rows: Array) -> Estimate:
-        """Noise."""
         total = rows.sum(axis=0)
         return Estimate.ok(
             server.laplace(total, l1_sensitivity=self.sensitivity, epsilon=self.epsilon)
@@ -68,7 +64,6 @@ class Histogram(CentralBank):
 
     @classmethod
     def neighbours(cls) -> Neighbours:
-        """One user moves everything from one item to another."""
         return one_changed({"0": 9}, {"1": 9}, 2)
 
 
@@ -94,7 +89,6 @@ class OkAdding(Histogram):
 
     @classmethod
     def neighbours(cls) -> Neighbours:
-        """A fifth user who holds nothing, or is not there."""
         rest = [{"0": 1}] * 4
         return item_users([*rest, {}], names(2)), item_users(rest, names(2))
 
@@ -104,7 +98,6 @@ class NPublished(OkAdding):
     """The number of users beside the totals, "which is public anyway"."""
 
     def release(self, server: Curator, rows: Array) -> Estimate:
-        """Noise, and n."""
         return replace(super().release(server, rows), public={"n_users": float(len(rows))})
 
 
@@ -120,7 +113,6 @@ class OneDraw(Histogram):
     """One draw for all entries: their differences are exact."""
 
     def release(self, server: Curator, rows: Array) -> Estimate:
-        """Add the same number to each."""
         z = server.laplace(0.0, l1_sensitivity=self.sensitivity, epsilon=self.epsilon)
         return Estimate.ok(rows.sum(axis=0) + float(z))
 
@@ -132,14 +124,12 @@ class OwnMaximum(Histogram):
     query: ClassVar[ClippedCounts] = ClippedCounts(2, 1e6)
 
     def release(self, server: Curator, rows: Array) -> Estimate:
-        """Calibrate to what was seen."""
         most = float(rows.sum(axis=1).max())
         noisy = server.laplace(rows.sum(axis=0), l1_sensitivity=2 * most, epsilon=self.epsilon)
         return Estimate.ok(noisy, public={"bound": most})
 
     @classmethod
     def neighbours(cls) -> Neighbours:
-        """The user with the most items has fewer."""
         return one_changed({"0": 9}, {"0": 2}, 2)
 
 
@@ -150,7 +140,6 @@ class RawMeans(CentralRows):
     limit: float
 
     def rows(self, users: Users) -> Array:
-        """Average."""
         first = np.zeros(len(users), dtype=np.int64)
         means = Coordinates(1, -self.limit, self.limit).scalars(users, first)
         return np.nan_to_num(means)[:, None]
@@ -163,13 +152,11 @@ class OkMean(CentralBank):
     query: ClassVar[CentralRows] = RawMeans(1.0)
 
     def release(self, server: Curator, rows: Array) -> Estimate:
-        """The average of n clipped means moves by 2 / n at most."""
         mean = np.clip(rows.mean(axis=0), -1.0, 1.0)
         return Estimate.ok(server.laplace(mean, l1_sensitivity=2 / len(rows), epsilon=self.epsilon))
 
     @classmethod
     def neighbours(cls) -> Neighbours:
-        """One user of ten moves to the other end, as far as it can."""
         low, high = np.zeros((10, 2)), np.zeros((10, 2))
         low[0], high[0] = -1e9, 1e9
         return sample_users(low), sample_users(high)
@@ -189,7 +176,6 @@ class Presence(CentralRows):
     d: int
 
     def rows(self, users: Users) -> Array:
-        """Bits."""
         return (dense(users, self.d) > 0).astype(np.int64)
 
 
@@ -201,14 +187,12 @@ class OkPresence(CentralBank):
     changed: ClassVar[int] = 2
 
     def release(self, server: Curator, rows: Array) -> Estimate:
-        """Count."""
         return Estimate.ok(
             server.laplace(rows.sum(axis=0), l1_sensitivity=self.changed, epsilon=self.epsilon)
         )
 
     @classmethod
     def neighbours(cls) -> Neighbours:
-        """One item, or another."""
         return one_changed({"0": 1}, {"1": 1}, 4)
 
 
@@ -228,7 +212,6 @@ class ZeroIndicators(CentralRows):
     m: int
 
     def rows(self, users: Users) -> Array:
-        """Bits."""
         counts = dense(users, self.d)
         return ((counts == 0) & (counts.sum(axis=1) >= self.m)[:, None]).astype(np.int64)
 
@@ -241,7 +224,6 @@ class ZeroSums(OkPresence):
 
     @classmethod
     def neighbours(cls) -> Neighbours:
-        """A user with one item loses it."""
         return one_changed({"0": 1}, {}, 40)
 
 
@@ -250,14 +232,12 @@ class ExactFailure(OkMean):
     """Fails where fewer than five users have a positive mean: by their exact number."""
 
     def release(self, server: Curator, rows: Array) -> Estimate:
-        """Count without noise, then release with noise."""
         if int((rows > 0).sum()) < 5:
             return Estimate.failed("too few users above zero")
         return super().release(server, rows)
 
     @classmethod
     def neighbours(cls) -> Neighbours:
-        """Five users above zero, or four."""
         five, four = -np.ones((10, 2)), -np.ones((10, 2))
         five[:5], four[:4] = 1.0, 1.0
         return sample_users(five), sample_users(four)

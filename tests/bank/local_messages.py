@@ -17,7 +17,6 @@ class Padded(LocalReport):
     places: ClassVar[int] = 4
 
     def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
-        """Draw one report and fill up with zeros."""
         out = np.zeros((len(users), self.places), dtype=np.int64)
         out[:, 0] = noisy(means(users), self.epsilon, rng)
         return out
@@ -28,7 +27,6 @@ class AnswerPerSample(Padded):
     """As many answers as samples, each with its share of the budget: their number is the secret."""
 
     def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
-        """Send pure noise, once for each sample."""
         sizes = np.minimum(users.n_items(), 64)
         indptr = np.concatenate(([0], np.cumsum(sizes)))
         words = rng.substream("noise").ragged_words(indptr)
@@ -40,7 +38,6 @@ class SkipsEmpty(Padded):
     """Users without usable samples do not answer: taking part is the secret."""
 
     def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
-        """Answer for those who have something to say."""
         has = ~np.isnan(means(users))
         return fh.Report(users.ids[has], {"reports": self.reports(users, rng)[has]})
 
@@ -50,7 +47,6 @@ class NarrowType(Padded):
     """A smaller type of number is sent where the exact value allows it."""
 
     def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
-        """Draw; int32 for means near zero, int64 otherwise."""
         out = super().reports(users, rng)
         small = bool((np.abs(np.nan_to_num(means(users))) < 0.5).all())
         return out.astype(np.int32) if small else out
@@ -61,7 +57,6 @@ class TellsWarnings(Padded):
     """A message says that a sample had to be clipped."""
 
     def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
-        """Report, and add an array of warnings where there is something to warn of."""
         arrays = {"reports": self.reports(users, rng)}
         if not (np.abs(users.reals.values) <= 1).all():
             arrays["clipped"] = np.ones(len(users), dtype=np.int8)
@@ -73,7 +68,6 @@ class RaisesOnNaN(Padded):
     """A record that cannot be used raises an error, and the node answers with that."""
 
     def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
-        """Refuse bad records."""
         if np.isnan(users.reals.values).any():
             raise ValueError("a sample is not a number")
         return super().reports(users, rng)
@@ -87,7 +81,6 @@ class HiddenState(Padded):
         object.__setattr__(self, "seen", [])
 
     def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
-        """Draw, and take a note."""
         vars(self)["seen"].append(means(users))
         return super().reports(users, rng)
 
@@ -111,6 +104,5 @@ class UnknownStatus(LocalBank):
     """Ends with a status of its own making, which no reader of results knows how to take."""
 
     def rounds(self, server: fh.Curator) -> fh.Script:
-        """Ask, then end in a way that is none."""
         yield Padded(self.epsilon)
         return fh.Estimate("garbage", reason="the sampler ended in its garbage bucket")  # type: ignore[arg-type]

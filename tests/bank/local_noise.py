@@ -11,7 +11,6 @@ import fedhist as fh
 
 
 def float_laplace(n_users: int, rng: fh.Streams) -> fh.Array:
-    """Laplace noise of scale 1 in floating point: (n,), from 52-bit uniforms."""
     x = 2 * fh.unit_interval(rng.substream("laplace").words(1)[:, 0]) - 1
     return np.asarray(-np.sign(x) * np.log1p(-np.abs(x)))
 
@@ -21,11 +20,9 @@ class LaplaceMean(LocalReport):
     """Correct: the mean of clipped samples with discrete Laplace noise for the whole range."""
 
     def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
-        """Draw."""
         return noisy(means(users), self.epsilon, rng)
 
     def finite_channel(self) -> fh.FiniteChannel | None:
-        """The law."""
         return fh.scalar_law(fh.scalar_channel("laplace", self.epsilon))
 
 
@@ -34,7 +31,6 @@ class Opaque(LaplaceMean):
     """Correct, without its law written down: audited by statistics alone."""
 
     def finite_channel(self) -> fh.FiniteChannel | None:
-        """Not given."""
         return None
 
 
@@ -43,11 +39,9 @@ class HalfNoise(LaplaceMean):
     """Half the noise, and its law says so."""
 
     def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
-        """Draw with twice the budget."""
         return noisy(means(users), 2 * self.epsilon, rng)
 
     def finite_channel(self) -> fh.FiniteChannel | None:
-        """The law."""
         return fh.scalar_law(fh.scalar_channel("laplace", 2 * self.epsilon))
 
 
@@ -56,7 +50,6 @@ class HalfRange(Opaque):
     """Sensitivity without the factor of replacement: the distance from the midpoint, R, not 2 R."""
 
     def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
-        """Draw noise of scale 1 / epsilon where the range is 2."""
         return noisy(means(users), 2 * self.epsilon, rng)
 
 
@@ -65,7 +58,6 @@ class FloatLaplace(Opaque):
     """Laplace noise of the right scale in floating point: the sum's low bits show the mean."""
 
     def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
-        """Add it."""
         return np.nan_to_num(means(users)) + 2 / self.epsilon * float_laplace(len(users), rng)
 
 
@@ -76,7 +68,6 @@ class SeedInTheQuestion(Opaque):
     seed: int = 7
 
     def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
-        """Draw from the seed and the public id, whatever the user's private stream holds."""
         public = fh.SeededStreams(users.ids, self.seed, "noise")
         return noisy(means(users), self.epsilon, public)
 
@@ -86,7 +77,6 @@ class SeedInTheAnswer(Opaque):
     """The word the noise was made of is sent along."""
 
     def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
-        """Report, with the randomness."""
         word = rng.substream("laplace").words(2)
         return fh.Report(users.ids, {"reports": self.reports(users, rng), "check": word[:, 1]})
 
@@ -96,7 +86,6 @@ class EmptyIsZero(Opaque):
     """A user without usable samples sends 0 without noise."""
 
     def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
-        """Draw; then forget the noise of the empty."""
         u = means(users)
         return np.where(np.isnan(u), 0, noisy(u, self.epsilon, rng))
 
@@ -106,7 +95,6 @@ class NaNPasses(Opaque):
     """A user without usable samples sends NaN."""
 
     def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
-        """Draw; what is not a number stays none."""
         u = means(users)
         return np.where(np.isnan(u), np.nan, noisy(u, self.epsilon, rng).astype(np.float64))
 
@@ -116,7 +104,6 @@ class ItemNoise(Opaque):
     """Item-level noise under a user-level claim: the scale falls with the number of samples."""
 
     def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
-        """Draw each user's report with T epsilon."""
         u, sizes = means(users), np.maximum(users.n_items(), 1)
         out = np.zeros(len(users), dtype=np.int64)
         for t in np.unique(sizes):
@@ -129,7 +116,6 @@ class FreshNoise(Opaque):
     """A question that is asked again gets fresh noise: the law is right, the stream is not."""
 
     def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
-        """Draw from the system in place of the user's stream for this question."""
         words = np.random.default_rng().integers(1 << 64, size=(len(users), 2), dtype=np.uint64)
         return fh.scalar_channel("laplace", self.epsilon).reports(means(users), words)
 
@@ -160,7 +146,6 @@ class TwoHalves(LocalBank):
     ends: ClassVar[tuple[float, float]] = (0.5, 0.5)
 
     def rounds(self, server: fh.Curator) -> fh.Script:
-        """Ask one half, then the other."""
         first = yield Opaque(self.epsilon, fh.Cohort(3, 0.0, self.ends[0]))
         second = yield Opaque(self.epsilon, fh.Cohort(3, self.ends[1], 1.0))
         return fh.Estimate.ok(first.sums["total"] + second.sums["total"])
@@ -178,7 +163,6 @@ class AskedAgain(LocalBank):
     """Asks everybody the same question in two rounds, each at the whole budget."""
 
     def rounds(self, server: fh.Curator) -> fh.Script:
-        """Ask twice."""
         first = yield Opaque(self.epsilon)
         second = yield Opaque(self.epsilon)
         return fh.Estimate.ok(first.sums["total"] + second.sums["total"])

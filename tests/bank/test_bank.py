@@ -36,7 +36,6 @@ LOCAL, RUN = 1 / 16, 1 / 4
 
 @pytest.fixture(scope="module")
 def bank() -> Iterator[dict[str, type[Protocol]]]:
-    """Load the plugins for these tests only: other tests run over the whole registry."""
     registry.load_builtin()
     tables = (registry._protocols, registry._queries, registry._parts)
     before = [dict(t) for t in tables]
@@ -53,7 +52,6 @@ def bank() -> Iterator[dict[str, type[Protocol]]]:
 
 
 def quick_findings(protocol: Protocol, checks: tuple[str, ...]) -> list[Finding]:
-    """Make the findings of some kinds with little effort."""
     result: list[Finding] = []
     settings = Settings(effort=LOCAL)
     if {"structural", "wire"} & set(checks):
@@ -71,12 +69,10 @@ def quick_findings(protocol: Protocol, checks: tuple[str, ...]) -> list[Finding]
 
 
 def all_findings(protocol: Protocol) -> list[Finding]:
-    """Make what ``fedhist audit`` makes within its default budget."""
     return list(audit_protocol(protocol, Settings()))
 
 
 def caught(entry: Entry, findings: list[Finding]) -> bool:
-    """Say whether the check that must catch an entry did."""
     kind = "statistical" if entry.check == "floating point" else entry.check
     return exit_status(findings) == 1 and any(
         f.violated
@@ -89,7 +85,6 @@ def caught(entry: Entry, findings: list[Finding]) -> bool:
 
 
 def test_the_list_and_the_plugins_agree(bank: dict[str, type[Protocol]]) -> None:
-    """Every mechanism is listed once, with its flaw; docs/writing-a-protocol.md says how many."""
     names = [e.name for e in ENTRIES]
     assert sorted([*names, *TWINS]) == sorted(bank)
     assert len(names) == len(set(names)) == 29
@@ -111,13 +106,11 @@ def test_false_alarms_are_budgeted() -> None:
 
 @pytest.mark.parametrize("entry", [e for e in ENTRIES if e.cheap or e.quick], ids=lambda e: e.name)
 def test_quick(entry: Entry, bank: dict[str, type[Protocol]]) -> None:
-    """What takes no draws, and some of what does, is flagged by the check that must."""
     assert caught(entry, quick_findings(bank[entry.name].example(), (entry.check,)))
 
 
 @pytest.mark.parametrize("name", TWINS)
 def test_quick_twins(name: str, bank: dict[str, type[Protocol]]) -> None:
-    """Correct mechanisms pass; some of them also what takes draws."""
     protocol = bank[name].example()
     checks = ["structural"]
     central = protocol.guarantee.trust is Trust.CENTRAL
@@ -129,7 +122,6 @@ def test_quick_twins(name: str, bank: dict[str, type[Protocol]]) -> None:
 
 
 def test_registered_protocols_have_no_structural_flaw(protocol_name: str) -> None:
-    """Questions without secrets, answers that repeat, messages of one length."""
     result = list(audit_structure(registry.protocols()[protocol_name].example(), Settings()))
     assert result
     assert exit_status(result) == 0, [f for f in result if f.violated]
@@ -138,7 +130,6 @@ def test_registered_protocols_have_no_structural_flaw(protocol_name: str) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.name)
 def test_every_broken_mechanism_is_flagged(entry: Entry, bank: dict[str, type[Protocol]]) -> None:
-    """By the check that must catch it, within the default budget."""
     result = all_findings(bank[entry.name].example())
     assert caught(entry, result), [(f.kind, f.verdict, f.certified) for f in result]
     assert sum(f.kind in STATISTICAL for f in result) <= BANK_FINDINGS
@@ -147,7 +138,6 @@ def test_every_broken_mechanism_is_flagged(entry: Entry, bank: dict[str, type[Pr
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TWINS)
 def test_no_correct_twin_is_flagged(name: str, bank: dict[str, type[Protocol]]) -> None:
-    """By any check."""
     result = all_findings(bank[name].example())
     assert result
     assert exit_status(result) == 0, [f for f in result if f.violated]

@@ -11,7 +11,6 @@ from fedhist.base.files import locked, whole_file, write_private
 
 
 def test_modes(tmp_path: Path) -> None:
-    """Private files are; the others have what the umask leaves."""
     before = os.umask(0o027)
     try:
         write_private(tmp_path / "private", b"x")

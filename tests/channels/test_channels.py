@@ -21,7 +21,6 @@ EPSILONS = [1e-9, 1e-3, 0.1, 0.3, 1.0, 2.0, 4.0, 10.0, 37.7]
 
 
 def log_odds(threshold: int) -> Decimal:
-    """log((1 - q) / q) of the probability q = threshold / 2^64 that is drawn, to 60 digits."""
     return (Decimal(2**64 - threshold) / Decimal(threshold)).ln()
 
 
@@ -37,14 +36,12 @@ def test_unary_odds_never_exceed_epsilon_in_exact_arithmetic(epsilon: float, one
 
 
 def e_to(epsilon: float, bits: int = 100) -> int:
-    """floor(e^epsilon 2^bits), epsilon taken as the exact value of the double."""
     with localcontext() as context:
         context.prec = 120
         return int(Decimal(epsilon).exp() * 2**bits)
 
 
 def extremes(channel: ScalarChannel) -> tuple[np.ndarray, np.ndarray]:
-    """Largest and smallest weight of every report, over ALL inputs."""
     x = channel.inputs()
     most = np.zeros(len(channel.alphabet()), dtype=np.uint64)
     least = np.full_like(most, 2**64 - 1)

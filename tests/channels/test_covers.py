@@ -34,7 +34,6 @@ COVERS: list[Cover] = [
 
 
 def points_of(cover: Cover, n: int, seed: int = 0) -> np.ndarray:
-    """Draw points of the set, many of them near its boundary, by rejection from its box."""
     rng = np.random.default_rng(seed)
     d = cover.dimension
     x = rng.uniform(-cover.bound, cover.bound, (n, d))
@@ -52,10 +51,7 @@ def points_of(cover: Cover, n: int, seed: int = 0) -> np.ndarray:
 
 @cache
 def lattice_points(cover: BallLattice | SobolevLattice | SparseLattice) -> np.ndarray:
-    """Try every lattice point of the box: those whose cube meets the interior of the set.
-
-    In the order 0, 1, -1, 2, -2, ... of each coordinate, the first one most significant.
-    """
+    """Try every lattice point of the box: those whose cube meets the interior of the set."""
     h, a, most = cover.spacing, cover.semi_axes, cover.per_axis // 2 + 1
     values = [0, *(v for k in range(1, most + 1) for v in (k, -k))]
     z = np.array(list(product(values, repeat=cover.dimension)))
@@ -68,7 +64,6 @@ def lattice_points(cover: BallLattice | SobolevLattice | SparseLattice) -> np.nd
 
 
 def brute_cells(cover: Cover, x: np.ndarray) -> np.ndarray:
-    """The lowest-numbered cube that contains each point, by trying all of them in order."""
     if isinstance(cover, BoxGrid):
         side = 2 * cover.bound / cover.per_axis
         axis = -cover.bound + (np.arange(cover.per_axis) + 0.5) * side
@@ -121,7 +116,6 @@ def test_radius_and_diameter(cover: Cover) -> None:
 
 @pytest.mark.parametrize("cover", COVERS, ids=name_of)
 def test_centres_belong_to_their_cells(cover: Cover) -> None:
-    """Where the cube's own middle lies in the set, it is the centre, and in its own cell."""
     cells = np.arange(cover.n_cells)
     centres = cover.centres(cells)
     assert centres.shape == (cover.n_cells, cover.dimension)
@@ -154,7 +148,6 @@ def test_ties_go_to_the_lowest_number() -> None:
 
 @pytest.mark.parametrize("cover", COVERS, ids=name_of)
 def test_projection(cover: Cover) -> None:
-    """Points of the set stay; others come no further from it, and end in it."""
     inside = points_of(cover, 300, seed=2)
     assert np.allclose(cover.project(inside), inside, rtol=0, atol=1e-12)
     outside = np.random.default_rng(3).normal(size=(300, cover.dimension)) * 2 * cover.bound

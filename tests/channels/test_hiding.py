@@ -16,16 +16,12 @@ from fedhist.privacy.shuffling import Hiding
 
 
 def whole(kind: str, epsilon: float, k: int) -> FiniteChannel:
-    """The law of every symbol, and of none."""
     rows, _ = enumerated(oracle_channel(kind, epsilon, k))
     return FiniteChannel.of(np.array(rows, dtype=object), [str(x) for x in range(k + 1)])
 
 
 def mixes(law: FiniteChannel, epsilon: float) -> bool:
-    """Check bound (C)'s condition: (e^epsilon + 1) R(x)(y) >= R(x0)(y) + R(x1)(y).
-
-    The law is one of ALL inputs: three of them decide, and a law of two says nothing.
-    """
+    """Check bound (C)'s condition: (e^epsilon + 1) R(x)(y) >= R(x0)(y) + R(x1)(y)."""
     rows = [*{tuple(row) for row in law.weights(np.arange(len(law.labels))).tolist()}]
     if len(rows) < 2:
         return True

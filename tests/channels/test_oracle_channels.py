@@ -33,7 +33,6 @@ def symbol_channel(kind: str, epsilon: float, k: int) -> SymbolOracle:
 
 
 def vectors(space: ProjectiveSpace) -> np.ndarray:
-    """Points as vectors, in the order of their numbers, found without the module's arithmetic."""
     q, t = space.q, space.t
     numbers = np.arange(q**t)
     digits = numbers[:, None] // q ** np.arange(t) % q
@@ -55,7 +54,6 @@ def vectors(space: ProjectiveSpace) -> np.ndarray:
 def test_laws_of_symbols_in_fractions(
     make: Callable[[float], SymbolOracle], epsilon: float
 ) -> None:
-    """Sums, sizes of sets, odds at most e^epsilon; p and q as the law has them, for all pairs."""
     channel = make(epsilon)
     k = channel.n_symbols
     law, sets = channel.layers, sets_of(channel)

@@ -29,7 +29,6 @@ TABLE = {
 
 
 def best_v(epsilon: float, size: int, dimension: int) -> float:
-    """1 / g^2 for the best c, with the law's ideal probabilities."""
     more = np.arange(1, size) * math.expm1(epsilon)
     return float(np.max(more / (size + more) * top_means(size, dimension)[:-1]) ** -2)
 

@@ -11,7 +11,6 @@ def some_ids(n: int, seed: int = 1) -> np.ndarray:
 
 
 def matrix(signs: RademacherSigns, ids: np.ndarray) -> np.ndarray:
-    """All signs of all users, as sums of votes of one column each: (n, d)."""
     rows = np.arange(len(ids) + 1)
     columns = [np.full(len(ids), j) for j in range(signs.dimension)]
     return np.stack([signs.vote_sums(ids, rows, c) for c in columns], axis=1)

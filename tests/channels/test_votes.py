@@ -28,10 +28,7 @@ def worst_ratio(channel: UnaryOracle) -> Fraction:
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, math.log(2), 1.0, 3.0, 12.0])
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
 def test_exact_ratio(epsilon: float, k: int) -> None:
-    """Over all votes, none included, and all outputs: at most e^epsilon, and nearly attained.
-
-    With one symbol there is only itself or nothing, which costs less.
-    """
+    """Over all votes, none included, and all outputs: at most e^epsilon, and nearly attained."""
     channel = UnaryOracle(epsilon, k)
     weights = unary_weights(channel)
     whole = 1 << (64 * k)

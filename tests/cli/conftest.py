@@ -14,7 +14,6 @@ collect_ignore = ["endings.py", "conftest.py"]
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A configuration of 60 users, for the protocol of the plugin."""
     path = tmp_path / "small.toml"
     path.write_text(SMALL, encoding="utf-8")
     return path
@@ -22,5 +21,4 @@ def small(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(fedhist: Command, small: Path) -> Command:
-    """Run ``fedhist run small.toml --plugin endings.py ARGUMENTS``."""
     return lambda *arguments: fedhist("run", small, "--plugin", PLUGIN, *arguments)

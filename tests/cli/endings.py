@@ -23,7 +23,6 @@ class Ending(BoundedHistogram):
     asked: str = ""
 
     def rounds(self, server: fh.Curator) -> fh.Script:
-        """Refuse or crash before the first query; fail or crash after it."""
         if self.ending == "refused":
             return fh.Estimate.refused("60 users are too few; at least 100 are needed")
         if self.ending == "early":

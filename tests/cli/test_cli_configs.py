@@ -26,7 +26,6 @@ real_data = pytest.mark.skipif(not DATA, reason="FEDHIST_DATA names no folder of
 
 @pytest.mark.parametrize("name", builtin_configs())
 def test_built_in_configurations_load(name: str, tmp_path: Path) -> None:
-    """Those without a file build their protocol; the others say which key is missing."""
     config = load_config(name)
     if missing_keys(config):
         with pytest.raises(ValueError, match=r"needs path: give --set population\.path=FILE"):

@@ -10,7 +10,6 @@ EVENTS = "user;item\n" + "".join(f"u{k % 40};item {k % 7}\n" for k in range(400)
 
 
 def test_a_folder_of_a_file_and_a_run_on_it(fedhist: Command, tmp_path: Path) -> None:
-    """The run's estimate is that of the file itself."""
     (tmp_path / "events.csv").write_text(EVENTS + "u1;\n;item 1\nu1;item 1;more\n")
     table = ("--user", "user", "--item", "item")
     call = ("convert", "events.csv", *table, "--set", "separator=;", "--out", "shards")

@@ -9,7 +9,6 @@ from commands import Command
 
 
 def test_a_reproduced_figure_ends_with_zero(fedhist: Command, tmp_path: Path) -> None:
-    """The table is printed and the folder written."""
     small = ("--set", "population.n_users=500", "--set", "population.d=200")
     answer = fedhist("reproduce", "figure1", *small, "--out", "f1")
     assert answer.status == 0, answer.err

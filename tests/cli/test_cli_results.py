@@ -52,8 +52,6 @@ def test_a_run_that_breaks_off_is_status_1(run: Command, monkeypatch: pytest.Mon
 def test_results_are_kept_that_cannot_be_shown(
     run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Budget is spent on them, and the terminal is gone."""
-
     def closed(*arguments: object, **more: object) -> None:
         raise OSError(5, "Input/output error")
 
@@ -145,8 +143,6 @@ def test_an_interrupt_while_writing_leaves_nothing_and_keeps_what_was_there(
 def test_an_estimate_that_cannot_be_evaluated_is_written(
     error: Exception, run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its budget is spent, and the machines that should tell how far off it is are lost."""
-
     def lost(*arguments: object, **more: object) -> None:
         raise error
 
@@ -157,7 +153,6 @@ def test_an_estimate_that_cannot_be_evaluated_is_written(
 
 
 def test_a_folder_of_something_else_is_left_alone(run: Command, tmp_path: Path) -> None:
-    """And this is said before anybody is asked."""
     Path("mine").mkdir()
     Path("mine/thesis.txt").write_text("years")
     for target in ("mine", "mine/thesis.txt"):
@@ -210,7 +205,6 @@ def test_names_of_items_do_nothing_to_a_terminal_or_a_spreadsheet(fedhist: Comma
 
 
 def test_places_whose_names_are_not_utf8(run: Command, fedhist: Command) -> None:
-    """Results are written into them; a file of data is refused by its name."""
     odd = os.fsdecode(b"caf\xe9")
     assert run("--out", odd).status == 0
     assert Path(odd, "estimate.parquet").is_file()

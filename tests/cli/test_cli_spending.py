@@ -65,7 +65,6 @@ def test_a_cap_is_refused_before_anything_is_asked(fedhist: Command, run: Comman
 
 
 def test_a_reservation_stays_after_a_crash(fedhist: Command, run: Command) -> None:
-    """Of several repeats, the one that asked."""
     options = ("--ledger", "book.json", "--repeats", "3")
     assert run(*options, "--set", "protocol.ending=crash").status == 1
     assert states() == ["reserved", "refused", "refused"]

@@ -56,7 +56,6 @@ def test_a_configuration_names_margins_and_the_run_has_the_nodes() -> None:
 
 
 def test_a_protocol_that_needs_the_server_is_refused(fedhist: Command) -> None:
-    """And so are reports that would leave one by one."""
     asked = ("run", "few-users", "--trust", "aggregate", "--runtime", "inline")
     assert fedhist(*asked).status == 2
     assert fedhist(*RUN, "--run.fold", "server").status == 2

@@ -115,7 +115,6 @@ def test_a_plugin_that_registers_nothing_or_ends_python(
     ids=["set", "plain", "dotted", "set-wins", "dotted-equals"],
 )
 def test_all_ways_to_say_the_same(run: Command, arguments: list[str], tmp_path: Path) -> None:
-    """All give the estimate of the file that says it itself."""
     text = (tmp_path / "small.toml").read_text()
     (tmp_path / "other.toml").write_text(
         text.replace("1.0", "0.25").replace("seed = 1", "seed = 5")

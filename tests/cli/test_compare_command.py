@@ -34,7 +34,6 @@ def study(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def asked(study: Path, fedhist: Command, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run ``fedhist compare small.toml OPTIONS`` up to its cells, and return what was asked."""
     result: dict[str, Any] = {}
 
     class Stop(Exception):
@@ -125,7 +124,6 @@ def test_show_writes_every_format(fedhist: Command, study: Path, tmp_path: Path)
 
 
 def test_every_folder_is_shown(fedhist: Command, tmp_path: Path) -> None:
-    """Of run, audit, reproduce and decide: their verdicts, in text and on their pages."""
     quick = ["--set", "population.n_users=200", "--nodes", 5, "--runtime", "inline"]
     assert fedhist("run", "quickstart", *quick, "--out", "run").status == 0
     assert fedhist("audit", "local-histogram", "--effort", 0.01, "--out", "audit").status == 0
@@ -149,7 +147,6 @@ def test_every_folder_is_shown(fedhist: Command, tmp_path: Path) -> None:
 
 
 def test_list(fedhist: Command) -> None:
-    """What can be run, and one of each whole."""
     every = json.loads(fedhist("list", "--json").out)
     for kind, name, told in (
         ("protocols", "mean", "samples_per_user"),

@@ -24,7 +24,6 @@ def events(tmp_path: Path) -> None:
 
 @pytest.fixture
 def asked(fedhist: Command, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return what reads a command line as a question, without answering it."""
     questions: list[Question] = []
 
     def stop(question: Question, progress: object = None) -> None:

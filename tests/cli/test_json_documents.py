@@ -12,7 +12,6 @@ RUN = ("run", "quickstart", "--runtime", "inline", "--population.n_users", 200, 
 
 
 def document(answer: Answer) -> dict[str, Any]:
-    """Read what is on stdout, all of it, as strict JSON."""
     assert answer.status == 0, answer.err
 
     def no_constant(word: str) -> None:

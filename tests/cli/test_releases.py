@@ -61,7 +61,6 @@ clip = 1
 
 @pytest.fixture(autouse=True)
 def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write a table in which one user in ten has no age, and one has nothing at all."""
     monkeypatch.chdir(tmp_path)
     n = np.arange(N)
     age = [None if i % 10 == 0 else 20.0 + i % 50 for i in range(N)]

@@ -42,7 +42,6 @@ RECORDS = [(None, None), *itertools.product((0, 1), VALUES)]
 
 
 def vector(query: fh.Query, group: int | None, value: float | None) -> np.ndarray[Any, Any]:
-    """Concatenate what a user adds to the sums of every group's run."""
     samples = [] if value is None else [value]
     user = fh.Users.from_records({"ann": samples})
     of = Groups("country", ("DE", "FR"), np.array([-1 if group is None else group]))

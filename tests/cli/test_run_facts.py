@@ -36,7 +36,6 @@ domain = "domain.txt"
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """Twenty users who drink tea, eight who drink what is not asked for, one who drinks a lot."""
     rows = [f"u{i},tea" for i in range(20)] + [f"v{i},rye" for i in range(8)] + ["w,tea"] * 12
     (tmp_path / "events.csv").write_text("\n".join(["who,what", *rows, "x,Tea"]) + "\n")
     (tmp_path / "domain.txt").write_text("tea\n")
@@ -73,7 +72,6 @@ def test_a_run_says_what_falls_outside(fedhist: Command, files: Path) -> None:
     ],
 )
 def test_budgets_that_protect_nobody(epsilon: float, delta: float, said: list[str]) -> None:
-    """Of a thousand users; what is common and what says itself is left alone."""
     result = budget_doubts(epsilon, delta, 1000)
     assert [d.startswith(s) for d, s in zip(result, said, strict=True)] == [True] * len(said)
 

@@ -170,13 +170,11 @@ MORE: dict[str, list[dict[str, Any]]] = {
 
 @cache
 def configured(name: str) -> tuple[Protocol, ...]:
-    """Return the example of a protocol, and its further configurations."""
     example: Any = protocol_class(name).example()
     return (example, *(changed(example, more) for more in MORE.get(name, [])))
 
 
 def changed(example: Any, more: dict[str, Any]) -> Protocol:
-    """Return an example with other fields; under shuffle trust with a planned epsilon."""
     if not isinstance(more.get("trust"), Shuffling):
         return dataclasses.replace(example, **more)
     given = {f.name: getattr(example, f.name) for f in dataclasses.fields(example) if f.init}
@@ -187,21 +185,18 @@ def changed(example: Any, more: dict[str, Any]) -> Protocol:
 
 
 def named() -> list[Protocol]:
-    """Return all configurations of our protocols and of the throw-away one."""
     load_plugin(THROWAWAY)
     own = [p for name in own_protocols() for p in configured(name)]
     return [*own, *(c.example() for n, c in protocols().items() if n.startswith("throwaway-"))]
 
 
 def has_shares(name: str) -> bool:
-    """Say whether a protocol can be had under aggregate trust."""
     cls = protocol_class(name)
     return "trust" in parameters(cls) and Aggregation in get_args(get_type_hints(cls)["trust"])
 
 
 @cache
 def shared(name: str) -> tuple[Protocol, ...]:
-    """Return the configurations that can be had under aggregate trust, each on a grid."""
     example: Any = protocol_class(name).example()
     result: list[Protocol] = []
     for more in ({}, *MORE.get(name, [])) if has_shares(name) else ():

@@ -51,7 +51,6 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
 
 
 def small(name: str, **changes: Any) -> Request:
-    """A request of the least size on a population without a file, with some settings changed."""
     e = experiment(name)
     request = e.request(population=e.without_file[0], quick=True, seed=3)
     return replace(request, settings={**request.settings, **SMALL.get(name, {}), **changes})
@@ -59,5 +58,4 @@ def small(name: str, **changes: Any) -> Request:
 
 @cache
 def result_of(name: str) -> Result:
-    """The result of the least size, measured once."""
     return experiment(name).run(small(name))

@@ -16,7 +16,6 @@ ONE = Problem(0.5, 4000, 50, 20, 3.0, 5.0, 1.5, 0.4)
 @pytest.mark.parametrize("few", [False, True])
 @pytest.mark.parametrize(("epsilon", "spread"), [(0.05, 0.4), (1.0, 0.01)])
 def test_users_of_sco_are_the_condition_solved(few: bool, epsilon: float, spread: float) -> None:
-    """n = sqrt(d H / lambda) / epsilon, d = 1 with few users: up to a factor 2."""
     p = replace(ONE, epsilon=epsilon, spread=spread)
     d = 1 if few else p.dimension
 
@@ -35,7 +34,6 @@ def test_users_of_sco_are_the_condition_solved(few: bool, epsilon: float, spread
 
 
 def test_rates_are_as_printed() -> None:
-    """Written out in sigma, d, n and m."""
     sigma = 0.4 * math.sqrt(20 / 50)
     private = sigma * 50 / (4000 * math.sqrt(20) * 0.5)
     assert erm_rate(ONE, 8) == pytest.approx(9 * 1.5 / 8 + 3 * private)

@@ -42,7 +42,6 @@ def test_no_expected_value_is_overlooked(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["figure2", "few-users-error"])
 def test_no_expected_value_of_named_sizes_is_overlooked(name: str) -> None:
-    """Small sizes have other names; the quantities are those of any size."""
     sized = {"256 blocks: n": "16 blocks: n", "large n, d = 16,384: n": "large n, d = 64: n"}
     measured = {c.quantity for c in result_of(name).checks}
     assert {sized.get(v.quantity, v.quantity) for v in small(name).values} <= measured
@@ -85,7 +84,6 @@ def test_a_run_is_a_function_of_its_seed(name: str) -> None:
     ],
 )
 def test_settings_that_measure_nothing_are_refused(name: str, change: str, why: str) -> None:
-    """With the value, before a number is computed."""
     e = experiment(name)
     with pytest.raises(ValueError, match=why):
         e.run(e.request(population=e.without_file[0], quick=True, overrides=[change]))

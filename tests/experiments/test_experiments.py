@@ -45,7 +45,6 @@ quick = { n_users = 7 }
 
 
 def example(**changes: Any) -> Check:
-    """A check that passes, with changes."""
     return replace(Check("s", "q", 1.0, 1.1, 0.8, 1.2), **changes)
 
 
@@ -104,13 +103,11 @@ def test_tolerances_are_read_as_written() -> None:
     ],
 )
 def test_a_malformed_row_is_refused(text: str, why: str) -> None:
-    """Errors name the key."""
     with pytest.raises(ValueError, match=why):
         catalogue.parse("x", HEAD + f'[values]\nrows = [{{setting="a", {text}}}]\n')
 
 
 def test_a_file_has_a_title_and_settings_of_its_own() -> None:
-    """A misspelt one is named."""
     for text, named in (
         (HEAD.replace('title = "t"', ""), "title"),
         (HEAD.replace("quick = { repeats", "quick = { repeat"), "'repeat'"),
@@ -125,7 +122,6 @@ def test_a_file_has_a_title_and_settings_of_its_own() -> None:
 
 
 def test_settings_are_overridden_in_order() -> None:
-    """The file, --quick, --set; the population's too."""
     e = catalogue.parse("x", HEAD)
     plain, quick = e.request(), e.request(quick=True)
     assert (plain.settings["repeats"], quick.settings["repeats"]) == (3, 1)
@@ -140,7 +136,6 @@ def test_settings_are_overridden_in_order() -> None:
 
 
 def request_on(name: str, tmp_path: Path, rows: list[tuple[str, str, int]], **sets: Any) -> Request:
-    """Request an experiment on a file of events, under the name of its Last.fm population."""
     path = tmp_path / "events.tsv"
     lines = ["userID\tartistID\tweight", *("\t".join(map(str, r)) for r in rows)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -164,12 +159,10 @@ def test_figure1_counts_distinct_items(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def users() -> fh.Users:
-    """Four hundred users of forty items."""
     return fh.population("zipf", n_users=400, d=40, mean_items=12.0, seed=5).load().users
 
 
 def setting(users: fh.Users, d: int = 20, **changes: Any) -> bounded.Setting:
-    """The d first items as the domain, with figure 5's settings (it has all keys)."""
     request = catalogue.experiment("figure2").request(population="zipf", quick=True)
     settings = SimpleNamespace(**{**request.settings, **changes})
     domain = fh.Keys.of(users.vocabulary[j] for j in range(d))

@@ -21,7 +21,6 @@ from simulations.experiments.experiment import Findings
 
 @pytest.mark.parametrize(("m", "p", "q"), [(1, 0.3, 0.45), (7, 0.01, 0.011), (20, 0.9, 0.2)])
 def test_distances_are_sums_of_probabilities(m: int, p: float, q: float) -> None:
-    """Against integer binomial coefficients."""
     laws = [[math.comb(m, x) * a**x * (1 - a) ** (m - x) for x in range(m + 1)] for a in (p, q)]
     slow = math.fsum(abs(a - b) for a, b in zip(*laws, strict=True))
     assert binomial.l1_distance(m, p, q) == pytest.approx(slow, rel=1e-12)
@@ -44,7 +43,6 @@ def regime(k: int = 6, alpha: float = 0.05) -> complexity.Regime:
 
 @pytest.mark.parametrize("mechanism", ["laplace", "presence"])
 def test_needed_is_the_least_number(mechanism: str) -> None:
-    """One user fewer misses the target or the floor."""
     r, m = regime(), 5
     n = int(r.needed(mechanism, m))
     chosen = MECHANISMS[mechanism]
@@ -61,16 +59,11 @@ def test_needed_is_the_least_number(mechanism: str) -> None:
 
 
 def task(**wishes: Any) -> few.Task:
-    """The budget of the configuration."""
     return few.Task.of(Findings(small("few-users-error")).settings, **wishes)
 
 
 def test_the_term_in_one_over_d_is_that_of_the_geometry() -> None:
-    """Walk from mu in random directions until a share kappa of 4,000 users is farther than R.
-
-    The released points' median then lies a share ln 2 / d below, their mean a share 1 / d. The
-    formula is of order 1 / d: what is left at d = 1,000 is below 0.1 %.
-    """
+    """Walk from mu in random directions until a share kappa of 4,000 users is farther than R."""
     d, n = 1000, 4000
     plan = task(method="ball").plan(100, d)
     rng = np.random.default_rng(0)

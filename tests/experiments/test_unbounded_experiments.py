@@ -26,7 +26,6 @@ CLIPS = np.array([1, 2, 5, 9, 40])
 
 
 def some_users(n: int = 300, d: int = 7, seed: int = 3, mean: float = 9.0) -> Users:
-    """Users of very different sizes, some of them empty."""
     rng = np.random.default_rng(seed)
     counts = rng.poisson(mean / d * rng.gamma(0.5, 2.0, (n, 1)), (n, d))
     return table_users(counts)
@@ -62,10 +61,7 @@ def test_every_threshold_keeps_its_number_of_tokens_and_only_adds() -> None:
 
 
 def test_kept_counts_are_hypergeometric() -> None:
-    """Per user and threshold.
-
-    Chi-square on 6,000 users at three thresholds: a correct program fails with probability 3e-6.
-    """
+    """Chi-squared, 6,000 users, three thresholds: a correct program fails with probability 3e-6."""
     n, first, second, rng = 6000, 3, 5, np.random.default_rng(1)
     kept = kept_totals(twins(n, first, second), np.array([1, 4, 6]), rng)[:, ::2]
     for c, drawn in zip((1, 4, 6), kept, strict=True):
@@ -98,7 +94,6 @@ def test_expected_loss_is_the_mean_of_real_runs(printed: bool) -> None:
 
 @pytest.mark.parametrize("printed", [True, False])
 def test_scores_are_the_formulas(printed: bool) -> None:
-    """V by its definition, tokens beyond C_m included."""
     users = some_users()
     release = Release(2.0, 0.01, printed)
     task = release.task(1.0, 20, 4)
@@ -114,7 +109,6 @@ def test_scores_are_the_formulas(printed: bool) -> None:
 
 
 def ask(name: str, *overrides: str, seed: int = 0, **more: str) -> Request:
-    """A quick request with n = 2,000."""
     few = () if more.get("population") == "sentiment140" else ("population.n_users=2000",)
     data = Path(more.pop("data")) if "data" in more else None
     return experiment(name).request(

@@ -84,7 +84,6 @@ class Case:
 
     @cached_property
     def reference(self) -> tuple[fh.Estimate, list[bytes]]:
-        """A run that nobody kills: its estimate and its journal."""
         with tempfile.TemporaryDirectory() as folder:
             estimate, _ = finish(self, Path(folder), self.ask)
             return estimate, lines_of(Path(folder) / "journal")
@@ -107,8 +106,6 @@ class Recorded:
 
 
 def logged(make: Make, folder: Path) -> Make:
-    """Note each answer's digest in a file that no kill takes away."""
-
     def made(journal: Journal) -> Ask:
         ask = make(journal)
 
@@ -126,14 +123,12 @@ def logged(make: Make, folder: Path) -> Make:
 
 
 def finish(case: Case, folder: Path, make: Make) -> tuple[fh.Estimate, Session]:
-    """Run to the end in this process."""
     journal = Journal(folder / "journal")
     session = Session(case.protocol, Recorded(case), journal)
     return session.run(make(journal)), session
 
 
 def written(path: Path) -> str:
-    """Name what a file of the journal's folder holds."""
     what = {"journal.jsonl": "a journal line", "tally.json": "a tally"}
     return what.get(path.name, "an exact copy")
 
@@ -146,7 +141,6 @@ class Points:
         self.names: Counter[str] = Counter()
 
     def due(self, name: str) -> bool:
-        """Say whether the process must die here; the reason is kept."""
         here: list[Point] = [self.passed, (name, self.names[name])]
         self.passed += 1
         self.names[name] += 1
@@ -160,7 +154,6 @@ class Points:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def install(self) -> None:
-        """Put the points into this process for good."""
         write, release, drop = module.write_private, Journal.release, Journal.drop_exact
         replace = os.replace
 
@@ -209,13 +202,7 @@ class Points:
 
 
 def serve(case: Case, folder: Path, make: Make, at: Point | None) -> str:
-    """Run a server in a process of its own; it dies at a point.
-
-    Returns
-    -------
-    str
-        Where it was killed; "" if it came to its end first.
-    """
+    """Run a server in a process of its own; it dies at a point."""
     (folder / "killed").unlink(missing_ok=True)
     pid = os.fork()
     if pid == 0:
@@ -245,7 +232,6 @@ def append(path: Path, data: bytes) -> None:
 
 
 def lines_of(journal: Path) -> list[bytes]:
-    """Return the complete lines."""
     file = journal / "journal.jsonl"
     raw = file.read_bytes() if file.exists() else b""
     return raw[: raw.rfind(b"\n") + 1].splitlines(keepends=True)
@@ -278,17 +264,7 @@ def trial(
     points: Sequence[Point],
     ask: Make | None = None,
 ) -> Trial:
-    """Kill a server at each point in turn, then let a restart end, and check all that must hold.
-
-    Parameters
-    ----------
-    case : Case
-    folder : path
-        Empty.
-    points : sequence of points
-    ask : callable, optional
-        Makes the population that a restarted server asks; default: the case's, in this process.
-    """
+    """Kill a server at each point in turn, then let a restart end, and check all that must hold."""
     folder.mkdir(parents=True)
     make, journal = ask or case.ask, folder / "journal"
     done = Trial(case, [], [])
@@ -300,7 +276,6 @@ def trial(
             done.faults.append(f"{case.name}, {case.grade}, killed {done.kills}: {fault}")
 
     def settle() -> list[bytes]:
-        """Check what one process did to the journal that it found."""
         nonlocal n_asked
         after = lines_of(journal)
         claim(after[: len(before)] == before, "journalled lines changed")
@@ -359,7 +334,6 @@ def trial(
 
 
 def outlived(lines: list[bytes], files: list[Path]) -> set[str]:
-    """Name the exact copies of rounds from which something was released."""
     result, current = set[str](), set[str]()
     for line in map(json.loads, lines):
         if line["kind"] in ("exact", "summary"):
@@ -370,18 +344,15 @@ def outlived(lines: list[bytes], files: list[Path]) -> set[str]:
 
 
 def stems(files: list[Path]) -> set[str]:
-    """Name files without what follows the first dot: half written ones count."""
     return {f.name.partition(".")[0] for f in files}
 
 
 def nameless(lines: list[bytes]) -> list[dict[str, Any]]:
-    """Read journal lines without the name of the run, which is drawn, and the hashes over it."""
     drawn = ("name", "chain")
     return [{k: v for k, v in json.loads(line).items() if k not in drawn} for line in lines]
 
 
 def same(a: fh.Estimate, b: fh.Estimate) -> bool:
-    """Say whether two estimates are the same, bit for bit, charges included."""
     try:
         demand_same_estimate(a, b, "An estimate")
     except AssertionError:
@@ -399,14 +370,12 @@ def cases(names: list[str] | None = None) -> list[Case]:
 
 
 def scout(case: Case, folder: Path) -> int:
-    """Return how many points a server passes."""
     folder.mkdir(parents=True)
     assert serve(case, folder, case.ask, None) == ""
     return int((folder / "passed").read_text())
 
 
 def campaign(kills: int, chance: random.Random, folder: Path, which: list[Case]) -> list[Trial]:
-    """Kill that many servers at least."""
     trials: list[Trial] = []
     known = {case: scout(case, folder / f"scout-{i}") for i, case in enumerate(which)}
     number = 0

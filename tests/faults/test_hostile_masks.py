@@ -36,7 +36,6 @@ def dropped(outcome: Outcome) -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_node(kind: str) -> None:
-    """Four of twenty nodes, as many as may drop out."""
     hostile = run(Adversary(kind, 0.2, level="node"))
     (n,) = (r["replies"] for r in hostile.rounds)
     honest = value(run().estimate)

@@ -41,7 +41,6 @@ LEAVES_A_COPY = {
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """In memory: a SIGKILL takes nothing from the page cache, so forcing to disk only costs."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
         yield Path(name)
@@ -118,7 +117,6 @@ class Owned:
         return fh.Summary.merge(parts)
 
     def spent(self) -> float:
-        """The most that any user has spent."""
         most = 0.0
         for i, node in enumerate(self.nodes):
             guard = Guard(policy_of(self.owner), FolderStore(self.folder / str(i), i).answered())
@@ -127,11 +125,7 @@ class Owned:
 
 
 def test_a_question_asked_again_gets_the_stored_answer(folder: Path) -> None:
-    """Clients draw from the system, and the server dies with each round's answers unused.
-
-    The restarted server asks the same nodes, set up anew, for the same answers: nobody spends
-    more, and the next budget is not touched.
-    """
+    """Clients draw from the system, and the server dies with each round's answers unused."""
     case = Case("mean", "secure")
     protocol = case.protocol
     assert protocol.guarantee.trust is fh.Trust.LOCAL

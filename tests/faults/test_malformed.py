@@ -52,7 +52,6 @@ def test_the_null_record_keeps_n(case: str) -> None:
 
 
 def replace_records(users: fh.Users, bad: np.ndarray) -> fh.Users:
-    """Empty the records of some users, the slow way."""
     keep = [i for i in range(len(users)) if not bad[i]]
     if users.samples is not None:
         values = [

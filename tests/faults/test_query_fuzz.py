@@ -51,10 +51,6 @@ OWNER = {"trust": "central", "epsilon": 1e9, "max-answers": 10**9}
 
 
 def asked() -> list[Query]:
-    """One query of every wire name that the protocols' examples ask, all variants of them.
-
-    And those of two histograms whose nodes add the noise.
-    """
     result: dict[str, Query] = {}
     histogram = dataclasses.replace(
         BoundedHistogram.example(), grid=1 / 64, trust=Aggregation(20, 0.1, 0.2)
@@ -77,7 +73,6 @@ def _keep(found: dict[str, Query], kind: str, query: Query) -> None:
 
 
 def leaves(body: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Paths of all values in the JSON of a query, those of its parts included."""
     if isinstance(body, dict):
         for key, value in body.items():
             if key in ("part", "query") and isinstance(value, list):  # not a field of that name
@@ -91,7 +86,6 @@ def leaves(body: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def changed(body: Any, path: tuple[Any, ...], value: Any) -> Any:
-    """Put a value at a path."""
     if not path:
         return value
     if isinstance(body, str):  # the JSON of a part, or of a query around which there is another
@@ -102,7 +96,6 @@ def changed(body: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def messages(query: Query, rng: np.random.Generator, n: int) -> Iterator[RecordDict]:
-    """Yield n messages of a query, each with one to three of its values changed."""
     usual = encode_question(query, 0)
     paths = [p for p in leaves(json.loads(str(usual[HEAD]["fields"]))) if p]
     arrays = encode_fields(query)[1]
@@ -123,7 +116,6 @@ def messages(query: Query, rng: np.random.Generator, n: int) -> Iterator[RecordD
 
 
 def nodes() -> list[Node]:
-    """An owner of items and two of samples, who declare what they hold, and a simulated one."""
     out = []
     items = Keys.of([f"item-{j:02d}" for j in range(11)])
     rng = np.random.default_rng(3)
@@ -143,7 +135,6 @@ def nodes() -> list[Node]:
 
 
 def attack(seed: int, n: int) -> dict[str, int]:
-    """Send n messages; returns how many of them ended how."""
     rng, ends = np.random.default_rng(seed), {"answered": 0, "refused": 0, "malformed": 0}
     targets, result = nodes(), asked()
     *owned, made_up = targets

@@ -51,7 +51,6 @@ NUMBERS = (
 
 
 def mutated(record: RecordDict, other: RecordDict, rng: np.random.Generator) -> RecordDict:
-    """Change a scalar, or an array: its numbers, type, shape, name, bytes; or take another's."""
     head, arrays = dict(record[HEAD]), dict(record[ARRAYS].items())
     for _ in range(rng.integers(1, 3)):
         kind = rng.integers(8)
@@ -103,7 +102,6 @@ def mutated(record: RecordDict, other: RecordDict, rng: np.random.Generator) -> 
 
 
 def asked(name: str) -> Iterator[tuple[Query, int, Users]]:
-    """The queries of a protocol's example, as far as their answers lead."""
     protocol, users = protocol_class(name).example(), protocol_class(name).example_users()
     session, _ = open_session(protocol, Options(seed=SEED))
     population = InlinePopulation([users], SEED)
@@ -113,7 +111,6 @@ def asked(name: str) -> Iterator[tuple[Query, int, Users]]:
 
 
 def attack(name: str, n: int, seed: int) -> dict[str, int]:
-    """Send n mutated replies, each beside two honest ones; returns what became of them."""
     rng, ends = np.random.default_rng(seed), {"used": 0, "dropped": 0}
     for query, number, users in asked(name):
         digest = query_digest(query, number)
@@ -146,7 +143,6 @@ def attack(name: str, n: int, seed: int) -> dict[str, int]:
 
 
 def check(query: Query, summary: Summary, n_users: int) -> None:
-    """What was used is what so many users could have sent."""
     assert summary.n_users <= 2 * n_users
     query.check_summary(summary)
 

@@ -40,11 +40,7 @@ class Seen:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    """Every seeded or floating-point source raises; the secure ones are counted.
-
-    NumPy's and Python's generators are forbidden whole. One use is public and stays: the signs of
-    a rotation are a function of a number in the protocol.
-    """
+    """Every seeded or floating-point source raises; the secure ones are counted."""
     result = Seen(set())
     signs = {(d, s): Rotation(d, s).signs for d in (20, 24, 32, 40) for s in (1,)}
 
@@ -71,8 +67,6 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 
 def counted(call: Any, name: str, seen: Seen) -> Any:
-    """Note a call of OpenDP's constructors: integers only, or scores compared bit by bit."""
-
     def noted(*args: Any, **kwargs: Any) -> Any:
         seen.draws.add(name)
         if name in ("make_laplace", "make_gaussian"):
@@ -84,7 +78,6 @@ def counted(call: Any, name: str, seen: Seen) -> Any:
 
 @pytest.fixture(scope="module")
 def users() -> dict[str, Users]:
-    """Made before anything is forbidden: examples are drawn with seeds."""
     return {name: protocol_class(name).example_users() for name in own_protocols()}
 
 
@@ -113,7 +106,6 @@ def test_nothing_is_seeded_and_nothing_is_real(
 def test_what_has_no_exact_sampler_is_refused(
     name: str, users: dict[str, Users], seen: Seen
 ) -> None:
-    """Before anybody is asked, and with a way out that the example above takes."""
     plain = PLAIN[name]
     estimate = execute(plain, users[name], SECURE_OPTIONS).estimate
     assert estimate.status == "refused"
@@ -157,7 +149,6 @@ def test_a_seed_changes_nothing(users: dict[str, Users]) -> None:
 
 
 def test_the_results_say_secure(fedhist: Command) -> None:
-    """What is printed, and the ledger in the run's folder."""
     settings = ("run.runtime=inline", "run.nodes=1", "run.noise=secure", "population.n_users=60")
     told = fedhist("run", "mean", *(x for s in settings for x in ("--set", s)), "--out", "results")
     assert told.status == 0, told.err

@@ -39,7 +39,6 @@ def asked(name: str) -> tuple[fh.Protocol, fh.Users, tuple[fh.Query, ...]]:
 
 
 def replies(one: fh.Users, queries: tuple[fh.Query, ...], seed: int) -> tuple[int, ...]:
-    """Whether one user answers, and the bytes of its report and of its folded report, by round."""
     sizes: list[int] = []
     for r, query in enumerate(queries):
         digest, inside = query_digest(query, r), one.select(query.cohort)
@@ -50,7 +49,6 @@ def replies(one: fh.Users, queries: tuple[fh.Query, ...], seed: int) -> tuple[in
 
 
 def records(name: str) -> Iterator[tuple[str, fh.Users]]:
-    """One user with one record after the other: empty, huge, NaN, one item, all items, and more."""
     protocol, users, queries = asked(name)
     space = space_of(queries, users, single=protocol.guarantee.unit == "item")
     for record in space.extremes(np.random.default_rng(0)):

@@ -59,7 +59,6 @@ class AppGrid(SimulatedGrid):
 
     @property
     def questions(self) -> int:
-        """Questions that cost something."""
         return sum(record["fedhist"]["kind"] == "question" for record in self.asked)
 
 
@@ -70,7 +69,6 @@ def in_a_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def by_node(context: Context) -> pl.DataFrame:
-    """Load users of the node's own names."""
     node = context.node_config["partition-id"]
     return pl.DataFrame({"who": [f"{w}-{node}" for w in ROWS["who"]], "what": ROWS["what"]})
 
@@ -88,7 +86,6 @@ def run(
 
 
 def refused(apps: list[ClientApp], protocol: fh.Protocol, why: str, **more: Any) -> None:
-    """Check that a run is refused in words, before any question that costs something."""
     grid = AppGrid(apps, more.pop("configs", None))
     strategy = fh.flower.Strategy(protocol, len(apps), node_timeout=0.0, **more)
     with pytest.raises(fh.MissingReplies, match=why):

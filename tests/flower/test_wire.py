@@ -167,7 +167,6 @@ BODIES: list[fh.Summary | fh.Report | str] = [
 
 
 def meaning(x: Question | Answer) -> object:
-    """Everything a decoded message says, as comparable plain data."""
     if isinstance(x, Question):
         text, arrays = encode_fields(x.query)
         head: tuple[object, ...] = (type(x.query), text, x.round_index, x.digest, x.fold)
@@ -234,7 +233,6 @@ mutations = st.sampled_from(
 
 
 def mutate(record: RecordDict, kind: str, data: st.DataObject) -> RecordDict:
-    """One mutation of the scalars or of the arrays of a message."""
     head, arrays = dict(record[HEAD]), dict(record[ARRAYS])
     draw = data.draw
     name = draw(st.sampled_from(sorted(arrays))) if arrays else ""
@@ -261,7 +259,6 @@ def mutate(record: RecordDict, kind: str, data: st.DataObject) -> RecordDict:
 
 
 def spoil(name: str, a: Array, kind: str, draw: Callable[[Any], Any]) -> Array:
-    """One mutation of an array: of its bytes, or of what is said of them."""
     raw, dtype = bytearray(a.data), a.dtype
     if kind == "flip":
         raw[draw(st.integers(0, len(raw) - 1))] ^= 1 << draw(st.integers(0, 7))
@@ -326,7 +323,6 @@ def test_mutated_answers(number: int, kind: str, data: st.DataObject) -> None:
 
 
 def said(record: RecordDict) -> object:
-    """What the scalars and arrays of an accepted answer say, read by NumPy itself."""
     head = dict(record[HEAD])
     assert head["version"] == WIRE_VERSION
     if head["kind"] == "refusal":

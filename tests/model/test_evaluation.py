@@ -23,7 +23,6 @@ def total(users: fh.Users) -> fh.Summary:
 
 
 def total_of(facts: fh.Facts) -> float:
-    """Events of users with more than the average: it takes another pass."""
     average = float(facts["count"].sum() / facts.n_users)
 
     def above(users: fh.Users) -> dict[str, fh.Array]:

@@ -20,7 +20,6 @@ SEARCH = {"local-quantiles", "quantiles"}
 def test_how_every_protocol_is_evaluated(
     protocol_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One pass for truth and diagnostics; the predicted error takes thirty runs, or none."""
     cls = protocol_class(protocol_name)
     protocol, users = cls.example(), cls.example_users()
     if protocol_name.startswith("throwaway-"):
@@ -31,7 +30,6 @@ def test_how_every_protocol_is_evaluated(
     blocks = sum(1 for _ in walk.blocks())
 
     def passes(name: str) -> float:
-        """Count the passes that a part takes."""
         Walked.made = 0
         _ = getattr(known, name)
         return Walked.made / blocks

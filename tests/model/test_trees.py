@@ -16,7 +16,6 @@ def leaf(i: int) -> Summary:
 
 
 def slow(indices: list[int], a: int, b: int) -> float | None:
-    """Add leaves a to b, b - a a power of two, as the tree says."""
     if b - a == 1:
         return float(VALUES[a]) if a in indices else None
     left, right = slow(indices, a, (a + b) // 2), slow(indices, (a + b) // 2, b)

@@ -56,7 +56,6 @@ def check(loaded: Loaded) -> None:
     ("name", "separator"), [("a.csv", ","), ("A.TXT", "\t"), ("v1.2.tab", "\t"), ("a.dat", ";")]
 )
 def test_separators_and_gzip(tmp_path: Path, name: str, separator: str) -> None:
-    """From the extension, or given; what is packed is known by its content."""
     path, more = tmp_path / name, {"separator": ";"} if separator == ";" else {}
     path.write_text(text(separator))
     check(load(path, **more))

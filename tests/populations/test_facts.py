@@ -30,7 +30,6 @@ from simulations.populations.facts import (
     ],
 )
 def test_similar_names(names: list[str], groups: int) -> None:
-    """Case, blanks, decomposed letters, wide letters, invisible signs; and what is different."""
     assert similar_names(Keys.of(names), np.ones(len(names))).groups == groups
 
 

@@ -30,7 +30,6 @@ NUMBERS = st.floats(width=64, allow_nan=False, allow_infinity=False)
 
 
 def records(users: Users) -> dict[int, dict[str, int]]:
-    """The users as id -> item -> count, checking the layout on the way."""
     items = users.counts
     assert items.item.dtype == np.uint32
     assert items.count.dtype in (np.uint32, np.uint64)
@@ -52,7 +51,6 @@ def id_of(name: str) -> int:
 
 
 def by_dict(rows: list[tuple[str, str, int]]) -> dict[int, dict[str, int]]:
-    """The slow obvious grouping."""
     out: dict[int, Counter[str]] = defaultdict(Counter)
     for user, item, count in rows:
         out[id_of(user)][item] += count

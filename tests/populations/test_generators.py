@@ -74,7 +74,6 @@ def plan(kind: str, fields: dict[str, Any], n_users: int = 500) -> Plan:
 
 
 def rounded(users: Users) -> str:
-    """Digest users, real samples to 9 digits: logarithms differ in the last one by machine."""
     parts = bits(users)
     if users.samples is not None:
         values = np.round(users.reals.values, 9) + 0.0

@@ -35,7 +35,6 @@ def test_a_damaged_archive_says_so(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["gz", "zst"])
 def test_text_is_unpacked_as_it_is_read(kind: str, tmp_path: Path) -> None:
-    """In another encoding, and for shards."""
     text = "name;x\n" + "".join(f"sören {k % 7};{k / 8}\n" for k in range(400))
     (tmp_path / "t.csv").write_bytes(text.encode("latin-1"))
     (tmp_path / f"t.csv.{kind}").write_bytes(packed(kind, text.encode("latin-1")))

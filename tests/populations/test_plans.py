@@ -33,7 +33,6 @@ def loaded(spec: PopulationSpec) -> Plan:
 
 
 def walked(spec: PopulationSpec) -> Plan:
-    """Plan what is loaded, in five blocks."""
     return Plan(**(vars(spec.load()) | {"users": Walked(spec.load().users, 90)}))
 
 
@@ -47,7 +46,6 @@ def config(name: str, out: Path | str = "") -> Config:
 
 
 def rounded(file: Path) -> str:
-    """Read a file without the last digits of its numbers: blocks add up in another order."""
     number = r"[0-9]+[.][0-9]+(e[-+][0-9]+)?"
     return re.sub(number, lambda m: f"{float(m[0]):.9g}", file.read_text())
 

@@ -30,7 +30,6 @@ COLUMNS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of 300 users, and folders of it in 1, 5 and 40 shards: some of these are empty."""
     rng = np.random.default_rng(6)
     n = 2000
     user = [f"u{k}" for k in rng.integers(0, 300, n)]
@@ -49,7 +48,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def forget() -> None:
-    """As another process: nothing was checked, and nothing read."""
     _forget()
 
 
@@ -63,7 +61,6 @@ def _forget() -> None:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Numbers of the row groups that are read; no file is read whole."""
     result: list[int] = []
     real = pq.ParquetFile.read_row_group
 
@@ -113,7 +110,6 @@ def test_any_blocks_and_slices_are_the_file_in_memory(
 
 
 def test_ids_stand_in_order_of_shards() -> None:
-    """Against integers without bounds, at the edges of every shard."""
     for n in (1, 2, 7, 64, 1000, (1 << 32) - 1):
         cuts = [(j << 64) // n for j in {*range(min(n, 50)), n // 2, n - 1}]
         ids = sorted({(c + more) % (1 << 64) for c in cuts for more in (-1, 0, 1)})

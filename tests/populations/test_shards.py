@@ -19,7 +19,6 @@ from simulations.runs.convert import convert
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Events of 500 users; one has a third of all rows, one only zeros, and names are not ASCII."""
     rng = np.random.default_rng(8)
     n = 6000
     user = np.where(rng.random(n) < 1 / 3, 7, rng.integers(0, 500, n))
@@ -41,7 +40,6 @@ ITEMS: dict[str, Any] = {"user": "user", "item": "item", "count": "count"}
 
 @pytest.fixture(autouse=True)
 def forget() -> None:
-    """As another process: nothing was opened, and nothing read."""
     for cache in (shards._none, shards._opened, shards._row_group):
         cache.cache_clear()
 
@@ -59,7 +57,6 @@ def test_items_are_the_same_users_as_in_memory(events: Path, tmp_path: Path) -> 
 
 
 def test_samples_stay_in_the_order_of_the_rows(tmp_path: Path) -> None:
-    """Of two dimensions, with NaN, and of users whose rows lie in two files."""
     rng = np.random.default_rng(4)
     user = np.array([f"u{k}" for k in rng.integers(0, 40, 900)])
     x = rng.normal(size=(900, 2))

@@ -93,7 +93,6 @@ def features(users: Users) -> np.ndarray:
 
 
 def residuals(users: Users) -> np.ndarray:
-    """Responses less their means, times the score: 0 on average."""
     score, y = users.reals.values[:, :2] @ [1.0, -0.5], users.reals.values[:, -1]
     labels = (np.abs(y) == 1).all()
     return (y - (np.tanh(score / 2) if labels else score)) * score

@@ -6,14 +6,12 @@ import numpy as np
 
 
 def discrete_gaussian(variance, span):
-    """Masses on -span..span of the law exp(-k^2 / (2 variance))."""
     k = np.arange(-span, span + 1)
     p = np.exp(-(k**2) / (2 * variance))
     return p / math.fsum(p)
 
 
 def added(masses, times):
-    """Masses of the sum of so many independent draws of a law centred in its array."""
     out = masses
     for _ in range(times - 1):
         out = np.convolve(out, masses)
@@ -21,7 +19,6 @@ def added(masses, times):
 
 
 def stretched(masses, factor):
-    """Masses of factor times a draw, factor a positive integer."""
     out = np.zeros(factor * (len(masses) - 1) + 1)
     out[::factor] = masses
     return out
@@ -35,10 +32,7 @@ def delta_of_shift(masses, shift, epsilon):
 
 
 def delta_of_move(variance, move, epsilon):
-    """Exact delta of discrete Gaussian noise in several entries, moved by a vector of integers.
-
-    The log-ratio at x is (|move|^2 - 2 x . move) / (2 variance): a function of x . move.
-    """
+    """Exact delta of discrete Gaussian noise in several entries, moved by a vector of integers."""
     span = math.ceil(14 * math.sqrt(variance))
     law = np.ones(1)
     for m in (abs(m) for m in move if m):
@@ -57,7 +51,6 @@ def negative_binomial(shape, scale, entries):
 
 
 def share_difference(shape, scale, span):
-    """Masses on -span..span of X - Y, both negative binomial of the shape."""
     p = negative_binomial(shape, scale, 3 * span)
     one_side = [math.fsum(p[z:] * p[: len(p) - z]) for z in range(span + 1)]
     return np.array(one_side[:0:-1] + one_side)

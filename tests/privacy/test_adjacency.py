@@ -43,7 +43,6 @@ ADD_REMOVE, ZERO_OUT, REPLACE = USER_LEVEL
 
 
 def adjacent(x: str | None, y: str | None, adjacency: fh.Adjacency) -> bool:
-    """Whether the record of one user may change so."""
     if adjacency is ADD_REMOVE:
         return (x is None) != (y is None)
     if x is None or y is None or x == y:
@@ -53,7 +52,6 @@ def adjacent(x: str | None, y: str | None, adjacency: fh.Adjacency) -> bool:
 
 @cache
 def neighbours(adjacency: fh.Adjacency) -> tuple[tuple[int, int], ...]:
-    """All ordered pairs of neighbouring databases, by number."""
     number = {db: i for i, db in enumerate(ALL)}
     return tuple(
         (number[db], number[(*db[:i], y, *db[i + 1 :])])
@@ -76,7 +74,6 @@ def count(db: Database, item: str) -> int:
 
 
 def noisy(at: int, epsilon: float, low: int = -4, high: int = 8) -> fh.Floats:
-    """An integer plus discrete Laplace(1 / epsilon), cut to a range: the law, exactly."""
     far = np.arange(-200, 201)
     weight = np.exp(-epsilon * np.abs(far))
     cut = np.clip(at + far, low, high) - low
@@ -92,7 +89,6 @@ def both(p: fh.Floats, q: fh.Floats) -> fh.Floats:
 
 
 def histogram(db: Database) -> fh.Floats:
-    """Two counts with C = 1, noise for l1 <= 1."""
     return both(noisy(count(db, "a"), EPSILON), noisy(count(db, "b"), EPSILON))
 
 
@@ -101,7 +97,6 @@ def one_count(db: Database) -> fh.Floats:
 
 
 def empty_counts(db: Database) -> fh.Floats:
-    """An empty record counts against the others: it is not null."""
     return noisy(count(db, "a") + count(db, "b") - count(db, ""), EPSILON)
 
 
@@ -134,12 +129,10 @@ MECHANISMS = {
 
 @cache
 def laws(name: str) -> fh.Floats:
-    """One row for each database."""
     return np.array([MECHANISMS[name].law(db) for db in ALL])
 
 
 def exact_epsilon(p: fh.Floats, adjacency: fh.Adjacency) -> float:
-    """The largest log ratio of two probabilities."""
     x, y = (p[list(side)] for side in zip(*neighbours(adjacency), strict=True))
     if ((x > 0) & (y == 0)).any():
         return math.inf
@@ -148,13 +141,11 @@ def exact_epsilon(p: fh.Floats, adjacency: fh.Adjacency) -> float:
 
 
 def exact_delta(p: fh.Floats, adjacency: fh.Adjacency, epsilon: float) -> float:
-    """The largest hockey-stick divergence."""
     x, y = (p[list(side)] for side in zip(*neighbours(adjacency), strict=True))
     return float(np.maximum(x - math.exp(epsilon) * y, 0).sum(axis=1).max())
 
 
 def exact_rho(p: fh.Floats, adjacency: fh.Adjacency) -> float:
-    """The largest Renyi divergence per order, on a fine grid of orders."""
     x, y = (p[list(side)] for side in zip(*neighbours(adjacency), strict=True))
     if ((x > 0) & (y == 0)).any():
         return math.inf

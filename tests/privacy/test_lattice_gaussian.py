@@ -55,10 +55,7 @@ def test_no_direction_passes_the_budget(move, epsilon, delta):
 
 
 def test_an_adaptive_series_is_one_gaussian():
-    """Two rounds that a released value steers: enumerated over both integers.
-
-    The second round moves by 3 or by 1 or not at all, as the first came out; D is 3 in both.
-    """
+    """Two rounds that a released value steers: enumerated over both integers."""
     epsilon, delta, shift = 1.0, 1e-6, 3
     variance = lattice_std(shift, epsilon, delta, rounds=2) ** 2
     assert variance == pytest.approx(2 * (lattice_std(shift, epsilon, delta) ** 2 - 4) + 4)

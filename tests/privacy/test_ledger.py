@@ -22,7 +22,6 @@ def total(charges: list[tuple[Release, Cohort | None]], delta: float = 0.0) -> f
 
 
 def brute_force(charges: list[tuple[Release, Cohort | None]], delta: float) -> float:
-    """Worst user over a grid of positions in every salt; all bounds are multiples of 1/8."""
     salts = sorted({c.salt for _, c in charges if c is not None})
     worst = 0.0
     for at in itertools.product([(k + 0.5) / 8 for k in range(8)], repeat=len(salts)):

@@ -35,8 +35,6 @@ def hadamard_response(size: int, e: int) -> Law:
 
 
 def bits(k: int, own: Fraction, other: Fraction) -> Law:
-    """One bit a symbol, which is 1 with one probability for the user's own, and another else."""
-
     def of(x: int, z: tuple[int, ...]) -> Fraction:
         ones = [own if i == x else other for i in range(k)]
         return math.prod(
@@ -61,7 +59,6 @@ def variations(law: Law) -> tuple[float, ...]:
 
 
 def exact_delta(law: Law, n: int, factor: Fraction, pairs: Sequence[tuple[int, int]] = ()) -> float:
-    """Largest hockey-stick divergence of the multisets, over others' inputs and the user's two."""
     m, best = len(law[0]), Fraction(0)
     for others in itertools.combinations_with_replacement(range(len(law)), n - 1):
         counts = {(0,) * m: Fraction(1)}
@@ -136,7 +133,6 @@ def test_a_larger_distance_may_be_the_better_one() -> None:
 
 
 def slow_clone_delta(n: int, q: float, local: float, epsilon: float) -> float:
-    """The pair of counts, term by term."""
     a, total = math.exp(local) / (1 + math.exp(local)), 0.0
     for c in range(n):
         weight = binom.pmf(c, n - 1, q)

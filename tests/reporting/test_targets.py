@@ -70,7 +70,6 @@ def test_where_one_stands_is_no_target(tmp_path: Path, monkeypatch: pytest.Monke
 def test_what_breaks_off_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it is written, and while it takes the older one's place."""
     make(tmp_path / "out")
 
     def broken(*_: object) -> None:

@@ -28,7 +28,6 @@ HISTOGRAM = {"name": "bounded-histogram", "domain": DOMAIN, "epsilon": 1.0, "cli
 
 
 def write_config(path: Path, **tables: Mapping[str, Any]) -> Path:
-    """Write a run configuration as TOML: scalars and lists of strings."""
     lines = []
     for table, body in tables.items():
         lines.append(f"[{table}]")
@@ -39,18 +38,15 @@ def write_config(path: Path, **tables: Mapping[str, Any]) -> Path:
 
 
 def ask(link: Loopback, config: Path, out: Path, app: Path = APP, **overrides: object) -> FlowerRun:
-    """Run a configuration on the nodes of a deployment."""
     text = " ".join(f"{k.replace('__', '.')}={v}" for k, v in overrides.items())
     return link.run(app, {"config": str(config), "overrides": text, "out": str(out)})
 
 
 def read_estimate(folder: Path) -> np.ndarray:
-    """Return the estimate that a run has written."""
     return pl.read_parquet(folder / "estimate.parquet")["estimate"].to_numpy()
 
 
 def inline_estimate(config: Path, nodes: Sequence[Users]) -> np.ndarray:
-    """Run a configuration inline on nodes packed as given, with its own seed."""
     prepared = prepare(load_config(config))
     run = prepared.config.run
     session = Session(prepared.protocol, noise_source(run.noise, run.seed, prepared.protocol))
@@ -60,7 +56,6 @@ def inline_estimate(config: Path, nodes: Sequence[Users]) -> np.ndarray:
 
 
 def load_events(files: Sequence[Path]) -> list[Users]:
-    """Read the owners' events as their nodes do."""
     return [
         population("events", path=f, user="who", item="what", count="times").load().users
         for f in files

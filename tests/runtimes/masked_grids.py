@@ -103,24 +103,20 @@ class FolderGrid(FaultyGrid):
         return Message(node.answer(message.content, self.store(index)), reply_to=message)
 
     def kept_words(self, index: int) -> Array:
-        """Return the noisy words that a node has drawn and keeps."""
         (file,) = (self.folder / f"guard-{index}").glob("reply-*.json")
         arrays = json.loads(file.read_text())["arrays"]
         return np.concatenate([array_from_json(arrays[k]).ravel() for k in sorted(arrays)])
 
     def total_of_kept(self, present: Sequence[int]) -> Array:
-        """Add up what some nodes keep, as the signed numbers that the sum holds."""
         words = [self.kept_words(i) for i in present]
         total = np.sum(words, axis=0, dtype=words[0].dtype)
         return total.view(f"i{total.itemsize}").astype(np.int64)
 
     def attempt_file(self, index: int) -> Path:
-        """Return the file of a node's only attempt."""
         (file,) = (self.folder / f"guard-{index}").glob("secagg-*.json")
         return file
 
     def attempt(self, index: int) -> dict[str, Any]:
-        """Return what that file holds."""
         state = b64decode(json.loads(self.attempt_file(index).read_text())["state"])
         held: dict[str, Any] = msgspec.msgpack.decode(state, strict=False)
         return held
@@ -132,7 +128,6 @@ def start(
     journal: str | Path | None = None,
     max_users: int | None = None,
 ) -> tuple[Session, SessionStrategy]:
-    """Run a protocol under masks from where its journal is to its end."""
     kept = Journal(journal)
     session = Session(protocol, noise_source("simulated", SEED, protocol), kept, "masked")
     intake = partial(Intake, max_users=max_users)
@@ -156,14 +151,12 @@ def expected(protocol: Any, nodes: Sequence[Users], present: Iterable[int]) -> A
 
 
 def total_of(session: Session) -> Array:
-    """Return the sum that the run has journalled."""
     summary = session.journal.summary(0)
     assert summary is not None
     return np.concatenate([summary.sums[name].ravel() for name in sorted(summary.sums)])
 
 
 def flipped(record: RecordDict, field: str | None = None) -> RecordDict:
-    """Flip one bit of an array of a message, or of its check value."""
     arrays, head = record[ARRAYS], dict(record[HEAD])
     assert isinstance(arrays, ArrayRecord)
     names = [n for n in arrays if n.startswith("secagg/")]
@@ -176,5 +169,4 @@ def flipped(record: RecordDict, field: str | None = None) -> RecordDict:
 
 
 def masked_vectors(grid: FaultyGrid) -> list[Array]:
-    """Return what was sent in all rounds "masked", as it was sent."""
     return [decode_told(r).message["values"] for r in grid.told["masked"]]

@@ -30,7 +30,6 @@ SEED = 11
 
 @pytest.fixture(autouse=True)
 def no_more_than_a_block(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Apart from users who are kept for many rounds, for whom there is no room here."""
     monkeypatch.setattr(inline, "ROOM", 0)
     Walked.made = Walked.held = 0
     yield
@@ -40,7 +39,6 @@ def no_more_than_a_block(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def asked(
     protocol: fh.Protocol, nodes: Sequence[fh.Shard], *, fold: bool = True
 ) -> tuple[fh.Estimate, bool, list[fh.Query]]:
-    """Run a protocol; say whether all that nodes send is integers, and what was asked."""
     session = Session(protocol, lambda i: SimulatedNoise(SEED, i))
     population = InlinePopulation(nodes, SEED, fold=fold)
     integers, queries = True, []
@@ -55,7 +53,6 @@ def asked(
 
 
 def equal(a: fh.Summary | fh.Report, b: fh.Summary | fh.Report) -> bool:
-    """Say whether two answers are the same, bit for bit."""
     if isinstance(a, fh.Report) or isinstance(b, fh.Report):
         parts = [(x.arrays, x.ragged, {"ids": x.ids}) for x in (a, b)]
     else:

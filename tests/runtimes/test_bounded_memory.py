@@ -52,7 +52,6 @@ def test_a_plan_whose_load_raises_is_run_evaluated_and_written(
 
 
 def peak_of(kind: str, n_users: int, **options: Any) -> int:
-    """Return the most bytes that Python and NumPy held beside what was there before the run."""
     made = prepared(kind, n_users)
     assert made.plan is not None
     users, protocol = made.plan.users, made.protocol

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.deploy
 def trusting(
     event_files: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Loopback]:
-    """Nodes that trust the server, with simulation seeds; one of them runs installed code only."""
     folder = tmp_path_factory.mktemp("trusting")
     with Loopback(folder) as link:
         for i, file in enumerate(event_files):

@@ -19,7 +19,6 @@ NODES = 3
 
 @pytest.fixture
 def app(tmp_path: Path) -> Path:
-    """A copy of the example; its data lie in the folder ``data`` beside it."""
     copy = tmp_path / "app"
     shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     made = runpy.run_path(str(copy / "teashop" / "make_data.py"))

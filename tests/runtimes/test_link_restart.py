@@ -19,7 +19,6 @@ PROTOCOL = {
 
 
 def _owner(folder: Path, i: int) -> dict[str, str | int | float]:
-    """Sixty users of one owner, and what it configures."""
     data = folder / f"data-{i}.csv"
     data.write_text("who,x\n" + "".join(f"u{i}-{k},{k % 5}\n" for k in range(60)))
     return {

@@ -97,7 +97,6 @@ def waits_for(happened: Callable[[], bool]) -> None:
 
 
 def server_apps(link: Loopback) -> list[int]:
-    """Find the processes of the deployment that run the server's half (where there is a /proc)."""
     result = []
     for pid in marked_processes(link.token):
         try:

@@ -49,13 +49,11 @@ def grid_of(folder: Path) -> FolderGrid:
 
 
 def answer_of(folder: Path, i: int) -> tuple[bytes, list[int]]:
-    """Return what node i has unmasked: its shares, and for which nodes."""
     state = grid_of(folder).attempt(i)
     return state["answer"], state["unmasked"]
 
 
 def run_to_the_end(folder: Path) -> list[int]:
-    """Start everything again until there is a sum; returns who is in it."""
     session, _ = start(grid_of(folder), PROTOCOL, folder / "journal")
     (line,) = session.journal.lines("masked", 0)
     present: list[int] = line["nodes"]

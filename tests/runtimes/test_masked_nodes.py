@@ -42,7 +42,6 @@ def grid(tmp_path: Path) -> FolderGrid:
 
 
 def unmask_of(grid: FolderGrid, present: Iterable[int], node: int = 0) -> Message:
-    """Ask a node to unmask a set in the attempt that is under way."""
     asked = grid.sent["masked"][node]
     head = asked.content["fedhist"]
     nodes = np.array(list(present), dtype=np.uint32)
@@ -207,7 +206,6 @@ def test_a_series_is_charged_with_its_first_question(tmp_path: Path) -> None:
 
 
 def pem(folder: Path, n: int) -> list[Mapping[str, Any]]:
-    """Write keys of n owners and the file of their peers."""
     keys = [Ed25519PrivateKey.generate() for _ in range(n)]
     peers = folder / "peers.pem"
     peers.write_bytes(

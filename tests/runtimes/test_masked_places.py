@@ -25,7 +25,6 @@ SPARSE = BoundedHistogram(
 
 
 def at_place(record: RecordDict, place: int) -> RecordDict:
-    """Let a node's keys be those of another place."""
     told = decode_told(record)
     m = told.message
     moved = seal("keys.answer", m["session"], place, keys=m["keys"], signed=m["signed"])
@@ -45,7 +44,6 @@ def test_who_claims_anothers_place_loses_its_own() -> None:
 
 
 def seats(grid: FaultyGrid) -> list[int]:
-    """Return the place of each node, by its own number: what it was told with the first message."""
     return [int(grid.sent["keys"][i].content["fedhist"]["node"]) for i in range(grid.n_nodes)]
 
 

@@ -199,7 +199,6 @@ def test_a_flipped_bit_in_a_message_is_refused(grid: FaultyGrid, name: str) -> N
 
 
 def answer(grid: FaultyGrid, message: Message) -> str | RecordDict:
-    """Let a node answer once more: the reason of its refusal, or its answer."""
     content = grid.answer(message).content
     kind = content["fedhist"]["kind"]
     return str(decode_answer(content).body) if kind == "refusal" else content

@@ -47,7 +47,6 @@ N = 3000
 
 @pytest.fixture(scope="module", autouse=True)
 def no_folder_of_tests() -> Iterator[None]:
-    """Workers have none: what they need of this one travels by value."""
     cloudpickle.register_pickle_by_value(walked_users)
     yield
     cloudpickle.unregister_pickle_by_value(walked_users)
@@ -75,7 +74,6 @@ def samplers() -> Users:
 
 
 def over(grid: RayGrid, protocol: Protocol, seed: int, *, fold: bool = True) -> Estimate:
-    """Run a protocol on the nodes of a grid."""
     session, _ = open_session(protocol, Options(seed=seed))
     shuffled = protocol.guarantee.trust is Trust.SHUFFLE
     SessionStrategy(session, grid.n_nodes, fold=fold, shuffled=shuffled).start(grid, ArrayRecord())
@@ -84,7 +82,6 @@ def over(grid: RayGrid, protocol: Protocol, seed: int, *, fold: bool = True) -> 
 
 
 def cases(shoppers: Users, samplers: Users) -> list[tuple[str, Protocol, Users, bool]]:
-    """Return (name, protocol, users, whether it is integer-valued)."""
     histogram = BoundedHistogram(domain=shoppers.vocabulary, clip=40.0, epsilon=1.0, delta=1e-6)
     mean = Mean(epsilon=2.0, n_users=N, samples_per_user=64, low=-1.0, high=1.0, kind="onebit")
     return [

@@ -42,7 +42,6 @@ def users() -> Users:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Three raylets of one CPU each on this machine, and a head without any."""
     quick = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}
     with raylets(3, _system_config=quick) as made:
         yield made

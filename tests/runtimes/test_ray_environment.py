@@ -22,10 +22,7 @@ from simulations.runtimes.threads import THREADS
 def test_workers_have_one_thread_each_and_this_process_keeps_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By what Ray's processes inherit: a task with an environment waits for a new worker.
-
-    What they free stays theirs: a block's arrays are not asked for anew.
-    """
+    """By what Ray's processes inherit: a task with an environment waits for a new worker."""
     result: dict[str, str | None] = {}
 
     def init(**options: object) -> None:

@@ -40,8 +40,6 @@ class NoNodes:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Any:
-    """A run configuration with a ledger, and with any keys of [run]."""
-
     def make(**run: Any) -> dict[str, str]:
         book = str(tmp_path / "book.json")
         table = {"seed": 1, "nodes": NODES, "ledger": book, **run}

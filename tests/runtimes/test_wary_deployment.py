@@ -41,7 +41,6 @@ class Wary:
     nodes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def restart(self, guards: str) -> None:
-        """End the nodes and start new ones with the same or other folders of the guard."""
         for node in self.nodes:
             self.link.end(node)
         self.nodes = [
@@ -49,7 +48,6 @@ class Wary:
         ]
 
     def owner(self, guards: str, index: int) -> dict[str, str | int | float]:
-        """Return what the owner of one node configures."""
         return {
             **{"data": str(self.files[index]), "user": "who", "value": "x"},
             **{"partition-id": index, "trust": "local", "epsilon": 4.0},
@@ -64,7 +62,6 @@ class Wary:
 
 
 def tampered_app(folder: Path) -> Path:
-    """Copy the app, with a client half that its nodes' owners have not installed."""
     for package in ("fedhist", "clients", "server", "simulations"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(APP / package, folder / package, ignore=ignored)
@@ -100,7 +97,6 @@ def test_a_node_whose_key_is_not_registered_is_not_admitted(wary: Wary) -> None:
 
 @pytest.fixture(scope="module")
 def first(wary: Wary, tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
-    """The first answer of the wary nodes; it spends the whole budget of every user."""
     out = tmp_path_factory.mktemp("first") / "results"
     done = wary.ask(out)
     assert done.status == "finished:completed", done.log

@@ -14,7 +14,6 @@ from fedhist.secagg.keys import WORDS
 
 
 def entropy(name: str) -> Callable[[int], bytes]:
-    """Return repeatable bytes, so that a failure can be repeated."""
     drawn = [0]
 
     def draw(n: int) -> bytes:
@@ -50,7 +49,6 @@ class Play:
                 yield i, getattr(self.nodes[i], name)(ask, *extra)
 
     def until(self, last: str, drops: dict[str, Collection[int]] | None = None) -> Any:
-        """Play the rounds, return what the server returns after taking `last`."""
         asks: Any = self.server.start()
         for name in ("keys", "shares", "masked", "unmask"):
             lost = (drops or {}).get(name, ())

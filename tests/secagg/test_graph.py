@@ -23,7 +23,6 @@ def test_what_the_specification_prints(parties: int, printed: tuple[int, int, in
 
 
 def holds(p: Plan, n: int, drop: int, collude: int) -> bool:
-    """Tell whether the four conditions hold, in SciPy's arithmetic."""
     k, c, t, half = p.degree, p.colluders, p.threshold, p.degree // 2
     return bool(
         n * hypergeom.sf(c, n - 1, collude, k) <= 2**-40

@@ -34,11 +34,7 @@ def nodes_of(*nodes: int) -> Any:
 
 
 def test_different_sets_to_different_nodes_give_one_secret() -> None:
-    """N = 5, t = 4, node 4 colludes: every honest node is shown any admissible set on its own.
-
-    In all 5^4 ways, of each node either b or the mask key can be restored, never both. The
-    colluder gives both of its shares of everybody.
-    """
+    """N = 5, t = 4, node 4 colludes: every honest node is shown any admissible set on its own."""
     play = Play(terms_of(5, 1, 1))
     assert play.terms.plan.threshold == play.terms.least == 4
     play.until("masked")
@@ -344,11 +340,7 @@ def test_bad_settings_are_named() -> None:
 
 
 def test_of_all_attempts_one_is_unmasked_at_most() -> None:
-    """N = 150: honest nodes unmask in either of two attempts, colluding ones in both.
-
-    Holders are the same in both, so no node's secrets are restored twice. With a circle for each
-    attempt they would be others, and half of the nodes enough.
-    """
+    """N = 150: honest nodes unmask in either of two attempts, colluding ones in both."""
     terms = terms_of(150, 15, 7)
     graph, t, c = Play(terms).server._graph, terms.plan.threshold, terms.plan.colluders
     assert all(Play(terms, n).server._graph.holders(9) == graph.holders(9) for n in ("a", "b"))

@@ -16,7 +16,6 @@ EVERY = [(kind, field) for kind in LAYOUT for field in ("session", "node", "chec
 
 
 def flipped(message: Message, field: str) -> Message:
-    """Return the message with one bit of a field turned over."""
     value = message[field]
     if field == "node":
         return {**message, field: value ^ 1}
@@ -56,7 +55,6 @@ class Damaging(Play):
 
 
 def outcome(play: Damaging) -> str:
-    """Play on; whatever sum comes out is exact for those present."""
     try:
         total = play.until("unmask")
     except RoundFailed as e:

@@ -171,7 +171,6 @@ class Slow:
 
 @pytest.mark.parametrize("at", [0, 1])
 def test_sums(at: int) -> None:
-    """Every byte of every message of an attempt, from its secrets by the slow path."""
     v = vectors("sums")[at]
     attempt = Slow(v)
     attempt.play()

@@ -15,7 +15,6 @@ ROUNDS = ("keys", "shares", "masked", "unmask")
 
 @pytest.mark.parametrize(("lost_in", "bits"), [*((r, 32) for r in ROUNDS), ("masked", 64)])
 def test_every_set_of_nodes(lost_in: str, bits: int) -> None:
-    """N = 6, two may drop out: all 64 sets of those whose answer of one round is lost."""
     terms = terms_of(6, 2, 1, bits=bits)
     everybody = range(6)
     for size in range(7):
@@ -48,7 +47,6 @@ def test_a_sparse_graph() -> None:
 
 
 def test_restarts_between_all_rounds() -> None:
-    """Both sides are written out and read back after each round; the sum is the same."""
     terms = terms_of(5, 1, 0)
     whole = Play(terms)
     expected = whole.until("unmask", {"masked": [2]})

@@ -11,8 +11,6 @@ from noted_study import BASE
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[str], Path]:
-    """Write a study of the base configuration and what is given."""
-
     def written(text: str) -> Path:
         path = tmp_path / "grid.toml"
         path.write_text(text + BASE, encoding="utf-8")

@@ -20,7 +20,6 @@ class Moody(BoundedHistogram):
     most: float = 0.0
 
     def rounds(self, server: fh.Curator) -> fh.Script:
-        """Release, then fail."""
         estimate = yield from super().rounds(server)
         high = estimate.value is not None and float(estimate.value[0]) > self.most
         return fh.Estimate.failed("the first count is high") if high else estimate
@@ -34,7 +33,6 @@ class Shares(BoundedHistogram):
     name: ClassVar[str] = "test-shares"
 
     def truth(self, users: fh.Users) -> fh.Array:
-        """Divide."""
         return np.asarray(super().truth(users) / 10)
 
 
@@ -60,5 +58,4 @@ class Greedy(BoundedHistogram):
 
     @property
     def guarantee(self) -> fh.Guarantee:
-        """Twice the epsilon."""
         return replace(super().guarantee, epsilon=2 * self.epsilon)

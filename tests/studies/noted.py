@@ -24,7 +24,6 @@ class Noted(BoundedHistogram):
     pause: float = 0.0
 
     def rounds(self, server: fh.Curator) -> fh.Script:
-        """Note the run, wait, break or refuse, or go on."""
         if self.log:
             with Path(self.log).open("a") as f:
                 f.write("run\n")

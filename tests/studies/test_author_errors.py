@@ -79,7 +79,6 @@ def written(plugin: Path, where: str) -> Path:
 
 
 def test_a_study_keeps_the_error_and_shows_it(plugin: Path, fedhist: Command) -> None:
-    """A cell that breaks off is a record; the others are run."""
     folder = plugin.with_name("out")
     answer = fedhist("compare", written(plugin, "rounds"), "--out", folder)
     assert answer.status == 1
@@ -107,7 +106,6 @@ def test_a_run_names_the_authors_line(
 
 
 def test_a_comparison_leaves_out_what_breaks(plugin: Path) -> None:
-    """Of a target, all registered protocols: one that breaks is named with its error."""
     text = written(plugin, "building").read_text().partition("[protocol]")
     path = plugin.with_suffix(".toml")
     people = text[2][text[2].index("[population]") : text[2].index("[sweep]")]

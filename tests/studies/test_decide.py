@@ -28,7 +28,6 @@ N, D = 2000, 10
 
 
 def question(*overrides: str) -> Question:
-    """Ask about N users of one of D items each."""
     people = f'kind = "zipf"\nn_users = {N}\nd = {D}\nmean_items = 1\ntail = inf\nseed = 7'
     text = f'[decide]\neffort = "quick"\n[population]\n{people}'
     return question_of(parse_tables(text, overrides), "test", "test")

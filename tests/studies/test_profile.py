@@ -22,7 +22,6 @@ RECORDS = {
 
 
 def test_the_profile_of_items() -> None:
-    """Every number by hand."""
     result = profile_of(Loaded(Users.from_records(RECORDS), "five", domain=Keys.of(["tea", "rye"])))
     assert (result.n_users, result.n_events, result.n_items, result.domain_size) == (5, 15, 4, 2)
     assert result.outside.events == pytest.approx(3 / 15)
@@ -36,7 +35,6 @@ def test_the_profile_of_items() -> None:
 
 
 def test_the_profile_of_samples() -> None:
-    """Values, a range, users that cannot be used."""
     records = {"a": [1.0, 2.0, 3.0], "b": [9.0], "c": [math.nan], "d": []}
     result = profile_of(
         Loaded(Users.from_records(records, unusable=True), "four", value_range=(0.0, 5.0))

@@ -30,7 +30,6 @@ Write = Callable[[str], Path]
 
 @pytest.fixture
 def cells(write: Write, tmp_path: Path) -> list[Cell]:
-    """24 cells that note their runs in a file."""
     text = "[sweep]\nprotocol.epsilon = [1, 2]\npopulation.seed = [1, 2]\nseeds = 6\n"
     noted = [f"protocol.log={tmp_path / 'log'}", "protocol.pause=0.01"]
     return [c for _, c in load_study(write(text), noted).grid]
@@ -73,10 +72,7 @@ def test_errors_are_kept_and_run_again(write: Write, tmp_path: Path) -> None:
 
 
 def test_killed_at_any_moment(cells: list[Cell], tmp_path: Path) -> None:
-    """SIGKILL after 0 and 9 cells: the records are those of a run in peace.
-
-    Only the cell that was under way at a kill is run again.
-    """
+    """SIGKILL after 0 and 9 cells: the records are those of a run in peace."""
     peace, killed = tmp_path / "peace", tmp_path / "killed"
     for folder in (peace, killed):
         folder.mkdir()

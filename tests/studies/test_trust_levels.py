@@ -44,7 +44,6 @@ ALL = '["local", "central", "aggregate", "shuffle"]'
 
 
 def written(folder: Path, *changes: str) -> Path:
-    """Write the file with parts of it changed: old, new, old, new."""
     text = FILE
     for old, new in zip(changes[::2], changes[1::2], strict=True):
         assert old in text
@@ -59,7 +58,6 @@ def ready_of(path: Path, *overrides: str) -> Ready:
 
 
 def test_all_four_levels(tmp_path: Path) -> None:
-    """Every level has a row, under one budget; a report of a larger epsilon is what hides."""
     result = run_study(load_study(written(tmp_path)))
     assert [(r.level, r.rank) for r in result.lines] == [(t.value, 1) for t in Trust]
     assert not result.about["unreached"]

@@ -25,7 +25,6 @@ ROWS: Any = [
 
 
 def compared(epsilon: float = 4.0, **more: Any) -> Any:
-    """Compare on every user above, 500 times."""
     users = fh.Users.from_records({f"{u}{k}": x for k in range(500) for u, x in EVENTS.items()})
     domain = ["coffee", "tea"]
     return fh.compare(data=users, domain=domain, epsilon=epsilon, seeds=2, protocols=ROWS, **more)

@@ -105,7 +105,6 @@ def test_the_table() -> None:
 
 
 def test_the_text() -> None:
-    """The words of the command, once."""
     said = [line.rstrip() for line in SMALL.written("txt").decode().rstrip().splitlines()]
     assert said == Path(__file__).with_name("small_study.txt").read_text().splitlines()
 

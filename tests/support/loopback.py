@@ -133,18 +133,15 @@ class Loopback:
         return link
 
     def lose_link(self) -> None:
-        """Kill the SuperLink with SIGKILL, and what it started; its SuperNodes stay."""
         self.lose(self._link)
 
     def lose(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill one process with SIGKILL, and what it started: nobody is told that it is gone."""
         for pid in [*descendants(process.pid), process.pid]:
             kill(pid)
         process.wait()
         self._processes.remove(process)
 
     def restart_link(self) -> None:
-        """Start the SuperLink again at the same address."""
         self._link = self._start_link()
         self._processes.insert(0, self._processes.pop())
 
@@ -156,19 +153,7 @@ class Loopback:
         registered: bool = True,
         key_of: int | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start a SuperNode as its owner would.
-
-        Parameters
-        ----------
-        node_config : mapping
-            What the owner configures; see the keys in :mod:`clients.owned`.
-        pinned : bool
-            Run the installed ClientApp and not the one that the SuperLink sends.
-        registered : bool
-            With ``tls``: tell the SuperLink the SuperNode's public key.
-        key_of : int, optional
-            With ``tls``: number of an earlier SuperNode, counted from 1, whose key this one has.
-        """
+        """Start a SuperNode as its owner would."""
         self._numbers += 1
         env = dict(self._env)
         if pinned:
@@ -183,7 +168,6 @@ class Loopback:
         )
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
-        """End one process, so that the SuperLink knows it is gone."""
         process.terminate()
         try:
             process.wait(END_SECONDS)
@@ -193,7 +177,6 @@ class Loopback:
         self._processes.remove(process)
 
     def close(self) -> None:
-        """End every process of this deployment, also those that Flower and Ray started."""
         for process in self._processes[1:] + self._processes[:1]:
             self.end(process)
         end_marked(self.token)
@@ -268,24 +251,6 @@ class Loopback:
         nodes: int | None = None,
         timeout: float = 900.0,
     ) -> FlowerRun:
-        """Submit a run with ``flwr run`` and wait until it has ended.
-
-        Parameters
-        ----------
-        app : path
-            Folder of the Flower app: the root of this distribution.
-        run_config : mapping
-            Overrides of ``[tool.flwr.app.config]``.
-        nodes : int, optional
-            Virtual SuperNodes of the simulation runtime.
-        timeout : float
-            Seconds.
-
-        Raises
-        ------
-        FedhistError
-            If the run cannot be submitted or does not end in time.
-        """
         file = self.folder / "run.toml"
         file.write_text("".join(f"{k} = {toml_value(v)}\n" for k, v in run_config.items()))
         options = ["--run-config", str(file)]
@@ -302,7 +267,6 @@ class Loopback:
         return FlowerRun(started[1], str(run["status"]), str(run["status-details"]), shown)
 
     def log(self, name: str = "superlink") -> str:
-        """Return what a process has logged: "superlink", "supernode-1", ..."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def _flwr(self, timeout: float, *arguments: str) -> str:
@@ -331,7 +295,6 @@ _ONE_CPU = "client-resources-num-cpus=1 init-args-log-to-driver=false"
 
 
 def free_port() -> int:
-    """Return a TCP port that nobody listens on now."""
     with socket.socket() as s:
         s.bind((LOCALHOST, 0))
         return int(s.getsockname()[1])
@@ -357,5 +320,4 @@ def inline(config: Flat) -> str:
 
 
 def _commands() -> str:
-    """Return the folder of Flower's commands in this environment."""
     return str(Path(sys.executable).parent)

@@ -32,15 +32,6 @@ class Certificates:
 
 
 def make_certificates(folder: Path, address: str) -> Certificates:
-    """Make a CA and a certificate for an IP address, valid for a day.
-
-    Parameters
-    ----------
-    folder : path
-        Must exist; the private key is written with mode 0600, that of the CA not at all.
-    address : str
-        What clients connect to, such as "127.0.0.1".
-    """
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name = _name("fedhist loopback CA")
     ca = (

@@ -48,7 +48,6 @@ def descendants(pid: int) -> list[int]:
 
 
 def kill(pid: int) -> None:
-    """Kill a process with SIGKILL, if it is still there."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -27,7 +27,6 @@ BERLIN = pd.Timestamp("2024-01-01 13:00:00.5", tz="Europe/Berlin")
 
 
 def names(column: pl.Series | pd.Series | list[object]) -> list[str]:
-    """What the values of a column are called, as items of one user."""
     frame: Any = {"u": [1] * len(column), "i": column}
     if not isinstance(column, list):
         frame = (pl if isinstance(column, pl.Series) else pd).DataFrame(frame)
@@ -125,7 +124,6 @@ ROWS = st.lists(st.tuples(VALUES, VALUES, st.sampled_from(["1", "2", "", "x", "-
 def test_a_row_changes_how_no_other_row_is_read(
     before: list[tuple[str, str, str]], after: list[tuple[str, str, str]], row: tuple[str, str, str]
 ) -> None:
-    """Neighbours: without one row, a user's record is what it was less that row's count."""
     good = ("z", "z", "1")
     totals = []
     for rows in ([good, *before, row, *after], [good, *before, *after]):
@@ -158,10 +156,7 @@ def test_files_of_one_folder_name_values_alike(tmp_path: Path) -> None:
 
 
 def test_files_that_disagree_about_a_type_are_refused(tmp_path: Path) -> None:
-    """Nulls agree with all, and integers with text and with doubles; these two do not.
-
-    Nor do floats of two precisions: .1 is two numbers.
-    """
+    """Nulls agree with all, and integers with text and with doubles; these two do not."""
     aware = pl.Series([NOON]).dt.replace_time_zone("UTC")
     columns = [pl.Series(x) for x in ([None], [1], [1.5], ["1.5"], [NOON.date()], [NOON])]
     single = pl.Series([0.1], dtype=pl.Float32)

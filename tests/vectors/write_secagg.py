@@ -25,12 +25,10 @@ DIGEST = bytes.fromhex("00112233445566778899aabbccddeeff")
 
 
 def element(x: int) -> str:
-    """Return an element of the field as its 17 bytes, little-endian, in hex."""
     return x.to_bytes(SHARE, "little").hex()
 
 
 def masks() -> list[dict[str, Any]]:
-    """Masks of a few keys, over the ends of ChaCha20's blocks of 64 bytes."""
     return [
         {"key": key.hex(), "bits": bits, "length": d, "mask": mask(key, d, bits).tobytes().hex()}
         for key in (bytes(32), bytes(range(32)), entropy("mask")(32))
@@ -40,7 +38,6 @@ def masks() -> list[dict[str, Any]]:
 
 
 def graph() -> dict[str, Any]:
-    """Degrees and thresholds, and neighbours on the circle of one query."""
     plans = []
     for n, drop, collude in (
         (2, 0, 0), (3, 1, 0), (10, 1, 1), (100, 10, 10), (101, 10, 5), (150, 15, 15),
@@ -65,14 +62,12 @@ def graph() -> dict[str, Any]:
 
 
 def shown(kind: str, message: Message) -> dict[str, Any]:
-    """Return a message as JSON: arrays as hex of their bytes."""
     header = {"session": message["session"].hex(), "node": message["node"]}
     fields = {name: message[name].tobytes().hex() for name in LAYOUT[kind]}
     return {**header, **fields, "check": message["check"].hex()}
 
 
 def attempt(name: str, terms: Terms, lost: dict[str, list[int]], signed: bool) -> dict[str, Any]:
-    """One whole attempt with its secrets and all its messages."""
     n = terms.parties
     owners = [entropy(f"{name} owner {i}")(32) for i in range(n)]
     server = ServerAttempt(terms, entropy(name)(16))
@@ -131,7 +126,6 @@ def attempt(name: str, terms: Terms, lost: dict[str, list[int]], signed: bool) -
 
 
 def sums() -> list[dict[str, Any]]:
-    """Two attempts: one where a node drops out before each round, one signed."""
     dropping = Terms(DIGEST, 8, 3, 1, 32, 5)
     lost = {"keys": [6], "shares": [0], "masked": [3], "unmask": []}
     return [
@@ -144,7 +138,6 @@ VECTORS = {"masks": masks, "graph": graph, "sums": sums}
 
 
 def text_of(name: str) -> str:
-    """Return what a file of vectors must hold."""
     return json.dumps(VECTORS[name](), indent=1) + "\n"
 
 

@@ -15,16 +15,7 @@ OUT_OF_RANGE, HUGE = 1e30, 1e300
 
 
 def malform_report(report: Report, form: str) -> Report:
-    """Spoil every row of a report; a row of varying length becomes one bad entry.
-
-    Parameters
-    ----------
-    report : Report
-        An honest one, for names, shapes and types.
-    form : str
-        One of ``FORMS``. Where the message is packed bits without a tail every word is legal, and
-        "range" spoils nothing.
-    """
+    """Spoil every row of a report; a row of varying length becomes one bad entry."""
     if report.indptr is None:
         return Report(report.ids, _spoil_all(report.arrays, form))
     n = report.n_users
@@ -41,7 +32,6 @@ def malform_report(report: Report, form: str) -> Report:
 
 
 def malform_summary(summary: Summary, form: str) -> Summary:
-    """Spoil every part of a node's summary, as :func:`malform_report` does with a report."""
     keyed = {
         name: Keyed(part.keys, _spoil_rows(part.values, form))
         for name, part in summary.keyed.items()
@@ -58,7 +48,6 @@ def malform_summary(summary: Summary, form: str) -> Summary:
 
 
 def malform_message(message: Mapping[str, Any], form: str) -> dict[str, Any]:
-    """Spoil every array of a message of a sum under masks."""
     arrays = {name: a for name, a in message.items() if isinstance(a, np.ndarray)}
     rest = {name: a for name, a in message.items() if name not in arrays}
     return rest | _spoil_all(arrays, form)
