@@ -3,23 +3,57 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 
+from fedhist.flower.wire import Question
 from fedhist.model.protocol import Estimate, Protocol
+from fedhist.model.query import Report, Summary
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.streams import SeededStreams
 from server.few_users.few_users_mean import FewUsersMean
 from server.histograms.bounded_histogram import BoundedHistogram
 from server.means.mean import Mean
+from server.reports import take_rows
+from simulations.adversaries import hostile_grid, table
 from simulations.adversaries.table import assign
+from simulations.config.reading import one_of
 from simulations.runs.options import Options, Outcome
 from simulations.runs.run import execute
-from tests.faults.intake.hostile import Adversary
+from tests.faults.malformed import FORMS, malform_report
 
 SEED = 6
+
+
+@dataclass(frozen=True)
+class Adversary(table.Adversary):
+    """As a configuration's; "malformed" is a user's message in all of ``FORMS`` in turn."""
+
+    kind: Annotated[str, one_of(*table.KINDS, "malformed")]
+
+
+class HostileGrid(hostile_grid.HostileGrid):
+    """The grid that malforms messages, too."""
+
+    apart = (*hostile_grid.HostileGrid.apart, "malformed")
+
+    def _by_users(
+        self, question: Question, node: int, body: Summary | Report
+    ) -> Iterator[hostile_grid.Sent]:
+        yield from super()._by_users(question, node, body)
+        if isinstance(body, Report):
+            rows = np.flatnonzero(
+                self._assigned.of_kind(self._assigned.table(body.ids), "malformed")
+            )
+            for i, form in enumerate(FORMS[: len(rows)]):
+                bad = take_rows(body, rows[i :: len(FORMS)])
+                yield question.digest, malform_report(bad, form)
+
+
 COUNTS = Keys.of(["a", "b", "c"])
 HISTOGRAM = BoundedHistogram(COUNTS, epsilon=math.inf, clip=4.0, grid=0.5)
 

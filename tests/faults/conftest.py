@@ -1,11 +1,11 @@
-"""Runs of these tests know the adversaries that only attack the intake."""
+"""Runs of these tests know the adversary that only attacks the intake."""
 
 from __future__ import annotations
 
 import pytest
 
 from simulations import adversaries
-from tests.faults.intake.hostile import HostileGrid
+from tests.faults.attacks import HostileGrid
 
 
 @pytest.fixture(autouse=True)

@@ -18,14 +18,14 @@ from simulations.runtimes.inline import InlinePopulation
 from tests.faults.attacks import (
     CASES,
     SEED,
+    Adversary,
     assert_same,
     chosen,
     honest,
     hostile,
     left,
 )
-from tests.faults.intake.hostile import Adversary
-from tests.faults.intake.malformed import FORMS, malform_report, malform_summary
+from tests.faults.malformed import FORMS, malform_report, malform_summary
 
 # -- malformed ---------------------------------------------------------------------------------
 
@@ -70,8 +70,8 @@ def replace_records(users: fh.Users, bad: np.ndarray) -> fh.Users:
 
 
 def test_stop_ends_the_run() -> None:
-    with pytest.raises(fh.MissingReplies, match="'value'"):
-        hostile(CASES["histogram"], Adversary("malformed", 0.1, form="type"), on_bad_reply="stop")
+    with pytest.raises(fh.MissingReplies, match="1 of 1 replies"):
+        hostile(CASES["histogram"], Adversary("malformed", 0.1), on_bad_reply="stop")
 
 
 def test_every_query_sees_every_form(protocol_name: str) -> None:
