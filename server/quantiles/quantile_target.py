@@ -1,13 +1,12 @@
 """What protocols that estimate quantiles share: value, truth, and the rank error as loss.
 
 Ranks at public points take one pass over blocks of users. A true quantile is then narrowed down to
-one double: doubles in their order are 2^64 integers, and each pass cuts the interval that holds it
-into 2^16 cells.
+one double: each pass cuts the interval that holds it into cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar
@@ -85,16 +84,27 @@ class QuantileTarget(PlannedUsers):
 
     def truth_of(self, facts: Facts) -> Array:
         """Return the users' quantiles themselves, unclipped and unbinned: (J,). NOT PRIVATE."""
-
-        def count(intervals: Sequence[Interval]) -> Floats:
-            def of(users: Users) -> dict[str, Array]:
-                _, x, weight = self.numbers(users)
-                return {"weights": interval_weights(x, weight, intervals)}
-
-            return facts.walk(of).sums["weights"]
-
         _check_some(facts)
-        return order_statistics(self.positions, self.cuts, facts["cells"], count)
+        cuts, cells = self.cuts, facts["cells"]
+        wanted = (self.positions - 1e-12) * cells.sum()  # what rounding may leave below a level
+        ends = keys_of(np.array([-np.inf, np.inf])) + np.array([0, 1], dtype=np.uint64)
+        while True:
+            edges = np.concatenate((ends[:1], keys_of(cuts), ends[1:]))
+            at = np.searchsorted(np.cumsum(cells), wanted)
+            low, high = edges[at], edges[at + 1]
+            if (high - low <= 1).all():
+                return numbers_of(low)
+            cuts = cuts_between(low, high)
+            cells = self._cells(facts, cuts)
+
+    def _cells(self, facts: Facts, cuts: Floats) -> Floats:
+        """Add up the weights of all users between cuts."""
+
+        def of(users: Users) -> dict[str, Array]:
+            _, x, weight = self.numbers(users)
+            return {"cells": cell_weights(x, weight, cuts)}
+
+        return facts.walk(of).sums["cells"]
 
     def rank_errors(self, value: Array, facts: Facts) -> Floats:
         """Measure each level's distance from the ranks of its value: (J,). NOT PRIVATE.
@@ -106,12 +116,7 @@ class QuantileTarget(PlannedUsers):
         cuts, cells = self.cuts, facts["cells"]
         if not np.isin(value, self.grid.midpoints).all():  # of another protocol, or of no bins
             cuts = np.unique(np.concatenate((low, high)))
-
-            def of(users: Users) -> dict[str, Array]:
-                _, x, weight = self.numbers(users)
-                return {"cells": cell_weights(x, weight, cuts)}
-
-            cells = facts.walk(of).sums["cells"]
+            cells = self._cells(facts, cuts)
         first, last = share_below(low, cuts, cells), share_below(high, cuts, cells)
         q = self.positions
         return np.asarray(np.maximum(np.maximum(first - q, q - last), 0.0))
@@ -191,11 +196,7 @@ def share_below(at: Floats, cuts: Floats, cells: Floats) -> Floats:
     return np.asarray(upto[np.searchsorted(cuts, at)] / upto[-1])
 
 
-# -- order statistics, to the last bit
-
-CELLS = 1 << 16
-Interval = tuple[int, int]
-"""Keys of doubles, from the first to before the last."""
+# -- doubles in their order, as integers
 
 
 def keys_of(x: Floats) -> Words:
@@ -215,58 +216,10 @@ def numbers_of(keys: Words) -> Floats:
     return np.where(positive, keys ^ np.uint64(1 << 63), ~keys).view(np.float64)
 
 
-def interval_weights(x: Floats, weight: Floats, intervals: Sequence[Interval]) -> Floats:
-    """Add up weights in the cells of some intervals: (intervals, CELLS)."""
-    out = np.zeros((len(intervals), CELLS))
-    for row, (low, high) in zip(out, intervals, strict=True):
-        ends = numbers_of(np.array([low, high - 1], dtype=np.uint64))
-        some = np.flatnonzero((x >= ends[0]) & (x <= ends[1]))  # the other zero as well
-        keys = keys_of(x[some])
-        inside = (keys >= np.uint64(low)) & (keys < np.uint64(high))
-        at = (keys[inside] - np.uint64(low)) >> np.uint64(_shift(low, high))
-        row += np.bincount(at.astype(np.int64), weight[some[inside]], CELLS)
-    return out
-
-
-def order_statistics(
-    levels: Floats,
-    cuts: Floats,
-    cells: Floats,
-    count: Callable[[Sequence[Interval]], Floats],
-) -> Floats:
-    """Find the least numbers that a share of the weights is at or below, for each level.
-
-    Parameters
-    ----------
-    cuts, cells : float64
-        Of :func:`cell_weights`, all weights together.
-    count : callable
-        Adds up :func:`interval_weights` over all numbers.
-    """
-    ends = [int(keys_of(np.array([-np.inf]))[0]), *keys_of(cuts).tolist()]
-    ends.append(int(keys_of(np.array([np.inf]))[0]) + 1)
-    wanted = (levels - 1e-12) * cells.sum()  # what rounding may leave below a level
-    first = [_holding(cells, 0.0, want) for want in wanted]
-    left = [(ends[k], ends[k + 1]) for k in first]
-    below = [float(cells[:k].sum()) for k in first]
-    while any(high - low > 1 for low, high in left):
-        for j, row in enumerate(count(left)):
-            low, high = left[j]
-            if high - low > 1:
-                k, shift = _holding(row, below[j], wanted[j]), _shift(low, high)
-                below[j] += float(row[:k].sum())
-                low += k << shift
-                left[j] = low, min(high, low + (1 << shift))
-    return numbers_of(np.array([low for low, _ in left], dtype=np.uint64))
-
-
-def _shift(low: int, high: int) -> int:
-    """Bits that a cell of an interval leaves open."""
-    return max(0, (high - low - 1).bit_length() - 16)
-
-
-def _holding(cells: Floats, below: float, wanted: float) -> int:
-    """Find the first cell with weights up to whose end so much has come; the last one if none."""
-    some = np.flatnonzero(cells)
-    at = np.searchsorted(below + np.cumsum(cells[some]), wanted)
-    return int(some[min(int(at), len(some) - 1)])
+def cuts_between(low: Words, high: Words) -> Floats:
+    """Cut intervals of keys, from the first to before the last, into some 2^12 cells each."""
+    spans = [
+        np.arange(a, b + max(1, (b - a) >> 12), max(1, (b - a) >> 12), dtype=np.uint64).clip(max=b)
+        for a, b in zip(low.tolist(), high.tolist(), strict=True)
+    ]
+    return numbers_of(np.unique(np.concatenate(spans)))

@@ -43,14 +43,7 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys, user_ids
 from fedhist.users.shards import Shard
 from server.few_users.draws import POINT, BallSampler
-from server.few_users.plan import bucket_params
-from server.regression.plan import (
-    BallPlan,
-    gradient_std,
-    least_users,
-    plan_balls,
-    step_size,
-)
+from server.few_users.plan import FewUsersPlan, Wishes, choose_branch
 from server.session.curator import Curator
 from server.targets.central_bounds import quadratic_risk_bounds
 from server.targets.sample_sizes import resolve_users
@@ -195,19 +188,14 @@ class UserLevelErm(Central):
     # -- the plan, from public numbers -----------------------------------------------------------
 
     @property
-    def balls(self) -> BallPlan | None:
+    def balls(self) -> FewUsersPlan | None:
         """The draws of "few-users"; None with another oracle, and without noise."""
         if self.oracle != "few-users" or not self.guarantee.private:
             return None
-        return plan_balls(
-            float(self.epsilon),
-            float(self.delta),
-            self.steps,
-            self.dimension,
-            float(self.spread),
-            kappa=float(self.kappa),
-            lam=self.lam,
-        )
+        budget = float(self.epsilon), float(self.delta)
+        wishes = Wishes("boosted", n_runs=self.steps, kappa=float(self.kappa), lam=self.lam)
+        d, spread = self.dimension, float(self.spread)
+        return choose_branch(self.n_users, d, spread, None, *budget, wishes)
 
     @property
     def multiplier(self) -> float:
@@ -222,7 +210,9 @@ class UserLevelErm(Central):
     def least_users(self) -> int:
         """Fewest users with which a run makes sense; below, it is refused."""
         balls = self.balls
-        return balls.least if balls else least_users(self.multiplier, self.steps, self.dimension)
+        if balls is not None:
+            return math.ceil(balls.least_users)
+        return least_users(self.multiplier, self.steps, self.dimension)
 
     def clip_after(self, moved: float) -> float:
         """Return 2 r_t = 2 r + gap |theta' - theta|, but never more than the first clip.
@@ -253,11 +243,11 @@ class UserLevelErm(Central):
 
     @property
     def learning_rate(self) -> float:
-        """The step in use."""
+        """The step in use: it shrinks the distance by (L - mu) / (L + mu), without noise."""
         if self.step is not None:
             return float(self.step)
-        low = self.strong_convexity + self.ridge
-        return step_size(self.smoothness + self.ridge, low)
+        high, low = self.smoothness + self.ridge, self.strong_convexity + self.ridge
+        return 2 / (high + low) if low else 1 / high
 
     @property
     def max_rounds(self) -> int:
@@ -324,14 +314,15 @@ class UserLevelErm(Central):
             public={"n_users": float(n), "failed_steps": float(failed), **public},
         )
 
-    def _drawn(self, server: Curator, summary: Summary, balls: BallPlan) -> Floats | None:
+    def _drawn(self, server: Curator, summary: Summary, balls: FewUsersPlan) -> Floats | None:
         """Draw a point near most of the users' gradients, or None, a bucket [1, Appendix D].
 
         Privacy: (epsilon_t, delta_t)-DP under replacement for all rows and any number of users, and
         delta_t-approximate epsilon_t^2/8-zCDP. Which rounds failed is part of what is released.
         """
-        buckets = bucket_params(summary.n_users, balls.epsilon, balls.delta, float(self.kappa))
-        sampler = BallSampler(summary.rows[NAME], balls.radius, buckets, balls.n_rounds)
+        budget = balls.part_epsilon, balls.part_delta
+        buckets = balls.buckets(summary.n_users, *budget, balls.kappa)
+        sampler = BallSampler(summary.rows[NAME], balls.part_radius, buckets, balls.n_rounds)
         drawn = server.sample(sampler, label="mean-gradient")
         return np.asarray(drawn[1:], dtype=np.float64) if int(drawn[0]) == POINT else None
 
@@ -448,3 +439,23 @@ class UserLevelErm(Central):
         """Take n_users and d, which are public, from the population."""
         dimension = max(1, users.none.reals.values.shape[1] - 1)
         return resolve_users(parameters, users, dimension=dimension)
+
+
+def gradient_std(clip: float, multiplier: float, steps: int, n_users: int) -> float:
+    """Noise std of each entry of a mean gradient: offsets in a ball move the sum by 2 clip.
+
+    >>> gradient_std(0.5, 4.0, 25, 1000)
+    0.02
+    """
+    return 2 * clip * multiplier * math.sqrt(steps) / n_users
+
+
+def least_users(multiplier: float, steps: int, d: int) -> int:
+    """Smallest n at which the first gradient's noise is shorter than the longest gradient.
+
+    That is 2 multiplier sqrt(T d), the n >= sqrt(d T) / epsilon of [1, Theorem 29].
+
+    >>> least_users(4.2247, 16, 25)
+    169
+    """
+    return max(1, math.ceil(2 * multiplier * math.sqrt(steps * d)))

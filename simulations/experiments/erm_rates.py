@@ -18,9 +18,8 @@ import numpy as np
 from fedhist.base.arrays import Floats
 from fedhist.base.hashing import digest64
 from fedhist.privacy.guarantee import gaussian_multiplier
-from server.few_users.plan import few_n_min
-from server.regression.plan import least_users, plan_balls
-from server.regression.user_level_erm import UserLevelErm
+from server.few_users.plan import Wishes, choose_branch, few_n_min
+from server.regression.user_level_erm import UserLevelErm, least_users
 from simulations.experiments.erm_theorems import (
     Problem,
     erm_rate,
@@ -135,7 +134,8 @@ def _users(findings: Findings) -> None:
     z = gaussian_multiplier(eps, delta)
 
     def few(T: int, d: int) -> float:
-        return float(plan_balls(eps, delta, T, d, 1.0).least)
+        wishes = Wishes("boosted", n_runs=T)
+        return choose_branch(1, d, 1.0, None, eps, delta, wishes).least_users
 
     def clipped(T: int, d: int) -> float:
         return float(least_users(z, T, d))

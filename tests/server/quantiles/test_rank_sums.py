@@ -10,12 +10,6 @@ from fedhist.model.evaluation import measured
 from fedhist.model.protocol import Estimate
 from fedhist.users.batch import Users
 from server.quantiles.local_quantiles import LocalQuantiles
-from server.quantiles.quantile_target import (
-    bin_cuts,
-    cell_weights,
-    interval_weights,
-    order_statistics,
-)
 from server.quantiles.quantiles import Quantiles
 from tests.running import Cut
 
@@ -85,9 +79,6 @@ def test_the_loss_of_any_value() -> None:
 
 
 def test_one_number_is_every_quantile() -> None:
-    cuts, x = bin_cuts(0.0, 1.0, 4), np.full(9, 0.3)
-    cells = cell_weights(x, np.ones(9), cuts)
-    result = order_statistics(
-        np.array([0.01, 0.99]), cuts, cells, lambda some: interval_weights(x, np.ones(9), some)
-    )
-    assert result.tolist() == [0.3, 0.3]
+    users = Users.from_samples(np.arange(9), np.arange(10), np.full(9, 0.3))
+    protocol = Quantiles(3.0, (0.01, 0.99), 0.0, 1.0, n_users=9, n_bins=4)
+    assert measured(protocol, users).truth.tolist() == [0.3, 0.3]

@@ -15,7 +15,7 @@ from fedhist.base.errors import PopulationError
 from fedhist.privacy.guarantee import zcdp_rho
 from fedhist.protocols import UserLevelErm
 from fedhist.users.batch import Users
-from server.regression.plan import gradient_std, least_users, plan_balls, step_size
+from server.regression.user_level_erm import gradient_std, least_users
 
 BASE = replace(
     UserLevelErm.example(), gradient_bound=4.0, spread=0.25, smoothness=2.0, strong_convexity=0.5
@@ -55,7 +55,7 @@ def test_projection_is_the_nearest_point() -> None:
 
 @pytest.mark.parametrize(("smooth", "strong"), [(2.0, 0.5), (3.0, 0.0), (1.0, 1.0)])
 def test_step_shrinks_every_direction(smooth: float, strong: float) -> None:
-    step = step_size(smooth, strong)
+    step = replace(BASE, smoothness=smooth, strong_convexity=strong).learning_rate
     worst = max(abs(1 - step * a) for a in np.linspace(strong, smooth, 101))
     assert worst == pytest.approx((smooth - strong) / (smooth + strong) if strong else 1.0)
 
@@ -97,12 +97,13 @@ def test_fewest_users_is_where_the_first_noise_is_as_long_as_the_bound() -> None
 def test_balls_spend_the_budget() -> None:
     """T draws share rho(epsilon, delta / 2) and delta / 2, and need users as sqrt(T)."""
     rho = zcdp_rho(1.0, 5e-7)
-    plans = {t: plan_balls(1.0, 1e-6, t, 100, 0.1) for t in (16, 64, 256)}
+    many = replace(BASE, oracle="few-users", epsilon=1.0, delta=1e-6, dimension=100, spread=0.1)
+    plans = {t: replace(many, steps=t).balls for t in (16, 64, 256)}
     for steps, plan in plans.items():
-        assert steps * plan.epsilon**2 / 8 == pytest.approx(rho)
-        assert steps * plan.delta == pytest.approx(5e-7)
-        assert plan.radius == pytest.approx(0.5 * 0.1 * 10)
-    growth = plans[256].least / plans[16].least
+        assert steps * plan.part_epsilon**2 / 8 == pytest.approx(rho)
+        assert steps * plan.part_delta == pytest.approx(5e-7)
+        assert plan.part_radius == pytest.approx(0.5 * 0.1 * 10)
+    growth = plans[256].least_users / plans[16].least_users
     assert 4.0 < growth < 5.0  # sqrt(16), and a logarithm
 
 

@@ -161,7 +161,7 @@ def test_few_users_get_within_the_error_of_a_draw() -> None:
     """A draw is lam r sqrt(d) = 0.67 off, where the gradient at the start is 3.1 long."""
     protocol, users = few_users(), few_population()
     assert protocol.least_users <= 80
-    assert protocol.balls.radius == pytest.approx(0.67, abs=0.01)
+    assert protocol.balls.part_radius == pytest.approx(0.67, abs=0.01)
     risk, best = protocol.risk(users), protocol.truth(users)
     estimate = result(protocol, users, 0)
     assert estimate.status == "ok"
