@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,28 +15,16 @@ from simulations.runs.run import execute
 from tests.support.loopback import Loopback
 from tests.support.processes import marked_processes
 
-# 1,000 users per node
-HISTOGRAM = {
-    "protocol": {"name": "bounded-histogram", "epsilon": 1.0, "clip": 20.0, "grid": 0.5},
-    "population": {"kind": "zipf", "n_users": 20_000, "d": 12, "mean_items": 9, "seed": 7},
-}
-# the nodes add the noise
-# one user per node
-
-
-@pytest.fixture(scope="module")
-def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
-    with Loopback(tmp_path_factory.mktemp("flwr-run"), simulation=True) as link:
-        yield link
-    assert list(marked_processes(link.token)) == []
-
 
 @pytest.mark.slow
 @pytest.mark.flwr
-def test_same_sum_under_masks_as_inline_without(link: Loopback, tmp_path: Path) -> None:
+def test_same_sum_under_masks_as_inline_without(tmp_path: Path) -> None:
     tables = {
-        "protocol": HISTOGRAM["protocol"] | {"trust": "aggregate"},
-        "population": HISTOGRAM["population"] | {"n_users": 200},
+        "protocol": {
+            **{"name": "bounded-histogram", "epsilon": 1.0, "clip": 20.0, "grid": 0.5},
+            "trust": "aggregate",
+        },
+        "population": {"kind": "zipf", "n_users": 200, "d": 12, "mean_items": 9, "seed": 7},
     }
     run = {"seed": 1, "nodes": 10}
     config = write_config(tmp_path / "config.toml", run=run, **tables)
@@ -46,7 +33,9 @@ def test_same_sum_under_masks_as_inline_without(link: Loopback, tmp_path: Path) 
         "overrides": "run.aggregation=masked",
         "out": str(tmp_path / "r"),
     }
-    done = link.run(APP, told, nodes=10)
+    with Loopback(tmp_path / "flower", simulation=True) as link:
+        done = link.run(APP, told, nodes=10)
+    assert list(marked_processes(link.token)) == []
     assert done.status == "finished:completed", done.log
     prepared = prepare(load_config(config))
     assert prepared.plan is not None

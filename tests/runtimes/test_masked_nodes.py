@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 from flwr.app import Message
-from masked_grids import ROUNDS, FolderGrid, Killed, masked_vectors, start, total_of
+from masked_grids import FolderGrid, Killed, masked_vectors, start, total_of
 from test_masked_sums import NODES, PROTOCOL, N
 
 from clients.guard_folder import GuardDamaged
@@ -64,19 +64,6 @@ def test_numbers_are_drawn_once_and_charged_once(grid: FolderGrid, tmp_path: Pat
     again = masked_vectors(grid)[len(first) :]
     assert (first[0] != again[0]).all()  # node 0's, under the masks of two sessions
     np.testing.assert_array_equal(total_of(session), grid.total_of_kept(range(N)))
-
-
-@pytest.mark.parametrize("name", ROUNDS)
-def test_a_node_killed_after_a_round(grid: FolderGrid, tmp_path: Path, name: str) -> None:
-    """What it has written is there, what it has said is lost; a retry finds it as it was."""
-    grid.unseen = {name: {4}}
-    grid.kill_after = name
-    with pytest.raises(Killed):
-        start(grid, PROTOCOL, tmp_path / "run")
-    grid.kill_after, grid.unseen = "", {}
-    session, _ = start(grid, PROTOCOL, tmp_path / "run")
-    np.testing.assert_array_equal(total_of(session), grid.total_of_kept(range(N)))
-    assert all(len(grid.store(i).answered()) == 1 for i in range(N))
 
 
 def test_secrets_are_private_and_gone_after_unmasking(grid: FolderGrid) -> None:

@@ -21,7 +21,7 @@ from fedhist.base.errors import FedhistError
 from simulations.config.named_files import toml_value
 from simulations.runtimes.pinned_supernodes import pin
 from tests.support.loopback_tls import make_certificates, make_owner_key
-from tests.support.processes import MARKER, POLL_SECONDS, descendants, end_marked, kill
+from tests.support.processes import MARKER, POLL_SECONDS, end_marked
 
 Flat = Mapping[str, bool | int | float | str]
 LOCALHOST = "127.0.0.1"
@@ -37,20 +37,8 @@ START_SECONDS, END_SECONDS = 180.0, 10.0
 
 @dataclass(frozen=True)
 class FlowerRun:
-    """A submitted run that has ended.
+    """A submitted run that has ended: how, Flower's reason if it failed, what the server logged."""
 
-    Attributes
-    ----------
-    run_id : str
-    status : str
-        "finished:completed", "finished:failed" or "finished:stopped".
-    details : str
-        Flower's reason, for a run that failed.
-    log : str
-        What the ServerApp has logged.
-    """
-
-    run_id: str
     status: str
     details: str
     log: str
@@ -68,8 +56,6 @@ class Loopback:
     tls : bool
         TLS with certificates made for this trial, and node authentication: each SuperNode has a key
         pair, and only those that are registered are admitted.
-    keeps_state : bool
-        The SuperLink keeps its state in a file, and finds it again after a restart.
 
     Examples
     --------
@@ -88,9 +74,7 @@ class Loopback:
         *,
         simulation: bool = False,
         tls: bool = False,
-        keeps_state: bool = False,
     ) -> None:
-        self._keeps_state = keeps_state
         self.folder = Path(folder).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.address = f"{LOCALHOST}:{free_port()}"
@@ -108,7 +92,15 @@ class Loopback:
         self._env |= {"FLWR_HOME": str(home), MARKER: self.token}
         self._env["PATH"] = os.pathsep.join([_commands(), self._env.get("PATH", os.defpath)])
         try:
-            self._link = self._start_link(simulation=simulation)
+            self._wait_until_up(
+                self._start(
+                    "superlink",
+                    "flower-superlink",
+                    "--disable-runtime-dependency-installation",
+                    *self._server_options(),
+                    simulation=simulation,
+                )
+            )
         except BaseException:
             self.close()
             raise
@@ -121,37 +113,11 @@ class Loopback:
 
     # -- processes -----------------------------------------------------------------------------
 
-    def _start_link(self, *, simulation: bool = False) -> subprocess.Popen[bytes]:
-        state = ["--database", str(self.folder / "state.db")] if self._keeps_state else []
-        link = self._start(
-            "superlink",
-            "flower-superlink",
-            *("--disable-runtime-dependency-installation", *self._server_options(), *state),
-            simulation=simulation,
-        )
-        self._wait_until_up(link)
-        return link
-
-    def lose_link(self) -> None:
-        self.lose(self._link)
-
-    def lose(self, process: subprocess.Popen[bytes]) -> None:
-        for pid in [*descendants(process.pid), process.pid]:
-            kill(pid)
-        process.wait()
-        self._processes.remove(process)
-
-    def restart_link(self) -> None:
-        self._link = self._start_link()
-        self._processes.insert(0, self._processes.pop())
-
     def supernode(
         self,
         node_config: Flat,
         *,
         pinned: bool = False,
-        registered: bool = True,
-        key_of: int | None = None,
     ) -> subprocess.Popen[bytes]:
         """Start a SuperNode as its owner would."""
         self._numbers += 1
@@ -162,7 +128,7 @@ class Loopback:
         return self._start(
             f"supernode-{self._numbers}",
             "flower-supernode",
-            *self._node_options(registered, key_of),
+            *self._node_options(),
             *("--superlink", self.address, "--node-config", inline(node_config)),
             env=env,
         )
@@ -231,13 +197,12 @@ class Loopback:
         files = ["--ssl-certfile", made.certificate, "--ssl-keyfile", made.key]
         return [*map(str, [*files, "--ssl-ca-certfile", made.ca]), "--enable-supernode-auth"]
 
-    def _node_options(self, registered: bool, key_of: int | None) -> list[str]:
+    def _node_options(self) -> list[str]:
         if self._certificates is None:
             return ["--insecure"]
-        private = self.folder / f"node-{key_of or self._numbers}"
-        public = make_owner_key(private) if key_of is None else None
-        if registered and public is not None:
-            self._flwr(START_SECONDS, "supernode", "register", str(public), CONNECTION)
+        private = self.folder / f"node-{self._numbers}"
+        public = make_owner_key(private)
+        self._flwr(START_SECONDS, "supernode", "register", str(public), CONNECTION)
         trust = ["--root-certificates", str(self._certificates.ca)]
         return [*trust, "--auth-supernode-private-key", str(private)]
 
@@ -264,10 +229,7 @@ class Loopback:
             raise FedhistError(f"the run was not started: {shown[-2000:]}")
         listed = self._flwr(timeout, "list", CONNECTION, "--run-id", started[1], "--format", "json")
         (run,) = json.loads(listed[listed.find("{") :])["runs"]
-        return FlowerRun(started[1], str(run["status"]), str(run["status-details"]), shown)
-
-    def log(self, name: str = "superlink") -> str:
-        return (self.folder / f"{name}.log").read_text(errors="replace")
+        return FlowerRun(str(run["status"]), str(run["status-details"]), shown)
 
     def _flwr(self, timeout: float, *arguments: str) -> str:
         try:
@@ -303,13 +265,6 @@ def free_port() -> int:
 def inline(config: Flat) -> str:
     """Write a node configuration for Flower's command line.
 
-    Raises
-    ------
-    ValueError
-        For text that Flower's command line cannot carry.
-
-    Examples
-    --------
     >>> inline({"data": "/d/a.csv", "partition-id": 0, "split-data": True})
     'data="/d/a.csv" partition-id=0 split-data=true'
     """

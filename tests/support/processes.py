@@ -38,15 +38,6 @@ def end_marked(token: str) -> list[int]:
     return left
 
 
-def descendants(pid: int) -> list[int]:
-    """Find the processes that a process has started, and those that they have (Linux)."""
-    result = []
-    for task in Path(f"/proc/{pid}/task").glob("[0-9]*"):
-        for child in (task / "children").read_text().split():
-            result += [*descendants(int(child)), int(child)]
-    return result
-
-
 def kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
