@@ -20,6 +20,7 @@ from simulations.reporting.table import Table, markdown
 from simulations.runs.config import configs_of
 from simulations.runs.options import Options
 from simulations.runs.run import execute
+from simulations.studies.levels import possible_levels
 from simulations.studies.runner import bytes_per_user
 
 SEED = 1
@@ -115,12 +116,12 @@ def facts(cls: type[Protocol]) -> Iterator[str]:
     example, users = cls.example(), cls.example_users()
     queries: list[Query] = []
     outcome = execute(example, users, Options(seed=SEED, watch=queries.append))
-    promise = example.guarantee
+    promise, levels = example.guarantee, possible_levels(cls)
     rounds = len(outcome.rounds)
     asked = ", ".join(f"`{q.wire_name}`" for q in queries)
     bound = example.error(users)
     yield f"| Estimates | {cls.target}: {example.estimates} ({example.estimates.in_words}) |"
-    yield f"| Trust | {TRUST[promise.trust]} |"
+    yield f"| Trust | {'; '.join(TRUST[t] for t in levels)} |"
     yield f"| Its example | `{_cell(repr(example))}`, with {len(users):,} users |"
     yield f"| Guarantee of its example | {promise} |"
     yield f"| Neighbouring data | {promise.adjacency.in_words} |"
@@ -149,7 +150,8 @@ def pages() -> Iterator[tuple[str, str]]:
     rows = []
     for name, cls in ours.items():
         example = cls.example()
-        trust, what = example.guarantee.trust.value, f"{cls.target}: {example.estimates}"
+        trust = ", ".join(t.value for t in possible_levels(cls))
+        what = f"{cls.target}: {example.estimates}"
         lead, _, _ = sections(as_markdown(inspect.getdoc(cls) or ""))[""].partition("\n\n")
         rows.append((f"[`{name}`]({name}.md)", what, trust, lead))
     lines.append(markdown(Table.of(("Protocol", "Estimates", "Trust", "What it does"), rows)))

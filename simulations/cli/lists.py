@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 def list_(
     kind: Annotated[
-        str | None, typer.Argument(help="protocols, configurations, studies or experiments.")
+        str | None,
+        typer.Argument(help="protocols, populations, configurations, studies or experiments."),
     ] = None,
     name: Annotated[str | None, typer.Argument(help="Show one whole.")] = None,
     plugin: Plugin = None,
     json_: Json = False,
 ) -> None:
-    """List what there is of a KIND, or show NAME whole: a protocol's parameters, a file's text.
+    """List what there is of a KIND, or show NAME whole: its parameters, or a file's text.
 
     A configuration and a study are files to start your own from.
     """
@@ -67,13 +68,15 @@ def protocols_table() -> Table:
     """Return a line for each registered protocol."""
     from fedhist.model.registry import protocols
     from simulations.reporting.table import Table
+    from simulations.studies.levels import possible_levels
 
     rows = []
     for name, cls in sorted(protocols().items()):
         g = cls.example().guarantee
         delta = f", {g.delta:g}" if g.delta else ""
         words = f"({g.epsilon:g}{delta}), {g.adjacency.value}"
-        rows.append((name, cls.target, g.trust.value, words, cls.paper))
+        trust = ", ".join(t.value for t in possible_levels(cls))
+        rows.append((name, cls.target, trust, words, cls.paper))
     columns = (_names("protocol"), "target", "trust", "guarantee of its example", "paper")
     notes = ("fedhist list protocols NAME shows the parameters.",)
     return Table.of(columns, rows, notes=notes)
@@ -82,22 +85,53 @@ def protocols_table() -> Table:
 def show_protocol(name: str) -> None:
     """Show one protocol: its docstring, parameters and defaults."""
     from fedhist.model.registry import protocol_class
-    from simulations.reporting.table import Table, print_table
 
-    console, cls = terminal.console, protocol_class(name)
-    console.print(f"{name}  ({cls.paper})", style="bold", markup=False)
-    text, _, _ = (inspect.getdoc(cls) or "").partition("\nExamples\n")
-    console.print(plain_text(text.rstrip()), markup=False)
-    rows = []
-    for f in fields(cls):  # type: ignore[arg-type]
-        kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)
-        rows.append((f.name, kind, "required" if f.default is MISSING else repr(f.default)))
+    cls = protocol_class(name)
     g = cls.example().guarantee
     notes = [f"Guarantee of its example: {g}", f"Adjacency: {g.adjacency.in_words}."]
     notes.append(f"Attacker: {g.telling} (50% is a coin).")
     kind, names = starts_of(cls)
     notes.append(f"To start from: fedhist list {kind} {' or '.join(names)}")
+    show_class(f"{name}  ({cls.paper})", [cls], notes)
+
+
+def show_class(title: str, documented: Sequence[type[Any]], notes: Sequence[str] = ()) -> None:
+    """Show the docstrings of a class and its bases, and the fields of the first."""
+    from simulations.reporting.table import Table, print_table
+
+    console = terminal.console
+    console.print(title, style="bold", markup=False)
+    for one in documented:
+        text, _, _ = (inspect.getdoc(one) or "").partition("\nExamples\n")
+        for line in unwrapped(plain_text(text.rstrip())).split("\n"):
+            indent = " " * (len(line) - len(line.lstrip()))
+            console.out(textwrap.fill(line, console.width, subsequent_indent=indent))
+    rows = []
+    for f in fields(documented[0]):
+        kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)
+        rows.append((f.name, kind, "required" if f.default is MISSING else repr(f.default)))
     print_table(console, Table.of((_names("parameter"), "type", "default"), rows, notes=notes))
+
+
+def populations_table() -> Table:
+    """Return a line for each kind of population that a configuration can name."""
+    from simulations.populations import KINDS as POPULATIONS
+    from simulations.reporting.table import Table
+
+    named = (kind for kind in POPULATIONS if kind != "memory")
+    rows = [(k, plain_text(inspect.getdoc(POPULATIONS[k]) or "").partition("\n")[0]) for k in named]
+    notes = ("fedhist list populations NAME shows the parameters.",)
+    return Table.of((_names("population"), "what users hold"), rows, notes=notes)
+
+
+def show_population(name: str) -> None:
+    """Show one kind of population: its parameters and defaults, those of its bases too."""
+    from simulations.populations import KINDS as POPULATIONS
+
+    if name not in POPULATIONS:
+        raise ValueError(f"no population kind {name!r}{nearest(name, POPULATIONS)}")
+    cls, *bases = POPULATIONS[name].__mro__
+    show_class(name, [cls, *(b for b in bases if "Parameters\n" in (inspect.getdoc(b) or ""))])
 
 
 def starts_of(cls: type[Protocol]) -> tuple[str, list[str]]:
@@ -121,6 +155,16 @@ def plain_text(text: str) -> str:
     text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", text)
     text = re.sub(r"^(\s*)\.\. \[", r"\1[", text, flags=re.MULTILINE)
     return re.sub(r"\[(\w+)\]_", r"[\1]", text).replace("`", "")
+
+
+def unwrapped(text: str) -> str:
+    r"""Join the lines of each paragraph of a docstring: long lines and what follows them.
+
+    >>> unwrapped(f"n : int\n    {'a' * 70}\n    b\nd : int").count("\n")
+    2
+    """
+    joined = re.sub(r"(?m)^(( *)\S.{60,})\n\2(?=\S)", r"\1 ", text)
+    return text if joined == text else unwrapped(joined)
 
 
 def configurations_table() -> Table:
@@ -210,6 +254,7 @@ def show_experiment(name: str) -> None:
 
 KINDS: Mapping[str, tuple[Callable[[], Table], Callable[[str], None]]] = {
     "protocols": (protocols_table, show_protocol),
+    "populations": (populations_table, show_population),
     "configurations": (configurations_table, show_configuration),
     "studies": (studies_table, show_study),
     "experiments": (experiments_table, show_experiment),

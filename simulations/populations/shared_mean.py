@@ -43,8 +43,10 @@ class SharedMean(Synthetic):
         Public range of every coordinate.
     dimension : int, default 1
     users : {"alike", "normal", "two-clusters", "outliers"}, default "alike"
-        How the users' own means lie around ``mean``, see
-        :func:`~simulations.populations.synthetic.own_means`.
+        How the users' own means lie around ``mean``. "normal": independent normals, clipped to
+        the range. "two-clusters": half of the users on each side. "outliers": 5 % of the users
+        stand sqrt(19) standard deviations above the mean, the others a little below it. A cluster
+        is on the same side in all coordinates.
     user_spread : float, default 0.1
         Standard deviation of the users' own means in each coordinate, where they differ.
     seed : int
@@ -114,7 +116,10 @@ class SharedMean(Synthetic):
 class _Spread(SharedMean):
     """Samples of a scale around the mean.
 
-    ``spread``: scale of one sample around its user's mean; see the kind.
+    Parameters
+    ----------
+    spread : float, default 0.25
+        Scale of one sample around its user's mean.
     """
 
     spread: Positive = 0.25
@@ -138,10 +143,7 @@ class _Within(_Spread):
 
 @dataclass(frozen=True, kw_only=True)
 class Uniform(_Within):
-    """Samples uniform on [mean - spread, mean + spread], which must lie in [low, high].
-
-    See :class:`SharedMean` for the parameters.
-    """
+    """Samples uniform on [mean - spread, mean + spread], which must lie in [low, high]."""
 
     kind: ClassVar[str] = "uniform"
 
@@ -151,10 +153,7 @@ class Uniform(_Within):
 
 @dataclass(frozen=True, kw_only=True)
 class TwoPoint(_Within):
-    """Samples mean - spread or mean + spread with probability 1/2 each, both in [low, high].
-
-    See :class:`SharedMean` for the parameters.
-    """
+    """Samples mean - spread or mean + spread with probability 1/2 each, both in [low, high]."""
 
     kind: ClassVar[str] = "two-point"
 
@@ -168,7 +167,7 @@ class Gaussian(_Spread):
     """Samples N(mean, spread^2), independent over dimensions, clipped to [low, high].
 
     A normal is the quantile, to 16 digits, at one of 2^52 equally likely levels. Clipping moves the
-    mean of a sample towards the middle of the range. See :class:`SharedMean` for the parameters.
+    mean of a sample towards the middle of the range.
     """
 
     kind: ClassVar[str] = "gaussian"

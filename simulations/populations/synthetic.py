@@ -307,29 +307,7 @@ def own_means(
     first: int,
     n: int,
 ) -> Floats:
-    """Draw users' means; in each coordinate they have the given mean and standard deviation.
-
-    Parameters
-    ----------
-    users : str
-        "alike": no draw. "normal": independent normals, clipped to the range, which moves their
-        mean where they reach it. "two-clusters": each half of the users on one side.
-        "outliers": 5 % of the users stand sqrt(19) standard deviations above the mean, the
-        others a little below it. A cluster is on the same side in all coordinates.
-    mean : (d,) float64
-    spread : float
-        Standard deviation of the users' own means.
-    low, high : float
-        Range of a mean.
-    key : uint64
-        Of the draws.
-    first, n : int
-        Users first, ..., first + n - 1.
-
-    Returns
-    -------
-    (n, d) float64
-    """
+    """Draw the means of users first, first + 1, ..., around a mean and within a range: (n, d)."""
     if users == "alike":
         return np.broadcast_to(mean, (n, len(mean)))
     if users in _MIRRORED:

@@ -103,6 +103,16 @@ def levels_of(given: object, what: str) -> tuple[Trust, ...]:
     return tuple(t for t in Trust if t in words or t.value in words)
 
 
+def possible_levels(cls: type[Protocol]) -> tuple[Trust, ...]:
+    """Return the levels that a protocol can run on, with one choice of its parameters or another.
+
+    >>> [t.value for t in possible_levels(protocol_class("mean"))]
+    ['shuffle', 'local']
+    """
+    native = cls.example().guarantee.trust
+    return OF_NATIVE.get(native, (native,)) if KEY in parameters(cls) else (native,)
+
+
 def suffix(level: Trust) -> str:
     """Return what a label ends with on a level."""
     return f", {level.value}"

@@ -151,6 +151,7 @@ def test_list(fedhist: Command) -> None:
     for kind, name, told in (
         ("protocols", "mean", "samples_per_user"),
         ("configurations", "quickstart", "[population]"),
+        ("populations", "uniform", "samples_per_user"),
         ("studies", "histogram", "[compare]"),
         ("studies", "shoppers", "[decide]"),
         ("experiments", "figure1", "population"),
@@ -159,7 +160,10 @@ def test_list(fedhist: Command) -> None:
         assert name in fedhist("list", kind).out
         assert told in fedhist("list", kind, name).out
     rows = json.loads(fedhist("list", "protocols", "--plugin", PLUGIN, "--json").out)["rows"]
-    assert "test-ending" in {r["protocol"] for r in rows}
+    trust = {r["protocol"]: r["trust"] for r in rows}
+    assert "test-ending" in trust
+    assert trust["distribution"] == "central, aggregate"
+    assert trust["few-users-mean"] == "central"
 
 
 def test_new(fedhist: Command, tmp_path: Path) -> None:
