@@ -1,8 +1,18 @@
-"""The command ``fedhist doctor``."""
+"""``fedhist doctor``: what an installation claims is tried, a tiny run on each runtime among it."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +21,110 @@ import typer
 from simulations.cli import terminal
 from simulations.cli.terminal import Json
 
+OK, NOTE, FAILED = "ok", "note", "FAILED"
+RUNTIMES = ("inline", "ray")
+LIMIT = 120.0
+"""Seconds for each tiny run."""
+TINY = (
+    *("-m", "fedhist", "run", "quickstart", "--population.n_users", "200"),
+    *("--nodes", "20", "--population.d", "10", "--workers", "1"),
+)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What one check found; a note is nothing that keeps fedhist from working."""
+
+    what: str
+    status: str
+    words: str
+
+
+def examine(folder: Path) -> Iterator[Examined]:
+    """Make every check that runs nothing; results shall be written to ``folder``."""
+    told = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    linux = platform.system() == "Linux"
+    yield Examined("python", OK if linux else NOTE, told + ": tested on Linux only" * (not linux))
+    yield packages()
+    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    few = ": Ray gains nothing here; --runtime inline, --workers 0"
+    yield Examined("cores", OK if n > 1 else NOTE, f"{n}{few if n < 2 else ''}")
+    yield room("folder", folder, 1.0, "results may not fit")
+    yield room("temporary files", Path(tempfile.gettempdir()), 1.0, "Ray's files may not fit")
+    if Path("/dev/shm").is_dir():  # where Ray keeps its objects
+        slow = "Ray uses files, slowly; of a container raise --shm-size"
+        yield room("shared memory", Path("/dev/shm"), 0.25, slow)
+    yield network()
+
+
+def packages() -> Examined:
+    """Compare what is installed with what fedhist asks for."""
+    from packaging.requirements import Requirement
+
+    try:
+        asked = [Requirement(line) for line in requires("fedhist") or ()]
+    except PackageNotFoundError:
+        return Examined("packages", NOTE, "fedhist is not installed: what it asks for is not known")
+    wrong, right = list[str](), list[str]()
+    for need in asked:
+        if need.marker is not None and not need.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            here = version(need.name)
+        except PackageNotFoundError:
+            wrong.append(f"{need} is missing")
+            continue
+        fits = need.specifier.contains(here, prereleases=True)
+        (right if fits else wrong).append(f"{need.name} {here}" + f", not {need}" * (not fits))
+    if wrong:
+        again = "install fedhist anew (pip install --upgrade fedhist)"
+        return Examined("packages", FAILED, f"{'; '.join(wrong)}: {again}")
+    return Examined("packages", OK, ", ".join(sorted(right, key=str.lower)))
+
+
+def room(what: str, folder: Path, least: float, otherwise: str) -> Examined:
+    """Say whether a folder can be written to, and how many gigabytes there is room for."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        free = shutil.disk_usage(folder).free / (1 << 30)
+    except OSError as e:
+        return Examined(what, FAILED, f"{folder} cannot be written: {e.strerror}")
+    told = f"{folder}: {free:.1f} GB free"
+    return (
+        Examined(what, OK, told) if free >= least else Examined(what, NOTE, f"{told}: {otherwise}")
+    )
+
+
+def network() -> Examined:
+    """Say whether processes of this machine can talk to each other."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=5).close()
+    except OSError as e:
+        told = f"127.0.0.1 cannot be used ({e}): Ray and Flower need it; --runtime inline does not"
+        return Examined("network", FAILED, told)
+    return Examined("network", OK, "processes reach each other over 127.0.0.1")
+
+
+def tiny_run(runtime: str, limit: float = LIMIT, command: tuple[str, ...] = TINY) -> Examined:
+    """Run 200 users in a process of its own, which is ended after ``limit`` seconds."""
+    what, started = f"run, {runtime}", time.perf_counter()
+    otherwise = "; --runtime inline needs no other process" * (runtime != "inline")
+    with tempfile.TemporaryDirectory(prefix="fedhist-doctor-", ignore_cleanup_errors=True) as place:
+        given = [sys.executable, *command, "--runtime", runtime, "--out", f"{place}/run"]
+        try:
+            done = subprocess.run(given, capture_output=True, text=True, timeout=limit, check=False)
+        except subprocess.TimeoutExpired:
+            told = f"not done after {limit:g} s: is the machine busy?"
+            return Examined(what, FAILED, told + otherwise)
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        return Examined(what, FAILED, said + otherwise)
+    return Examined(what, OK, f"200 users in {time.perf_counter() - started:.0f} s, start included")
+
 
 def doctor(
-    limit: Annotated[float, typer.Option(min=1, help="Seconds for each tiny run.")] = 120.0,
     quick: Annotated[bool, typer.Option("--quick", help="Run nothing.")] = False,
     json_: Json = False,
 ) -> None:
@@ -21,22 +132,22 @@ def doctor(
 
     Exit status: 0 it works (a note is nothing that keeps it from working), 1 something failed.
     """
-    from simulations.reporting.table import BAD, GOOD, NOTED, Marked, print_row
-    from simulations.runs.doctor import FAILED, NOTE, RUNTIMES, Examined, examine, tiny_run
+    from simulations.reporting.table import BAD, GOOD, NOTED, STYLES
 
     marks = {FAILED: BAD, NOTE: NOTED}
     done = []
 
     def show(found: Examined) -> None:
         done.append(found)
-        status = Marked(found.status, marks.get(found.status, GOOD))
-        print_row(terminal.console, (status, found.what, found.words), (6, 15))
+        style = STYLES[marks.get(found.status, GOOD)]
+        terminal.console.print(f"{found.status:8}", style=style, end="")
+        terminal.console.print(f"{found.what}: {found.words}", markup=False, soft_wrap=True)
 
     for found in examine(Path.cwd()):
         show(found)
     for name in () if quick else RUNTIMES:
         with terminal.waiting(f"run, {name}"):
-            found = tiny_run(name, limit)
+            found = tiny_run(name)
         show(found)
     failed = sum(found.status == FAILED for found in done)
     said = f"{failed} of {len(done)} checks failed" if failed else "fedhist works here"

@@ -184,13 +184,9 @@ def ledger(
     path: Annotated[Path, typer.Argument(help="Ledger file of a data set.")],
     cap_epsilon: Annotated[float | None, typer.Option(help="Set the cap.")] = None,
     cap_delta: Annotated[float | None, typer.Option(help="Set the cap.")] = None,
-    adjacency: Annotated[
-        str | None, typer.Option(help="State the total under it; default: the strongest.")
-    ] = None,
     json_: Json = False,
 ) -> None:
     """Check and show PATH, the ledger of what was released from a data set; set its cap."""
-    from fedhist.privacy.guarantee import Adjacency
     from simulations.runs.data_ledger import Cap, DataLedger, ledger_document, print_ledger
 
     book = DataLedger(path)
@@ -204,10 +200,9 @@ def ledger(
         )
     elif not path.exists():
         raise ValueError(f"no such ledger: {path} (--cap-epsilon makes one)")
-    under = Adjacency(adjacency) if adjacency else None
-    print_ledger(terminal.console, book, under)
+    print_ledger(terminal.console, book)
     if json_:
-        terminal.print_json({"kind": "ledger", "file": str(path), **ledger_document(book, under)})
+        terminal.print_json({"kind": "ledger", "file": str(path), **ledger_document(book)})
 
 
 @node.command()

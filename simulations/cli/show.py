@@ -19,9 +19,6 @@ def show(
     as_: Annotated[
         str, typer.Option("--as", help="txt, md, tex, csv, svg, pdf, png, html or json.")
     ] = "txt",
-    columns: Annotated[
-        str | None, typer.Option(help='Columns of the main table: "l1,relative,bytes".')
-    ] = None,
     json_: Json = False,
 ) -> None:
     """Show what lies in FOLDER: as text, as a table or a figure for a paper, or as a page.
@@ -38,16 +35,15 @@ def show(
     if as_ not in KINDS:
         raise ValueError(f"--as is one of {', '.join(KINDS)}, got {as_!r}")
     opened = open_folder(folder)
-    names = [n.strip() for n in columns.split(",")] if columns else []
     if json_:
         terminal.print_json(opened.document())
     elif as_ == "txt":
-        opened.print_on(terminal.console, names)
+        opened.print_on(terminal.console)
         if terminal.debugging() and isinstance(opened, Compared):
             for text in tracebacks(opened.lines):
                 terminal.console.print(f"\n{text}", markup=False, soft_wrap=True)
     else:
-        body = opened.written(as_, names)
+        body = opened.written(as_)
         sys.stdout.flush()
         sys.stdout.buffer.write(body)
         sys.stdout.buffer.flush()

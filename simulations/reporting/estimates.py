@@ -39,40 +39,28 @@ def columns_of(estimate: Estimate) -> tuple[Keys, dict[str, Array]]:
     return estimate.keys if estimate.keys is not None else Keys.range(len(value)), columns
 
 
-def write_estimate(
-    folder: Path, estimate: Estimate, about: Mapping[str, str], *, raw: bool = False
-) -> None:
-    """Write a released estimate as CSV and Parquet.
+def write_estimate(folder: Path, estimate: Estimate, about: Mapping[str, str]) -> None:
+    """Write a released estimate as CSV and Parquet, whose metadata say what it is about.
 
-    Parameters
-    ----------
-    folder : Path
-    estimate : Estimate
-    about : mapping
-        Metadata of the Parquet file.
-    raw : bool
-        Whether names in CSV are as they are even where a spreadsheet would read a formula.
+    In CSV a quotation mark stands before names that a spreadsheet would read as formulas.
     """
     keys, columns = columns_of(estimate)
     _write_parquet(folder / "estimate.parquet", keys, columns, about)
-    names = map(_cell, keys if raw else map(no_formula, keys))
+    names = map(_cell, map(no_formula, keys))
     rows = zip(names, *(map(_number, x.tolist()) for x in columns.values()), strict=True)
     lines: Iterable[str] = [",".join(["key", *columns]), *map(",".join, rows), ""]
     (folder / "estimate.csv").write_text("\n".join(lines), encoding="utf-8", newline="")
 
 
-def write_table(folder: Path, columns: Mapping[str, Sequence[Any]], *, raw: bool = False) -> None:
+def write_table(folder: Path, columns: Mapping[str, Sequence[Any]]) -> None:
     """Write released numbers of several releases, as :func:`write_estimate` writes those of one."""
     import polars as pl
 
     frame = pl.DataFrame(columns)
     frame.write_parquet(folder / "estimate.parquet")
-    if not raw:
-        text = [
-            pl.Series(n, map(no_formula, frame[n])) for n in frame.select(pl.col(pl.String)).columns
-        ]
-        frame = frame.with_columns(text)
-    frame.write_csv(folder / "estimate.csv")
+    names = frame.select(pl.col(pl.String)).columns
+    safe = frame.with_columns(pl.Series(n, map(no_formula, frame[n])) for n in names)
+    safe.write_csv(folder / "estimate.csv")
 
 
 def _cell(name: str) -> str:

@@ -99,11 +99,10 @@ class Shown(ABC):
         """Draw a matplotlib figure, "column" (3.4) or "page" (7) or so many inches wide."""
         return sketched(self.draw, width)
 
-    def print_on(self, console: Console, columns: Sequence[str] = ()) -> None:
-        """Print title, tables and what is said below; of the main table the columns asked for."""
-        first, *others = self.tables()
+    def print_on(self, console: Console) -> None:
+        """Print title, tables and what is said below."""
         console.print(self.title, markup=False, style="bold")
-        for table in (first.chosen(columns) if columns else first, *others):
+        for table in self.tables():
             if table.rows:
                 print_table(console, table)
             else:
@@ -127,7 +126,7 @@ class Shown(ABC):
             blocks.append(f"NOT PRIVATE: {self.secret}.")
         return "\n\n".join(blocks) + "\n"
 
-    def written(self, kind: str, columns: Sequence[str] = (), width: str | float = "page") -> bytes:
+    def written(self, kind: str, width: str | float = "page") -> bytes:
         """Return what there is to see as a file.
 
         Parameters
@@ -135,8 +134,6 @@ class Shown(ABC):
         kind : str
             "txt": everything as text; "md": as Markdown; "tex", "csv": the main table; "svg",
             "pdf", "png": the figure; "html": the page; "json": plain data.
-        columns : sequence of str
-            Of the main table: names or keys.
         width : {"column", "page"} or float
             Of a figure; inches.
         """
@@ -151,16 +148,14 @@ class Shown(ABC):
             return json_text(self.document()).encode()
         if kind == "txt":
             text = io.StringIO()
-            self.print_on(Console(file=text, width=80, highlight=False), columns)
+            self.print_on(Console(file=text, width=80, highlight=False))
             return text.getvalue().encode()
-        if kind == "md" and not columns:
+        if kind == "md":
             return self.to_markdown().encode()
         table = self.tables()[0]
         secret = (f"NOT PRIVATE: {self.secret}.",) * bool(self.secret)
         table = replace(table, title=table.title or self.title, notes=(*table.notes, *secret))
-        table = table.chosen(columns) if columns else table
-        writers = {"md": markdown, "tex": latex, "csv": csv}
-        return (writers[kind](table).rstrip("\n") + "\n").encode()
+        return ((latex if kind == "tex" else csv)(table).rstrip("\n") + "\n").encode()
 
     def document(self) -> dict[str, Any]:
         """Return what is shown as plain data, from which :class:`Kept` is made again."""
@@ -176,7 +171,6 @@ class Shown(ABC):
         self,
         path: str | Path,
         *,
-        columns: Sequence[str] | None = None,
         width: str | float = "column",
         force: bool = False,
     ) -> None:
@@ -186,8 +180,8 @@ class Shown(ABC):
         ----------
         path : path
             A folder; or a file as of :meth:`written`.
-        columns, width
-            Of a file: see :meth:`written`.
+        width : {"column", "page"} or float
+            Of a figure; inches.
         force : bool
             Replace whatever is there.
 
@@ -200,7 +194,7 @@ class Shown(ABC):
         if ending[:1].isalpha() and not Path(path).is_dir():
             if ending not in KINDS:
                 raise ValueError(f"{path} ends in '.{ending}'; known: {', '.join(KINDS)}")
-            write_target(path, self.written(ending, columns or (), width), force=force)
+            write_target(path, self.written(ending, width), force=force)
             return
         with whole_folder(path, self.kind, shared=not self.secret, force=force) as part:
             self.write(part)

@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Column as RichColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fedhist.base.errors import nearest
 from fedhist.base.text import NARROWEST, visible
 from simulations.reporting.numbers import MISSING, no_formula, shown
 
@@ -57,7 +55,7 @@ class Column:
     key : str
         What frames call it, where that is not its name: "half_width" for "± 95%".
     more : bool
-        Left out of what people read unless it is asked for; frames and CSV have it.
+        Left out of what people read; frames and CSV have it.
     """
 
     name: str
@@ -131,20 +129,8 @@ class Table:
 
     @property
     def usual(self) -> Table:
-        """The table without the columns that are left out unless they are asked for."""
-        return self._only([i for i, c in enumerate(self.columns) if not c.more])
-
-    def chosen(self, names: Sequence[str]) -> Table:
-        """Choose columns by their names or keys, in this order; ValueError for others."""
-        places = {k.casefold(): i for i, c in enumerate(self.columns) for k in (c.key, c.name) if k}
-        for name in names:
-            if name.casefold() not in places:
-                known = [n for n in self.header if n]
-                raise ValueError(f"no column {name!r}{nearest(name, known)}")
-        chosen = self._only([places[n.casefold()] for n in names])
-        return replace(chosen, columns=tuple(replace(c, more=False) for c in chosen.columns))
-
-    def _only(self, kept: Sequence[int]) -> Table:
+        """The table without the columns that people do not read."""
+        kept = [i for i, c in enumerate(self.columns) if not c.more]
         rows = [r if r is None else [r[i] if i < len(r) else "" for i in kept] for r in self.rows]
         return replace(self, columns=tuple(self.columns[i] for i in kept), rows=tuple(rows))
 
@@ -280,8 +266,6 @@ def _plain(column: Column, value: Any) -> Any:
 # -- in the terminal ------------------------------------------------------------------------------
 
 STYLES = {HEADING: "bold", GOOD: "green", NOTED: "yellow", BAD: "bold red"}
-LEAST = 8
-"""Letters of a last column, however narrow the terminal."""
 _WITHIN = re.compile(r"(?<=[^\W\d_][-_./=])(?=[^\W\d_])")
 """Where a name may break: at a sign between two letters, so that numbers stay whole."""
 
@@ -327,17 +311,6 @@ def print_table(console: Console, table: Table, *, gap: int = 2) -> None:
             drawn.add_row(*map(_drawn, row, widths))
     console.print(drawn)
     print_lines(console, table.notes)
-
-
-def print_row(console: Console, row: Row, widths: Sequence[int]) -> None:
-    """Print a row of a table that grows: columns of fixed widths, and one of what is left."""
-    console = _wide_enough(console)
-    columns = [*(RichColumn(width=w) for w in widths), RichColumn()]
-    drawn = RichTable.grid(*columns, padding=(0, 2, 0, 0))
-    left = max(LEAST, console.width - sum(widths) - 2 * len(widths))
-    for cells in _visible(Table.of([""] * len(row), [row])):
-        drawn.add_row(*map(_drawn, cells or (), [*widths, left]))
-    console.print(drawn)
 
 
 def _wide_enough(console: Console) -> Console:

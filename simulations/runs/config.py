@@ -122,12 +122,6 @@ class RunTable(Settings):
         Folder that makes the run survive a restart; empty keeps none.
     out : str
         Folder for the results; empty names one after the protocol and the time.
-    shared : bool
-        Let others read the folder, truth and seeds included, as the umask allows; else it is its
-        owner's alone.
-    raw_csv : bool
-        Write names of items as they are; else one that a spreadsheet would take for a formula gets
-        a quotation mark before it.
     """
 
     table: ClassVar[str] = "run"
@@ -149,8 +143,6 @@ class RunTable(Settings):
     aggregation: str = "ideal"
     journal: str = ""
     out: str = ""
-    shared: bool = False
-    raw_csv: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

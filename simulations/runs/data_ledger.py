@@ -294,37 +294,26 @@ def _costs(ledger: Ledger) -> dict[str, list[float]]:
 # -- what `fedhist ledger` shows ------------------------------------------------------------------
 
 
-def print_ledger(console: Console, ledger: DataLedger, adjacency: Adjacency | None = None) -> None:
-    """Show what has been released from a data set: in all, under each adjacency or under one.
-
-    Raises NoTotalError if a line says nothing under the adjacency that is asked for.
-    """
-    cap, lines = ledger.read()
-    under = adjacency or common_adjacency(lines)
-    epsilon, delta = ledger.total(under)
+def print_ledger(console: Console, ledger: DataLedger) -> None:
+    """Show what has been released from a data set: in all, and under each adjacency."""
+    told = ledger_document(ledger)
+    cap, under, lines = ledger.read()[0], told["adjacency"], told["runs"]
     limit = "no cap" if math.isinf(cap.epsilon) else f"the cap is {cap.epsilon:g}"
-    notes = [f"released, {under.value}: epsilon = {epsilon:.6g} at delta = {delta:g}; {limit}"]
-    if adjacency is None and lines:
-        notes += [
-            f"the same, {a.value}: {_total_in_words(ledger, a)}"
-            for a in USER_LEVEL
-            if a is not under
-        ]
-    if {s.adjacency for s in lines} - {under.value}:
-        notes.insert(0, f"mixed adjacencies: all lines are stated under {under.value}")
-    names = ("when", "run", "trust", "adjacency", "epsilon", "delta", "state")
-    rows = [
-        (s.when[:16], s.what, s.trust, s.adjacency, s.epsilon, f"{s.delta:g}", s.state)
-        for s in lines
-    ]
-    table = Table.of([Column(n, keep=n != "run") for n in names], rows, notes=notes)
+    notes = [f"released, {under}: {_in_words(told['total'])}; {limit}"]
+    others = {a: t for a, t in told["totals"].items() if a != under} if lines else {}
+    notes += [f"the same, {a}: {_in_words(total)}" for a, total in others.items()]
+    if {s["adjacency"] for s in lines} - {under}:
+        notes.insert(0, f"mixed adjacencies: all lines are stated under {under}")
+    names = ("trust", "adjacency", "epsilon", "delta", "state")
+    rows = [[s["when"][:16], s["what"], *(s[n] for n in names)] for s in lines]
+    columns = [Column(n, keep=n != "run") for n in ("when", "run", *names)]
+    table = Table.of(columns, rows, notes=notes)
     print_table(console, table)
 
 
-def ledger_document(ledger: DataLedger, adjacency: Adjacency | None = None) -> dict[str, Any]:
-    """Return the same as data: ``total`` is under ``adjacency``, and null where there is none."""
+def ledger_document(ledger: DataLedger) -> dict[str, Any]:
+    """Return the same as data: a total is null where a line says nothing under an adjacency."""
     cap, lines = ledger.read()
-    under = adjacency or common_adjacency(lines)
 
     def total(a: Adjacency) -> dict[str, float] | None:
         try:
@@ -332,6 +321,7 @@ def ledger_document(ledger: DataLedger, adjacency: Adjacency | None = None) -> d
         except NoTotalError:
             return None
 
+    under = common_adjacency(lines)
     return {
         "cap": asdict(cap),
         "adjacency": under.value,
@@ -341,9 +331,7 @@ def ledger_document(ledger: DataLedger, adjacency: Adjacency | None = None) -> d
     }
 
 
-def _total_in_words(ledger: DataLedger, adjacency: Adjacency) -> str:
-    try:
-        epsilon, delta = ledger.total(adjacency)
-    except NoTotalError as e:
-        return f"no total; {e}"
-    return f"epsilon = {epsilon:.6g} at delta = {delta:g}"
+def _in_words(total: Mapping[str, float] | None) -> str:
+    if total is None:
+        return "no total; a run says nothing about it"
+    return f"epsilon = {total['epsilon']:.6g} at delta = {total['delta']:g}"

@@ -168,4 +168,4 @@ class Released(Shown):
         write_json(folder / "run.json", vars(self.done.planned.run))
         names = ("release", "key", "estimate", "stderr")
         columns = {n: [getattr(r, n) for r in self.done.rows] for n in names}
-        write_table(folder, columns, raw=self.done.planned.run.raw_csv)
+        write_table(folder, columns)

@@ -298,8 +298,6 @@ def plan_releases(tables: Mapping[str, Any], source: str | Path, name: str) -> P
         run = replace(run, plugins=tuple(str(Path(source).parent / p) for p in run.plugins))
     if run.repeats > 1:
         raise ValueError("run.repeats must be 1 beside [[release]]")
-    if run.shared:
-        raise ValueError("run.shared must be false beside [[release]]: the folder holds seeds")
     for plugin in run.plugins:
         load_plugin(plugin)
     budget = read(Budget, tables.get("protocol", {}))

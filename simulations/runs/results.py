@@ -161,16 +161,16 @@ def written_somewhere(folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def _write_to(folder: Path, finished: Finished, force: bool) -> None:
-    prepared, evaluation, run = finished.prepared, finished.evaluation, finished.prepared.config.run
+    prepared, evaluation = finished.prepared, finished.evaluation
     first = finished.outcomes[0]
-    with whole_folder(folder, RUN, shared=run.shared, force=force) as part:
+    with whole_folder(folder, RUN, force=force) as part:
         write_json(part / "config.json", describe(prepared, [o.seed for o in finished.outcomes]))
         write_json(part / "metrics.json", metrics(finished))
         write_json(part / "ledger.json", ledger_in_words(prepared, first.estimate.ledger))
         if first.estimate.value is None:
             return
         about = {"estimates": in_words(first.estimate.truth)}
-        write_estimate(part, first.estimate, about, raw=run.raw_csv)
+        write_estimate(part, first.estimate, about)
         shown, truth, told = first.estimate, None, prepared.not_private
         if evaluation is not None:
             truth = evaluation.truth

@@ -89,12 +89,6 @@ class Cell:
         object.__setattr__(self, "label", self.label or str(protocol["name"]))
         object.__setattr__(self, "adversary", adversary)
 
-    @classmethod
-    def from_dict(cls, tables: Mapping[str, Any], label: str = "") -> Self:
-        """Rebuild a cell from :meth:`to_dict`, also from what :func:`canonical` wrote of it."""
-        known = ("protocol", "population", "run", "adversary")
-        return cls(**{k: numbers(tables[k]) for k in known if k in tables}, label=label)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the tables as plain data; "adversary", a list, only where there are any."""
         tables = {"protocol": self.protocol, "population": self.population, "run": self.run}
@@ -315,7 +309,7 @@ class Record:
         return self.trivial.get(ZEROS, {}).get(self.loss_name)
 
     def in_loss(self, loss: str) -> Record:
-        """State the record in another loss; what it said in its own goes to ``more["stated"]``.
+        """State the record in another loss.
 
         Theory's prediction goes along where the protocol's own loss is the same number, or where
         it follows (:func:`~simulations.studies.losses.restated`). Otherwise it is dropped.
@@ -333,12 +327,10 @@ class Record:
                 form, entries = display_of(self.target).form, int(self.more.get("entries", 0))
                 predicted = restated(predicted, self.loss_name, loss, entries, form)
             kind = "simulated" if kind == "exact" else kind
-        own = {"loss_name": self.loss_name, "loss": self.loss, "predicted": self.predicted}
         return replace(
             self,
             loss=value,
             loss_name=loss,
             predicted=predicted,
             predicted_kind=kind if predicted is not None else "",
-            more={**self.more, "stated": own},
         )

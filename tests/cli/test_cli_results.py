@@ -171,16 +171,14 @@ def modes(folder: str) -> dict[str, int]:
 
 
 def test_truth_and_seeds_are_their_owner_s_alone(run: Command) -> None:
-    """But for the released numbers, which may be handed on; and unless told otherwise."""
+    """But for the released numbers, which may be handed on."""
     before = os.umask(0o022)
     try:
         assert run("--out", "out").status == 0
-        assert run("--out", "open", "--set", "run.shared=true").status == 0
     finally:
         os.umask(before)
     private = dict.fromkeys(FILES - {"estimate.csv", "estimate.parquet"}, 0o600)
     assert modes("out") == {".": 0o700, **private, "estimate.csv": 0o644, "estimate.parquet": 0o644}
-    assert modes("open") == {".": 0o755, **dict.fromkeys(FILES, 0o644)}
 
 
 NASTY = ("=cmd|'/c calc'!A0", "+1", "-5", "@sum(a)", "red \x1b[31mtext", "[bold]tea[/]", "\x9b2J")
@@ -199,9 +197,6 @@ def test_names_of_items_do_nothing_to_a_terminal_or_a_spreadsheet(fedhist: Comma
     keys = pl.read_csv("out/estimate.csv", infer_schema=False)["key"].to_list()
     assert sorted(keys) == sorted(f"'{n}" if n[0] in "=@" else n for n in NASTY)
     assert sorted(pl.read_parquet("out/estimate.parquet")["key"].to_list()) == sorted(NASTY)
-    assert fedhist(*command, "--out", "raw", "--set", "run.raw_csv=true").status == 0
-    raw = pl.read_csv("raw/estimate.csv", infer_schema=False)["key"].to_list()
-    assert sorted(raw) == sorted(NASTY)
 
 
 def test_places_whose_names_are_not_utf8(run: Command, fedhist: Command) -> None:

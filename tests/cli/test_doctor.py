@@ -8,8 +8,8 @@ from collections import namedtuple
 import pytest
 from commands import Command
 
-from simulations.runs import doctor
-from simulations.runs.doctor import FAILED
+from simulations.cli import doctor
+from simulations.cli.doctor import FAILED
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -18,8 +18,7 @@ def test_here_it_works(fedhist: Command) -> None:
     answer = fedhist("doctor", "--quick")
     assert answer.status == 0, answer.out
     assert "fedhist works here" in answer.out
-    assert {line[:8] for line in answer.out.splitlines()[:-1]} <= {"ok      ", "note    ", " " * 8}
-    assert max(map(len, answer.out.splitlines())) <= 80
+    assert {line[:8] for line in answer.out.splitlines()[:-1]} <= {"ok      ", "note    "}
     result = json.loads(fedhist("doctor", "--quick", "--json").out)
     assert result["works"]
     told = {c["what"]: c["words"] for c in result["checks"]}

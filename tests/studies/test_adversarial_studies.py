@@ -63,7 +63,7 @@ def test_a_record_says_what_an_attacked_run_says() -> None:
     assert record.more["diagnostics"]["injected: output-poisoning"] == 50
     assert (record.rounds, record.bytes_per_user) == (honest.rounds, honest.bytes_per_user)
     assert Record.from_json(record.to_json()) == record
-    assert Cell.from_dict(record.cell, record.label) == cell(BAD)
+    assert Cell(**record.cell, label=record.label) == cell(BAD)
     assert (honest.more["diagnostics"], honest.warnings) == ({}, ())
     assert honest.loss == pytest.approx(honest.more["bias"] ** 2)
     assert run_cell(cell(BAD | {"fraction": 0})).loss == honest.loss

@@ -85,7 +85,7 @@ def test_a_record_says_what_a_run_says() -> None:
     assert record.more["spent"]["epsilon"] == pytest.approx(1.0)
     # d counts of 8 bytes, NumPy's header of 128, and a head of less than 100
     assert 128 < (record.bytes_per_user or 0) - 6 * 8 < 228
-    assert Cell.from_dict(record.cell, record.label) == one
+    assert Cell(**record.cell, label=record.label) == one
 
 
 def test_what_a_cell_raises_is_a_record() -> None:

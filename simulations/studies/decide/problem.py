@@ -50,8 +50,6 @@ ADJACENCY = Adjacency.REPLACE_USER
 NORMS = {L1: l1, L2: l2, SQUARED_L2: squared_l2}
 RANKS = "rank error"
 """The loss that is a share by itself."""
-TRUTHS = {"histogram": Truth.TOTAL}
-"""What errors are about unless told: the average of users, but for counts."""
 MOST_ITEMS = 1000
 """Of the domain, where none is given: the most frequent items."""
 QUARTILES = (0.25, 0.5, 0.75)
@@ -420,11 +418,8 @@ class Problem:
         held against it; its closed form counts only where it is about the same numbers.
         """
         q = self.question
-        asked = Truth(q.truth) if q.truth else TRUTHS.get(q.target, Truth.AVERAGE_OF_USERS)
+        asked = Truth.TOTAL if q.target == "histogram" else Truth.AVERAGE_OF_USERS
         if found and not any(asked is p.estimates for _, p in found):
-            if q.truth:
-                known = ", ".join(dict.fromkeys(repr(p.estimates.value) for _, p in found))
-                raise ValueError(f"decide.truth: nobody here estimates {q.truth!r}, but {known}")
             asked = found[0][1].estimates
         found = sorted(found, key=lambda item: item[1].estimates is not asked)
         exact, loss, taken = None, display_of(q.target).loss, list[Candidate]()

@@ -7,9 +7,8 @@
   answering 0 everywhere); of quantiles, of all users' ranks. ``error = 120`` is in the loss itself;
 - ``epsilon = 1``: the budget that there is. With ``error`` too, users are solved for;
 - ``delta = 1e-6``; ``trust``: levels of trust, all of them by default;
-- ``effort``: "quick", "usual" or "thorough"; ``theory = true`` stops before fresh runs;
-- ``without = ["..."]``: protocols of the target that are left out;
-- ``truth``: what errors are about, as of a comparison.
+- ``effort``: "quick" or "usual"; ``theory = true`` stops before fresh runs;
+- ``without = ["..."]``: protocols of the target that are left out.
 
 [protocol] holds what is public or settled: ``clip``, ``low``, ``high``, ``levels``, ``tau_d``. What
 it does not say is chosen by looking at the users: NOT PRIVATE. [population] and [run] are those of
@@ -26,7 +25,6 @@ from typing import Annotated, Any, ClassVar
 
 from fedhist.base.errors import nearest
 from fedhist.model.registry import load_builtin, load_plugin, protocols
-from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Trust
 from simulations.config.named_files import builtin_names, settings_text
 from simulations.config.reading import (
@@ -50,7 +48,7 @@ PUBLIC = ("low", "high", "levels", "tau_d", "tau_c", "max_users", "tau", "collud
 SHARES = ("distribution", "quantiles")
 """Targets whose errors are shares by themselves."""
 TARGETS = ("histogram", "distribution", "mean", "quantiles")
-EFFORTS = ("quick", "usual", "thorough")
+EFFORTS = ("quick", "usual")
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,6 @@ class DecideTable(Settings):
     trust: Any = WORDS
     effort: Annotated[str, one_of(*EFFORTS)] = "usual"
     theory: bool = False
-    truth: Annotated[str, one_of(*(t.value for t in Truth))] | None = None
     without: tuple[str, ...] = ()
 
 

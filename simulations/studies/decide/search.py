@@ -68,7 +68,6 @@ class Effort:
 EFFORTS = {
     "quick": Effort(shortlist=1, search_runs=4, runs=400, steps=4, answers=10**7),
     "usual": Effort(shortlist=2, search_runs=8, runs=2000, steps=6, answers=4 * 10**7),
-    "thorough": Effort(shortlist=4, search_runs=30, runs=10000, steps=12, answers=10**9),
 }
 
 
