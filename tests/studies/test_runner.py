@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from commands import Command
+from noted_study import NOTED
 
 from fedhist.base.errors import FedhistError
 from simulations.reporting.files import kind_of
@@ -65,7 +66,9 @@ def test_errors_are_kept_and_run_again(write: Write, tmp_path: Path) -> None:
     broken.touch()
     assert statuses(run_cells(every, tmp_path)) == {"error": 3}
     (reason,) = {r.reason for r in comparable(tmp_path).values()}
-    assert "(noted.py, line 35, in rounds)" in reason
+    before = NOTED.read_text().partition("raise RuntimeError")[0]
+    line = before.count("\n") + 1
+    assert f"(noted.py, line {line}, in rounds)" in reason
     broken.unlink()
     assert statuses(run_cells(every, tmp_path)) == {"ok": 3}
     assert len((tmp_path / RECORDS).read_text().splitlines()) == 6  # nothing is rewritten
