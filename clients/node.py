@@ -208,6 +208,3 @@ def _decode(record: RecordDict) -> Question:
     if _last is None or _last[0] is not record:
         _last = (record, decode_question(record))
     return _last[1]
-
-
-__all__ = ["Node", "policy_of"]

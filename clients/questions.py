@@ -1,5 +1,6 @@
 """Every question of this package: importing this module registers what a node may be asked."""
 
+# ruff: noqa: F401
 from clients.baselines import queries as baselines
 from clients.central_means import queries as central_means
 from clients.centred import queries as centred
@@ -15,24 +16,3 @@ from clients.means import queries as means
 from clients.quantiles import queries as quantiles
 from clients.regression import queries as regression
 from fedhist.model import aggregated, share, shuffled
-
-__all__ = [
-    "aggregated",
-    "baselines",
-    "central_means",
-    "centred",
-    "contributions",
-    "densities",
-    "distributions",
-    "few_users",
-    "heavy_hitters",
-    "histograms",
-    "key_queries",
-    "localize",
-    "means",
-    "oracle_votes",
-    "quantiles",
-    "regression",
-    "share",
-    "shuffled",
-]

@@ -21,7 +21,7 @@ from fedhist.model.query import LocalQuery, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
-from fedhist.users.streams import SeededStreams, Streams
+from fedhist.users.streams import Streams
 
 
 @register_query
@@ -77,11 +77,6 @@ class SphereReports(LocalQuery):
     def finite_channel(self) -> FiniteChannel | None:
         """Return the law of a report for every input of its channel."""
         return sphere_law(self.channel)
-
-    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
-        """Add up reports from fresh streams: a sum of such vectors has no shorter exact law."""
-        key = int(rng.integers(1 << 62))
-        return self.answer_folded(users, lambda chunk: SeededStreams(chunk.ids, key, "aggregate"))
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Report; the zero vector stands for a record that cannot be used."""

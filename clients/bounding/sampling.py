@@ -31,6 +31,7 @@ from fedhist.base.hashing import GOLDEN, mix, unit1
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
+from fedhist.users.streams import Streams
 
 Int64s = NDArray[np.int64]
 Unsigned = NDArray[np.unsignedinteger[Any]]
@@ -66,14 +67,9 @@ def random_clip(
     return indptr, item[:n], count[:n]
 
 
-def add_random_clip(
-    items: Items, clip: int, words: Words, total: Int64s, held: NDArray[np.bool_] | None = None
-) -> None:
-    """Add what :func:`random_clip` keeps to ``total``, (len(vocabulary),)."""
-    _, item, count = random_clip(items, clip, words)
-    np.add.at(total, item, count.astype(np.int64))
-    if held is not None:
-        held[items.item] = True
+def cut_words(rng: Streams) -> Words:
+    """Draw what cuts to so many tokens take: a private word a user, whatever its record."""
+    return rng.substream("random-clip").words(1)[:, 0]
 
 
 # -- a public domain ------------------------------------------------------------------------------

@@ -49,10 +49,7 @@ def size_curves(items: Items, grid: tuple[int, ...]) -> tuple[Keys, Int64s, Int6
     The expected count of an item at C is too low by less than C / 2^30 per user who has it.
     """
     row, order = _occurring(items)
-    vocabulary = items.vocabulary
-    whole = np.array_equal(order, np.arange(len(vocabulary)))
-    keys = vocabulary if whole else Keys.of([vocabulary[int(i)] for i in order])
-    k = len(grid)
+    keys, k = items.vocabulary.take(order), len(grid)
     shares = np.zeros((len(keys), k), dtype=np.int64)
     users, sizes = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
     points = np.array(grid, dtype=np.int64)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clients.frequency_oracles.oracle_votes import OracleVotes
 from clients.records.draws import one_value
 from clients.records.functionals import samples_of
-from clients.records.user_rows import fourier_rows, wave_means
+from clients.records.user_rows import wave_means
 from fedhist.base.arrays import Bounds, Floats, Integers, Words
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
@@ -152,10 +152,10 @@ class FourierMeans(Query):
 
     def answer(self, users: Users, rng: Streams) -> Report:
         """Send the row; uses no randomness."""
-        samples = samples_of(users, 1)
-        rows = fourier_rows(samples, self.n_frequencies, MEAN_STEPS)
+        means = wave_means(samples_of(users, 1), 2 * self.n_frequencies, half_turns=False)
+        rows = np.rint(np.nan_to_num(means) * MEAN_STEPS).astype(np.int32)
         if self.counted:
-            usable = ~np.isnan(wave_means(samples, 2, half_turns=False)[:, :1])
+            usable = ~np.isnan(means[:, :1])
             rows = np.hstack((rows, MEAN_STEPS * usable.astype(np.int32)))
         return Report(users.ids, {"means": rows})
 

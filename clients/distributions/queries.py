@@ -11,7 +11,7 @@ References
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -19,21 +19,20 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.bounding.contribution import clip_rows, clipped_counts, domain_lookup
-from clients.bounding.sampling import MOST_TOKENS, add_random_clip, cut_rows, in_domain
+from clients.bounding.contribution import clip_rows, domain_lookup
+from clients.bounding.sampling import MOST_TOKENS, cut_rows, cut_words, in_domain
 from clients.records.ragged_rows import check_distinct, only_rows, row_sums
 from clients.records.whitened import (
     FRAME_STEPS,
     Frame,
     Rows,
-    add_scaled_rows,
     row_norms,
     scaled_rows,
 )
-from fedhist.base.arrays import Array, Bounds, Floats, Words, offsets
+from fedhist.base.arrays import Array, Bounds, Floats, offsets
 from fedhist.base.checks import check_integer, check_scale, check_within
 from fedhist.base.errors import WireError
-from fedhist.model.query import CHUNK, Query, Report, Summary, only_array
+from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.privacy.sensitivity import sqrt_up
@@ -41,6 +40,7 @@ from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys, check_domain
+from fedhist.users.shards import BLOCK
 from fedhist.users.streams import Streams
 
 MOST_EXCEEDANCES = 1 << 26
@@ -64,6 +64,7 @@ class ItemRows(Query):
     """
 
     trust: ClassVar[Trust] = Trust.CENTRAL
+    at_once: ClassVar[int] = BLOCK
     entry: ClassVar[str]
     total: ClassVar[str]
     least: ClassVar[int]
@@ -152,19 +153,6 @@ class ItemCounts(ItemRows):
         indptr, item, count = cut_rows(users.counts, self.domain, self.m, cut_words(rng))
         return Report(users.ids, ragged={"item": item, "count": count}, indptr=indptr)
 
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Cut and add up; integers, so bit-identical to folding the answers."""
-        total = np.zeros(len(self.domain), dtype=np.int64)
-        for chunk in users.blocks(CHUNK):
-            inside = in_domain(chunk.counts, self.domain)
-            add_random_clip(inside, self.m, cut_words(rng(chunk)), total)
-        return Summary(len(users), {"counts": total})
-
-
-def cut_words(rng: Streams) -> Words:
-    """One private word per user for the cut to m items, whatever its record."""
-    return rng.substream("random-clip").words(1)[:, 0]
-
 
 # -- counts beyond thresholds ----------------------------------------------------------------------
 
@@ -196,6 +184,7 @@ class ExceedanceCounts(Query):
 
     wire_name: ClassVar[str] = "threshold-counts"
     trust: ClassVar[Trust] = Trust.CENTRAL
+    at_once: ClassVar[int] = BLOCK
 
     domain: Keys
     m: int
@@ -239,15 +228,6 @@ class ExceedanceCounts(Query):
         where = item[sent].astype(np.int64) * len(self.thresholds) + cell[sent] - 1
         return Report(users.ids, arrays, {"cell": where.astype(np.uint32)}, offsets(sent)[indptr])
 
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Add up the cells; integers, so bit-identical to folding the answers."""
-        total, rows = np.zeros(len(self.domain) * len(self.thresholds), dtype=np.int64), 0
-        for chunk in users.blocks(CHUNK):
-            report = self.answer(chunk, rng(chunk))
-            np.add.at(total, report.ragged["cell"], 1)
-            rows += int(report.arrays["kept"].sum()) if self.complete else 0
-        return self._summary(len(users), total, rows)
-
     def _records(self, users: Users) -> tuple[Items, dict[str, Array]]:
         """Empty the records of users with fewer than m items, where rows are complete."""
         if not self.complete:
@@ -267,13 +247,10 @@ class ExceedanceCounts(Query):
     def fold(self, report: Report) -> Summary:
         """Add up by symbol and cell: (k, |T|) int64."""
         n = len(self.domain) * len(self.thresholds)
-        total = np.bincount(report.ragged["cell"].astype(np.int64), minlength=n)
-        rows = int(report.arrays["kept"].sum()) if self.complete else 0
-        return self._summary(report.n_users, total.astype(np.int64), rows)
-
-    def _summary(self, n_users: int, total: Array, rows: int) -> Summary:
-        sums = {"users": total.reshape(len(self.domain), len(self.thresholds))}
-        return Summary(n_users, sums | ({"kept": np.array([rows])} if self.complete else {}))
+        total = np.bincount(report.ragged["cell"].astype(np.int64), minlength=n).astype(np.int64)
+        kept = {name: a.sum(keepdims=True, dtype=np.int64) for name, a in report.arrays.items()}
+        cells = total.reshape(len(self.domain), len(self.thresholds))
+        return Summary(report.n_users, {"users": cells} | kept)
 
     def above(self, summary: Summary) -> NDArray[np.int64]:
         """Count the users with more than t of each symbol: (k, |T|), a copy. NOT PRIVATE."""
@@ -366,16 +343,11 @@ class OwnShares(ItemRows):
         indptr, item, value = clip_rows(users.counts, lookup, 1.0, 1, 1 / SHARE_STEPS)
         return Report(users.ids, {}, {"item": item, "steps": value}, indptr)
 
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Divide and add up in one walk; integers, so bit-identical to folding the answers."""
-        lookup = domain_lookup(self.domain, users.counts.vocabulary)
-        asked = len(self.domain), 1.0, 1, 1 / SHARE_STEPS, CHUNK
-        return Summary(len(users), {"steps": clipped_counts(users.counts, lookup, *asked)})
-
 
 # -- framed shares ---------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, eq=False)
 class FramedShares(Query):
     """What both queries ask about: (shares - centre) / spread of a user's cut record.
 
@@ -439,11 +411,6 @@ class CentredNorms(FramedShares):
 
     wire_name: ClassVar[str] = "centred-norms"
 
-    domain: Keys
-    m: int
-    own: bool
-    centre: Floats
-    spread: Floats
     radii: Floats
     cohort: Cohort | None = None
 
@@ -503,11 +470,6 @@ class CentredCounts(FramedShares):
 
     wire_name: ClassVar[str] = "centred-counts"
 
-    domain: Keys
-    m: int
-    own: bool
-    centre: Floats
-    spread: Floats
     radius: float
     cohort: Cohort | None = None
 
@@ -528,13 +490,6 @@ class CentredCounts(FramedShares):
         """Send the row; randomness is used by users with more than m items only."""
         rows = scaled_rows(self.rows(users, rng), self.frame, self.radius)
         return Report(users.ids, {"row": rows})
-
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Scale and add up; integers, so bit-identical to folding the answers."""
-        total = np.zeros(len(self.domain), dtype=np.int64)
-        for chunk in users.blocks(CHUNK):
-            add_scaled_rows(self.rows(chunk, rng(chunk)), self.frame, self.radius, total)
-        return Summary(len(users), {"steps": total})
 
     def fold(self, report: Report) -> Summary:
         """Add up by symbol: (k,) int64."""

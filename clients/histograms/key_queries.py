@@ -17,11 +17,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.bounding.sampling import MOST_TOKENS, add_random_clip, random_clip
+from clients.bounding.sampling import MOST_TOKENS, cut_words, random_clip
 from clients.bounding.size_curves import SHARE_PARTS, size_curves
-from clients.records.item_rows import intern_records, pack_records, parse_records
+from clients.records.item_rows import pack_records, read_records
 from clients.records.ragged_rows import only_rows
-from fedhist.base.arrays import Array, Bounds, Words
+from fedhist.base.arrays import Bounds, offsets
 from fedhist.base.checks import check_integer
 from fedhist.base.errors import WireError
 from fedhist.model.query import CHUNK, Keyed, Query, Report, Summary
@@ -56,6 +56,8 @@ class RecordQuery(Query):
     trust: ClassVar[Trust] = Trust.CENTRAL
     least: ClassVar[int] = 1
     """Smallest count of an item."""
+    total: ClassVar[str] = ""
+    """Name of the sums by key."""
 
     def rows(self, items: Items, rng: Streams) -> Rows:
         """Return what users send: indptr, items, counts."""
@@ -67,20 +69,32 @@ class RecordQuery(Query):
         data, indptr = pack_records(items.vocabulary, *self.rows(items, rng))
         return Report(users.ids, ragged={"records": data}, indptr=indptr)
 
+    def values(self, rows: Rows) -> NDArray[np.int64]:
+        """Return what each entry adds to its key: its count."""
+        return rows[2].astype(np.int64)
+
+    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
+        """Add up by vocabulary position; strings only for the items that are sent."""
+        vocabulary = users.vocabulary
+        total, sent = np.zeros(len(vocabulary), np.int64), np.zeros(len(vocabulary), np.bool_)
+        for chunk in users.blocks(CHUNK):
+            rows = self.rows(chunk.counts, rng(chunk))
+            np.add.at(total, rows[1], self.values(rows))
+            sent[rows[1]] = True
+        order = vocabulary.byte_order
+        at = order[sent[order]]
+        return Summary(len(users), keyed={self.total: Keyed(vocabulary.take(at), total[at])})
+
+    def fold(self, report: Report) -> Summary:
+        keys, indptr, item, count = self.read(report)
+        total = np.zeros(len(keys), dtype=np.int64)
+        np.add.at(total, item, self.values((indptr, item, count)))
+        return Summary(report.n_users, keyed={self.total: Keyed(keys, total)})
+
     def read(self, report: Report) -> tuple[Keys, *Rows]:
         """Read the rows; WireError unless each is a histogram: distinct items in UTF-8."""
         indptr, data = only_rows(report, "records"), report.ragged["records"]
-        rows, starts, lengths, counts = parse_records(data, indptr, self.least)
-        keys, item = intern_records(data, starts, lengths)
-        return keys, rows, item.astype(np.uint32), counts
-
-
-def summed(n_users: int, name: str, keys: Keys, total: NDArray[np.int64], sent: Array) -> Summary:
-    """Keep the items of a vocabulary that were sent, in byte order."""
-    order = keys.byte_order
-    at = order[sent[order] > 0]
-    named = Keys.of([keys[int(j)] for j in at])
-    return Summary(n_users, keyed={name: Keyed(named, total[at])})
+        return read_records(data, indptr, self.least)
 
 
 @register_query
@@ -105,6 +119,7 @@ class RandomClip(RecordQuery):
     """
 
     wire_name: ClassVar[str] = "random-clip"
+    total: ClassVar[str] = "counts"
 
     clip: int
     raw_support: bool = False
@@ -121,29 +136,14 @@ class RandomClip(RecordQuery):
     # -- client half -----------------------------------------------------------------------------
 
     def rows(self, items: Items, rng: Streams) -> Rows:
-        return random_clip(items, self.clip, _words(rng), keep_zeros=self.raw_support)
-
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Sample and add up by vocabulary position; strings only for the items that occur."""
-        vocabulary = users.vocabulary
-        total = np.zeros(len(vocabulary), dtype=np.int64)
-        held = np.zeros(len(vocabulary), dtype=np.bool_) if self.raw_support else None
-        for chunk in users.blocks(CHUNK):
-            add_random_clip(chunk.counts, self.clip, _words(rng(chunk)), total, held)
-        return summed(len(users), "counts", vocabulary, total, total if held is None else held)
+        return random_clip(items, self.clip, cut_words(rng), keep_zeros=self.raw_support)
 
     # -- server half -----------------------------------------------------------------------------
-
-    def fold(self, report: Report) -> Summary:
-        keys, _, item, count = self.read(report)
-        counts = np.zeros(len(keys), dtype=np.int64)
-        np.add.at(counts, item, count.astype(np.int64))
-        return Summary(report.n_users, keyed={"counts": Keyed(keys, counts)})
 
     def check(self, report: Report) -> None:
         _, indptr, _, count = self.read(report)
         Bounds((None,), "u", 0, self.clip).check("records", count)
-        before = np.concatenate(([0], np.cumsum(count.astype(np.int64))))
+        before = offsets(count)
         size = before[indptr[1:]] - before[indptr[:-1]]
         if (size > self.clip).any():
             raise WireError(f"a row adds up to {int(size.max())}, more than clip = {self.clip}")
@@ -178,6 +178,7 @@ class DistinctKeys(RecordQuery):
     """
 
     wire_name: ClassVar[str] = "distinct-keys"
+    total: ClassVar[str] = "weights"
 
     limit: int
     cohort: Cohort | None = None
@@ -192,27 +193,13 @@ class DistinctKeys(RecordQuery):
         once = replace(items, count=np.ones_like(items.count))
         return random_clip(once, self.limit, rng.substream("distinct-keys").words(1)[:, 0])
 
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Sample and add up by vocabulary position; strings only for the items that are sent."""
-        total = np.zeros(len(users.vocabulary), dtype=np.int64)
-        for chunk in users.blocks(CHUNK):
-            indptr, item, _ = self.rows(chunk.counts, rng(chunk))
-            np.add.at(total, item, self._weights(indptr))
-        return summed(len(users), "weights", users.vocabulary, total, total)
-
-    def _weights(self, indptr: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Weight of every entry of rows: (nnz,)."""
-        sizes = np.diff(indptr)
+    def values(self, rows: Rows) -> NDArray[np.int64]:
+        """Weight of every entry."""
+        sizes = np.diff(rows[0])
         table = [0, *(weight_of(t) for t in range(1, int(sizes.max(initial=0)) + 1))]
         return np.repeat(np.array(table, dtype=np.int64)[sizes], sizes)
 
     # -- server half -----------------------------------------------------------------------------
-
-    def fold(self, report: Report) -> Summary:
-        keys, indptr, item, _ = self.read(report)
-        total = np.zeros(len(keys), dtype=np.int64)
-        np.add.at(total, item, self._weights(indptr))
-        return Summary(report.n_users, keyed={"weights": Keyed(keys, total)})
 
     def check(self, report: Report) -> None:
         _, indptr, _, count = self.read(report)
@@ -322,8 +309,3 @@ class SizeCurves(RecordQuery):
         if total > summary.n_users * SHARE_PARTS * (1 + 1e-9):
             most = summary.n_users
             raise WireError(f"'shares' adds up to {total / SHARE_PARTS:g} users, more than {most}")
-
-
-def _words(rng: Streams) -> Words:
-    """One private word per user, whatever its record."""
-    return rng.substream("random-clip").words(1)[:, 0]

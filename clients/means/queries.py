@@ -31,7 +31,7 @@ from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import MAX_FOLDS
 from fedhist.users.keys import keyed_hash
-from fedhist.users.streams import SeededStreams, Streams
+from fedhist.users.streams import Streams
 
 
 @register_query
@@ -152,11 +152,6 @@ class HashedVotes(LocalQuery):
             return np.sign(sums).astype(np.float64)
         with np.errstate(over="ignore"):  # of a reach near 0: which users it warns of is private
             return np.clip(sums / self.reach, -1.0, 1.0)
-
-    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
-        """Fold answers drawn from ``rng``: given the public signs there is no shorter exact law."""
-        key = int(rng.integers(1 << 62))
-        return self.answer_folded(users, lambda chunk: SeededStreams(chunk.ids, key, "aggregate"))
 
     # -- server half
 

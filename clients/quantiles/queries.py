@@ -96,28 +96,15 @@ class BinShares(OnBins):
     trust: ClassVar[Trust] = Trust.CENTRAL
 
     def answer(self, users: Users, rng: Streams) -> Report:
-        owner, bins, steps = self._steps(users)
-        rows = np.bincount(owner * self.n_bins + bins, steps, len(users) * self.n_bins)
-        return Report(users.ids, {"shares": rows.reshape(-1, self.n_bins).astype(np.int32)})
-
-    def answer_folded(self, users: Users, rng: Callable[[Users], Streams]) -> Summary:
-        """Add up rows of users without making them; below 2^53, hence exactly."""
-        _, bins, steps = self._steps(users)
-        total = np.bincount(bins, steps, self.n_bins)
-        return Summary(len(users), {"shares": total.astype(np.int64)})
-
-    def _steps(self, users: Users) -> tuple[Integers, Integers, Integers]:
-        """List who holds each number, in the order of bins, in which bin, and its steps.
-
-        They are differences of whole steps of a user's cumulative shares: they add up to a record.
-        """
         owner, x = self.points(users)
         at = np.sort(owner * self.n_bins + bin_indices(x, self.low, self.high, self.n_bins))
-        owner, bins = np.divmod(at, self.n_bins)
+        owner = at // self.n_bins
         size = np.bincount(owner, minlength=len(users))
         rank, size = np.arange(len(at)) - (np.cumsum(size) - size)[owner], size[owner]
+        # differences of whole steps of a user's cumulative shares: they add up to a record
         steps = (rank + 1) * PER_USER // size - rank * PER_USER // size
-        return owner, bins, np.asarray(steps, dtype=np.int64)
+        rows = np.bincount(at, steps, len(users) * self.n_bins)
+        return Report(users.ids, {"shares": rows.reshape(-1, self.n_bins).astype(np.int32)})
 
     def fold(self, report: Report) -> Summary:
         rows = report.arrays["shares"]

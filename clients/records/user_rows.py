@@ -11,7 +11,6 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clients.bounding.contribution import Lookup
 from fedhist.base.arrays import Floats, Integers, read_only
@@ -286,22 +285,6 @@ def _wave_means(indptr: Integers, values: Floats, half_turns: bool, out: Floats)
                     row[j + 1] += im
         for j in range(width):
             row[j] = row[j] / (stop - start) if stop > start else np.nan
-
-
-def fourier_rows(samples: Samples, n_frequencies: int, steps: int) -> NDArray[np.int32]:
-    """Average cos(2 pi k x) and sin(2 pi k x), k = 1, ..., K, over each user's samples.
-
-    (n, 2 K) int32: cosine 1, sine 1, cosine 2, ... as of :func:`wave_means`, each mean rounded to
-    the nearest of ``steps`` per unit, below 2^31; zeros where there is none.
-
-    Examples
-    --------
-    >>> two = Samples(np.array([0, 1, 3]), np.array([[0.0], [0.0], [0.25]]))
-    >>> fourier_rows(two, 2, 100).tolist()
-    [[100, 0, 100, 0], [50, 50, 0, 0]]
-    """
-    means = wave_means(samples, 2 * n_frequencies, half_turns=False)
-    return np.rint(np.nan_to_num(means, copy=False) * steps).astype(np.int32)
 
 
 @kernel()

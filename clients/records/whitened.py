@@ -24,7 +24,7 @@ Frame = tuple[Floats, Floats, int]
 def row_norms(rows: Rows, frame: Frame) -> Floats:
     """Return ||(counts / whole - centre) / spread||_2 of every user, 0 without items: (n,)."""
     out = np.zeros(len(rows[0]) - 1)
-    _walk(*rows, *frame, math.inf, np.empty(len(frame[0])), 0, np.zeros((1, 0), np.int64), out)
+    _walk(*rows, *frame, math.inf, np.empty(len(frame[0])), np.zeros((len(out), 0), np.int32), out)
     return out
 
 
@@ -35,14 +35,8 @@ def scaled_rows(rows: Rows, frame: Frame, radius: float) -> NDArray[np.int32]:
     2^20. A user without items has the zero row.
     """
     out = np.zeros((len(rows[0]) - 1, len(frame[0])), dtype=np.int32)
-    _walk(*rows, *frame, radius, np.empty(len(frame[0])), 1, out, np.zeros(len(out)))
+    _walk(*rows, *frame, radius, np.empty(len(frame[0])), out, np.zeros(len(out)))
     return out
-
-
-def add_scaled_rows(rows: Rows, frame: Frame, radius: float, total: Integers) -> None:
-    """Add the rows of :func:`scaled_rows` to ``total`` (k,), without keeping them."""
-    norms = np.zeros(len(rows[0]) - 1)
-    _walk(*rows, *frame, radius, np.empty(len(frame[0])), 0, total[None], norms)
 
 
 @kernel()
@@ -55,14 +49,10 @@ def _walk(
     whole: int,
     radius: float,
     row: Floats,
-    apart: int,
     out: Any,
     norms: Floats,
 ) -> None:
-    """Fill the norms; add user u's scaled row to row ``apart * u`` of ``out``, if it has columns.
-
-    Its own row (1), or that of all (0). An empty user adds nothing.
-    """
+    """Fill the norms, and the scaled rows if ``out`` has columns; an empty user's are zero."""
     for u in range(indptr.shape[0] - 1):
         size = 0.0
         for e in range(indptr[u], indptr[u + 1]):
@@ -83,4 +73,4 @@ def _walk(
         # a little less than to the radius: rounding cannot bring a row outside again
         scale = (1 - 1e-12) * FRAME_STEPS / max(norms[u], radius)
         for i in range(out.shape[1]):
-            out[apart * u, i] += np.int64(row[i] * scale)
+            out[u, i] = np.int64(row[i] * scale)

@@ -210,11 +210,14 @@ class Query(metaclass=PlainArguments):
         levels between are those of queries around a query (:mod:`fedhist.model.aggregated`).
     spare : tuple of str
         Substreams of which words may be left over: drawn for rejections, or for long records.
+    at_once : int
+        Users who answer together; more than a chunk where sums are integers and reports short.
     """
 
     wire_name: ClassVar[str]
     trust: ClassVar[Trust]
     spare: ClassVar[tuple[str, ...]] = ()
+    at_once: ClassVar[int] = CHUNK
     cohort: Cohort | None = None
     parties: int | None = None
     """Nodes that must be asked, neither more nor fewer; None: any number."""
@@ -297,24 +300,15 @@ class Query(metaclass=PlainArguments):
         blocks, whose sums add up as a tree. The result must equal folding the answers chunk by
         chunk, bit for bit.
         """
-        parts = [self.fold(self.answer(c, rng(c))) for c in users.blocks(CHUNK)]
+        parts = [self.fold(self.answer(c, rng(c))) for c in users.blocks(self.at_once)]
         return Summary.merge(parts or [self.fold(self.answer(users, rng(users)))])
 
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
-        """Draw the folded summary of all users from its exact law, without making reports.
+        """Draw the folded summary of all users from its exact law.
 
-        The aggregate path of the simulation: the same law as folding everybody's answers, at
-        the cost of counting. No client does this. A central answer is not random: it is folded.
-
-        Raises
-        ------
-        FedhistError
-            If a local query has no such law written down.
+        The aggregate path of the simulation, which no client takes: where the law is written down
+        it costs as much as counting. By default answers are drawn from ``rng``, and folded.
         """
-        if self.trust is Trust.LOCAL:
-            raise FedhistError(
-                f"the query {self.wire_name!r} has no aggregate path: run its clients per user"
-            )
         key = int(rng.integers(1 << 62))
         return self.answer_folded(users, lambda chunk: SeededStreams(chunk.ids, key, "aggregate"))
 

@@ -5,19 +5,11 @@ has one method per round, :class:`ServerAttempt` one per collection of answers. 
 and what is and is not promised: ``fedhist/secagg/README.md``.
 """
 
-from fedhist.secagg.errors import OutOfOrder, Refused, RoundFailed, SecaggError
-from fedhist.secagg.messages import Message
-from fedhist.secagg.node import NodeAttempt
-from fedhist.secagg.server import ServerAttempt
-from fedhist.secagg.terms import Terms
-
-__all__ = [
-    "Message",
-    "NodeAttempt",
-    "OutOfOrder",
-    "Refused",
-    "RoundFailed",
-    "SecaggError",
-    "ServerAttempt",
-    "Terms",
-]
+from fedhist.secagg.errors import OutOfOrder as OutOfOrder
+from fedhist.secagg.errors import Refused as Refused
+from fedhist.secagg.errors import RoundFailed as RoundFailed
+from fedhist.secagg.errors import SecaggError as SecaggError
+from fedhist.secagg.messages import Message as Message
+from fedhist.secagg.node import NodeAttempt as NodeAttempt
+from fedhist.secagg.server import ServerAttempt as ServerAttempt
+from fedhist.secagg.terms import Terms as Terms

@@ -9,7 +9,7 @@ from numba import njit, uint64
 from scipy.stats import hypergeom
 
 from clients.bounding import sampling
-from clients.bounding.sampling import MANY, add_random_clip, random_clip
+from clients.bounding.sampling import MANY, random_clip
 from fedhist.users.batch import Users
 from fedhist.users.columns import Items
 from fedhist.users.keys import Keys
@@ -162,11 +162,6 @@ def test_a_sample_is_a_part_of_exactly_that_size(clip, keep_zeros):
         np.testing.assert_array_equal(item, items.item)
     else:
         assert (count > 0).all()
-    total = np.ones(d, dtype=np.int64)
-    held = np.zeros(d, dtype=bool)
-    add_random_clip(items, clip, words(n), total, held)
-    np.testing.assert_array_equal(total, 1 + got.sum(axis=0))
-    np.testing.assert_array_equal(held, whole.any(axis=0))
     # what one user keeps depends on nobody else
     part = random_clip(users.slice(150, 300).counts, clip, words(n)[150:])
     np.testing.assert_array_equal(dense(part, 150, d), got[150:])

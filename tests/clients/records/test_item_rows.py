@@ -6,8 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-import clients.records.item_rows as records
-from clients.records.item_rows import intern_records, pack_records, parse_records
+from clients.records.item_rows import pack_records, read_records
 from fedhist.base.errors import WireError
 from fedhist.users.batch import Users
 
@@ -28,8 +27,7 @@ def rows(*parts):
 
 def read(data, indptr, least=1):
     """Rows as dicts of key to count."""
-    ptr, starts, lengths, counts = parse_records(data, indptr, least)
-    keys, item = intern_records(data, starts, lengths)
+    keys, ptr, item, counts = read_records(data, indptr, least)
     pairs = [(keys[int(i)], int(c)) for i, c in zip(item, counts, strict=True)]
     return [dict(pairs[a:b]) for a, b in pairwise(ptr)], keys
 
@@ -71,15 +69,13 @@ def test_round_trip(seed):
 )
 def test_malformed_rows_are_refused(parts):
     with pytest.raises(WireError, match=f"row {len(parts) - 1}"):
-        parse_records(*rows(*parts))
+        read_records(*rows(*parts))
 
 
 @pytest.mark.parametrize("raw", [b"\xff", b"\xed\xa0\x80", "é".encode()[:1], b"\xc0\x80"])
 def test_keys_that_are_not_utf8_are_refused(raw):
-    data, indptr = rows([record("a", 1), record(raw, 1)])
-    _, starts, lengths, _ = parse_records(data, indptr)
     with pytest.raises(WireError, match="UTF-8"):
-        intern_records(data, starts, lengths)
+        read_records(*rows([record("a", 1), record(raw, 1)]))
 
 
 def test_no_bytes_crash_the_reader():
@@ -96,11 +92,3 @@ def test_no_bytes_crash_the_reader():
         except WireError:
             refused += 1
     assert 0 < refused < 500
-
-
-def test_keys_are_told_apart_even_if_all_hashes_collide(monkeypatch):
-    monkeypatch.setattr(records, "hash_bytes_kernel", lambda offsets, data, key, out: out.fill(7))
-    data, indptr = rows([record("a", 1), record("bb", 2)], [record("bb", 3), record("お茶", 4)])
-    result, keys = read(data, indptr)
-    assert result == [{"a": 1, "bb": 2}, {"bb": 3, "お茶": 4}]
-    assert list(keys) == ["a", "bb", "お茶"]

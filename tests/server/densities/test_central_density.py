@@ -11,7 +11,6 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
 from clients.densities.queries import MEAN_STEPS, FourierMeans
-from clients.records.user_rows import fourier_rows
 from fedhist.base.arrays import Floats
 from fedhist.base.errors import PopulationError, WireError
 from fedhist.model.query import Report, Summary
@@ -55,7 +54,7 @@ def test_rows_by_hand() -> None:
         for k in range(1, K + 1) if len(x) else ():
             slow[2 * k - 2] = np.mean(np.cos(2 * math.pi * k * x))
             slow[2 * k - 1] = np.mean(np.sin(2 * math.pi * k * x))
-        row = fourier_rows(one.reals, K, MEAN_STEPS)[0]
+        row = rows_of(FourierMeans(K), one)[0]
         # half a step of rounding, and what doubles do to angles of up to 300 turns
         np.testing.assert_allclose(row, MEAN_STEPS * slow, atol=0.51)
         assert (row == rows_of(FourierMeans(K), users)[i]).all()
