@@ -22,17 +22,6 @@ class Padded(LocalReport):
         return out
 
 
-@query("bank-answer-per-sample")
-class AnswerPerSample(Padded):
-    """As many answers as samples, each with its share of the budget: their number is the secret."""
-
-    def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
-        sizes = np.minimum(users.n_items(), 64)
-        indptr = np.concatenate(([0], np.cumsum(sizes)))
-        words = rng.substream("noise").ragged_words(indptr)
-        return fh.Report(users.ids, ragged={"reports": words}, indptr=indptr)
-
-
 @query("bank-skips-empty")
 class SkipsEmpty(Padded):
     """Users without usable samples do not answer: taking part is the secret."""
@@ -50,17 +39,6 @@ class NarrowType(Padded):
         out = super().reports(users, rng)
         small = bool((np.abs(np.nan_to_num(means(users))) < 0.5).all())
         return out.astype(np.int32) if small else out
-
-
-@query("bank-tells-warnings")
-class TellsWarnings(Padded):
-    """A message says that a sample had to be clipped."""
-
-    def answer(self, users: fh.Users, rng: fh.Streams) -> fh.Report:
-        arrays = {"reports": self.reports(users, rng)}
-        if not (np.abs(users.reals.values) <= 1).all():
-            arrays["clipped"] = np.ones(len(users), dtype=np.int8)
-        return fh.Report(users.ids, arrays)
 
 
 @query("bank-raises-on-nan")
@@ -89,10 +67,8 @@ PROTOCOLS = tuple(
     LocalBank.of(made, name)
     for made, name in (
         (Padded, "bank-ok-padded"),
-        (AnswerPerSample, "bank-answer-per-sample"),
         (SkipsEmpty, "bank-skips-empty"),
         (NarrowType, "bank-narrow-type"),
-        (TellsWarnings, "bank-tells-warnings"),
         (RaisesOnNaN, "bank-raises-on-nan"),
         (HiddenState, "bank-hidden-state"),
     )

@@ -81,15 +81,6 @@ class SeedInTheAnswer(Opaque):
         return fh.Report(users.ids, {"reports": self.reports(users, rng), "check": word[:, 1]})
 
 
-@query("bank-empty-is-zero")
-class EmptyIsZero(Opaque):
-    """A user without usable samples sends 0 without noise."""
-
-    def reports(self, users: fh.Users, rng: fh.Streams) -> fh.Array:
-        u = means(users)
-        return np.where(np.isnan(u), 0, noisy(u, self.epsilon, rng))
-
-
 @query("bank-nan-passes")
 class NaNPasses(Opaque):
     """A user without usable samples sends NaN."""
@@ -130,7 +121,6 @@ PROTOCOLS = tuple(
         (FloatLaplace, "bank-float-laplace"),
         (SeedInTheQuestion, "bank-seed-in-the-question"),
         (SeedInTheAnswer, "bank-seed-in-the-answer"),
-        (EmptyIsZero, "bank-empty-is-zero"),
         (NaNPasses, "bank-nan-passes"),
         (ItemNoise, "bank-item-noise"),
         (FreshNoise, "bank-fresh-noise"),
