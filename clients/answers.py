@@ -10,7 +10,7 @@ import numpy as np
 from clients.randomizers.share_noise import draw_share
 from fedhist.base.hashing import mix64
 from fedhist.model.aggregated import Aggregated
-from fedhist.model.query import Query, Summary
+from fedhist.model.query import Query, Report, Summary
 from fedhist.model.trees import Tree
 from fedhist.users.batch import Users
 from fedhist.users.shards import Shard
@@ -18,6 +18,9 @@ from fedhist.users.streams import SeededStreams, Streams, SystemStreams
 
 Tell = Callable[[int], None]
 """Called with the number of blocks that are in, after each of them."""
+
+MOST_REPORTS = 1 << 20
+"""Users whose reports wait, where a query draws these."""
 
 
 def fold_node(
@@ -47,20 +50,41 @@ def fold_node(
 
 
 def added_up(
-    query: Query, users: Shard, of: Callable[[Users, int], Summary], tell: Tell | None = None
+    query: Query,
+    users: Shard,
+    of: Callable[[Users, int], Summary | Report],
+    tell: Tell | None = None,
 ) -> Summary:
     """Add up what the users of a query's cohort say, by block and number of the block.
 
-    No more than one block is held. Nobody at all answers as well: what no users say is a sum.
+    No more than one block is held, and reports of :data:`MOST_REPORTS` users: these are folded
+    together. Nobody at all answers as well: what no users say is a sum.
     """
-    tree, walked = Tree(), 0
+    tree, walked, waiting = Tree(), 0, list[Report]()
     for block in users.blocks():  # no enumerate: it keeps a block while the next one is made
-        tree.add(walked, of(block.select(query.cohort), walked))
+        part = of(block.select(query.cohort), walked)
+        if isinstance(part, Summary):
+            tree.add(walked, part)
+        else:
+            waiting.append(part)
+        if sum(report.n_users for report in waiting) >= MOST_REPORTS:
+            tree.add(walked, query.fold(_joined(waiting)))
+            waiting = []
         walked += 1
         del block
         if tell is not None:
             tell(walked)
-    return tree.own_total() if walked else of(users.none, 0)
+    if waiting or not walked:
+        last = _joined(waiting) if waiting else of(users.none, 0)
+        tree.add(walked, last if isinstance(last, Summary) else query.fold(last))
+    return tree.own_total()
+
+
+def _joined(reports: list[Report]) -> Report:
+    """Put reports of one number from each user behind each other."""
+    names = reports[0].arrays
+    arrays = {name: np.concatenate([r.arrays[name] for r in reports]) for name in names}
+    return Report(np.concatenate([r.ids for r in reports]), arrays)
 
 
 def streams(users: Users, seed: int | None, digest: str, *, memoize: bool = False) -> Streams:

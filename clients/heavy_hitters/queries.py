@@ -132,13 +132,12 @@ class CodePieces(OracleVotes):
         out[some] = np.where(place < 0, -1, (place << self.bits) + tail)
         return np.asarray(out[at])
 
-    def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
-        """Draw the reports themselves where they are fewer than the counts; the law is the same."""
-        channel = self.channel
-        if not isinstance(channel, SymbolOracle) or len(users) > channel.size:
-            return super().draw_summary(users, rng)
+    def draw_reports(self, users: Users, rng: np.random.Generator) -> Report | None:
+        """Draw the reports where they are fewer than the counts; the law is the same."""
+        if not isinstance(self.channel, SymbolOracle) or len(users) > self.channel.size:
+            return None
         key = int(rng.integers(1 << 62))
-        return self.answer_folded(users, lambda u: SeededStreams(u.ids, key, "aggregate"))
+        return self.answer(users, SeededStreams(users.ids, key, "aggregate"))
 
     def counts(self, summary: Summary) -> Floats:
         """Count the reports in the set of every symbol that was asked about."""

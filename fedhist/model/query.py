@@ -312,6 +312,10 @@ class Query(metaclass=PlainArguments):
         key = int(rng.integers(1 << 62))
         return self.answer_folded(users, lambda chunk: SeededStreams(chunk.ids, key, "aggregate"))
 
+    def draw_reports(self, users: Users, rng: np.random.Generator) -> Report | None:
+        """Draw the reports where their sums would be mostly zeros; None, the default, elsewhere."""
+        return None
+
     def summary_law(
         self, users: Shard, kept: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary] | None:

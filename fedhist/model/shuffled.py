@@ -114,6 +114,9 @@ class Shuffled(Query):
     def draw_summary(self, users: Users, rng: np.random.Generator) -> Summary:
         return self.query.draw_summary(users, rng)
 
+    def draw_reports(self, users: Users, rng: np.random.Generator) -> Report | None:
+        return self.query.draw_reports(users, rng)
+
     def summary_law(
         self, users: Shard, kept: dict[str, Any]
     ) -> Callable[[np.random.Generator], Summary] | None:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import bdtrc, ndtri
 
 from fedhist.base.arrays import Floats, Integers
+from fedhist.base.search import first_true
 from fedhist.channels.oracles import oracle_channel
 
 COUNTED = 1 / 3
@@ -55,10 +56,8 @@ class Stage:
 
     def chance(self, shares: Floats) -> Floats:
         """How likely items are to pass: exact."""
-        from scipy.stats import binom  # half a second, which other protocols are spared
-
         pi = self.q + np.clip(shares, 0, 1) * (self.p - self.q)
-        return np.asarray(binom.sf(self.enough - 1, self.n, pi))
+        return reached(self.enough, self.n, pi)
 
 
 @dataclass(frozen=True)
@@ -124,13 +123,15 @@ def search_plan(
     return min(map(plan, range(least, max(least, 30) + 1)), key=lambda p: p.reliable)
 
 
+def reached(t: float, n_users: int, q: Floats | float) -> Floats:
+    """P(Bin(n, q) >= t), t at least 1: :mod:`scipy.stats` takes half a second to import."""
+    return np.asarray(bdtrc(t - 1, n_users, q))
+
+
 def least_count(n_users: int, q: float, chance: float) -> int:
     """Return the least t, 1 at least, that Bin(n, q) reaches with at most this probability."""
-    from scipy.stats import binom
-
-    if q == 0 or n_users == 0 or chance >= 1:
-        return 1
-    return int(binom.isf(chance, n_users, q)) + 1
+    t = first_true(lambda t: bool(reached(t, n_users, q) <= chance), n_users)
+    return n_users + 1 if t is None else t
 
 
 def least_share(stages: list[Stage], tail: Callable[[float], float]) -> float:

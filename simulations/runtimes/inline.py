@@ -12,7 +12,7 @@ from clients.answers import Tell, added_up, fold_node, streams
 from fedhist.base.hashing import digest64
 from fedhist.model.codec import query_digest
 from fedhist.model.evaluation import Watched
-from fedhist.model.query import Query, Summary, check_parties
+from fedhist.model.query import Query, Report, Summary, check_parties
 from fedhist.model.trees import Tree
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
@@ -120,10 +120,10 @@ class InlinePopulation:
             if seed is None:
                 raise ValueError("sums are drawn from their law with a seed only")
 
-            def drawn(block: Users, number: int) -> Summary:
+            def drawn(block: Users, number: int) -> Summary | Report:
                 at = (index, number) if number else (index,)
-                key = digest64("fedhist.aggregate", seed, digest, *at)
-                return query.draw_summary(block, np.random.default_rng(key))
+                rng = np.random.default_rng(digest64("fedhist.aggregate", seed, digest, *at))
+                return query.draw_reports(block, rng) or query.draw_summary(block, rng)
 
             intake.add(index, added_up(query, users, drawn, tell))
         elif self.fold:

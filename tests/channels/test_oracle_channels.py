@@ -81,8 +81,9 @@ def test_projective_sets_and_counts_by_their_definition(q: int, t: int) -> None:
     for x in range(space.size):
         members = space.members(np.full(c, x), np.arange(c))
         assert sorted(members.tolist()) == np.flatnonzero(orthogonal[x]).tolist()
-    counts = np.random.default_rng(q).integers(0, 9, space.size)
-    assert space.set_counts(counts).tolist() == (orthogonal @ counts).tolist()
+    few = np.random.default_rng(q).integers(0, 9, space.size)
+    for counts in (few, few << 16):  # in single and in double precision
+        assert space.set_counts(counts).tolist() == (orthogonal @ counts).tolist()
     assert (orthogonal[:, 0] & orthogonal[:, -1]).sum() == space.overlap
 
 

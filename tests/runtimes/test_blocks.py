@@ -10,7 +10,9 @@ import pytest
 from walked_users import Walked
 
 import fedhist as fh
+from clients import answers
 from clients.answers import fold_node, streams
+from clients.heavy_hitters.queries import CodePieces, packed
 from clients.histograms.queries import ClippedCounts
 from fedhist.base.hashing import digest64
 from fedhist.model.codec import query_digest
@@ -65,6 +67,7 @@ def equal(a: fh.Summary | fh.Report, b: fh.Summary | fh.Report) -> bool:
 
 SIZES = [k * BLOCK + more for k in (1, 2) for more in (-1, 0, 1)]
 VOTES = asked(LocalHistogram.example(), [LocalHistogram.example_users()])[2][0]
+PIECES = CodePieces(packed([""], 0), 0, 17, "text", 1.0, 1 << 17)
 TOTALS = ClippedCounts(LocalHistogram.example_users().vocabulary, clip=2.0, norm=2, grid=1 / 64)
 
 
@@ -105,22 +108,29 @@ def test_real_sums_are_those_of_the_tree(many: fh.Users) -> None:
     )
 
 
-def test_sums_from_their_law_are_drawn_by_block(many: fh.Users) -> None:
+@pytest.mark.parametrize("query", [VOTES, PIECES], ids=["votes", "reports"])
+def test_sums_from_their_law_are_drawn_by_block(
+    query: fh.Query, many: fh.Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first block is drawn as a node of one block is; the others by numbers of their own."""
+    monkeypatch.setattr(answers, "MOST_REPORTS", BLOCK + 1)
     draw = [
-        InlinePopulation([some], SEED, aggregate=True).ask(VOTES, 0).sums
+        InlinePopulation([some], SEED, aggregate=True).ask(query, 0).sums
         for some in (many, Walked(many), many.slice(0, BLOCK), many.slice(BLOCK, 2 * BLOCK))
     ]
     names = list(draw[0])
     assert all(np.array_equal(draw[0][k], draw[1][k]) for k in names)
     blocks = [many.slice(0, BLOCK), many.slice(BLOCK, 2 * BLOCK), many.slice(2 * BLOCK, len(many))]
-    rest = VOTES.draw_summary  # by hand
-    digest = query_digest(VOTES, 0)
-    by_hand = fh.Summary.merge(
-        rest(b, np.random.default_rng(digest64("fedhist.aggregate", SEED, digest, 0, *at)))
-        for b, at in zip(blocks, ((), (1,), (2,)), strict=True)
-    )
-    assert all(np.array_equal(draw[0][k], by_hand.sums[k]) for k in names)
+    digest = query_digest(query, 0)
+    by_hand = []
+    for b, at in zip(blocks, ((), (1,), (2,)), strict=True):
+        key = digest64("fedhist.aggregate", SEED, digest, 0, *at)
+        reports = query.draw_reports(b, np.random.default_rng(key))
+        assert (reports is None) == (query is VOTES)
+        drawn = query.draw_summary(b, np.random.default_rng(key))
+        by_hand.append(drawn if reports is None else query.fold(reports))
+    total = fh.Summary.merge(by_hand).sums
+    assert all(np.array_equal(draw[0][k], total[k]) for k in names)
 
 
 def test_what_needs_all_users_at_once_is_refused_above_a_limit(
