@@ -12,11 +12,11 @@ import argparse
 import json
 import math
 import re
-import time
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from fedhist import protocols
 
 Numbers = NDArray[np.float64]
 Record = dict[str, Any]
-RUNS, COVERAGE_RUNS, PREDICTION_RUNS, NOMINAL = 20, 300, 100, 1.96
+RUNS, PREDICTION_RUNS = 20, 100
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,14 @@ class Setting:
     target: str
     row: str
 
-    def __post_init__(self) -> None:
-        self.__dict__["given"] = dict(pair.split("=") for pair in self.row.split())
+    @cached_property
+    def given(self) -> dict[str, str]:
+        """What the row gives."""
+        return dict(pair.split("=") for pair in self.row.split())
 
     def of(self, key: str, default: float = 0.0) -> float:
         """Return a number of the row."""
-        return float(self.__dict__["given"].get(key, default))
+        return float(self.given.get(key, default))
 
     def protocol(self) -> fh.Protocol:
         """Build the protocol."""
@@ -156,7 +158,7 @@ class Setting:
     def users(self, run: int) -> tuple[fh.Users, Numbers]:
         """Make the users of a run, and the truth."""
         rng = np.random.default_rng([zlib.crc32(f"{self.target}: {self.row}".encode()), run])
-        if "k" in self.__dict__["given"]:
+        if "k" in self.given:
             return self.users_of_items(rng)
         x, truth = self.samples(rng)
         n, t = x.shape[:2]
@@ -169,7 +171,7 @@ class Setting:
         The truth: totals; or the law of users who are alike; or the average of users' own shares.
         """
         n, k, differ = int(self.of("n")), int(self.of("k")), self.of("differ")
-        sizes, loss = self.__dict__["given"].get("sizes", ""), TARGETS[self.target].loss
+        sizes, loss = self.given.get("sizes", ""), TARGETS[self.target].loss
         m = np.full(n, int(self.of("T")))
         if sizes == "pareto":
             m = np.minimum(np.ceil(4.0 * (1.0 + rng.pareto(1.2, n))), 1000).astype(np.int64)
@@ -244,22 +246,12 @@ class Setting:
         protocol = self.protocol()
         estimate = fh.run(protocol, users, seed=run + 1, clients="aggregate")
         out: Record = {"target": self.target, "setting": self.row, "run": run}
-        out |= {"status": estimate.status, "error": None}
-        if estimate.status != "ok":
-            return out
-        out["error"] = self.loss_of(estimate, truth)
-        if "mean" in self.target and estimate.stderr is not None:
-            off = np.abs(np.ravel(estimate.needed(self.target)) - truth)
-            inside = off <= NOMINAL * np.ravel(estimate.stderr)
-            out["covered"] = float(inside.mean())
-        if predict:
-            out["own"], start = protocol.loss_of(estimate, users), time.perf_counter()
+        out["error"] = self.loss_of(estimate, truth) if estimate.status == "ok" else None
+        if predict and estimate.status == "ok":
+            out["own"] = protocol.loss_of(estimate, users)
             if run == 0:
-                told: Any = protocol.error(users)
-                kind = getattr(told, "kind", "bound" if getattr(told, "is_bound", False) else "")
-                out |= {"predicted": told.expected, "kind": kind, "loss": told.loss}
-                out["stderr"] = getattr(told, "stderr", 0.0)
-                out["seconds"] = round(time.perf_counter() - start, 2)
+                told = protocol.error(users)
+                out |= {"predicted": told.expected, "loss": told.loss, "stderr": told.stderr}
         return out
 
 
@@ -288,82 +280,45 @@ def measure(chosen: Iterable[Setting], runs: int, out: Path, predict: bool) -> N
                 file.flush()
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """A ratio of two root errors; it and its 99% interval are value / width to value * width."""
+def ratio(over: Numbers, under: Numbers, squared: bool, stderr: float = 0.0) -> tuple[float, str]:
+    """Divide two root errors of paired runs: the ratio, and it with its 99% interval in words.
 
-    value: float
-    width: float
-
-    @classmethod
-    def of(cls, over: Numbers, under: Numbers, squared: bool, stderr: float = 0.0) -> Ratio:
-        """Compare paired runs by the delta method; ``stderr`` is a share of what is over."""
-        a, b = float(over.mean()), float(under.mean())
-        if not (a and b):
-            return cls(1.0 if a == b else math.inf if a else 0.0, 1.0)
-        spread = float(np.std(over / a - under / b, ddof=1)) / math.sqrt(len(over))
-        power = 0.5 if squared else 1.0
-        wide = float(stats.t.ppf(0.995, len(over) - 1)) * math.hypot(spread, stderr) * power
-        return cls((a / b) ** power, math.exp(wide))
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f} | {self.value / self.width:.2f} to {self.value * self.width:.2f}"
+    By the delta method; ``stderr`` is a share of what is over.
+    """
+    a, b = float(over.mean()), float(under.mean())
+    spread = float(np.std(over / a - under / b, ddof=1)) / math.sqrt(len(over))
+    power = 0.5 if squared else 1.0
+    wide = float(stats.t.ppf(0.995, len(over) - 1)) * math.hypot(spread, stderr) * power
+    value, width = (a / b) ** power, math.exp(wide)
+    return value, f"{value:.2f} ({value / width:.2f} to {value * width:.2f})"
 
 
-def markdown(columns: str, rows: Iterable[Sequence[object]]) -> str:
-    """Write a table."""
-    names = columns.split(", ")
-    lines = (names, ["---"] * len(names), *rows)
-    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in lines)
-
-
-def compare(before: Path, after: Path) -> str:
-    """Write ratios of root errors, new over old, by target and by setting."""
+def compare(before: Path, after: Path) -> None:
+    """Print ratios of root errors, new over old, by setting and, as geometric means, by target."""
     old, new = read(before), read(after)
-    ratios, each = defaultdict[str, list[tuple[Ratio, str]]](list), list[Sequence[object]]()
-    for target, row in (k for k in new if k in old):
-        one, other = new[target, row], old[target, row]
-        pairs = [(one[r]["error"], other[r]["error"]) for r in sorted(set(one) & set(other))]
-        lost = [sum(pair[i] is None for pair in pairs) for i in (1, 0)]
+    by_target = defaultdict[str, list[float]](list)
+    for key in (k for k in new if k in old):
+        pairs = [(new[key][r]["error"], old[key][r]["error"]) for r in new[key] if r in old[key]]
         valued = np.array([pair for pair in pairs if None not in pair]).T
-        note = f"no value: {lost[0]} before, {lost[1]} after" if any(lost) else ""
-        if valued.size < 6:
-            each.append((target, row, "", "", note or "fewer than three runs"))
+        if valued.size < 6 or not valued.any(axis=1).all():
+            print(*key, "fewer than three runs with an error", sep=" | ")
             continue
-        squared = TARGETS[target].loss in ("squared", "function")
-        ratio = Ratio.of(valued[0], valued[1], squared)
-        ratios[target].append((ratio, row))
-        each.append((target, row, ratio, note))
-    by_target = []
-    for target, found in ratios.items():
-        values = [ratio.value for ratio, _ in found]
-        worst, at = max(found, key=lambda pair: pair[0].value)
-        middle, least = f"{stats.gmean(values):.2f}", f"{min(values):.2f}"
-        by_target.append((target, len(found), middle, least, worst, at))
-    head = "Target, Settings, New / old, Least, Largest, 99% interval, At"
-    rest = "Target, Setting, New / old, 99% interval, Note"
-    return markdown(head, by_target) + "\n\n" + markdown(rest, each)
+        squared = TARGETS[key[0]].loss in ("squared", "function")
+        value, told = ratio(valued[0], valued[1], squared)
+        by_target[key[0]].append(value)
+        print(*key, told, sep=" | ")
+    for target, values in by_target.items():
+        print(target, f"{len(values)} settings", f"{stats.gmean(values):.2f}", sep=" | ")
 
 
-def coverage(path: Path) -> str:
-    """Write how often the stated 95% intervals hold the truth."""
-    rows = []
-    for key, runs in read(path).items():
-        if held := [r["covered"] for r in runs.values() if "covered" in r]:
-            rows.append((*key, len(held), f"{np.mean(held):.1%}"))
-    return markdown("Target, Setting, Runs, Truth inside", rows)
-
-
-def predictions(path: Path) -> str:
-    """Write predicted over measured root errors, against the protocol's own truth."""
-    rows = []
+def predictions(path: Path) -> None:
+    """Print predicted over measured root errors, against the protocol's own truth."""
     for key, runs in read(path).items():
         x, first = np.array([r["own"] for r in runs.values() if "own" in r]), runs[0]
         if len(x) > 2 and "predicted" in first:
             told = np.full(len(x), first["predicted"])
             squared, stderr = first["loss"].startswith("squared"), first["stderr"] / told[0]
-            rows.append((*key, first["kind"], Ratio.of(told, x, squared, stderr), first["seconds"]))
-    return markdown("Target, Setting, Kind, Predicted / measured, 99% interval, Seconds", rows)
+            print(*key, ratio(told, x, squared, stderr)[1], sep=" | ")
 
 
 def main() -> None:
@@ -372,22 +327,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file of records, to which runs are appended")
     parser.add_argument("--only", default="", help="regular expression of 'target: setting'")
     parser.add_argument("--runs", type=int, default=0)
-    parser.add_argument("--coverage", action="store_true", help="central means, 300 runs")
     parser.add_argument("--predictions", action="store_true", help="ask error(users) as well")
     parser.add_argument("--compare", type=Path, nargs=2, metavar=("BEFORE", "AFTER"))
     given = parser.parse_args()
     if given.compare:
-        print(compare(*given.compare))
+        compare(*given.compare)
         return
     if given.out is None:
         parser.error("--out FILE or --compare BEFORE AFTER is needed")
-    only = given.only or ("^central mean" if given.coverage else "")
     every = (s for target in TARGETS for s in settings(target))
-    chosen = [s for s in every if re.search(only, f"{s.target}: {s.row}")]
-    usual = COVERAGE_RUNS if given.coverage else PREDICTION_RUNS if given.predictions else RUNS
-    measure(chosen, given.runs or usual, given.out, given.predictions)
-    if given.coverage or given.predictions:
-        print(coverage(given.out) if given.coverage else predictions(given.out))
+    chosen = [s for s in every if re.search(given.only, f"{s.target}: {s.row}")]
+    runs = given.runs or (PREDICTION_RUNS if given.predictions else RUNS)
+    measure(chosen, runs, given.out, given.predictions)
+    if given.predictions:
+        predictions(given.out)
 
 
 if __name__ == "__main__":
