@@ -14,12 +14,9 @@ from simulations.cli.terminal import (
     Item,
     Json,
     Out,
-    RayAddress,
     Top,
     User,
-    Workers,
     columns_given,
-    place,
 )
 
 
@@ -44,52 +41,42 @@ def reproduce(
     out: Out = None,
     json_: Json = False,
     force: Force = False,
-    workers: Workers = None,
-    ray_address: RayAddress = None,
 ) -> None:
     """Measure a paper's table or figure again and say whether it is reproduced.
 
-    Nothing here is private: it compares with the truth. Of all, experiments are tasks on Ray where
-    --workers or --ray-address is given.
+    Nothing here is private: it compares with the truth.
 
     Exit status: 0 every verdict is PASS, 5 some verdict is FAIL, 2 wrong usage or an unreadable
     file, 1 it broke off.
     """
     from simulations.experiments.experiment import experiment
-    from simulations.experiments.report import (
-        Reproduced,
-        folder_of,
-        print_all,
-    )
-    from simulations.reporting.table import quiet_flower
+    from simulations.experiments.report import REPRODUCTION, Reproduced, folder_of, reproduce_all
+    from simulations.reporting.files import check_folder
+    from simulations.reporting.table import print_table, quiet_flower
 
     if name is None:
         from simulations.cli.lists import experiments_table
-        from simulations.reporting.table import print_table
 
         print_table(terminal.console, experiments_table())
         return
-    workers, address = place(workers, ray_address)
-    if workers != 0 and name != "all":
-        raise ValueError(f"{name} is one task: --workers and --ray-address are for all")
     given = columns_given(data, user=user, item=item, count=count, top=top)
     if name == "all":
         if population or data or set_ or json_:
             raise ValueError(
-                "all runs every experiment as it stands; give only --quick, --seed, --out, "
-                "--workers, --ray-address"
+                "all runs every experiment as it stands; give only --quick, --seed, --out"
             )
+        target = check_folder(out or Path("results") / REPRODUCTION, REPRODUCTION, force=force)
         quiet_flower()
-        failed, broken = print_all(
-            terminal.console,
-            str(out or ""),
-            quick=quick,
-            seed=seed,
-            force=force,
-            workers=workers,
-            address=address,
+        every = reproduce_all(
+            quick=quick, seed=seed, report=lambda name: terminal.console.print(f"{name} ...")
         )
-        raise typer.Exit(terminal.RUN_ERROR if broken else terminal.NOT_REPRODUCED if failed else 0)
+        print_table(terminal.console, every.tables()[0])
+        every.save(target, force=force)
+        terminal.console.print(f"written to {target} (NOT PRIVATE)", soft_wrap=True, markup=False)
+        if any(isinstance(x, Exception) for x in every.every.values()):
+            raise typer.Exit(terminal.RUN_ERROR)
+        failed = any(x.result.failures for x in every.done.values())
+        raise typer.Exit(terminal.NOT_REPRODUCED if failed else 0)
     chosen = experiment(name)
     request = chosen.request(
         population=population,

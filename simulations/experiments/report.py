@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 import textwrap
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
-
-from rich.console import Console
 
 import fedhist
 from fedhist.base.errors import FedhistError
@@ -24,11 +21,11 @@ from simulations.experiments.experiment import (
     experiment,
     names,
 )
-from simulations.reporting.files import check_folder, whole_folder
+from simulations.reporting.files import check_folder
 from simulations.reporting.numbers import number
 from simulations.reporting.pictures import COLOURS, letters_across
 from simulations.reporting.shown import NoFigureError, Shown
-from simulations.reporting.table import BAD, GOOD, HEADING, Marked, Table, markdown, numeric
+from simulations.reporting.table import BAD, GOOD, HEADING, Marked, Table, numeric
 from simulations.runs.results import git_revision
 
 if TYPE_CHECKING:
@@ -36,8 +33,6 @@ if TYPE_CHECKING:
 
 EXPERIMENT, REPRODUCTION = "experiment", "reproduction"
 """The kinds of folders that one experiment and all of them write."""
-
-PAGE = "reproduction.md"
 
 
 @dataclass(frozen=True, repr=False)
@@ -232,118 +227,67 @@ def _scale(axes: Any, log: str) -> None:
 # -- all of them -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Done:
-    """One experiment of the page, or why there is none: a missing file, or an error (broken)."""
+@dataclass(frozen=True, repr=False)
+class Reproduction(Shown):
+    """Every experiment, reproduced; or why it was not: a missing file in words, or an error."""
 
-    name: str
-    done: Reproduced | None
-    seconds: float = 0.0
-    problem: str = ""
-    broken: bool = False
+    kind: ClassVar[str] = REPRODUCTION
 
-    def cells(self) -> tuple[str, ...]:
-        """Write name, paper, how many rows pass, fail and are not judged, and seconds."""
-        if self.done is None:
-            return self.name, "", "ERROR" if self.broken else "not run"
-        checks = self.done.result.checks
-        judged, failed = sum(c.judged for c in checks), len(self.done.result.failures)
-        counts = map(str, (judged - failed, failed, len(checks) - judged))
-        return self.name, self.done.what.paper, *counts, f"{self.seconds:.0f}"
+    every: Mapping[str, Reproduced | Exception | str]
+
+    @property
+    def done(self) -> dict[str, Reproduced]:
+        """Those that were measured."""
+        return {name: x for name, x in self.every.items() if isinstance(x, Reproduced)}
+
+    @property
+    def title(self) -> str:
+        return f"The papers measured again (fedhist {fedhist.__version__})"
+
+    def tables(self) -> Sequence[Table]:
+        rows: list[Sequence[object]] = []
+        for name, x in self.every.items():
+            if isinstance(x, Reproduced):
+                verdicts = [c.verdict for c in x.result.checks]
+                counts = (verdicts.count(verdict) for verdict in (PASS, FAIL, ""))
+                rows.append((name, x.what.paper, *counts, ""))
+            else:
+                why = f"{type(x).__name__}: {x}" if isinstance(x, Exception) else x
+                rows.append((name, "", None, None, None, why))
+        columns = ("Experiment", "Paper", *numeric((PASS, FAIL, "not judged")), "not run")
+        overview = Table.of(columns, rows)
+        each = (replace(t, title=name) for name, x in self.done.items() for t in x.tables())
+        return [overview, *each]
+
+    def sections(self) -> Sequence[tuple[str, Sequence[str]]]:
+        return [(f"{n}: {t}", lines) for n, x in self.done.items() for t, lines in x.sections()]
+
+    def write(self, folder: Path) -> None:
+        """Write a folder for each experiment as well."""
+        super().write(folder)
+        for name, x in self.done.items():
+            x.save(folder / name)
 
 
 def reproduce_all(
-    chosen: Iterable[str] = (), *, quick: bool = False, seed: int = 0,
-    report: Callable[[str], None] = lambda name: None, workers: int | None = 0,
-    address: str | None = None,
-) -> Iterator[Done]:  # fmt: skip
-    """Run experiments; an error in one does not stop the others.
+    *, quick: bool = False, seed: int = 0, report: Callable[[str], None] = lambda name: None
+) -> Reproduction:
+    """Run all experiments; an error in one does not stop the others.
 
-    With ``workers`` other than 0 (None: as many as Ray has CPUs) they are tasks on Ray, and are
-    yielded as they end. ``report`` is called with the name of each before it runs, on Ray after.
+    ``report`` is called with the name of each before it runs.
     """
-    asked = [(name, quick, seed) for name in list(chosen) or names()]
-    if workers == 0:
-        for one in asked:
-            report(one[0])
-            yield _reproduced(one)
-        return
-    from simulations.runtimes.ray_tasks import on_ray
-
-    for (name, *_), done in on_ray(_reproduced, asked, workers, address):
+    every: dict[str, Reproduced | Exception | str] = {}
+    for name in names():
         report(name)
-        lost = isinstance(done, Exception)
-        yield Done(name, None, 0.0, f"{type(done).__name__}: {done}", True) if lost else done
-
-
-def _reproduced(asked: tuple[str, bool, int]) -> Done:
-    """Run one experiment: its name, whether quickly, its seed."""
-    name, quick, seed = asked
-    what, started = experiment(name), time.perf_counter()
-    if not what.without_file:
-        wanted = ", ".join(what.populations)
-        return Done(name, None, 0.0, f"needs the file of {wanted}: give it with --data")
-    try:
-        request = what.request(population=what.without_file[0], seed=seed, quick=quick)
-        result = what.run(request)
-    except (FedhistError, ValueError, ArithmeticError, MemoryError) as e:
-        return Done(name, None, time.perf_counter() - started, f"{type(e).__name__}: {e}", True)
-    done = Reproduced(what, request, result.unjudged() if quick else result)
-    return Done(name, done, time.perf_counter() - started)
-
-
-def print_all(
-    console: Console, out: str, *, quick: bool, seed: int, force: bool = False, **place: Any
-) -> tuple[bool, bool]:
-    """Run everything, write the page and print its overview; whether some row failed, or broke."""
-    target = check_folder(out or Path("results") / REPRODUCTION, REPRODUCTION, force=force)
-    runs = reproduce_all(
-        quick=quick, seed=seed, report=lambda n: console.print(f"{n} ..."), **place
-    )
-    finished = write_page(runs, target, quick=quick, seed=seed, force=force)
-    for d in finished:
-        name, paper, *rest = d.cells()
-        told = (
-            "{:>4} PASS {:>4} FAIL {:>4} not judged {:>6} s".format(*rest) if paper else d.problem
-        )
-        console.print(f"{name:28} {told}", markup=False)
-    console.print(f"written to {target / PAGE}", soft_wrap=True)
-    failures = any(d.done is not None and d.done.result.failures for d in finished)
-    return failures, any(d.broken for d in finished)
-
-
-def write_page(
-    runs: Iterable[Done], target: Path, *, quick: bool, seed: int, force: bool = False
-) -> list[Done]:
-    """Write the page and a folder per experiment, as they finish; whole or not at all."""
-    finished: list[Done] = []
-    with whole_folder(target, REPRODUCTION, force=force) as part:
-        for d in runs:
-            finished.append(d)
-            if d.done is not None:
-                d.done.save(part / d.name)
-        order = names()
-        finished.sort(key=lambda d: order.index(d.name))  # tasks end in any order
-        (part / PAGE).write_text(page(finished, quick=quick, seed=seed), encoding="utf-8")
-    return finished
-
-
-def page(finished: Iterable[Done], *, quick: bool, seed: int) -> str:
-    """Write the page: an overview, then a table of rows per experiment. Markdown."""
-    every = list(finished)
-    lines = ["# The papers measured again", ""]
-    lines += [
-        f"fedhist {fedhist.__version__}, revision {git_revision()}, seed {seed}. Values and "
-        "tolerances stand in `simulations/experiments/configs`, fixed before anything was measured "
-        "unless a file says otherwise. NOT PRIVATE: everything here is compared with the truth.",
-        "",
-    ]
-    lines += ["A quick run: the sizes are too small to be judged.", ""] if quick else []
-    header = ("Experiment", "Paper", "PASS", "FAIL", "Not judged", "Seconds")
-    lines.append(markdown(Table.of(header, [d.cells() for d in every])))
-    for d in every:
-        told = f"Not run: {d.problem}." if d.done is None else d.done.to_markdown().rstrip()
-        lines += ["", f"## {d.name}", "", told]
-        if d.done is not None and d.done.result.curves:
-            lines += ["", f"![{d.done.result.title}]({d.name}/figure.png)"]
-    return "\n".join(lines) + "\n"
+        what = experiment(name)
+        if not what.without_file:
+            every[name] = f"needs the file of {', '.join(what.populations)}: give it with --data"
+            continue
+        try:
+            request = what.request(population=what.without_file[0], seed=seed, quick=quick)
+            result = what.run(request)
+        except (FedhistError, ValueError, ArithmeticError, MemoryError) as e:
+            every[name] = e
+        else:
+            every[name] = Reproduced(what, request, result.unjudged() if quick else result)
+    return Reproduction(every)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from simulations.experiments import report
 from simulations.experiments.experiment import Check, Curve, Experiment, Request, Result, experiment
-from simulations.experiments.report import PAGE, reproduce_all, write_page
+from simulations.experiments.report import Reproduced, reproduce_all
 
 
 def stand_in(request: Request) -> Result:
@@ -45,40 +44,14 @@ def three(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_page(three: list[str], tmp_path: Path) -> None:
-    done = write_page(reproduce_all(), tmp_path / "out", quick=False, seed=0)
-    text = (tmp_path / "out" / PAGE).read_text()
-    assert [(d.name, d.broken, d.done is None) for d in done] == [
-        ("works", False, False),
-        ("breaks", True, True),
-        ("absent", False, True),
-    ]
-    words = " ".join(text.split())
-    assert "| 1 | 1 | 1 |" in words
+    every = reproduce_all()
+    every.save(tmp_path / "out")
+    kinds = {name: type(x) for name, x in every.every.items()}
+    assert kinds == {"works": Reproduced, "breaks": ValueError, "absent": str}
+    (good, bad, free), *_ = [row[2:5] for row in every.tables()[0].rows if row[0] == "works"]
+    assert (good, bad, free) == (1, 1, 1)
+    words = " ".join(every.to_markdown().split())
     assert "slope | -1 | -1.02 | -0.02 | -1.1 to -0.9 | PASS" in words
     assert "FAIL: below 1" in words
-    assert "ValueError: no such population" in text
+    assert "ValueError: no such population" in (tmp_path / "out" / "report.html").read_text()
     assert (tmp_path / "out" / "works" / "figure.png").exists()
-    assert "works/figure.png" in text
-
-
-def test_experiments_that_end_as_tasks_are_written_in_their_order(
-    three: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One is lost with its worker; the page names it, and the others are as they were."""
-
-    def on_ray(function: Any, tasks: Any, workers: Any, address: Any) -> Any:
-        assert (workers, address) == (2, "somewhere")
-        for task in reversed(tasks):
-            yield task, OSError("lost") if task[0] == "absent" else function(task)
-
-    monkeypatch.setattr("simulations.runtimes.ray_tasks.on_ray", on_ray)
-    ended: list[str] = []
-    result = reproduce_all(workers=2, address="somewhere", report=ended.append)
-    done = write_page(result, tmp_path / "out", quick=False, seed=0)
-    assert ended == ["absent", "breaks", "works"]
-    assert [(d.name, d.broken) for d in done] == [
-        ("works", False),
-        ("breaks", True),
-        ("absent", True),
-    ]
-    assert "OSError: lost" in (tmp_path / "out" / PAGE).read_text()
