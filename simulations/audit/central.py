@@ -13,24 +13,22 @@ with every word of the reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-
-import numpy as np
+from functools import partial
 
 from fedhist.base.errors import BudgetExceeded
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
-from fedhist.users.streams import SeededStreams
 from simulations.audit.asked import asked_of
 from simulations.audit.bounds import epsilon_low
 from simulations.audit.drawing import Drawer, Pair
 from simulations.audit.finding import Case, Finding, Settings, Witness
 from simulations.audit.learning import best_event, tally
-from simulations.audit.neighbours import Population, pair_of
-from simulations.audit.published import VIEWS, Layout, Runs
+from simulations.audit.neighbours import pair_of
+from simulations.audit.published import Layout, Runs
 from simulations.audit.statistical import SEARCH_Z, certify, kept_features
 
 RUNS = 1 << 13
@@ -39,7 +37,7 @@ _NOBODY = Users.from_samples([0], [0, 1], [0.0])
 
 
 def audit_central(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
-    """Audit the released estimate, the choices, the statuses and the support of whole runs."""
+    """Audit what whole runs release and publish, and how they end."""
     guarantee = protocol.guarantee
     if guarantee.trust is not Trust.CENTRAL or not guarantee.private:
         return
@@ -58,43 +56,27 @@ def audit_central(protocol: Protocol, settings: Settings) -> Iterator[Finding]:
     estimates = [e for e in ends if isinstance(e, Estimate)]
     if not estimates:  # whether a run breaks off is compared only where some do not
         raise next(e for e in ends if isinstance(e, Exception))
-    layout = Layout.of(estimates, _names(pair))
-    both = tuple(Runs(protocol, p.users, settings.seed) for p in pair)
-    n = max(int(RUNS * settings.effort), 256)
-    for view in VIEWS:
-        case = Case(f"{protocol.name}: {view}", claim, settings, "end to end")
-        yield _audit_view(case, layout, view, both, pair, n)
-
-
-def _names(pair: Sequence[Population]) -> Keys | None:
-    """List the items of both populations, or None if they hold samples."""
-    vocabularies = [p.users.vocabulary for p in pair if p.users.items]
-    return Keys.of(dict.fromkeys(k for v in vocabularies for k in v)) if vocabularies else None
-
-
-def _audit_view(
-    case: Case, layout: Layout, view: str, both: Sequence[Runs], pair: Sequence[Population], n: int
-) -> Finding:
-    """Certify what two populations' runs show in one view."""
-    rng = SeededStreams(np.arange(128, dtype=np.uint64), case.settings.seed, "screening")
-    seeds = rng.words(1)[:, 0]
-    few = [r.views(layout, seeds)[view] for r in both]
-    if all(len(np.unique([t[name] for t in few])) == 1 for name in few[0]):  # a NaN is one value
-        case.note, case.draws = "the same in all runs", 2 * len(seeds)
-        return case.found(0.0, 1.0 - case.settings.alpha)
-    one, other = (
-        Drawer(r.client(layout, view), _NOBODY, p.words, case.settings.seed, case)
-        for r, p in zip(both, pair, strict=True)
-    )
-    quiet = max(n // 8, 256)
+    words = (p.users.vocabulary for p in pair if p.users.items)
+    layout = Layout.of(estimates, Keys.of(dict.fromkeys(k for v in words for k in v)))
+    case = Case(subject, claim, settings, "end to end")
     case.note = "values are looked at on a grid of 2^-20"
-    if not _suspicious((one, other), case.claim, quiet):
-        n = quiet
-    certified = certify((one, other), case, n)
-    if certified.witness is None:
-        return certified
-    event = certified.witness.event.replace(" of message 1", "")  # there is no message: it is a run
-    return replace(certified, witness=replace(certified.witness, event=event))
+    one, other = (
+        Drawer(
+            partial(Runs(protocol, p.users, settings.seed).answer, layout),
+            _NOBODY,
+            p.words,
+            settings.seed,
+            case,
+        )
+        for p in pair
+    )
+    n = max(int(RUNS * settings.effort), 256)
+    quiet = max(n // 8, 256)
+    certified = certify((one, other), case, n if _suspicious((one, other), claim, quiet) else quiet)
+    if certified.witness is not None:  # there is no message: it is a run
+        event = certified.witness.event.replace(" of message 1", "")
+        certified = replace(certified, witness=replace(certified.witness, event=event))
+    yield certified
 
 
 def _suspicious(pair: Pair, claim: tuple[float, float], n: int) -> bool:

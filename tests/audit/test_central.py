@@ -111,8 +111,9 @@ class Released(Rounds):
         return Users.from_counts(range(12), user, [0, 1] * 12, np.ones(24, int), Keys.range(D))
 
 
-def judged(protocol: Protocol, settings: Settings = SOME) -> dict[str, Finding]:
-    return {f.subject.split(": ")[1]: f for f in audit_central(protocol, settings)}
+def judged(protocol: Protocol, settings: Settings = SOME) -> Finding:
+    (result,) = audit_central(protocol, settings)
+    return result
 
 
 # -- neighbouring populations ----------------------------------------------------------------------
@@ -235,39 +236,36 @@ def test_a_script_that_changes_its_summary_changes_no_later_run() -> None:
 def test_an_honest_release_is_certified_from_below() -> None:
     """One user changes the count by 1 at scale 1: epsilon is 1."""
     result = judged(Released(), Settings(effort=0.2, records=({"0": 1}, {})))
-    assert not any(f.violated for f in result.values())
-    assert 0.5 < result["estimate"].certified <= 1.0
-    assert all(result[view].certified == 0 for view in ("choices", "status", "support"))
-    assert {f.kind for f in result.values()} == {"end to end"}
+    assert result.kind == "end to end"
+    assert 0.5 < result.certified <= 1.0
 
 
 @pytest.mark.parametrize(
-    ("flaw", "view"),
+    ("flaw", "event"),
     [
-        ("estimate", "estimate"),
-        ("choices", "choices"),
-        ("status", "status"),
-        ("reason", "status"),
-        ("broken off", "status"),
-        ("support", "support"),
+        ("estimate", "value"),
+        ("choices", "users"),
+        ("status", ""),
+        ("reason", "the reason"),
+        ("broken off", ""),
+        ("support", ""),
     ],
 )
-def test_every_flaw_is_proved_in_the_view_it_shows_in(flaw: str, view: str) -> None:
+def test_every_flaw_is_proved(flaw: str, event: str) -> None:
     result = judged(Released(flaw=flaw), replace(SOME, records=({}, {"0": 1, "3": 1})))
-    assert result[view].violated, result[view]
-    witness = result[view].witness
+    assert result.violated, result
+    witness = result.witness
     assert witness is not None
+    assert event in witness.event
     assert witness.hits[0] > witness.hits[1]
     assert "; user " in witness.inputs[0]
-    if flaw in ("estimate", "reason", "support"):  # the others stop numbers from being published
-        assert not result["choices"].violated
 
 
 def test_given_records_are_compared() -> None:
     flawed = Released(flaw="estimate", adjacency="replace-user")
     same = judged(flawed, replace(SOME, records=({"1": 1}, {"2": 1})))
-    assert same["estimate"].certified == 0  # item 0 is what is counted
-    result = judged(flawed, replace(SOME, records=({"0": 1}, {"1": 1})))["estimate"]
+    assert same.certified == 0  # item 0 is what is counted
+    result = judged(flawed, replace(SOME, records=({"0": 1}, {"1": 1})))
     assert result.violated
     assert result.witness is not None
     assert {w.split(": ", 1)[1] for w in result.witness.inputs} == {"{'0': 1}", "{'1': 1}"}

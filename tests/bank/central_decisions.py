@@ -1,7 +1,4 @@
-"""Central protocols whose script decides by exact numbers, and the correct ones beside them.
-
-None of them names the neighbours that it is weakest on: the auditor has to find them.
-"""
+"""Central protocols whose script decides by exact numbers, and the correct ones beside them."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ import numpy as np
 from bank_frame import (
     BankProtocol,
     CentralRows,
+    Neighbours,
     dense,
     item_users,
     protocol,
@@ -70,8 +68,17 @@ class OkDoubling(BankProtocol):
         return fh.Estimate.ok(mean)
 
     @classmethod
+    def neighbours(cls) -> Neighbours:
+        """Of sixty users a tenth is clipped, or one more."""
+        rows = np.zeros((60, 1))
+        rows[:6] = 3.0
+        more = rows.copy()
+        more[6] = 3.0
+        return sample_users(rows), sample_users(more)
+
+    @classmethod
     def example_users(cls) -> fh.Users:
-        return sample_users(np.random.default_rng(1).normal(0, 4, (60, 3)))
+        return cls.neighbours()[0]
 
 
 @protocol("bank-doubling-by-count")
