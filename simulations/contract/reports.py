@@ -264,26 +264,14 @@ def repeat_users(users: Users, times: int) -> Users:
 
 @law(ANY_NODES)
 def packing_does_not_matter(subject: Subject) -> None:
-    """Integers: the same bits for any number of nodes; reals: the same up to rounding."""
-    many = subject.walk(nodes=7)[0]
-    told = "On seven nodes"
-    demand_same_estimate(subject.estimate, many, told, exact=subject.integers)
+    """Integers: the same bits for any number of nodes; reals: the same up to rounding.
 
-
-@law(ANY_NODES, once=True)
-def a_node_for_each_user_gives_the_same(subject: Subject) -> None:
-    """Integers: the same bits with a node for each user; reals: the same up to rounding."""
-    many = subject.walk(nodes=len(subject.users))[0]
-    told = "On a node for each user"
-    demand_same_estimate(subject.estimate, many, told, exact=subject.integers)
-
-
-@law(ANY_NODES)
-def folding_on_the_server_is_the_same(subject: Subject) -> None:
-    """Reports of three nodes that the server folds, and the sums of one node."""
-    unfolded = subject.walk(nodes=3, fold=False)[0]
-    told = "Folded by the server"
-    demand_same_estimate(subject.estimate, unfolded, told, exact=subject.integers)
+    And where three nodes send reports that the server folds.
+    """
+    for nodes, fold in ((7, True), (3, False)):
+        other = subject.walk(nodes=nodes, fold=fold)[0]
+        told = f"On {nodes} nodes"
+        demand_same_estimate(subject.estimate, other, told, exact=subject.integers)
 
 
 @law(EVERYBODY, once=True)
