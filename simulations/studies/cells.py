@@ -27,7 +27,7 @@ from simulations.adversaries import Adversary, as_tables, read_adversaries
 from simulations.populations import KINDS, Loaded, PopulationSpec
 from simulations.reporting.files import canonical, numbers, plain, whole
 from simulations.runs.config import Config, Prepared, RunTable, prepare
-from simulations.studies.losses import ZEROS, restated
+from simulations.studies.losses import AS_COUNTS, SQUARES, ZEROS, restated
 
 NOT_OF_A_CELL = {
     *("runtime", "workers", "ray_address", "repeats", "timeout", "min_replies"),
@@ -307,6 +307,27 @@ class Record:
     def size(self) -> float | None:
         """Loss of the answer that is 0 everywhere; None where it is not known."""
         return self.trivial.get(ZEROS, {}).get(self.loss_name)
+
+    def in_counts(self) -> Record:
+        """State what is about shares of the users as counts of users."""
+        n = self.n_users or 0
+        squares = dict.fromkeys(SQUARES, n**2)
+
+        def scaled(losses: Mapping[str, float]) -> dict[str, float]:
+            return {name: x * squares.get(name, n) for name, x in losses.items()}
+
+        own = {"loss": self.loss, "predicted": self.predicted}
+        own = {k: None if x is None else x * squares.get(self.loss_name, n) for k, x in own.items()}
+        items = dict(self.more.get("items", {}))
+        items |= {"per item": n * items["per item"]} if items else {}
+        return replace(
+            self,
+            **own,  # type: ignore[arg-type]
+            target=AS_COUNTS[1],
+            losses=scaled(self.losses),
+            trivial={name: scaled(losses) for name, losses in self.trivial.items()},
+            more={**self.more, "items": items},
+        )
 
     def in_loss(self, loss: str) -> Record:
         """State the record in another loss.

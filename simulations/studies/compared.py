@@ -33,6 +33,7 @@ from simulations.studies import figures, tables
 from simulations.studies.cells import Cell, Record, versions
 from simulations.studies.contenders import Ready, check_cells, set_up
 from simulations.studies.levels import premise_of
+from simulations.studies.losses import AS_COUNTS
 from simulations.studies.runner import RECORDS, read_records, run_cells
 from simulations.studies.study import SEEDS, Study, absolute
 from simulations.studies.summary import Line, common_loss, ranked
@@ -83,14 +84,17 @@ class Compared(Shown):
     @cached_property
     def lines(self) -> tuple[Line, ...]:
         """Every protocol in every setting, in the order of the table."""
-        of_target: dict[str, list[Record]] = {}
-        for line in self.planned:
-            for record in (self.found[k] for k in line.keys if k in self.found):
-                of_target.setdefault(record.target, []).append(record)
+        target, of_target = self.about.get("target", ""), dict[str, list[Record]]()
+        every = {k: self.found[k] for line in self.planned for k in line.keys if k in self.found}
+        for key, record in every.items():
+            if (record.target, target) == AS_COUNTS:
+                every[key] = record.in_counts()
+        for record in every.values():
+            of_target.setdefault(record.target, []).append(record)
         losses = {t: self.about["loss"] or common_loss(r) for t, r in of_target.items()}
         groups: dict[str, list[Line]] = {}
         for line in self.planned:
-            records = [self.found[k] for k in line.keys if k in self.found]
+            records = [every[k] for k in line.keys if k in every]
             stated = tuple(r.in_loss(losses[r.target]) for r in records)
             place = canonical([line.setting, line.level])
             groups.setdefault(place, []).append(replace(line, records=stated))
@@ -98,8 +102,8 @@ class Compared(Shown):
             order = {
                 label: i for i, label in enumerate(dict.fromkeys(x.label for x in self.planned))
             }
-            every = [line for group in groups.values() for line in group]
-            return tuple(sorted(every, key=lambda x: order[x.label]))
+            lines = [line for group in groups.values() for line in group]
+            return tuple(sorted(lines, key=lambda x: order[x.label]))
         return tuple(line for group in groups.values() for line in ranked(group))
 
     @property

@@ -38,7 +38,7 @@ from simulations.studies.levels import (
     premise_of_tables,
     setting_of,
 )
-from simulations.studies.losses import Exact
+from simulations.studies.losses import AS_COUNTS, Exact
 from simulations.studies.study import Comparison
 
 READS = "its settings read the data: a reference"
@@ -129,6 +129,8 @@ def set_up(comparison: Comparison) -> Ready:
             contender = _contender(comparison, entry, loaded, taken)
             known = measured(contender.protocol, loaded.users)
             own = Exact.of(contender.protocol, known)
+            if (contender.protocol.target, comparison.target) == AS_COUNTS:
+                own = replace(own, value=own.value * len(loaded.users))
         except LevelRefused as e:
             out[entry.label] = str(e)
             refused.setdefault(entry.level or Trust.LOCAL, {})[entry.title] = str(e)

@@ -24,6 +24,9 @@ ZEROS, UNIFORM, MIDPOINT = "all zeros", "uniform", "midpoint of the range"
 SQUARES = (SQUARED_L2, "ise")
 """Losses that are squares of a distance."""
 
+AS_COUNTS = ("distribution", "histogram")
+"""Targets of which the first, times the users, is the second."""
+
 TOP, MANY = 10, 50
 """Items that recalls are of, at most."""
 CLOSE = 1e-9
@@ -187,28 +190,30 @@ def worse_than(loss: float | None, trivial: Mapping[str, float]) -> str:
     return best if best and loss is not None and not loss <= trivial[best] else ""
 
 
-def item_measures(value: Array, truth: Array, invented: int | None = None) -> Mapping[str, float]:
+def item_measures(value: Array, truth: Array, invented: Array | None = None) -> Mapping[str, float]:
     """Measure an estimate of items otherwise than in a norm. NOT PRIVATE.
 
     Parameters
     ----------
     value, truth : array
-    invented : int, optional
-        Items with an estimate above 0 that are not among these, of a protocol that makes names.
+    invented : array, optional
+        Estimates of items that are not among these, of a protocol that makes names.
 
     Returns
     -------
     dict
         "per item": mean absolute error; "k": items that "recall" is of, see :func:`recall`; "many"
-        and "recall of many" for more items, if there are. "precision": share of the items with an
-        estimate above 0 that anybody has. "off": median relative error of the counts of the k or
-        "many" largest that are found. Both only where something is. "invented", if it is told.
+        and "recall of many" for more items, if there are. "precision": of the items of the k or
+        "many" largest estimates above 0, the share that anybody has. "off": median relative error
+        of the counts of the k or "many" largest that are found. Both only where something is.
+        "invented": how many, if they are told.
 
     Examples
     --------
-    >>> found = item_measures(np.array([3.0, 9.0, 1.0, 0.0]), np.array([8.0, 6.0, 2.0, 0.0]), 1)
-    >>> found["per item"], found["recall"], found["precision"], found["off"]
-    (2.25, 1.0, 0.75, 0.5625)
+    >>> estimate, made_up = np.array([3.0, 9.0, 1.0, 0.0]), np.array([4.0])
+    >>> result = item_measures(estimate, np.array([8.0, 6.0, 2.0, 0.0]), made_up)
+    >>> result["per item"], result["recall"], result["precision"], result["off"]
+    (2.25, 1.0, 0.5, 0.5625)
     """
     value, truth = (np.asarray(x, dtype=np.float64).ravel() for x in (value, truth))
     if not truth.size:
@@ -218,11 +223,14 @@ def item_measures(value: Array, truth: Array, invented: int | None = None) -> Ma
     out |= {"k": float(k), "recall": recall(value, truth, k)}
     if many > k:
         out |= {"many": float(many), "recall of many": recall(value, truth, many)}
-    positive = value > 0
+    positive, made_up = value > 0, np.zeros(0) if invented is None else invented
+    made_up = made_up[made_up > 0]
     if invented is not None:
-        out["invented"] = float(invented)
-    if total := int(positive.sum()) + (invented or 0):
-        out["precision"] = int((truth[positive] > 0).sum()) / total
+        out["invented"] = float(len(made_up))
+    every = np.concatenate([value[positive], made_up])
+    real = np.concatenate([truth[positive] > 0, np.zeros(len(made_up))])
+    if len(every):
+        out["precision"] = float(real[np.argsort(-every, kind="stable")[:many]].mean())
     large = positive & (truth > 0) & (truth >= np.partition(truth, -many)[-many])
     if large.any():
         out["off"] = float(np.median(np.abs(value[large] / truth[large] - 1)))

@@ -33,6 +33,7 @@ from fedhist.model.query import Query
 from fedhist.model.registry import display_of
 from fedhist.users.batch import Users
 from fedhist.users.key_sample import in_sample
+from fedhist.users.keys import Keys
 from simulations.adversaries import read_adversaries
 from simulations.reporting.files import canonical
 from simulations.runs.results import predicted
@@ -337,7 +338,7 @@ def _compared(built: Built, estimate: Estimate) -> dict[str, Any]:
     value = np.asarray(final, dtype=np.float64)
     alike = value.shape == np.shape(truth)
     if of_items(protocol):
-        invented = _invented(estimate, value, one_in) if protocol.invents else None
+        invented = _invented(estimate, keys, one_in) if protocol.invents else None
         more["items"] = item_measures(value, truth, invented)
     more["bias"] = None
     if alike and (protocol.display or display_of(protocol.target)).form == "coordinates":
@@ -354,12 +355,13 @@ def _compared(built: Built, estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def _invented(estimate: Estimate, value: Floats, one_in: int) -> int:
-    """Count the items that an estimate has and the truth has not, as many as a sample shows."""
-    positive = np.asarray(estimate.value) > 0
-    if estimate.keys is not None and one_in > 1:
-        positive &= in_sample(estimate.keys, one_in)
-    return int(positive.sum()) - int((value > 0).sum())
+def _invented(estimate: Estimate, keys: Keys | None, one_in: int) -> Floats:
+    """Return the estimates of items that the truth has not, as many as a sample shows."""
+    value, own = np.asarray(estimate.value, dtype=np.float64), estimate.keys
+    if own is None or keys is None:
+        return np.zeros(0)
+    outside = keys.positions(own) < 0
+    return value[outside & in_sample(own, one_in)] if one_in > 1 else value[outside]
 
 
 def _trivial(built: Built, loss: str) -> dict[str, dict[str, float]]:

@@ -143,7 +143,10 @@ def _of_names(lines: Lines, k: int, many: int) -> dict[str, Field]:
         return {}
     words = {f"top {many}": ("recall of many", f"of the {many} largest")} if many > k else {}
     words |= {
-        "precision": ("precision", "share of the items with an estimate above 0 that anybody has"),
+        "precision": (
+            "precision",
+            f"of the items of the {many or k} largest estimates, the share that anybody has",
+        ),
         "off": ("off", f"median error of the counts of the {many or k} largest that are found"),
     }
 

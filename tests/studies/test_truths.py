@@ -51,6 +51,24 @@ def test_a_comparison_has_one_truth(truth: str, kept: str, left: str) -> None:
             compared(truth=unknown)
 
 
+@pytest.mark.parametrize("loss", ["l1", "squared l2"])
+def test_shares_beside_counts_are_counts(loss: str) -> None:
+    """One oracle tells both of 2,000 users of one item each: their errors are alike."""
+    users = fh.Users.from_records({str(u): {"ab"[u % 2]: 1} for u in range(2000)})
+    rows: Any = [{"name": "local-histogram", "clip": 1}, {"name": "frequency-oracle"}]
+    given = {"data": users, "domain": ["a", "b"], "protocols": rows, "seeds": 40, "loss": loss}
+    result = fh.compare(epsilon=1.0, **given)
+    counts, shares = sorted(result.lines, key=lambda line: line.label, reverse=True)
+    assert shares.trivial == pytest.approx(counts.trivial)
+    assert shares.records[0].size == pytest.approx(2000 if loss == "l1" else 2 * 1000**2)
+    assert shares.first.more["items"]["per item"] > 1
+    power = 1 if loss == "l1" else 2
+    for line in (counts, shares):
+        assert 0.6**power < line.mean / shares.predicted < 1.6**power
+    with pytest.raises(ValueError, match="another target"):
+        fh.compare(epsilon=1.0, **(given | {"protocols": rows[::-1]}))
+
+
 def test_trivial_answers_are_rows_and_what_is_worse_is_marked() -> None:
     """At epsilon = 0.01 2,000 local users say nothing."""
     result = compared(0.01, truth="one item a user")
@@ -71,9 +89,11 @@ def test_measures_of_items_by_hand() -> None:
     result = item_measures(value, truth)
     assert result["per item"] == pytest.approx((5 + 30 + 3 + 20 + 40 + 1) / 6)
     assert (result["k"], result["recall"]) == (3, pytest.approx(2 / 3))  # items 0, 4, 2
-    assert result["precision"] == 4 / 5  # of 0, 1, 2, 4 and 5, which nobody has
+    assert result["precision"] == 1.0  # of 0, 4 and 2
+    assert item_measures(value[::-1], truth)["precision"] == 2 / 3  # nobody has the last
     assert result["off"] == pytest.approx(0.1)  # the median of .1, .75, .1
-    assert item_measures(value, truth, 3)["precision"] == 4 / 8
+    made_up = item_measures(value, truth, np.array([52.0, 34.0, 2.0, 0.0]))
+    assert (made_up["precision"], made_up["invented"]) == (2 / 3, 3.0)  # 0 and 4, not 52
     assert item_measures(np.zeros(1), np.zeros(1)) == {"per item": 0.0, "k": 1.0, "recall": 1.0}
     many = item_measures(np.arange(60.0), np.arange(60.0)[::-1])
     assert (many["many"], many["recall"], many["recall of many"]) == (30, 0.0, 0.0)
