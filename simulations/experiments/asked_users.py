@@ -12,28 +12,24 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from scipy.stats import binom
 
 from clients.localize.queries import BinVotes, ClippedMean
 from clients.means.queries import HashedVotes
-from clients.records.functionals import Coordinates, Fourier
 from fedhist.base.arrays import Floats, Integers, Words
 from fedhist.base.hashing import digest64
 from fedhist.model.protocol import Estimate, Protocol
 from fedhist.model.query import Query, Summary
 from fedhist.users.batch import Users
 from fedhist.users.folds import fold_of
-from server.densities.series import midpoints
 from server.noise import noise_source
 from server.session.session import Session
 from simulations.experiments.local_populations import fresh_ids
-from simulations.populations.density_samples import TrigonometricDensity
 from simulations.runtimes.inline import InlinePopulation
 
-F = TypeVar("F", Coordinates, Fourier)
 BLOCK = 1 << 25
 """Numbers of a dense block of records."""
 
@@ -112,7 +108,10 @@ class SparseCoins(AskedUsers):
         if isinstance(query, HashedVotes):
             rows = self._votable(len(ids), float(query.threshold), rng)
         else:
-            functional, fold = _of_fold(query, ids, Coordinates)
+            if not isinstance(query, BinVotes | ClippedMean):
+                raise TypeError(f"this population answers queries about means, got {query!r}")
+            functional: Any = query.functional
+            fold = fold_of(ids, query.fold_salt, functional.n_folds)
             column = fold if functional.columns is None else functional.columns[fold]
             rows = np.zeros((len(ids), len(self.theta)))
             rows[np.arange(len(ids)), column] = self._means(self.theta[column], rng)
@@ -136,47 +135,6 @@ class SparseCoins(AskedUsers):
         return rows
 
 
-@dataclass(frozen=True, eq=False)
-class SeriesUsers(AskedUsers):
-    """Samples on the midpoints of equal cells of [0, 1], with the masses of a density there.
-
-    Their trigonometric coefficients are those of the density itself, exactly, up to the frequency
-    n_cells - degree - 1. A user is asked about one of them; it is given the one sample where that
-    basis function has the value of the mean over T samples (multinomial in the cells).
-
-    ``theta``: (J,) float64, coefficients of the density, theta_1 = 1 first.
-    """
-
-    theta: Floats
-    cells: int = 128
-
-    @property
-    def width(self) -> int:
-        return self.cells
-
-    @cached_property
-    def density(self) -> TrigonometricDensity:
-        """The density."""
-        return TrigonometricDensity(self.theta)
-
-    def draw(self, query: Query, ids: Words, rng: np.random.Generator) -> Users:
-        """Draw every user's mean of the basis function of its fold."""
-        functional, fold = _of_fold(query, ids, Fourier)
-        if functional.n_coefficients // 2 + 1 + len(self.theta) // 2 >= self.cells:
-            raise ValueError(
-                f"{self.cells} cells are too few for {functional.n_coefficients} coefficients"
-            )
-        frequency, sine = 1 + fold // 2, fold % 2 == 1
-        mass = np.clip(self.density.on_grid(self.cells), 0, None)
-        counts = rng.multinomial(self.samples, mass / mass.sum(), len(ids))
-        turn = 2 * np.pi * frequency[:, None] * midpoints(self.cells)
-        wave = np.where(sine[:, None], np.sin(turn), np.cos(turn))
-        mean = np.clip(np.einsum("ij,ij->i", counts, wave) / self.samples, -1, 1)
-        angle = np.where(sine, np.arcsin(mean) % (2 * np.pi), np.arccos(mean))
-        x = angle / (2 * np.pi * frequency)
-        return Users.from_samples(ids, np.arange(len(ids) + 1), x)
-
-
 def successes(trials: int, p: float, rng: np.random.Generator) -> Integers:
     """Return which of many independent trials succeed, by the gaps between them.
 
@@ -193,10 +151,3 @@ def successes(trials: int, p: float, rng: np.random.Generator) -> Integers:
         last = int(findings[-1][-1])
     places = np.concatenate(findings)
     return np.asarray(places[places < trials], dtype=np.int64)
-
-
-def _of_fold(query: Query, ids: Words, kind: type[F]) -> tuple[F, Integers]:
-    """Return the functional of a fold query, and each user's fold."""
-    if not isinstance(query, BinVotes | ClippedMean) or not isinstance(query.functional, kind):
-        raise TypeError(f"this population answers queries about {kind.__name__}, got {query!r}")
-    return query.functional, fold_of(ids, query.fold_salt, query.functional.n_folds)

@@ -22,7 +22,6 @@ from simulations.populations.synthetic import (
     SharesDiffer,
     Sizes,
     Synthetic,
-    mirrored_share,
     sampled_users,
     samples_told,
 )
@@ -88,10 +87,9 @@ class DensitySamples(Synthetic):
         which differs at the two ends unless a = b.
     beta : [a, b], default [2, 5]
         Of density = "beta".
-    users : {"alike", "dirichlet", "two-clusters", "outliers"}, default "alike"
+    users : {"alike", "dirichlet"}, default "alike"
         Whose distribution a user's samples come from. "dirichlet": the user's own, a Dirichlet
-        process around f (exactly: an urn). "two-clusters" and "outliers": a half, or 5 %, of
-        the users have 1 - x in place of x.
+        process around f (exactly: an urn).
     concentration : float, default 5.0
         Of "dirichlet": two samples of one user agree with probability 1 / (1 + concentration).
     seed : int, default 0
@@ -151,9 +149,6 @@ class DensitySamples(Synthetic):
         if self.users == "dirichlet":
             key = self.key("urn")
             urn_kernel(key, np.uint64(first), indptr, float(self.concentration), values)
-        if share := mirrored_share(self.users):
-            turned = self.uniforms("side", first, len(indptr) - 1)[:, 0] < share
-            values = np.where(np.repeat(turned, np.diff(indptr)), 1.0 - values, values)
         return values
 
     def drawn(self, drawn: Words) -> Floats:
@@ -172,8 +167,7 @@ class DensitySamples(Synthetic):
             masses = np.diff(betainc(*self.beta, edges))
         else:
             masses = np.diff(_antiderivative(self.exact.coefficients, edges))
-        turned = mirrored_share(self.users)
-        return np.asarray(n_cells * ((1 - turned) * masses + turned * masses[::-1]))
+        return np.asarray(n_cells * masses)
 
     @cached_property
     def _cells(self) -> Choice:

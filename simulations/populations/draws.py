@@ -379,7 +379,6 @@ def items_kernel(
     last: Any,
     guide: Any,
     concentration: float,
-    turned: Any,
     indptr: Integers,
     item: Any,
     count: Any,
@@ -388,9 +387,8 @@ def items_kernel(
 
     ``keys``: (2,) uint64, of the draws and of the urn; ``first``: number of the first user;
     ``sizes``: (n,) int64, draws of each user; ``last``, ``guide``: see :class:`Choice`;
-    ``concentration``: of users' own Dirichlet laws; 0: they are alike; ``turned``: (n,) bool, users
-    for whom item j + 1 changes places with item d - j; ``indptr``: (n + 1,) int64; ``item``,
-    ``count``: (sum of min(sizes, d),) uint32, filled up to indptr[n].
+    ``concentration``: of users' own Dirichlet laws; 0: they are alike; ``indptr``: (n + 1,) int64;
+    ``item``, ``count``: (sum of min(sizes, d),) uint32, filled up to indptr[n].
     """
     d, shift, most = len(last), _shift(guide), max(1, sizes.max())
     drawn = np.empty(most // 2 + 1, dtype=np.uint64)
@@ -412,9 +410,6 @@ def items_kernel(
             row[i + i + uint64(1)] = _item(drawn[i] & uint64(0xFFFFFFFF), last, guide, shift)
         if concentration > 0.0:
             _urn(start_of(keys[1], first + uint64(u)), concentration, row[:size])
-        if turned[u]:
-            for i in range(size):
-                row[i] = d - 1 - row[i]
         end = _count_marks(row, size, tally, marks, tops, item, count, end)
         indptr[u + 1] = end
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -12,16 +12,13 @@ from fedhist.base.arrays import Floats, Words
 from fedhist.users.batch import Users
 from simulations.config.reading import Finite, Natural, Positive, Whole
 from simulations.populations.base import Plan
-from simulations.populations.draws import normal_of, unit, words
+from simulations.populations.draws import each, normal_of, unit, words
 from simulations.populations.synthetic import (
     Leading,
-    MeansDiffer,
     Sizes,
     Synthetic,
     check_leading,
-    check_means,
     leading,
-    own_means,
     sampled_users,
     samples_told,
 )
@@ -42,11 +39,9 @@ class SharedMean(Synthetic):
     low, high : float
         Public range of every coordinate.
     dimension : int, default 1
-    users : {"alike", "normal", "two-clusters", "outliers"}, default "alike"
+    users : {"alike", "normal"}, default "alike"
         How the users' own means lie around ``mean``. "normal": independent normals, clipped to
-        the range. "two-clusters": half of the users on each side. "outliers": 5 % of the users
-        stand sqrt(19) standard deviations above the mean, the others a little below it. A cluster
-        is on the same side in all coordinates.
+        the range, which moves their mean where they reach it.
     user_spread : float, default 0.1
         Standard deviation of the users' own means in each coordinate, where they differ.
     seed : int
@@ -58,7 +53,7 @@ class SharedMean(Synthetic):
     low: Finite = -1.0
     high: Finite = 1.0
     dimension: Whole = 1
-    users: MeansDiffer = "alike"
+    users: Literal["alike", "normal"] = "alike"
     user_spread: Positive = 0.1
     seed: Natural = 0
 
@@ -71,7 +66,6 @@ class SharedMean(Synthetic):
         if outside:
             raise ValueError(f"mean {outside[0]} lies outside [{self.low}, {self.high}]")
         self._check_samples()
-        check_means(self.users, self.centre, self.user_spread, *self.means_range)
 
     @property
     def means_range(self) -> tuple[float, float]:
@@ -100,10 +94,10 @@ class SharedMean(Synthetic):
 
     def make(self, first: int, n: int) -> Users:
         indptr = self.indptr(first, n, self.samples_per_user, self.dimension)
-        key = self.key("means")
-        own = own_means(self.users, self.centre, self.user_spread, *self.means_range, key, first, n)
         rows = np.broadcast_to(self.centre, (int(indptr[-1]), self.dimension))
-        if self.users != "alike":
+        if self.users == "normal":
+            drawn = normal_of(words(self.key("means"), first, each(n), self.dimension))
+            own = np.clip(self.centre + self.user_spread * drawn, *self.means_range)
             rows = np.repeat(own, np.diff(indptr), axis=0)
         values = self.draw(words(self.key("samples"), first, indptr, self.dimension), rows)
         return sampled_users(self.ids(first, n), indptr, np.clip(values, self.low, self.high))

@@ -6,17 +6,15 @@ User k of a population is drawn from words that depend on the specification and 
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from functools import cache, cached_property, lru_cache
-from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from fedhist.base.arrays import Array, Floats, Integers, Words, offsets
+from fedhist.base.arrays import Floats, Integers, Words, offsets
 from fedhist.base.errors import PopulationError
 from fedhist.base.hashing import digest64, user_keys_kernel
 from fedhist.users.batch import Users
@@ -25,7 +23,7 @@ from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard
 from simulations.config.reading import Finite, Must, Whole
 from simulations.populations.base import Loaded, Plan, PopulationSpec
-from simulations.populations.draws import Choice, each, items_kernel, normal_of, unit, words
+from simulations.populations.draws import Choice, each, items_kernel, unit, words
 
 MOST = 1 << 32
 """Users of a population, and draws of a user: what the words' counter has room for."""
@@ -41,13 +39,8 @@ Domain = Annotated[Whole, Must(f"at most 2^24 = {MOST_ITEMS:,} items", lambda d:
 """How many items there are."""
 Leading = Finite | tuple[Finite, ...]
 """One value for all dimensions, or the leading ones, with zeros after them."""
-MeansDiffer = Literal["alike", "normal", "two-clusters", "outliers"]
-"""How the users' own means lie around the common one."""
-SharesDiffer = Literal["alike", "dirichlet", "two-clusters", "outliers"]
+SharesDiffer = Literal["alike", "dirichlet"]
 """How the users' own distributions lie around the common one."""
-OUTLIERS = 0.05
-"""Share of the users in the far cluster."""
-_MIRRORED: Mapping[str, float] = MappingProxyType({"two-clusters": 0.5, "outliers": OUTLIERS})
 
 
 class Synthetic(PopulationSpec):
@@ -218,14 +211,12 @@ def item_users(
     choice: Choice,
     *,
     concentration: float = 0.0,
-    turned: Array | None = None,
 ) -> Users:
     """Draw ``sizes[u]`` items for user first + u and count them.
 
     ``ids``: (n,) uint64; ``keys``: (uint64, uint64), of the draws, and of the urn; ``sizes``: (n,)
     int64, items per user; zero gives an empty record; ``choice``: the law of an item;
-    ``concentration``: users have laws of their own, Dirichlet(concentration p); 0: all have p;
-    ``turned``: (n,) bool, optional, users for whom item j + 1 changes places with item d - j.
+    ``concentration``: users have laws of their own, Dirichlet(concentration p); 0: all have p.
     Raises PopulationError if a user would have 2^32 items or more.
 
     Returns
@@ -238,11 +229,10 @@ def item_users(
     room = int(np.minimum(sizes, d).sum())
     item, count = np.empty(room, dtype=np.uint32), np.empty(room, dtype=np.uint32)
     indptr = np.zeros(n + 1, dtype=np.int64)
-    turns = np.zeros(n, dtype=np.bool_) if turned is None else turned
     if n:
         items_kernel(
             np.array(keys), np.uint64(first), sizes, choice.last, choice.guide, concentration,
-            turns, indptr, item, count,
+            indptr, item, count,
         )  # fmt: skip
     filled = indptr[-1]
     return Users(ids, items=Items(numbered_items(d), indptr, item[:filled], count[:filled]))
@@ -292,53 +282,3 @@ def check_leading(name: str, value: Leading, dimension: int, what: str) -> None:
     values = value if isinstance(value, tuple) else (value,)
     if not 1 <= len(values) <= dimension:
         raise ValueError(f"{name} has {len(values)} values for {dimension} {what}")
-
-
-# -- users who differ: each has a mean, or a distribution, of its own; the average stays as it is --
-
-
-def own_means(
-    users: MeansDiffer,
-    mean: Floats,
-    spread: float,
-    low: float,
-    high: float,
-    key: np.uint64,
-    first: int,
-    n: int,
-) -> Floats:
-    """Draw the means of users first, first + 1, ..., around a mean and within a range: (n, d)."""
-    if users == "alike":
-        return np.broadcast_to(mean, (n, len(mean)))
-    if users in _MIRRORED:
-        up = unit(words(key, first, each(n))) < _MIRRORED[users]
-        above, below = cluster_steps(users)
-        return np.asarray(mean + spread * np.where(up, above, below))
-    drawn = words(key, first, each(n), len(mean))
-    return np.asarray(np.clip(mean + spread * normal_of(drawn), low, high))
-
-
-def check_means(users: MeansDiffer, mean: Floats, spread: float, low: float, high: float) -> None:
-    """Refuse means and a spread that users in this range cannot have; ValueError says which."""
-    if users in _MIRRORED:
-        above, below = cluster_steps(users)
-        far, near = mean.max() + spread * above, mean.min() + spread * below
-        if near < low or far > high:
-            raise ValueError(
-                f"the clusters' means reach from {near:g} to {far:g}, outside [{low:g}, {high:g}]"
-            )
-
-
-def cluster_steps(users: str) -> tuple[float, float]:
-    """Return where the upper and the lower cluster stand, in standard deviations of all users.
-
-    >>> cluster_steps("two-clusters")
-    (1.0, -1.0)
-    """
-    share = _MIRRORED[users]
-    return math.sqrt((1 - share) / share), -math.sqrt(share / (1 - share))
-
-
-def mirrored_share(users: SharesDiffer) -> float:
-    """Return the share of the users that take every sample from the mirror image."""
-    return _MIRRORED.get(users, 0.0)

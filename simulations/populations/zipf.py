@@ -22,7 +22,6 @@ from simulations.populations.synthetic import (
     in_words,
     item_users,
     made_words,
-    mirrored_share,
     numbered_items,
 )
 
@@ -45,11 +44,9 @@ class Zipf(Synthetic):
         Shape a > 1 of the Pareto law of the user sizes: P(size > x) falls as x^-a, with the mean
         exact; infinity gives every user the mean. Sizes are rounded at random to a neighbouring
         integer, without bias. P(size > x) is exact to 2^-64.
-    users : {"alike", "dirichlet", "two-clusters", "outliers"}, default "alike"
+    users : {"alike", "dirichlet"}, default "alike"
         Whose distribution a user's items come from. "alike": one p for all. "dirichlet": the
-        user's own, Dirichlet(concentration p), exactly (an urn). "two-clusters" and "outliers":
-        a half, or 5 %, of the users draw from p in reverse order (item 1 changes places with
-        item d).
+        user's own, Dirichlet(concentration p), exactly (an urn).
     concentration : float, default 5.0
         Of "dirichlet": the larger, the more alike.
     names : {"numbers", "words"}, default "numbers"
@@ -86,8 +83,7 @@ class Zipf(Synthetic):
     def p(self) -> Floats:
         """Average distribution of the users' items: (d,) float64."""
         weights = np.arange(1, self.d + 1, dtype=np.float64) ** -self.exponent
-        turned = mirrored_share(self.users)
-        return np.asarray(((1 - turned) * weights + turned * weights[::-1]) / weights.sum())
+        return np.asarray(weights / weights.sum())
 
     def make(self, first: int, n: int) -> Users:
         size: float | Floats = self.mean_items
@@ -105,7 +101,6 @@ class Zipf(Synthetic):
         """Make users first, first + 1, ... of these sizes, (n,)."""
         ids = self.ids(first, len(sizes))
         choice = zipf_choice(self.d, self.exponent)
-        share = mirrored_share(self.users)
         return item_users(
             ids,
             (self.key("items"), self.key("urn")),
@@ -113,7 +108,6 @@ class Zipf(Synthetic):
             sizes,
             choice,
             concentration=self.concentration if self.users == "dirichlet" else 0.0,
-            turned=self.uniforms("side", first, len(sizes))[:, 0] < share if share else None,
         )
 
 

@@ -45,7 +45,6 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "sparse_users": 2000,
     },
     "rate-tables": {"box_T": [16, 64], "density_n": 600, "density_T": [16, 32]},
-    "density-error": {"n": [2000, 4000], "repeats": [1, 1], "T": [1, 4, 16]},
 }
 """Settings below those of [quick]: they measure every quantity of the configurations, badly."""
 

@@ -11,7 +11,7 @@ from small_requests import result_of, small
 
 from simulations.experiments.experiment import experiment, names
 
-ROUGH = ("sparse-selection", "density-error")
+ROUGH = ("sparse-selection",)
 """So small that a crossing may not be found."""
 LOCAL = ("phase-transition", "local-dimension", *ROUGH)
 
@@ -80,7 +80,6 @@ def test_a_run_is_a_function_of_its_seed(name: str) -> None:
         ("table1", "clip_step=2000", "clip_step"),
         ("table1", 'kinds=["guessed"]', "kinds"),
         ("user-complexity", 'mechanisms=["kss"]', "'kss'"),
-        ("density-error", "energy=9.0", "9"),
     ],
 )
 def test_settings_that_measure_nothing_are_refused(name: str, change: str, why: str) -> None:

@@ -1,33 +1,12 @@
-"""Experiments on sparse means, densities and distributions under local privacy; real data."""
+"""Experiments on means and densities under local privacy."""
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
-from simulations.experiments import asked_users as asked
-from simulations.experiments import density_error as density
 from simulations.experiments import rate_tables as tables
-
-# -- users whose records are drawn when they are asked -------------------------------------------
-
-
-# -- sparse means ---------------------------------------------------------------------------------
-
-
-# -- densities ------------------------------------------------------------------------------------
-
-
-def test_the_rough_density_lies_on_the_edge_of_its_ellipsoid() -> None:
-    """sum_j j^2 theta_j^2 = energy^2, theta_j^2 falls as j^-3; it is a density."""
-    theta = density.rough(48, 1.45)
-    j = np.arange(2, len(theta) + 1)
-    assert float(np.square(j * theta[1:]).sum()) == pytest.approx(1.45**2)
-    power = theta[1::2] ** 2 + theta[2::2] ** 2
-    np.testing.assert_allclose(power[1:] / power[0], np.arange(2, 49) ** -3.0)
-    assert asked.SeriesUsers(1, 1, theta).density.on_grid(4096).min() > 0
 
 
 def test_rates_by_hand() -> None:
