@@ -18,12 +18,7 @@ from hypothesis.extra import numpy as hnp
 
 import fedhist as fh
 from fedhist.flower.wire import pack_array, unpack_array
-from fedhist.model.codec import (
-    array_from_json,
-    array_to_json,
-    summary_arrays,
-    summary_of_arrays,
-)
+from fedhist.model.codec import array_from_json, array_to_json, summary_arrays, summary_of_arrays
 from fedhist.privacy.adjacency import USER_LEVEL, Moves, NoTotalError, convert
 from fedhist.privacy.guarantee import zcdp_epsilon
 

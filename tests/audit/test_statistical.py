@@ -17,14 +17,7 @@ from simulations.audit.drawing import Drawer
 from simulations.audit.finding import Case, Settings
 from simulations.audit.learning import propose
 from simulations.audit.statistical import audit_query, certify
-from tests.audit.mechanisms import (
-    Answering,
-    Doubles,
-    FailsOnEmpty,
-    LongerForMore,
-    Warner,
-    people,
-)
+from tests.audit.mechanisms import Answering, Doubles, FailsOnEmpty, LongerForMore, Warner, people
 
 LITTLE = Settings(effort=1 / 64)
 LOG3 = math.log(3)

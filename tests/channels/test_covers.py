@@ -10,13 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fedhist.channels.covers import (
-    BallLattice,
-    BoxGrid,
-    Cover,
-    SobolevLattice,
-    SparseLattice,
-)
+from fedhist.channels.covers import BallLattice, BoxGrid, Cover, SobolevLattice, SparseLattice
 
 COVERS: list[Cover] = [
     BoxGrid(1, 2.0, 8),

@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, kstest, norm
 
-from fedhist.channels.rank_unit import (
-    UNIT,
-    RankUnit,
-    normal_cells,
-    sum_points,
-    top_means,
-)
+from fedhist.channels.rank_unit import UNIT, RankUnit, normal_cells, sum_points, top_means
 from tests.rank_points import public_points
 
 # 1 / g^2 at d = 64: the two-sided report of Duchi et al., the limit of many points, 256 points

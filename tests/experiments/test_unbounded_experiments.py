@@ -15,12 +15,7 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from simulations.experiments import table1
 from simulations.experiments.experiment import Request, experiment
-from simulations.experiments.unbounded_domain import (
-    Release,
-    kept_totals,
-    margins,
-    scores_of,
-)
+from simulations.experiments.unbounded_domain import Release, kept_totals, margins, scores_of
 
 CLIPS = np.array([1, 2, 5, 9, 40])
 

@@ -21,15 +21,7 @@ from simulations.adversaries.table import assign
 from simulations.runs.booked_run import run_job
 from simulations.runs.config import Config, load_config, prepare
 from simulations.runs.options import Options
-from tests.faults.attacks import (
-    CASES,
-    Adversary,
-    assert_same,
-    honest,
-    hostile,
-    left,
-    shoppers,
-)
+from tests.faults.attacks import CASES, Adversary, assert_same, honest, hostile, left, shoppers
 
 # -- who ---------------------------------------------------------------------------------------
 

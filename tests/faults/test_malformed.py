@@ -15,16 +15,7 @@ from server.reports import take_rows, well_formed
 from simulations.runs.options import Options
 from simulations.runs.run import open_session
 from simulations.runtimes.inline import InlinePopulation
-from tests.faults.attacks import (
-    CASES,
-    SEED,
-    Adversary,
-    assert_same,
-    chosen,
-    honest,
-    hostile,
-    left,
-)
+from tests.faults.attacks import CASES, SEED, Adversary, assert_same, chosen, honest, hostile, left
 from tests.faults.malformed import FORMS, malform_report, malform_summary
 
 # -- malformed ---------------------------------------------------------------------------------

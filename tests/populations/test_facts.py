@@ -10,11 +10,7 @@ from fedhist.users.batch import Users
 from fedhist.users.keys import Keys
 from server.quantiles.quantiles import Quantiles
 from simulations.populations.base import Loaded
-from simulations.populations.facts import (
-    facts_for,
-    facts_of,
-    similar_names,
-)
+from simulations.populations.facts import facts_for, facts_of, similar_names
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,7 @@ from fedhist.base.errors import PopulationError
 from fedhist.users.batch import Users
 from simulations.populations import population
 from simulations.populations.base import Plan
-from simulations.populations.draws import (
-    Choice,
-    each,
-    items_kernel,
-    normal_of,
-    unit,
-    words,
-)
+from simulations.populations.draws import Choice, each, items_kernel, normal_of, unit, words
 
 KINDS: list[tuple[str, dict[str, Any], str]] = [
     ("zipf", {"d": 30, "mean_items": 10}, "0f53943982768e7e"),

@@ -6,12 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from dp_accounting import (
-    GaussianDpEvent,
-    SelfComposedDpEvent,
-    get_sigma_gaussian,
-    rdp,
-)
+from dp_accounting import GaussianDpEvent, SelfComposedDpEvent, get_sigma_gaussian, rdp
 from scipy.special import ndtr
 
 from fedhist.privacy.guarantee import (

@@ -14,10 +14,7 @@ from enumerated import (
 )
 
 from fedhist.privacy.guarantee import gaussian, gaussian_multiplier, pure
-from fedhist.privacy.noise_law import (
-    NoiseLaw,
-    expected_l1,
-)
+from fedhist.privacy.noise_law import NoiseLaw, expected_l1
 from fedhist.privacy.shares import ShareNoise, fits, modulus_bits, share_cost
 
 

@@ -17,11 +17,7 @@ from fedhist.privacy.guarantee import Trust
 from simulations.runs.config import load_config, parse_tables, prepare
 from simulations.studies.decide.decision import Decision, decide
 from simulations.studies.decide.problem import Candidate
-from simulations.studies.decide.question import (
-    Question,
-    load_question,
-    question_of,
-)
+from simulations.studies.decide.question import Question, load_question, question_of
 from simulations.studies.decide.search import Finding, Trial, _no_worse, least
 
 N, D = 2000, 10
