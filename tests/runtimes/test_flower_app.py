@@ -11,7 +11,6 @@ import pytest
 from flower_cases import APP
 
 from tests.support.loopback import FlowerRun, Loopback
-from tests.support.processes import marked_processes
 
 EXAMPLE = APP / "docs" / "examples" / "flower-app"
 NODES = 3
@@ -49,7 +48,6 @@ def test_in_flower_s_simulation(app: Path, tmp_path: Path) -> None:
         lost = link.run(app, config, nodes=NODES)
         assert "1 of 3 replies are missing" in lost.details
         assert "node 1: load_users failed: FileNotFoundError" in lost.details
-    assert list(marked_processes(link.token)) == []
 
 
 @pytest.mark.slow
@@ -64,4 +62,3 @@ def test_in_a_deployment(app: Path, tmp_path: Path) -> None:
         again = link.run(app, config | {"epsilon": 1.5})
         assert again.status == "finished:failed"
         assert "3 x the client refused: a user's budget is spent: 2 of 3" in again.details
-    assert list(marked_processes(link.token)) == []

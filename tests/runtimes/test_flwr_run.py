@@ -13,7 +13,6 @@ from flower_cases import APP, read_estimate, write_config
 from simulations.runs.config import load_config, prepare
 from simulations.runs.run import execute
 from tests.support.loopback import Loopback
-from tests.support.processes import marked_processes
 
 
 @pytest.mark.slow
@@ -35,7 +34,6 @@ def test_same_sum_under_masks_as_inline_without(tmp_path: Path) -> None:
     }
     with Loopback(tmp_path / "flower", simulation=True) as link:
         done = link.run(APP, told, nodes=10)
-    assert list(marked_processes(link.token)) == []
     assert done.status == "finished:completed", done.log
     prepared = prepare(load_config(config))
     assert prepared.plan is not None

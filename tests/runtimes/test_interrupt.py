@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from flower_cases import write_config
 
-from tests.support.processes import MARKER, marked_processes
+from tests.support.loopback import MARKER, marked_processes
 
 SLOW = Path(__file__).with_name("slow.py")
 
