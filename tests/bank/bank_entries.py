@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FILES = ("local_noise", "local_messages", "central_releases", "central_decisions")
+FILES = ("local_noise", "local_messages", "central")
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import itertools
 import math
 from decimal import Decimal, localcontext
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.special import gammaln
 from scipy.stats import chisquare
 from vote_laws import scalar_probabilities
 
 import fedhist as fh
+from fedhist.channels.bits import vote_totals
 from fedhist.channels.scalar import (
     CHANNELS,
     LaplaceChannel,
@@ -16,6 +20,11 @@ from fedhist.channels.scalar import (
     ScalarChannel,
     best_kind,
 )
+from fedhist.channels.sphere import MAX_DIMENSION, SphereChannel
+from fedhist.protocols import Mean
+from fedhist.users.streams import integer_threshold
+from simulations.runs.options import Options
+from simulations.runs.run import execute
 
 EPSILONS = [1e-9, 1e-3, 0.1, 0.3, 1.0, 2.0, 4.0, 10.0, 37.7]
 
@@ -208,3 +217,56 @@ def test_bad_parameters() -> None:
 def test_the_kind_of_least_variance() -> None:
     best = {1e-3: "onebit", 0.6: "onebit", 0.8: "piecewise", 5.0: "piecewise", math.inf: "laplace"}
     assert {e: best_kind(e) for e in best} == best
+
+
+# -- sphere ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 63, 64, 65, 1000, MAX_DIMENSION])
+def test_the_constant_of_the_sphere(d: int) -> None:
+    """c_d against the gamma function; lgamma itself loses digits for the largest d."""
+    log = gammaln(d / 2) - gammaln((d + 1) / 2) - math.log(math.pi) / 2
+    result = SphereChannel(d, 1.0, 1.0).mean_height
+    assert result == pytest.approx(math.exp(log), rel=1e-13 * max(1, d) if d > 100 else 1e-13)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 0.5, 1.0, 2.0, 5.0, 20.0])
+def test_the_odds_never_exceed_epsilon(epsilon: float) -> None:
+    """In exact arithmetic: (1 - f) / f with f = t / 2^64; and they are nearly attained."""
+    t = SphereChannel(4, 1.0, epsilon).flip_threshold
+    odds = Fraction((1 << 64) - t, t)
+    log = math.log(odds)
+    # e^epsilon by its Taylor series, from below, in fractions
+    exact = term = Fraction(1)
+    for k in range(1, 120):
+        term = term * Fraction(epsilon) / k
+        exact += term
+    assert odds <= exact
+    assert log == pytest.approx(epsilon, rel=1e-9)
+
+
+# -- summed reports --------------------------------------------------------------------------------
+
+
+def test_vote_totals_have_the_exact_law() -> None:
+    """Enumerated for two ones among three users; chi-squared false alarm 1e-6."""
+    flip, draws = 0.3, 40_000
+    p = float(integer_threshold(flip)) / 2**64
+    law = np.zeros(4)
+    for bits in itertools.product((0, 1), repeat=3):
+        chance = [(1 - p if b else p) for b in bits[:2]] + [p if bits[2] else 1 - p]
+        law[sum(bits)] += np.prod(chance)
+    counts = np.full(draws, 2, dtype=np.int64)
+    result = np.bincount(vote_totals(counts, 3, flip, np.random.default_rng(5)), minlength=4)
+    chi = ((result - draws * law) ** 2 / (draws * law)).sum()
+    assert chi < 30.7  # 1 - 1e-6 quantile of three degrees of freedom
+
+
+def test_nobody_in_the_cohort_of_the_vote() -> None:
+    """A vote that nobody heard is a failure, with nodes that have users and in aggregate too."""
+    protocol, users = Mean.example(), Mean.example_users()
+    asked = next(protocol.rounds(None))
+    deaf = users.take(np.flatnonzero(~asked.cohort.contains(users.ids)))
+    for clients in ("per-user", "aggregate"):
+        result = execute(protocol, deaf, Options(seed=1, clients=clients, nodes=3)).estimate
+        assert (result.status, result.reason) == ("failed", "nobody voted")

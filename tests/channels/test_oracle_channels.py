@@ -9,13 +9,16 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from oracle_laws import sets_of
+from oracle_laws import sets_of, unary_weights
+from scipy.linalg import hadamard
 
 from clients.randomizers.oracle_reports import draw_counts
+from fedhist.channels.hadamard import fwht
 from fedhist.channels.layers import WORD_VALUES
 from fedhist.channels.oracles import (
     ProjectiveOracle,
     SymbolOracle,
+    UnaryOracle,
     best_projective,
     oracle_channel,
     spaces,
@@ -199,3 +202,71 @@ def test_summed_law_has_the_moments_of_the_reports(kind: str) -> None:
         assert (rows.sum(axis=1) == channel.chosen * n).all()  # type: ignore[attr-defined]
     elif kind != "unary":
         assert (rows.sum(axis=1) == n).all()
+
+
+# -- votes -----------------------------------------------------------------------------------------
+
+
+def exp_from_below(x: float) -> Fraction:
+    total = term = Fraction(1)
+    for k in range(1, 150):
+        term = term * Fraction(x) / k
+        total += term
+    return total
+
+
+def worst_ratio(channel: UnaryOracle) -> Fraction:
+    weights = unary_weights(channel)
+    return max(Fraction(int(max(column)), int(min(column))) for column in weights.T)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, math.log(2), 1.0, 3.0, 12.0])
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
+def test_exact_ratio(epsilon: float, k: int) -> None:
+    """Over all votes, none included, and all outputs: at most e^epsilon, and nearly attained."""
+    channel = UnaryOracle(epsilon, k)
+    weights = unary_weights(channel)
+    whole = 1 << (64 * k)
+    assert all(sum(map(int, row)) == whole for row in weights)
+    worst = worst_ratio(channel)
+    assert worst <= exp_from_below(epsilon)
+    if k > 1:
+        assert worst > exp_from_below(epsilon * (1 - 1e-9))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 6, 7, 8])
+@pytest.mark.parametrize("epsilon", [0.3, 2.0, math.inf])
+def test_debiasing_inverts_the_law(k: int, epsilon: float) -> None:
+    """The expected counts of any votes, debiased, are the shares of the symbols; none counts 0."""
+    votes = np.arange(k + 1) + 1.0
+    n = votes.sum()
+    unary = UnaryOracle(epsilon, k)
+    ones = votes[1:] * unary.p + (n - votes[1:]) * unary.flip
+    shares = np.append(votes[1:], votes[0]) / n
+    assert unary.debias(ones, int(n)) == pytest.approx(shares, abs=1e-12)
+
+
+# -- hadamard --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d", [1, 2, 4, 8, 16, 32, 512, 1024])
+def test_equals_the_dense_product(d: int) -> None:
+    rng = np.random.default_rng(d)
+    x = rng.integers(-1000, 1000, (3, 2, d)).astype(np.float64)
+    before = x.copy()
+    assert np.array_equal(fwht(x), x @ hadamard(d))
+    assert np.array_equal(x, before)
+    assert np.array_equal(fwht(fwht(x)), d * x)
+
+
+def test_long_rows() -> None:
+    """H of 2^13 as two smaller ones: H_{ab} = H_a (x) H_b; integers, hence exact."""
+    x = np.random.default_rng(5).integers(-1000, 1000, (1, 1 << 13)).astype(np.float64)
+    square = hadamard(128) @ x.reshape(128, 64) @ hadamard(64)
+    assert np.array_equal(fwht(x)[0], square.reshape(-1))
+
+
+@pytest.mark.parametrize("bad", [[], [1, 2, 3], 5, np.zeros((2, 0)), np.zeros((4, 6))])
+def test_lengths_that_are_no_power_of_two(bad: object) -> None:
+    with pytest.raises(ValueError, match="power of two"):
+        fwht(bad)

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from commands import Command
 
+from clients.guard_folder import FolderStore
+from clients.spending import Answered
 from fedhist.privacy.adjacency import NoTotalError
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust
 from fedhist.privacy.ledger import Ledger
@@ -349,3 +351,33 @@ def test_what_cannot_be_a_ledger_is_refused(run: Command, path: str) -> None:
     answer = run("--ledger", path)
     assert answer.status == 2
     assert "a ledger" in answer.err
+
+
+# -- fedhist node guard ----------------------------------------------------------------------------
+
+
+def test_a_folder_is_checked_counted_and_reset(fedhist: Command, tmp_path: Path) -> None:
+    folder, counter = tmp_path / "g", tmp_path / "counter"
+    store = FolderStore(folder, 4)
+    for digest in ("aa", "bb"):
+        store.add(Answered(digest, 0.5), None)
+    shown = fedhist("node", "guard", folder)
+    assert shown.status == 0
+    assert "node 4: 2 answers, which cost a user epsilon = 1 at most" in shown.out
+    assert "whole" in fedhist("node", "guard", folder, "--counter", counter, "--start-counter").out
+    (folder / "answered.jsonl").unlink()
+    damaged = fedhist("node", "guard", folder)
+    assert damaged.status != 0
+    assert "tally.json has counted 2" in "".join(damaged.err.split("\n")).replace("  ", " ")
+    reset = fedhist("node", "guard", folder, "--counter", counter, "--reset")
+    assert reset.status == 0
+    assert "cannot be told" in reset.out
+    assert (folder / "reset-1" / "tally.json").exists()
+    assert FolderStore(folder, 4, counter).answered() == ()
+    assert "0 answers" in fedhist("node", "guard", folder, "--counter", counter).out
+
+
+def test_what_is_no_guard_s_folder(fedhist: Command, tmp_path: Path) -> None:
+    assert "no guard's folder" in " ".join(fedhist("node", "guard", tmp_path / "none").err.split())
+    (tmp_path / "node").write_text("x")
+    assert fedhist("node", "guard", tmp_path).status != 0

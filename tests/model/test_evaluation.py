@@ -1,4 +1,4 @@
-"""Measures: users walked once while they answer, or by themselves; passes; what is refused."""
+"""Measures: users walked once while they answer, or by themselves; how protocols are evaluated."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from walked_users import Walked
 
 import fedhist as fh
 from fedhist.model import evaluation
-from fedhist.model.evaluation import by_records, check_rows, first_pass, walked
+from fedhist.model.evaluation import by_records, check_rows, first_pass, measured, walked
+from fedhist.model.registry import protocol_class
 from fedhist.protocols import BoundedHistogram
+from server import predictor
 from simulations.runs.options import Options
 from simulations.runs.run import execute
 
@@ -115,3 +117,42 @@ def test_a_protocol_says_a_part_from_records_or_from_sums() -> None:
     assert np.array_equal(derived.truth(USERS), 2 * usual)
     with pytest.raises(TypeError, match="needs the method truth"):
         _ = fh.measured(Neither(p.domain, epsilon=1.0, clip=3.0), USERS).truth
+
+
+# -- measures of protocols -------------------------------------------------------------------------
+
+
+SEARCH = {"local-quantiles", "quantiles"}
+"""Their truth takes more passes, which look for quantiles."""
+
+
+def test_how_every_protocol_is_evaluated(
+    protocol_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cls = protocol_class(protocol_name)
+    protocol, users = cls.example(), cls.example_users()
+    if protocol_name.startswith("throwaway-"):
+        assert by_records(protocol)
+        return
+    assert not by_records(protocol)
+    walk = Walked(users, 50)
+    blocks = sum(1 for _ in walk.blocks())
+
+    def passes(name: str) -> float:
+        Walked.made = 0
+        _ = getattr(known, name)
+        return Walked.made / blocks
+
+    monkeypatch.setattr(predictor, "_predicted", {})  # other tests may have asked before
+    Walked.made = 0
+    known = measured(protocol, walk)
+    assert Walked.made == blocks
+    assert passes("diagnostics") == passes("support") == 0
+    assert (passes("truth") > 0) == (protocol_name in SEARCH)
+    error = passes("error")
+    assert (error == 0) == (known.error.kind != "simulated")
+    assert passes("lower_bounds") <= 1
+    assert passes("resolution") <= (protocol_name in SEARCH)
+    whole = measured(protocol, users)
+    assert known.diagnostics == pytest.approx(whole.diagnostics)
+    np.testing.assert_allclose(known.truth, whole.truth, rtol=1e-9)

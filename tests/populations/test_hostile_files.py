@@ -1,4 +1,4 @@
-"""Files that are damaged, would be waited on for ever, or are none."""
+"""Files that are damaged, no files, waited on for ever, or of formats that are not read."""
 
 from __future__ import annotations
 
@@ -59,3 +59,28 @@ def test_what_is_no_file_is_named_as_what_it_is(tmp_path: Path) -> None:
             load(tmp_path / name)
     with pytest.raises(PopulationError, match="/dev/null is no regular file"):
         load(Path("/dev/null"))
+
+
+# -- other formats ---------------------------------------------------------------------------------
+
+
+TEXT = "user,item\nann,tea\nbob,rye\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "told"),
+    [
+        ("a.csv", TEXT.replace("\n", "\r").encode(), "CR alone"),
+        ("a.csv", TEXT.encode("utf-16"), 'encoding = "utf-16"'),
+        ("a.jsonl", b'{"user": "ann", "item": "tea"}\n', "JSON"),
+        ("a.csv", b'  [{"user": "ann", "item": "tea"}]\n', "JSON"),
+        ("a.arrow", b"ARROW1\0\0", "Arrow"),
+        ("a.csv", b"PAR1\x15\x04", "name it .parquet"),
+        ("a.xlsx", b"PK\x03\x04", "spreadsheet"),
+        ("a.parquet", TEXT.encode(), "not a Parquet file"),
+    ],
+)
+def test_other_formats_are_named(tmp_path: Path, name: str, body: bytes, told: str) -> None:
+    (tmp_path / name).write_bytes(body)
+    with pytest.raises(PopulationError, match=told):
+        population("events", path=tmp_path / name, user="user", item="item").load()

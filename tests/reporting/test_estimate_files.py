@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
+import pytest
 
 from fedhist.model.protocol import Estimate
 from fedhist.users.keys import Keys
 from simulations.reporting.estimates import write_estimate
+from simulations.reporting.files import plain
 
 NAMES = ["tea", "", " ", 'say "x"', "a,b", "two\nlines", "a\rb", "äpple\u00a0", "=1+1", "-5", "NaN"]
 VALUES = [0.1, -0.0, 1e20, 1e-7, 123456789.125, np.nan, np.inf, -np.inf, 1 / 3, 5e-324, 2.0]
@@ -41,3 +45,24 @@ def test_a_number_and_whole_numbers(tmp_path: Path) -> None:
         assert table["estimate"].to_list() == np.atleast_1d(value).tolist()
         assert (tmp_path / "estimate.csv").read_text().count("\n") == 1 + value.size
         assert table.equals(pl.read_csv(tmp_path / "estimate.csv", schema=table.schema))
+
+
+# -- strict JSON -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (np.int64(3), 3),
+        (np.float64(0.25), 0.25),
+        (np.bool_(True), True),
+        (np.float32("inf"), "inf"),
+        (math.nan, "nan"),
+        ((1, [Path("a/b")]), [1, ["a/b"]]),
+        ({2: {"x": None}}, {"2": {"x": None}}),
+    ],
+)
+def test_numbers_stay_numbers(given: Any, expected: Any) -> None:
+    result = plain(given)
+    assert result == expected
+    assert type(result) is type(expected)

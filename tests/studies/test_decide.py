@@ -1,4 +1,4 @@
-"""From users to a decision, held against searches written in plain NumPy."""
+"""From users to a profile and a decision, held against searches written in plain NumPy."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import fedhist as fh
 from fedhist.model.registry import protocols
 from fedhist.privacy.guarantee import Trust
+from fedhist.users.batch import Users
+from fedhist.users.keys import Keys
+from simulations.populations.base import Loaded
 from simulations.runs.config import load_config, parse_tables, prepare
 from simulations.studies.decide.decision import Decision, decide
 from simulations.studies.decide.problem import Candidate
+from simulations.studies.decide.profile import profile_of
 from simulations.studies.decide.question import Question, load_question, question_of
 from simulations.studies.decide.search import Finding, Trial, _no_worse, least
 
@@ -190,3 +195,40 @@ def test_a_protocol_that_breaks_is_named_and_left_out(monkeypatch: pytest.Monkey
 def test_what_cannot_be_asked(overrides: tuple[str, ...], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         decide(question(*overrides))
+
+
+# -- profile ---------------------------------------------------------------------------------------
+
+
+RECORDS = {
+    "ann": {"tea": 6, "rye": 2},
+    "bob": {"tea": 3},
+    "cyd": {"tea": 1, "chai": 1},
+    "dan": {},
+    "eve": {"Tea": 2},
+}
+
+
+def test_the_profile_of_items() -> None:
+    result = profile_of(Loaded(Users.from_records(RECORDS), "five", domain=Keys.of(["tea", "rye"])))
+    assert (result.n_users, result.n_events, result.n_items, result.domain_size) == (5, 15, 4, 2)
+    assert result.outside.events == pytest.approx(3 / 15)
+    assert result.outside.users == pytest.approx(1 / 4)
+    assert result.per_user["most"] == 8
+    assert result.per_user["50%"] == 2
+    assert result.items_per_user["mean"] == pytest.approx(6 / 5)
+    for named in ("1 users hold nothing", "'Tea'", "53.3%"):
+        assert any(named in w for w in result.warnings)
+    assert result.table.filter(pl.col("fact") == "events")["value"].to_list() == [15]
+
+
+def test_the_profile_of_samples() -> None:
+    records = {"a": [1.0, 2.0, 3.0], "b": [9.0], "c": [math.nan], "d": []}
+    result = profile_of(
+        Loaded(Users.from_records(records, unusable=True), "four", value_range=(0.0, 5.0))
+    )
+    assert (result.n_users, result.n_events, result.n_items) == (4, 5, None)
+    assert result.values["most"] == 9
+    assert result.outside.events == pytest.approx(1 / 5)
+    assert any("a null record" in w for w in result.warnings)
+    assert result.suggested["low"] < result.suggested["high"]
