@@ -207,7 +207,7 @@ def show(folder: str | Path) -> Shown:
     ValueError
         If there are no results.
     """
-    from simulations.studies.folders import open_folder
+    from simulations.studies.compared import open_folder
 
     if not isinstance(folder, str | os.PathLike):
         raise TypeError(f"folder must be a path, got {short(folder)}")

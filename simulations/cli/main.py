@@ -6,6 +6,7 @@ import atexit
 import gc
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -95,7 +96,6 @@ def run(
     Exit status: 0 ok, 3 refused, 4 failed, 2 wrong usage, 1 the run broke off.
     """
     from fedhist.model.protocol import EXIT_CODES
-    from simulations.cli.releases import has_releases, several
     from simulations.config.reading import reading
     from simulations.reporting.files import check_folder, check_results
     from simulations.reporting.table import quiet_flower
@@ -124,8 +124,8 @@ def run(
     named = [name for p in ctx.command.params for name in p.opts if name.startswith("--")]
     overrides += [*dotted(ctx.args, named), *(set_ or [])]
     quiet_flower()
-    if has_releases(config):
-        raise typer.Exit(several(config, overrides, force=force, json_=json_))
+    if _has_releases(config):
+        raise typer.Exit(_run_releases(config, overrides, force=force, json_=json_))
     loaded = load_config(config, overrides)
     if (address := loaded.run.ray_address) and loaded.run.runtime == "inline":
         raise ValueError(
@@ -177,6 +177,46 @@ def run(
     if json_:
         terminal.print_json(summary_of(finished))
     raise typer.Exit(EXIT_CODES[finished.outcomes[0].estimate.status])
+
+
+def _has_releases(source: str) -> bool:
+    """Say whether a file of settings has a table [[release]]."""
+    from simulations.config.named_files import settings_text
+    from simulations.config.reading import reading, tables_of
+
+    if Path(source).suffix != ".toml":
+        return False
+    with reading(source):
+        return "release" in tables_of(settings_text(source, "configuration")[0])
+
+
+def _run_releases(source: str, overrides: Sequence[str], *, force: bool, json_: bool) -> int:
+    """Run the releases of a file, print and write them; return the exit status."""
+    from fedhist.model.protocol import EXIT_CODES
+    from simulations.config.named_files import settings_text
+    from simulations.config.reading import reading
+    from simulations.reporting.files import check_folder, check_results
+    from simulations.runs.config import parse_tables
+    from simulations.runs.released import RELEASES, Released
+    from simulations.runs.releases import plan_releases, run_releases
+    from simulations.runs.results import folder_for, written_somewhere
+
+    text, name = settings_text(source, "configuration")
+    with reading(source):
+        planned = plan_releases(parse_tables(text, overrides), source, name)
+    if planned.run.out:
+        check_folder(planned.run.out, RELEASES, force=force)
+    else:
+        check_results()
+    shown = Released(run_releases(planned))
+    shown.print_on(terminal.console)
+    folder = folder_for(name, planned.run.out)
+    written_somewhere(folder, lambda f: shown.save(f, force=force))
+    shown.done.book.check(folder)
+    terminal.console.print(f"written to {folder}", soft_wrap=True)
+    if json_:
+        terminal.print_json(shown.document() | {"folder": str(folder)})
+    return EXIT_CODES[shown.status]
 
 
 @cli.command()
@@ -238,9 +278,36 @@ def guard(
     ] = False,
 ) -> None:
     """Check FOLDER, a node's memory of what it has answered and its users have spent."""
-    from simulations.cli.guard import check_guard
+    from clients.guard_folder import NODE, FolderStore, GuardDamaged
 
-    check_guard(terminal.console, folder, counter, start_counter=start_counter, reset=reset)
+    said = (folder / NODE).read_text().split() if (folder / NODE).is_file() else []
+    if not said or not said[0].isdecimal():
+        raise ValueError(f"no guard's folder: {folder} (it has a file {NODE!r} with a number)")
+    store = FolderStore(folder, int(said[0]), counter)
+    if start_counter:
+        with store.locked():
+            store.start_counter()
+    try:
+        answered = store.answered()
+    except GuardDamaged as damage:
+        if not reset:
+            raise
+        terminal.console.print(str(damage), markup=False, soft_wrap=True)
+        lost = "what was answered before cannot be told"
+    else:
+        most = sum(a.epsilon for a in answered)
+        lost = f"{len(answered)} answers, which cost a user epsilon = {most:g} at most"
+        terminal.console.print(
+            f"node {said[0]}: {lost}; {store.stored_bytes()} bytes. The folder is whole."
+        )
+    if reset:
+        with store.locked():
+            aside = store.reset()
+        terminal.console.print(
+            f"Reset. Every budget is unspent again ({lost}); the old files are in {aside}.",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 cli.command()(reproduce)

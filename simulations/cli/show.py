@@ -28,8 +28,7 @@ def show(
     Exit status: 0 it was shown, 2 there are no results.
     """
     from simulations.reporting.shown import KINDS
-    from simulations.studies.compared import Compared
-    from simulations.studies.folders import open_folder
+    from simulations.studies.compared import Compared, open_folder
     from simulations.studies.tables import tracebacks
 
     if as_ not in KINDS:

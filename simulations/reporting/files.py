@@ -217,21 +217,6 @@ def numbers(body: Any) -> Any:
     return float(body) if isinstance(body, str) and body in ("inf", "-inf", "nan") else body
 
 
-def flat(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Name a cell's keys "table.key"; of several adversaries "adversary.1.key", from 0.
-
-    >>> flat({"run": {"seed": 1}, "adversary": [{"kind": "dropout"}]})
-    {'run.seed': 1, 'adversary.kind': 'dropout'}
-    """
-    out: dict[str, Any] = {}
-    for name, table in tables.items():
-        rows = table if isinstance(table, list | tuple) else [table]
-        for number, row in enumerate(rows):
-            prefix = name if len(rows) == 1 else f"{name}.{number}"
-            out |= {f"{prefix}.{k}": v for k, v in row.items()}
-    return out
-
-
 def json_text(body: Any) -> str:
     """Write plain data as indented JSON; infinities and NaN as strings, which strict JSON lacks."""
     text = json.dumps(plain(body), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

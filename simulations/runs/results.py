@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from fedhist.users.keys import Keys
 from simulations.reporting.estimates import columns_of, draw_estimate, write_estimate
 from simulations.reporting.files import new_folder, whole_folder, write_json
 from simulations.reporting.numbers import NORMAL, clipped, number
+from simulations.reporting.shown import Shown
 from simulations.reporting.table import Table, numeric, print_facts, print_table
 from simulations.runs.config import SHUFFLE, Prepared, shuffle_in_words
 from simulations.runs.options import Outcome
@@ -94,14 +95,33 @@ class Evaluation:
         return float(self.losses.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
 
 
-@dataclass(frozen=True)
-class Finished:
+@dataclass(frozen=True, repr=False)
+class Finished(Shown):
     """A finished job: its runs, how far off they were, and the folder where they are written."""
+
+    kind: ClassVar[str] = RUN
+    not_private: ClassVar[str] = (
+        "errors and what stands beside them; the estimate is as its guarantee says"
+    )
 
     prepared: Prepared
     outcomes: list[Outcome]
     evaluation: Evaluation | None
     folder: Path
+
+    @property
+    def title(self) -> str:
+        """The protocol, the population, and how it ended."""
+        estimate, config = self.outcomes[0].estimate, self.prepared.config
+        reason = f": {estimate.reason}" if estimate.reason else ""
+        people = config.population["kind"]
+        return f"{config.protocol['name']} on {people}: {estimate.status}{reason}"
+
+    def tables(self) -> list[Table]:
+        """Return the largest entries of the estimate, if one was released, and the facts."""
+        facts = Table.of(["fact", "told"], _facts(self))
+        value = self.outcomes[0].estimate.value
+        return [*([] if value is None else [_estimate_table(self)]), facts]
 
 
 def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | None:
@@ -167,6 +187,7 @@ def _write_to(folder: Path, finished: Finished, force: bool) -> None:
         write_json(part / "config.json", describe(prepared, [o.seed for o in finished.outcomes]))
         write_json(part / "metrics.json", metrics(finished))
         write_json(part / "ledger.json", ledger_in_words(prepared, first.estimate.ledger))
+        finished.write(part)
         if first.estimate.value is None:
             return
         about = {"estimates": in_words(first.estimate.truth)}

@@ -23,10 +23,11 @@ from simulations.reporting.files import (
     canonical,
     check_folder,
     json_text,
+    kind_of,
     numbers,
     write_mark,
 )
-from simulations.reporting.shown import RESULT, NoFigureError, Shown
+from simulations.reporting.shown import RESULT, Kept, NoFigureError, Shown
 from simulations.reporting.table import Table
 from simulations.runs.results import git_revision
 from simulations.studies import figures, tables
@@ -279,3 +280,17 @@ def _axes(lines: Sequence[Line]) -> list[str]:
     """Name the axes that tell lines apart."""
     keys = dict.fromkeys(k for line in lines for k in line.setting)
     return [k for k in keys if len({canonical(line.setting.get(k)) for line in lines}) > 1]
+
+
+def open_folder(path: str | Path) -> Shown:
+    """Read whatever results a folder holds; ValueError where it holds none."""
+    folder = Path(path)
+    if not folder.is_dir():
+        old = folder.suffix == ".sqlite" and folder.is_file()
+        why = " (files of sweeps up to 0.2.0 are not read: run the study again)" if old else ""
+        raise ValueError(f"no such folder of results: {path}{why}")
+    if kind_of(folder) == STUDY:
+        return Compared.open(folder)
+    if (folder / RESULT).is_file():
+        return Kept.open(folder)
+    raise ValueError(f"{path} is not a folder of results: no command of fedhist wrote it")

@@ -16,7 +16,7 @@ from simulations.runs.data_ledger import DataLedger
 PNG = b"\x89PNG\r\n\x1a\n"
 FILES = {
     *("config.json", "estimate.csv", "estimate.parquet"),
-    *("figure.png", "ledger.json", "metrics.json", ".fedhist.json"),
+    *("figure.png", "ledger.json", "metrics.json", "result.json", ".fedhist.json"),
 }
 
 

@@ -26,7 +26,7 @@ from simulations.experiments.norm_index import NormIndex
 from simulations.experiments.printed_output import printed_output
 from simulations.runs.options import Options
 from simulations.runs.run import execute
-from simulations.studies.folders import open_folder
+from simulations.studies.compared import open_folder
 
 HEAD = """
 [experiment]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fedhist.model.registry import load_plugin
+from simulations.cli.new import KINDS, protocol_files
 from simulations.runs.config import load_config, prepare
 from simulations.studies.compared import run_study
-from simulations.studies.skeletons import KINDS, protocol_files
 from simulations.studies.study import load_study
 
 
