@@ -146,8 +146,7 @@ def compare(
         which complete those of the file; ``protocol`` may be a protocol, or its class.
         ``plugins``: Python files with protocols of your own.
         The keys of the tables [compare] and [sweep]: of ``protocols``, names do, and protocols, and
-        their classes. Without a common ``epsilon`` nothing is ranked: [protocol] is run at each
-        point of the grid.
+        their classes. Without a common ``epsilon`` the budget is that of [protocol].
 
     Returns
     -------

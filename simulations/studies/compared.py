@@ -32,7 +32,7 @@ from simulations.reporting.table import Table
 from simulations.runs.results import git_revision
 from simulations.studies import figures, tables
 from simulations.studies.cells import Cell, Record, versions
-from simulations.studies.contenders import Ready, check_cells, set_up
+from simulations.studies.contenders import Ready, set_up
 from simulations.studies.levels import premise_of
 from simulations.studies.losses import AS_COUNTS
 from simulations.studies.runner import RECORDS, read_records, run_cells
@@ -99,12 +99,6 @@ class Compared(Shown):
             stated = tuple(r.in_loss(losses[r.target]) for r in records)
             place = canonical([line.setting, line.level])
             groups.setdefault(place, []).append(replace(line, records=stated))
-        if not self.about["comparison"]:
-            order = {
-                label: i for i, label in enumerate(dict.fromkeys(x.label for x in self.planned))
-            }
-            lines = [line for group in groups.values() for line in group]
-            return tuple(sorted(lines, key=lambda x: order[x.label]))
         return tuple(line for group in groups.values() for line in ranked(group))
 
     @property
@@ -217,23 +211,11 @@ def plan_of(study: Study) -> tuple[dict[str, Any], list[Line], list[Cell]]:
             believed = None if c.level is None else premise_of(c.protocol)
             named = Line(c.label, c.protocol.name, (), setting, c.flags, level, believed, c.bounds)
             add(named, ready.cells_of(c))
-    check_cells(cell for _, cell in study.grid)
-    for setting, cell in study.grid:
-        setting = {k: v for k, v in setting.items() if k != "protocol.name"}
-        add(Line(cell.label, str(cell.protocol["name"]), (), setting), [cell])
     about = {
         "kind": STUDY,
         "name": study.name,
         "tables": _repeated(study),
         "axes": _axes(list(lines.values())),
-        "adversary": [],
-        "loss": "",
-        "levels": [],
-        "facts": [],
-        "doubts": [],
-        "left_out": [],
-        "title": f"{study.name}: {', '.join(dict.fromkeys(x.label for x in lines.values()))}",
-        "comparison": bool(readies),
         "run": {"noise": study.run.noise, "clients": study.run.clients},
         "versions": versions(),
         "revision": git_revision(),
@@ -250,8 +232,6 @@ def _repeated(study: Study) -> dict[str, Any]:
 
 def _about(readies: Sequence[Ready]) -> dict[str, Any]:
     """Say what a study compares; of several points, what holds at all of them."""
-    if not readies:
-        return {}
     first, c, about = readies[0], readies[0].comparison, readies[0].about
     alone = len(readies) == 1
     budgets = {(r.comparison.epsilon, r.comparison.delta) for r in readies}

@@ -22,12 +22,9 @@ from fedhist.model.registry import parameters, protocol_class
 from fedhist.model.truths import Truth
 from fedhist.privacy.adjacency import NoTotalError, convert
 from fedhist.privacy.guarantee import Adjacency, Guarantee, Trust, pure
-from fedhist.users.shards import check_in_memory
-from simulations.config.reading import built, check_keys, required
 from simulations.populations import Loaded
 from simulations.populations.facts import budget_doubts, facts_for
-from simulations.reporting.files import canonical
-from simulations.runs.config import Config, population_spec, with_trust
+from simulations.runs.config import Config, population_spec
 from simulations.runs.results import NOT_PRIVATE
 from simulations.studies.cells import Cell, load_once, prepare_cell
 from simulations.studies.levels import (
@@ -307,50 +304,3 @@ def _other_truth(protocol: Protocol, own: Exact, truth: Truth, exact: Exact) -> 
     if told is truth:
         return f"its exact answers {by} from the others' on these users"
     return f"estimates {told.value!r}, the comparison {truth.value!r}: they {by} on these users"
-
-
-# -- grids without [compare]: what would be an error in all cells is refused before any is run ----
-
-
-def check_cells(cells: Iterable[Cell]) -> None:
-    """Refuse what no population and no protocol takes, and more users than a cell may hold.
-
-    Each table [protocol] is built once, on its protocol's own example. What fails there and, in
-    the same words, on the first of its own populations is refused (ValueError, PopulationError);
-    what only a population can say is left to the cells.
-    """
-    people, tables = set[str](), set[str]()
-    for cell in cells:
-        population, table = canonical(cell.population), canonical(cell.protocol)
-        if population not in people:
-            where = f"{cell.label} on a population of kind {cell.population['kind']!r}"
-            check_in_memory(population_spec(cell.config).stated or 0, f"{where}: a cell of a study")
-        if table not in tables and (wrong := _on_example(cell.protocol)):
-            try:
-                prepare_cell(cell)
-            except REFUSALS as e:
-                if str(e) == wrong:
-                    raise ValueError(f"{cell.label}: {wrong}") from None
-        people.add(population)
-        tables.add(table)
-
-
-def _on_example(table: Mapping[str, Any]) -> str:
-    """Say why a protocol cannot be built on its own example; empty if it can."""
-    cls = protocol_class(str(table["name"]))
-    users = cls.example_users()
-    domain = users.vocabulary if "domain" in parameters(cls) else None
-    try:
-        given = with_trust(cls, {k: v for k, v in table.items() if k != "name"}, None)
-        resolved, _ = cls.resolve(given, users, domain)
-    except REFUSALS as e:
-        return str(e)
-    # keys that resolve replaces are no parameters
-    check_keys(given.keys() & resolved.keys(), parameters(cls), f"parameter of {cls.name}")
-    for key in sorted(required(cls) - resolved.keys()):
-        raise ValueError(f"{cls.name} needs {key}: give protocol.{key} or an axis of it")
-    try:
-        built(cls, resolved, "protocol")
-    except REFUSALS as e:
-        return str(e)
-    return ""

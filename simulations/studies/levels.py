@@ -8,7 +8,6 @@ reports under local trust and, where reports of one law hide each other, under s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin
@@ -135,31 +134,6 @@ def premise_keys(cls: type[Protocol], level: Trust) -> set[str]:
     premise = PREMISES.get(level.value)
     names = {f.name for f in fields(premise)} if premise is not None else set()
     return names - {COUNTED, *parameters(cls)}
-
-
-def with_common(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table [protocol] under the common adjacency, where it names none and can have it.
-
-    A protocol that has it by itself keeps its table, and with it the keys of its cells.
-
-    >>> with_common({"name": "bounded-histogram"})
-    {'name': 'bounded-histogram', 'adjacency': 'replace-user'}
-    >>> with_common({"name": "mean"}), with_common({"name": "bounded-histogram", "adjacency": "x"})
-    ({'name': 'mean'}, {'name': 'bounded-histogram', 'adjacency': 'x'})
-    """
-    key, cls = "adjacency", protocol_class(str(table["name"]))
-    if key in table or key not in parameters(cls):
-        return dict(table)
-    usual = next(f.default for f in fields(cls) if f.name == key)  # type: ignore[arg-type]
-    if usual == COMMON.value:
-        return dict(table)
-    try:
-        replace(cls.example(), **{key: COMMON.value})  # type: ignore[type-var]
-    except ValueError as e:
-        if not {key, COMMON.value} & set(re.findall(r"[\w-]+", str(e))):
-            raise  # something else is wrong: another adjacency would hide it
-        return dict(table)  # it cannot be had, and its guarantee says which it has
-    return {**table, key: COMMON.value}
 
 
 def on_levels(entries: Sequence[Entry], levels: tuple[Trust, ...]) -> list[Entry]:

@@ -25,11 +25,10 @@
 
 - axes: ``"protocol.epsilon" = [0.5, 1, 2]``, any key of [protocol], [population] or [run] that
   results depend on, ``"adversary.fraction" = [0, 0.1]`` of the only table [[adversary]] or
-  ``"adversary.1.fraction"`` of the second; all their combinations are run. Beside [compare], whose
-  protocols are ranked at each of them, protocol.epsilon is the common budget;
-- without [compare]: ``protocols = [{ name = "mean" }, { name = "mean", mode = "paper" }]``, each of
-  which completes the table [protocol]; ``seeds``; replacement where nothing is said of an
-  adjacency.
+  ``"adversary.1.fraction"`` of the second. Protocols are ranked at each of their combinations;
+  protocol.epsilon is the common budget;
+- without [compare]: ``protocols = [{ name = "mean" }, { name = "mean", mode = "paper" }]``, or that
+  of the table [protocol]; ``seeds``. They are compared at the budget of [protocol].
 
 [protocol] holds common settings: each protocol takes those that it has. [population], [run] and
 [[adversary]] are those of a run configuration. In a file that is also one, [protocol] has a name:
@@ -64,7 +63,6 @@ from simulations.adversaries import (
     as_tables,
     override_adversary,
     read_adversaries,
-    rows_of,
 )
 from simulations.config.named_files import builtin_names, settings_text
 from simulations.config.reading import COMMON as TABLES
@@ -84,14 +82,13 @@ from simulations.config.reading import (
 )
 from simulations.populations import KINDS
 from simulations.runs.config import RunTable, config_of, parse_tables, population_spec
-from simulations.studies.cells import NOT_OF_A_CELL, Cell
+from simulations.studies.cells import NOT_OF_A_CELL
 from simulations.studies.levels import (
     COMMON,
     Entry,
     levels_of,
     methods_of,
     on_levels,
-    with_common,
 )
 from simulations.studies.losses import AS_COUNTS, NORMS
 
@@ -179,17 +176,13 @@ class Study:
         The file, with what was overridden.
     run : RunTable
     points : tuple of (mapping, Comparison)
-        What is compared at each point of the grid, which is named by its axes' values; empty for
-        a sweep without [compare].
-    grid : tuple of (mapping, Cell)
-        Of a sweep without [compare]: the values of its axes, and what is run there.
+        What is compared at each point of the grid, which is named by its axes' values.
     """
 
     name: str
     tables: Mapping[str, Any]
     run: RunTable
     points: tuple[tuple[Setting, Comparison], ...] = ()
-    grid: tuple[tuple[Setting, Cell], ...] = ()
 
 
 def builtin_studies() -> list[str]:
@@ -246,15 +239,15 @@ def study_of(tables: dict[str, Any], source: str | Path, name: str) -> Study:
             raise ValueError(f"run.{key} has no meaning in a study{hint}")
     # a cell runs in one process, wherever that is
     common["run"] = {**tables.get("run", {}), "runtime": "inline"}
+    axes = dict(as_table(sweep or {}, "[sweep]"))
     if compare is None:
-        return _sweep_of(common, as_table(sweep, "[sweep]"), source, name)
-    axes = dict(sweep or {})
-    if "protocols" in axes:
+        compare, common = _compared(axes, common)
+    elif "protocols" in axes:
         raise ValueError("sweep.protocols stand in [compare], where there is one")
     if "seeds" in axes:
         compare = {**compare, "seeds": axes["seeds"]}
     if "run.seed" in _flat(axes):
-        raise ValueError("run.seed cannot be an axis beside [compare]: give compare.seeds")
+        raise ValueError("run.seed cannot be an axis: give compare.seeds, or sweep.seeds")
     points = []
     for setting in _settings(axes):
         given, rest = dict(compare), dict[str, Any]()
@@ -413,51 +406,19 @@ def seeds_of(given: int | tuple[int, ...], first: int) -> tuple[int, ...]:
 # -- grids -----------------------------------------------------------------------------------------
 
 
-def _sweep_of(tables: dict[str, Any], given: Table, source: str | Path, name: str) -> Study:
-    """List the cells of a grid without [compare]."""
+def _compared(given: Table, common: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Make the table [compare] of a grid that has none, and leave its budget out of [protocol]."""
     table = read(SweepTable, {k: v for k, v in given.items() if k in OWN})
-    variants = _variants(table, as_table(tables.get("protocol", {}), "[protocol]"))
-    # axes may complete the adversaries, which are then checked with their cells
-    attack = {"adversary": rows_of(tables["adversary"])} if "adversary" in tables else {}
-    rest = {k: v for k, v in tables.items() if k != "adversary"}
-    base = config_of(rest | {"protocol": variants[0][1]}, source, name)
-    for plugin in base.run.plugins:
-        load_plugin(plugin)
-    with reading("sweep.protocols" if table.protocols else "protocol.name"):
-        for _, variant in variants:
-            protocol_class(str(variant["name"]))
-    settings = _settings(given)
-    if "run.seed" not in settings[0]:
-        seeds = seeds_of(table.seeds, max(base.run.seed, 0))
-        if (n := len(variants) * len(settings) * len(seeds)) > MOST_CELLS:
-            raise ValueError(f"{n:,} cells are more than {MOST_CELLS:,}")
-        settings = [{**s, "run.seed": seed} for s in settings for seed in seeds]
-    elif "seeds" in given:
-        raise ValueError("run.seed is an axis of the sweep; seeds has no meaning beside it")
-    run = base.to_dict()["run"]
-    grid: dict[str, tuple[Setting, Cell]] = {}
-    for (label, protocol), setting in itertools.product(variants, settings):
-        own = {"protocol": protocol, "population": tables["population"], "run": run, **attack}
-        named = str(setting.get("protocol.name", label))
-        values = absolute(with_values(own, setting))
-        values["protocol"] = with_common(values["protocol"])
-        cell = Cell(**values, label=named)
-        other = grid.setdefault(cell.key, (setting, cell))[1]
-        if other.label != named:
-            raise ValueError(f"{other.label!r} and {named!r} are the same cells")
-    return Study(name, tables | {"sweep": given}, base.run, (), tuple(grid.values()))
-
-
-def _variants(table: SweepTable, common: Setting) -> list[tuple[str, Setting]]:
-    """List the protocols: label and table of each."""
-    listed = table.protocols
-    if listed is None:
-        return [(str(common.get("name", "")), common)]
-    named = [p.get("name", common.get("name")) for p in listed]
-    if None in named:
-        raise ValueError(f"sweep.protocols: {listed[named.index(None)]!r} needs a name")
-    rows = labelled(listed, common.get("name"), "sweep.protocols")
-    return [(label, {**common, **entry}) for label, entry in rows]
+    own = dict(as_table(common.get("protocol", {}), "[protocol]"))
+    budget = {k: own.pop(k) for k in BUDGET if k in own}
+    name = own.pop("name", None)
+    rows = [{} if name is None else {"name": name}] if table.protocols is None else table.protocols
+    named = [{"name": name, **row} if name is not None else dict(row) for row in rows]
+    for row in named:
+        if "name" not in row:
+            raise ValueError(f"sweep.protocols: {row!r} needs a name")
+    compare = {**budget, "protocols": named, "seeds": table.seeds}
+    return compare, {**common, "protocol": own}
 
 
 def _settings(given: Table) -> list[Setting]:
@@ -465,7 +426,9 @@ def _settings(given: Table) -> list[Setting]:
     axes = _flat({k: v for k, v in given.items() if k not in OWN})
     for key, values in axes.items():
         _check_axis(key, values)
-    if (n := math.prod(map(len, axes.values()))) > MOST_CELLS:
+    seeds = given.get("seeds", 1)
+    several = seeds if isinstance(seeds, int) else len(seeds)
+    if (n := several * math.prod(map(len, axes.values()))) > MOST_CELLS:
         raise ValueError(f"{n:,} cells are more than {MOST_CELLS:,}")
     return [dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]
 
@@ -484,6 +447,8 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
 def _check_axis(key: str, values: Any) -> None:
     """Check an axis: a known key, and a list of values that is not empty (ValueError)."""
     table, dot, name = key.partition(".")
+    if key == "protocol.name":
+        raise ValueError("protocol.name cannot be an axis: list them in sweep.protocols")
     if not dot or table not in TABLES:
         known = [*OWN, *(f"{t}.{name or '...'}" for t in TABLES)]
         told = instead(f"[sweep].{key}") or f"{nearest(key, known)} (an axis is named table.key)"

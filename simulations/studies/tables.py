@@ -167,7 +167,7 @@ def usual_columns(about: About, lines: Lines, known: Mapping[str, Field]) -> lis
     top = next((n for n in known if n.startswith("top ")), "")
     if about["levels"]:
         rest = ["times", BELIEVED]
-    elif not about["comparison"] or about["axes"]:
+    elif about["axes"]:
         rest = ["theory", "ratio", "bias"] if about["adversary"] else ["theory", "ratio", "runs"]
     elif about["adversary"]:  # theory knows of no adversary
         rest = ["bias", "rounds", "bytes"]
@@ -189,13 +189,13 @@ def table_of(about: About, lines: Lines) -> Table:
     known = fields_of(about, lines)
     usual = usual_columns(about, lines, known)
     names = [*usual, *(n for n in known if n not in usual)]
-    ranked, axes = any(line.rank for line in lines), list(about["axes"])
+    axes, labels = list(about["axes"]), {line.label for line in lines}
     short_names = [a.partition(".")[2] for a in axes]
     heads = [s if short_names.count(s) == 1 else a for a, s in zip(axes, short_names, strict=True)]
     columns = [
-        Column("#", right=True, key="rank", more=not ranked),
-        Column("", key="trust", more=not about["comparison"]),
-        Column("protocol", more=not about["comparison"] and len({x.label for x in lines}) == 1),
+        Column("#", right=True, key="rank", more=len(labels) == 1),
+        Column("", key="trust"),
+        Column("protocol", more=bool(axes) and len(labels) == 1),
         *(Column(h.replace("_", " "), right=True, key=h) for h in heads),
         *(
             Column(
@@ -205,7 +205,7 @@ def table_of(about: About, lines: Lines) -> Table:
         ),
     ]
     rows: list[Sequence[Any] | None] = []
-    for what, loss in _references(about, lines):
+    for what, loss in _references(lines):
         size = next((s for line in lines for r in line.records if (s := r.size)), None)
         share = relative(loss, size, next(x.loss_name for x in lines if x.loss_name))
         told = {names[0]: loss, "relative": share}
@@ -213,7 +213,7 @@ def table_of(about: About, lines: Lines) -> Table:
     before: Line | None = None
     for line in lines:
         apart = before is not None and (
-            (about["comparison"] and (line.setting, line.level) != (before.setting, before.level))
+            (len(labels) > 1 and (line.setting, line.level) != (before.setting, before.level))
             or (bool(line.flags) and not before.flags)
         )
         if apart or (before is None and rows):
@@ -236,7 +236,7 @@ def _written(field: Field) -> Callable[[Any], str]:
     return lambda x: MISSING if x is None else field.write(x)
 
 
-def _references(about: About, lines: Lines) -> list[tuple[str, float]]:
+def _references(lines: Lines) -> list[tuple[str, float]]:
     """List the answers that need no run: the exact one, and those that need no data."""
     if len({(line.loss_name, line.first.target) for line in lines if line.loss_name}) != 1:
         return []
@@ -247,8 +247,8 @@ def _references(about: About, lines: Lines) -> list[tuple[str, float]]:
         names.setdefault(most * round(loss / most, 9) if most else loss, {})[name] = None
     every = [(", ".join(own), loss) for loss, own in names.items()]
     told = len(every) <= MOST_TRIVIAL and len({line.first.n_users for line in lines}) == 1
-    exact = [(REFERENCE, 0.0)] if about["comparison"] else []
-    return [*exact, *sorted(every, key=lambda x: x[1])] if told else exact
+    exact = (REFERENCE, 0.0)
+    return [exact, *sorted(every, key=lambda x: x[1])] if told else [exact]
 
 
 def _remarks(line: Line) -> list[str]:
@@ -264,15 +264,13 @@ def missing_in_words(line: Line) -> list[str]:
 
 def _legend(about: About, lines: Lines, usual: Sequence[str], known: Mapping[str, Field]) -> str:
     """Explain the columns, and what an error of 0 means here."""
-    text = []
-    if about["comparison"]:
-        seeds, several = about["seeds"], len({line.first.n_users for line in lines}) > 1
-        users = "" if several else f"{about['n_users']:,} "
-        long = ", the integrated squared error" if about["loss"] == "ise" else ""
-        text.append(
-            f"{usual[0]}{long}: mean distance from the exact answer about "
-            f"these {users}users over {seeds} {'run' if seeds == 1 else 'runs'}."
-        )
+    seeds, several = about["seeds"], len({line.first.n_users for line in lines}) > 1
+    users = "" if several else f"{about['n_users']:,} "
+    long = ", the integrated squared error" if about["loss"] == "ise" else ""
+    text = [
+        f"{usual[0]}{long}: mean distance from the exact answer about "
+        f"these {users}users over {seeds} {'run' if seeds == 1 else 'runs'}."
+    ]
     if any(line.half_width is not None for line in lines):
         text.append(f"{INTERVAL}: Student's interval of that mean.")
     text += [f"{known[n].words}." for n in usual if known[n].words]
@@ -283,14 +281,13 @@ def _legend(about: About, lines: Lines, usual: Sequence[str], known: Mapping[str
         text.append("Theory is about honest users.")
     if worse := dict.fromkeys(line.worse for line in lines if line.worse):
         text.append(f"{WORSE}: worse than {' or '.join(worse)}, an answer without any data.")
-    if any(UNIFORM in line.trivial for line in lines) and about.get("target") == "histogram":
+    if any(UNIFORM in line.trivial for line in lines) and about["target"] == "histogram":
         text.append(f"{UNIFORM}: of the true total.")
     if any(line.far_off for line in lines):
         text.append(f"!: theory is off by a factor of more than {FAR:g}, beyond the interval.")
-    if about["comparison"]:
-        levels = {line.first.trust for line in lines}
-        told = [t for t in LETTERS if t in levels]
-        text.append(f"{', '.join(LETTERS[t] for t in told)}: {', '.join(told)} trust.")
+    levels = {line.first.trust for line in lines}
+    told = [t for t in LETTERS if t in levels]
+    text.append(f"{', '.join(LETTERS[t] for t in told)}: {', '.join(told)} trust.")
     return " ".join(text)
 
 
@@ -303,7 +300,6 @@ def sections_of(about: About, lines: Lines) -> list[tuple[str, list[str]]]:
     return [
         ("what is compared", _compared(about)),
         ("what must be believed", _believed(about, lines)),
-        ("estimates", [] if about["comparison"] else _said(lines, lambda x: [x.first.truth])),
         ("guarantees", _guarantees(about, lines)),
         ("at least", _bounds(lines)),
         ("NOT PRIVATE in these runs", _secret(about, lines)),
@@ -324,8 +320,6 @@ def _said(lines: Lines, of: Callable[[Line], Sequence[str]]) -> list[str]:
 
 
 def _compared(about: About) -> list[str]:
-    if not about["comparison"]:
-        return []
     return [
         f"one budget for all, {about['budget']['adjacency']}: {about['neighbours']}",
         f"truth: {about['truth']}",
@@ -339,7 +333,7 @@ def _believed(about: About, lines: Lines) -> list[str]:
         for level in about["levels"]
     }
     out = [f"{level}: {words}" for level, every in told.items() for words in every]
-    return out + [f"{t}: not reached; {why}" for t, why in about.get("unreached", {}).items()]
+    return out + [f"{t}: not reached; {why}" for t, why in about["unreached"].items()]
 
 
 def _guarantees(about: About, lines: Lines) -> list[str]:

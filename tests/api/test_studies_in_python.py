@@ -90,7 +90,7 @@ def test_a_grid_and_its_folder(tmp_path: Path) -> None:
     given: Any = {"data": USERS, "domain": ITEMS, "protocol": protocol, "seeds": 2}
     result = fh.compare(axes=axes, out=tmp_path / "mine", **given)
     assert [x.setting["protocol.epsilon"] for x in result.lines] == [1.0, 8.0]
-    assert {x.rank for x in result.lines} == {None}
+    assert {x.rank for x in result.lines} == {1}
     again = fh.compare(axes=axes, **given)
     assert again.table["loss"].equals(result.table["loss"])
     assert fh.show(tmp_path / "mine").table.equals(result.table)

@@ -55,7 +55,7 @@ WRONG = {
     "compare mean --set compare.protocols=[{name='meen'}]": "'mean'",
     "compare mean --set compare.protocols=[{name='central-mean',radus=1}]": "'radius'",
     "compare clip --set sweep.protocols=[{name='meen'}]": "'mean'",
-    'compare clip --set sweep."protocol.adjacency"=["replace-usr"]': "protocol.adjacency",
+    'compare clip --set sweep."protocol.adjacency"=["replace-usr"]': "adjacency",
     "compare clip --workers 0 " + CLUSTER: "--workers 0",
     "decide shoppers --set decide.without=['item-histgram']": "'item-histogram'",
     "list protocol": "'protocols'",

@@ -21,7 +21,7 @@ from noted_study import NOTED
 from fedhist.base.errors import FedhistError
 from simulations.reporting.files import kind_of
 from simulations.studies.cells import Cell, Record
-from simulations.studies.compared import Compared, run_study
+from simulations.studies.compared import Compared, plan_of, run_study
 from simulations.studies.runner import RECORDS, read_records, run_all, run_cells, writing
 from simulations.studies.study import load_study
 
@@ -33,7 +33,7 @@ Write = Callable[[str], Path]
 def cells(write: Write, tmp_path: Path) -> list[Cell]:
     text = "[sweep]\nprotocol.epsilon = [1, 2]\npopulation.seed = [1, 2]\nseeds = 6\n"
     noted = [f"protocol.log={tmp_path / 'log'}", "protocol.pause=0.01"]
-    return [c for _, c in load_study(write(text), noted).grid]
+    return plan_of(load_study(write(text), noted))[2]
 
 
 def comparable(folder: Path) -> dict[str, Record]:
@@ -62,7 +62,7 @@ def test_a_cell_is_run_once(cells: list[Cell], tmp_path: Path) -> None:
 def test_errors_are_kept_and_run_again(write: Write, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     study = load_study(write("[sweep]\nseeds = 3\n"), [f"protocol.broken={broken}"])
-    every = [c for _, c in study.grid]
+    every = plan_of(study)[2]
     broken.touch()
     assert statuses(run_cells(every, tmp_path)) == {"error": 3}
     (reason,) = {r.reason for r in comparable(tmp_path).values()}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedhist as fh
-from simulations.studies.levels import with_common
+from simulations.studies.compared import plan_of
 from simulations.studies.losses import item_measures
 from simulations.studies.study import study_of
 
@@ -110,17 +110,13 @@ def test_recall_does_not_look_at_the_order_of_the_domain() -> None:
     assert item_measures(np.full(20, np.nan), truth)["recall"] == pytest.approx(0.5)
 
 
-def test_a_sweep_takes_the_adjacency_of_comparisons() -> None:
-    """Only where nothing is said, and where the protocol's own is another."""
+def test_a_grid_takes_the_adjacency_of_comparisons() -> None:
+    """Only where nothing is said."""
     people = {"kind": "zipf", "n_users": 200, "d": 5, "mean_items": 3, "seed": 1}
     plain = {"name": "bounded-histogram", "epsilon": 1.0, "delta": 0, "clip": 5.0}
-    run = {"runtime": "inline"}
     for table, expected in (
         (plain, "replace-user"),
         ({**plain, "adjacency": "zero-out-user"}, "zero-out-user"),
     ):
-        tables = {"sweep": {}, "protocol": table, "population": people, "run": run}
-        swept = study_of(tables, "", "s")
-        assert [c.protocol["adjacency"] for _, c in swept.grid] == [expected]
-    local = {"name": "local-histogram", "epsilon": 1.0, "clip": 2}
-    assert with_common(local) == local
+        swept = study_of({"sweep": {}, "protocol": table, "population": people}, "", "s")
+        assert [c.protocol["adjacency"] for c in plan_of(swept)[2]] == [expected]

@@ -29,7 +29,6 @@ ABOUT: dict[str, Any] = {
     "doubts": [],
     "left_out": [["other", "passes the common budget"]],
     "unreached": {},
-    "comparison": True,
     "run": {"noise": "simulated", "clients": "per-user"},
     "target": "histogram",
     "n_users": 100,
@@ -112,10 +111,6 @@ def test_the_text() -> None:
 def test_every_format_has_the_same_table() -> None:
     rows = list(csv.DictReader(io.StringIO(SMALL.written("csv").decode())))
     assert [r["loss"] for r in rows][3:] == ["10.0", "22.0", "62.0"]
-    chosen = SMALL.written("csv", ["protocol", "l1"]).decode()
-    assert chosen.splitlines()[0] == "protocol,loss"
-    with pytest.raises(ValueError, match="bites"):
-        SMALL.written("md", ["bites"])
     tex = SMALL.written("tex").decode()
     assert "\n1 & C & central\\_one & 10 & " in tex
     assert re.search(r"^\| 2 \| S \| shuffled \| 22 ", SMALL.to_markdown(), re.MULTILINE)
