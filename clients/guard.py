@@ -53,8 +53,6 @@ class Policy(metaclass=PlainArguments):
         Largest cost of one such query.
     wire_names : tuple of str
         Queries that may be asked; empty allows every registered one.
-    salts : tuple of int
-        Cohort salts that may be used; empty allows any.
     min_epsilon : float
         Least cost of one such query: smaller ones tell nothing and would be asked without end.
     min_users : int
@@ -94,7 +92,6 @@ class Policy(metaclass=PlainArguments):
     epsilon: float = 1.0
     max_epsilon: float = inf
     wire_names: tuple[str, ...] = ()
-    salts: tuple[int, ...] = ()
     min_epsilon: float = 1e-3
     min_users: int = 20
     min_parties: int = 10
@@ -173,8 +170,6 @@ class Guard:
         if query.trust is Trust.CENTRAL and policy.trust != Trust.CENTRAL.value:
             raise Refusal(f"{query.wire_name!r} needs a trusted server; this node trusts none")
         cohort = query.cohort
-        if policy.salts and cohort is not None and cohort.salt not in policy.salts:
-            raise Refusal(f"cohort salt {cohort.salt} is not one that this node's owner allows")
         release = self._cost(query)
         cost = release.epsilon
         if query.trust is not Trust.CENTRAL and not 0 < cost <= policy.max_epsilon:

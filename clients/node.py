@@ -50,8 +50,6 @@ def policy_of(owner: Any) -> Policy:
     for key in ("wire_names", "limits"):
         if isinstance(given.get(key), str):
             given[key] = tuple(x.strip() for x in given[key].split(",") if x.strip())
-    if isinstance(given.get("salts"), str | int):
-        given["salts"] = tuple(int(x) for x in str(given["salts"]).split(",") if x.strip())
     return Policy(**given)
 
 

@@ -117,7 +117,7 @@ def limits_of(node_config: FlatConfig, needed: Iterable[str]) -> dict[str, Any]:
         budget = node_config.get(key, 1.0)
         if type(budget) not in (int, float) or not 0 < float(budget) < math.inf:
             raise PopulationError(f"{key!r} of this node must be a positive finite number")
-    for key in ("queries", "salts", "limits"):
+    for key in ("queries", "limits"):
         if key in node_config and not str(node_config[key]).strip(" ,"):
             raise PopulationError(f"{key!r} of this node allows nothing; leave it out to allow all")
     owner_keys(owner)

@@ -17,7 +17,7 @@ from clients.records.user_rows import mean_rows, share_rows
 from fedhist.base.arrays import ROUNDING, Bounds
 from fedhist.base.checks import check_count, check_size
 from fedhist.base.errors import WireError
-from fedhist.model.query import Query, Report, Summary
+from fedhist.model.query import Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
@@ -37,9 +37,7 @@ class _Rows(Query):
 
     def check(self, report: Report) -> None:
         """Raise WireError unless every user sends a row within the bounds."""
-        if report.arrays.keys() != {"mean"} or report.ragged:
-            raise WireError(f"'mean' is expected, got {[*report.arrays, *report.ragged]}")
-        rows = report.arrays["mean"]
+        rows = only_array(report, "mean")
         self.bounds(report.n_users)["mean"].check("mean", rows)
         self._check_rows(rows)
 

@@ -22,7 +22,7 @@ from clients.records.user_rows import shorten
 from fedhist.base.arrays import Array, Bounds, Floats, Words
 from fedhist.base.checks import check_choice, check_scale
 from fedhist.base.errors import WireError
-from fedhist.model.query import MOST_KNOWN, Query, Report, Summary
+from fedhist.model.query import MOST_KNOWN, Query, Report, Summary, only_array
 from fedhist.model.registry import register_query
 from fedhist.privacy.guarantee import Adjacency, Trust
 from fedhist.users.batch import Users
@@ -161,9 +161,7 @@ class UserGradients(Query):
         return Summary(report.n_users, {NAME: rows.sum(axis=0)})
 
     def check(self, report: Report) -> None:
-        if report.arrays.keys() != {NAME} or report.ragged:
-            raise WireError(f"{NAME!r} is expected, got {[*report.arrays]}")
-        rows = report.arrays[NAME]
+        rows = only_array(report, NAME)
         self._limits((report.n_users, len(self.theta)), 1).check(NAME, rows)
         self._check_norms(rows, self.most)
 

@@ -1,7 +1,7 @@
 """Where the Flower apps get their setup in a simulation: a node's users, a server's protocol.
 
 The apps in ``clients/`` and ``server/`` know no runtime. Where Flower's simulation runtime starts a
-node, or Flower a server, they ask the :class:`Host` of this distribution, which is loaded by its
+node, or Flower a server, they ask the host of this distribution, which is loaded by its
 fixed name. This is the composition root: the only place where a lower layer reaches an upper one,
 and only by name. A node with an owner asks nobody (:mod:`clients.owned`). Whoever starts a server
 or a node otherwise passes it what it needs.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fedhist.users.batch import Users
 from fedhist.users.shards import Shard
@@ -54,17 +54,6 @@ class ServerSetup:
     broken_off: Callable[[], None] = lambda: None
 
 
-class Host(Protocol):
-    """Sets up nodes and servers for one runtime."""
-
-    def node(self, run_config: Config, node_config: Config) -> NodeSetup:
-        """Set up the node that a ClientApp finds itself on."""
-
-    def server(self, run_config: Config) -> ServerSetup:
-        """Set up the server that a ServerApp finds itself on."""
-
-
-def current_host() -> Host:
-    """Return the host of this distribution."""
-    host: Host = importlib.import_module("simulations.runs.flower_host").HOST
-    return host
+def current_host() -> Any:
+    """Return the host of this distribution: its ``node`` and ``server`` set up what a run needs."""
+    return importlib.import_module("simulations.runs.flower_host").HOST

@@ -92,12 +92,6 @@ class Facts:
         return keys
 
     @cached_property
-    def one_in(self) -> int:
-        """Of so many keys about one is in :attr:`support`; then losses are so many times theirs."""
-        sampled: int = self.protocol.one_in_of(self)
-        return sampled
-
-    @cached_property
     def resolution(self) -> float:
         """The loss that is left without noise, beyond rounding, at most."""
         return float(self._part("resolution"))

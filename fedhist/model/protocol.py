@@ -21,7 +21,6 @@ from fedhist.model.query import CHUNK, Query, Summary
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Guarantee
 from fedhist.users.batch import Users
-from fedhist.users.key_sample import in_sample
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
 
@@ -127,11 +126,11 @@ class Estimate:
             raise ValueError(f"{what}: {self.status}: {self.reason}")
         return self.value
 
-    def over(self, keys: Keys, one_in: int = 1, *, invented: bool = False) -> Self:
+    def over(self, keys: Keys, *, invented: bool = False) -> Self:
         """Return the same estimate with an entry for every key of ``keys``; 0 if not released.
 
-        Where ``keys`` are of a sample of 1 in so many, the others are left out. So are names that
-        the protocol itself has put together, where it may: ``invented``.
+        Names that are not among ``keys`` are left out where the protocol may have put them together
+        itself: ``invented``.
 
         Raises
         ------
@@ -141,12 +140,9 @@ class Estimate:
         if self.value is None or self.keys is None:
             raise ValueError(f"an estimate with values by key is needed, got {self.status}")
         at = keys.positions(self.keys)
-        mine = in_sample(self.keys, one_in) if one_in > 1 else np.ones(len(at), dtype=np.bool_)
-        if invented:
-            mine &= at >= 0
-        if (at[mine] < 0).any():
-            missing = self.keys[int(np.flatnonzero(mine & (at < 0))[0])]
-            raise ValueError(f"{missing!r} is not among {keys}")
+        mine = at >= 0
+        if not (invented or mine.all()):
+            raise ValueError(f"{self.keys[int(mine.argmin())]!r} is not among {keys}")
 
         def spread(a: Array | None) -> Array | None:
             if a is None:
@@ -307,10 +303,8 @@ class Protocol(ABC, metaclass=PlainArguments):
         value = estimate.needed(self.name)
         known = measured(self, users) if known is None else known
         if known.support is not None:
-            value = estimate.over(known.support, known.one_in, invented=self.invents).needed(
-                self.name
-            )
-        return known.one_in * self.loss(value, known.truth if truth is None else truth)
+            value = estimate.over(known.support, invented=self.invents).needed(self.name)
+        return self.loss(value, known.truth if truth is None else truth)
 
     # -- evaluation. NOT PRIVATE: of a known population, from its records or from sums over them
 
@@ -367,10 +361,6 @@ class Protocol(ABC, metaclass=PlainArguments):
     def support_of(self, facts: Facts) -> Keys | None:
         """Return the keys of the truth's entries, from sums."""
         return None
-
-    def one_in_of(self, facts: Facts) -> int:
-        """Say of how many keys about one is in the support: more than 1 where they are too many."""
-        return 1
 
     def resolution_of(self, facts: Facts) -> float:
         """Bound the loss that is left without noise, from sums."""

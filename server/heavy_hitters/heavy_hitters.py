@@ -29,7 +29,6 @@ from fedhist.privacy.shuffler import Shuffling
 from fedhist.users.batch import Users
 from fedhist.users.cohort import Cohort
 from fedhist.users.folds import salt_of_folds
-from fedhist.users.key_sample import told_apart
 from fedhist.users.keys import Keys
 from fedhist.users.shards import Shard
 from server.heavy_hitters.plan import (
@@ -307,8 +306,7 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
     def sums(self, users: Users) -> Mapping[str, Array]:
         """Add up who holds each item of the vocabulary, and who names it. NOT PRIVATE."""
         own = out_of_domain(users, self.exclude)
-        sizes, users = own.n_items(), told_apart(own)
-        item, k = users.counts.item, len(users.vocabulary)
+        sizes, item, k = own.n_items(), own.counts.item, len(own.vocabulary)
         share = np.repeat(1.0 / np.maximum(sizes, 1), sizes)
         return {
             "holders": np.bincount(item, minlength=k).astype(np.float64),
@@ -333,7 +331,7 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
         noise = np.sqrt(np.square(noise) + shares * (1 - shares) / (n * COUNTED))
         lost = (1 - chance) * shares + chance * math.sqrt(2 / math.pi) * noise
         source = "levels and count by their binomial laws, a missed item by its whole count"
-        return Prediction(L1, facts.one_in * n * float(lost.sum()), "exact", source)
+        return Prediction(L1, n * float(lost.sum()), "exact", source)
 
     def resolution_of(self, facts: Facts) -> float:
         """Bound what cohorts leave: items of few users are missed, others are sampled. NOT PRIVATE.
@@ -348,13 +346,12 @@ class HeavyHitters(Shuffles, PlannedUsers, UnboundedCounts):
         fold = n * COUNTED / (2 * asked if self.of == "holders" else 1)
         drawn = 6 * np.sqrt(np.maximum(share * (1 - share), 1 / fold) / fold)
         missed = (named * each < 20) | (named < 1 / self.plan.width)
-        return n * facts.one_in * float(np.where(missed, np.maximum(share, drawn), drawn).sum())
+        return n * float(np.where(missed, np.maximum(share, drawn), drawn).sum())
 
     def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
-        """Count the items whose code is longer than n_bits, and say if items are sampled."""
+        """Count the items whose code is longer than n_bits."""
         long = code_lengths(self.support_of(facts), self.code) > self.n_bits
-        cut = {"items cut": float(facts.one_in * np.count_nonzero(long))}
-        return cut | ({"items sampled 1 in": float(facts.one_in)} if facts.one_in > 1 else {})
+        return {"items cut": float(np.count_nonzero(long))}
 
     @classmethod
     def example(cls) -> Self:

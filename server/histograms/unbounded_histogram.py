@@ -40,7 +40,6 @@ from fedhist.privacy.guarantee import Adjacency, check_budget
 from fedhist.privacy.noise_law import NoiseLaw
 from fedhist.privacy.sensitivity import sensitivity_multipliers
 from fedhist.users.batch import Users
-from fedhist.users.key_sample import told_apart
 from fedhist.users.keys import Keys
 from server.clip_choice.rule import Choice
 from server.histograms.adaptive_histogram import AdaptiveHistogram
@@ -354,15 +353,11 @@ class UnboundedHistogram(TwoModes, UnboundedCounts, Central):
     # -- evaluation ------------------------------------------------------------------------------
 
     def sums(self, users: Users) -> Mapping[str, Array]:
-        users = told_apart(users)
         return {"whole": totals(users, users.vocabulary)}
 
     def truth_of(self, facts: Facts) -> Array:
         """Return the total count of every item that occurs, (k,)."""
         return np.asarray(facts["whole"][self.places(facts)])
-
-    def diagnostics_of(self, facts: Facts) -> Mapping[str, float]:
-        return {"items sampled 1 in": float(facts.one_in)} if facts.one_in > 1 else {}
 
     @classmethod
     def example(cls) -> Self:

@@ -17,7 +17,6 @@ from fedhist.model.protocol import Protocol
 from fedhist.model.truths import Truth
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.batch import Users
-from fedhist.users.key_sample import Sampled, one_in
 from fedhist.users.keys import Keys
 from fedhist.users.shards import BLOCK, Shard
 from server.targets import clipped_totals
@@ -87,18 +86,12 @@ class UnboundedCounts(CountTarget):
     occurring: ClassVar[str]
     """Name of the sum that is positive for the items that occur, of one entry per item."""
 
-    def one_in_of(self, facts: Facts) -> int:
-        return one_in(facts.users.none.vocabulary)
-
     def support_of(self, facts: Facts) -> Keys:
-        return Sampled(facts.users).none.vocabulary.take(self.places(facts))
+        return facts.users.none.vocabulary.take(self.places(facts))
 
     def places(self, facts: Facts) -> Integers:
         """Where the items that occur are in the vocabulary, in byte order of their names."""
-        total = facts[self.occurring]
-        if facts.one_in > 1:
-            total = np.append(total[:-1], 0.0)  # the last stands for all that are not sampled
-        order = Sampled(facts.users).none.vocabulary.byte_order
+        total, order = facts[self.occurring], facts.users.none.vocabulary.byte_order
         return np.asarray(order[total[order] > 0])
 
 

@@ -165,7 +165,7 @@ def unbiased_where_standard_errors_are_stated(subject: Subject) -> None:
         if estimate.value is None or estimate.stderr is None:
             continue
         if support is not None:
-            estimate = estimate.over(support, 1, invented=plain.invents)
+            estimate = estimate.over(support, invented=plain.invents)
         values.append(estimate.value)
         errors.append(estimate.stderr)
     demand(len(values) > SEEDS // 2, f"{SEEDS - len(values)} runs of {SEEDS} give no value.")

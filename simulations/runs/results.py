@@ -63,25 +63,18 @@ class Evaluation:
 
     ``support``: what the entries of the truth stand for, where the protocol's domain is unbounded;
     ``losses``: (repeats,) float; ``bound``: of the same loss; NaN where the users are too many to
-    run the protocol on them again; ``one_in``: of so many items about one is in the support; losses
-    are estimated from them.
+    run the protocol on them again.
     """
 
     truth: Array
     support: Keys | None
     losses: Array
     bound: Prediction
-    one_in: int = 1
-
-    @property
-    def sampled(self) -> str:
-        """What is to be said beside truth and losses; empty where all items are told apart."""
-        return f"sampled 1 in {self.one_in}" if self.one_in > 1 else ""
 
     @property
     def total(self) -> float:
         """Sum of the truth's sizes over all entries."""
-        return self.one_in * float(np.abs(self.truth).sum())
+        return float(np.abs(self.truth).sum())
 
     @property
     def mean(self) -> float:
@@ -133,7 +126,7 @@ def evaluate(prepared: Prepared, outcomes: Sequence[Outcome]) -> Evaluation | No
     protocol, users = prepared.protocol, prepared.plan.users
     losses = np.array([protocol.loss_of(e, users, known=known) for e in estimates])
     bound = predicted(prepared, known)
-    return Evaluation(known.truth, known.support, losses, bound, known.one_in)
+    return Evaluation(known.truth, known.support, losses, bound)
 
 
 def predicted(prepared: Prepared, known: Facts) -> Prediction:
@@ -196,10 +189,7 @@ def _write_to(folder: Path, finished: Finished, force: bool) -> None:
         if evaluation is not None:
             truth = evaluation.truth
             if evaluation.support is not None:
-                shown = shown.over(
-                    evaluation.support, evaluation.one_in, invented=prepared.protocol.invents
-                )
-            told += (f"items {evaluation.sampled}",) if evaluation.sampled else ()
+                shown = shown.over(evaluation.support, invented=prepared.protocol.invents)
         figure = part / "figure.png"
         draw_estimate(shown, truth, prepared.protocol, figure, not_private=told)
 
@@ -480,10 +470,9 @@ def _error_in_words(finished: Finished) -> str:
     plus = f" ± {e.standard_error:.3g} in {len(e.losses)} runs" if several else " in this run"
     kind = KINDS[e.bound.kind] + (f" ± {e.bound.stderr:.2g}" if e.bound.stderr else "")
     share = f", {e.mean / e.total:.2%} of the total" if e.bound.loss == "l1" and e.total else ""
-    sampled = f"; items {e.sampled}" if e.sampled else ""
     return (
         f"{e.bound.loss} {e.mean:.4g}{plus}{share}\n"
-        f"{e.bound.loss} {e.bound.expected:.4g} expected ({kind}); NOT PRIVATE{sampled}"
+        f"{e.bound.loss} {e.bound.expected:.4g} expected ({kind}); NOT PRIVATE"
     )
 
 
@@ -501,7 +490,7 @@ def _estimate_table(finished: Finished) -> Table:
             at = evaluation.support.positions(keys)
             truth = [truth[i] if i >= 0 else "" for i in at.tolist()]
         columns.append(truth)
-        names.append(", ".join(x for x in ("truth (NOT PRIVATE)", evaluation.sampled) if x))
+        names.append("truth (NOT PRIVATE)")
     protocol = finished.prepared.protocol
     places = protocol.positions
 

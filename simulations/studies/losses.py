@@ -100,16 +100,12 @@ def of_items(protocol: Protocol) -> bool:
     return (protocol.display or display_of(protocol.target)).form == "items"
 
 
-def norms(value: Array, truth: Array, one_in: int = 1) -> dict[str, float]:
-    """Measure the distance of two vectors in the usual norms.
-
-    Of entries of which only 1 in so many is there, that of all is estimated; the largest gap is
-    that of those.
-    """
+def norms(value: Array, truth: Array) -> dict[str, float]:
+    """Measure the distance of two vectors in the usual norms."""
     gap = np.abs(value - truth).ravel()
-    square = one_in * float(np.square(gap).sum())  # in one order, whatever the threads of BLAS
+    square = float(np.square(gap).sum())  # in one order, whatever the threads of BLAS
     return {
-        L1: one_in * float(gap.sum()),
+        L1: float(gap.sum()),
         L2: math.sqrt(square),
         SQUARED_L2: square,
         "linf": float(gap.max(initial=0.0)),

@@ -32,7 +32,6 @@ from fedhist.model.protocol import Estimate
 from fedhist.model.query import Query
 from fedhist.model.registry import display_of
 from fedhist.users.batch import Users
-from fedhist.users.key_sample import in_sample
 from fedhist.users.keys import Keys
 from simulations.adversaries import read_adversaries
 from simulations.reporting.files import canonical
@@ -312,10 +311,6 @@ def _measured(built: Built, cell: Cell) -> dict[str, Any]:
     if estimate.ledger is not None:
         spent = estimate.ledger.spent()
         more["spent"] = {"epsilon": spent.epsilon, "delta": spent.delta, "how": spent.how}
-    if "loss" in compared and built.known.one_in > 1:
-        warnings.append(
-            f"items of truth and errors: sampled 1 in {built.known.one_in} (NOT PRIVATE)"
-        )
     return {
         "status": estimate.status,
         "reason": estimate.reason,
@@ -332,13 +327,13 @@ def _measured(built: Built, cell: Cell) -> dict[str, Any]:
 def _compared(built: Built, estimate: Estimate) -> dict[str, Any]:
     """Hold an estimate against the truth, in all losses, beside the answers that need no data."""
     protocol, known, bound = built.protocol, built.known, built.prediction
-    truth, keys, one_in = known.truth, known.support, known.one_in
-    more: dict[str, Any] = {"source": bound.source, "entries": one_in * int(np.size(truth))}
-    final = (estimate if keys is None else estimate.over(keys, one_in, invented=True)).value
+    truth, keys = known.truth, known.support
+    more: dict[str, Any] = {"source": bound.source, "entries": int(np.size(truth))}
+    final = (estimate if keys is None else estimate.over(keys, invented=True)).value
     value = np.asarray(final, dtype=np.float64)
     alike = value.shape == np.shape(truth)
     if of_items(protocol):
-        invented = _invented(estimate, keys, one_in) if protocol.invents else None
+        invented = _invented(estimate, keys) if protocol.invents else None
         more["items"] = item_measures(value, truth, invented)
     more["bias"] = None
     if alike and (protocol.display or display_of(protocol.target)).form == "coordinates":
@@ -347,7 +342,7 @@ def _compared(built: Built, estimate: Estimate) -> dict[str, Any]:
     return {
         "loss": protocol.loss_of(estimate, built.users, known=known),
         "loss_name": bound.loss,
-        "losses": norms(value, truth, one_in) if alike else {},
+        "losses": norms(value, truth) if alike else {},
         "trivial": _trivial(built, bound.loss),
         "predicted": float(bound.expected),
         "predicted_kind": bound.kind,
@@ -355,13 +350,11 @@ def _compared(built: Built, estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def _invented(estimate: Estimate, keys: Keys | None, one_in: int) -> Floats:
-    """Return the estimates of items that the truth has not, as many as a sample shows."""
-    value, own = np.asarray(estimate.value, dtype=np.float64), estimate.keys
-    if own is None or keys is None:
+def _invented(estimate: Estimate, keys: Keys | None) -> Floats:
+    """Return the estimates of items that the truth has not."""
+    if estimate.keys is None or keys is None:
         return np.zeros(0)
-    outside = keys.positions(own) < 0
-    return value[outside & in_sample(own, one_in)] if one_in > 1 else value[outside]
+    return np.asarray(estimate.value, dtype=np.float64)[keys.positions(estimate.keys) < 0]
 
 
 def _trivial(built: Built, loss: str) -> dict[str, dict[str, float]]:
@@ -373,7 +366,7 @@ def _trivial(built: Built, loss: str) -> dict[str, dict[str, float]]:
         else:
             answer = Estimate.ok(x, keys=known.support)
             own = protocol.loss_of(answer, built.users, known.truth, known)
-        out[name] = {loss: known.one_in * own} | norms(x, known.truth, known.one_in)
+        out[name] = {loss: own} | norms(x, known.truth)
     return out
 
 

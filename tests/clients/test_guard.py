@@ -88,11 +88,10 @@ def test_ten_tenths_are_one() -> None:
 
 def test_policies_from_a_node_s_configuration() -> None:
     written = {"trust": "central", "epsilon": 2, "max-epsilon": "0.5", "queries": "a, b,"}
-    policy = policy_of(written | {"salts": "1,2", "simulated": False, "guard-folder": "/x"})
-    assert policy == Policy("central", 2.0, 0.5, ("a", "b"), (1, 2))
+    policy = policy_of(written | {"simulated": False, "guard-folder": "/x"})
+    assert policy == Policy("central", 2.0, 0.5, ("a", "b"))
     assert policy_of({}) == Policy(trust="local", epsilon=1.0)
-    assert policy_of({"salts": 3}).salts == (3,)
-    for bad in ({"epsilon": "much"}, {"salts": "x"}, {"trust": 1}, {"simulated": "no"}):
+    for bad in ({"epsilon": "much"}, {"trust": 1}, {"simulated": "no"}):
         with pytest.raises(ValueError, match=str(next(iter(bad.values())))):
             policy_of(bad)
 
@@ -282,7 +281,6 @@ def test_fewest_users_that_a_central_query_may_single_out(least: int) -> None:
         (Policy(), COUNTS, "trusted server"),
         (Policy(epsilon=5.0, max_epsilon=1.0), votes(1.5), "1.5; at most 1"),
         (Policy(wire_names=("clipped-mean",)), votes(), "'bin-votes'"),
-        (Policy(salts=(5, 6)), votes(cohort=Cohort(7)), "salt 7"),
         (Policy(), votes(math.inf), "without noise"),
         (Policy(epsilon=math.inf), votes(math.inf), "without noise"),
         (Policy(trust="central", epsilon=math.inf), votes(math.inf), "without noise"),
@@ -300,8 +298,8 @@ def test_what_an_owner_does_not_allow_is_refused(policy: Policy, query: Query, t
     [
         (Policy(trust="central"), COUNTS),
         (Policy(max_epsilon=1.0), votes()),
-        (Policy(wire_names=("bin-votes",), salts=(5, 6)), votes(cohort=LOW)),
-        (Policy(wire_names=("bin-votes",), salts=(5, 6)), votes()),
+        (Policy(wire_names=("bin-votes",)), votes(cohort=LOW)),
+        (Policy(wire_names=("bin-votes",)), votes()),
         (policy_of(SIMULATED_OWNER), votes(math.inf)),
         (Policy(min_epsilon=0.0), votes(1e-17)),
         (Policy(trust="central", limits=("clipped-counts.clip <= 2",)), COUNTS),
