@@ -42,23 +42,28 @@ EXAMPLES = "\nExamples\n---"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the pages of a folder where the navigation names the folder."""
-    made = dict(reference())
-
-    def pages(folder: str) -> list[str]:
-        names = {f"{folder}{f.name}" for f in (ROOT / "docs" / folder).glob("*.md")}
-        names |= {name for name in made if name.startswith(folder)}
-        return sorted(names, key=lambda name: (Path(name).stem not in ("README", "index"), name))
+    """List the protocols by family, and the Python packages, where the navigation names them."""
+    made = sorted((name for name, _ in reference()), key=lambda n: (Path(n).stem != "index", n))
+    pages = {"protocols/": protocols(), "reference/": made}
 
     def listed(entry: Any) -> Any:
         if isinstance(entry, list):
             return [listed(e) for e in entry]
         if isinstance(entry, dict):
-            return {k: pages(v) if str(v).endswith("/") else listed(v) for k, v in entry.items()}
-        return entry
+            return {k: listed(v) for k, v in entry.items()}
+        return pages.get(str(entry), entry)
 
     config.nav = listed(config.nav)
     return config
+
+
+def protocols() -> list[Any]:
+    """Return the pages of the protocols, those of one target under its name."""
+    families: dict[str, list[str]] = {}
+    table = (ROOT / "docs" / "protocols" / "README.md").read_text(encoding="utf-8")
+    for page, target in re.findall(r"\]\((\S+)\) \| (\w+)", table):
+        families.setdefault(target.capitalize(), []).append(f"protocols/{page}")
+    return ["protocols/README.md", *({k: families[k]} for k in sorted(families))]
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:

@@ -333,9 +333,9 @@ class CentralMean(CentralMeans):
     epsilon, delta, n_users, low, high, dimension, box, adjacency, discrete
         As for ``box-mean``.
     radius : float, optional
-        Public: typical l2 distance of a user's own mean from the common mean. Looks clip to 1.2
-        times that and the centre's own error, and nothing states what users who are farther away
-        make of it. By default radii are drawn from the users' distances.
+        Public: typical l2 distance of a user's own mean from the common mean. Steps clip to 1.2
+        times that and the centre's own error, and nothing states what clipping takes from users
+        farther away. By default radii are drawn from the users' distances.
 
     Privacy
     -------
@@ -386,10 +386,10 @@ class CentralMean(CentralMeans):
 
     @cached_property
     def plan(self) -> Localizing | None:
-        """The steps; None: one look over the range, where that is about as good.
+        """The steps; None: one step over the range, where that is about as good.
 
-        Three looks where Gaussian noise is less, as in many dimensions; else a median in one
-        dimension where there are users enough, and two looks where there are not.
+        Three steps where Gaussian noise is less, as in many dimensions; else a median in one
+        dimension where there are users enough, and two steps where there are not.
         """
         if not self.guarantee.private:
             return None

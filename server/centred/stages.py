@@ -244,7 +244,7 @@ def learned_radius(
     simplex first: noise in the far bins, where nobody is, would else decide. ``before`` is the
     radius of before, which is never passed, ``precision`` 1 / variance of the centre, ``reports``
     those expected of all users who are left, over v. A bias counts beyond half a standard error;
-    it is stated, as users without a vector are, from two standard errors on: users who are alike
+    it is stated, as users without a vector are, from two standard errors on: similar users
     hardly have any, and the votes' noise would be a third of their stated variance.
 
     Examples

@@ -168,7 +168,7 @@ class Setting:
     def users_of_items(self, rng: np.random.Generator) -> tuple[fh.Users, Numbers]:
         """Make users of items, each of which is its user's favourite with probability ``differ``.
 
-        The truth: totals; or the law of users who are alike; or the average of users' own shares.
+        The truth: totals; or the law that all users share; or the average of users' own shares.
         """
         n, k, differ = int(self.of("n")), int(self.of("k")), self.of("differ")
         sizes, loss = self.given.get("sizes", ""), TARGETS[self.target].loss

@@ -103,7 +103,7 @@ class SharedMean(Synthetic):
         return sampled_users(self.ids(first, n), indptr, np.clip(values, self.low, self.high))
 
     def _check_samples(self) -> None:
-        """Raise ValueError if the samples of users who are alike could leave the range."""
+        """Raise ValueError if the samples of users with one mean could leave the range."""
 
 
 @dataclass(frozen=True, kw_only=True)

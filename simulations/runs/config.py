@@ -69,7 +69,7 @@ PARTIES = 100
 PREMISES: Mapping[str, type] = MappingProxyType(
     {Trust.AGGREGATE.value: Aggregation, Trust.SHUFFLE.value: Shuffler}
 )
-"""What is to be said of a trust that is not the protocol's own."""
+"""The parameters of a trust that is not the protocol's own."""
 
 RESOLVED: Mapping[type, type] = MappingProxyType({Aggregation: Aggregation, Shuffler: Shuffling})
 """What the field then holds of it."""
@@ -413,7 +413,7 @@ def reason(cls: type[Protocol]) -> str:
     if cls.needs_server:
         return cls.needs_server
     if cls.example().guarantee.trust is Trust.LOCAL:
-        return "its users' messages are private before they leave, so that nobody need be trusted"
+        return "its users' messages are private before they leave, so nobody has to be trusted"
     return "it releases more than sums of integers, to which nodes could add the noise"
 
 

@@ -191,7 +191,7 @@ def run_study(
 
 
 def plan_of(study: Study) -> tuple[dict[str, Any], list[Line], list[Cell]]:
-    """Settle what is run: what is said of it, the lines, and their cells."""
+    """Return the facts about the study, its lines and their cells."""
     lines: dict[str, Line] = {}
     cells: list[Cell] = []
 

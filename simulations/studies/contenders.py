@@ -83,7 +83,7 @@ class Ready:
     truth : Truth
         What errors are about.
     about : mapping
-        What is said of it, as plain data; NOT PRIVATE: "title" of the population, "n_users",
+        Facts as plain data; NOT PRIVATE: "title" of the population, "n_users",
         "unreached" levels of trust and why, "facts" that matter about the users, "doubts" where the
         budget protects nobody.
     """

@@ -1,4 +1,4 @@
-"""Popular items that nobody listed: codes, laws of reports, what is found and what is said of it.
+"""Popular items that nobody listed: codes, laws of reports, what is found and what is stated.
 
 Thresholds of random runs, all with fixed seeds, are such that a right program passes with
 probability 1 - 10^-4 or more under other seeds, too.
