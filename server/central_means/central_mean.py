@@ -68,8 +68,7 @@ MOST_RANGE = 2.0**340
 class Look:
     """One release of a mean: its noise's deviation in each coordinate, and by whom it is divided.
 
-    ``along`` is the standard error that noise on that number makes, along what lies between the
-    mean and the centre; 0 where the number is public.
+    ``along`` is the standard error that noise on that number makes.
     """
 
     mean: Floats
@@ -407,11 +406,7 @@ class CentralMean(CentralMeans):
         return min(2 * least_counted() / self.n_users, 0.15 * self.epsilon)
 
     def _laplace(self, shares: tuple[float, ...], median: float = 0.0) -> Localizing:
-        """Share epsilon by basic composition.
-
-        An eighth for a radius, and of few users more: one in five far away counts 15 at least. With
-        less, users whose means are skewed lose more to the clip than to the noise.
-        """
+        """Share epsilon by basic composition: an eighth for a radius, and of few users more."""
         wanted = min(max(75 / self.n_users, 0.12 * self.epsilon), 0.4 * self.epsilon)
         draws = (wanted,) if self.radius is None else ()
         return Localizing(median, draws, self._noise(self.epsilon - median - sum(draws)), shares)
@@ -489,11 +484,7 @@ class CentralMean(CentralMeans):
         return (yield from planned.localized(server, planned.plan, summary))
 
     def around(self, centre: Floats, radius: float) -> ClippedMeans:
-        """Return the question for vectors around a centre; in one dimension inside the range.
-
-        An interval that ends with the range is shorter, and so is the noise: what a user can change
-        is half its length.
-        """
+        """Ask for vectors around a centre; in one dimension inside the range: noise is less."""
         if self.dimension > 1:
             return ClippedMeans(centre, radius)
         low, high = np.clip((centre[0] - radius, centre[0] + radius), *self.edges)

@@ -2,9 +2,9 @@
 
 Few users outside a small radius are worth more than nobody outside a large one. The exponential
 mechanism weighs both: a radius r has the weight r^-4, times exp(-epsilon) for every user beyond it,
-the first 1 / epsilon of them being free. (All radii above the smallest one that holds everybody
-raise the mean square of the noise by a half; with r^-3 it is 2.2 times as much, and with r^-5 and
-three times as many free users the clip took 3 to 5 times the noise.)
+the first 1 / epsilon of them being free. (With r^-3 the mean square of the noise is 2.2 times that
+of the smallest radius that holds everybody, and not 1.5; with r^-5 and three times as many free
+users the clip took 3 to 5 times the noise.)
 
 What no mechanism sees: one that adds at most a share x to the noise of radius r, where nobody is
 far away, draws D with a probability of at most x (r / D)^2 there, hence of exp(epsilon k) times
@@ -57,10 +57,7 @@ class SumNoise:
     rho: float = 0.0  # positive where the Gaussian is paid for in zCDP
 
     def std(self, share: float = 1.0) -> float:
-        """Return the standard deviation in each coordinate, in radii, at a share of the budget.
-
-        Shares of Gaussian steps are of rho, those of Laplace steps of epsilon.
-        """
+        """Return the deviation in each coordinate, in radii, at a share of rho, or of epsilon."""
         return self.unit * self.multiplier / (math.sqrt(share) if self.rho else share)
 
 
@@ -73,10 +70,7 @@ def sum_noise(
     discrete: bool = False,
     rho: float = 0.0,
 ) -> SumNoise:
-    """Choose the noise that is less; from public numbers.
-
-    Under add-remove .2 times the number of users is released with the sum. With ``rho`` the noise
-    is the Gaussian of that zCDP, whatever epsilon and delta are.
+    """Choose the noise that is less; with ``rho`` the Gaussian of that zCDP. From public numbers.
 
     >>> round(sum_noise(1.0, 1e-6, 40, Adjacency.REPLACE_USER).std(), 3)
     8.449
@@ -121,10 +115,7 @@ class RadiusChoice:
         return np.asarray(self.largest * 2.0 ** (-np.arange(n, -1, -1) / 2))
 
     def scores(self, inside: Integers) -> Floats:
-        """Score the radii, (K,), from the counts of users between one radius and the next.
-
-        Minus the users beyond, less the free ones, and what the public weights add.
-        """
+        """Score the radii, (K,), from the counts of users between one radius and the next."""
         beyond = inside.sum() - np.cumsum(inside)
         public = -DECAY / self.epsilon * np.log(self.radii / self.radii[0])
         return np.asarray(public - np.maximum(beyond - 1 / self.epsilon, 0.0))
@@ -148,8 +139,8 @@ class RadiusChoice:
     def clipped(self, radius: float) -> float:
         """Sum of what users near a drawn radius may be shortened by, as a rule.
 
-        As many are beyond as make twice the radius as likely, by two radii on average, which
-        is what a Pareto tail with the exponent 3/2 has; of a normal one it is a tenth.
+        As many are beyond as make twice the radius as likely, by two radii on average: a Pareto
+        tail with the exponent 3/2 has that, and a normal one a tenth of it.
         """
         beyond = min(2 * radius, self.largest - radius)
         return (1 + DECAY * math.log(2)) / self.epsilon * beyond
@@ -188,11 +179,8 @@ def median_scores(counts: Integers) -> Floats:
 def settled(away: Floats, std: float, radius: float) -> Floats:
     """Shrink a noisy vector towards the origin, and into the ball that holds all means.
 
-    With x a vector in d >= 3 dimensions and Gaussian noise of ``std`` in each coordinate,
-    (1 - (d - 2) std^2 / |x|^2)_+ x has a smaller expected squared l2 error than x, whatever it is
-    an unbiased estimate of [1, 2]. Of a mean no longer than R no multiple larger than
-    R^2 / (R^2 + d std^2) is best [3], in any dimension. Laplace noise is shrunk likewise. Reads
-    released and public numbers only.
+    (1 - (d - 2) std^2 / |x|^2)_+ x has a smaller expected squared l2 error than x, d >= 3 [1, 2];
+    of a mean no longer than R no multiple larger than R^2 / (R^2 + d std^2) is best [3].
 
     References
     ----------
@@ -222,11 +210,7 @@ def averaged(std: float, each: float) -> tuple[float, float]:
 
 
 def left_out(drawn: list[tuple[RadiusChoice, float]], n_users: float) -> tuple[float, float, float]:
-    """Bound what clips to drawn radii move the mean by, in l2: what is stated, and what may hide.
-
-    Stated is what users near the last radius make of it, as a rule, and users far away where a
-    fifth of all could go unseen. Then what fewer than that would make of it, and their share.
-    """
+    """Bound what clips to drawn radii move the mean by, in l2: stated, hidden, and whose share."""
     if not drawn:
         return 0.0, 0.0, 0.0
     n, stated, hidden, share = max(n_users, 1.0), 0.0, 0.0, 0.0

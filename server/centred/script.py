@@ -2,8 +2,7 @@
 
 The users of the first stage report their vector, those of every later one what is left of it after
 the estimate so far, inside a ball whose radius other users have voted for in between; or their
-vector again, where that radius is no shorter than the whole ball's. Each user answers one query
-only. One stage is one report of every user over the whole ball.
+vector again, where that radius is no shorter than the whole ball's.
 """
 
 from __future__ import annotations
@@ -45,9 +44,6 @@ Method = Literal["centred", "folds", "auto"]
 class Opening:
     """Another first report than that of the vector: of one item, say.
 
-    Later stages ask for it again where the users turn out to be so far apart that it is the better
-    report still, see :meth:`~server.centred.stages.CentredPlan.opens`.
-
     ``ask`` returns an epsilon-LDP query, ``read`` an unbiased estimate of the vectors' mean, of the
     total variance ``plan.first_v`` / n.
     """
@@ -60,11 +56,8 @@ class Opening:
 class VectorEstimate:
     """What the stages estimate.
 
-    ``variance`` is the value's total one, by the reports that came, with what stays of earlier
-    stages' errors where vectors around their estimate were shortened; never more than the squared
-    distance to the far end of the ball. ``clipping`` is what shortening the vectors outside the
-    last radius adds to the squared error, where the votes see it: if all of these lie in one
-    direction. ``n_report`` users reported a vector, or opened.
+    ``variance`` is the value's total one. ``clipping`` is what shortening the vectors outside the
+    last radius adds to the squared error, where the votes see it. ``n_report`` users reported.
     """
 
     value: Floats
@@ -99,13 +92,11 @@ def centred_mean(
     opening: Opening | None = None,
     kind: str = "auto",
 ) -> Generator[Query, Summary, VectorEstimate | Estimate]:
-    """Ask the users whose hash under ``salt`` lies in [lo, hi), stage by stage.
+    """Ask the users whose hash under ``salt`` lies in [lo, 1), stage by stage.
 
-    ``project`` maps an estimate to the nearest vector that a mean can be, before the next stage
-    goes on from there; the last stage's estimate is left as it is. At most ``clip_mass`` of the
-    users may lie outside the radius of a stage; fewer where the votes see more bias than noise.
-    ``opening`` is what the users of the first stage report in place of their vector. A failed
-    Estimate where nobody reported.
+    ``project`` maps an estimate to the nearest vector that a mean can be, before the next stage. At
+    most ``clip_mass`` of the users may lie outside the radius of a stage. ``opening`` is what the
+    users of the first stage report in place of their vector.
 
     Privacy
     -------

@@ -61,11 +61,7 @@ class CentredPlan:
         return math.sqrt(self.first_v / self.v) * (1 - 1e-12) if self.v > 0 else 0.0
 
     def opens(self, stage: int, radius: float) -> bool:
-        """Whether a stage asks for the first report: of an item, or around the middle of the ball.
-
-        The first stage does; a later one where that report is as good at the radius that was
-        learned, because users differ more than was planned.
-        """
+        """Whether a stage asks for the first report: one that is as good at the radius learned."""
         return stage == 0 or radius >= self.open_radius
 
     def left(self, stage: int) -> float:
@@ -95,15 +91,10 @@ def plan_centred(
     """Find the stages of least predicted variance; more of them only for 3 percent less.
 
     ``sigma`` is about radius / sqrt(T); ``first_v`` that of another first report than that of a
-    vector, ``v`` that of ranks by default. Without noise one stage is exact.
+    vector, ``v`` that of ranks by default. In one dimension the votes' noise passes with a chance
+    of Phi(-1/2) for a bias that :func:`learned_radius` believes, which is planned with: of users
+    who share a mean the root error is 1.20 times that of a vote, and 1.41 times without.
 
-    In one dimension the votes' noise passes with a chance of Phi(-1/2) for a bias that
-    :func:`learned_radius` believes, and the radius stays as it was, which is planned with: there it
-    costs most (of users who share a mean the root error is 1.20 times that of a vote, on 24
-    settings, and 1.41 times without; of vectors it is the same).
-
-    Examples
-    --------
     >>> plan_centred(20_000, 1.0, 1.0, 1.0, 64).n_stages
     1
     >>> plan = plan_centred(20_000, 1 / 32**0.5, 1.0, 1.0, 64)
@@ -142,13 +133,9 @@ def vote_share(n_users: float, epsilon: float, v: float) -> float:
     """Share of the users who say how far they are: enough to find the radius, at most 8 percent.
 
     A few hundred find where most users are. Where many users make the noise of the reports small,
-    the votes must see what a small cluster far out would cost: the variance of a share of theirs
-    is kept to a part of that of the mean, both in units of the radius.
-
-    Vague votes are kept, too: where they tell a share to +-.44 (n = 1000, epsilon = 1/2, T = 30),
-    three stages had .6 to .9 of the error of one report of a density in four of five populations
-    measured, and 1.4 times that (T = 300: twice) in two clusters far apart; two stages of mean-l2
-    (d = 8) had .8 to 1 of it.
+    the votes must see what a small cluster far out would cost. Vague votes are kept, too: where
+    they tell a share to +-.44 (n = 1000, epsilon = 1/2, T = 30), three stages had .6 to .9 of the
+    error of one report of a density in four of five populations, and 1.4 times that in the fifth.
     """
     one = _share_variance(epsilon)
     least = max(300.0, 400 * one) / n_users
@@ -156,10 +143,7 @@ def vote_share(n_users: float, epsilon: float, v: float) -> float:
 
 
 def finds_radius(plan: CentredPlan, n_users: float, epsilon: float) -> bool:
-    """Say whether votes tell CLIP_MASS of the users from nobody, by two standard errors.
-
-    With fewer voters a radius would be the votes' noise. One stage has no votes.
-    """
+    """Say whether votes tell CLIP_MASS of the users from nobody, by two standard errors."""
     if plan.n_stages == 1:
         return True
     return 2 * math.sqrt(_share_variance(epsilon) / (plan.vote_share * n_users)) <= CLIP_MASS
@@ -194,11 +178,8 @@ def radius_edges(before: float, radius: float, sigma: float) -> Floats:
     """Divide the distances from a centre into 2 to 15 bins, the widest first, by edges (m,).
 
     They fall by sqrt 2 from 1.5 times the radius before, no further than half of ``sigma``. Bin 0
-    holds what is beyond the second edge, bin l what lies between those after it, and the last one,
-    m - 1, all that is nearer than the last edge.
+    holds what is beyond the second edge, and the last one all that is nearer than the last edge.
 
-    Examples
-    --------
     >>> radius_edges(1.0, 1.0, 0.5).round(3)
     array([1.5  , 1.061, 0.75 , 0.53 , 0.375, 0.265])
     """
@@ -235,20 +216,13 @@ def learned_radius(
     """Weigh the noise of a wide radius against the bias of a short one.
 
     Of the edges that leave few users outside, that of least 1 / (precision + reports / radius^2)
-    + (share of the reports in that sum times the bias)^2 is taken; of equal ones the shortest.
-    ``open_radius`` has no bias, and nothing wider has more noise. A radius is weighed as if all
-    users who are left reported in it: one that is too short for a cluster far away is never passed
-    again, and alone in its stage the bias would be little beside the noise of few reports.
+    + (share of the reports in that sum times the bias)^2 is taken, as if all users who are left
+    reported in it; of equal ones the shortest. ``open_radius`` has no bias, and nothing wider has
+    more noise. ``shares`` (m + 1,) are unbiased, last that of users without a vector, and projected
+    on the simplex: noise in the far bins would else decide. ``precision`` is 1 / variance of the
+    centre, ``reports`` those expected of all users who are left, over v. A bias counts beyond half
+    a standard error; it is stated, as users without a vector are, from two on.
 
-    ``shares`` (m + 1,) are unbiased, last that of users without a vector. They are projected on the
-    simplex first: noise in the far bins, where nobody is, would else decide. ``before`` is the
-    radius of before, which is never passed, ``precision`` 1 / variance of the centre, ``reports``
-    those expected of all users who are left, over v. A bias counts beyond half a standard error;
-    it is stated, as users without a vector are, from two standard errors on: similar users
-    hardly have any, and the votes' noise would be a third of their stated variance.
-
-    Examples
-    --------
     >>> edges = np.array([1.5, 1.06, 0.75, 0.53])
     >>> shares, stds = np.array([0.0, 0.0625, 0.25, 0.6875, 0.0]), np.full(5, 0.001)
     >>> [learned_radius(shares, stds, edges, 1.0, precision=0, reports=n).radius for n in (20, 1e6)]

@@ -1,10 +1,8 @@
 """The paper's rules for the clip: noisy descent, quantiles, output perturbation [1]_.
 
 A descent asks in each of T rounds for S(C), the sum of the cut slopes (or the number) of the users
-whose norm exceeds the present C. The sum is linear, so secure aggregation can compute it. T of them
-with Gaussian noise of std sqrt(T) x cost together what a single one with noise of std x costs.
-Output perturbation [4]_ reads the whole curve S(C) from one histogram of norms, and releases the
-minimiser of a regularized objective with noise.
+whose norm exceeds the present C. Output perturbation [4]_ reads the whole curve S(C) from one
+histogram of norms, and releases the minimiser of a regularized objective with noise.
 
 References
 ----------
@@ -55,27 +53,17 @@ def free_choice(task: ThresholdTask) -> Choice | None:
 class Series:
     """T adaptive noisy values of S(C): their budget and their noise.
 
-    Attributes
-    ----------
-    task : ThresholdTask
-        Public numbers; its ``steps`` is T, its budget that of all T values together.
-    radius : float
-        Cut of the slopes; 0: users are counted.
-
     Privacy
     -------
     S(C) has sensitivity R (1 for counts) under every adjacency: with and without the change of one
     user it lies in [x, x + R]. Each value gets Gaussian noise of multiplier sqrt(T) sigma(epsilon,
-    delta), together (epsilon, delta)-DP, and discrete ones as a series of their own
-    (:class:`~fedhist.privacy.lattice_gaussian.discrete_gaussian_stds`).
-
-    Andrew et al. [3] halve the sensitivity of a count by sending b - 1/2 for the indicator b. That
-    is right where a user appears or vanishes. Here it is zeroed out, and the empty record still
-    answers: b = 0 gives -1/2, which from +1/2 is a change of 1. So nothing is centred.
+    delta), together (epsilon, delta)-DP. Andrew et al. [3] halve the sensitivity of a count by
+    sending b - 1/2 for the indicator b. Here the empty record still answers -1/2, which from +1/2
+    is a change of 1. So nothing is centred.
     """
 
-    task: ThresholdTask
-    radius: float
+    task: ThresholdTask  # its budget is that of all its ``steps`` values together
+    radius: float  # cut of the slopes; 0: users are counted
 
     @property
     def noise_std(self) -> float:
@@ -88,11 +76,7 @@ class Series:
     def clips(
         self, server: Curator, label: str, move: Callable[[float, int, float], float], start: float
     ) -> Generator[Query, Summary, list[float]]:
-        """Ask at ``start``, move, ask there, and so on; returns the T thresholds moved to.
-
-        ``move`` takes C, the number of the step from 1, and the noisy S(C) to the next C; ``label``
-        is the name in the ledger.
-        """
+        """Ask at ``start``, move by C, the step from 1 and noisy S(C), and so on: T thresholds."""
         task = self.task
         release = server.gaussian_series(
             task.steps, epsilon=task.epsilon, delta=task.delta, discrete=task.secure, label=label
@@ -166,23 +150,13 @@ def regularized_minimum(tails: Integers, lower: Integers, level: int) -> int:
     """Where C + level first reaches a non-increasing step function; all in the same integer steps.
 
     That is the minimiser over C >= 0 of G(C) + (Lambda / 2) C^2, whose slope is
-    M + Lambda C - S(C): divide by Lambda. S = tails[k] from lower[k] on; lower increases from 0.
+    M + Lambda C - S(C): divide by Lambda. S = tails[k] from lower[k] on; lower increases from 0. It
+    is the least over k of max(lower[k], tails[k] - level): every term is a solution, and the first
+    solution is one of the terms. It changes by at most max |change of tails|, as minima and maxima
+    do not expand differences: the sensitivity is R / Lambda in C, under every adjacency.
 
-    The least over k of max(lower[k], tails[k] - level): on piece k the condition holds from
-    tails[k] - level on; beyond the piece S is smaller still, so every term is a solution, and the
-    first solution is one of the terms.
-
-    Privacy
-    -------
-    Changes by at most max |change of tails|: minima and maxima do not expand differences. So the
-    sensitivity is that of one tail, R / Lambda in C, under every adjacency.
-
-    Examples
-    --------
     >>> regularized_minimum(np.array([9, 5, 1]), np.array([0, 4, 8]), level=2)
     4
-    >>> regularized_minimum(np.array([9, 7, 1]), np.array([0, 4, 8]), level=2)
-    5
     """
     return int(np.minimum.reduce(np.maximum(lower, tails - min(level, MOST_LEVEL))))
 
@@ -234,9 +208,7 @@ def output_perturbation(task: ThresholdTask, server: Curator) -> Search:
     """Minimise G_R(C) + (Lambda / 2) C^2 with Lambda = M / c_max, and add Laplace noise.
 
     Corrected against the paper: the sensitivity is R / Lambda, four times below the printed one;
-    the result is projected to [c_min, c_max]. Lambda = M / c_max moves the level from M to M (1 +
-    C / c_max) and makes the noise c_max R / (M epsilon'); the paper's Lambda needs n and is tuned
-    to the worst case. Pure epsilon'-DP; see :func:`perturbed`.
+    the result is projected to [c_min, c_max]. Pure epsilon'-DP; see :func:`perturbed`.
     """
     free = free_choice(task)
     return free or (yield from perturbed(task, server, task.mass / task.c_max, task.epsilon))

@@ -1,34 +1,19 @@
 """Private choices of the clip C: what a rule is given and returns, and the default rule.
 
-A rule is a part of a script: it yields queries, receives summaries, and returns a :class:`Choice`.
-All rules look for the threshold C at which a tail sum over the users meets a public level:
+A rule is a part of a script. All look for the C at which a tail sum meets a public level:
 
     S(C) = sum over users with norm > C of min(slope, R),        S(C*) = M,
 
 because -S(C) + M is the slope of (a bound on) the expected l1 error at C [1, Theorem 4.3]. With
-Gaussian noise the norm is v_i = ||N_i||_2 and the slope r_i = ||N_i||_1 / ||N_i||_2; with Laplace
-noise the norm is m_i = ||N_i||_1 and every slope is 1 [1, Lemma 4.2].
+Gaussian noise norm and slope are ||N_i||_2 and ||N_i||_1 / ||N_i||_2; with Laplace noise they are
+||N_i||_1 and 1 [1, Lemma 4.2].
 
-The default, "em-slope", takes one round and no delta: the exact sums S(C_k) over a geometric grid
-are compared with a level L, and a grid point is drawn with P(C_k) ~ exp(-epsilon' gap_k / (2 R)),
-where the gap is the distance of L from the interval [S(C_k), S(C_{k-1})] that the point closes.
-Adding, removing, zeroing out or replacing a user changes each S(C_k) by at most R, because with and
-without the change the user's part lies in [0, R]; hence every gap, and the choice is epsilon'-DP
-under every adjacency. The factor 2 is needed: one user can raise some gaps by R and lower others.
-
-The drawn point has gap <= min + 2 R ln(K / beta) / epsilon' with probability 1 - beta. A level M
-below that error cannot be told from the empty tail, where S = 0 for however large a C, and
-thresholds there add the most noise. So the level is M, but at least that error for beta = 0.02.
-Before any data C has the weight C^-0.75, which is public, costs no privacy and leaves the empty
-tail to its first points (the project's own). Where M is below half of that error, the gap is what
-S(C_k) has beyond M alone instead, and the weight is C^-3. Such gaps move one way, within a range of
-R, so that P(C_k) ~ exp(-epsilon' gap_k / R) is epsilon'-DP, and half of the budget tells as much
-(:func:`excess_scores`).
-
-Where users are alike or few, S falls by jumps, and all grid points above the last one have the gap
-L by points: a C far above every norm is as likely as the first. By intervals the point just above a
-jump is right, and one gap is always 0, for at most a percent or two of error where S is smooth.
-Norms count as c_max at most, so that users beyond the grid ask for all of it.
+The default, "em-slope", draws a grid point with P(C_k) ~ exp(-epsilon' gap_k / (2 R)): the gap is
+the distance of the level from the interval [S(C_k), S(C_{k-1})] that the point closes. One user
+changes each S(C_k), hence every gap, by at most R: epsilon'-DP under every adjacency. The gap is at
+most min + 2 R ln(K / beta) / epsilon' with probability 1 - beta. A level below that error cannot be
+told from the empty tail, where S = 0 for however large a C: so the level is M, but at least that
+error for beta = 0.02; and where M is below half of it, :func:`excess_scores` are taken instead.
 
 References
 ----------
@@ -66,49 +51,22 @@ weights err up to 3.2 times as much as 0.75."""
 
 @dataclass(frozen=True)
 class ThresholdTask:
-    """The public side of a search for C; a rule may use nothing else and its queries' answers.
+    """The public side of a search for C; a rule may use nothing else and its queries' answers."""
 
-    Attributes
-    ----------
-    domain : Keys
-        Public items; others are dropped before any norm is computed.
-    norm : {1, 2}
-        1 with Laplace noise in the release, 2 with Gaussian noise.
-    mass : float
-        M, the expected l1 norm of the release's noise per unit of C.
-    radius : float
-        R, the public bound that slopes are cut to on the client: sqrt(s), or 1 for norm 1.
-    c_min, c_max : float
-        Public ends of the search, in counts.
-    epsilon, delta : float
-        Budget of the choice, (epsilon', delta').
-    adjacency : Adjacency
-    n_users : int or None
-        Public number of users, where a printed rule needs it; None where it is not public.
-    steps : int
-        Rounds of an iterative rule (T).
-    per_octave : int
-        Grid points per factor of two.
-    secure : bool
-        Whether noise must be integer-valued.
-    trust : Aggregation or None
-        The nodes add the noise.
-    """
-
-    domain: Keys
-    norm: int
-    mass: float
-    radius: float
-    c_min: float
+    domain: Keys  # other items are dropped before any norm is computed
+    norm: int  # 1 with Laplace noise in the release, 2 with Gaussian noise
+    mass: float  # M, the expected l1 norm of the release's noise per unit of C
+    radius: float  # R, what clients cut slopes to: sqrt(s), or 1 for norm 1
+    c_min: float  # ends of the search, in counts
     c_max: float
-    epsilon: float
+    epsilon: float  # budget of the choice
     delta: float
     adjacency: Adjacency
-    n_users: int | None = None
-    steps: int = 40
-    per_octave: int = 4
-    secure: bool = False
-    trust: Aggregation | None = None
+    n_users: int | None = None  # None where it is not public
+    steps: int = 40  # rounds of an iterative rule
+    per_octave: int = 4  # grid points per factor of two
+    secure: bool = False  # whether noise must be integer-valued
+    trust: Aggregation | None = None  # the nodes add the noise
 
     @property
     def multiplier(self) -> float:
@@ -142,23 +100,12 @@ Search = Generator[Query, Summary, Choice]
 
 @dataclass(frozen=True)
 class ThresholdRule:
-    """A private way to choose C.
-
-    Attributes
-    ----------
-    search : callable of (ThresholdTask, Curator) to a part of a script
-    needs_delta : bool
-        Whether the choice spends delta' (Gaussian noise); otherwise delta' must be 0.
-    rounds : callable of ThresholdTask to int
-        Most rounds it takes.
-    by_sums : callable of ThresholdTask to float, optional
-        Of a rule that needs nothing but sums with noise, which nodes can add: how slopes are cut
-        for them, 0 where users are counted.
-    """
+    """A private way to choose C."""
 
     search: Callable[[ThresholdTask, Curator], Search]
-    needs_delta: bool = False
+    needs_delta: bool = False  # for Gaussian noise; otherwise delta' must be 0
     rounds: Callable[[ThresholdTask], int] = lambda task: 1
+    # of a rule that needs nothing but noisy sums, which nodes can add: how slopes are cut
     by_sums: Callable[[ThresholdTask], float] | None = None
 
 
@@ -166,10 +113,7 @@ class ThresholdRule:
 
 
 def safe_rank(rank: float, n_edges: int, epsilon: float, beta: float = 0.02) -> float:
-    """Raise a rank by the error that the exponential mechanism makes with probability beta.
-
-    Below its own error the mechanism falls into the empty tail, where all edges score alike: the
-    paper's rank 1 / epsilon with a tenth of the budget always does.
+    """Raise a rank by the error that the exponential mechanism makes with probability 0.02.
 
     >>> round(safe_rank(10.0, 41, 0.1), 1)
     162.5
@@ -181,17 +125,10 @@ def safe_rank(rank: float, n_edges: int, epsilon: float, beta: float = 0.02) -> 
 def tail_scores(tails: NDArray[np.int64], level: float) -> Floats:
     """Minus the distance of a level from what each threshold stands for, (K,): at most 0.
 
-    Norms count as the last threshold at most, so that nobody is above that one. Threshold k stands
-    for all levels from tails[k] to tails[k - 1], the first for all higher ones as well: some score
-    is always 0, also where many users have equal norms and tails jump.
+    Threshold k stands for all levels from tails[k] to tails[k - 1], the first for all higher ones
+    as well, and nobody is above the last: some score is always 0, also where tails jump. A score
+    changes by at most what one user changes a tail. NOT PRIVATE by itself.
 
-    Privacy
-    -------
-    A score changes by at most what one user changes a tail: it is a maximum of such functions.
-    NOT PRIVATE by itself.
-
-    Examples
-    --------
     >>> tail_scores(np.array([380, 73, 0, 0]), 153.0).tolist()
     [-227.0, 0.0, -80.0, -153.0]
     """
@@ -203,9 +140,6 @@ def tail_scores(tails: NDArray[np.int64], level: float) -> Floats:
 def excess_scores(tails: NDArray[np.int64], level: float) -> Floats:
     """Minus what each tail has beyond a level, (K,): at most 0, and 0 for the last threshold.
 
-    With :func:`small_first` before any data: of the thresholds that few users exceed, small ones
-    are the likely ones, and each user too many beyond one makes it less likely.
-
     Privacy
     -------
     One user moves the scores within a range of ``most``, that of
@@ -214,11 +148,8 @@ def excess_scores(tails: NDArray[np.int64], level: float) -> Floats:
     all. All of these lie within max(w, w') of each other and of 0, and what is beyond a level moves
     by as much at most, and the same way. Weights exp(epsilon score / most) then change by factors
     whose ratio is at most e^epsilon, and so do they over their sum: epsilon-DP, and of
-    epsilon-bounded range, under every adjacency. Scores that move both ways need a factor of 2.
-    NOT PRIVATE by itself.
+    epsilon-bounded range, under every adjacency. NOT PRIVATE by itself.
 
-    Examples
-    --------
     >>> excess_scores(np.array([380, 73, 9, 2]), 20.0).tolist()
     [-360.0, -53.0, 0.0, 0.0]
     """
@@ -227,11 +158,7 @@ def excess_scores(tails: NDArray[np.int64], level: float) -> Floats:
 
 
 def small_first(edges: ArrayLike, decay: float) -> Floats:
-    """Log weights of thresholds before any data: -decay ln C, (K,); public.
-
-    A threshold that is too large costs noise in proportion to C: there are many of them, whose
-    users nobody counts.
-    """
+    """Log weights of thresholds before any data: -decay ln C, (K,); public."""
     return -decay * np.log(np.asarray(edges, dtype=np.float64))
 
 
@@ -273,10 +200,7 @@ def slope_aim(task: ThresholdTask) -> Aim:
 def slope_scores(
     task: ThresholdTask, aim: Aim, query: NormHistogram, summary: Summary
 ) -> tuple[Floats, float]:
-    """Score every threshold, its weight before any data included, and say the sensitivity.
-
-    That is half the range of the scores' changes where they move one way.
-    """
+    """Score every threshold, its weight before any data included, and say the sensitivity."""
     tails, level = query.tails(summary), aim.level / query.unit
     scores = excess_scores(tails, level) if aim.excess else tail_scores(tails, level)
     sensitivity = query.most / 2 if aim.excess else float(query.most)

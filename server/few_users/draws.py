@@ -2,16 +2,14 @@
 
 Every user's point is the centre of a ball of radius R. A point p is drawn with density
 proportional to w(f(p)), where f(p) counts the balls that hold p; two "garbage buckets" take what is
-left. Rejection sampling draws from that law without ever computing a volume. Several draws make one
-mean: blocks after a random rotation, or medians of runs. With many users a private median of every
-coordinate, then a clipped mean around them [2]_.
+left. Rejection sampling draws from that law without ever computing a volume.
 
 References
 ----------
 .. [1] Narayanan, Mirrokni & Esfandiari, "Tight and robust private mean estimation with few users",
    ICML 2022, Algorithms 1 to 3, Lemmas 18, 20, Propositions 14 to 17, Theorem 6, Corollaries 5, 8.
 .. [2] Levy, Sun, Amin, Kale, Kulesza, Mohri & Suresh, "Learning with user-level privacy",
-   NeurIPS 2021, Algorithms 1 and 2, Corollary 1.
+   NeurIPS 2021, Algorithms 1 and 2, Corollary 1: many users, by medians and a clipped mean.
 """
 
 from __future__ import annotations
@@ -175,10 +173,8 @@ class BallSampler(Sampler):
 def reduce_dimension(rows: Floats) -> tuple[Floats | None, Floats]:
     """Rotate points into their span, where that is smaller: (basis or None, coordinates).
 
-    Distances between the points stay what they are, up to rounding relative to each point's own
-    norm: Householder's factorization is stable column by column, so that no user's point can spoil
-    the coordinates of another.
-    The basis is (d, n), or None if d <= n; the coordinates are (n, min(n, d)).
+    Householder's factorization is stable column by column: no user's point can spoil the
+    coordinates of another.
     """
     n, d = rows.shape
     if d <= n:
@@ -191,14 +187,10 @@ def reduce_dimension(rows: Floats) -> tuple[Floats | None, Floats]:
 def balls_around(points: Any, start: Any, scale: Any, g: Any, outside: Any, squared: Any) -> Any:
     """Count the points within a squared distance of each proposal; its own owner counts anyway.
 
-    Proposal b of owner i is points[i] + scale[b] g[b], and outside[b] is added to every squared
-    distance. Distances are taken from the owner, |x_i - x_j|^2 + 2 s g (x_i - x_j) + |s g|^2: what
-    rounding does to one user's ball depends on that user and the owner only, and is relative to
-    their distance. No loop ends early and none branches on a point: the amount of work does not
-    depend on the points.
-
-    Proposals start[i] to start[i + 1] belong to owner i: start (n + 1,) int64, scale and outside
-    (B,), g (B, k), points (n, k).
+    Proposal b of owner i is points[i] + scale[b] g[b], b from start[i] to start[i + 1]; outside[b]
+    is added to its squared distances. Distances are taken from the owner, |x_i - x_j|^2 + 2 s g
+    (x_i - x_j) + |s g|^2: what rounding does to one user's ball depends on that user and the owner
+    only. No loop ends early and none branches on a point: the work does not depend on the points.
     """
     n, k = points.shape
     f = np.ones(len(scale), dtype=np.int64)
@@ -245,13 +237,10 @@ class Released:
 
 @dataclass(frozen=True)
 class Rotation:
-    """The orthogonal map x -> H diag(s) x / sqrt(D), random signs s, d padded to D = 2^j.
+    """The orthogonal map x -> H diag(s) x / sqrt(D), public signs s, d padded to D = 2^j.
 
-    It spreads every fixed vector evenly over the coordinates [1, Lemma 20]. The signs are public,
-    made of ``salt``; the data do not depend on them; privacy never needs them.
+    It spreads every fixed vector evenly over the coordinates [1, Lemma 20]; privacy needs no signs.
 
-    Examples
-    --------
     >>> r = Rotation(3, salt=1)
     >>> bool(np.allclose(r.back(r.turn(np.eye(3))), np.eye(3)))
     True
@@ -350,15 +339,7 @@ def counted(places: Integers, n_bins: int) -> Integers:
 
 
 def clip_to_grid(rows: Floats, radius: float) -> tuple[NDArray[np.int64], float]:
-    """Scale rows into the l2 ball and round them towards zero to whole steps.
-
-    Returns
-    -------
-    rows : (n, D) int64
-        In steps; every norm times the step is at most ``radius``, up to a relative 1e-9.
-    step : float
-        About the radius / sqrt(D) times 2^-20.
-    """
+    """Scale rows into the l2 ball and round them towards zero: (n, D) steps, and the step."""
     step = 2.0 ** (math.floor(math.log2(radius / math.sqrt(rows.shape[1]))) - 20)
     inside = rows / radius  # squares of what matters cannot vanish
     scale = 1 / np.maximum(np.sqrt(np.einsum("ij,ij->i", inside, inside)), 1.0)

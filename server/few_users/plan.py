@@ -74,14 +74,10 @@ def bucket_params(n_users: int, epsilon: float, delta: float, kappa: float) -> B
     """Set the constants for (epsilon, delta)-DP of one draw.
 
     epsilon0 = epsilon / 2, F = ceil(kappa n), G = max(e^epsilon0 / delta, e^epsilon0 /
-    (e^epsilon0 - 1)), c = half the smallest (f / n) exp(epsilon0 (F - min(f, F))).
+    (e^epsilon0 - 1)), c = half the smallest (f / n) exp(epsilon0 (F - min(f, F))). Corrected
+    against the paper: Proposition 15 forgets that the normalizer moves by e^epsilon too (epsilon0 =
+    epsilon gives 2 epsilon), and the printed acceptance probability can exceed 1.
 
-    Corrected against the paper: Proposition 15 forgets that the normalizer moves by e^epsilon too
-    (epsilon0 = epsilon gives 2 epsilon), and for small epsilon n the printed acceptance
-    probability (n / (3 f)) exp(...) can exceed 1.
-
-    Examples
-    --------
     >>> b = bucket_params(100, 1.0, 1e-6, 0.6)
     >>> b.ceiling, round(b.acceptance, 3), round(b.log_garbage, 3)
     (60.0, 0.3, 14.316)
@@ -99,12 +95,8 @@ def paper_params(n_users: int, epsilon: float, delta: float) -> Buckets:
     """Set the constants as printed in Algorithm 1: epsilon0 = epsilon, F = 2n/3, G = 4/delta, 1/3.
 
     NOT what it claims: the draw is (2 epsilon, e^epsilon delta / 4)-DP, and that is what it costs.
-    The proof needs acceptance probabilities of at most 1/2 and G >= e^epsilon / (e^epsilon - 1).
-
-    Raises
-    ------
-    ValueError
-        Where the printed constants break those two conditions.
+    ValueError where they break what the proof needs: acceptance probabilities of at most 1/2 and
+    G >= e^epsilon / (e^epsilon - 1).
     """
     _check(n_users, epsilon, delta, 2 / 3)
     ceiling = 2 * n_users / 3
@@ -245,8 +237,8 @@ def choose_branch(
 ) -> FewUsersPlan:
     """Take the feasible branch of least predicted error, from public numbers only.
 
-    Where none is feasible, return the one that needs the fewest users; its ``least_users`` says
-    how many would do. Without a ``box`` the large-n branch is out.
+    Where none is feasible, return the one that needs the fewest users. Without a ``box`` the
+    large-n branch is out.
     """
     w = wishes or Wishes()
     check_budget(epsilon, delta)
@@ -342,11 +334,9 @@ def _large(base: FewUsersPlan, w: Wishes, least: float) -> FewUsersPlan:
 def ball_volume(lam: float, kappa: float, corrupted: float = 0.0) -> float:
     """Share v(lam, kappa) of the proposals that lie within R of a share kappa of all users.
 
-    The volume of all such points, in balls, is between v and v / kappa.
-
     For users at distance r from their mean and R = lam r sqrt(d), as d grows: E exp(-((a + z) /
     lam + 1 / lam^2)_+) with a standard normal and z the quantile of kappa / (1 - corrupted). The
-    closed form of that integral. It does not depend on the dimension.
+    volume of all such points, in balls, is between v and v / kappa, in any dimension.
 
     >>> [round(ball_volume(*x), 3) for x in ((0.5, 0.6), (1.0, 0.6), (0.35, 0.6))]
     [0.061, 0.388, 0.006]
@@ -439,8 +429,7 @@ def large_n_min(
 ) -> float:
     """Fewest users of the large-n branch: (4 / epsilon1) ln(bins D / failure) / (1 - 2 corrupted).
 
-    Below it the medians are drawn from anywhere in the box, and nothing would show it. Infinite
-    without a box, or where it has too many bins.
+    Infinite without a box, or where it has too many bins. Below it nothing shows a wrong median.
 
     >>> large_n_min(1.0, 1e-6, 64, 0.25, 1.0)
     1619
@@ -457,9 +446,8 @@ def large_n_min(
 def clip_bias(padded: int) -> float:
     """Return what the large-n branch's clip moves the mean by at most, in r.
 
-    Users lie at x ~ N(0, I / D) around the common mean, in units of r, and the centre is at the end
-    of every bin, which is 2 / sqrt(D) wide: a v with |v| = 1. The bias is E (1 - c / |y|)_+ y_1
-    with y = x - v, c = 1.6, the first axis along v; by quadrature over quantiles.
+    E (1 - c / |y|)_+ y_1 with y = x - v, x ~ N(0, I / D), |v| = 1, the end of a bin, c = 1.6; by
+    quadrature over quantiles.
 
     >>> [round(clip_bias(d), 3) for d in (1, 2, 4, 8, 128)]
     [0.167, 0.106, 0.063, 0.035, 0.0]

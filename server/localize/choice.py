@@ -1,8 +1,5 @@
 """Localize, then refine: the public plan of the two rounds, and the reading of the vote.
 
-The same plan serves a coordinate of a mean, a rotated coordinate and a Fourier coefficient, so
-everything here takes a half range and is vectorised over leading axes (folds).
-
 References
 ----------
 .. [1] Kent, Berrett & Yu, "Rate optimality and phase transition for user-level local
@@ -32,36 +29,16 @@ MOST_FAILURE = 0.05
 
 @dataclass(frozen=True)
 class Plan:
-    """How a population estimates one mean; computed from public numbers only.
+    """How a population estimates one mean; computed from public numbers only."""
 
-    Attributes
-    ----------
-    n_bins : int
-        Bins of the vote; 1 means no vote: every user answers over the whole range.
-    vote_share : float
-        Expected share of the users who vote; 0 without a vote.
-    half_width : float
-        Half width of the interval that is refined, in the units of the range.
-    variance : float
-        Variance of the estimate if the vote finds the right window.
-    failure : float
-        Bound on the probability that it does not.
-    risk : float
-        Predicted mean squared error; that of the midpoint where nothing is better.
-    max_items : int
-        Samples of a user that count; 0 for all.
-    feasible : bool
-        Whether the estimate is expected to beat the midpoint of the range.
-    """
-
-    n_bins: int
-    vote_share: float
-    half_width: float
-    variance: float
-    failure: float
-    risk: float
-    max_items: int = 0
-    feasible: bool = True
+    n_bins: int  # of the vote; 1: no vote, every user answers over the whole range
+    vote_share: float  # expected share of the users who vote
+    half_width: float  # of the interval that is refined, in the units of the range
+    variance: float  # of the estimate if the vote finds the right window
+    failure: float  # bound on the probability that it does not
+    risk: float  # predicted mean squared error; that of the midpoint where nothing is better
+    max_items: int = 0  # samples of a user that count; 0 for all
+    feasible: bool = True  # whether it is expected to beat the midpoint of the range
 
     @property
     def n_rounds(self) -> int:
@@ -79,32 +56,11 @@ def plan_univariate(
 ) -> Plan:
     """Choose bins, vote share and refinement width by least predicted risk.
 
-    Parameters
-    ----------
-    n_users : float
-        Planned (expected) number of users.
-    mean_scale : float
-        Standard deviation of one user's mean around the common mean, or a bound on it.
-    half_range : float
-        Half of high - low, in the same units.
-    epsilon : float
-    kind : str
-        Scalar channel of the refinement.
-    size : float, optional
-        Distance of every user's mean from the midpoint, in half ranges, where it is known; the
-        variance of a single round is then that of these inputs.
+    ``mean_scale`` is the standard deviation of a user's mean around the common one, or a bound,
+    ``half_range`` half of high - low. ``size`` is the distance of every user's mean from the
+    midpoint, in half ranges, where it is known. risk = (N - 2) Phi(-z) R^2 + (v (2H)^2 + sigma^2) /
+    n2 + (clipping bias)^2 counts every wrong window, and the mean where the bins serve it worst.
 
-    Returns
-    -------
-    Plan
-
-    Error
-    -----
-    risk = (N - 2) Phi(-z) R^2 + (v (2H)^2 + sigma^2) / n2 + (clipping bias)^2; conservative, since
-    it counts every wrong window and places the mean where the bins serve it worst.
-
-    Examples
-    --------
     >>> plan_univariate(2000, 1 / 32, 1.0, 1.0).n_bins > 8, plan_univariate(2000, 1, 1, 1).n_bins
     (True, 1)
     """
@@ -173,8 +129,6 @@ def least_users(
 ) -> int:
     """Return the least number of users whose estimate is expected to beat the midpoint.
 
-    2^50 if it is that or more.
-
     >>> least_users(1 / 32, 1.0, 1.0), least_users(1 / 32, 1.0, 0.1)
     (5, 401)
     """
@@ -196,13 +150,8 @@ def plan_paper(
     T* = min(T, exp(c n min(epsilon, epsilon^2))), delta = sqrt(K log(n epsilon^2 T*) / T*),
     ceil(2 / delta) bins, half of the users vote for three bins each, and an interval of width
     exactly 7 delta is refined by Laplace noise [1, eq. (25)-(30)]. For one of d rotated
-    coordinates of vectors in a ball, T* d takes the place of T* in delta [1, eq. (34)].
-
-    Raises
-    ------
-    ValueError
-        If the paper's plan does not exist: n epsilon^2 T* is at most 1, or the vote would take
-        more than MAX_BINS bits.
+    coordinates of vectors in a ball, T* d takes the place of T* in delta [1, eq. (34)]. ValueError
+    where that plan does not exist: n epsilon^2 T* is at most 1, or a vote has more than MAX_BINS.
     """
     v = scalar_channel("laplace", epsilon).v
     if math.isinf(epsilon):  # log(n epsilon^2 T) is infinite: one bin
@@ -233,25 +182,11 @@ def plan_paper(
 
 
 def best_window(frequencies: Floats, low: float, high: float) -> tuple[Floats, Floats]:
-    """Locate every fold's mean in its pair of adjacent bins with the most votes.
+    """Locate every fold's mean in its pair of adjacent bins with the most votes: place and mass.
 
     By the centroid of the two bins and the two beside them, at most 3/4 of a bin from the edge
-    between the two. Of equal pairs the lowest counts.
+    between the two. Of equal pairs the lowest counts. The mass is the share in the two bins.
 
-    Parameters
-    ----------
-    frequencies : (k, n_bins) float64
-        Debiased.
-    low, high : float
-        The range that the bins divide.
-
-    Returns
-    -------
-    place, mass : (k,) float64
-        The mass is the debiased share of the users in the two bins.
-
-    Examples
-    --------
     >>> place, mass = best_window(np.array([[0.0, 0.25, 0.5, 0.25, 0.0]]), 0.0, 5.0)
     >>> place.tolist(), mass.tolist()
     ([2.6666666666666665], [0.75])
@@ -278,21 +213,11 @@ def keep_inside(centre: Floats, half_width: float, low: float, high: float) -> F
 
 @dataclass(frozen=True)
 class Stage:
-    """One round of clipped reports.
+    """One round of clipped reports."""
 
-    Attributes
-    ----------
-    share : float
-        Of all users.
-    half_width : float
-        Of the interval around the estimate before it; the half range in the first stage.
-    user_variance : float
-        What one report contributes: the variance of the stage's average, times its users.
-    """
-
-    share: float
-    half_width: float
-    user_variance: float
+    share: float  # of all users
+    half_width: float  # of the interval around the estimate before it
+    user_variance: float  # of the stage's average, times its users
 
 
 @dataclass(frozen=True)
@@ -312,16 +237,10 @@ class StagePlan:
 def plan_stages(n_users: float, mean_scale: float, half_range: float, v: float) -> StagePlan:
     """Choose one to six stages by least predicted variance; one more only for 3 percent less.
 
-    A vote asks which of many bins is the right one, and fails all at once where it has too few
-    users. A stage reports over an interval as wide as the estimate before it is uncertain: each one
-    narrows the next.
-
     A stage of share f and half width r = min(R, 1.85 sqrt(sigma^2 + 1/P)) adds f n / (4 v r^2 +
     sigma^2) to the precision P of the estimate so far, with sigma = ``mean_scale``, R =
     ``half_range`` and ``v`` the scalar channel's variance over squared width.
 
-    Examples
-    --------
     >>> [round(s.half_width, 2) for s in plan_stages(250.0, 500**-0.5, 1.0, 2.2).stages]
     [1.0, 0.78, 0.53, 0.36, 0.25, 0.18]
     """
@@ -357,11 +276,7 @@ def plan_stages(n_users: float, mean_scale: float, half_range: float, v: float) 
 
 
 def stages_risk(stages: tuple[Stage, ...], n_users: float, mean_scale: float) -> float:
-    """Follow the law of the estimate's error from stage to stage; return its mean square.
-
-    The error of an average of reports is normal, and what is clipped pulls it towards the
-    interval's centre. The ends of the range, which keep estimates inside, are left out: a bound.
-    """
+    """Follow the law of the estimate's error from stage to stage; return its mean square."""
     first = stages[0].user_variance / (stages[0].share * n_users)
     grid = np.linspace(-6, 6, 801) * math.sqrt(first)
     weight = _phi(grid / math.sqrt(first))
