@@ -37,10 +37,9 @@ Nulls = Callable[[Query, str, int, Words], Report]
 class Collected:
     """One round's replies, added up.
 
-    ``replies`` nodes were used, with ``bytes_received`` in all; ``dropped`` counts why others were
-    not, and single users' reports ("..., users"): it depends on the nodes, and is NOT for a private
-    report. Null records stand in the place of ``replaced`` users, and ``last`` is the clock when
-    the last reply had come: a grid may be receiving some while others are checked.
+    ``replies`` nodes were used; ``dropped`` counts why others were not, and single users' reports
+    ("..., users"), and is NOT for a private report. Null records stand in the place of ``replaced``
+    users, and ``last`` is the clock when the last reply had come.
     """
 
     summary: Summary
@@ -64,14 +63,10 @@ class Intake:
     all that its node sends. A node none of whose users is left, or with more than ``max_users``,
     has not answered.
 
-    A reply belongs to whom it came from. A sender gives one sum, or reports, and not both, and its
-    user ids are its own from the first good report on. The index that it claims fixes the order of
-    adding up and nothing else: whoever claims another's index takes nothing from that node.
-
-    Where Flower's ids are consecutive from ``first`` on, as a simulation's are, a node's index is
-    known from its id, and its folded sum is final once it has passed. Where they are not, another
-    sender may still claim the index, and reports of users may be followed by others, or be stopped:
-    these wait.
+    A reply belongs to whom it came from: the index that it claims fixes the order of adding up and
+    nothing else. Where Flower's ids are consecutive from ``first`` on, as a simulation's are, a
+    node's folded sum is final once it has passed; elsewhere another sender may still claim the
+    index.
     """
 
     def __init__(
@@ -104,11 +99,7 @@ class Intake:
     def collect(
         self, replies: Iterable[Message], expected: int, min_replies: int | None = None
     ) -> Collected:
-        """Take in all replies of a round, of whom the smallest id is in ``first``, and add them up.
-
-        MissingReplies, with the reasons counted, if nobody answered, or fewer than ``min_replies``
-        (default: all) of the nodes ``expected``.
-        """
+        """Take in all replies of a round, and add them up; MissingReplies for too few."""
         for message in replies:
             self._take(message)
         self._last = time.perf_counter()

@@ -76,9 +76,7 @@ class MaskedSum:
     def collect(self, nodes: Iterable[int]) -> Collected:
         """Add up what the given nodes, by Flower's ids, send under masks.
 
-        Raises MissingReplies if too few usable answers came in some round, with the reasons;
-        nothing was unmasked. If that is the last round, the journal has the masked sum, and a
-        restart goes on.
+        MissingReplies if too few usable answers came in some round; nothing was unmasked.
         """
         asked = list(nodes)
         line = self.journal.find("masked", self.round_index)
@@ -106,8 +104,8 @@ class MaskedSum:
     def _seat(self, nodes: list[int]) -> None:
         """Give every node a place, by the rank of its Flower id, and write it down.
 
-        In a sparse graph the free places are shuffled before: whoever comes back under other ids
-        until one has a certain rank gains nothing. Places stay for later attempts.
+        In a sparse graph the free places are shuffled before: coming back under another id gains
+        nothing.
         """
         here = set(nodes)
         held = {place: flower for place, flower in self._flower.items() if flower in here}

@@ -37,8 +37,6 @@ def printed_class(name: str) -> type[Protocol] | None:
 class TwoModes(Protocol):
     """A protocol with the field ``mode``; either class, called with the other's mode, builds it.
 
-    Examples
-    --------
     >>> from fedhist.protocols import Mean
     >>> type(Mean(1.0, 2000, 64, -1.0, 1.0, mode="paper")).__name__
     'MeanAsPrinted'

@@ -33,17 +33,8 @@ from fedhist.privacy.noise_source import (
 
 
 class SimulatedNoise(NoiseSource):
-    """Seeded NumPy noise for one draw (Philox keyed by seed and number of the draw).
+    """Seeded NumPy noise for draw number ``index`` (Philox keyed by both); None: system entropy.
 
-    Parameters
-    ----------
-    seed : int or None
-        None takes system entropy.
-    index : int
-        Number of the draw; different draws of one seed are independent.
-
-    Examples
-    --------
     >>> one, again = SimulatedNoise(7, 0), SimulatedNoise(7, 0)
     >>> bool((one.discrete_laplace((3,), 2.0) == again.discrete_laplace((3,), 2.0)).all())
     True

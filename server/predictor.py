@@ -85,16 +85,10 @@ def _simulated(
 
 
 class Repeated:
-    """Users in one node who are asked again and again.
+    """Users in one node who are asked again and again, of whom a share is ``answering``.
 
     What is the same in all runs is done once: users are made or read, as far as memory goes, and
     cohorts are selected; exact sums that do not vary are kept.
-
-    Parameters
-    ----------
-    users : Shard
-    answering : float
-        Share of the users who answer.
     """
 
     def __init__(self, users: Shard, answering: float = 1.0) -> None:

@@ -16,10 +16,9 @@ from fedhist.model.query import Query, Report
 def well_formed(query: Query, report: Report) -> tuple[NDArray[np.bool_], Counter[str]]:
     """Check every row of a report: which rows pass, and why the others do not.
 
-    Where there are several rows numbers are left out, so that like faults count together. A batch
-    passes exactly if each of its rows does. Where not even its empty part passes, names, types or
-    shapes are wrong, and no row does. Else a batch that fails is halved: the cost is one check
-    where all is well, and some 2 m log(n / m) for m bad rows of n.
+    A batch passes exactly if each of its rows does; one that fails is halved: some 2 m log(n / m)
+    checks for m bad rows of n. Where not even its empty part passes, no row does. Numbers are left
+    out of the reasons, so that like faults count together.
     """
     n = report.n_users
     good = np.ones(n, dtype=bool)

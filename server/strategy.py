@@ -39,34 +39,13 @@ DROPPED, REPLACED = "dropped: ", "replaced by the null record"
 class SessionStrategy(FlowerStrategy):
     """Runs a protocol over a Grid; usable in anybody's own ServerApp.
 
-    Each round asks every node the session's pending query, checks and merges the answers, and
-    hands the summary to the session. FedhistError for a protocol under shuffle trust where there is
-    no shuffler: its promise would be void.
-
-    Parameters
-    ----------
-    session : Session
-    n_nodes : int
-        Nodes to wait for before the first round, ``node_timeout`` seconds, and to ask in each.
-    fold : bool
-        Whether nodes fold their users' reports before they answer.
-    min_replies : int, optional
-        Fewest nodes that must answer; default: all.
-    on_bad_reply : {"drop", "null", "stop"}
-        What becomes of a user whose report fails its check, see :class:`server.intake.Intake`.
-    intake : callable
-        Makes a round's intake of the query, its digest and ``on_bad_reply``.
-    masked : bool
-        Whether sums under aggregate trust are made under masks, and not by a server that sees
-        what each node sends.
-    shuffled : bool
-        Whether the reports of a protocol under shuffle trust pass a shuffler before they come
-        here, or, in a simulation, are taken to. Nothing here is one: the nodes' messages name them.
-
-    Attributes
-    ----------
-    rounds : list of dict
-        Statistics of each round: replies, bytes, seconds. NOT PRIVATE where participation is.
+    Each round asks every node the session's pending query, checks and merges the answers, and hands
+    the summary to the session. Nodes are waited for ``node_timeout`` seconds; ``min_replies`` of
+    them must answer (default: all). ``on_bad_reply``, and what ``intake`` makes of a query, its
+    digest and that: see :class:`server.intake.Intake`. ``masked``: sums under aggregate trust are
+    made under masks. ``shuffled``: a shuffler is there, or, in a simulation, taken to be;
+    FedhistError for shuffle trust without. ``rounds`` has the statistics of each round. NOT PRIVATE
+    where participation is.
     """
 
     asks_ahead: ClassVar[bool] = False
@@ -328,8 +307,8 @@ def plain_integers(nodes: int, seed: int | None) -> tuple[int, int | None]:
 def wait_for_nodes(grid: Grid, n_nodes: int, timeout: float, least: int | None = None) -> list[int]:
     """Wait until n_nodes are connected; get_node_ids() is empty or partial for a moment.
 
-    Raises MissingReplies if fewer than ``least`` (default: all) come within ``timeout`` seconds, or
-    if there are still more than expected then (a node that was killed stays listed for a while).
+    MissingReplies if fewer than ``least`` (default: all) come within ``timeout`` seconds, or if
+    more than expected are still there (a node that was killed stays listed for a while).
     """
     end = time.monotonic() + timeout
     while True:

@@ -113,20 +113,7 @@ class DensityTarget(Protocol):
         public: Mapping[str, float],
         warnings: Sequence[str] = (),
     ) -> Estimate:
-        """Make a density of a series.
-
-        Parameters
-        ----------
-        theta, stderr : (J - 1,) float64
-            Of phi_2, ...; the coefficient of phi_1 is known to be 1.
-        public : mapping
-        warnings : sequence of str
-
-        Returns
-        -------
-        Estimate
-            The standard error is that of the series, which shrinkage and projection lower.
-        """
+        """Make a density of a series; the standard error is that before shrinkage."""
         return Estimate.ok(
             self.finished(theta, stderr),
             stderr=series_stderr(self.series, stderr, self.grid),
@@ -150,15 +137,10 @@ class DensityTarget(Protocol):
     def truth_of(self, facts: Facts) -> Array:
         """Return the series of the samples themselves on the grid: (grid,). NOT PRIVATE.
 
-        Its terms up to ``truth_level``, or the estimate's level if that is larger, each the
-        average of the users' own means. It stands for the density that the samples come from,
-        which users do not know: apart from the terms left out, its integrated squared error
-        around it is at most (truth_level - 1) avg(1 / T_i) / n on average, plus that of clipping
-        samples to [0, 1]. Users without usable samples do not count here; in a run as
-        ``empty_record`` says.
-
-        Where the density is known, measure against that instead: ``loss_of(estimate, users,
-        truth=values)``, its values at the midpoints of the cells.
+        It stands for the density that the samples come from, which users do not know: apart from
+        the terms left out, its integrated squared error around it is at most (truth_level - 1)
+        avg(1 / T_i) / n on average. Where the density is known, measure against that:
+        ``loss_of(..., truth=values)``.
         """
         return series_at(self.series, self.coefficients(facts), midpoints(self.grid))
 

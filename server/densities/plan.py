@@ -57,14 +57,9 @@ def density_level(
 ) -> int:
     """Choose the terms J of a series by folds: odd, of least predicted integrated squared error.
 
-    2 (J - 1) risk(n / (J - 1)) + radius^2 (J + 1)^(-2 smoothness): the variance of the estimated
-    coefficients, by the plan of a mean in [-1, 1], where phi_j / sqrt(2) lies, plus the largest
-    energy of the others in the Sobolev ellipsoid [1, eq. (19)]. Levels whose plan is infeasible,
-    worse than no estimate at all, do not count; 1 says that the uniform density is the best guess.
-    ``mean_scale`` is the standard deviation of a user's mean of phi_j / sqrt(2).
+    2 (J - 1) risk(n / (J - 1)) of the plan of a mean in [-1, 1], where phi_j / sqrt(2) lies, plus
+    the largest energy of the others [1, eq. (19)]. Infeasible levels do not count.
 
-    Examples
-    --------
     >>> density_level(20_000, 200**-0.5, 1.0), density_level(500, 0.7, 0.1)
     (19, 1)
     """
@@ -96,24 +91,12 @@ def paper_level(
 
 @dataclass(frozen=True)
 class SeriesPlan:
-    """What centred reports estimate, from public numbers only.
+    """What centred reports estimate, from public numbers only."""
 
-    Attributes
-    ----------
-    n_coefficients : int
-        J; 0 where the uniform density is the best guess.
-    n_bins : int
-        Bins of the first report; 0 where that is one of a vector, too.
-    stages : CentredPlan, optional
-        None without coefficients.
-    energy : float
-        Largest energy of the terms left out, 1 at most, and of those that the bins take for others.
-    """
-
-    n_coefficients: int
-    n_bins: int
-    stages: CentredPlan | None
-    energy: float
+    n_coefficients: int  # J; 0 where the uniform density is the best guess
+    n_bins: int  # of the first report; 0 where that is one of a vector, too
+    stages: CentredPlan | None  # None without coefficients
+    energy: float  # largest of the terms left out, and of those that bins take for others
 
     @property
     def ise(self) -> float:
@@ -136,28 +119,9 @@ def plan_series(
     """Choose the coefficients of least predicted variance plus largest energy left out.
 
     Own idea: the first users tell one sample's bin by a frequency oracle, which uses that a sample
-    is somewhere, where reports of vectors only use that it is in a ball. With few samples a user
-    that is all there is; with more it is the first of several stages.
+    is somewhere, where reports of vectors only use that it is in a ball. ``samples`` is T, ``most``
+    the largest J, ``n_coefficients`` J where it is given; an infinite epsilon takes all of them.
 
-    Parameters
-    ----------
-    n_users : int
-    samples : float
-        T.
-    epsilon : float
-        inf: all of them, and one exact report.
-    basis : {"cosine", "fourier"}
-    smoothness, radius : float
-        beta and r of the ellipsoid sum_j j^(2 beta) theta_j^2 <= r^2.
-    most : int
-        Largest J.
-    n_coefficients : int, optional
-        J, where it is given.
-    mean_scale : float, optional
-        Standard deviation of a user's mean of phi_j / sqrt(2); by default 1 / sqrt(2 T).
-
-    Examples
-    --------
     >>> plan = plan_series(40_000, 20, 1.0, "cosine", 2.0, 9.0, 1023)
     >>> plan.n_coefficients, plan.stages.n_stages
     (12, 3)

@@ -103,12 +103,7 @@ def coefficients_of(basis: BasisName, x: Floats, weights: Floats, n: int) -> Flo
 
 
 def of_bins(basis: BasisName, n_bins: int, n: int) -> Floats:
-    """Return the matrix that makes coefficients of the masses of equal bins: (n, n_bins).
-
-    Values at the bins' midpoints, over what averaging within a bin leaves of a wave: the
-    coefficients come out exactly but for waves that look alike on the bins, in place of term L
-    those of about 2 B - L. B is more than half of the terms.
-    """
+    """Return the matrix that makes coefficients of the masses of equal bins: (n, n_bins)."""
     left = np.sinc(frequencies(basis, n) / n_bins)
     return np.asarray(waves(basis, midpoints(n_bins), n) / left[:, None])
 
@@ -116,11 +111,6 @@ def of_bins(basis: BasisName, n_bins: int, n: int) -> Floats:
 def project_density(values: ArrayLike) -> Floats:
     """Return the density on a grid nearest in l2: non-negative, with mean 1.
 
-    The projection onto a convex set that holds the true density: it never enlarges the
-    integrated squared error.
-
-    Examples
-    --------
     >>> project_density([2.0, 1.0, -0.5])
     array([2., 1., 0.])
     """
@@ -139,17 +129,9 @@ def shrink_by_decay(theta: ArrayLike, stderr: ArrayLike) -> Floats:
     """Return the posterior mean of coefficients under a prior of power laws [2].
 
     theta_j ~ N(0, s^2 j^(-2 a)), j = 1, 2, ..., with five powers a, .5 to 3, and ten sizes s, .02
-    to 3 (no coefficient of a density exceeds sqrt(2)), each as likely as the other before; the
-    estimates, normal around theta_j, say which are likely after. So small coefficients give way to
-    noise together and large ones stay.
+    to 3, each as likely as the other before; the estimates, normal around theta_j, say which are
+    likely after. Infinite standard errors give 0.
 
-    Parameters
-    ----------
-    theta, stderr : (J,) float64
-        Infinite standard errors give 0, those of 0 the coefficient itself.
-
-    Examples
-    --------
     >>> shrink_by_decay([0.8, 0.2, 0.02, -0.1], [0.1] * 4).round(2)
     array([ 0.78,  0.14,  0.01, -0.02])
     """

@@ -22,11 +22,9 @@ Maximum and minimum do not enlarge what one user moves, and the first branch is 
 against the paper: the probability of H_j is proportional to exp(epsilon S_j / 2), not to
 exp(S_j / (2 epsilon)), which is (1 / epsilon)-DP only.
 
-On one side of H_j the events are nested: W_jk = {x <= t_jk}, t_jk increasing in k. So a competitor
-that is farther off counts more users; it can attain the minimum only if its H_k(W_jk) is larger
-than that of all nearer ones. These record maxima do not depend on data. The scan outward stops as
-soon as the Bhattacharyya coefficient, which bounds H_k(W_jk), is down to the record. Some 2.5
-competitors per hypothesis are left, and a symbol is scored in O(d).
+On one side of H_j the events are nested, W_jk = {x <= t_jk}: a competitor that is farther off can
+attain the minimum only if its H_k(W_jk) is larger than that of all nearer ones. Some 2.5
+competitors per hypothesis are left of these record maxima, which do not depend on data.
 
 References
 ----------
@@ -60,8 +58,7 @@ SCORE_SENSITIVITY = 1 + 1e-9
 class BinomialGrid:
     """Hypotheses Bin(m, p_j), within ``eta`` of every binomial of size m in total variation.
 
-    Angles increase from 0 to pi / 2, symmetric around pi / 4; p and q are sin^2 and cos^2 of them,
-    and q is p reversed, bit for bit.
+    Angles increase from 0 to pi / 2; p and q are sin^2 and cos^2 of them, q is p reversed.
     """
 
     m: int
@@ -102,9 +99,8 @@ class BinomialGrid:
     def crossing(self, j: ArrayLike, k: ArrayLike) -> Integers:
         """For p_j < p_k, the t with {x : H_j(x) > H_k(x)} = {x <= t}, elementwise.
 
-        The likelihood ratio is monotone and crosses 1 at x* = m b / (a + b), where a = log(p_k /
-        p_j) and b = log(q_j / q_k); t is the largest integer below x*, so that a tie at an integer
-        x* belongs to neither of the two sets.
+        The largest integer below x* = m b / (a + b), a = log(p_k / p_j), b = log(q_j / q_k), where
+        the likelihood ratio crosses 1: a tie at an integer x* belongs to neither of the two sets.
         """
         j, k = np.asarray(j), np.asarray(k)
         with np.errstate(divide="ignore"):  # p = 0 or 1: the set is {0}, or everything below m
@@ -120,10 +116,7 @@ class BinomialGrid:
 
 @dataclass(frozen=True)
 class SelectionPlan(ABC):
-    """Everything about scores that does not depend on data; public, built once.
-
-    ``thresholds`` increase, in [0, m - 1].
-    """
+    """Everything about scores that does not depend on data; public, built once."""
 
     grid: BinomialGrid
     thresholds: tuple[int, ...]
@@ -136,12 +129,9 @@ class SelectionPlan(ABC):
     def scores(self, below: NDArray[np.number[Any]], n_users: int) -> Floats:
         """Score all hypotheses for every symbol by C(t), (k, len(T)): (k, d). NOT PRIVATE.
 
-        ``n_users`` is s, public (or released: counts may then lie outside [0, s]).
-
-        Privacy
-        -------
-        Sensitivity exactly 1 per row, also in doubles: what counts are compared with is rounded to
-        a dyadic grid on which the differences are exact. One user changes at most min(k, 2m) rows.
+        ``n_users`` is s, public (or released: counts may then lie outside [0, s]). Sensitivity
+        exactly 1 per row, also in doubles: what counts are compared with is rounded to a dyadic
+        grid on which the differences are exact. One user changes at most min(k, 2m) rows.
         """
         counts = doubles(below, n_users)
         if counts.ndim != 2 or counts.shape[1] != len(self.thresholds):
@@ -155,21 +145,13 @@ class SelectionPlan(ABC):
 
 
 def pick_eta(n_users: int, epsilon: float) -> float:
-    """Width of the grid from public numbers: an eighth of the error to be expected anyway.
-
-    That is 1 / sqrt(n) from sampling and 5 / (epsilon n) from privacy, in total variation; kept
-    within [0.004, 0.05].
-    """
+    """Width of the grid from public numbers: an eighth of the error to be expected anyway."""
     privacy = 0.0 if math.isinf(epsilon) else 5 / (epsilon * n_users)
     return min(max(max(1 / math.sqrt(n_users), privacy) / 8, 0.004), 0.05)
 
 
 def dyadic(targets: Floats, n_users: int) -> Floats:
-    """Round to multiples of 2^-g, so fine that counts of n_users less these are exact doubles.
-
-    A score made of such differences has exactly the sensitivity that the integers have: nothing is
-    left to the rounding of floating-point numbers. g = 50 less the bits of n_users.
-    """
+    """Round to multiples of 2^-g, so fine that counts of n_users less these are exact doubles."""
     g = 50 - int(n_users).bit_length()
     return np.asarray(np.ldexp(np.rint(np.ldexp(targets, g)), -g))
 
@@ -177,8 +159,7 @@ def dyadic(targets: Floats, n_users: int) -> Floats:
 def doubles(counts: NDArray[np.number[Any]], n_users: int) -> Floats:
     """Convert counts, moved into [-s, 2 s] so that they too are exact next to :func:`dyadic`.
 
-    Counts of s users lie in [0, s] anyway. Where s is an estimate they may not; moving them to the
-    nearest end changes none of them by more than a user does.
+    Where s is an estimate they may lie outside: moving them changes none by more than a user does.
     """
     return np.ascontiguousarray(np.clip(counts, -n_users, 2 * n_users), dtype=np.float64)
 
@@ -218,9 +199,6 @@ class KSPlan(SelectionPlan):
 def arcsine_thresholds(m: int) -> tuple[int, ...]:
     """All of 0, ..., m - 1 where these are few, else integers half a standard deviation apart.
 
-    The standard deviation of arcsin sqrt(X / m) is 1 / (2 sqrt(m)), whatever p is: about
-    2 pi sqrt(m) thresholds, and the 16 extreme ones on both sides.
-
     >>> arcsine_thresholds(3), len(arcsine_thresholds(1000))
     ((0, 1, 2), 199)
     """
@@ -245,9 +223,8 @@ def oversized(m: int, hypotheses: float) -> bool:
 class PHSPlan(SelectionPlan):
     """Plan of the tests between hypotheses, whose scores lie between 0 and n_users.
 
-    Hypotheses further apart than 2 c compete, c in (0, 1/2), and tents are c s high. Hypothesis j
-    has the competitors ``start[j]`` to ``start[j + 1]``: each with the number of its crossing t
-    among the thresholds, whether W = {x > t} (``upper``) or {x <= t}, and H_k(W).
+    Hypothesis j has the competitors ``start[j]`` to ``start[j + 1]``: each with the number of its
+    crossing t among the thresholds, whether W = {x > t} (``upper``) or {x <= t}, and H_k(W).
     """
 
     c: float

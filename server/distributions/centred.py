@@ -4,13 +4,12 @@
 2. From how far users are from the centre, in spreads, a radius is selected that few exceed; and a
    noisy number of users who are far beyond it says whether clipping would hide somebody.
 3. Offsets clipped to the radius are added up with Gaussian noise for that radius, not for all of
-   the simplex; the mean offset corrects the centre.
-4. Where the noise of 3 would be larger, or users are far beyond the radius, the shares are asked
-   for once more instead.
+   the simplex; the mean offset corrects the centre. Where that noise would be larger, or users are
+   far beyond the radius, the shares are asked for once more instead.
 
 What is estimated is the average of the users' shares, whatever distributions they have: users who
-differ have a larger radius, and hence more noise, but no bias beyond that of the few that are
-clipped a little. The idea and the constants are this project's own.
+differ have a larger radius, and hence more noise. The idea and the constants are this project's
+own.
 """
 
 from __future__ import annotations
@@ -66,29 +65,16 @@ that it adds 2 % to the mean."""
 
 @dataclass(frozen=True)
 class CentredTask:
-    """The public or released numbers that centred counts work with.
-
-    Parameters
-    ----------
-    m : int
-        Items of a typical user: what the smallest radius follows from.
-    cut : int
-        Most items of a user; one with more draws so many.
-    own : bool
-        Whether a user's shares are counts over its own number of items, or over ``cut``.
-    rho : float
-        What may be spent in zCDP, where the whole run is accounted for in it as well; 0: basic
-        composition only.
-    """
+    """The public or released numbers that centred counts work with."""
 
     domain: Keys
-    m: int
-    cut: int
-    own: bool
+    m: int  # items of a typical user: what the smallest radius follows from
+    cut: int  # most items of a user; one with more draws so many
+    own: bool  # whether a user's shares are over its own number of items, or over ``cut``
     n_users: float
     epsilon: float
     delta: float
-    rho: float = 0.0
+    rho: float = 0.0  # zCDP to spend, where all of the run is accounted for in it; 0: basic only
     discrete: bool = True
 
     @property
@@ -115,10 +101,10 @@ class CentredTask:
 
     @cached_property
     def far(self) -> float:
-        """Epsilon of the number of users far beyond the radius, 1 to 15 %.
+        """Epsilon of the number of users far beyond the radius, 1 to 15 %; 0: noise would hide it.
 
         A cluster of 5 % of the users is seen but for one run in 50: clipping it would cost up to
-        1.2 times as much in l1, many times the error of shares. 0: noise would hide it.
+        1.2 times as much in l1, many times the error of shares.
         """
         noise = math.log(0.5 / FALSE_ALARM) + math.log(0.5 / 0.02)
         room = 0.05 * self.n_users - self._far_alike
@@ -173,8 +159,7 @@ class CentredTask:
     def lost(self) -> float:
         """Part of a mean offset that clipping is expected to take: the estimate makes up for it.
 
-        Of Gaussian rows in K = k - 1 dimensions about 1.15 a / K where a part a lies outside, and
-        some six tenths of those that the radius may leave outside do.
+        Of Gaussian rows in K = k - 1 dimensions about 1.15 a / K where a part a lies outside.
         """
         return min(0.7 * self.clipped / self.n_users / max(self.k - 1, 1), 0.5)
 
@@ -185,10 +170,7 @@ class CentredTask:
 
     @cached_property
     def left(self) -> float:
-        """What the first two rounds leave of rho; 0 where basic composition gives less noise.
-
-        They are pure, and the second has bounded range.
-        """
+        """What the first two rounds leave of rho; 0 where basic composition gives less noise."""
         left = self.rho - (self.first**2 + self.far**2) / 2 - self.second**2 / 8
         return left if left > 0 and math.sqrt(0.5 / left) < self._basic else 0.0
 
@@ -200,20 +182,14 @@ class CentredTask:
     def alike_radius(self) -> float:
         """Radius of users who draw from one distribution: sqrt(chi^2 / m) h.
 
-        What the intended part of them exceeds, with h = hypot(1, 2.83 sqrt(k m) / (s epsilon_1))
-        for the noise of the centre.
+        What the intended part exceeds, h = hypot(1, 2.83 sqrt(k m) / (s epsilon_1)) for the noise.
         """
         s, k, m = self.n_users, self.k, self.m
         h = math.hypot(1.0, 2 * math.sqrt(2 * k * m) / (s * self.first))
         return math.sqrt(chdtri(max(k - 1, 1), min(self.clipped / s, 1.0)) / m) * h
 
     def error(self) -> float:
-        """Predict the l1 error of offsets of alike users at p uniform.
-
-        E|Z| 2 z R / s summed over spreads 1 / sqrt k, R rounded up on the candidates by 2^(1/8) on
-        average. A part of the centre's own error stays where few symbols and users make clipping
-        take from the offset.
-        """
+        """Predict the l1 error of offsets of alike users at p uniform."""
         s, k, radius = self.n_users, self.k, 2**0.125 * self.alike_radius
         noise = 2 * MEAN_ABSOLUTE * self.multiplier * radius / s * math.sqrt(k)
         return math.hypot(noise, self.lost * k / (s * self.first))
@@ -320,7 +296,6 @@ def radius_scores(above: Integers, n_users: int, target: int) -> Floats:
     """Score each radius by how far the numbers of users around it are from a target: (K,).
 
     -max(0, c_j - t, t - c_{j-1}), c_{-1} all users: integers that move by at most 1 with one user.
-    0 for the smallest radius that at most t users exceed: t or more exceed the one below it.
 
     >>> radius_scores(np.array([9, 5, 2, 0]), 10, 3).tolist()
     [-6.0, -2.0, 0.0, -1.0]

@@ -1,8 +1,7 @@
 """How mechanisms that learn a discrete distribution plug in, and the simplest of them [1]_.
 
 A mechanism is a script without an ending: it asks its queries and returns what it learned, before
-the projection to the simplex. :class:`~server.distributions.distribution.Distribution`
-chooses one from public numbers, runs it and projects.
+the projection to the simplex.
 
 References
 ----------
@@ -42,11 +41,7 @@ MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 
 @dataclass(frozen=True)
 class DistributionTask:
-    """The public numbers that a mechanism works with. Adjacency: one user's record is replaced.
-
-    Users have ``m`` samples each: nobody sends more. All ``n_users`` of them answer. No symbol is
-    more probable than ``p_max``. With ``trust`` the nodes add the noise.
-    """
+    """The public numbers that a mechanism works with; adjacency: one record is replaced."""
 
     domain: Keys
     m: int
@@ -77,8 +72,7 @@ class DistributionTask:
 class Learned:
     """What a mechanism returns: private by the ledger, or public.
 
-    ``p`` is before the projection to the simplex: it may be negative and need not add up to 1. It
-    is no view of a summary: summaries are wiped.
+    ``p`` is before the projection to the simplex, and no view of a summary: summaries are wiped.
     """
 
     p: Floats
@@ -91,10 +85,7 @@ Search = Generator[Query, Summary, Learned]
 
 @dataclass(frozen=True)
 class Mechanism(ABC):
-    """One way to learn a distribution, by name.
-
-    ``pure``: it needs no delta. ``linear``: noise on the sums of one query, which nodes can add.
-    """
+    """One way to learn a distribution; ``linear``: noise on one query's sums."""
 
     rounds: ClassVar[int] = 1
     linear: ClassVar[bool] = False
@@ -117,16 +108,10 @@ class Mechanism(ABC):
 
     @abstractmethod
     def error(self, task: DistributionTask) -> float:
-        """Predict the l1 distance of ``Learned.p`` from the distribution of all samples.
-
-        Where that is uniform: what the automatic choice compares.
-        """
+        """Predict the l1 error of ``Learned.p`` at p uniform, which is compared."""
 
     def floor(self, task: DistributionTask) -> float:
-        """Fewest users at which the error formula holds; inf: it does not run at all.
-
-        Below it the automatic choice passes the mechanism over, and a run by name has a warning.
-        """
+        """Fewest users at which the error formula holds; inf: it does not run at all."""
         return 0.0
 
     def suits(self, task: DistributionTask) -> bool:
@@ -140,10 +125,7 @@ def all_answer(
     *,
     may_drop: bool = False,
 ) -> Generator[Query, Summary, Learned | Estimate]:
-    """Pass a mechanism's queries on, and check after each that all users answered.
-
-    ``may_drop``: some may be missing in the sum.
-    """
+    """Pass a mechanism's queries on, and check after each that all users answered."""
     query = next(search)
     while True:
         summary = yield query
@@ -168,11 +150,7 @@ def all_answer(
 
 @dataclass(frozen=True)
 class Additive(Mechanism):
-    """Noise on the sum of one encoding, for all symbols together.
-
-    Gaussian noise for its l2 sensitivity, or Laplace noise for the l1 sensitivity; :meth:`spends`
-    is what is drawn for and charged.
-    """
+    """Noise on the sum of one encoding, Gaussian or Laplace; :meth:`spends` is what is charged."""
 
     linear: ClassVar[bool] = True
 
@@ -275,8 +253,6 @@ class Additive(Mechanism):
 def mean_absolute(std: float, law: NoiseLaw) -> float:
     """E|G + Z| for a Gaussian G and noise Z, taken as real-valued; exact.
 
-    Laplace noise of scale b: std sqrt(2 / pi) + b exp(std^2 / 2 b^2) erfc(std / (b sqrt 2)).
-
     >>> mean_absolute(0.0, NoiseLaw("laplace", 3.0)), mean_absolute(3.0, NoiseLaw("gaussian", 4.0))
     (3.0, 3.989422804014327)
     """
@@ -289,10 +265,9 @@ def mean_absolute(std: float, law: NoiseLaw) -> float:
 def presence_error(k: int, m: int, n_users: float, law: NoiseLaw) -> float:
     """Predict the l1 error at p uniform of probabilities read from presence.
 
-    The totals have Var G = s q (1 - q), q = (1 - p)^m being the share of users without a symbol,
-    and the estimate has the slope (1 - p) / (m q) in them. No estimate is above 1 - e^(-cmax / m),
-    however probable the symbol is, nor below 0: noise of mean a that is wider than p loses
-    E(Z - p)^+ = (a / 2) e^(-p / a) by that (exact for Laplace noise, and for p = 0).
+    The totals have Var G = s q (1 - q), q = (1 - p)^m, and the estimate has the slope (1 - p) / (m
+    q) in them. No estimate is above 1 - e^(-cmax / m), nor below 0: noise of mean a that is wider
+    than p loses E(Z - p)^+ = (a / 2) e^(-p / a) by that (exact for Laplace noise, and for p = 0).
     """
     p = 1 / k
     q = (1 - p) ** m

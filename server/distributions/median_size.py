@@ -79,22 +79,14 @@ def size_classes(m_max: int) -> int:
 
 
 def size_query(domain: Keys, m_max: int) -> NormHistogram:
-    """Ask every user for the dyadic class of its number of in-domain samples.
-
-    Class j >= 1 holds the sizes from 2^(j - 1) up to 2^j; the last one all larger sizes as well, so
-    that nobody can go beyond ``m_max``. A user without samples adds nothing.
-
-    >>> size_query(Keys.of(["tea"]), 9).edges
-    (0.0, 1.0, 3.0, 7.0)
-    """
+    """Ask every user for the dyadic class of its number of in-domain samples."""
     return NormHistogram(domain, tuple(2.0**j - 1 for j in range(size_classes(m_max) - 1)), 1)
 
 
 def class_counts(summary: Summary) -> NDArray[np.int64]:
     """Count the users in every class, (v,), the empty users first. NOT PRIVATE.
 
-    One replaced user moves from one class to another: l1 sensitivity 2. The number of users in all
-    classes from j on changes by at most 1.
+    One replaced user moves between classes: l1 sensitivity 2; all from j on change by 1 at most.
     """
     filled = summary.sums["weight"]
     return np.concatenate([[summary.n_users - filled.sum()], filled]).astype(np.int64)
@@ -102,10 +94,7 @@ def class_counts(summary: Summary) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class MedianTask:
-    """The public side of a search for the median size.
-
-    Larger numbers of samples count as ``m_max``; bounds fail with probability ``beta``.
-    """
+    """The public side of a search for the median size; bounds fail with probability ``beta``."""
 
     domain: Keys
     m_max: int
@@ -178,9 +167,6 @@ def em_search(task: MedianTask, server: Curator) -> MedianSearch:
 
 def median_scores(counts: NDArray[np.int64]) -> NDArray[np.float64]:
     """Minus the distance of s / 2 from [c_{j + 1}, c_j] for j = 0, ..., v - 2. NOT PRIVATE.
-
-    The first one stands for the empty users as well: no size is smaller than 1. The last one has
-    c_{j + 1} = 0.
 
     >>> median_scores(np.array([10, 0, 0, 200, 0])).tolist()  # all 200 have 4 to 7 samples
     [-95.0, -95.0, 0.0, -105.0]
@@ -271,10 +257,7 @@ class RaggedTask:
 def release(
     task: RaggedTask, users: float, server: Curator
 ) -> Generator[Query, Summary, Learned | str]:
-    """Ask for the counts among m-hat samples, and release what the steps need; or say why not.
-
-    ``users`` is s-hat, a positive integer. One round.
-    """
+    """Ask for the counts among m-hat samples, and release what the steps need; or say why not."""
     steps = task.steps(users)
     public: dict[str, float] = {}
     warnings: tuple[str, ...] = ()

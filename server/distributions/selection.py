@@ -58,10 +58,10 @@ SMALL = 2.0
 class Family:
     """Scores of binomial hypotheses, and what a selection by them does.
 
-    Scores are tents, ``height`` users per s high (the KS scores fall by s, Scheffe tests by c s)
-    and ``slower`` times as flat as those of the KS scores. Without noise a selection makes
-    ``sampling`` times u / sqrt(s) of u = sqrt(p (1 - p) / m). With m p below ``blind`` no smaller
-    hypothesis competes, and scores rise away from the truth.
+    Scores are tents, ``height`` users per s high and ``slower`` times as flat as those of the KS
+    scores. Without noise a selection makes ``sampling`` times u / sqrt(s) of u = sqrt(p (1 - p) /
+    m). With m p below ``blind`` no smaller hypothesis competes, and scores rise away from the
+    truth.
     """
 
     build: Callable[[int, float], SelectionPlan]
@@ -80,10 +80,7 @@ there, 2.27 a normal's density at 0 over that at 1.28, and (1 - p)^m = 1 - 2 c a
 
 @dataclass(frozen=True)
 class Budgets:
-    """Epsilon of each symbol's selection, and what a second stage may spend on presence.
-
-    Rho of all symbols together (Gaussian noise) or epsilon of each (Laplace noise).
-    """
+    """Epsilon of each selection, and what presence may spend: rho of all, or epsilon of each."""
 
     each: float
     rho: float = 0.0
@@ -176,11 +173,7 @@ def _differ_in_words(mass: float) -> str:
 def _select(
     task: DistributionTask, server: Curator, family: Family, each: float
 ) -> Generator[Query, Summary, tuple[Floats, dict[str, float]]]:
-    """Select a hypothesis for every symbol; one round.
-
-    The width of the grid follows from the number of users and the budget. NOT PRIVATE without
-    noise, like every exact score.
-    """
+    """Select a hypothesis for every symbol; one round. NOT PRIVATE without noise."""
     if reason := too_large(task, each):
         raise ValueError(reason)
     plan = family.build(task.m, pick_eta(task.n_users, each))
@@ -230,8 +223,7 @@ def too_large(task: DistributionTask, each: float) -> str:
 def users_needed(m: int, epsilon_each: float, height: float = 1.0) -> float:
     """Fewest users s at which a typical symbol's selection is where the error formula says.
 
-    Solves x = 2 log(sqrt(m) x) + 6 for x = height epsilon s. Below it some selection in a hundred
-    falls on a hypothesis far away.
+    Solves x = 2 log(sqrt(m) x) + 6 for x = height epsilon s.
 
     >>> users_needed(300, 1.0)
     18.0
@@ -247,14 +239,13 @@ def users_needed(m: int, epsilon_each: float, height: float = 1.0) -> float:
 def selection_error(family: Family, p: float, m: int, n_users: float, epsilon_each: float) -> float:
     """Predict E|p-hat - p| of one symbol's selection; measured to be within some 25 %.
 
-    With u = sqrt(p (1 - p) / m), a hypothesis p + x lies at the Kolmogorov-Smirnov distance
-    |x| m b(m - 1, p), b the mode of the binomial's mass function: so scores are tents, and what is
+    With u = sqrt(p (1 - p) / m), a hypothesis p + x lies at the Kolmogorov-Smirnov distance |x| m
+    b(m - 1, p), b the mode of the binomial's mass function: so scores are tents, and what is
     selected has a Laplace law of scale b = 2 / (epsilon s slope) around the best hypothesis.
-    Sampling, the grid eta u and b add up in quadrature. Where b exceeds p, hypotheses below 0 are
-    missing and errors are down to half as large. With odds of about .31 epsilon s sqrt(m)
-    exp(-epsilon s / 2) a hypothesis far away is selected, at the mean distance .5 - .73 p (1 - p)
-    of angles drawn at random. Private hypothesis selection has a bias of about (1.1 - .45 m p) / m,
-    measured, where it is blind: there the formula is good to a factor of 2 only.
+    Sampling, the grid eta u and b add up in quadrature; where b exceeds p errors are down to half
+    as large. With odds of about .31 epsilon s sqrt(m) exp(-epsilon s / 2) a hypothesis far away is
+    selected, at the mean distance .5 - .73 p (1 - p). Private hypothesis selection has a bias of
+    about (1.1 - .45 m p) / m, measured, where it is blind: good to a factor of 2 only.
     """
     s, u, eta = n_users, math.sqrt(p * (1 - p) / m), pick_eta(round(n_users), epsilon_each)
     near = far = 0.0
@@ -273,8 +264,6 @@ def selection_error(family: Family, p: float, m: int, n_users: float, epsilon_ea
 
 def ks_slope(p: float, m: int) -> float:
     """Kolmogorov-Smirnov distance of Bin(m, p) and Bin(m, p + x) per unit of x, at x = 0.
-
-    d/dp P(Bin(m, p) <= t) = - m P(Bin(m - 1, p) = t), largest at the mode t = floor(m p).
 
     >>> ks_slope(0.0, 3), round(ks_slope(0.5, 3), 9)
     (3.0, 1.5)

@@ -59,20 +59,6 @@ Int64s = NDArray[np.int64]
 class BoundTask:
     """The public side of a choice of C.
 
-    Parameters
-    ----------
-    grid : tuple of int
-        Thresholds C, increasing.
-    epsilon : float
-        Budget of the choice, epsilon'. Pure: delta' is not needed (the paper reserves one).
-    release_epsilon, release_delta : float
-        Budget of the release that C is chosen for.
-    adjacency : Adjacency
-    printed : int, optional
-        C_m, for threshold and sensitivity as printed: Algorithm 4 as it stands.
-
-    Examples
-    --------
     >>> task = BoundTask((1, 2, 4), 0.1, 1.0, 1e-6, Adjacency.ZERO_OUT_USER)
     >>> task.range, replace(task, adjacency=Adjacency.REPLACE_USER).range
     (7.0, 8.0)
@@ -80,12 +66,12 @@ class BoundTask:
     (array([15., 30., 60.]), array([14.12, 29.63, 62.03]))
     """
 
-    grid: tuple[int, ...]
-    epsilon: float
-    release_epsilon: float
+    grid: tuple[int, ...]  # thresholds C, increasing
+    epsilon: float  # of the choice, epsilon'; pure
+    release_epsilon: float  # budget of the release that C is chosen for
     release_delta: float
     adjacency: Adjacency
-    printed: int | None = None
+    printed: int | None = None  # C_m, for Algorithm 4 as it stands
 
     @property
     def range(self) -> float:
@@ -146,8 +132,7 @@ def choose_bound(task: BoundTask, server: Curator) -> Search:
     Privacy
     -------
     epsilon-DP: the weights are exp(-epsilon V / range) with a bound on the range over C of one
-    user's change; the paper's weights, with 5 C_m for the range, are epsilon-DP as well, and
-    needlessly flat.
+    user's change; the paper's, with 5 C_m for the range, are needlessly flat.
     """
     summary = yield SizeCurves(task.grid)
     score = task.scores(

@@ -42,10 +42,7 @@ def clipped_mean_slope(rate: ArrayLike, clip: int) -> Floats:
 
 
 def clipped_variance(rate: ArrayLike, clip: int) -> Floats:
-    """Var min(X, C) for X ~ Poi(rate), from E X^2 1[X < C] = rate^2 P(X <= C-3) + rate P(X <= C-2).
-
-    The square of the mean is taken off, so that it is accurate to about 1e-15 C^2 only.
-    """
+    """Var min(X, C) for X ~ Poi(rate); accurate to about 1e-15 C^2 only."""
     x = np.asarray(rate, dtype=np.float64)
     square = x * x * _below(x, clip - 2) + x * _below(x, clip - 1) + clip**2 * gammainc(clip, x)
     return np.asarray(np.maximum(square - clipped_mean(x, clip) ** 2, 0.0))
@@ -121,12 +118,9 @@ def debiased(
 def debiased_stderr(rate: Floats, n_users: int, clip: int, noise_std: float) -> Floats:
     """Compute the standard error of a debiased total, where all users share one rate.
 
-    Error
-    -----
-    Around the users' own total, and to first order: the error is (sum Y - n h + Z) / h' -
-    (sum N - n rate) with Y = min(N, C).
-    Because h' = Cov(Y, N) / rate, its variance is n (Var Y / h'^2 - rate) + Var Z / h'^2. It is
-    infinite where h' vanishes (an estimate at the cap).
+    Around the users' own total, to first order: the error is (sum Y - n h + Z) / h' - (sum N - n
+    rate) with Y = min(N, C). Because h' = Cov(Y, N) / rate, its variance is n (Var Y / h'^2 - rate)
+    + Var Z / h'^2; infinite where h' vanishes.
     """
     slope = clipped_mean_slope(rate, clip)
     steep = np.where(slope > 2.0**-51, slope, 1.0)

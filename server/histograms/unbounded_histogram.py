@@ -58,24 +58,12 @@ PAPER_GRID = tuple(range(10, 1501, 10))
 
 @dataclass(frozen=True)
 class KeyRelease:
-    """Law of a release over unknown keys.
+    """Law of a release over unknown keys."""
 
-    Attributes
-    ----------
-    scale : float
-        b of the (discrete) Laplace noise; 0 for none.
-    threshold : float
-        Keys whose noisy count reaches it are released.
-    discrete : bool
-        Whether the noise is integer-valued.
-    raw_support : bool
-        Whether keys that some user has, but none sent, get noise too (the printed algorithm).
-    """
-
-    scale: float
-    threshold: float
+    scale: float  # of the (discrete) Laplace noise; 0 for none
+    threshold: float  # keys whose noisy count reaches it are released
     discrete: bool = True
-    raw_support: bool = False
+    raw_support: bool = False  # whether keys that none sent get noise too, as printed
 
     @property
     def std(self) -> float:

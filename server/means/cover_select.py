@@ -53,9 +53,8 @@ if TYPE_CHECKING:
 class CoverPlan:
     """Which cover a population votes on; computed from public numbers only.
 
-    ``failure`` bounds the probability that the wrong cell wins, and ``risk`` = delta^2 + diameter^2
-    failure the expected squared l_2 error in the model [1, Theorem 1]. ``feasible``: the risk is
-    below that of the centre of the set, which takes no data.
+    ``failure`` bounds the probability that the wrong cell wins; ``risk`` = delta^2 + diameter^2
+    failure [1, Theorem 1]; ``feasible``: that is below the risk of the centre of the set.
     """
 
     cover: Cover
@@ -68,12 +67,8 @@ def failure_bound(n_users: int, n_cells: int, flip: float) -> float:
     """Bound P(the wrong cell wins) when all users vote for one cell, by a union over the others.
 
     The total X of the true cell and Y of another one are independent, Bin(n, 1 - flip) and
-    Bin(n, flip), so that Y + n - X is Bin(2n, flip) and
-
-        P(the wrong cell wins) <= (N - 1) P(Bin(2n, flip) >= n) <= (N - 1) (1 - tau^2)^n,
-
-    which is at most the (N - 1) e^{-n tau^2} of Hoeffding [1, eq. (53), (54), with twice the
-    exponent there, because the bits of one user are independent].
+    Bin(n, flip), so that Y + n - X is Bin(2n, flip) and P <= (N - 1) P(Bin(2n, flip) >= n), at most
+    the (N - 1) e^{-n tau^2} of Hoeffding [1, eq. (53), (54), with twice the exponent there].
 
     >>> failure_bound(1, 2, 0.25)
     0.4375

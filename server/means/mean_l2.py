@@ -149,11 +149,10 @@ class MeanL2(FoldMean):
     def scale(self) -> float:
         """Standard deviation of a rotated coordinate of a user's mean that is planned with.
 
-        Given the signs, a rotated coordinate of one sample has variance u' Sigma u, where Sigma is
-        the samples' covariance and u a row of the rotation; its average over the rows is
-        tr(Sigma) / d2 <= radius^2 / d2. 1.25 times that leaves room for covariances of rank one,
-        which put more on some coordinates: wrong windows then cost up to 2.5 times the plan's risk.
-        .75 to 1.25 err alike, and 2 errs twice as much.
+        A rotated coordinate of one sample has the variance tr(Sigma) / d2 <= radius^2 / d2 on
+        average over the rows. 1.25 times that leaves room for covariances of rank one: wrong
+        windows then cost up to 2.5 times the plan's risk. .75 to 1.25 err alike, and 2 errs twice
+        as much.
         """
         share = min(1.0, 1.25 / math.sqrt(self.n_folds))
         return self.radius * share / math.sqrt(self.samples_per_user)
@@ -162,9 +161,7 @@ class MeanL2(FoldMean):
     def half_range(self) -> float:
         """Half range of the rotated coordinates.
 
-        A coordinate of a rotated vector of length r is a sum of independent signs, beyond t with
-        probability 2 exp(-t^2 d2 / (2 r^2)) at most; there are d2 of them, and one of them lies
-        beyond the range with probability .05 at most.
+        One of the d2 sums of independent signs lies beyond it with probability .05 at most.
         """
         d2 = self.n_folds
         return self.radius * min(1.0, math.sqrt(2 * math.log(2 * d2 / 0.05) / d2))
@@ -181,10 +178,7 @@ class MeanL2(FoldMean):
 
     @property
     def feasible(self) -> bool:
-        """Whether the estimate is expected to beat the centre of the ball, radius^2 at most.
-
-        That is less than the range's midpoint costs coordinate by coordinate.
-        """
+        """Whether the estimate is expected to beat the centre of the ball, radius^2 at most."""
         if not self.uses_folds:
             return self.centred_plan.feasible
         return self.plan.feasible and self.fold_risk <= self.radius**2
@@ -240,11 +234,7 @@ class MeanL2(FoldMean):
         )
 
     def conclude(self, value: Floats, stderr: Floats) -> tuple[Array, Array]:
-        """Rotate back, drop the padding, project on the ball.
-
-        The standard error is that of the rotated estimate before the projection; the folds are
-        independent, so that every coordinate has the folds' average variance.
-        """
+        """Rotate back, drop the padding, project; all coordinates have the average variance."""
         rotated = self.functional.signs * fwht(value) / math.sqrt(self.n_folds)
         each = float(np.sqrt(np.mean(np.square(stderr))))
         return self.project(rotated[: self.dimension]), np.full(self.dimension, each)

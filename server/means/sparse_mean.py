@@ -267,11 +267,7 @@ class SparseMean(FoldMean):
     # -- whether it is worth the users
 
     def lead(self, b: Floats) -> Floats:
-        """Deviations by which signals of amplitudes b, (k,), are planned to pass noise's level.
-
-        A selecting user votes for a signal that is farther from 0 than the noise is of which it
-        has as many votes: the expected votes are twice the normal tail beyond that distance.
-        """
+        """Deviations by which signals of amplitudes b, (k,), are planned to pass noise's level."""
         d, s = self.dimension, min(self.sparsity, self.dimension)
         if self.procedure == "vectors":
             most = self.leaning.most
@@ -380,10 +376,7 @@ class SparseMean(FoldMean):
         return int(np.count_nonzero(np.abs(z) >= self.level + NOT_LOST))
 
     def candidates(self, z: Floats) -> Integers:
-        """Pick the coordinates to refine: (k,) int64, increasing, s <= k <= 2 s if enough show.
-
-        As many more than s as there are places that nothing sure takes.
-        """
+        """Pick the coordinates to refine, increasing: s, and as many more as nothing sure takes."""
         s = self.sparsity
         return pick_support(np.abs(z), s + max(0, s - self._sure(z)), NOT_LOST)
 
@@ -413,10 +406,7 @@ class SparseMean(FoldMean):
         return pick_support(scores, self.sparsity, least)
 
     def conclude(self, value: Floats, stderr: Floats) -> tuple[Array, Array]:
-        """Threshold the folds' values: two (d,) arrays, 0 where a coordinate was dropped.
-
-        By the planned standard errors: with few reports an empirical one can be 0.
-        """
+        """Threshold the folds' values by the planned standard errors: an empirical one can be 0."""
         value = keep_largest(value, stderr, self.sparsity)
         return value, np.where(value != 0, stderr, 0.0)
 
@@ -478,10 +468,7 @@ def _none_found(
 
 
 def vote_threshold(mean_scale: float, dimension: int, votes: int) -> float:
-    """Distance from 0 at which a user votes: sqrt(2 log(4 d / w)) / 2 deviations of its mean.
-
-    Half of what noise stays below: w is the most votes that it has, and that cap does the rest.
-    """
+    """Distance from 0 at which a user votes: sqrt(2 log(4 d / w)) / 2 deviations of its mean."""
     return 0.5 * mean_scale * math.sqrt(2 * math.log(4 * dimension / min(votes, dimension)))
 
 
@@ -490,8 +477,7 @@ def vote_gain(n_votes: int, reach: float = 0.0) -> float:
     """Return E v_j f(S) for a coordinate among n_votes voted ones, S the sum of their signs.
 
     f clips to [-reach, reach]; for 0 it is the sign, whose gain is the probability C(2h, h) / 4^h
-    that 2h fair signs cancel, h = floor(n_votes / 2): an even number of votes has the gain of one
-    vote more. 0 for no votes.
+    that 2h fair signs cancel, h = floor(n_votes / 2).
 
     >>> [round(vote_gain(s), 6) for s in range(6)], round(vote_gain(3, 2.0), 6)
     ([0.0, 1.0, 0.5, 0.5, 0.375, 0.375], 0.75)
@@ -509,11 +495,7 @@ def vote_gain(n_votes: int, reach: float = 0.0) -> float:
 
 @dataclass(frozen=True)
 class VoteLaw:
-    """Gain and noise of one user's hashed vote.
-
-    ``channel`` is of one bit for signs, ``sparsity`` the votes that a user casts, and ``reach`` M
-    of the clipped sum; 0 for signs.
-    """
+    """Gain and noise of one user's hashed vote; ``reach`` is M of the clipped sum, 0 for signs."""
 
     channel: ScalarChannel
     sparsity: int
@@ -542,15 +524,10 @@ class VoteLaw:
 
 
 def pick_support(scores: Floats, sparsity: int, least: float, *, first: bool = False) -> Integers:
-    """Pick at most s coordinates whose score is at least a threshold: increasing, (k,) int64.
-
-    The s largest, of equal scores the lowest coordinates; or, as the paper does [1, eq. (41)], the
-    ``first`` s.
+    """Pick the s largest scores from a threshold on, or the ``first`` s [1, eq. (41)]: increasing.
 
     >>> pick_support(np.array([2.0, 5.0, 1.0, 9.0]), 2, 1.5)
     array([1, 3])
-    >>> pick_support(np.array([2.0, 5.0, 1.0, 9.0]), 2, 1.5, first=True)
-    array([0, 1])
     """
     over = np.flatnonzero(scores >= least)
     if not first:

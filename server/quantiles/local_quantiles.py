@@ -176,10 +176,7 @@ class LocalQuantiles(QuantileTarget):
         )
 
     def resolution_of(self, facts: Facts) -> float:
-        """Return the largest share of the users in one bin, and the draw of a cohort. NOT PRIVATE.
-
-        An empirical distribution function is farther off with probability 1e-9 only.
-        """
+        """Return the largest share in one bin, and the draw of a cohort. NOT PRIVATE."""
         each = int(facts["usable"][0]) / self.max_rounds
         drawn = math.sqrt(math.log(2e9) / 2 / max(each, 1.0))
         return self.largest_bin(facts) + drawn + 2 * math.sqrt(self.variances.max() / self.n_users)

@@ -31,14 +31,7 @@ def log_of(folder: Path) -> ChainedLog:
 
 
 class Journal:
-    """A run's checkpoint, in memory or on disk.
-
-    Parameters
-    ----------
-    folder : path, optional
-        Where to keep it; None keeps it in memory only. A folder that holds a journal already is
-        continued.
-    """
+    """A run's checkpoint, in memory or in a ``folder``; one that is there already is continued."""
 
     def __init__(self, folder: str | Path | None = None) -> None:
         self._folder = Path(folder) if folder is not None else None
@@ -107,8 +100,8 @@ class Journal:
         """What names the run that the journal is of, the same after every restart.
 
         Empty in memory, and before the journal is claimed. A copy in another folder has another
-        name: two runs that go on from one journal's copies draw apart, and are two releases. A
-        copy that is put back in the same folder has the same name, so never put one back.
+        name: runs that go on from copies are two releases. Never put a copy back in the same
+        folder.
         """
         line = self.find("run", 0)
         if line is None or self._folder is None or "name" not in line:
@@ -196,8 +189,7 @@ class Journal:
         """Return the summary of a round already answered, or None.
 
         A central summary whose releases are all journalled comes back with zeros: the Curator
-        replays the released values and does not look at it. One that was lost before that must be
-        asked for again, and counts as not answered.
+        replays the released values. One that was lost before that counts as not answered.
         """
         if index in self._local:
             return self._local[index]

@@ -33,21 +33,11 @@ Ask = Callable[[Query, int], Summary]
 class Session:
     """One run of a protocol, as a state machine: a query is pending, or there is an estimate.
 
-    Local and aggregate releases are charged when their query leaves, which is the script's as
-    :meth:`~fedhist.model.protocol.Protocol.asks` puts it; central ones when the Curator draws. A
-    central summary may be used until the script's next yield; its exact copy on disk is deleted
-    there. Released keys leave in byte order (:func:`in_key_order`). Given a journal that already
-    holds a part of the same run, the session continues after that part.
-
-    Attributes
-    ----------
-    query : Query or None
-        What to ask next, in round ``round_index`` from 0; None when the run has ended.
-    estimate : Estimate or None
-        The result, when the run has ended.
-    asked : bool
-        Whether a question may have been sent: by this process, whose driver sets it before it
-        asks, or by an earlier one that left a journal. If not, nothing was spent.
+    Local and aggregate releases are charged when their query leaves; central ones when the Curator
+    draws. A central summary may be used until the script's next yield; its exact copy on disk is
+    deleted there. Given a journal that already holds a part of the same run, the session continues
+    after that part. ``asked`` says whether a question may have been sent, by this process, whose
+    driver sets it before it asks, or by an earlier one; if not, nothing was spent.
     """
 
     def __init__(
@@ -232,8 +222,7 @@ def in_key_order(protocol: Protocol, estimate: Estimate) -> Estimate:
     """Sort the entries of an estimate over an unbounded domain by their keys' bytes.
 
     Privacy: which keys come out, and their values, is what the ledger accounts for; the order in
-    which a script found them is not, and may tell exact counts. Where a protocol has no
-    ``support``, entries are told apart by their place, and the order of its public domain stays.
+    which a script found them is not, and may tell exact counts.
     """
     keys, cls = estimate.keys, type(protocol)
     finds = cls.support is not Protocol.support or cls.support_of is not Protocol.support_of

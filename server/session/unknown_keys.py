@@ -69,8 +69,6 @@ def laplace_key_threshold(
     which bounds it for x < 0. Corrected against the paper: its C + b ln(C / 2 delta) is valid
     under zeroing out, but adds up two worst cases that no record meets at once.
 
-    Examples
-    --------
     >>> round(laplace_key_threshold(10, 10, 1.0, 1e-6), 2)
     155.25
     """
@@ -83,8 +81,6 @@ def laplace_key_threshold(
 def printed_key_threshold(contribution: int, epsilon: float, delta: float) -> float:
     """Threshold as the paper prints it, C + (C / epsilon) ln(C / 2 delta) [1, Algorithm 3].
 
-    Examples
-    --------
     >>> round(printed_key_threshold(10, 1.0, 1e-6), 2)
     164.25
     """

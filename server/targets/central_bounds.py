@@ -72,11 +72,8 @@ def coin_bound(
     for one pair only: that of D^2 times (sum 1 / t_u) / n^2 (1 - T(1 + S)) + (1 - 1/n) (1 - T(2 +
     S)). With ``pairs`` of symbols of the probabilities (1 +- D) / (2 pairs) the l1 error of the
     shares is bounded (Assouad: a pair's part of it, with the others given). ``steps`` are how many
-    neighbours apart two records of one user are: 2 where the guarantee is about a record against
-    the empty one.
+    neighbours apart two records of one user are.
 
-    Examples
-    --------
     >>> users = Sizes(np.array([1.0]), np.array([1000.0]))
     >>> 0.23 < 1000 * coin_bound(users, 1.0, 0.0, power=1) < 0.5569
     True
@@ -167,9 +164,8 @@ def quadratic_risk_bounds(
 
     Of a risk with the Hessian a I whose users' gradients lie r from their mean, the minimiser is a
     mean of points r / a apart, and the excess a / 2 times its squared error. The least a is taken
-    whose minimisers lie in the ball; none if a Hessian or gradients within the declared bounds do
-    not allow it. ``lengths`` are the radius of the ball, the spread r, and the bound on
-    a user's gradient; ``bends`` the least and largest eigenvalue of the Hessian, and the ridge.
+    whose minimisers lie in the ball; none if the declared bounds do not allow it. ``lengths`` are
+    the ball's radius, r and the bound on a gradient, ``bends`` mu, L and the ridge.
     """
     radius, spread, longest = lengths
     low, high, ridge = bends

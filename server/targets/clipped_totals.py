@@ -1,13 +1,7 @@
-"""What clipping does to a population: norms of users, true totals and clipped totals. NOT PRIVATE.
+"""What clipping does to a population: norms of users, true and clipped totals. NOT PRIVATE.
 
-It reads private data, block by block, and is for evaluation only. Clipped totals are a path of
-their own, that shares nothing with the estimator, so that a prediction can contradict a
-measurement.
-
-References
-----------
-.. [1] Liu et al., "Algorithms for bounding contribution for histogram estimation under user-level
-   privacy", ICML 2023, Sections 4 and A.1.
+A path of its own for evaluation only: a prediction can contradict a measurement. Liu et al., ICML
+2023, Sections 4 and A.1.
 """
 
 from __future__ import annotations
@@ -58,10 +52,7 @@ def totals(users: Shard, domain: Keys, most: float = math.inf) -> Floats:
 def whole_and_kept(
     users: Shard, domain: Keys, clip: float, norm: int, grid: float = 0.0
 ) -> tuple[Floats, Floats]:
-    """Compute the totals before and after clipping each user to a norm, (d,) each.
-
-    On a grid, what is left is rounded down to it.
-    """
+    """Compute the totals before and after clipping each user to a norm, (d,) each."""
     whole, kept = np.zeros((2, len(domain)))
     for n, user, item, count in in_domain(users, domain):
         size = np.bincount(user, count**norm, n) ** (1 / norm)

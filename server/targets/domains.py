@@ -31,10 +31,7 @@ DISTRIBUTION = Display(
 
 
 def with_domain(parameters: Mapping[str, Any], public: Keys | None) -> dict[str, Any]:
-    """Complete a configuration with its domain, from strings if it names any.
-
-    Otherwise with the population's public one.
-    """
+    """Complete a configuration with its domain, from strings or the population's public one."""
     given = parameters.get("domain")
     given = public if given is None else given
     if given is None:
@@ -103,10 +100,7 @@ class DomainHistogram(CountTarget, OnDomain):
         return 0.0, math.inf
 
     def sums(self, users: Users) -> dict[str, Array]:
-        """Add up the counts of a block by item, as "whole", and what else is needed. NOT PRIVATE.
-
-        Default: the counts alone.
-        """
+        """Add up the counts of a block by item, as "whole". NOT PRIVATE."""
         return {"whole": clipped_totals.totals(users, self.domain)}
 
     def truth_of(self, facts: Facts) -> Array:

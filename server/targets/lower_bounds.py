@@ -22,10 +22,8 @@ Planned = tuple[float, float]
 def sizes_of(found: Held, planned: float, n_users: float = 0.0) -> Sizes:
     """Count users by their numbers of items, those without any left out. NOT PRIVATE.
 
-    Fewer users than the planned number stand for so many.
-
     A planned number above the average held takes its place: one item may stand for the mean of so
-    many, and no bound may be above what such users allow.
+    many, and no bound may be above what such users allow. So does a planned number of users.
     """
     items, users = found.some
     n, times = float(users.sum()), max(1.0, n_users / max(found.n_users, 1))

@@ -35,8 +35,7 @@ OWN_CELLS, WIDE_CELLS = 4096, 64 * 52
 class Held:
     """How many users hold how many samples: what adds up of it. NOT PRIVATE.
 
-    ``users`` counts those of each cell: 0, 1, ... samples, and beyond 4,096 cells 1.1 % wide;
-    ``samples`` is what the users of the wide cells hold.
+    ``users`` counts those of each cell, ``samples`` is what the users of the wide cells hold.
     """
 
     n_users: int
@@ -97,11 +96,9 @@ def resolve_sizes(
 ) -> tuple[dict[str, Any], list[str]]:
     """Complete ``n_users`` and, where that is asked for, ``samples_per_user``.
 
-    ``samples_per_user = "harmonic-mean"`` takes the harmonic mean of the users' numbers of
-    samples, because that gives the average variance of a user's mean; so does
-    ``samples_public = true`` without a value, which declares the numbers public. Users without
-    samples do not count. ``held`` counts each user's samples that matter, (n,) float64. The second
-    value says in words what was computed from numbers that were not declared public.
+    ``samples_per_user = "harmonic-mean"`` takes the harmonic mean of the users' numbers of samples;
+    so does ``samples_public = true`` without a value, which declares the numbers public. ``held``
+    counts each user's samples that matter. The second value says what was read that is not public.
     """
     out = dict(parameters)
     out.setdefault("n_users", len(users))

@@ -52,7 +52,7 @@ def presence_to_probability(present: ArrayLike, n_users: float, m: int) -> Float
     """Read the number of users that have a symbol as the symbol's probability [1, Algorithm 4].
 
     q = 1 - present / n_users estimates (1 - p)^m, so p = 1 - clip(q, e^-CMAX, 1)^(1/m). Corrected
-    against the paper, which clips at 0: a q <= 0, which noise makes, would then give p = 1.
+    against the paper, which clips at 0: noise would then give p = 1.
 
     >>> presence_to_probability([0, 75, 120], 100, 2)
     array([0.        , 0.5       , 0.86466472])

@@ -39,15 +39,10 @@ from fedhist.base.arrays import Floats
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many items users hold: so many users of each size.
+    """How many items users hold: so many users of each size."""
 
-    Parameters
-    ----------
-    items, users : (k,) float64
-    """
-
-    items: Floats
-    users: Floats
+    items: Floats  # (k,)
+    users: Floats  # (k,)
 
     @property
     def n(self) -> float:
@@ -62,24 +57,12 @@ class Sizes:
 
 @dataclass(frozen=True)
 class TwoPoints:
-    """Hypotheses theta = +-D about one number, on a grid of D: any of them is a bound.
+    """Hypotheses theta = +-D about one number, on a grid of D: any of them is a bound."""
 
-    Attributes
-    ----------
-    distance : (k,) float64
-        D.
-    divergence : (k,) float64
-        KL of one item under the two.
-    variance : (k,) float64
-        Variance of one item's statistic, whose mean is theta, under either of them.
-    distance_of : callable of T
-        TV of T items under the two, or a bound: (k,) float64.
-    """
-
-    distance: Floats
-    divergence: Floats
-    variance: Floats
-    distance_of: Callable[[float], Floats]
+    distance: Floats  # D: (k,)
+    divergence: Floats  # KL of one item under the two
+    variance: Floats  # of one item's statistic, whose mean is theta, under either of them
+    distance_of: Callable[[float], Floats]  # TV of T items under the two, or a bound
 
 
 def coins(distance: Floats | None = None) -> TwoPoints:
@@ -135,23 +118,8 @@ def overlap(divergence: Floats) -> Floats:
 
 
 def two_point_bound(sizes: Sizes, epsilon: float, points: TwoPoints, power: int = 2) -> float:
-    """Bound the risk about these users' own average, the larger of two hypotheses' risks.
+    """Bound the risk about these users' own average, to a ``power`` of the absolute error, 1 or 2.
 
-    Parameters
-    ----------
-    sizes : Sizes
-    epsilon : float
-    points : TwoPoints
-    power : {1, 2}
-        Of the absolute error.
-
-    Returns
-    -------
-    float
-        For some population; another one may be easier.
-
-    Error
-    -----
     The average is theta + W, W of variance V = variance avg(1 / T) / n. Given theta messages tell
     w = E[W | messages] of it, E w^2 <= t^2 V with t = tanh(eps / 2), the largest correlation that
     an epsilon-LDP channel leaves. Hence E (x - theta - W)^2 >= (sqrt R - t sqrt V)_+^2 +
@@ -176,15 +144,7 @@ def packing_bound(n: float, epsilon: float, axes: Sequence[float], box: bool = F
 
     max over delta of (delta / 2)^2 [1 - (n eps tanh(eps / 2) + log 2) / log N(delta)]: Fano, with
     the packing number of the first axes of an ellipsoid, or of a box, at least the ratio of its
-    volume to that of a ball of radius delta. The paper has 12 n eps^2 for n eps tanh(eps / 2).
-
-    Parameters
-    ----------
-    n : float
-    epsilon : float
-    axes : sequence of float
-        Half axes of the ellipsoid or half widths of the box, falling.
-    box : bool
+    volume to that of a ball of radius delta. ``axes`` are half axes or half widths, falling.
     """
     if math.isinf(epsilon):
         return 0.0

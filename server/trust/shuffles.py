@@ -50,14 +50,9 @@ class Shuffles(Protocol):
     """A local protocol; with the field ``trust`` it can run under shuffle trust.
 
     ``epsilon`` then is the users' own, local one, epsilon_0; the promise to whoever trusts the
-    shuffler is that of the field. Its script stays as it is.
-
-    Class attributes
-    ----------------
-    unshuffled : str
-        Why a protocol without the field cannot be shuffled, in words.
-    report_kinds : (str, tuple of str)
-        The field that chooses the report, and what "auto" chooses among, anew at a large epsilon_0.
+    shuffler is that of the field. ``unshuffled`` says why a protocol without the field cannot be
+    shuffled; ``report_kinds`` names the field that chooses the report, and what "auto" chooses
+    among, anew at a large epsilon_0.
     """
 
     epsilon: float
@@ -119,8 +114,7 @@ class Shuffles(Protocol):
     def shuffled(cls, trust: Shuffling, **given: Any) -> Self:
         """Build the protocol with the largest local epsilon that the target allows.
 
-        Sizes of batches follow from the plan, which follows from epsilon; so whole protocols are
-        tried. From public numbers only.
+        Batches follow from the plan, which follows from epsilon; so whole protocols are tried.
         """
         if not (is_dataclass(cls) and "trust" in {f.name for f in fields(cls)}):
             raise ValueError(f"{cls.name} cannot be shuffled: {cls.unshuffled}")
@@ -140,11 +134,7 @@ class Shuffles(Protocol):
     def resolve(
         cls, parameters: Mapping[str, Any], users: Shard, domain: Keys | None
     ) -> tuple[dict[str, Any], list[str]]:
-        """Complete the configuration; under shuffle trust find the local epsilon as well.
-
-        What else completes it comes later among a class's bases; an override ends with
-        :meth:`planned`.
-        """
+        """Complete the configuration; what else does comes later among a class's bases."""
         out, notes = super().resolve(parameters, users, domain)
         return cls.planned(out, users), notes
 
