@@ -7,21 +7,17 @@ as their means lie inside the range.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 from clients.central_means.queries import STEPS, SummedMeans
 from fedhist.model.evaluation import Facts
 from fedhist.model.prediction import Prediction
-from fedhist.model.protocol import Script
 from fedhist.model.query import Query
 from fedhist.model.registry import register_protocol
 from fedhist.privacy.aggregation import Aggregation
 from fedhist.users.batch import Users
 from server.central_means.central_mean import CentralMeans, some_users
 from server.central_means.localizing import SumNoise
-
-if TYPE_CHECKING:
-    from server.session.curator import Curator
 
 
 @register_protocol
@@ -104,9 +100,6 @@ class BoxMean(CentralMeans):
             return noise
         law = self.noise_of_shares(SummedMeans(self.middle, self.half))
         return replace(noise, multiplier=law.std / (noise.unit * STEPS))
-
-    def steps(self, server: Curator) -> Script:
-        return (yield from self.whole(server))
 
     def error_of(self, facts: Facts) -> Prediction:
         """Predict the mean squared l2 error: noise, and what clipping takes away."""

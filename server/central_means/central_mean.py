@@ -9,7 +9,6 @@ References
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -179,9 +178,9 @@ class CentralMeans(MeanTarget, Central, PlannedUsers):
     def max_rounds(self) -> int:
         return 1
 
-    @abstractmethod
     def steps(self, server: Curator) -> Script:
-        """Run the steps of the protocol, with noise."""
+        """Run the steps of the protocol, with noise: by default one."""
+        return (yield from self.whole(server))
 
     def rounds(self, server: Curator) -> Script:
         if not self.guarantee.private:

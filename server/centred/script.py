@@ -107,6 +107,19 @@ def centred_mean(
     whole = (lo, hi) == (0.0, 1.0) and plan.n_stages == 1
     cohorts = [None if whole else Cohort(salt, *ends) for ends in plan.intervals(lo, hi)]
     points = digest64("fedhist.centred", salt) >> 1
+
+    def asked(
+        centre: Floats, radius: float, cohort: Cohort | None
+    ) -> tuple[Query, Callable[[Summary], Floats]]:
+        """Ask for what is left of vectors around a centre; say how the answers are read."""
+        if not isinstance(part, Scalar):
+            query = RankReports(part, centre, radius, float(epsilon), cohort, points)
+            return query, query.estimate
+        scalar, kind_in_use = part.functional, scalar_channel(kind, float(epsilon)).kind
+        inside = keep_inside(centre + part.middle, radius, scalar.low, scalar.high)
+        clipped = ClippedMean(scalar, inside, radius, float(epsilon), kind_in_use, cohort, points)
+        return clipped, lambda reports: clipped.estimates(reports, clip=False) - part.middle
+
     value = middle = np.zeros(part.n_coordinates)
     precision, learned, n_report, share = 0.0, Learned(plan.radius), 0, 1.0
     before, spread = math.inf, 0.0
@@ -142,7 +155,7 @@ def centred_mean(
             told = opening.read(reports) if n else value
         else:  # around the middle the ball holds everybody; around the estimate it may not
             centre, radius = (middle, plan.radius) if opens else (value, learned.radius)
-            query, read = _asked(part, centre, radius, float(epsilon), cohort, points, kind)
+            query, read = asked(centre, radius, cohort)
             reports = yield query
             n, variance = reports.n_users, plan.v * (radius / learned.usable) ** 2
             kept = 0.0 if opens else learned.kept + learned.usable_error
@@ -172,25 +185,6 @@ def centred_mean(
         public if plan.n_stages == 1 else public | outside,
         _doubts(plan, learned.radius, before),
     )
-
-
-def _asked(
-    part: VectorPart,
-    centre: Floats,
-    radius: float,
-    epsilon: float,
-    cohort: Cohort | None,
-    salt: int,
-    kind: str,
-) -> tuple[Query, Callable[[Summary], Floats]]:
-    """Ask for what is left of vectors around a centre; say how the answers are read."""
-    if not isinstance(part, Scalar):
-        query = RankReports(part, centre, radius, epsilon, cohort, salt)
-        return query, query.estimate
-    scalar, channel = part.functional, scalar_channel(kind, epsilon)
-    inside = keep_inside(centre + part.middle, radius, scalar.low, scalar.high)
-    clipped = ClippedMean(scalar, inside, radius, epsilon, channel.kind, cohort, salt)
-    return clipped, lambda reports: clipped.estimates(reports, clip=False) - part.middle
 
 
 def _doubts(plan: CentredPlan, radius: float, before: float) -> tuple[str, ...]:

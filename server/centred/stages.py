@@ -104,15 +104,24 @@ def plan_centred(
     v = RankUnit(epsilon, dimension).v if v is None else v
     opening = v * radius**2 if first_v is None else first_v
     voters, alarm = vote_share(n_users, epsilon, v), float(ndtr(-0.5)) if dimension == 1 else 0.0
+
+    def variance_of(shares: tuple[float, ...]) -> float:
+        precision, rho, square = shares[0] * n_users / opening, radius, radius**2
+        for share in shares[1:]:
+            # as far as the bins of one vote reach
+            least = radius_edges(rho, radius, 0.0)[-1]
+            rho = min(rho, max(least, RADIUS_ROOM * math.sqrt(sigma**2 + 1 / precision)))
+            square = (1 - alarm) * rho**2 + alarm * square
+            precision += share * n_users / (v * square)
+        return 1 / precision
+
     best: tuple[float, tuple[float, ...]] = (opening / n_users, (1.0,))
     for n_stages in range(2, MOST_STAGES + 1 if opening > 0 else 2):
         plans = []
         for some in product(SHARES, repeat=n_stages - 1):
             last = 1 - math.fsum(some) - (n_stages - 1) * voters
             if last >= LAST_SHARE:
-                shares = (*some, last)
-                risk = _variance(n_users, shares, sigma, radius, v, opening, alarm)
-                plans.append((risk, shares))
+                plans.append((variance_of((*some, last)), (*some, last)))
         least = min(plans, default=best)
         if least[0] < 0.97 * best[0]:
             best = least
@@ -153,25 +162,6 @@ def _share_variance(epsilon: float) -> float:
     """N times the variance of a small share that randomised symbols tell."""
     odds = min(epsilon, 700.0)
     return 4 * math.exp(-odds) / math.expm1(-odds) ** 2
-
-
-def _variance(
-    n_users: float,
-    shares: tuple[float, ...],
-    sigma: float,
-    radius: float,
-    v: float,
-    first_v: float,
-    alarm: float,
-) -> float:
-    precision, rho, square = shares[0] * n_users / first_v, radius, radius**2
-    for share in shares[1:]:
-        # as far as the bins of one vote reach
-        least = radius_edges(rho, radius, 0.0)[-1]
-        rho = min(rho, max(least, RADIUS_ROOM * math.sqrt(sigma**2 + 1 / precision)))
-        square = (1 - alarm) * rho**2 + alarm * square
-        precision += share * n_users / (v * square)
-    return 1 / precision
 
 
 def radius_edges(before: float, radius: float, sigma: float) -> Floats:

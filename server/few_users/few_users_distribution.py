@@ -79,18 +79,9 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
         super().__post_init__()
 
     @property
-    def row_dimension(self) -> int:
-        return len(self.domain)
-
-    @property
-    def row_radius(self) -> float:
-        """1 / sqrt(m), since E|X - p|^2 = 1 - |p|^2 <= 1 for a one-hot X."""
-        return 1 / math.sqrt(self.samples_per_user)
-
-    @property
-    def row_box(self) -> float | None:
-        """1: shares are non-negative and add up to 1."""
-        return 1.0
+    def row_numbers(self) -> tuple[int, float, float | None]:
+        """The radius is 1 / sqrt(m), since E|X - p|^2 = 1 - |p|^2 <= 1 for a one-hot X."""
+        return len(self.domain), 1 / math.sqrt(self.samples_per_user), 1.0
 
     @property
     def query(self) -> UserShares:
@@ -104,7 +95,7 @@ class FewUsersDistribution(DistributionTarget, FewUsers):
         if math.isinf(self.epsilon):
             return super().error_of(facts)
         source = "sqrt(d) times the l2 error of the mean; Narayanan et al. 2022, Corollary 8"
-        expected = min(2.0, math.sqrt(self.row_dimension) * self.bound())
+        expected = min(2.0, math.sqrt(len(self.domain)) * self.bound())
         return Prediction(L1, expected, "bound", source)
 
     def truth_of(self, facts: Facts) -> Array:

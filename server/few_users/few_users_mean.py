@@ -80,18 +80,8 @@ class FewUsers(TwoModes, Central, PlannedUsers):
 
     @property
     @abstractmethod
-    def row_dimension(self) -> int:
-        """Coordinates of a user's row."""
-
-    @property
-    @abstractmethod
-    def row_radius(self) -> float:
-        """Typical l2 distance of a user's row from the common mean."""
-
-    @property
-    @abstractmethod
-    def row_box(self) -> float | None:
-        """Public bound on the norm of a row; None: no bound to speak of."""
+    def row_numbers(self) -> tuple[int, float, float | None]:
+        """Coordinates of users' rows, their typical distance from the common mean, and bound."""
 
     @property
     @abstractmethod
@@ -110,15 +100,7 @@ class FewUsers(TwoModes, Central, PlannedUsers):
 
     def plan_for(self, n_users: int) -> FewUsersPlan:
         """Choose the branch for a number of users; from public numbers only."""
-        return choose_branch(
-            n_users,
-            self.row_dimension,
-            self.row_radius,
-            self.row_box,
-            self.epsilon,
-            self.delta,
-            self.wishes,
-        )
+        return choose_branch(n_users, *self.row_numbers, self.epsilon, self.delta, self.wishes)
 
     @property
     def plan(self) -> FewUsersPlan:
@@ -156,8 +138,8 @@ class FewUsers(TwoModes, Central, PlannedUsers):
             what = "how far users differ was not looked at"
             means = "where they differ more than the radius says, the mean is off by more than told"
             told.append(warned(what, means, 'the protocol "central-mean" draws a radius'))
-        if self.row_box is not None:  # which holds all rows: the nearest point of it
-            value = shorten(value[None].copy(), self.row_box)[0]
+        if math.isfinite(plan.box):  # which holds all rows: the nearest point of it
+            value = shorten(value[None].copy(), plan.box)[0]
             if plan.error > plan.box / 2:
                 what = f"the predicted error, {plan.error:.3g}, is more than half of the box"
                 means = "the middle of the box is about as good an estimate"
@@ -184,8 +166,7 @@ class FewUsers(TwoModes, Central, PlannedUsers):
 
     def bound(self) -> float:
         """Bound the l2 distance from the common mean, where users differ as the radius says."""
-        error = self.plan.error
-        return error if self.row_box is None else min(error, 2 * self.row_box)
+        return min(self.plan.error, 2 * self.plan.box)
 
 
 @register_protocol
@@ -286,8 +267,8 @@ class FewUsersMean(MeanTarget, FewUsers):
         _ = self.query
 
     @property
-    def row_dimension(self) -> int:
-        return self.dimension
+    def row_numbers(self) -> tuple[int, float, float | None]:
+        return self.dimension, self.row_radius, self.box
 
     @property
     def row_radius(self) -> float:
@@ -295,10 +276,6 @@ class FewUsersMean(MeanTarget, FewUsers):
         if self.sample_radius is not None and self.samples_per_user is not None:
             return self.sample_radius / math.sqrt(self.samples_per_user)
         return self.radius or math.nan
-
-    @property
-    def row_box(self) -> float | None:
-        return self.box
 
     @property
     def query(self) -> UserMeans:
@@ -353,7 +330,7 @@ class FewUsersMean(MeanTarget, FewUsers):
     def lower_bounds_of(self, facts: Facts) -> tuple[LowerBound, ...]:
         """Bound the l2 error of any protocol on users as far apart as r says. NOT PRIVATE."""
         n = max(facts.n_users, self.n_users)
-        r = min(self.row_radius, self.row_box or math.inf)
+        r = min(self.row_radius, self.box or math.inf)
         return tuple(
             central_mean_bounds(self.guarantee, n, r, L2, 1, "users' means within the radius")
         )

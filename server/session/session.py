@@ -67,11 +67,6 @@ class Session:
                 break
             self._step(summary)
 
-    @classmethod
-    def replay(cls, protocol: Protocol, noise: Noise, folder: str) -> Session:
-        """Rebuild a run from its journal on disk, up to the same next query."""
-        return cls(protocol, noise, Journal(folder))
-
     def advance(self, summary: Summary) -> None:
         """Hand over the answer to the pending query.
 

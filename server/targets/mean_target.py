@@ -45,10 +45,7 @@ class MeanTarget(Protocol):
         """
 
     def sums(self, users: Users) -> Mapping[str, Array]:
-        return self.sums_of(self.own_means(users))
-
-    def sums_of(self, own: Array) -> dict[str, Array]:
-        """Add up the users' own means: (n, d)."""
+        own = self.own_means(users)
         usable = ~np.isnan(own)
         return {
             "means": own.sum(axis=0, where=usable),

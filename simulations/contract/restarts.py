@@ -138,7 +138,7 @@ def _go_on(
 ) -> None:
     """Demand that a run goes on from a folder to the same end, and draws nothing again."""
     counted, before = CountedNoise(), released(folder)
-    session = Session.replay(subject.protocol, counted, str(folder))
+    session = Session(subject.protocol, counted, Journal(folder))
     if session.query is not None:
         here = session.round_index, query_digest(session.query, session.round_index)
         demand(here == asked[session.round_index], f"{told} it asks another question.")

@@ -222,7 +222,7 @@ def test_it_is_charged_when_it_leaves_and_journalled_as_it_is(tmp_path: Path) ->
     lines = (tmp_path / "journal.jsonl").read_text()
     assert '"kind":"summary"' in lines
     assert '"kind":"exact"' not in lines
-    again = Session.replay(GAUSS, noise, str(tmp_path))
+    again = Session(GAUSS, noise, Journal(tmp_path))
     assert again.estimate is not None
     assert session.estimate is not None
     np.testing.assert_array_equal(again.estimate.value, session.estimate.value)
