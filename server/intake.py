@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,24 +29,20 @@ if TYPE_CHECKING:
 
 ELSEWHERE = "the user has answered on another node"
 
-Nulls = Callable[[Query, str, int, Words], Report]
-"""Answers to a query of the given digest, for users of the given node as if they had no data."""
-
 
 @dataclass(frozen=True)
 class Collected:
     """One round's replies, added up.
 
     ``replies`` nodes were used; ``dropped`` counts why others were not, and single users' reports
-    ("..., users"), and is NOT for a private report. Null records stand in the place of ``replaced``
-    users, and ``last`` is the clock when the last reply had come.
+    ("..., users"), and is NOT for a private report. ``last`` is the clock when the last reply had
+    come.
     """
 
     summary: Summary
     replies: int
     bytes_received: int
     dropped: dict[str, int]
-    replaced: int
     last: float
 
 
@@ -59,9 +55,8 @@ class Intake:
     A folded summary, or a message that cannot be read, is refused whole. Of unfolded reports, each
     user's is checked on its own, and of several that one user sends through its node the first good
     one counts. ``on_bad_reply`` says what becomes of a user whose report fails: "drop" leaves it
-    out, "null" puts the null record in its place, which ``nulls`` answers for, and "stop" refuses
-    all that its node sends. A node none of whose users is left, or with more than ``max_users``,
-    has not answered.
+    out, and "stop" refuses all that its node sends. A node none of whose users is left, or with
+    more than ``max_users``, has not answered.
 
     A reply belongs to whom it came from: the index that it claims fixes the order of adding up and
     nothing else. Where Flower's ids are consecutive from ``first`` on, as a simulation's are, a
@@ -74,22 +69,17 @@ class Intake:
         query: Query,
         digest: str,
         on_bad_reply: str = "drop",
-        nulls: Nulls | None = None,
         max_users: int | None = None,
     ) -> None:
-        if on_bad_reply == "null" and nulls is None:
-            raise ValueError('on_bad_reply = "null" needs somebody who answers for null records')
         self.query, self.digest, self.on_bad_reply = query, digest, on_bad_reply
         self.max_users = 1 << 40 if max_users is None else max_users
         self.dropped: Counter[str] = Counter()
-        self._nulls = nulls
         self._index: dict[int, int] = {}  # claimed by each sender; the keys below are senders, too
         self.first = 0
         self._tree = Tree()
         self._done: set[int] = set()  # whose sum is in the tree
         self._parts: dict[int, list[tuple[int, Summary]]] = {}  # with the first of their users
         self._used: dict[int, list[Words]] = {}
-        self._refused: dict[int, list[Words]] = {}
         self._stopped: set[int] = set()
         self._seen = Ids()
         self._sums: Counter[str] = Counter()  # largest sizes of what was added up
@@ -144,7 +134,7 @@ class Intake:
         return use(source, node, body)  # type: ignore[arg-type]
 
     def _use_sum(self, source: int, node: int, summary: Summary) -> bool:
-        if source in self._refused or source in self._stopped or self._has(source):
+        if source in self._index or source in self._stopped:
             raise WireError(f"node {node} answered twice")
         self.query.check_part(summary)
         if summary.ids is not None:
@@ -181,7 +171,6 @@ class Intake:
             raise WireError(next(iter(reasons)))
         self._leave_out(reasons)
         self._index.setdefault(source, node)
-        self._refused.setdefault(source, []).append(report.ids[~good])
         fresh = good & ~self._seen.has(report.ids)
         own = np.isin(report.ids, np.concatenate([report.ids[:0], *self._used.get(source, [])]))
         self._leave_out({"the user has answered already": int((good & own).sum())})
@@ -225,7 +214,6 @@ class Intake:
 
     def total(self, expected: int = 0, min_replies: int | None = None) -> Collected:
         """Add up what was kept, once; see :meth:`collect`."""
-        replaced = self._replace()
         senders = sorted(self._parts.keys() - self._stopped, key=lambda s: (self._index[s], s))
         replies = len(self._done) + len(senders)
         all_of = expected if self.query.quorum is None else self.query.quorum
@@ -238,25 +226,7 @@ class Intake:
             parts = sorted(self._parts[sender], key=lambda part: part[0])
             leaves.setdefault(self._index[sender], []).extend(part for _, part in parts)
         summary = self.query.lift(self._merged(leaves), replies)
-        return Collected(summary, replies, self._size, told, replaced, self._last)
-
-    def _replace(self) -> int:
-        """Answer for the null record in the place of users who sent no good report."""
-        replaced = 0
-        if self.on_bad_reply != "null" or self._nulls is None:
-            return replaced
-        holders = Counter(self._index[source] for source in (*self._parts, *self._done))
-        for source, refused in self._refused.items():
-            node = self._index[source]
-            if holders[node] > (source in self._parts):
-                continue  # somebody else answers under that index
-            left = np.unique(np.concatenate(refused))
-            report = self._nulls(self.query, self.digest, node, left[~self._seen.has(left)])
-            if report.n_users:
-                self._seen.add(report.ids)
-                self._wait(source, self.query.fold(report), report.ids)
-                replaced += report.n_users
-        return replaced
+        return Collected(summary, replies, self._size, told, self._last)
 
     def _merged(self, leaves: dict[int, list[Summary]]) -> Summary:
         """Add what has waited to the tree; what others claim of a node's index comes after it."""

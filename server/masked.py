@@ -92,7 +92,7 @@ class MaskedSum:
             raise self._missing(failure) from failure
         present = attempt.present
         total = self.query.lift(summary_of(self.query, words, attempt.users), len(present))
-        return Collected(total, len(present), self._bytes, dict(+self.dropped), 0, self._last)
+        return Collected(total, len(present), self._bytes, dict(+self.dropped), self._last)
 
     # -- rounds 1 to 3 -------------------------------------------------------------------------
 

@@ -32,8 +32,8 @@ from server.session.journal import Journal
 from server.session.session import Session
 
 NODE_POLL_SECONDS = 0.2
-DROPPED, REPLACED = "dropped: ", "replaced by the null record"
-"""Names of a round's statistics; what was dropped is counted by reason."""
+DROPPED = "dropped: "
+"""Before the reasons in a round's statistics."""
 
 
 class SessionStrategy(FlowerStrategy):
@@ -173,7 +173,6 @@ class SessionStrategy(FlowerStrategy):
             "bytes_received": got.bytes_received,
         }
         statistics |= {f"{DROPPED}{reason}": n for reason, n in got.dropped.items()}
-        statistics |= {REPLACED: got.replaced} if got.replaced else {}
         self.rounds.append(statistics)
         for reason, count in got.dropped.items():
             log(INFO, "%d x %s", count, reason)

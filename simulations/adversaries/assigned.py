@@ -105,14 +105,5 @@ def poisoned(users: Users, chosen: NDArray[np.bool_], target: float | str) -> Us
     return Users(users.ids, items=Items(items.vocabulary, indptr, item, count))
 
 
-def emptied(users: Users) -> Users:
-    """Return the same users without any data: the protocol's null records."""
-    indptr = np.zeros(len(users) + 1, dtype=np.int64)
-    if users.samples is not None:
-        return Users(users.ids, samples=Samples(indptr, users.reals.values[:0]))
-    items = users.counts
-    return Users(users.ids, items=Items(items.vocabulary, indptr, items.item[:0], items.count[:0]))
-
-
 def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))

@@ -111,9 +111,9 @@ class RunTable(Settings):
         Python files whose protocols may be used.
     ledger : str
         File that keeps what has been released from this data set; empty keeps none.
-    on_bad_reply : {"drop", "null", "stop"}
-        What becomes of a user whose message fails its check: it is left out, the null record takes
-        its place, or its node is refused ("stop"), which ends the run unless min_replies allows it.
+    on_bad_reply : {"drop", "stop"}
+        What becomes of a user whose message fails its check: it is left out, or its node is refused
+        ("stop"), which ends the run unless min_replies allows it.
     aggregation : {"ideal", "masked"}
         How sums under aggregate trust are made: "ideal", by a server that sees what each node sends
         and is trusted to forget it, or under masks, in four rounds of messages. A deployment's are

@@ -64,12 +64,8 @@ class FlowerHost:
         run = prepared.config.run
         if run.nodes < 1:
             raise ValueError("run.nodes must say how many nodes to wait for; it is not set")
-        inline_only = run.on_bad_reply == "null" or run.clients == "aggregate"
-        if prepared.config.adversaries or inline_only:
-            raise ValueError(
-                'adversaries, run.on_bad_reply = "null" and run.clients = '
-                '"aggregate" are for fedhist run'
-            )
+        if prepared.config.adversaries or run.clients == "aggregate":
+            raise ValueError('adversaries and run.clients = "aggregate" are for fedhist run')
         if run.repeats > 1 or prepared.config.repeat is not None:
             raise ValueError("Flower's runtimes run once: leave run.repeats and [repeat] out")
         if prepared.plan is not None:

@@ -28,8 +28,8 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "noise": ("simulated", "secure"),
     # how local reports are simulated: one by one, as clients do, or as sums of the same law
     "clients": ("per-user", "aggregate"),
-    # a user whose message fails is left out, or replaced, or costs its node
-    "on_bad_reply": ("drop", "null", "stop"),
+    # a user whose message fails is left out, or costs its node
+    "on_bad_reply": ("drop", "stop"),
     # sums under aggregate trust: by a server that is trusted not to look, or by masks
     "aggregation": ("ideal", MASKED),
 }
@@ -45,7 +45,7 @@ class Outcome:
 
     ``rounds``: statistics of each round (replies, bytes, seconds); ``seconds``: wall time of each
     phase; ``seed``: the simulation's seed, drawn if none was given; ``adversaries``: what
-    adversaries did and what became of it, counted ("injected", "dropped", "replaced"); empty
+    adversaries did and what became of it, counted ("injected", "dropped"); empty
     without adversaries. NOT PRIVATE; ``measured``: what the users add up to for ``Options.beside``;
     None where the first round was not asked here, or not of the users as they are. NOT PRIVATE;
     ``replayed``: rounds whose answers came from the journal, whoever the users are now.

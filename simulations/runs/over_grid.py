@@ -8,34 +8,26 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-import numpy as np
 from flwr.app import ArrayRecord
 
-from clients.answers import streams
-from fedhist.base.arrays import Words
-from fedhist.model.query import Query, Report
+from fedhist.model.query import Query
 from fedhist.privacy.guarantee import Trust
 from fedhist.users.shards import Shard
-from server.intake import Intake, Nulls
+from server.intake import Intake
 from server.session.session import Session
-from server.strategy import DROPPED, REPLACED, SessionStrategy
+from server.strategy import DROPPED, SessionStrategy
 from simulations import adversaries
 from simulations.runs.options import Options, Outcome, ended
 from simulations.runtimes.simulated_grid import LocalGrid, Progress, SimulatedGrid
 
 
-def strategy_of(
-    session: Session,
-    n_nodes: int,
-    options: Options,
-    nulls: Nulls | None = None,
-) -> SessionStrategy:
+def strategy_of(session: Session, n_nodes: int, options: Options) -> SessionStrategy:
     """Set the strategy up for a session, for any of Flower's runtimes."""
 
     def intake(query: Query, digest: str, on_bad_reply: str) -> Intake:
         if options.watch is not None:
             options.watch(query)
-        return Intake(query, digest, on_bad_reply, nulls, options.max_users_per_node)
+        return Intake(query, digest, on_bad_reply, options.max_users_per_node)
 
     return SessionStrategy(
         session,
@@ -67,10 +59,7 @@ def run_over_grid(
     poisoned = users
     if assigned is not None:  # in their order, by which they are cut into nodes
         poisoned = assigned.nodes[0].followed_by(assigned.nodes[1:])
-    nulls = None
-    if options.on_bad_reply == "null":
-        nulls = _nulls(users.split(n_nodes), options.coins(seed))
-    strategy = strategy_of(session, n_nodes, options, nulls)
+    strategy = strategy_of(session, n_nodes, options)
 
     def report(replies: int, asked: int) -> None:
         if options.progress is not None:
@@ -109,18 +98,6 @@ def _grid(
     )
 
 
-def _nulls(nodes: Sequence[Shard], seed: int | None) -> Nulls:
-    """Answer for users of a node as if they had no data."""
-    from simulations.adversaries.assigned import emptied
-
-    def answer(query: Query, digest: str, node: int, ids: Words) -> Report:
-        asked = nodes[node].select(query.cohort) if node < len(nodes) else nodes[0].none
-        blank = emptied(asked.take(np.flatnonzero(np.isin(asked.ids, ids))))
-        return query.answer(blank, streams(blank, seed, digest))
-
-    return answer
-
-
 def _counts(
     hostile: adversaries.HostileGrid, rounds: Sequence[Mapping[str, float]]
 ) -> dict[str, dict[str, int]]:
@@ -130,9 +107,4 @@ def _counts(
         for name, n in statistics.items():
             if name.startswith(DROPPED):
                 dropped[name.removeprefix(DROPPED)] += int(n)
-    replaced = int(sum(statistics.get(REPLACED, 0) for statistics in rounds))
-    return {
-        "injected": dict(hostile.injected),
-        "dropped": dict(dropped),
-        "replaced": {"null record": replaced} if replaced else {},
-    }
+    return {"injected": dict(hostile.injected), "dropped": dict(dropped)}

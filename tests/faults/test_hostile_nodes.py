@@ -75,10 +75,10 @@ def test_too_few_honest_nodes_end_the_run() -> None:
 @pytest.mark.ray
 @pytest.mark.usefixtures("one_ray")
 def test_users_misbehave_on_ray_as_they_do_inline() -> None:
-    """Where the server folds, a user's message is its own; null records work there."""
+    """Where the server folds, a user's message is its own."""
     tables = [Adversary("malformed", 0.2), Adversary("dropout", 0.1)]
     tables.append(Adversary("input-poisoning", 0.2, level="node"))
-    inline = Options(seed=SEED, nodes=10, adversaries=tables, fold=False, on_bad_reply="null")
+    inline = Options(seed=SEED, nodes=10, adversaries=tables, fold=False)
     here = execute(PROTOCOL, USERS, inline)
     there = execute(PROTOCOL, USERS, replace(inline, runtime="ray", workers=1))
     assert there.estimate.status == here.estimate.status
@@ -87,4 +87,3 @@ def test_users_misbehave_on_ray_as_they_do_inline() -> None:
     assert np.array_equal(there.estimate.value, here.estimate.value, equal_nan=True)  # type: ignore[arg-type]
     assert there.adversaries == here.adversaries
     assert there.adversaries["injected"]["malformed"] == 80
-    assert there.adversaries["replaced"]

@@ -1,4 +1,4 @@
-"""Malformed messages: refused one by one, counted, and replaced where n is fixed."""
+"""Malformed messages: refused one by one, and counted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from server.reports import take_rows, well_formed
 from simulations.runs.options import Options
 from simulations.runs.run import open_session
 from simulations.runtimes.inline import InlinePopulation
-from tests.faults.attacks import CASES, SEED, Adversary, assert_same, chosen, honest, hostile, left
+from tests.faults.attacks import CASES, SEED, Adversary, assert_same, honest, hostile, left
 from tests.faults.malformed import FORMS, malform_report, malform_summary
 
 # -- malformed ---------------------------------------------------------------------------------
@@ -29,35 +29,6 @@ def test_malformed_messages_are_dropped_and_counted(case: str) -> None:
     assert_same(result.estimate, honest(protocol, left(users, table)))
     assert result.adversaries["injected"] == {"malformed": len(users) // 5}
     assert sum(result.adversaries["dropped"].values()) == len(users) // 5
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_null_record_keeps_n(case: str) -> None:
-    protocol, users = CASES[case]
-    table = Adversary("malformed", 0.2)
-    result = hostile((protocol, users), table, on_bad_reply="null")
-    bad = chosen(users, table)
-    whole = replace_records(users, bad)
-    assert_same(result.estimate, honest(protocol, whole))
-    assert result.adversaries["replaced"] == {"null record": len(users) // 5}
-
-
-def replace_records(users: fh.Users, bad: np.ndarray) -> fh.Users:
-    keep = [i for i in range(len(users)) if not bad[i]]
-    if users.samples is not None:
-        values = [
-            users.reals.values[users.reals.indptr[i] : users.reals.indptr[i + 1]] for i in keep
-        ]
-        sizes = np.where(bad, 0, users.n_items())
-        return fh.Users.from_samples(
-            users.ids, np.cumsum([0, *sizes]), np.concatenate(values), unusable=True
-        )
-    items = users.counts
-    who = np.repeat(np.arange(len(users)), users.n_items())
-    some = ~bad[who]
-    return fh.Users.from_counts(
-        users.ids, who[some], items.item[some], items.count[some], items.vocabulary
-    )
 
 
 def test_stop_ends_the_run() -> None:

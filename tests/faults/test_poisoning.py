@@ -45,7 +45,6 @@ def test_input_poisoning_is_another_population() -> None:
         assert result.adversaries == {
             "injected": {"input-poisoning": len(users) // 5},
             "dropped": {},
-            "replaced": {},
         }
         if users.samples is not None:
             mine = np.repeat(bad, users.n_items())[:, None]

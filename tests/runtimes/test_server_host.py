@@ -59,7 +59,6 @@ def states(folder: Path) -> list[str]:
     [
         ({"clients": "aggregate", "runtime": "inline"}, "are for fedhist run"),
         ({"min_replies": 9}, "min_replies must be at most the number of nodes, 4, got 9"),
-        ({"on_bad_reply": "null", "runtime": "inline"}, "are for fedhist run"),
         ({"repeats": 2}, "run once"),
     ],
 )

@@ -16,7 +16,7 @@ from clients.records.functionals import Coordinates
 from fedhist.base.errors import MissingReplies, WireError
 from fedhist.flower.wire import HEAD, encode_answer, encode_question
 from fedhist.model.codec import query_digest
-from fedhist.model.query import Query, Report, Summary
+from fedhist.model.query import Report, Summary
 from fedhist.users.cohort import Cohort
 from fedhist.users.keys import Keys
 from server.intake import Collected, Intake
@@ -138,13 +138,8 @@ def votes(node: int, ids: np.ndarray, words: Any = None) -> Message:
 def taken_in(
     replies: list[Message], on_bad_reply: str = "drop", least: int | None = None
 ) -> Collected:
-    intake = Intake(VOTES, query_digest(VOTES, 0), on_bad_reply, null_votes)
+    intake = Intake(VOTES, query_digest(VOTES, 0), on_bad_reply)
     return intake.collect(replies, len(replies), least)
-
-
-def null_votes(query: Query, digest: str, node: int, ids: np.ndarray) -> Report:
-    ids = ids[ids < 1000]  # whom the node holds
-    return Report(ids, {"votes": np.full((len(ids), 1), 2, np.uint64)})
 
 
 def test_reports_are_checked_one_by_one_and_folded_here() -> None:
@@ -171,26 +166,22 @@ def test_a_user_on_two_nodes_counts_once() -> None:
 
 
 def test_what_becomes_of_a_bad_report() -> None:
-    """One of three users of a node lies: it is left out, or replaced, or costs its node."""
+    """One of three users of a node lies: it is left out, or costs its node."""
     honest, lie = np.ones((3, 1), np.uint64), np.array([[1], [8], [1]], np.uint64)
     replies = [votes(0, INSIDE[:3], lie), votes(1, INSIDE[3:6], honest)]
     why = "'votes' has bits set from # on, users"
-    for on_bad_reply, n, total, replaced in (("drop", 5, [5, 0, 0], 0), ("null", 6, [5, 1, 0], 1)):
-        got = taken_in(replies, on_bad_reply)
-        assert (got.replies, got.replaced, got.summary.n_users) == (2, replaced, n)
-        assert got.summary.sums["votes"].tolist() == [total]
-        assert got.dropped == {why: 1}
+    got = taken_in(replies)
+    assert (got.replies, got.summary.n_users) == (2, 5)
+    assert got.summary.sums["votes"].tolist() == [[5, 0, 0]]
+    assert got.dropped == {why: 1}
     with pytest.raises(MissingReplies, match="1 of 2 replies are missing"):
         taken_in(replies, "stop")
     got = taken_in(replies, "stop", least=1)
     assert (got.replies, got.summary.n_users) == (1, 3)
-    # a node of liars has not answered; with null records in their place it has
+    # a node of liars has not answered
     replies[0] = votes(0, INSIDE[:3], lie[[1, 1, 1]])
     with pytest.raises(MissingReplies, match=f"3 x {re.escape(why)}"):
         taken_in(replies)
-    assert taken_in(replies, "null").summary.sums["votes"].tolist() == [[3, 3, 0]]
-    with pytest.raises(ValueError, match="needs somebody who answers for null records"):
-        Intake(VOTES, "", "null")
 
 
 def test_the_first_good_report_of_a_user_counts() -> None:
@@ -199,9 +190,9 @@ def test_the_first_good_report_of_a_user_counts() -> None:
     a, b, c = INSIDE[:1], INSIDE[1:2], INSIDE[2:3]
     late = reply(encode_answer(Report(c, {"votes": one}), 0, query_digest(VOTES, 1)))
     sent = [votes(0, a), votes(0, a, one), votes(0, b, bad), votes(0, b, one), late]
-    got = taken_in([*sent, votes(0, c, bad)], "null", least=1)
-    assert (got.replies, got.replaced, got.summary.n_users) == (1, 1, 3)
-    assert got.summary.sums["votes"].tolist() == [[1, 1, 0]]
+    got = taken_in([*sent, votes(0, c, bad)], least=1)
+    assert (got.replies, got.summary.n_users) == (1, 2)
+    assert got.summary.sums["votes"].tolist() == [[1, 0, 0]]
     assert got.dropped["the user has answered already, users"] == 1
     assert got.dropped["an answer to another query, users"] == 1
     assert sum(n for why, n in got.dropped.items() if "bits set" in why) == 2
@@ -233,10 +224,10 @@ def test_a_malformed_report_of_nobody_costs_its_node_only() -> None:
         Report(none, {"votes": np.zeros((0, 2), np.uint64)}),
         Report(none, {"votes": np.zeros((0, 1))}),
     ):
-        for on_bad_reply in ("drop", "null", "stop"):
+        for on_bad_reply in ("drop", "stop"):
             replies = [votes(0, INSIDE[:3], ONES), claimed(empty, 1, 1)]
             got = taken_in(replies, on_bad_reply, least=1)
-            assert (got.replies, got.replaced, got.summary.n_users) == (1, 0, 3)
+            assert (got.replies, got.summary.n_users) == (1, 3)
             assert sum(got.dropped.values()) == 1
             with pytest.raises(MissingReplies):
                 taken_in(replies, on_bad_reply)
@@ -244,8 +235,7 @@ def test_a_malformed_report_of_nobody_costs_its_node_only() -> None:
     assert taken_in([votes(0, INSIDE[:3], ONES), well_formed]).replies == 2
 
 
-@pytest.mark.parametrize("on_bad_reply", ["drop", "null"])
-def test_nobody_counts_twice_after_a_bad_report(on_bad_reply: str) -> None:
+def test_nobody_counts_twice_after_a_bad_report() -> None:
     """A bad report, a sum and a good report of one node: the sum is one answer too many."""
     good = Report(INSIDE[:3], {"votes": ONES})
     replies = [
@@ -253,31 +243,19 @@ def test_nobody_counts_twice_after_a_bad_report(on_bad_reply: str) -> None:
         claimed(VOTES.fold(good), 0, 0),
         votes(0, INSIDE[:3], ONES),
     ]
-    got = taken_in(replies, on_bad_reply, least=1)
-    assert (got.replies, got.replaced, got.summary.n_users) == (1, 0, 3)
+    got = taken_in(replies, least=1)
+    assert (got.replies, got.summary.n_users) == (1, 3)
     assert got.dropped["node 0 answered twice"] == 1
 
 
-def test_null_records_stand_for_nobody_who_answered_and_for_no_stranger() -> None:
-    """A node lies about users of another, and about users that nobody has."""
-    strangers = np.array([5000, 5001, 5002], dtype=np.uint64)
-    strangers = strangers[VOTES.cohort.contains(strangers)] if VOTES.cohort else strangers
-    assert len(strangers)
-    theirs = votes(1, INSIDE[3:6], ONES)
-    got = taken_in([votes(0, INSIDE[3:6], LIE), theirs], "null", least=1)
-    assert (got.replies, got.replaced, got.summary.n_users) == (1, 0, 3)
-    got = taken_in([votes(0, strangers, LIE[: len(strangers)]), theirs], "null", least=1)
-    assert (got.replies, got.replaced, got.summary.n_users) == (1, 0, 3)
-
-
 @pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize("on_bad_reply", ["drop", "null", "stop"])
+@pytest.mark.parametrize("on_bad_reply", ["drop", "stop"])
 def test_whoever_claims_an_index_takes_nothing_from_its_node(on_bad_reply: str, order: int) -> None:
     """Whether it comes first or last, and whatever it sends: the honest reply counts."""
     honest = votes(0, INSIDE[:3], ONES)
     lies = claimed(Report(INSIDE[3:6], {"votes": LIE}), 0, 9)
     got = taken_in([honest, lies][::order], on_bad_reply, least=1)
-    assert (got.replies, got.replaced, got.summary.n_users) == (1, 0, 3)
+    assert (got.replies, got.summary.n_users) == (1, 3)
     fits = claimed(VOTES.fold(Report(INSIDE[3:5], {"votes": 2 * ONES[:2]})), 0, 9)
     got = taken_in([honest, fits][::order], on_bad_reply, least=1)
     assert (got.replies, got.summary.n_users) == (2, 5)

@@ -81,12 +81,12 @@ def swept(axes: str, adversary: list[dict[str, Any]] = ONE) -> tuple[Cell, ...]:
 
 
 def test_axes_of_several_adversaries() -> None:
-    axes = 'adversary.1.fraction = [0.1, 0.3]\nrun.on_bad_reply = ["drop", "null"]\n'
+    axes = 'adversary.1.fraction = [0.1, 0.3]\nrun.on_bad_reply = ["drop", "stop"]\n'
     cells = swept(axes, TWO)
     assert [[a["fraction"] for a in c.adversary] for c in cells] == [[0.1, 0.1]] * 2 + [
         [0.1, 0.3]
     ] * 2
-    assert [c.run.get("on_bad_reply") for c in cells] == [None, "null"] * 2
+    assert [c.run.get("on_bad_reply") for c in cells] == [None, "stop"] * 2
     axes = "adversary.fraction = [0, 0.1, 0.3]\nseeds = 2\n"
     assert swept(axes) == swept(axes.replace("fraction", "0.fraction"))
     assert [(c.adversary[0]["fraction"], c.run["seed"]) for c in swept(axes)] == [
