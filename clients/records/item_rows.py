@@ -18,7 +18,7 @@ from fedhist.base.arrays import Integers, offsets
 from fedhist.base.errors import WireError
 from fedhist.users.keys import Keys
 
-HEAD = struct.Struct("<IQ")
+ENTRY = struct.Struct("<IQ")
 """Before the key: its length and the count."""
 
 
@@ -36,7 +36,7 @@ def pack_records(
     starts, ends = (ptr[item].tolist() for ptr in (vocabulary.offsets[:-1], vocabulary.offsets[1:]))
     names = [vocabulary.data[a:b].tobytes() for a, b in zip(starts, ends, strict=True)]
     pairs = zip(names, count.tolist(), strict=True)
-    records = [HEAD.pack(len(name), c) + name for name, c in pairs]
+    records = [ENTRY.pack(len(name), c) + name for name, c in pairs]
     at = offsets([len(record) for record in records])
     return np.frombuffer(b"".join(records), dtype=np.uint8), at[indptr]
 
@@ -54,8 +54,8 @@ def read_records(
     raw, names, counts, entries = data.tobytes(), list[bytes](), list[int](), [0]
     for row, (at, end) in enumerate(pairwise(indptr.tolist())):
         while at < end:
-            start = at + HEAD.size
-            length, count = HEAD.unpack_from(raw, at) if start <= end else (0, 0)
+            start = at + ENTRY.size
+            length, count = ENTRY.unpack_from(raw, at) if start <= end else (0, 0)
             at = start + length
             if at > end:
                 raise WireError(f"row {row} ends {at - end} bytes before its last record")
