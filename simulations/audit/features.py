@@ -22,9 +22,6 @@ Answer = Sequence[Report]
 """What one batch of users sent, a report for each round they were asked in."""
 Codes = NDArray[np.int64]
 
-Term = tuple[str, float, float, float]
-"""A number of an answer in words, its weight, and the two ends that it is clipped to before."""
-
 HASH_BINS = 1 << 12
 MOST_SHOWN = 4
 MOST_LEVELS = 1 << 10
@@ -45,11 +42,6 @@ class Feature(ABC):
     @abstractmethod
     def words(self, chosen: NDArray[np.bool_]) -> str:
         """Describe the event that the value is one of those chosen: (size,) bool."""
-
-    @property
-    def terms(self) -> tuple[Term, ...]:
-        """What a linear score adds up; nothing unless the feature is one."""
-        return ()
 
 
 @dataclass(frozen=True)
@@ -104,22 +96,14 @@ class Score:
     parts: tuple[Entry | Bit, ...]
     weights: Floats
     limits: Floats
-    name: str
 
     def __str__(self) -> str:
-        """Give the terms and weights where they are few; a witness keeps them all."""
-        terms, what = self.terms, f"a learned linear score ({self.name})"
-        if len(terms) > MOST_SHOWN:
-            return f"{what} of {len(terms)} terms"
-        return f"{what}, {' '.join(f'{w:+.6g} * {part}' for part, w, _, _ in terms)},"
-
-    @property
-    def terms(self) -> tuple[Term, ...]:
-        """What is added up: the number in words, its weight, and the ends it is clipped to."""
-        columns = (map(str, self.parts), self.weights.tolist(), self.limits.tolist())
-        return tuple(
-            (part, w, low, high) for part, w, (low, high) in zip(*columns, strict=True) if w
-        )
+        """Give the terms and weights where they are few."""
+        terms = [
+            f"{w:+.6g} * {part}" for part, w in zip(self.parts, self.weights, strict=True) if w
+        ]
+        few = f", {' '.join(terms)}," if len(terms) <= MOST_SHOWN else f" of {len(terms)} terms"
+        return f"a learned linear score{few}"
 
     def of(self, answer: Answer) -> Floats:
         """Evaluate it: (n,)."""
@@ -162,10 +146,6 @@ class Binned(Feature):
             shown = [f"[{ends[a]:.6g}, {ends[b]:.6g})" for a, b in zip(starts, stops, strict=True)]
         shown += ["NaN"] * bool(chosen[k + 1])
         return f"{self.value} in {_some(shown)}"
-
-    @property
-    def terms(self) -> tuple[Term, ...]:
-        return self.value.terms if isinstance(self.value, Score) else ()
 
 
 @dataclass(frozen=True)

@@ -29,16 +29,12 @@ class Witness:
         How often it happened under each input on the certifying draws.
     draws : (int, int)
         How many these were; (0, 0) where the law itself was enumerated.
-    terms : tuple of (str, float, float, float)
-        Where the event is about a linear score: each number that is added up, its weight, and the
-        two ends that it is clipped to before.
     """
 
     inputs: tuple[str, str]
     event: str
     hits: tuple[int, int] = (0, 0)
     draws: tuple[int, int] = (0, 0)
-    terms: tuple[tuple[str, float, float, float], ...] = ()
 
 
 @dataclass(frozen=True)

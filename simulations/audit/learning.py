@@ -31,6 +31,7 @@ from simulations.audit.features import (
 Counts = tuple[Floats, Floats]
 MOST_ENTRIES, MOST_BITS = 512, 1 << 13
 TOP_ENTRIES, TOP_BITS, TOP_FLOATS, SCORED_BITS = 12, 10, 4, 64
+MOST_SOLVED = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +60,7 @@ def signature(answer: Answer) -> tuple[Any, ...]:
 def propose(classes: Sequence[Answer]) -> list[Feature]:
     """Choose features in which answers to different inputs differ most.
 
-    ``classes``: one for each input. For two, bits are taken together and linear scores are learned;
+    ``classes``: one for each input. For two, bits are taken together and a linear score is learned;
     for more, bits stay apart.
     """
     first = classes[0]
@@ -74,7 +75,8 @@ def propose(classes: Sequence[Answer]) -> list[Feature]:
     if bits:
         features.append(JointBits(tuple(bits[:TOP_BITS])))
     parts: list[Entry | Bit] = [*bits[:SCORED_BITS], *entries]
-    return features + ([_bin_score(s, classes) for s in _scores(parts, classes)] if parts else [])
+    score = _score(parts, classes) if parts else None
+    return features if score is None else [*features, score]
 
 
 def best_event(
@@ -235,48 +237,28 @@ def _bit_means(a: NDArray[Any], width: int) -> Floats:
     return total / len(rows)
 
 
-def _scores(parts: Sequence[Entry | Bit], classes: Sequence[Answer]) -> list[Score]:
-    """Fisher's linear discriminant, with the variances alone and with the covariances.
-
-    And the likelihood ratio of independent Laplace laws, which is linear between the two centres
-    and flat outside: twice as efficient as a linear one where the noise is Laplace.
-    """
+def _score(parts: Sequence[Entry | Bit], classes: Sequence[Answer]) -> Binned | None:
+    """Learn Fisher's linear discriminant, of many parts with their variances alone."""
     values = [
         np.stack([np.nan_to_num(p.of(a).astype(np.float64)) for p in parts], axis=1)
         for a in classes
     ]
-    both = np.concatenate(values)
-    limits = np.quantile(both, [0.001, 0.999], axis=0).T
+    limits = np.quantile(np.concatenate(values), [0.001, 0.999], axis=0).T
     limits[:, 1] = np.maximum(limits[:, 1], limits[:, 0] + 1e-300)
     limits = np.clip(limits, -1e150, 1e150)
     clipped = [np.clip(v, limits[:, 0], limits[:, 1]) for v in values]
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         gap = clipped[0].mean(axis=0) - clipped[1].mean(axis=0)
-        variance = sum(c.var(axis=0) for c in clipped) / 2
-        plain = np.where(variance > 0, gap / variance, 0.0)
-    scores = []
-    if np.isfinite(plain).all() and plain.any():
-        scores.append(Score(tuple(parts), plain, limits, "variances"))
-    scale = np.sqrt(variance)
-    usable = (scale > 0) & np.isfinite(scale)
-    if 1 < usable.sum() <= 256 and np.isfinite(gap[usable]).all():
+        scale = np.sqrt(sum(c.var(axis=0) for c in clipped) / 2)
+    usable = (scale > 0) & np.isfinite(scale) & np.isfinite(gap)
+    if not usable.any():
+        return None
+    weights = gap[usable] / scale[usable]
+    if 1 < usable.sum() <= MOST_SOLVED:
         scaled = [c[:, usable] / scale[usable] for c in clipped]
         covariance = sum(np.cov(s, rowvar=False) for s in scaled) / 2
-        ridge = 1e-3 * np.eye(int(usable.sum()))
-        full = np.zeros(len(parts))
-        solved = np.linalg.solve(covariance + ridge, gap[usable] / scale[usable])
-        full[usable] = solved / scale[usable]
-        scores.append(Score(tuple(parts), full, limits, "covariances"))
-    centres = np.stack([np.median(v, axis=0) for v in values])
-    width = np.mean([np.abs(v - c).mean(axis=0) for v, c in zip(clipped, centres, strict=True)], 0)
-    apart = (centres[0] != centres[1]) & (width > 0) & np.isfinite(centres).all(axis=0)
-    if apart.any():
-        signs = np.where(apart, np.sign(centres[0] - centres[1]), 0.0)
-        ratio = signs / np.where(apart, width, 1.0)
-        ends = np.clip(np.sort(centres, axis=0).T, -1e150, 1e150)
-        scores.append(Score(tuple(parts), ratio, ends, "Laplace"))
-    return scores
-
-
-def _bin_score(score: Score, classes: Sequence[Answer]) -> Binned:
+        weights = np.linalg.solve(covariance + 1e-3 * np.eye(len(weights)), weights)
+    full = np.zeros(len(parts))
+    full[usable] = weights / scale[usable]
+    score = Score(tuple(parts), full, limits)
     return binned(score, _pool(score, classes))

@@ -120,7 +120,7 @@ def certify(pair: Pair, case: Case, n: int) -> Finding:
             certified = bound
             inputs = (pair[a].words, pair[b].words)
             said = e.feature.words(e.chosen)
-            witness = Witness(inputs, said, (hits[a], hits[b]), (n, n), e.feature.terms)
+            witness = Witness(inputs, said, (hits[a], hits[b]), (n, n))
     shown = tuple(zip(grid, curve.tolist(), strict=True))
     return case.found(certified, 1.0 - case.settings.alpha, witness, curve=shown)
 
