@@ -117,7 +117,7 @@ class Score:
 class Binned(Feature):
     """A number by levels (few distinct values) or by intervals between cuts; NaN on its own."""
 
-    value: Entry | Score
+    value: Entry | Bit | Score
     cuts: Floats
     levels: bool
 
@@ -146,30 +146,6 @@ class Binned(Feature):
             shown = [f"[{ends[a]:.6g}, {ends[b]:.6g})" for a, b in zip(starts, stops, strict=True)]
         shown += ["NaN"] * bool(chosen[k + 1])
         return f"{self.value} in {_some(shown)}"
-
-
-@dataclass(frozen=True)
-class JointBits(Feature):
-    """Several bits at once."""
-
-    bits: tuple[Bit, ...]
-
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        """All patterns."""
-        return 1 << len(self.bits)
-
-    def code(self, answer: Answer) -> Codes:
-        out = np.zeros(answer[0].n_users, dtype=np.int64)
-        for i, bit in enumerate(self.bits):
-            out |= bit.of(answer) << i
-        return out
-
-    def words(self, chosen: NDArray[np.bool_]) -> str:
-        """Name the bits and their patterns, the first bit first."""
-        k = len(self.bits)
-        shown = [format(int(i), f"0{k}b")[::-1] for i in np.flatnonzero(chosen)]
-        return f"({'; '.join(map(str, self.bits))}) in {_some(shown)}"
 
 
 @dataclass(frozen=True)
@@ -234,7 +210,7 @@ class LowBit(Feature):
         return f"the lowest set bit of {self.value} is 2^e with e in {_some(shown)}"
 
 
-def binned(value: Entry | Score, pool: Floats) -> Binned:
+def binned(value: Entry | Bit | Score, pool: Floats) -> Binned:
     """Choose levels, or cuts at quantiles, from a sample of the value."""
     x = np.unique(pool[~np.isnan(pool)])
     # values that hardly repeat are not levels, however few were drawn

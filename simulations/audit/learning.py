@@ -20,7 +20,6 @@ from simulations.audit.features import (
     Bit,
     Entry,
     Feature,
-    JointBits,
     Length,
     LowBit,
     MessageHash,
@@ -30,7 +29,7 @@ from simulations.audit.features import (
 
 Counts = tuple[Floats, Floats]
 MOST_ENTRIES, MOST_BITS = 512, 1 << 13
-TOP_ENTRIES, TOP_BITS, TOP_FLOATS, SCORED_BITS = 12, 10, 4, 64
+TOP_ENTRIES, TOP_FLOATS, SCORED_BITS = 12, 4, 64
 MOST_SOLVED = 256
 
 
@@ -60,8 +59,7 @@ def signature(answer: Answer) -> tuple[Any, ...]:
 def propose(classes: Sequence[Answer]) -> list[Feature]:
     """Choose features in which answers to different inputs differ most.
 
-    ``classes``: one for each input. For two, bits are taken together and a linear score is learned;
-    for more, bits stay apart.
+    ``classes``: one for each input. For two, a linear score is learned as well.
     """
     first = classes[0]
     entries, bits = _top_entries(classes), _top_bits(classes)
@@ -70,10 +68,9 @@ def propose(classes: Sequence[Answer]) -> list[Feature]:
     features += [LowBit(e) for e in entries if kinds[e] == "f"][:TOP_FLOATS]
     features.append(MessageHash())
     features += [Length(r) for r, report in enumerate(first) if report.indptr is not None]
+    features += [binned(b, np.array([0.0, 1.0])) for b in bits[:SCORED_BITS]]
     if len(classes) != 2:
-        return features + [JointBits((b,)) for b in bits[:SCORED_BITS]]
-    if bits:
-        features.append(JointBits(tuple(bits[:TOP_BITS])))
+        return features
     parts: list[Entry | Bit] = [*bits[:SCORED_BITS], *entries]
     score = _score(parts, classes) if parts else None
     return features if score is None else [*features, score]
