@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
+import fedhist as fh
 from clients.frequency_oracles.oracle_votes import OracleReports
 from clients.guard import SIMULATED_OWNER, Guard, Policy, Refusal
 from clients.histograms.queries import ClippedCounts
@@ -20,16 +21,13 @@ from fedhist.flower.host import NodeSetup
 from fedhist.flower.wire import Question, decode_answer, encode_question
 from fedhist.model.aggregated import Aggregated
 from fedhist.model.codec import query_digest
-from fedhist.model.query import Query, Summary
 from fedhist.model.share import Share
-from fedhist.privacy.guarantee import Adjacency, gaussian_multiplier
+from fedhist.privacy.guarantee import gaussian_multiplier
 from fedhist.protocols import BoundedHistogram, ItemHistogram
-from fedhist.users.batch import Users
-from fedhist.users.cohort import Cohort
-from fedhist.users.keys import Keys, keyed_hash
+from fedhist.users.keys import keyed_hash
 
 IDS = np.arange(40, dtype=np.uint64)
-DOMAIN = Keys.of(["rye", "tea"])
+DOMAIN = fh.Keys.of(["rye", "tea"])
 COUNTS = ClippedCounts(DOMAIN, 4.0, 1, grid=0.01)
 VECTORS = ClippedCounts(DOMAIN, 4.0, 2, grid=0.01)
 SHARE = Share("laplace", 0.5, 0.0, "zero-out-user", 20)
@@ -37,7 +35,7 @@ QUERY = Aggregated(COUNTS, SHARE)
 OWNER = Policy(trust="aggregate", epsilon=1.0, adjacency="zero-out-user")
 
 
-def ask(query: Query, round_index: int = 0) -> Question:
+def ask(query: fh.Query, round_index: int = 0) -> Question:
     return Question(query, round_index, query_digest(query, round_index), True)
 
 
@@ -57,7 +55,7 @@ def test_shares_of_noise_are_not_drawn_again_for_changed_records() -> None:
     """Two totals would differ by one node's change, hidden by its own share alone."""
     kept = []
     for item in DOMAIN:
-        users = Users.from_records({"ann": {item: 1}})
+        users = fh.Users.from_records({"ann": {item: 1}})
         one = Node(NodeSetup(users, 3, None, {"memoize": True, "trust": "aggregate"}))
         kept.append([one._stored_as(ask(q)).digest for q in (QUERY, COUNTS)])
     assert kept[0][0] == kept[1][0]
@@ -88,7 +86,7 @@ def test_a_series_is_paid_for_once_and_each_place_answered_once() -> None:
         answered.append(entry)
     other = Aggregated(replace(VECTORS, clip=3.0), replace(share, place=1))
     assert "question 1 of this series was another one" in refusal(OWNER, other, tuple(answered))
-    elsewhere = replace(VECTORS, cohort=Cohort(1, 0.0, 0.5))
+    elsewhere = replace(VECTORS, cohort=fh.Cohort(1, 0.0, 0.5))
     moved = Aggregated(elsewhere, replace(share, place=1))
     assert "asked of one cohort" in refusal(OWNER, moved, tuple(answered[:1]))
     again = Aggregated(VECTORS, replace(share, series_salt=1))
@@ -122,8 +120,8 @@ def test_a_node_sizes_its_noise_by_its_own_class() -> None:
     def noise(query: Aggregated, index: int) -> Any:
         node = Node(NodeSetup(users, index, 3, SIMULATED_OWNER))
         body = decode_answer(node.answer(encode_question(query, 0), ContextStore(RecordDict())))
-        assert isinstance(body.body, Summary)
-        exact = query.query.answer_folded(users, lambda _: None)  # type: ignore[arg-type, return-value]
+        assert isinstance(body.body, fh.Summary)
+        exact = query.query.answer_folded(users, lambda _: None)
         return body.body.sums["counts"].view(np.int64) - exact.sums["counts"]
 
     for clip in (4.0, 0.5):
@@ -133,9 +131,6 @@ def test_a_node_sizes_its_noise_by_its_own_class() -> None:
         assert query.shares.share == pytest.approx(sigma / 4, rel=1e-3)  # M = 16; 0.01 is no double
         # of 400 draws: within 4 standard errors, but for 1 in 16,000
         assert np.std(draws) == pytest.approx(sigma / 4, rel=4 / math.sqrt(800))
-
-
-# -- one currency ----------------------------------------------------------------------------------
 
 
 def cost(policy: Policy, query: Aggregated) -> tuple[float, float]:
@@ -155,7 +150,7 @@ def test_a_cost_counts_under_the_owners_adjacency() -> None:
         query = Aggregated(VECTORS, gauss)
         epsilon, delta = cost(owner, query)
         assert delta == 1e-6
-        move = VECTORS.sensitivity(Adjacency.REPLACE_USER)  # 400 sqrt 2: of a ball of counts
+        move = VECTORS.sensitivity(fh.Adjacency.REPLACE_USER)  # 400 sqrt 2: of a ball of counts
         assert gaussian_multiplier(epsilon, delta) * move <= query.shares.size * (1 + 1e-9)
         assert epsilon < 0.85  # group privacy would say 1, and 2.6 times delta
     assert "at most 0.9" in refusal(replace(owner, max_epsilon=0.9), QUERY)
@@ -199,15 +194,12 @@ def test_deltas_add_up() -> None:
     with pytest.raises(Refusal, match="budget of delta is spent: 8e-06 of 1e-05, the query"):
         Guard(OWNER, answered).admit(ask(query, 2), IDS)
     assert Guard(replace(OWNER, delta=2e-5), answered).admit(ask(query, 2), IDS) is not None
-    lower = Cohort(3, 0.0, 0.5)  # a series pays with its first question: delta, too
+    lower = fh.Cohort(3, 0.0, 0.5)  # a series pays with its first question: delta, too
     part = Aggregated(replace(VECTORS, cohort=lower), replace(query.share, rounds=2, place=1))
     first = replace(answered[0], series=part.series or "", place=0, salt=3, hi=0.5)
     entry = Guard(OWNER, [first]).admit(ask(part), IDS)
     assert entry is not None
     assert (entry.epsilon, entry.delta) == (0.0, 0.0)
-
-
-# -- who is on a node ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove-user", "replace-user"])
@@ -216,7 +208,7 @@ def test_a_refusal_does_not_tell_who_is_on_a_node(adjacency: str) -> None:
     owner = replace(OWNER, adjacency=adjacency, epsilon=2.0)
     share = replace(SHARE, adjacency="add-remove-user", epsilon=1.0)
     place = float(keyed_hash(IDS[:1], 7)[0]) / 2**64
-    narrow = Cohort(7, place - 2**-40, place + 2**-40)
+    narrow = fh.Cohort(7, place - 2**-40, place + 2**-40)
     solo = Aggregated(replace(COUNTS, cohort=narrow), share)
     first = Guard(owner).admit(ask(Aggregated(COUNTS, replace(share, epsilon=0.9))), IDS)
     assert first is not None
@@ -246,13 +238,13 @@ def test_what_anybody_may_have_spent_is_a_function_of_cohorts() -> None:
             mine = [a for a in answered if a.salt == salt]
             met = [sum(a.epsilon for a in mine if a.lo <= x + 1e-9 < a.hi) for x in at]
             worst[salt] = max(met)
-        result = Spending.of(answered, Adjacency.REPLACE_USER).by_anybody(asked)
+        result = Spending.of(answered, fh.Adjacency.REPLACE_USER).by_anybody(asked)
         assert result.tolist() == [[1.0 + sum(worst.values()), 0.0]]
 
 
 def test_where_presence_is_private_a_trusted_server_gets_all_users_or_none() -> None:
     hidden = Policy(trust="central", adjacency="add-remove-user")
-    part = replace(COUNTS, cohort=Cohort(5, 0.0, 0.5))
+    part = replace(COUNTS, cohort=fh.Cohort(5, 0.0, 0.5))
     for n in (1, 20, 40):  # of 40: nothing is said of how many
         with pytest.raises(Refusal, match="single out"):
             Guard(hidden).admit(Question(part, 0, "d", True), IDS[:n], len(IDS))

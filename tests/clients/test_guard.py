@@ -96,9 +96,6 @@ def test_policies_from_a_node_s_configuration() -> None:
             policy_of(bad)
 
 
-# -- a node under guard ----------------------------------------------------------------------------
-
-
 def node(seed: int | None, **owner: Any) -> Node:
     return Node(NodeSetup(Mean.example_users(), 3, seed, owner))
 
@@ -181,9 +178,6 @@ def test_an_answer_that_was_lost_is_not_drawn_again(tmp_path: Path) -> None:
     answer = body(node(None).answer(question, ContextStore(state)))
     assert isinstance(answer, str)
     assert "no longer here" in answer
-
-
-# -- floors and ceilings of the owner --------------------------------------------------------------
 
 
 def test_tiny_budgets_are_not_asked_without_end() -> None:

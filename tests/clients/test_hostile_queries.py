@@ -1,7 +1,4 @@
-"""Local queries that a hostile server may send, and records that no honest user has.
-
-Warnings are errors here: one that depends on a record would be a status that depends on it.
-"""
+"""Local queries that a hostile server may send, and records that no honest user has."""
 
 from __future__ import annotations
 

@@ -7,24 +7,16 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.stats import chisquare
-from vote_laws import scalar_probabilities, unary_inputs, unary_law
 
-from clients.randomizers.scalars import bin_indices, neighbours, randomize, unary_votes
+from clients.randomizers.scalars import bin_indices, neighbours, unary_votes
 from fedhist.channels.bits import UnaryChannel
-from fedhist.channels.scalar import LaplaceChannel, PiecewiseChannel, scalar_channel
+from fedhist.channels.scalar import LaplaceChannel, PiecewiseChannel
 from fedhist.users.streams import SystemStreams
-from tests.running import coins, p_value
-
-N = 200_000
-CHANCE = 1e-6  # false-alarm probability of each chi-squared test
+from tests.running import coins
 
 
 def unpack(votes: np.ndarray, n_bits: int) -> np.ndarray:
     return np.unpackbits(votes.view(np.uint8), axis=1, count=n_bits, bitorder="little")
-
-
-# -- data to bins ---------------------------------------------------------------------------------
 
 
 def test_bins_have_equal_width_and_closed_ends() -> None:
@@ -41,9 +33,6 @@ def test_neighbours_stay_inside() -> None:
     ]
 
 
-# -- votes -----------------------------------------------------------------------------------
-
-
 def test_votes_without_noise_are_the_truth_and_never_exceed_the_cap() -> None:
     wanted = np.array([[3, 70, 5, 6], [-1, 99, -1, 2], [-1, 200, -5, -1], [4, 4, 4, 4]])
     votes = unary_votes(wanted, 100, UnaryChannel(math.inf, ones=2), coins(4))
@@ -53,34 +42,6 @@ def test_votes_without_noise_are_the_truth_and_never_exceed_the_cap() -> None:
     assert result == [[3, 70], [2, 99], [], [4]]
     system = unary_votes(wanted, 100, UnaryChannel(math.inf, ones=2), SystemStreams(4))
     assert np.array_equal(system, votes)
-
-
-@pytest.mark.parametrize("held", [[], [1], [0, 2]])
-def test_votes_follow_the_channel(held: list[int]) -> None:
-    channel = UnaryChannel(1.0, ones=2)
-    wanted = np.tile(np.array([*held, -1, -1][:2]), (N, 1))
-    votes = unary_votes(wanted, 3, channel, coins(N, seed=len(held)))
-    inputs = [np.flatnonzero(r).tolist() for r in unary_inputs(channel, 3)]
-    expected = unary_law(channel, 3)[inputs.index(held)] * N
-    assert chisquare(np.bincount(votes[:, 0], minlength=8), expected).pvalue > CHANCE
-
-
-# -- scalars ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["onebit", "piecewise"])
-@pytest.mark.parametrize("epsilon", [0.5, 2.0])
-@pytest.mark.parametrize("u", [-1.0, 0.4])
-def test_reports_follow_the_channel(kind: str, epsilon: float, u: float) -> None:
-    channel = scalar_channel(kind, epsilon)
-    z = randomize(np.full(N, u), channel, coins(N, round(10 * epsilon + u)))
-    channel.check("reports", z, N)
-    law = scalar_probabilities(channel, np.array([u]))[0]
-    most = int(channel.bound)
-    counts = np.bincount(z.astype(np.int64) + most, minlength=2 * most + 1)
-    counts = counts[channel.alphabet() + most]
-    assert counts[law == 0].sum() == 0
-    assert p_value(counts, law * N) > CHANCE
 
 
 def words(rounding: int, drawing: np.ndarray) -> np.ndarray:

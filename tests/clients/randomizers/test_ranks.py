@@ -62,17 +62,6 @@ def expected_at(expected: list[int], rows: np.ndarray) -> np.ndarray:
     return np.array(expected, dtype=np.int64)[rows]
 
 
-def test_a_vector_is_rounded_to_the_ends_of_its_diameter() -> None:
-    """At 5 standard errors: false alarm 6e-7 for each share."""
-    n = 40_000
-    for norm, unit in ((0.5, [0.6, -0.8]), (0.0, [1.0, 0.0]), (7.0, [0.6, 0.8])):
-        e = ends_of(np.tile(norm * np.array(unit), (n, 1)), coins(n))
-        side = e @ np.array(unit, dtype=np.float32)
-        assert np.abs(np.abs(side) - 1).max() < 1e-6
-        p = (1 + min(norm, 1.0)) / 2
-        assert np.mean(side > 0) == pytest.approx(p, abs=5 * math.sqrt(p * (1 - p) / n) + 1e-12)
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e305])
 def test_what_is_not_finite_is_the_null_record(bad: float) -> None:
     channel = RankUnit(1.0, 3)

@@ -17,14 +17,6 @@ def draw(x: list[float], epsilon: float, n: int, seed: int = 0, radius: float = 
     return duchi_l2(np.tile(np.array(x), (n, 1)), channel, coins(n, seed))
 
 
-@pytest.mark.parametrize("d", [1, 2, 3, 8, 33])
-def test_reports_lie_on_the_sphere(d: int) -> None:
-    channel = SphereChannel(d, 3.0, 1.0)
-    x = np.random.default_rng(d).normal(size=(200, d))
-    z = duchi_l2(x, channel, coins(200))
-    assert np.linalg.norm(z, axis=1) == pytest.approx(np.full(200, channel.length), rel=1e-14)
-
-
 def test_only_a_sign_depends_on_the_record() -> None:
     """For equal randomness the reports of any two records are equal or opposite, to the bit."""
     n, d = 400, 7
@@ -39,24 +31,6 @@ def test_only_a_sign_depends_on_the_record() -> None:
         same = (other == first).all(axis=1)
         assert (same | (other == -first).all(axis=1)).all()
         assert 0 < same.sum() < n
-
-
-def test_the_side_is_kept_with_the_constant_probability() -> None:
-    """At the end of a diameter the side of x is kept with probability e^eps / (1 + e^eps).
-
-    5 standard deviations: false alarm 6e-7 for each of the four cases. A smaller epsilon than the
-    declared one is refuted by as much.
-    """
-    for d, epsilon in ((1, 1.0), (3, 1.0), (64, 1.0), (5, 4.0)):
-        n, x = 200_000 if d < 4 else 60_000, [0.0] * d
-        x[d // 2] = -1.0
-        z = draw(x, epsilon, n, seed=d)
-        kept = float((z[:, d // 2] < 0).mean())
-        p = 1 / (1 + math.exp(-epsilon))
-        sd = math.sqrt(p * (1 - p) / n)
-        assert abs(kept - p) < 5 * sd
-        less = 1 / (1 + math.exp(-0.9 * epsilon))
-        assert kept - less > 5 * sd
 
 
 def test_the_null_record_is_uniform_and_inner_points_mix() -> None:
@@ -99,18 +73,3 @@ def test_ball_means() -> None:
     assert result[5] == pytest.approx(np.full(3, 0.75 / math.sqrt(3)))
     assert np.isnan(result[[1, 6, 7]]).all()
     assert (np.linalg.norm(result[[0, 2, 3, 4, 5]], axis=1) <= 1.5 * (1 + 1e-12)).all()
-
-
-@pytest.mark.parametrize(("d", "epsilon"), [(1, 0.5), (5, 1.0), (32, 3.0)])
-def test_unbiased_with_the_stated_variance(d: int, epsilon: float) -> None:
-    """Mean within 5 sigma in every coordinate; the squared norm is B^2 exactly, hence variance."""
-    n, x = 100_000, np.zeros(d)
-    x[0], x[-1] = 0.5, 0.7
-    channel = SphereChannel(d, 1.0, epsilon)
-    z = draw(list(x), epsilon, n, seed=7)
-    sd = math.sqrt(channel.length**2 / d / n)
-    assert np.abs(z.mean(axis=0) - x).max() < 5 * sd
-    total = float(np.square(z - x).sum(axis=1).mean())
-    norm = float(np.linalg.norm(x))
-    spread = 2 * norm * channel.length / math.sqrt(n)
-    assert abs(total - float(channel.variance(norm))) < 5 * spread

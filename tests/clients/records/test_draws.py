@@ -12,11 +12,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from clients.records.draws import draw_item, draw_subset
-from clients.records.user_rows import user_means
-from fedhist.users.batch import Users
-from fedhist.users.keys import Keys
-from fedhist.users.streams import SeededStreams
+import fedhist as fh
 from tests.running import p_value
 
 N = 30_000
@@ -24,13 +20,13 @@ RECORD = {"chai": 2, "oat": 1, "rye": 3, "tea": 1}
 RARE = 1e-6
 
 
-def everybody(record: dict[str, int] | list[float]) -> Users:
+def everybody(record: dict[str, int] | list[float]) -> fh.Users:
     """N users who all hold the same record."""
-    return Users.from_records({f"u{i}": record for i in range(N)})
+    return fh.Users.from_records({f"u{i}": record for i in range(N)})
 
 
-def streams(users: Users, seed: int = 1) -> SeededStreams:
-    return SeededStreams(users.ids, seed, "draws")
+def streams(users: fh.Users, seed: int = 1) -> fh.SeededStreams:
+    return fh.SeededStreams(users.ids, seed, "draws")
 
 
 def assert_law(found: Counter[object], law: dict[object, float]) -> None:
@@ -38,7 +34,7 @@ def assert_law(found: Counter[object], law: dict[object, float]) -> None:
     assert p_value([found[k] for k in law], [p * N for p in law.values()]) > RARE
 
 
-def records(users: Users) -> list[tuple[object, ...]]:
+def records(users: fh.Users) -> list[tuple[object, ...]]:
     """What each user holds: its tokens' items, or its samples, in order."""
     out: list[tuple[object, ...]] = []
     for u in range(len(users)):
@@ -51,11 +47,11 @@ def records(users: Users) -> list[tuple[object, ...]]:
     return out
 
 
-def mixed() -> Users:
+def mixed() -> fh.Users:
     """Users of all sizes, the empty record among them."""
     rng = np.random.default_rng(3)
     names = [f"item-{j}" for j in range(90)]
-    return Users.from_records(
+    return fh.Users.from_records(
         {
             f"u{i}": {str(k): int(rng.integers(1, 4)) for k in rng.choice(names, s, replace=False)}
             for i, s in enumerate([0, 1, 2, 5, 40, 80, 0, 3])
@@ -64,8 +60,8 @@ def mixed() -> Users:
 
 
 def test_one_item_is_drawn_by_its_count() -> None:
-    users, domain = everybody(RECORD), Keys.of(["tea", "rye", "gin", "oat"])
-    result = Counter(draw_item(users, domain, streams(users)).tolist())
+    users, domain = everybody(RECORD), fh.Keys.of(["tea", "rye", "gin", "oat"])
+    result = Counter(fh.draw_item(users, domain, streams(users)).tolist())
     assert_law(result, {0: 1 / 5, 1: 3 / 5, 3: 1 / 5})  # chai is outside
 
 
@@ -76,7 +72,7 @@ def test_every_subset_of_tokens_is_as_likely(k: int) -> None:
     law = {kept: times / comb(len(tokens), k) for kept, times in every.items()}
     users = everybody(RECORD)
     kept = Counter(
-        tuple(sorted(map(str, r))) for r in records(draw_subset(users, k, streams(users)))
+        tuple(sorted(map(str, r))) for r in records(fh.draw_subset(users, k, streams(users)))
     )
     assert_law(kept, law)
 
@@ -85,37 +81,37 @@ def test_means_in_a_range_are_those_of_clipped_samples() -> None:
     """One user at a time, in Python's own numbers."""
     rows = [[0.5, 9.0], [], [-3.0, 1.0, 0.25], [np.nan, 0.0], [np.inf, -np.inf], [0.1] * 7]
     indptr = np.cumsum([0, *map(len, rows)])
-    users = Users.from_samples(
+    users = fh.Users.from_samples(
         np.arange(6), indptr, [x for row in rows for x in row], unusable=True
     )
-    result = user_means(users, -1.0, 2.0)[:, 0].tolist()
+    result = fh.user_means(users, -1.0, 2.0)[:, 0].tolist()
     for row, mean in zip(rows, result, strict=True):
         if not row or any(np.isnan(row)):
             assert np.isnan(mean)
         else:
             slow = sum(min(max(x, -1.0), 2.0) for x in row) / len(row)
             assert mean == pytest.approx(slow, rel=1e-12)
-    assert user_means(users, 0.1, 0.1)[5, 0] == 0.1  # in the range, whatever rounding does
+    assert fh.user_means(users, 0.1, 0.1)[5, 0] == 0.1  # in the range, whatever rounding does
 
 
 @pytest.mark.parametrize("distinct", [False, True])
 def test_who_has_no_more_than_k_keeps_all_of_it(distinct: bool) -> None:
     users = mixed()
-    kept = draw_subset(users, 5, streams(users), distinct=distinct)
+    kept = fh.draw_subset(users, 5, streams(users), distinct=distinct)
     for a, b in zip(records(users), records(kept), strict=True):
         size = len(set(b)) if distinct else len(b)
         assert size == min(5, len(set(a)) if distinct else len(a))
         assert not Counter(b) - Counter(a)
         assert size == 5 or a == b
     with pytest.raises(ValueError, match="0"):
-        draw_subset(users, 0, streams(users))
+        fh.draw_subset(users, 0, streams(users))
 
 
 def test_every_subset_of_items_or_samples_is_as_likely_and_kept_whole() -> None:
     users = everybody(RECORD)
-    kept = Counter(records(draw_subset(users, 2, streams(users), distinct=True)))
+    kept = Counter(records(fh.draw_subset(users, 2, streams(users), distinct=True)))
     pairs = combinations(sorted(RECORD), 2)
     assert_law(kept, {tuple([a] * RECORD[a] + [b] * RECORD[b]): 1 / 6 for a, b in pairs})
     users = everybody([4.0, 1.0, 3.0, 0.5, 2.0])
-    kept = Counter(records(draw_subset(users, 3, streams(users))))
+    kept = Counter(records(fh.draw_subset(users, 3, streams(users))))
     assert_law(kept, dict.fromkeys(combinations([4.0, 1.0, 3.0, 0.5, 2.0], 3), 1 / 10))
